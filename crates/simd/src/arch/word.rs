@@ -1,0 +1,211 @@
+//! Words of 1, 2, 4 and 8 bytes: the scalar level, and the tails of all levels.
+
+use crate::sum::add_carry;
+use crate::vector::Vector;
+
+macro_rules! word {
+    ($word:ty, $half:ty, $load:ident, $store:ident) => {
+        impl Vector for $word {
+            const BYTES: usize = size_of::<$word>();
+            type Half = $half;
+            type Acc = u64;
+
+            #[inline(always)]
+            unsafe fn load(src: *const u8) -> Self {
+                // SAFETY: the caller's promise is the one that is asked for.
+                unsafe { access::$load(src) }
+            }
+
+            #[inline(always)]
+            unsafe fn store(self, dst: *mut u8) {
+                // SAFETY: the caller's promise is the one that is asked for.
+                unsafe { access::$store(dst, self) }
+            }
+
+            #[inline(always)]
+            unsafe fn zero() -> u64 {
+                0
+            }
+
+            #[inline(always)]
+            unsafe fn accumulate(self, acc: u64) -> u64 {
+                add_carry(acc, widen(self.to_ne_bytes()))
+            }
+
+            #[inline(always)]
+            unsafe fn reduce(acc: u64) -> u64 {
+                acc
+            }
+        }
+    };
+}
+
+word!(u64, u32, load8, store8);
+word!(u32, u16, load4, store4);
+word!(u16, u8, load2, store2);
+word!(u8, u8, load1, store1);
+
+/// The bytes followed by zeros, as a number in the machine's byte order. So a last odd byte is the first of
+/// its word, as RFC 1071 section 4.1 wants it, on machines of either byte order.
+#[inline(always)]
+fn widen<const N: usize>(bytes: [u8; N]) -> u64 {
+    let mut wide = [0; 8];
+    wide[..N].copy_from_slice(&bytes);
+    u64::from_ne_bytes(wide)
+}
+
+/// One instruction each.
+#[cfg(target_arch = "x86_64")]
+mod access {
+    use core::arch::asm;
+
+    // SAFETY (of every block below): the instruction touches the bytes at the pointer and the named register,
+    // no stack and no flag; the caller has promised that the bytes are mapped and may be read or written.
+    // Loads are `readonly` but not `pure`: they run exactly once for each time control passes them.
+
+    #[inline(always)]
+    pub(super) unsafe fn load8(src: *const u8) -> u64 {
+        let word: u64;
+        // SAFETY: see the head of this module.
+        unsafe {
+            asm!("mov {w}, qword ptr [{p}]", p = in(reg) src, w = lateout(reg) word,
+                options(nostack, preserves_flags, readonly));
+        }
+        word
+    }
+
+    #[inline(always)]
+    pub(super) unsafe fn load4(src: *const u8) -> u32 {
+        let word: u32;
+        // SAFETY: see the head of this module.
+        unsafe {
+            asm!("mov {w:e}, dword ptr [{p}]", p = in(reg) src, w = lateout(reg) word,
+                options(nostack, preserves_flags, readonly));
+        }
+        word
+    }
+
+    #[inline(always)]
+    pub(super) unsafe fn load2(src: *const u8) -> u16 {
+        let word: u16;
+        // SAFETY: see the head of this module.
+        unsafe {
+            asm!("movzx {w:e}, word ptr [{p}]", p = in(reg) src, w = lateout(reg) word,
+                options(nostack, preserves_flags, readonly));
+        }
+        word
+    }
+
+    #[inline(always)]
+    pub(super) unsafe fn load1(src: *const u8) -> u8 {
+        let word: u16;
+        // SAFETY: see the head of this module.
+        unsafe {
+            asm!("movzx {w:e}, byte ptr [{p}]", p = in(reg) src, w = lateout(reg) word,
+                options(nostack, preserves_flags, readonly));
+        }
+        word.to_le_bytes()[0]
+    }
+
+    #[inline(always)]
+    pub(super) unsafe fn store8(dst: *mut u8, word: u64) {
+        // SAFETY: see the head of this module.
+        unsafe {
+            asm!("mov qword ptr [{p}], {w}", p = in(reg) dst, w = in(reg) word,
+                options(nostack, preserves_flags));
+        }
+    }
+
+    #[inline(always)]
+    pub(super) unsafe fn store4(dst: *mut u8, word: u32) {
+        // SAFETY: see the head of this module.
+        unsafe {
+            asm!("mov dword ptr [{p}], {w:e}", p = in(reg) dst, w = in(reg) word,
+                options(nostack, preserves_flags));
+        }
+    }
+
+    #[inline(always)]
+    pub(super) unsafe fn store2(dst: *mut u8, word: u16) {
+        // SAFETY: see the head of this module.
+        unsafe {
+            asm!("mov word ptr [{p}], {w:x}", p = in(reg) dst, w = in(reg) word,
+                options(nostack, preserves_flags));
+        }
+    }
+
+    #[inline(always)]
+    pub(super) unsafe fn store1(dst: *mut u8, word: u8) {
+        // SAFETY: see the head of this module.
+        unsafe {
+            asm!("mov byte ptr [{p}], {w}", p = in(reg) dst, w = in(reg_byte) word,
+                options(nostack, preserves_flags));
+        }
+    }
+}
+
+/// Volatile accesses, for machines without an implementation of their own. A machine that needs alignment may
+/// split one into bytes; each byte is still touched once.
+#[cfg(not(target_arch = "x86_64"))]
+use volatile as access;
+
+#[cfg(any(test, not(target_arch = "x86_64")))]
+mod volatile {
+    /// A word without alignment.
+    #[derive(Clone, Copy)]
+    #[repr(C, packed)]
+    struct Packed<T>(T);
+
+    macro_rules! access {
+        ($word:ty, $load:ident, $store:ident) => {
+            #[inline(always)]
+            pub(super) unsafe fn $load(src: *const u8) -> $word {
+                // SAFETY: the caller has promised that the bytes may be read; the type asks for no alignment.
+                unsafe { src.cast::<Packed<$word>>().read_volatile().0 }
+            }
+
+            #[inline(always)]
+            pub(super) unsafe fn $store(dst: *mut u8, word: $word) {
+                // SAFETY: the caller has promised that the bytes may be written; the type asks for no alignment.
+                unsafe { dst.cast::<Packed<$word>>().write_volatile(Packed(word)) }
+            }
+        };
+    }
+
+    access!(u64, load8, store8);
+    access!(u32, load4, store4);
+    access!(u16, load2, store2);
+    access!(u8, load1, store1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Both ways of access move the same bytes, at any alignment. On x86-64 this is the only user of `volatile`.
+    macro_rules! same_bytes {
+        ($name:ident, $word:ty, $load:ident, $store:ident) => {
+            #[test]
+            fn $name() {
+                const N: usize = size_of::<$word>();
+                let src: [u8; 24] = std::array::from_fn(|i| u8::try_from(i * 7 + 1).unwrap());
+                for at in 0..8 {
+                    let (mut a, mut b) = ([0u8; 24], [0u8; 24]);
+                    // SAFETY: `at + N` is at most 16, within all three arrays.
+                    unsafe {
+                        access::$store(a.as_mut_ptr().add(at), access::$load(src.as_ptr().add(at)));
+                        volatile::$store(b.as_mut_ptr().add(at), volatile::$load(src.as_ptr().add(at)));
+                    }
+                    assert_eq!(a[at..at + N], src[at..at + N]);
+                    assert!(a[..at].iter().chain(&a[at + N..]).all(|&byte| byte == 0));
+                    assert_eq!(a, b);
+                }
+            }
+        };
+    }
+
+    same_bytes!(words_of_8, u64, load8, store8);
+    same_bytes!(words_of_4, u32, load4, store4);
+    same_bytes!(words_of_2, u16, load2, store2);
+    same_bytes!(words_of_1, u8, load1, store1);
+}

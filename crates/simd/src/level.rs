@@ -1,0 +1,151 @@
+//! Which instruction set to use: a value that proves that the machine has it.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// An instruction set that this machine has.
+///
+/// A value of a set that the machine lacks cannot be made in safe code: a set beyond the baseline of the
+/// target carries a token (such as [`Avx2`]) that only detection hands out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Level {
+    /// Words of up to 8 bytes; on every machine.
+    Scalar,
+    /// 16 bytes at a time; part of the x86-64 baseline.
+    #[cfg(target_arch = "x86_64")]
+    Sse2,
+    /// 32 bytes at a time.
+    #[cfg(target_arch = "x86_64")]
+    Avx2(Avx2),
+}
+
+impl Level {
+    /// The widest level that this machine supports.
+    #[must_use]
+    pub fn detect() -> Self {
+        Self::supported().last().unwrap_or(Self::Scalar)
+    }
+
+    /// All levels that this machine supports, the narrowest first.
+    pub fn supported() -> impl Iterator<Item = Self> {
+        [
+            Some(Self::Scalar),
+            #[cfg(target_arch = "x86_64")]
+            Some(Self::Sse2),
+            #[cfg(target_arch = "x86_64")]
+            Avx2::detect().map(Self::Avx2),
+        ]
+        .into_iter()
+        .flatten()
+    }
+
+    /// The name that [`FromStr`] reads: `scalar`, `sse2`, `avx2`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Scalar => "scalar",
+            #[cfg(target_arch = "x86_64")]
+            Self::Sse2 => "sse2",
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2(_) => "avx2",
+        }
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Level {
+    type Err = ParseLevelError;
+
+    fn from_str(name: &str) -> Result<Self, ParseLevelError> {
+        if let Some(level) = Self::supported().find(|level| level.name() == name) {
+            return Ok(level);
+        }
+        if ALL_NAMES.contains(&name) { Err(ParseLevelError::Unsupported) } else { Err(ParseLevelError::Unknown) }
+    }
+}
+
+/// Every name on any machine, so that a known set that is missing here can be told from a typing error.
+const ALL_NAMES: [&str; 3] = ["scalar", "sse2", "avx2"];
+
+/// Why a name is not a [`Level`] of this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ParseLevelError {
+    /// No level has this name.
+    Unknown,
+    /// The level exists, but this machine does not have it.
+    Unsupported,
+}
+
+impl fmt::Display for ParseLevelError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown => write!(f, "unknown level; the levels are {}", ALL_NAMES.join(", ")),
+            Self::Unsupported => f.write_str("this machine does not support that level"),
+        }
+    }
+}
+
+impl std::error::Error for ParseLevelError {}
+
+/// Proof that this machine has AVX2 and that the operating system saves its registers.
+#[cfg(target_arch = "x86_64")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Avx2(());
+
+#[cfg(target_arch = "x86_64")]
+impl Avx2 {
+    /// The proof, if the machine has AVX2. The answer of the CPU is cached by the standard library.
+    #[must_use]
+    pub fn detect() -> Option<Self> {
+        std::is_x86_feature_detected!("avx2").then_some(Self(()))
+    }
+
+    /// The proof without a look.
+    ///
+    /// # Safety
+    /// The machine must have AVX2.
+    #[must_use]
+    pub unsafe fn new_unchecked() -> Self {
+        Self(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_back() {
+        for level in Level::supported() {
+            assert_eq!(level.name().parse(), Ok(level));
+            assert_eq!(level.to_string(), level.name());
+            assert!(ALL_NAMES.contains(&level.name()));
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_no_level_here_is_an_error() {
+        assert_eq!("mmx".parse::<Level>(), Err(ParseLevelError::Unknown));
+        assert_eq!("AVX2".parse::<Level>(), Err(ParseLevelError::Unknown));
+        for name in ALL_NAMES {
+            let here = Level::supported().any(|level| level.name() == name);
+            assert_eq!(name.parse::<Level>().is_ok(), here, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_widest_is_detected() {
+        assert_eq!(Some(Level::detect()), Level::supported().last());
+        assert_eq!(Level::supported().next(), Some(Level::Scalar));
+    }
+
+    #[test]
+    fn a_level_costs_at_most_one_byte() {
+        assert!(size_of::<Level>() <= 1);
+    }
+}

@@ -1,0 +1,57 @@
+//! Copy and checksum kernels, one body for each instruction set.
+//!
+//! What it is: functions that move bytes between two ranges of memory, that sum bytes as the Internet
+//! checksum wants them ([RFC 1071](https://www.rfc-editor.org/rfc/rfc1071)), and that do both in one pass.
+//! They may be used on memory that other processes write at the same time (the memory of a guest), and on
+//! two ranges that overlap: each byte of the source is loaded once, each byte of the destination is stored
+//! once, and a sum covers exactly the bytes that were stored.
+//!
+//! What it is not: it knows no packets and no header, it allocates nothing, starts no thread and does no
+//! I/O. It does not decide which pointers are valid: the caller does.
+//!
+//! A [`Level`] is an instruction set that this machine was seen to have. Choose it once per thread, outside
+//! of the loop, and hand it to each call:
+//!
+//! ```
+//! use straightline_simd::{Level, Sum, copy_sum};
+//!
+//! let level = Level::detect();
+//! let src = *b"an odd number of bytes, yes";
+//! let mut dst = [0; 27];
+//! let mut sum = Sum::new();
+//! // SAFETY: both arrays hold 27 bytes, and `dst` is ours alone.
+//! unsafe { copy_sum(level, dst.as_mut_ptr(), src.as_ptr(), 27, &mut sum) };
+//! assert_eq!(dst, src);
+//! assert_eq!(sum.fold(), straightline_simd::plain::sum(&[&src]));
+//! ```
+//!
+//! # Map
+//! | file | holds |
+//! |---|---|
+//! | `level.rs` | [`Level`] and the tokens that prove an instruction set |
+//! | `kernel.rs` | the public functions: dispatch, and one `#[target_feature]` wrapper for each set |
+//! | `generic.rs` | the algorithms, written once over `vector.rs` |
+//! | `vector.rs` | the trait that an instruction set implements |
+//! | `arch/` | its implementations: the only places that touch the memory, in assembly |
+//! | `sum.rs` | [`Sum`], the running checksum |
+//! | `prefetch.rs` | hints for the caches |
+//! | `plain.rs` | the obviously right twin of each kernel, for tests |
+//!
+//! `unsafe` stands in `kernel.rs`, `generic.rs`, `arch/`, `prefetch.rs`, and in the trait of `vector.rs`;
+//! `level.rs` has one function that is unsafe to call.
+
+mod arch;
+mod generic;
+mod kernel;
+mod level;
+pub mod plain;
+mod prefetch;
+mod sum;
+mod vector;
+
+pub use kernel::{copy, copy_sum, sum};
+#[cfg(target_arch = "x86_64")]
+pub use level::Avx2;
+pub use level::{Level, ParseLevelError};
+pub use prefetch::{prefetch_read, prefetch_write};
+pub use sum::Sum;

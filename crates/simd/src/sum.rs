@@ -1,0 +1,183 @@
+//! The running Internet checksum, RFC 1071.
+
+/// A one's complement sum over a stream of bytes that arrives in chunks of any length.
+///
+/// Units: the stream is cut into 16-bit words, the first byte of each the high one (network byte order, "big
+/// endian"). All values that go in or come out as `u16` are the *values* of such words on the host: to write
+/// one into a packet use `to_be_bytes`. A stream of odd length counts as if one zero byte followed it
+/// (RFC 1071 section 4.1).
+///
+/// Chunks are chained: a chunk that begins after an odd number of bytes continues the half-filled word, so that
+/// any cut of the same bytes gives the same sum.
+///
+/// A sum of no bytes, or of zeros only, folds to 0; any other sum that is a multiple of 0xffff folds to 0xffff.
+///
+/// ```
+/// use straightline_simd::Sum;
+///
+/// // The example of RFC 1071 section 3, cut at an odd place.
+/// let mut sum = Sum::new();
+/// sum.add_bytes(&[0x00, 0x01, 0xf2]);
+/// sum.add_bytes(&[0x03, 0xf4, 0xf5, 0xf6, 0xf7]);
+/// assert_eq!(sum.fold(), 0xddf2);
+/// assert_eq!(sum.finish(), !0xddf2);
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sum {
+    /// The sum with end-around carry, of words in the machine's byte order: the order may be put right after
+    /// the addition instead of before it (RFC 1071 section 2(B)).
+    acc: u64,
+    /// Whether the stream has an odd number of bytes so far.
+    odd: bool,
+}
+
+impl Sum {
+    /// The sum of an empty stream.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { acc: 0, odd: false }
+    }
+
+    /// Appends bytes that we own; for long ones [`sum`](crate::sum()) is quicker.
+    #[inline]
+    pub fn add_bytes(&mut self, bytes: &[u8]) {
+        let (words, rest) = bytes.as_chunks::<8>();
+        let mut acc = 0;
+        for word in words {
+            acc = add_carry(acc, u64::from_ne_bytes(*word));
+        }
+        if !rest.is_empty() {
+            let mut last = [0; 8];
+            last[..rest.len()].copy_from_slice(rest);
+            acc = add_carry(acc, u64::from_ne_bytes(last));
+        }
+        self.append(acc, bytes.len());
+    }
+
+    /// Appends the two bytes of a word, the high one first. After an even number of bytes, which is the usual
+    /// case, this adds `word`: the fold of another sum may be added in this way.
+    #[inline]
+    pub fn add_u16(&mut self, word: u16) {
+        self.append(u64::from(word.to_be()), 2);
+    }
+
+    /// The sum folded to 16 bits: the value of a big-endian word.
+    #[inline]
+    #[must_use]
+    pub fn fold(self) -> u16 {
+        u16::from_be(fold_native(self.acc))
+    }
+
+    /// The checksum that a header carries: the complement of [`fold`](Self::fold). UDP writes 0xffff where this
+    /// is 0 (RFC 768), which is the caller's business.
+    #[inline]
+    #[must_use]
+    pub fn finish(self) -> u16 {
+        !self.fold()
+    }
+
+    /// Appends a chunk of `len` bytes whose own sum, in the machine's byte order, is `partial`.
+    #[inline]
+    pub(crate) fn append(&mut self, partial: u64, len: usize) {
+        let partial = if self.odd {
+            // The chunk's bytes stand in the other half of each word: swap their sum (RFC 1071 section 2(B)).
+            u64::from(fold_native(partial).swap_bytes())
+        } else {
+            partial
+        };
+        self.acc = add_carry(self.acc, partial);
+        self.odd ^= len % 2 == 1;
+    }
+}
+
+/// Addition with end-around carry: modulo 2^64 - 1, which 0xffff divides. Never 0 unless both are 0.
+#[inline(always)]
+pub(crate) fn add_carry(a: u64, b: u64) -> u64 {
+    let (sum, carry) = a.overflowing_add(b);
+    // After a carry `sum` is at most 2^64 - 2, so this cannot overflow.
+    sum + u64::from(carry)
+}
+
+/// 64 bits to 16, keeping the value modulo 0xffff, and 0 only for 0.
+#[inline(always)]
+fn fold_native(acc: u64) -> u16 {
+    let low_half = |x: u64| x & 0xffff_ffff;
+    let acc = low_half(acc) + (acc >> 32); // below 2^33
+    let acc = (acc & 0xffff) + (acc >> 16); // below 2^18
+    let acc = (acc & 0xffff) + (acc >> 16); // below 2^16 + 4
+    let acc = (acc & 0xffff) + (acc >> 16); // below 2^16: after a carry the rest is below 4
+    #[expect(clippy::cast_possible_truncation, reason = "the line above leaves 16 bits")]
+    let folded = acc as u16;
+    folded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plain;
+
+    #[test]
+    fn nothing_and_zeros_fold_to_zero() {
+        assert_eq!(Sum::new().fold(), 0);
+        assert_eq!(Sum::new().finish(), 0xffff);
+        let mut sum = Sum::new();
+        sum.add_bytes(&[0; 33]);
+        assert_eq!(sum.fold(), 0);
+    }
+
+    #[test]
+    fn all_ones_fold_to_all_ones() {
+        for len in (2..600).step_by(2) {
+            let mut sum = Sum::new();
+            sum.add_bytes(&vec![0xff; len]);
+            assert_eq!(sum.fold(), 0xffff);
+            sum.add_bytes(&[0xff]);
+            assert_eq!(sum.fold(), 0xff00);
+        }
+    }
+
+    #[test]
+    fn words_stand_where_their_bytes_would() {
+        let bytes = [0x12, 0x34, 0x56, 0x78, 0x9a];
+        for odd in [false, true] {
+            let (mut by_word, mut by_byte) = (Sum::new(), Sum::new());
+            if odd {
+                by_word.add_bytes(&bytes[4..]);
+                by_byte.add_bytes(&bytes[4..]);
+            }
+            by_word.add_u16(0x1234);
+            by_word.add_u16(0x5678);
+            by_byte.add_bytes(&bytes[..4]);
+            assert_eq!(by_word.fold(), by_byte.fold());
+        }
+        let mut sum = Sum::new();
+        sum.add_u16(0x1234);
+        assert_eq!(sum.fold(), 0x1234);
+    }
+
+    #[test]
+    fn folding_at_the_limits() {
+        assert_eq!(fold_native(0), 0);
+        assert_eq!(fold_native(u64::MAX), 0xffff);
+        for acc in [1, 0xffff, 0x1_0000, 0x1_ffff, 0xffff_ffff, 0x1_0000_0000, u64::MAX - 1, 0xffff_0000_ffff_0001] {
+            let folded = fold_native(acc);
+            assert_ne!(folded, 0, "{acc:#x}");
+            assert_eq!(u64::from(folded) % 0xffff, acc % 0xffff, "{acc:#x}");
+        }
+    }
+
+    #[test]
+    fn every_cut_gives_the_same_sum() {
+        let bytes: Vec<u8> = (0u8..=255).map(|i| i.wrapping_mul(167) ^ (i >> 3)).collect();
+        let whole = plain::sum(&[&bytes]);
+        for first in 0..=40 {
+            for second in 0..=40 {
+                let mut sum = Sum::new();
+                sum.add_bytes(&bytes[..first]);
+                sum.add_bytes(&bytes[first..first + second]);
+                sum.add_bytes(&bytes[first + second..]);
+                assert_eq!(sum.fold(), whole, "{first} {second}");
+            }
+        }
+    }
+}

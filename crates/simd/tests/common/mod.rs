@@ -1,0 +1,85 @@
+//! Data, lengths and guarded memory for the harness.
+#![expect(unreachable_pub, reason = "a module of several test binaries")]
+#![allow(dead_code, reason = "each test binary uses a part")]
+
+use std::ptr;
+
+/// Bytes without a period: a kernel that adds the wrong vector cannot be right by chance.
+pub fn random_bytes(len: usize, mut seed: u64) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(len + 8);
+    while bytes.len() < len {
+        // xorshift64*, Vigna 2016.
+        seed ^= seed >> 12;
+        seed ^= seed << 25;
+        seed ^= seed >> 27;
+        bytes.extend_from_slice(&seed.wrapping_mul(0x2545_f491_4f6c_dd1d).to_le_bytes());
+    }
+    bytes.truncate(len);
+    bytes
+}
+
+/// The largest length of the harness, above the 64 KiB after which a kernel reduces its sum.
+pub const MAX: usize = 70_000;
+
+/// Each short length, then steps by a prime to [`MAX`], and the neighbours of powers of two.
+pub fn lengths() -> Vec<usize> {
+    let near_powers = (11..=16).flat_map(|bit| (1usize << bit) - 2..=(1 << bit) + 2);
+    (0..=1100).chain((1101..MAX).step_by(593)).chain(near_powers).chain([65_536 + 128, MAX]).collect()
+}
+
+/// Misalignments 0 to 63 of source and destination. Each short length gets all 64 source offsets, each with a
+/// destination offset that moves with the length, so that 64 lengths in a row cover all 4096 pairs.
+pub fn offsets(len: usize) -> impl Iterator<Item = (usize, usize)> {
+    let step = if len <= 1100 { 1 } else { 16 };
+    (len % step..64).step_by(step).map(move |from| (from, (from * 3 + len) % 64))
+}
+
+/// Pages that may be read and written, with a page before and behind that may not be touched at all.
+pub struct Guarded {
+    map: *mut u8,
+    page: usize,
+    /// The length of the middle.
+    pub len: usize,
+}
+
+impl Guarded {
+    /// Maps at least `min` bytes between two guard pages.
+    pub fn new(min: usize) -> Self {
+        // SAFETY: sysconf takes no pointer.
+        let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).expect("a page size");
+        let len = min.next_multiple_of(page);
+        // SAFETY: a new anonymous mapping replaces nothing.
+        let map = unsafe {
+            libc::mmap(ptr::null_mut(), len + 2 * page, libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
+        };
+        assert_ne!(map, libc::MAP_FAILED);
+        let map = map.cast::<u8>();
+        // SAFETY: the middle of the mapping that was just made.
+        let done = unsafe { libc::mprotect(map.add(page).cast(), len, libc::PROT_READ | libc::PROT_WRITE) };
+        assert_eq!(done, 0);
+        Self { map, page, len }
+    }
+
+    /// The first byte behind the guard page.
+    pub fn start(&self) -> *mut u8 {
+        self.map.wrapping_add(self.page)
+    }
+
+    /// Where the guard page at the end begins.
+    pub fn end(&self) -> *mut u8 {
+        self.start().wrapping_add(self.len)
+    }
+
+    /// The middle, as bytes.
+    pub fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: mapped and zeroed by the kernel, ours alone, and borrowed as long as the slice lives.
+        unsafe { std::slice::from_raw_parts_mut(self.start(), self.len) }
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        // SAFETY: the whole mapping of `new`, of which no slice is left.
+        unsafe { libc::munmap(self.map.cast(), self.len + 2 * self.page) };
+    }
+}

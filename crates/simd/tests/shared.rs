@@ -1,0 +1,124 @@
+//! What holds when source and destination overlap, or when somebody else writes the source meanwhile.
+
+mod common;
+
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{Guarded, random_bytes};
+use straightline_simd::{Level, Sum, copy, copy_sum, plain};
+
+/// The bytes are then unspecified. What holds: nothing outside the destination changes, and, because each byte of it
+/// is stored once, the sum covers what stands in the destination afterwards.
+#[test]
+fn overlap_stays_inside_and_sums_what_it_stored() {
+    let mut memory = Guarded::new(8192);
+    let fresh = random_bytes(memory.len, 0x0e7a);
+    let base = 2500;
+    let lengths = (0..=320).chain((321..2400).step_by(61));
+    for level in Level::supported() {
+        for len in lengths.clone() {
+            for distance in [0, 1, 2, 3, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 300, 1024] {
+                for dst in [base + distance, base - distance] {
+                    let what = format!("{level} len {len} from {base} to {dst}");
+                    memory.bytes().copy_from_slice(&fresh);
+                    let start = memory.start();
+                    let mut total = Sum::new();
+                    // SAFETY: both ranges lie within the mapping, and no reference to it is live.
+                    unsafe { copy_sum(level, start.add(dst), start.add(base), len, &mut total) };
+                    let after = &*memory.bytes();
+                    assert!(after[..dst] == fresh[..dst], "{what}: before");
+                    assert!(after[dst + len..] == fresh[dst + len..], "{what}: behind");
+                    assert_eq!(total.fold(), plain::sum(&[&after[dst..dst + len]]), "{what}");
+                    if distance >= len || distance == 0 {
+                        assert!(after[dst..dst + len] == fresh[base..base + len], "{what}: no overlap, wrong bytes");
+                    }
+
+                    memory.bytes().copy_from_slice(&fresh);
+                    // SAFETY: as above.
+                    unsafe { copy(level, start.add(dst), start.add(base), len) };
+                    let after = &*memory.bytes();
+                    assert!(after[..dst] == fresh[..dst], "{what}: before");
+                    assert!(after[dst + len..] == fresh[dst + len..], "{what}: behind");
+                }
+            }
+        }
+    }
+}
+
+/// At the edges of guard pages, overlapping: a kernel that turned round or rounded up would fault.
+#[test]
+fn overlap_at_the_guard_pages() {
+    let memory = Guarded::new(4096);
+    for level in Level::supported() {
+        for len in 0..=600 {
+            for distance in [1, 16, 33, 64, 130] {
+                let (first, last) = (memory.start(), memory.end().wrapping_sub(len));
+                let mut total = Sum::new();
+                // SAFETY: all ranges lie between the guard pages: `len + distance` is far below 4096.
+                unsafe {
+                    copy_sum(level, first, first.add(distance), len, &mut total);
+                    copy_sum(level, first.add(distance), first, len, &mut total);
+                    copy_sum(level, last, last.sub(distance), len, &mut total);
+                    copy_sum(level, last.sub(distance), last, len, &mut total);
+                }
+                assert_eq!(total.fold(), 0, "{level} len {len}: the pages were zero");
+            }
+        }
+    }
+}
+
+/// A hostile guest: it rewrites the source while it is copied. The sum is that of the bytes that arrived.
+#[test]
+fn the_sum_is_that_of_the_bytes_stored() {
+    const LEN: usize = 1499;
+    let source: Vec<AtomicU8> = random_bytes(LEN, 0xbad).into_iter().map(AtomicU8::new).collect();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut step = 1u8;
+            while !stop.load(Ordering::Relaxed) {
+                for byte in &source {
+                    byte.store(step, Ordering::Relaxed);
+                    step = step.wrapping_mul(5).wrapping_add(3);
+                }
+            }
+        });
+        let seen =
+            Level::supported().map(|level| (level, copies_of_a_changing_source(level, &source))).collect::<Vec<_>>();
+        stop.store(true, Ordering::Relaxed);
+        for (level, fault) in seen {
+            assert_eq!(fault, None, "{level}");
+        }
+    });
+}
+
+/// Copies until the writer was seen at work 500 times or some seconds have passed, or says what went wrong. It does not panic: the writer must be
+/// told to stop first.
+fn copies_of_a_changing_source(level: Level, source: &[AtomicU8]) -> Option<String> {
+    let began = Instant::now();
+    let mut before = Vec::new();
+    let (mut changed, mut round) = (0, 0);
+    while changed < 500 && began.elapsed() < Duration::from_secs(3) {
+        let len = source.len() - round % 200;
+        let mut dst = vec![0; len];
+        let mut total = Sum::new();
+        // SAFETY: the atomics may be read at any time; `dst` is ours, and holds `len` bytes.
+        unsafe { copy_sum(level, dst.as_mut_ptr(), source.as_ptr().cast(), len, &mut total) };
+        if total.fold() != plain::sum(&[&dst]) {
+            return Some(format!("wrong sum for {len} bytes in round {round}"));
+        }
+        changed += usize::from(before.first_chunk::<1024>() != dst.first_chunk::<1024>());
+        before = dst;
+        round += 1;
+        if round % 64 == 0 {
+            // On a busy machine the writer may wait for our CPU.
+            thread::yield_now();
+        }
+    }
+    if changed == 0 {
+        return Some("the writer was never seen: nothing was tested".to_owned());
+    }
+    None
+}

@@ -1,0 +1,175 @@
+//! Every kernel against its plain twin: each supported level, lengths, misalignments, guard pages, chunks in a row.
+
+mod common;
+
+use common::{Guarded, MAX, lengths, offsets, random_bytes};
+use straightline_simd::{Level, Sum, copy, copy_sum, plain, sum};
+
+/// What surrounds the destination; no byte of it may change.
+const MARGIN: usize = 64;
+const CANARY: u8 = 0xa5;
+
+/// The data sets of the harness.
+fn data() -> [(&'static str, Vec<u8>); 2] {
+    [("random", random_bytes(MAX + 64, 0x5eed)), ("ones", vec![0xff; MAX + 64])]
+}
+
+/// Runs `check(source, destination with its margins, length)` over data, lengths and misalignments.
+fn for_each_place(mut check: impl FnMut(&[u8], &mut [u8], usize, usize, &str)) {
+    let mut around = vec![CANARY; MARGIN + 64 + MAX + MARGIN];
+    for (name, data) in data() {
+        for len in lengths() {
+            for (from, to) in offsets(len) {
+                let dst = &mut around[..MARGIN + to + len + MARGIN];
+                dst.fill(CANARY);
+                check(&data[from..from + len], dst, MARGIN + to, len, name);
+            }
+        }
+    }
+}
+
+fn assert_only_inside(around: &[u8], at: usize, src: &[u8], what: &str) {
+    let (before, rest) = around.split_at(at);
+    let (inside, behind) = rest.split_at(src.len());
+    assert!(inside == src, "{what}: wrong bytes");
+    assert!(before.iter().chain(behind).all(|&byte| byte == CANARY), "{what}: touched the margin");
+}
+
+#[test]
+fn copy_is_its_twin() {
+    let mut twin = vec![0; MAX];
+    for level in Level::supported() {
+        for_each_place(|src, around, at, len, name| {
+            // SAFETY: `around` holds `len` bytes from `at`, and is apart from `src`.
+            unsafe { copy(level, around.as_mut_ptr().add(at), src.as_ptr(), len) };
+            plain::copy(&mut twin[..len], src);
+            assert_only_inside(around, at, &twin[..len], &format!("{level} {name} len {len} at {at}"));
+        });
+    }
+}
+
+#[test]
+fn sum_is_its_twin() {
+    for_each_place(|src, _, _, len, name| {
+        let expected = plain::sum(&[src]);
+        for level in Level::supported() {
+            let mut total = Sum::new();
+            sum(level, src, &mut total);
+            assert_eq!(total.fold(), expected, "{level} {name} len {len}");
+            assert_eq!(total.finish(), !expected);
+        }
+        let mut total = Sum::new();
+        total.add_bytes(src);
+        assert_eq!(total.fold(), expected, "add_bytes {name} len {len}");
+    });
+}
+
+#[test]
+fn copy_sum_is_its_twin() {
+    let mut twin = vec![0; MAX];
+    for_each_place(|src, around, at, len, name| {
+        let expected = plain::copy_sum(&mut twin[..len], src);
+        for level in Level::supported() {
+            around.fill(CANARY);
+            let mut total = Sum::new();
+            // SAFETY: `around` holds `len` bytes from `at`, and is apart from `src`.
+            unsafe { copy_sum(level, around.as_mut_ptr().add(at), src.as_ptr(), len, &mut total) };
+            let what = format!("{level} {name} len {len} at {at}");
+            assert_only_inside(around, at, &twin[..len], &what);
+            assert_eq!(total.fold(), expected, "{what}");
+        }
+    });
+}
+
+#[test]
+fn chunks_in_a_row_sum_as_one() {
+    let (_, data) = &data()[0];
+    let cuts = random_bytes(1 << 14, 0xc075);
+    for level in Level::supported() {
+        for (round, cut) in cuts.chunks_exact(8).enumerate() {
+            // Odd and even lengths, short and long, each way of giving the bytes.
+            let mut chunks: Vec<&[u8]> = Vec::new();
+            let mut at = round % 61;
+            let mut total = Sum::new();
+            for (i, &byte) in cut.iter().enumerate() {
+                let len = usize::from(byte) * [1, 1, 3, 7][i % 4] / [1, 16, 1, 1][i % 4];
+                let chunk = &data[at..at + len];
+                match (usize::from(byte) + i) % 3 {
+                    0 => sum(level, chunk, &mut total),
+                    1 => total.add_bytes(chunk),
+                    _ => {
+                        let mut dst = vec![0; len];
+                        // SAFETY: `dst` holds `len` bytes and is apart from `chunk`.
+                        unsafe { copy_sum(level, dst.as_mut_ptr(), chunk.as_ptr(), len, &mut total) };
+                        assert_eq!(dst, chunk);
+                    }
+                }
+                chunks.push(chunk);
+                at += len;
+                assert_eq!(total.fold(), plain::sum(&chunks), "{level} after {i} chunks of {cut:?}");
+            }
+        }
+    }
+}
+
+/// The four corners: source and destination each right behind the first guard page or right before the last.
+#[test]
+fn guard_pages_are_not_touched() {
+    let data = random_bytes(MAX, 0x9a9e);
+    let (mut src, mut dst) = (Guarded::new(MAX), Guarded::new(MAX));
+    for level in Level::supported() {
+        for len in lengths() {
+            for corner in 0..4 {
+                let from = if corner & 1 == 0 { 0 } else { src.len - len };
+                let to = if corner & 2 == 0 { 0 } else { dst.len - len };
+                src.bytes()[from..from + len].copy_from_slice(&data[..len]);
+                let what = format!("{level} len {len} corner {corner}");
+
+                let mut fused = Sum::new();
+                dst.bytes()[to..to + len].fill(0);
+                // SAFETY: both ranges lie between the guard pages of their own mapping.
+                unsafe {
+                    copy_sum(level, dst.start().add(to), src.start().add(from), len, &mut fused);
+                }
+                assert!(dst.bytes()[to..to + len] == data[..len], "{what}: copy_sum");
+
+                dst.bytes()[to..to + len].fill(0);
+                // SAFETY: as above.
+                unsafe { copy(level, dst.start().add(to), src.start().add(from), len) };
+                assert!(dst.bytes()[to..to + len] == data[..len], "{what}: copy");
+
+                let mut separate = Sum::new();
+                sum(level, &src.bytes()[from..from + len], &mut separate);
+                assert_eq!(fused.fold(), separate.fold(), "{what}: sums");
+            }
+        }
+    }
+}
+
+/// That the guard pages of the test above do guard.
+#[test]
+fn a_touched_guard_page_kills() {
+    for behind in [false, true] {
+        let no_core = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        let guarded = Guarded::new(1);
+        let address = if behind { guarded.end() } else { guarded.start().wrapping_sub(1) };
+        // SAFETY: the child makes one access, which is meant to fault, and then leaves by `_exit`: it takes no
+        // lock and allocates nothing, as a child of a process with threads must.
+        let status = unsafe {
+            let child = libc::fork();
+            assert!(child >= 0);
+            if child == 0 {
+                // No core file: the fault is meant.
+                libc::setrlimit(libc::RLIMIT_CORE, &raw const no_core);
+                libc::signal(libc::SIGSEGV, libc::SIG_DFL);
+                let mut byte = 0u8;
+                copy(Level::Scalar, &raw mut byte, address, 1);
+                libc::_exit(0);
+            }
+            let mut status = 0;
+            assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+            status
+        };
+        assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGSEGV, "status {status:#x}");
+    }
+}
