@@ -1,0 +1,34 @@
+//! Reading and writing fields in bytes whose length a view has checked.
+//!
+//! An index out of range here is a bug of a view, not of the bytes: views check before they are made.
+
+use crate::WireError;
+
+#[inline]
+pub(crate) fn get<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let mut field = [0; N];
+    field.copy_from_slice(&bytes[at..at + N]);
+    field
+}
+
+#[inline]
+pub(crate) fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes(get(bytes, at))
+}
+
+#[inline]
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes(get(bytes, at))
+}
+
+#[inline]
+pub(crate) fn put(bytes: &mut [u8], at: usize, field: &[u8]) {
+    bytes[at..at + field.len()].copy_from_slice(field);
+}
+
+/// The first `len` bytes of the caller's buffer, cleared, for a builder to fill.
+pub(crate) fn room(buffer: &mut [u8], len: usize) -> Result<&mut [u8], WireError> {
+    let room = buffer.get_mut(..len).ok_or(WireError::NoRoom)?;
+    room.fill(0);
+    Ok(room)
+}

@@ -1,0 +1,35 @@
+//! What IPv4 and IPv6 have in common.
+
+/// The version of the Internet Protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum IpVersion {
+    /// IPv4, RFC 791.
+    V4,
+    /// IPv6, RFC 8200.
+    V6,
+}
+
+/// The number of the protocol in an IP packet: IPv4's Protocol field, IPv6's Next Header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct IpProtocol(pub u8);
+
+impl IpProtocol {
+    /// IPv6 hop-by-hop options, an extension header.
+    pub const HOP_BY_HOP: Self = Self(0);
+    /// ICMP for IPv4.
+    pub const ICMP: Self = Self(1);
+    /// TCP.
+    pub const TCP: Self = Self(6);
+    /// UDP.
+    pub const UDP: Self = Self(17);
+    /// IPv6 routing header, an extension header.
+    pub const ROUTING: Self = Self(43);
+    /// IPv6 fragment header, an extension header.
+    pub const FRAGMENT: Self = Self(44);
+    /// ICMP for IPv6.
+    pub const ICMPV6: Self = Self(58);
+    /// IPv6: nothing follows.
+    pub const NO_NEXT_HEADER: Self = Self(59);
+    /// IPv6 destination options, an extension header.
+    pub const DESTINATION_OPTIONS: Self = Self(60);
+}

@@ -1,0 +1,305 @@
+//! IPv6, RFC 8200: the fixed header, and the way through extension headers.
+
+use std::net::Ipv6Addr;
+
+use crate::field::{get, put, room, u16_at, u32_at};
+use crate::{IpProtocol, WireError, checksum};
+
+/// The length of the fixed header.
+pub const LEN: usize = 40;
+
+/// More extension headers than this are refused. RFC 8200 section 4.1 lists six that may stand before the transport
+/// header, one of them twice.
+pub const MAX_EXTENSIONS: usize = 8;
+
+const VERSION_CLASS_FLOW: usize = 0;
+const PAYLOAD_LEN: usize = 4;
+const NEXT_HEADER: usize = 6;
+const HOP_LIMIT: usize = 7;
+const SRC: usize = 8;
+const DST: usize = 24;
+
+const FLOW_LABEL: u32 = 0x000f_ffff;
+
+/// A view of the fixed header; what follows it in the bytes is ignored, and need not be the whole packet.
+#[derive(Clone, Copy, Debug)]
+pub struct Header<T> {
+    bytes: T,
+}
+
+impl<T: AsRef<[u8]>> Header<T> {
+    /// A view of the header at the beginning of `bytes`.
+    ///
+    /// # Errors
+    /// [`WireError::Truncated`] below 40 bytes; [`WireError::BadVersion`].
+    pub fn new_checked(bytes: T) -> Result<Self, WireError> {
+        if bytes.as_ref().len() < LEN {
+            return Err(WireError::Truncated);
+        }
+        if bytes.as_ref()[VERSION_CLASS_FLOW] >> 4 != 6 {
+            return Err(WireError::BadVersion);
+        }
+        Ok(Self { bytes })
+    }
+
+    /// The traffic class: DSCP and ECN.
+    #[must_use]
+    pub fn traffic_class(&self) -> u8 {
+        let [_, class, _, _] = (self.first_word() >> 4).to_be_bytes();
+        class
+    }
+
+    /// The flow label, below 2^20.
+    #[must_use]
+    pub fn flow_label(&self) -> u32 {
+        self.first_word() & FLOW_LABEL
+    }
+
+    /// The length of what follows this header, extension headers included.
+    #[must_use]
+    pub fn payload_len(&self) -> u16 {
+        u16_at(self.bytes.as_ref(), PAYLOAD_LEN)
+    }
+
+    /// What follows this header: an extension header or the transport protocol.
+    #[must_use]
+    pub fn next_header(&self) -> IpProtocol {
+        IpProtocol(self.bytes.as_ref()[NEXT_HEADER])
+    }
+
+    /// The hop limit.
+    #[must_use]
+    pub fn hop_limit(&self) -> u8 {
+        self.bytes.as_ref()[HOP_LIMIT]
+    }
+
+    /// The source address.
+    #[must_use]
+    pub fn src(&self) -> Ipv6Addr {
+        Ipv6Addr::from_octets(get(self.bytes.as_ref(), SRC))
+    }
+
+    /// The destination address.
+    #[must_use]
+    pub fn dst(&self) -> Ipv6Addr {
+        Ipv6Addr::from_octets(get(self.bytes.as_ref(), DST))
+    }
+
+    /// The sum of the pseudo-header for a transport header and body of `len` bytes. With a routing header the address that
+    /// counts is the final destination (RFC 8200 section 8.1), which this header does not show.
+    #[must_use]
+    pub fn pseudo_header_sum(&self, protocol: IpProtocol, len: u32) -> u16 {
+        checksum::pseudo_header_v6(self.src(), self.dst(), protocol, len)
+    }
+
+    fn first_word(&self) -> u32 {
+        u32_at(self.bytes.as_ref(), VERSION_CLASS_FLOW)
+    }
+}
+
+impl<T: AsRef<[u8]> + AsMut<[u8]>> Header<T> {
+    /// Sets the payload length.
+    pub fn set_payload_len(&mut self, len: u16) {
+        put(self.bytes.as_mut(), PAYLOAD_LEN, &len.to_be_bytes());
+    }
+
+    /// Sets the hop limit.
+    pub fn set_hop_limit(&mut self, hops: u8) {
+        self.bytes.as_mut()[HOP_LIMIT] = hops;
+    }
+
+    /// Sets the source address.
+    pub fn set_src(&mut self, address: Ipv6Addr) {
+        put(self.bytes.as_mut(), SRC, &address.octets());
+    }
+
+    /// Sets the destination address.
+    pub fn set_dst(&mut self, address: Ipv6Addr) {
+        put(self.bytes.as_mut(), DST, &address.octets());
+    }
+}
+
+/// The values of the fixed header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Repr {
+    /// The traffic class.
+    pub traffic_class: u8,
+    /// The flow label, below 2^20.
+    pub flow_label: u32,
+    /// The length of what follows.
+    pub payload_len: u16,
+    /// What follows.
+    pub next_header: IpProtocol,
+    /// The hop limit.
+    pub hop_limit: u8,
+    /// The source address.
+    pub src: Ipv6Addr,
+    /// The destination address.
+    pub dst: Ipv6Addr,
+}
+
+impl Repr {
+    /// The values that a view shows.
+    #[must_use]
+    pub fn parse<T: AsRef<[u8]>>(header: &Header<T>) -> Self {
+        Self {
+            traffic_class: header.traffic_class(),
+            flow_label: header.flow_label(),
+            payload_len: header.payload_len(),
+            next_header: header.next_header(),
+            hop_limit: header.hop_limit(),
+            src: header.src(),
+            dst: header.dst(),
+        }
+    }
+
+    /// Writes the header to the beginning of `buffer` and returns its length.
+    ///
+    /// # Errors
+    /// [`WireError::NoRoom`]; [`WireError::BadValue`] if the flow label is out of range.
+    pub fn emit(&self, buffer: &mut [u8]) -> Result<usize, WireError> {
+        if self.flow_label > FLOW_LABEL {
+            return Err(WireError::BadValue);
+        }
+        let bytes = room(buffer, LEN)?;
+        let first_word = 6 << 28 | u32::from(self.traffic_class) << 20 | self.flow_label;
+        put(bytes, VERSION_CLASS_FLOW, &first_word.to_be_bytes());
+        bytes[NEXT_HEADER] = self.next_header.0;
+        let mut header = Header { bytes };
+        header.set_payload_len(self.payload_len);
+        header.set_hop_limit(self.hop_limit);
+        header.set_src(self.src);
+        header.set_dst(self.dst);
+        Ok(LEN)
+    }
+}
+
+/// Where a walk through extension headers ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extensions {
+    /// What stands behind them. It may be a protocol that the walk does not know, such as ESP.
+    pub protocol: IpProtocol,
+    /// Their length together.
+    pub len: usize,
+    /// Whether there was a fragment header, at which the walk ends. `protocol` is then what it says of the first
+    /// fragment, which in other fragments does not begin behind it. An atomic fragment (RFC 6946) counts as one too.
+    pub fragment: bool,
+}
+
+/// Walks through the extension headers at the beginning of `bytes`, which follow the fixed header: hop-by-hop options,
+/// routing, destination options, fragment. `first` is the fixed header's Next Header.
+///
+/// # Errors
+/// [`WireError::Truncated`] if one is longer than `bytes`; [`WireError::BadExtension`] for hop-by-hop options behind
+/// another header (RFC 8200 section 4.1); [`WireError::TooManyExtensions`] above [`MAX_EXTENSIONS`].
+pub fn skip_extensions(bytes: &[u8], first: IpProtocol) -> Result<Extensions, WireError> {
+    let (mut protocol, mut len) = (first, 0);
+    for count in 0..=MAX_EXTENSIONS {
+        let fragment = match protocol {
+            IpProtocol::HOP_BY_HOP if count > 0 => return Err(WireError::BadExtension),
+            IpProtocol::FRAGMENT => true,
+            IpProtocol::HOP_BY_HOP | IpProtocol::ROUTING | IpProtocol::DESTINATION_OPTIONS => false,
+            _ => {
+                return Ok(Extensions { protocol, len, fragment: false });
+            }
+        };
+        if count == MAX_EXTENSIONS {
+            break;
+        }
+        let Some(&[next, units]) = bytes.get(len..).and_then(|rest| rest.first_chunk()) else {
+            return Err(WireError::Truncated);
+        };
+        // RFC 8200 sections 4.3, 4.4 and 4.6: the length in units of 8 bytes, not counting the first 8. That of a fragment
+        // header is fixed (section 4.5), and the byte reserved.
+        len += if fragment { 8 } else { (usize::from(units) + 1) * 8 };
+        protocol = IpProtocol(next);
+        if len > bytes.len() {
+            return Err(WireError::Truncated);
+        }
+        if fragment {
+            return Ok(Extensions { protocol, len, fragment: true });
+        }
+    }
+    Err(WireError::TooManyExtensions)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REPR: Repr = Repr {
+        traffic_class: 0xb8,
+        flow_label: 0xf_1234,
+        payload_len: 1000,
+        next_header: IpProtocol::TCP,
+        hop_limit: 64,
+        src: Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1),
+        dst: Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 2),
+    };
+
+    #[test]
+    fn fields_stand_where_they_should() {
+        let mut bytes = [0xee; 41];
+        assert_eq!(REPR.emit(&mut bytes), Ok(40));
+        assert_eq!(bytes[..8], [0x6b, 0x8f, 0x12, 0x34, 0x03, 0xe8, 6, 64]);
+        assert_eq!(bytes[8..12], [0x20, 0x01, 0x0d, 0xb8]);
+        assert_eq!(bytes[38..], [0, 2, 0xee]);
+        assert_eq!(Repr::parse(&Header::new_checked(&bytes).unwrap()), REPR);
+    }
+
+    #[test]
+    fn lies_and_values_out_of_range_are_refused() {
+        let mut bytes = [0; 40];
+        REPR.emit(&mut bytes).unwrap();
+        assert_eq!(Header::new_checked(&bytes[..39]).err(), Some(WireError::Truncated));
+        bytes[0] = 0x4b;
+        assert_eq!(Header::new_checked(&bytes).err(), Some(WireError::BadVersion));
+        assert_eq!(Repr { flow_label: 1 << 20, ..REPR }.emit(&mut bytes), Err(WireError::BadValue));
+        assert_eq!(REPR.emit(&mut bytes[..39]), Err(WireError::NoRoom));
+    }
+
+    /// An extension header of `units` times 8 bytes beyond the first 8.
+    fn extension(next: IpProtocol, units: u8) -> Vec<u8> {
+        let mut bytes = vec![0; 8 + 8 * usize::from(units)];
+        bytes[..2].copy_from_slice(&[next.0, units]);
+        bytes
+    }
+
+    #[test]
+    fn extensions_are_walked_through() {
+        let none = skip_extensions(&[], IpProtocol::TCP).unwrap();
+        assert_eq!(none, Extensions { protocol: IpProtocol::TCP, len: 0, fragment: false });
+
+        let three = [
+            extension(IpProtocol::ROUTING, 0),
+            extension(IpProtocol::DESTINATION_OPTIONS, 2),
+            extension(IpProtocol::UDP, 1),
+        ]
+        .concat();
+        let walked = skip_extensions(&three, IpProtocol::HOP_BY_HOP).unwrap();
+        assert_eq!(walked, Extensions { protocol: IpProtocol::UDP, len: 48, fragment: false });
+        for len in 0..three.len() {
+            assert_eq!(skip_extensions(&three[..len], IpProtocol::HOP_BY_HOP), Err(WireError::Truncated), "{len}");
+        }
+    }
+
+    #[test]
+    fn a_fragment_header_ends_the_walk() {
+        // Its second byte is reserved, and no length.
+        let bytes = [extension(IpProtocol::FRAGMENT, 1), vec![60, 0xff, 0, 1, 0, 0, 0, 9]].concat();
+        let walked = skip_extensions(&bytes, IpProtocol::HOP_BY_HOP).unwrap();
+        assert_eq!(walked, Extensions { protocol: IpProtocol::DESTINATION_OPTIONS, len: 24, fragment: true });
+        assert_eq!(skip_extensions(&bytes[..23], IpProtocol::HOP_BY_HOP), Err(WireError::Truncated));
+    }
+
+    #[test]
+    fn walks_that_are_refused() {
+        let late = [extension(IpProtocol::HOP_BY_HOP, 0), extension(IpProtocol::TCP, 0)].concat();
+        assert_eq!(skip_extensions(&late, IpProtocol::ROUTING), Err(WireError::BadExtension));
+
+        let many = extension(IpProtocol::ROUTING, 0).repeat(MAX_EXTENSIONS);
+        assert_eq!(skip_extensions(&many, IpProtocol::ROUTING), Err(WireError::TooManyExtensions));
+        let most = [&many[..8 * (MAX_EXTENSIONS - 1)], &extension(IpProtocol::TCP, 0)].concat();
+        assert_eq!(skip_extensions(&most, IpProtocol::ROUTING).map(|walked| walked.len), Ok(64));
+    }
+}

@@ -1,0 +1,50 @@
+//! Protocol headers: their fields, checked views, and builders.
+//!
+//! What it is: one protocol a file, each by the same recipe: a view `Header` over bytes that checks once, when it
+//! is made, that the header lies within them; plain values (`Repr`) that a header is built from; tests.
+//! [`locate`] walks a whole frame down to its transport header, and [`frame::Frame`] builds one.
+//!
+//! What it is not: it does not touch bodies (no copy of them, no checksum over them), keeps no state, allocates
+//! nothing and has no unsafe code. It does not say whether a frame should be accepted: that is for a node.
+//!
+//! ```
+//! use straightline_wire::frame::{Checksum, Frame, Net, Transport};
+//! use straightline_wire::{IpProtocol, MacAddr, locate, udp};
+//!
+//! let frame = Frame {
+//!     src: "02:00:00:00:00:01".parse().unwrap(),
+//!     dst: MacAddr::BROADCAST,
+//!     tags: [None, None],
+//!     net: Net::v4("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap()),
+//!     transport: Transport::Udp { src_port: 1000, dst_port: 2000 },
+//!     payload_len: 18,
+//! };
+//! let mut head = [0; 64];
+//! let len = frame.emit(&mut head, Checksum::Partial).unwrap();
+//!
+//! let layers = locate(&head[..len]).unwrap();
+//! assert_eq!((layers.l3, layers.l4, layers.protocol), (14, 34, IpProtocol::UDP));
+//! let udp = udp::Header::new_checked(&head[layers.l4.into()..len]).unwrap();
+//! assert_eq!((udp.dst_port(), udp.length()), (2000, 26));
+//! ```
+//!
+//! All numbers are values on the host; the wire's byte order (big-endian) stays inside the views.
+#![forbid(unsafe_code)]
+
+pub mod checksum;
+mod error;
+pub mod ethernet;
+mod field;
+pub mod frame;
+pub mod geometry;
+mod ip;
+pub mod ipv4;
+pub mod ipv6;
+pub mod tcp;
+pub mod udp;
+pub mod vlan;
+
+pub use error::WireError;
+pub use ethernet::{EtherType, MacAddr};
+pub use geometry::{Layers, locate};
+pub use ip::{IpProtocol, IpVersion};

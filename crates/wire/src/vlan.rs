@@ -1,0 +1,144 @@
+//! VLAN tags (IEEE 802.1Q clause 9): four bytes between the source address and the type of an Ethernet frame.
+//!
+//! ```text
+//! | destination 6 | source 6 | TPID 2 | PCP 3 bits, DEI 1 bit, VID 12 bits | type 2 | ...
+//! ```
+
+use crate::WireError;
+use crate::ethernet::{self, EtherType};
+use crate::field::{put, room, u16_at};
+
+/// The length of a tag.
+pub const LEN: usize = 4;
+
+/// Where the first tag begins in a frame.
+pub const OFFSET: usize = 12;
+
+/// How many tags [`skip`] steps over: a provider's and a customer's.
+pub const MAX_TAGS: usize = 2;
+
+/// A VLAN tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tag {
+    /// Which kind of tag: [`EtherType::VLAN`] or [`EtherType::SERVICE_VLAN`].
+    pub tpid: EtherType,
+    /// The priority, 0 to 7.
+    pub pcp: u8,
+    /// Whether the frame may be dropped before others.
+    pub dei: bool,
+    /// The VLAN, 0 to 4095. 0 means that the tag carries a priority only.
+    pub vid: u16,
+}
+
+impl Tag {
+    /// The tag at the beginning of `bytes`.
+    ///
+    /// # Errors
+    /// [`WireError::Truncated`] below four bytes.
+    pub fn parse(bytes: &[u8]) -> Result<Self, WireError> {
+        if bytes.len() < LEN {
+            return Err(WireError::Truncated);
+        }
+        let [high, low] = u16_at(bytes, 2).to_be_bytes();
+        Ok(Self {
+            tpid: EtherType(u16_at(bytes, 0)),
+            pcp: high >> 5,
+            dei: high & 0x10 != 0,
+            vid: u16::from_be_bytes([high & 0x0f, low]),
+        })
+    }
+
+    /// Writes the tag to the beginning of `buffer` and returns its length. The type of the frame comes behind it.
+    ///
+    /// # Errors
+    /// [`WireError::NoRoom`]; [`WireError::BadValue`] if priority or VLAN are out of range.
+    pub fn emit(&self, buffer: &mut [u8]) -> Result<usize, WireError> {
+        if self.pcp > 7 || self.vid > 0xfff {
+            return Err(WireError::BadValue);
+        }
+        let room = room(buffer, LEN)?;
+        let tci = u16::from(self.pcp) << 13 | u16::from(self.dei) << 12 | self.vid;
+        put(room, 0, &self.tpid.0.to_be_bytes());
+        put(room, 2, &tci.to_be_bytes());
+        Ok(LEN)
+    }
+}
+
+/// The tags of a frame and what follows them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tags {
+    /// The tags, the outer first.
+    pub tags: [Option<Tag>; MAX_TAGS],
+    /// The type behind the last tag. Of a frame with more than two tags it is the third's.
+    pub ether_type: EtherType,
+    /// Where the payload begins in the frame: 14, 18 or 22.
+    pub payload: usize,
+}
+
+/// Steps over the Ethernet header of `frame` and up to two tags of either kind.
+///
+/// # Errors
+/// [`WireError::Truncated`].
+pub fn skip(frame: &[u8]) -> Result<Tags, WireError> {
+    let mut ether_type = ethernet::Header::new_checked(frame)?.ether_type();
+    let mut payload = ethernet::LEN;
+    let mut tags = [None; MAX_TAGS];
+    for tag in &mut tags {
+        if !ether_type.is_vlan() {
+            break;
+        }
+        if frame.len() < payload + LEN {
+            return Err(WireError::Truncated);
+        }
+        *tag = Some(Tag::parse(&frame[payload - 2..])?);
+        payload += LEN;
+        ether_type = EtherType(u16_at(frame, payload - 2));
+    }
+    Ok(Tags { tags, ether_type, payload })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ADDRESSES: [u8; 12] = [9; 12];
+
+    fn frame(rest: &[u8]) -> Vec<u8> {
+        [&ADDRESSES, rest].concat()
+    }
+
+    #[test]
+    fn tags_are_skipped_up_to_two() {
+        let plain = skip(&frame(&[8, 0])).unwrap();
+        assert_eq!(plain, Tags { tags: [None; 2], ether_type: EtherType::IPV4, payload: 14 });
+
+        let inner = Tag { tpid: EtherType::VLAN, pcp: 5, dei: true, vid: 0xabc };
+        let one = skip(&frame(&[0x81, 0, 0xba, 0xbc, 8, 0])).unwrap();
+        assert_eq!(one, Tags { tags: [Some(inner), None], ether_type: EtherType::IPV4, payload: 18 });
+
+        let outer = Tag { tpid: EtherType::SERVICE_VLAN, pcp: 0, dei: false, vid: 1 };
+        let two = skip(&frame(&[0x88, 0xa8, 0, 1, 0x81, 0, 0xba, 0xbc, 0x86, 0xdd])).unwrap();
+        assert_eq!(two, Tags { tags: [Some(outer), Some(inner)], ether_type: EtherType::IPV6, payload: 22 });
+
+        let three = skip(&frame(&[0x81, 0, 0, 1, 0x81, 0, 0, 2, 0x81, 0, 0, 3, 8, 0])).unwrap();
+        assert_eq!((three.ether_type, three.payload), (EtherType::VLAN, 22));
+    }
+
+    #[test]
+    fn a_cut_tag_is_truncated() {
+        let whole = frame(&[0x88, 0xa8, 0, 1, 0x81, 0, 0, 2, 8, 0]);
+        for len in 0..whole.len() {
+            assert_eq!(skip(&whole[..len]), Err(WireError::Truncated), "{len}");
+        }
+        assert_eq!(Tag::parse(&[0x81, 0, 0]), Err(WireError::Truncated));
+    }
+
+    #[test]
+    fn values_out_of_range_are_refused() {
+        let tag = Tag { tpid: EtherType::VLAN, pcp: 7, dei: true, vid: 0xfff };
+        assert_eq!(tag.emit(&mut [0; 4]), Ok(4));
+        assert_eq!(tag.emit(&mut [0; 3]), Err(WireError::NoRoom));
+        assert_eq!(Tag { pcp: 8, ..tag }.emit(&mut [0; 4]), Err(WireError::BadValue));
+        assert_eq!(Tag { vid: 0x1000, ..tag }.emit(&mut [0; 4]), Err(WireError::BadValue));
+    }
+}
