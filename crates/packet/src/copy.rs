@@ -1,0 +1,190 @@
+//! The one copy: a packet's bytes, from its head and from its source's memory, into the buffers of its
+//! destination, with the checksum in the same pass where one is due.
+
+use std::ops::Range;
+
+use straightline_simd::{Level, Sum};
+
+use crate::{Checksum, PacketId, Piece, Segment, Turn};
+
+/// A destination's buffers, filled from the front.
+#[derive(Clone, Copy, Debug)]
+pub struct Scatter<'a, 't> {
+    now: Segment<'t>,
+    rest: &'a [Segment<'t>],
+}
+
+impl<'a, 't> Scatter<'a, 't> {
+    /// To fill `segments`, the first one first. `None` where there are none.
+    #[inline]
+    pub fn new(segments: &'a [Segment<'t>]) -> Option<Self> {
+        segments.split_first().map(|(&now, rest)| Scatter { now, rest })
+    }
+
+    /// The next piece that is not full, if any is left.
+    #[inline]
+    fn advance(&mut self) -> bool {
+        while self.now.is_empty() {
+            let Some((&now, rest)) = self.rest.split_first() else { return false };
+            (self.now, self.rest) = (now, rest);
+        }
+        true
+    }
+
+    /// Leaves out the next `n` bytes.
+    #[inline]
+    pub fn skip(&mut self, mut n: u32) {
+        while n > 0 && self.advance() {
+            let step = n.min(self.now.len());
+            self.now = self.now.split_at(step).1;
+            n -= step;
+        }
+    }
+
+    /// Stores bytes of ours; returns how many there was room for.
+    #[inline]
+    pub fn put(&mut self, level: Level, bytes: &[u8]) -> usize {
+        let mut done = 0;
+        while done < bytes.len() && self.advance() {
+            let n = self.now.write(level, &bytes[done..]);
+            self.now = self.now.split_at(n.try_into().unwrap_or(u32::MAX)).1;
+            done += n;
+        }
+        done
+    }
+
+    /// Stores bytes of a segment and sums what is stored; returns how many there was room for.
+    #[inline]
+    pub fn put_segment(&mut self, level: Level, mut from: Segment<'_>, mut sum: Option<&mut Sum>) -> u32 {
+        let mut done = 0;
+        while !from.is_empty() && self.advance() {
+            let n = self.now.copy_from(level, from, sum.as_deref_mut());
+            self.now = self.now.split_at(n).1;
+            from = from.split_at(n).1;
+            done += n;
+        }
+        done
+    }
+}
+
+/// A checksum to be finished while it is delivered: both are places in the bytes that go in front.
+#[derive(Clone, Copy)]
+struct Finish {
+    /// Where summing starts.
+    from: usize,
+    /// Where the 16-bit field is. It holds the pseudo header's sum.
+    field: usize,
+}
+
+impl Finish {
+    fn of(checksum: Checksum, front: usize) -> Option<Self> {
+        match checksum {
+            Checksum::Partial { start, offset } => {
+                let from = front + usize::from(start);
+                Some(Finish { from, field: from + usize::from(offset) })
+            }
+            Checksum::Complete | Checksum::Verified => None,
+        }
+    }
+}
+
+/// Stores `front`, then `own`, then `range` of `body`; returns the bytes of body copied. With `finish`, what is
+/// stored of the front has the finished checksum, while `front` itself is as it was afterwards.
+fn store(
+    level: Level,
+    front: &mut [u8],
+    finish: Option<Finish>,
+    own: &[u8],
+    body: &[Segment<'_>],
+    range: Range<u32>,
+    to: Scatter<'_, '_>,
+) -> u32 {
+    let mut at_front = to;
+    let mut at_rest = to;
+    let Some(finish) = finish else {
+        at_front.put(level, front);
+        at_front.put(level, own);
+        return store_body(level, body, range, &mut at_front, None);
+    };
+    at_rest.skip(front.len().try_into().unwrap_or(u32::MAX));
+    at_rest.put(level, own);
+    let mut sum = Sum::new();
+    sum.add_bytes(&front[finish.from..]);
+    sum.add_bytes(own);
+    let copied = store_body(level, body, range, &mut at_rest, Some(&mut sum));
+    // A sum of 0 is sent as its twin: for UDP, 0 would mean "none" (RFC 768); for TCP both are the same.
+    let value = match sum.finish() {
+        0 => 0xffff,
+        value => value,
+    };
+    let field = finish.field..finish.field + 2;
+    let pseudo = [front[field.start], front[field.start + 1]];
+    front[field.clone()].copy_from_slice(&value.to_be_bytes());
+    at_front.put(level, front);
+    front[field].copy_from_slice(&pseudo);
+    copied
+}
+
+fn store_body(
+    level: Level,
+    body: &[Segment<'_>],
+    range: Range<u32>,
+    to: &mut Scatter<'_, '_>,
+    mut sum: Option<&mut Sum>,
+) -> u32 {
+    let (mut skip, mut left, mut copied) = (range.start, range.end - range.start, 0);
+    for segment in body {
+        if left == 0 {
+            break;
+        }
+        let (skipped, rest) = segment.split_at(skip);
+        skip -= skipped.len();
+        let piece = rest.split_at(left).0;
+        left -= piece.len();
+        copied += to.put_segment(level, piece, sum.as_deref_mut());
+    }
+    copied
+}
+
+impl<'t> Turn<'t> {
+    /// Stores a whole packet, with the `N` bytes in front of its head, into the segments staged at `to`; finishes
+    /// its checksum on the way where `finish` says so. The destination was reserved large enough. Returns the bytes
+    /// of body copied.
+    #[inline]
+    pub fn store<const N: usize>(&mut self, id: PacketId, to: Range<usize>, finish: bool) -> u32 {
+        let level = self.level();
+        let checksum = if finish { self.offload(id).checksum } else { Checksum::Complete };
+        let range = 0..self.body_len(id);
+        let (front, body, to) = self.parts::<N>(id, to);
+        let Some(mut to) = Scatter::new(to) else { return 0 };
+        if body.is_empty() && !finish {
+            to.put(level, front);
+            return 0;
+        }
+        let copied = store(level, front, Finish::of(checksum, N), &[], body, range, to);
+        self.count_copied(copied);
+        copied
+    }
+
+    /// Stores one piece of a packet that is cut into segments: its `N` bytes in front and its headers, then its
+    /// share of the payload.
+    pub fn store_piece<const N: usize>(
+        &mut self,
+        id: PacketId,
+        piece: &mut Piece,
+        to: Range<usize>,
+        finish: bool,
+    ) -> u32 {
+        let Some(to) = Scatter::new(self.staged_at(to)) else { return 0 };
+        let checksum = if finish { piece.checksum() } else { Checksum::Complete };
+        let range = piece.payload();
+        let head = self.head(id);
+        let in_head = u32::try_from(head.len()).unwrap_or(u32::MAX);
+        let own = &head[range.start.min(in_head) as usize..range.end.min(in_head) as usize];
+        let in_body = range.start.saturating_sub(in_head)..range.end.saturating_sub(in_head);
+        let finish = Finish::of(checksum, N);
+        let copied = store(self.level(), piece.front_mut::<N>(), finish, own, self.body(id), in_body, to);
+        self.count_copied(copied);
+        copied
+    }
+}

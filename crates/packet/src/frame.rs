@@ -1,0 +1,80 @@
+//! The batch: up to [`FRAME`] packets on their way from one node to the next.
+
+/// Most packets in a frame, and in a turn.
+pub const FRAME: usize = 256;
+
+/// A packet of the present turn. It is an index, and means nothing after the turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PacketId(u8);
+
+impl PacketId {
+    #[expect(clippy::cast_possible_truncation, reason = "the assertion bounds it")]
+    pub(crate) fn new(index: usize) -> Self {
+        const { assert!(FRAME <= u8::MAX as usize + 1) };
+        debug_assert!(index < FRAME);
+        PacketId(index as u8)
+    }
+
+    #[inline]
+    pub(crate) fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// Up to [`FRAME`] packets. A turn holds no more packets than that, and no node sends a packet twice along one
+/// edge, so a frame that is emptied every turn cannot overflow.
+#[derive(Clone)]
+pub struct Frame {
+    ids: [PacketId; FRAME],
+    len: u16,
+}
+
+impl Default for Frame {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Frame {
+    /// An empty frame.
+    pub const fn new() -> Self {
+        Frame { ids: [PacketId(0); FRAME], len: 0 }
+    }
+
+    /// Adds a packet at the end. A full frame is a fault of ours (see the type), not of a packet.
+    #[inline]
+    pub fn push(&mut self, id: PacketId) {
+        self.ids[usize::from(self.len)] = id;
+        self.len += 1;
+    }
+
+    /// Adds all packets of another frame.
+    pub fn append(&mut self, other: &Frame) {
+        let at = usize::from(self.len);
+        self.ids[at..at + other.len()].copy_from_slice(other.ids());
+        self.len += other.len;
+    }
+
+    /// Forgets all packets.
+    pub fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    /// How many packets.
+    #[inline]
+    pub fn len(&self) -> usize {
+        usize::from(self.len)
+    }
+
+    /// Whether there are none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The packets, first come first.
+    #[inline]
+    pub fn ids(&self) -> &[PacketId] {
+        &self.ids[..usize::from(self.len)]
+    }
+}

@@ -1,0 +1,59 @@
+//! What a packet is while a worker holds it: a slot with its head, a body that stays in guest memory,
+//! the frame that carries packets between nodes, the state of its checksum and segmentation, and the
+//! turn that bounds how long all of it lives.
+//!
+//! Not here: rings, sockets, protocols beyond what segmentation has to rewrite, and system calls.
+//!
+//! A packet's first [`HEAD`] bytes are copied into a slot (the *head*); the rest (the *body*) stays where
+//! the guest put it and is copied once, straight to where it goes. Nodes see heads only.
+//!
+//! ```
+//! use straightline_packet::{Arena, Frame, Gate, PortIndex, Settings};
+//!
+//! let gate = Gate::new();
+//! let mut arena = Arena::new(gate.member(), Settings::default(), Vec::new());
+//! let length = arena.turn(|turn| {
+//!     let id = turn.accept_owned(PortIndex(0), b"fourteen bytes or more").expect("an empty turn has room");
+//!     let mut frame = Frame::new();
+//!     frame.push(id);
+//!     turn.len(id)
+//! });
+//! assert_eq!(length, 22);
+//! ```
+
+mod copy;
+mod drops;
+mod frame;
+mod offload;
+mod segment;
+mod segmentation;
+mod slot;
+mod turn;
+
+pub use copy::Scatter;
+pub use drops::{Drops, Reason};
+pub use frame::{FRAME, Frame, PacketId};
+pub use offload::{Checksum, Gso, GsoKind, Offload};
+pub use segment::Segment;
+pub use segmentation::{MAX_HEADERS, Piece, Segmenter};
+pub use slot::{HEAD, HEADROOM};
+pub use straightline_simd::Level;
+pub use turn::{Arena, AtTurnEnd, BodyCount, Gate, LenderId, Member, Published, Settings, Turn};
+
+/// The longest frame that a port may carry: the 64 KiB of an IP packet behind an Ethernet header.
+pub const MAX_FRAME: u32 = 65_550;
+
+/// The shortest frame that means something: an Ethernet header.
+pub const MIN_FRAME: u32 = 14;
+
+/// A port of the switch, as an index into every table of ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PortIndex(pub u16);
+
+impl PortIndex {
+    /// The place in a table.
+    #[inline]
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}

@@ -1,0 +1,119 @@
+//! A piece of memory that is not ours: checked, borrowed for one turn, and changed by its guest at any time.
+
+use std::marker::PhantomData;
+
+use straightline_simd::{Level, Sum};
+
+/// A pointer and a length into memory that stays mapped until the turn `'t` ends.
+///
+/// It is no slice: the guest may write the bytes at any moment, so they are only ever copied, by kernels that
+/// load each byte once. A node cannot keep one beyond its turn:
+///
+/// ```compile_fail
+/// use straightline_packet::{Arena, Segment};
+/// fn keep<'a>(arena: &mut Arena, kept: &mut Vec<Segment<'a>>) {
+///     // error: the turn's lifetime is its own, a segment cannot leave it
+///     arena.turn(|turn| kept.extend(turn.staged(0).iter().copied()));
+/// }
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Segment<'t> {
+    at: *mut u8,
+    len: u32,
+    turn: PhantomData<&'t ()>,
+}
+
+// SAFETY: it is a place in memory that every thread may access by the kernels, for as long as the turn lasts.
+unsafe impl Send for Segment<'_> {}
+// SAFETY: as above; nothing in it changes.
+unsafe impl Sync for Segment<'_> {}
+
+impl<'t> Segment<'t> {
+    /// A segment of `len` bytes at `at`.
+    ///
+    /// # Safety
+    /// The bytes are mapped readable and writable for all of `'t`, and no Rust reference to any of them lives
+    /// meanwhile. Other processes may read and write them.
+    #[inline]
+    pub unsafe fn new(at: *mut u8, len: u32) -> Self {
+        Segment { at, len, turn: PhantomData }
+    }
+
+    /// Its length in bytes.
+    #[inline]
+    pub fn len(self) -> u32 {
+        self.len
+    }
+
+    /// Whether it has no bytes.
+    #[inline]
+    pub fn is_empty(self) -> bool {
+        self.len == 0
+    }
+
+    /// Where it begins. Only its number means anything outside the kernels.
+    #[inline]
+    pub fn address(self) -> usize {
+        self.at.addr()
+    }
+
+    /// The first `n` bytes and the rest; `n` beyond the end splits there.
+    #[inline]
+    pub fn split_at(self, n: u32) -> (Self, Self) {
+        let n = n.min(self.len);
+        // SAFETY: n is at most the length, so the sum stays inside the segment or one past it.
+        let rest = unsafe { self.at.add(n as usize) };
+        (Segment { len: n, ..self }, Segment { at: rest, len: self.len - n, turn: PhantomData })
+    }
+
+    /// Asks for the first line early, to be read.
+    #[inline]
+    pub fn prefetch(self) {
+        straightline_simd::prefetch_read(self.at);
+    }
+
+    /// Asks for the line `offset` bytes in, to be read.
+    #[inline]
+    pub fn prefetch_at(self, offset: u32) {
+        straightline_simd::prefetch_read(self.at.wrapping_add(offset as usize));
+    }
+
+    /// Asks for the first line early, to be written.
+    #[inline]
+    pub fn prefetch_write(self) {
+        straightline_simd::prefetch_write(self.at);
+    }
+
+    /// Copies the first bytes, as many as both have, into memory that is ours. Returns how many.
+    #[inline]
+    pub fn read(self, level: Level, into: &mut [u8]) -> usize {
+        let n = into.len().min(self.len as usize);
+        // SAFETY: `n` bytes are valid on both sides: the segment by its type, the slice by its borrow.
+        unsafe { straightline_simd::copy(level, into.as_mut_ptr(), self.at, n) };
+        n
+    }
+
+    /// Copies bytes of ours to its beginning, as many as fit. Returns how many.
+    #[inline]
+    pub fn write(self, level: Level, from: &[u8]) -> usize {
+        let n = from.len().min(self.len as usize);
+        // SAFETY: `n` bytes are valid on both sides: the segment by its type, the slice by its borrow.
+        unsafe { straightline_simd::copy(level, self.at, from.as_ptr(), n) };
+        n
+    }
+
+    /// Copies from another segment, as many bytes as both have, and adds them to `sum` if there is one: the
+    /// sum is that of the bytes stored. The two may overlap; what the shared bytes are then is unspecified.
+    #[inline]
+    pub fn copy_from(self, level: Level, from: Segment<'_>, sum: Option<&mut Sum>) -> u32 {
+        let n = from.len.min(self.len);
+        // SAFETY: `n` bytes are valid on both sides by the type; the kernels bear overlap and writers.
+        unsafe {
+            match sum {
+                None => straightline_simd::copy(level, self.at, from.at, n as usize),
+                Some(sum) => straightline_simd::copy_sum(level, self.at, from.at, n as usize, sum),
+            }
+        }
+        n
+    }
+}

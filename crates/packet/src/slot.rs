@@ -1,0 +1,68 @@
+//! A packet's place in the worker's pool: what nodes look at, and the head.
+
+use crate::{Offload, PortIndex, turn::LenderId};
+
+/// Bytes of a packet that are copied into its slot; the rest stays with the guest.
+pub const HEAD: usize = 256;
+
+/// Free bytes before the head, for headers that are put in front of it (a virtio-net header, a tunnel's).
+pub const HEADROOM: usize = 128;
+
+/// How far a head can grow when headers lie deeper than [`HEAD`].
+pub(crate) const HEAD_MAX: usize = 512;
+
+#[repr(C, align(64))]
+pub(crate) struct Slot {
+    /// Where the head begins in `data`.
+    pub(crate) start: u16,
+    /// Bytes of head.
+    pub(crate) head: u16,
+    /// Where it came from.
+    pub(crate) port: PortIndex,
+    /// The ring whose memory the body lies in.
+    pub(crate) lender: LenderId,
+    /// First of the body's segments in the turn's list, and how many there are.
+    pub(crate) first: u32,
+    pub(crate) count: u32,
+    /// Bytes in the body.
+    pub(crate) body: u32,
+    /// To be left in its source's ring (`full = "wait"`).
+    pub(crate) left: bool,
+    pub(crate) offload: Offload,
+    pub(crate) data: Data,
+}
+
+/// The head's bytes, on lines of their own so that an Ethernet header never straddles two.
+#[repr(C, align(64))]
+pub(crate) struct Data(pub(crate) [u8; HEADROOM + HEAD_MAX]);
+
+impl Slot {
+    pub(crate) const EMPTY: Slot = Slot {
+        start: 0,
+        head: 0,
+        port: PortIndex(0),
+        lender: LenderId::NONE,
+        first: 0,
+        count: 0,
+        body: 0,
+        left: false,
+        offload: Offload { checksum: crate::Checksum::Complete, gso: None },
+        data: Data([0; HEADROOM + HEAD_MAX]),
+    };
+
+    #[inline]
+    pub(crate) fn head(&self) -> &[u8] {
+        &self.data.0[usize::from(self.start)..usize::from(self.start) + usize::from(self.head)]
+    }
+
+    #[inline]
+    pub(crate) fn head_mut(&mut self) -> &mut [u8] {
+        &mut self.data.0[usize::from(self.start)..usize::from(self.start) + usize::from(self.head)]
+    }
+
+    /// All bytes of the packet.
+    #[inline]
+    pub(crate) fn len(&self) -> u32 {
+        u32::from(self.head) + self.body
+    }
+}

@@ -1,0 +1,269 @@
+//! Who is in a turn: how control learns that no worker can still hold what it has taken away.
+//!
+//! A member (a worker) is *in* from the start of a turn to its end; its word is odd then. Control publishes a
+//! new value, then waits until every member that was in has left at least once. A member that enters later
+//! sees the new value:
+//!
+//! ```text
+//! member                         control
+//! word = odd                     pointer = new
+//! fence(SeqCst)          (a)     fence(SeqCst)      (b)
+//! read pointer                   read word
+//! ```
+//! The fences are ordered one way or the other. If (a) is first, control reads the odd word and waits; if (b)
+//! is first, the member reads the new pointer. A sleeping member is out, so it is never waited for.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering, fence};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crossbeam_utils::CachePadded;
+
+use super::Turn;
+
+type Word = CachePadded<AtomicU64>;
+
+#[derive(Default)]
+struct Shared {
+    members: Mutex<Vec<Arc<Word>>>,
+    /// Values whose [`Published`] was dropped while somebody was in a turn.
+    retired: Mutex<Vec<Box<dyn Any + Send>>>,
+}
+
+/// The door between workers' turns and control. Cloning it gives another handle to the same door.
+#[derive(Clone, Default)]
+pub struct Gate(Arc<Shared>);
+
+impl fmt::Debug for Gate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gate").field("members", &lock(&self.0.members).len()).finish()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Gate {
+    /// A door with no members.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A new member: one for each worker.
+    pub fn member(&self) -> Member {
+        let word = Arc::new(Word::default());
+        lock(&self.0.members).push(Arc::clone(&word));
+        Member { word, gate: self.clone() }
+    }
+
+    /// Waits until every turn that was under way at the call has ended. Not to be called within a turn: it
+    /// would wait for itself.
+    pub fn wait(&self) {
+        fence(Ordering::SeqCst);
+        let members: Vec<_> = lock(&self.0.members).clone();
+        for word in members {
+            let seen = word.load(Ordering::Acquire);
+            let mut tries = 0_u32;
+            while seen % 2 == 1 && word.load(Ordering::Acquire) == seen {
+                tries += 1;
+                match tries {
+                    0..200 => std::hint::spin_loop(),
+                    200..1000 => std::thread::yield_now(),
+                    _ => std::thread::sleep(Duration::from_micros(50)),
+                }
+            }
+        }
+        let retired = std::mem::take(&mut *lock(&self.0.retired));
+        drop(retired);
+    }
+
+    fn same(&self, other: &Gate) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    fn retire(&self, value: Box<dyn Any + Send>) {
+        fence(Ordering::SeqCst);
+        let busy = lock(&self.0.members).iter().any(|w| w.load(Ordering::Acquire) % 2 == 1);
+        if busy {
+            lock(&self.0.retired).push(value);
+        }
+    }
+}
+
+/// A worker's place at the [`Gate`].
+#[derive(Debug)]
+pub struct Member {
+    word: Arc<Word>,
+    gate: Gate,
+}
+
+impl Member {
+    pub(super) fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
+    /// Enters; the guard leaves when it is dropped, also by a panic.
+    pub(super) fn enter(&self) -> Inside<'_> {
+        let next = self.word.load(Ordering::Relaxed) + 1;
+        debug_assert_eq!(next % 2, 1, "a member is in one turn at a time");
+        self.word.store(next, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        Inside(&self.word)
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        lock(&self.gate.0.members).retain(|w| !Arc::ptr_eq(w, &self.word));
+    }
+}
+
+pub(super) struct Inside<'a>(&'a Word);
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        let odd = self.0.load(Ordering::Relaxed);
+        self.0.store(odd + 1, Ordering::Release);
+    }
+}
+
+/// A value that control replaces and workers read within a turn, without a lock.
+pub struct Published<T: Send + Sync + 'static> {
+    at: AtomicPtr<T>,
+    gate: Gate,
+}
+
+impl<T: Send + Sync + 'static> fmt::Debug for Published<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Published").field("some", &!self.at.load(Ordering::Relaxed).is_null()).finish()
+    }
+}
+
+fn into_raw<T>(value: Option<Box<T>>) -> *mut T {
+    value.map_or(std::ptr::null_mut(), Box::into_raw)
+}
+
+impl<T: Send + Sync + 'static> Published<T> {
+    /// Nothing published yet, for the members of `gate`.
+    pub fn new(gate: &Gate) -> Self {
+        Published { at: AtomicPtr::new(std::ptr::null_mut()), gate: gate.clone() }
+    }
+
+    /// The value, for as long as the turn lasts.
+    #[inline]
+    pub fn load<'t>(&self, turn: &Turn<'t>) -> Option<&'t T> {
+        assert!(self.gate.same(turn.gate()), "a value is read through the gate that it was published for");
+        // SAFETY: the pointer is null or came from a Box. Whoever takes it away (`swap`, `drop`) frees it only
+        // after every turn under way has ended, and this one is under way until 't is over: 't is a turn's own
+        // lifetime (`Arena::turn` takes a closure for any 't), so the reference cannot leave the turn.
+        unsafe { self.at.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// Publishes `new`, waits until no turn can still see the old value, and gives that back. Not to be called
+    /// within a turn.
+    pub fn swap(&self, new: Option<Box<T>>) -> Option<Box<T>> {
+        let old = self.at.swap(into_raw(new), Ordering::AcqRel);
+        self.gate.wait();
+        // SAFETY: the pointer came from a Box in `swap`, was just taken out by us alone, and no turn has it.
+        (!old.is_null()).then(|| unsafe { Box::from_raw(old) })
+    }
+}
+
+impl<T: Send + Sync + 'static> Drop for Published<T> {
+    fn drop(&mut self) {
+        let old = *self.at.get_mut();
+        if !old.is_null() {
+            // SAFETY: as in `swap`; a turn may still read it, so it is freed only when no member is in one.
+            self.gate.retire(unsafe { Box::from_raw(old) });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Arena, Settings};
+    use std::sync::atomic::{AtomicBool, AtomicUsize};
+
+    /// Counts how many of it are alive, and shows when one is read after it was freed.
+    struct Canary(Arc<AtomicUsize>, AtomicBool);
+
+    impl Drop for Canary {
+        fn drop(&mut self) {
+            self.1.store(true, Ordering::SeqCst);
+            self.0.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    fn canary(alive: &Arc<AtomicUsize>) -> Box<Canary> {
+        alive.fetch_add(1, Ordering::SeqCst);
+        Box::new(Canary(Arc::clone(alive), AtomicBool::new(false)))
+    }
+
+    #[test]
+    fn swapped_values_outlive_the_turns_that_see_them() {
+        let gate = Gate::new();
+        let alive = Arc::new(AtomicUsize::new(0));
+        let published = Arc::new(Published::new(&gate));
+        published.swap(Some(canary(&alive)));
+        let stop = Arc::new(AtomicBool::new(false));
+        let workers: Vec<_> = (0..2)
+            .map(|_| {
+                let mut arena = Arena::new(gate.member(), Settings::default(), Vec::new());
+                let (published, stop) = (Arc::clone(&published), Arc::clone(&stop));
+                std::thread::spawn(move || {
+                    let mut turns = 0_u64;
+                    while !stop.load(Ordering::Relaxed) {
+                        arena.turn(|turn| {
+                            if let Some(canary) = published.load(turn) {
+                                for _ in 0..20 {
+                                    assert!(!canary.1.load(Ordering::SeqCst), "freed within a turn");
+                                }
+                            }
+                        });
+                        turns += 1;
+                    }
+                    turns
+                })
+            })
+            .collect();
+        for i in 0..2000 {
+            let new = (i % 3 != 0).then(|| canary(&alive));
+            drop(published.swap(new));
+        }
+        stop.store(true, Ordering::Relaxed);
+        for worker in workers {
+            assert!(worker.join().expect("no worker saw a freed value") > 0);
+        }
+        drop(published);
+        gate.wait();
+        assert_eq!(alive.load(Ordering::SeqCst), 0, "nothing leaks");
+    }
+
+    #[test]
+    fn dropping_the_holder_within_a_turn_keeps_the_value() {
+        let gate = Gate::new();
+        let alive = Arc::new(AtomicUsize::new(0));
+        let published = Published::new(&gate);
+        published.swap(Some(canary(&alive)));
+        let mut arena = Arena::new(gate.member(), Settings::default(), Vec::new());
+        let mut held = Some(published);
+        arena.turn(|turn| {
+            let canary = held.as_ref().and_then(|p| p.load(turn)).expect("published");
+            drop(held.take());
+            assert!(!canary.1.load(Ordering::SeqCst));
+        });
+        gate.wait();
+        assert_eq!(alive.load(Ordering::SeqCst), 0);
+    }
+
+    #[test]
+    fn a_member_that_is_out_is_not_waited_for() {
+        let gate = Gate::new();
+        let _asleep = gate.member();
+        gate.wait();
+    }
+}

@@ -1,0 +1,526 @@
+//! The worker's turn: packets are taken, led through the graph, delivered, and everything that was borrowed for
+//! them is given back, all before it ends.
+
+mod gate;
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use straightline_simd::Level;
+
+use crate::slot::{HEAD, HEAD_MAX, HEADROOM, Slot};
+use crate::{Drops, FRAME, Offload, PacketId, PortIndex, Reason, Segment};
+pub use gate::{Gate, Member, Published};
+
+/// Something that lent memory to a turn, or that has to tell its guest about one: a virtqueue.
+pub trait AtTurnEnd: Send + Sync {
+    /// Gives back what was borrowed. Called after all copies of the turn, and after every destination has been
+    /// given its packets.
+    fn give_back(&self, turn: &Turn<'_>, lender: LenderId);
+
+    /// Tells the other side, if it wants to be told. Called last.
+    fn notify(&self);
+
+    /// Whether its memory vanished meanwhile, so that what was copied from it is not to be delivered.
+    fn poisoned(&self) -> bool;
+}
+
+/// One of the turn's lenders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LenderId(u16);
+
+impl LenderId {
+    /// No lender: the packet is wholly ours.
+    pub const NONE: LenderId = LenderId(u16::MAX);
+}
+
+/// How a worker's turns are run.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// The instruction set of its copies.
+    pub level: Level,
+    /// Whether bodies are copied twice, through memory of ours, and their buffers given back early: the A/B of
+    /// the one-copy path.
+    pub two_copies: bool,
+    /// Bytes of bodies that a turn takes before it stops taking; one packet may exceed it.
+    pub body_limit: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings { level: Level::detect(), two_copies: false, body_limit: 1 << 20 }
+    }
+}
+
+/// Bytes that moved, for the proof that bodies are copied once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BodyCount {
+    /// Bytes of bodies copied, wherever from and to.
+    pub copied: u64,
+    /// Bytes of bodies delivered: in packets that a destination was given.
+    pub delivered: u64,
+}
+
+/// Descriptors of chains with more than one that a turn follows before it stops taking.
+const WALK_LIMIT: u32 = 8192;
+
+/// Room for the segments of a turn: its limit, the one chain that may exceed it, and the buffers they go to.
+const SEGMENTS: usize = 3 * 32768;
+
+type Parts<'a, 't> = (&'a mut [u8], &'a [Segment<'t>], &'a [Segment<'t>]);
+
+/// What a worker keeps from turn to turn so that no turn allocates: its pool and its lists.
+pub struct Arena {
+    member: Member,
+    settings: Settings,
+    slots: Box<[Slot]>,
+    bounce: Box<[u8]>,
+    drops: Vec<Arc<Drops>>,
+    segments: Vec<Segment<'static>>,
+    lenders: Vec<&'static dyn AtTurnEnd>,
+    bodies: BodyCount,
+    now: u32,
+}
+
+impl fmt::Debug for Arena {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Arena").field("settings", &self.settings).field("bodies", &self.bodies).finish_non_exhaustive()
+    }
+}
+
+/// An empty vector for another lifetime, in the memory of the old one (the standard library collects in place;
+/// the allocation test of the worker would show it if it ever did not).
+macro_rules! recycle {
+    ($vec:expr) => {{
+        let mut vec = $vec;
+        vec.clear();
+        vec.into_iter().map(|_| unreachable!("the vector is empty")).collect()
+    }};
+}
+
+impl Arena {
+    /// The pool of one worker. `drops` has the counters of every port, by its index.
+    pub fn new(member: Member, settings: Settings, drops: Vec<Arc<Drops>>) -> Self {
+        let bounce = if settings.two_copies { settings.body_limit as usize + 2 * crate::MAX_FRAME as usize } else { 0 };
+        Arena {
+            member,
+            settings,
+            slots: (0..FRAME).map(|_| Slot::EMPTY).collect(),
+            bounce: vec![0; bounce].into_boxed_slice(),
+            drops,
+            segments: Vec::with_capacity(SEGMENTS),
+            lenders: Vec::with_capacity(1024),
+            bodies: BodyCount::default(),
+            now: 0,
+        }
+    }
+
+    /// Runs one turn. What was borrowed in it is given back before it ends, whatever `f` does.
+    pub fn turn<R>(&mut self, f: impl for<'t> FnOnce(&mut Turn<'t>) -> R) -> R {
+        let inside = self.member.enter();
+        let mut turn = Turn {
+            slots: &mut self.slots,
+            used: 0,
+            bounce: &mut self.bounce,
+            bounced: 0,
+            segments: std::mem::take(&mut self.segments),
+            lenders: std::mem::take(&mut self.lenders),
+            drops: &self.drops,
+            gate: self.member.gate(),
+            settings: self.settings,
+            borrowed: 0,
+            walked: 0,
+            bodies: self.bodies,
+            now: self.now,
+        };
+        let result = f(&mut turn);
+        turn.end();
+        self.bodies = turn.bodies;
+        self.segments = recycle!(turn.segments);
+        self.lenders = recycle!(turn.lenders);
+        drop(inside);
+        result
+    }
+
+    /// Sets the time of the turns to come, in seconds of whatever clock their owner has.
+    pub fn set_now(&mut self, seconds: u32) {
+        self.now = seconds;
+    }
+
+    /// Bytes of bodies moved by all turns so far.
+    pub fn bodies(&self) -> BodyCount {
+        self.bodies
+    }
+
+    /// How its turns are run.
+    pub fn settings(&self) -> Settings {
+        self.settings
+    }
+}
+
+/// One turn of a worker: its packets, and what was borrowed for them.
+///
+/// The lifetime is the turn's own: nothing that carries it can be kept.
+pub struct Turn<'t> {
+    slots: &'t mut [Slot],
+    used: usize,
+    bounce: &'t mut [u8],
+    bounced: usize,
+    segments: Vec<Segment<'t>>,
+    lenders: Vec<&'t dyn AtTurnEnd>,
+    drops: &'t [Arc<Drops>],
+    gate: &'t Gate,
+    settings: Settings,
+    borrowed: u32,
+    walked: u32,
+    bodies: BodyCount,
+    now: u32,
+}
+
+impl fmt::Debug for Turn<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Turn")
+            .field("packets", &self.used)
+            .field("lenders", &self.lenders.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Where packets come in: segments are staged, then accepted as a packet or taken back.
+impl<'t> Turn<'t> {
+    /// How many more packets this turn takes: 0 when its pool or its share of bytes is used up.
+    #[inline]
+    pub fn room(&self) -> usize {
+        if self.borrowed >= self.settings.body_limit || self.walked >= WALK_LIMIT { 0 } else { FRAME - self.used }
+    }
+
+    /// Counts descriptors that were followed: they too are a turn's work, and a guest decides how many there are.
+    #[inline]
+    pub fn count_walked(&mut self, descriptors: u32) {
+        self.walked = self.walked.saturating_add(descriptors);
+    }
+
+    /// Bytes of bodies that lie in somebody else's memory.
+    pub fn borrowed(&self) -> u32 {
+        if self.settings.two_copies { 0 } else { self.borrowed }
+    }
+
+    /// The instruction set of this turn's copies.
+    #[inline]
+    pub fn level(&self) -> Level {
+        self.settings.level
+    }
+
+    pub(super) fn gate(&self) -> &Gate {
+        self.gate
+    }
+
+    /// Enters a lender into the turn; it is asked to take its memory back at the end, and to notify.
+    pub fn lend(&mut self, lender: &'t dyn AtTurnEnd) -> LenderId {
+        self.lenders.push(lender);
+        LenderId(u16::try_from(self.lenders.len() - 1).unwrap_or(u16::MAX))
+    }
+
+    /// Where the next staged segment will stand.
+    #[inline]
+    pub fn mark(&self) -> usize {
+        self.segments.len()
+    }
+
+    /// Adds a segment to those staged.
+    #[inline]
+    pub fn stage(&mut self, segment: Segment<'t>) {
+        self.segments.push(segment);
+    }
+
+    /// The segments staged since `mark`.
+    #[inline]
+    pub fn staged(&self, mark: usize) -> &[Segment<'t>] {
+        self.segments.get(mark..).unwrap_or_default()
+    }
+
+    /// Forgets the segments staged since `mark`.
+    #[inline]
+    pub fn unstage(&mut self, mark: usize) {
+        self.segments.truncate(mark);
+    }
+
+    /// Makes a packet of the segments staged since `mark`, past their first `skip` bytes (a virtio-net header).
+    /// `None`, and nothing staged any more, when the turn is full.
+    pub fn accept_staged(&mut self, port: PortIndex, lender: LenderId, mark: usize, skip: u32) -> Option<PacketId> {
+        let mut first = mark;
+        let mut skip = skip;
+        while let Some(segment) = self.segments.get_mut(first) {
+            let rest = segment.split_at(skip).1;
+            skip -= segment.len() - rest.len();
+            *segment = rest;
+            if !rest.is_empty() {
+                break;
+            }
+            first += 1;
+        }
+        if self.used == FRAME {
+            self.segments.truncate(mark);
+            return None;
+        }
+        let slot = &mut self.slots[self.used];
+        let mut head = 0;
+        while let Some(segment) = self.segments.get_mut(first) {
+            let n = segment.read(self.settings.level, &mut slot.data.0[HEADROOM + head..HEADROOM + HEAD]);
+            head += n;
+            *segment = segment.split_at(narrow(n)).1;
+            if !segment.is_empty() {
+                break;
+            }
+            first += 1;
+        }
+        if first == self.segments.len() {
+            self.segments.truncate(mark);
+            first = mark;
+        }
+        Some(self.enter_slot(port, lender, head, first))
+    }
+
+    /// Makes a packet of one segment: the common case, without staging.
+    #[inline]
+    pub fn accept(&mut self, port: PortIndex, lender: LenderId, bytes: Segment<'t>) -> Option<PacketId> {
+        if self.used == FRAME {
+            return None;
+        }
+        let slot = &mut self.slots[self.used];
+        let head = bytes.read(self.settings.level, &mut slot.data.0[HEADROOM..HEADROOM + HEAD]);
+        let body = bytes.split_at(narrow(head)).1;
+        let first = self.segments.len();
+        if !body.is_empty() {
+            self.segments.push(body);
+        }
+        Some(self.enter_slot(port, lender, head, first))
+    }
+
+    /// Makes a packet of bytes that are ours, as a generator does: at most [`HEAD`] of them.
+    pub fn accept_owned(&mut self, port: PortIndex, bytes: &[u8]) -> Option<PacketId> {
+        if self.used == FRAME || bytes.len() > HEAD {
+            return None;
+        }
+        self.slots[self.used].data.0[HEADROOM..HEADROOM + bytes.len()].copy_from_slice(bytes);
+        Some(self.enter_slot(port, LenderId::NONE, bytes.len(), self.segments.len()))
+    }
+
+    /// Fills the next slot's words; its head is in place, its body is all segments from `first` on.
+    #[inline]
+    fn enter_slot(&mut self, port: PortIndex, lender: LenderId, head: usize, first: usize) -> PacketId {
+        let body: u32 = self.segments[first..].iter().map(|s| s.len()).sum();
+        if body > 0 && self.settings.two_copies {
+            self.bounce_body(first, body);
+        }
+        let slot = &mut self.slots[self.used];
+        slot.start = const { narrow16(HEADROOM) };
+        slot.head = narrow16(head);
+        slot.port = port;
+        slot.lender = lender;
+        slot.first = narrow(first);
+        slot.count = narrow(self.segments.len() - first);
+        slot.body = body;
+        slot.left = false;
+        slot.offload = Offload::default();
+        self.borrowed += body;
+        self.used += 1;
+        PacketId::new(self.used - 1)
+    }
+
+    /// The two-copy mode's first copy: the body moves into memory of ours.
+    fn bounce_body(&mut self, first: usize, body: u32) {
+        let end = self.bounced + body as usize;
+        // Sized for a turn's limit of bytes and the one packet that may exceed it.
+        let Some(room) = self.bounce.get_mut(self.bounced..end) else { return };
+        // SAFETY: the bytes are the turn's for all of 't, lent out once (`bounced` only grows) and not touched
+        // otherwise until the next turn.
+        let whole = unsafe { Segment::new(room.as_mut_ptr(), body) };
+        let mut rest = whole;
+        for segment in &self.segments[first..] {
+            let n = rest.copy_from(self.settings.level, *segment, None);
+            rest = rest.split_at(n).1;
+        }
+        self.segments.truncate(first);
+        self.segments.push(whole);
+        self.bounced = end;
+        self.bodies.copied += u64::from(body);
+    }
+}
+
+/// What nodes do with packets.
+impl<'t> Turn<'t> {
+    /// The packet's head.
+    #[inline]
+    pub fn head(&self, id: PacketId) -> &[u8] {
+        self.slots[id.index()].head()
+    }
+
+    /// The packet's head, to be changed.
+    #[inline]
+    pub fn head_mut(&mut self, id: PacketId) -> &mut [u8] {
+        self.slots[id.index()].head_mut()
+    }
+
+    /// All bytes of the packet, body included.
+    #[inline]
+    pub fn len(&self, id: PacketId) -> u32 {
+        self.slots[id.index()].len()
+    }
+
+    /// The port that the packet came from.
+    #[inline]
+    pub fn port(&self, id: PacketId) -> PortIndex {
+        self.slots[id.index()].port
+    }
+
+    /// What its sender left to be done.
+    #[inline]
+    pub fn offload(&self, id: PacketId) -> Offload {
+        self.slots[id.index()].offload
+    }
+
+    /// Says what is left to be done. Whoever says it has checked it against the packet.
+    #[inline]
+    pub fn set_offload(&mut self, id: PacketId, offload: Offload) {
+        self.slots[id.index()].offload = offload;
+    }
+
+    /// The time of this turn, in seconds.
+    #[inline]
+    pub fn now(&self) -> u32 {
+        self.now
+    }
+
+    /// Makes the head at least `upto` bytes long by pulling bytes up from the body. `false` where the packet or
+    /// the slot is too short for that.
+    pub fn pull_up(&mut self, id: PacketId, upto: usize) -> bool {
+        let slot = &mut self.slots[id.index()];
+        let (start, mut head) = (usize::from(slot.start), usize::from(slot.head));
+        if upto <= head {
+            return true;
+        }
+        if upto > HEAD_MAX.min(slot.data.0.len() - start) || upto > slot.len() as usize {
+            return false;
+        }
+        while head < upto {
+            let segment = &mut self.segments[slot.first as usize];
+            let n = segment.read(self.settings.level, &mut slot.data.0[start + head..start + upto]);
+            *segment = segment.split_at(narrow(n)).1;
+            if segment.is_empty() {
+                slot.first += 1;
+                slot.count -= 1;
+            }
+            head += n;
+            slot.body -= narrow(n);
+        }
+        slot.head = narrow16(head);
+        true
+    }
+
+    /// Drops the packet, counted for the port that it came from.
+    pub fn discard(&self, id: PacketId, reason: Reason) {
+        let port = self.port(id);
+        if let Some(drops) = self.drops.get(port.index()) {
+            drops.add(reason, 1);
+        }
+    }
+
+    /// Leaves the packet in its source's ring, to be taken again (`full = "wait"`).
+    pub fn leave(&mut self, id: PacketId) {
+        self.slots[id.index()].left = true;
+    }
+}
+
+/// Where packets go out, and the end.
+impl<'t> Turn<'t> {
+    /// The packet's body: what the head does not hold.
+    #[inline]
+    pub fn body(&self, id: PacketId) -> &[Segment<'t>] {
+        let slot = &self.slots[id.index()];
+        &self.segments[slot.first as usize..][..slot.count as usize]
+    }
+
+    /// The `N` bytes in front of the head, for a header that the destination wants there.
+    #[inline]
+    pub fn front_mut<const N: usize>(&mut self, id: PacketId) -> &mut [u8; N] {
+        const { assert!(N <= HEADROOM) };
+        let slot = &mut self.slots[id.index()];
+        let start = usize::from(slot.start);
+        (&mut slot.data.0[start - N..start]).try_into().expect("the range has N bytes")
+    }
+
+    /// What a copy needs at once: the `N` bytes in front of the head together with the head, the body, and the
+    /// segments staged at `to`.
+    #[inline]
+    pub(crate) fn parts<const N: usize>(&mut self, id: PacketId, to: Range<usize>) -> Parts<'_, 't> {
+        const { assert!(N <= HEADROOM) };
+        let slot = &mut self.slots[id.index()];
+        let body = &self.segments[slot.first as usize..][..slot.count as usize];
+        let end = usize::from(slot.start) + usize::from(slot.head);
+        (&mut slot.data.0[usize::from(slot.start) - N..end], body, self.segments.get(to).unwrap_or_default())
+    }
+
+    /// The segments staged at these places.
+    #[inline]
+    pub fn staged_at(&self, places: Range<usize>) -> &[Segment<'t>] {
+        self.segments.get(places).unwrap_or_default()
+    }
+
+    /// Bytes in the body.
+    #[inline]
+    pub fn body_len(&self, id: PacketId) -> u32 {
+        self.slots[id.index()].body
+    }
+
+    /// Whether memory that the packet was read from has vanished since.
+    pub fn poisoned(&self, id: PacketId) -> bool {
+        let lender = self.slots[id.index()].lender;
+        self.lenders.get(usize::from(lender.0)).is_some_and(|l| l.poisoned())
+    }
+
+    /// How many of a lender's packets are to be left in its ring.
+    pub fn left(&self, lender: LenderId) -> usize {
+        self.slots[..self.used].iter().filter(|s| s.lender == lender && s.left).count()
+    }
+
+    /// Counts bytes of bodies that were copied.
+    #[inline]
+    pub(crate) fn count_copied(&mut self, bytes: u32) {
+        self.bodies.copied += u64::from(bytes);
+    }
+
+    /// Counts bytes of bodies that a destination can see now.
+    #[inline]
+    pub fn count_delivered(&mut self, bytes: u64) {
+        self.bodies.delivered += bytes;
+    }
+
+    /// Gives everything back, then notifies. [`Arena::turn`] does it where the turn did not.
+    pub fn end(&mut self) {
+        let lenders = std::mem::take(&mut self.lenders);
+        for (i, lender) in lenders.iter().enumerate() {
+            lender.give_back(self, LenderId(u16::try_from(i).unwrap_or(u16::MAX)));
+        }
+        for lender in &lenders {
+            lender.notify();
+        }
+        self.lenders = lenders;
+        self.lenders.clear();
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "lengths within a turn: far below 4 GiB")]
+#[inline]
+const fn narrow(n: usize) -> u32 {
+    debug_assert!(n <= u32::MAX as usize);
+    n as u32
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "lengths within a slot: below 1024")]
+#[inline]
+const fn narrow16(n: usize) -> u16 {
+    debug_assert!(n <= HEADROOM + HEAD_MAX);
+    n as u16
+}
