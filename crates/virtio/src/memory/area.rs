@@ -1,0 +1,88 @@
+//! A fixed place in guest memory that keeps its region mapped: a ring's table, read and written by atomics.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+use super::Region;
+
+/// `len` bytes of a region. Every access is checked against the length and its alignment, and is one atomic load or
+/// store: what is read once cannot change afterwards, and the compiler cannot read it twice.
+#[derive(Debug)]
+pub struct Area {
+    at: *mut u8,
+    len: usize,
+    align: usize,
+    region: Arc<Region>,
+}
+
+// SAFETY: the pointer is into the region, which is Send and Sync and lives as long as this.
+unsafe impl Send for Area {}
+// SAFETY: as above; all accesses are atomic.
+unsafe impl Sync for Area {}
+
+macro_rules! access {
+    ($type:ty, $atomic:ty, $cell:ident, $get:ident, $set:ident) => {
+        #[inline]
+        fn $cell(&self, offset: usize) -> &$atomic {
+            const SIZE: usize = size_of::<$type>();
+            assert!(offset < self.len && SIZE <= self.len - offset && offset % SIZE == 0 && SIZE <= self.align);
+            // SAFETY: in bounds, and aligned since both the area's start and the offset are; atomics may be shared
+            // with whoever else writes the memory.
+            unsafe { <$atomic>::from_ptr(self.at.add(offset).cast()) }
+        }
+
+        /// Reads the little-endian number at `offset`, which is within the area and aligned.
+        #[inline]
+        pub fn $get(&self, offset: usize) -> $type {
+            <$type>::from_le(self.$cell(offset).load(Ordering::Relaxed))
+        }
+
+        /// Writes the little-endian number at `offset`, which is within the area and aligned.
+        #[inline]
+        pub fn $set(&self, offset: usize, value: $type) {
+            self.$cell(offset).store(value.to_le(), Ordering::Relaxed);
+        }
+    };
+}
+
+impl Area {
+    /// `len` bytes from `offset` of the region, if it has them and they begin at a multiple of `align` here.
+    pub(super) fn new(region: Arc<Region>, offset: u64, len: usize, align: usize) -> Option<Area> {
+        let end = offset.checked_add(u64::try_from(len).ok()?)?;
+        if len == 0 || end > region.size() {
+            return None;
+        }
+        let offset = usize::try_from(offset).ok()?;
+        // SAFETY: the offset is within the region's mapping, checked above.
+        let at = unsafe { region.host().add(offset) };
+        (at.addr() % align == 0).then_some(Area { at, len, align, region })
+    }
+
+    access!(u16, AtomicU16, cell16, read_u16, write_u16);
+    access!(u32, AtomicU32, cell32, read_u32, write_u32);
+    access!(u64, AtomicU64, cell64, read_u64, write_u64);
+
+    /// Reads a 16-bit index; what its writer stored before it is then visible.
+    #[inline]
+    pub fn acquire_u16(&self, offset: usize) -> u16 {
+        u16::from_le(self.cell16(offset).load(Ordering::Acquire))
+    }
+
+    /// Writes a 16-bit index behind everything that was stored before it.
+    #[inline]
+    pub fn release_u16(&self, offset: usize, value: u16) {
+        self.cell16(offset).store(value.to_le(), Ordering::Release);
+    }
+
+    /// Asks for the line at `offset` early.
+    #[inline]
+    pub fn prefetch(&self, offset: usize) {
+        straightline_simd::prefetch_read(self.at.wrapping_add(offset));
+    }
+
+    /// Whether its region has vanished in part.
+    #[inline]
+    pub fn poisoned(&self) -> bool {
+        self.region.poisoned()
+    }
+}

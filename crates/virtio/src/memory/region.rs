@@ -1,0 +1,204 @@
+//! One region of guest memory: a file mapped between two guard pages.
+
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::fs::{fstat, fstatfs};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+
+use super::fault::Watch;
+
+const TMPFS_MAGIC: u64 = 0x0102_1994;
+const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
+
+/// Why a region cannot be mapped.
+#[derive(Debug, thiserror::Error)]
+pub enum MapError {
+    /// See the message.
+    #[error("region at {0:#x} is empty")]
+    Empty(u64),
+    /// See the message.
+    #[error("region at {guest:#x}: offset {offset:#x} and size {size:#x} overflow")]
+    Overflow {
+        /// Guest address.
+        guest: u64,
+        /// Offset into the file.
+        offset: u64,
+        /// Bytes.
+        size: u64,
+    },
+    /// See the message.
+    #[error("region at {guest:#x} ends at byte {end:#x} of its file, which has {len:#x}")]
+    BeyondFile {
+        /// Guest address.
+        guest: u64,
+        /// Where the region would end.
+        end: u64,
+        /// Bytes in the file.
+        len: u64,
+    },
+    /// See the message.
+    #[error("guest memory must be a memfd or a file on tmpfs or hugetlbfs (share=on), not a file on filesystem {0:#x}")]
+    NotShareable(u64),
+    /// See the message.
+    #[error("region at {0:#x}: too many regions are mapped in this process")]
+    TooMany(u64),
+    /// See the message.
+    #[error("region at {guest:#x} of {size:#x} bytes: {what}: {source}")]
+    System {
+        /// Guest address.
+        guest: u64,
+        /// Bytes.
+        size: u64,
+        /// The step that failed.
+        what: &'static str,
+        /// Its error.
+        source: rustix::io::Errno,
+    },
+}
+
+/// A part of guest memory, mapped for as long as this lives.
+pub struct Region {
+    guest_addr: u64,
+    user_addr: u64,
+    size: u64,
+    host: *mut u8,
+    /// The whole reservation, guard pages included.
+    reserved: (*mut u8, usize),
+    watch: Watch,
+}
+
+// SAFETY: the pointers are to a shared mapping that lives as long as the region; every access goes through atomics
+// or through the kernels for memory that others write.
+unsafe impl Send for Region {}
+// SAFETY: as above; the region itself is immutable.
+unsafe impl Sync for Region {}
+
+impl fmt::Debug for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Region({:#x}..{:#x})", self.guest_addr, self.guest_addr + self.size)
+    }
+}
+
+impl Region {
+    /// Maps `size` bytes at `offset` of `file` as guest memory from `guest_addr` on; the frontend has the same bytes
+    /// at `user_addr` of its own.
+    pub fn map(
+        file: BorrowedFd<'_>,
+        offset: u64,
+        size: u64,
+        guest_addr: u64,
+        user_addr: u64,
+    ) -> Result<Region, MapError> {
+        if size == 0 {
+            return Err(MapError::Empty(guest_addr));
+        }
+        let overflow = MapError::Overflow { guest: guest_addr, offset, size };
+        let Some(end) = offset.checked_add(size) else { return Err(overflow) };
+        if guest_addr.checked_add(size).is_none() || user_addr.checked_add(size).is_none() {
+            return Err(overflow);
+        }
+        let system = |what| move |source| MapError::System { guest: guest_addr, size, what, source };
+        let fs = fstatfs(file).map_err(system("cannot look at its filesystem"))?;
+        let magic = u64::try_from(fs.f_type).unwrap_or(0) & 0xffff_ffff;
+        if magic != TMPFS_MAGIC && magic != HUGETLBFS_MAGIC {
+            return Err(MapError::NotShareable(magic));
+        }
+        let len = u64::try_from(fstat(file).map_err(system("cannot look at its file"))?.st_size).unwrap_or(0);
+        if end > len {
+            return Err(MapError::BeyondFile { guest: guest_addr, end, len });
+        }
+        let page = match magic {
+            HUGETLBFS_MAGIC => u64::try_from(fs.f_bsize).unwrap_or(4096),
+            _ => 4096,
+        };
+        // The mapping starts and ends on pages; the region may do neither.
+        let low = offset & !(page - 1);
+        let high = end.checked_next_multiple_of(page).ok_or(overflow)?;
+        let to_usize = |n: u64| usize::try_from(n).map_err(|_| MapError::TooMany(guest_addr));
+        let (page, span, inset) = (to_usize(page)?, to_usize(high - low)?, to_usize(offset - low)?);
+        Self::map_guarded(file, low, span, page).map_err(system("cannot map it")).and_then(|(reserved, start)| {
+            let Some(watch) = Watch::new(start.addr(), span, page) else {
+                // SAFETY: just reserved, and nothing points into it.
+                let _ = unsafe { munmap(reserved.0.cast(), reserved.1) };
+                return Err(MapError::TooMany(guest_addr));
+            };
+            // SAFETY: the inset is less than a page, and the span at least that.
+            let host = unsafe { start.add(inset) };
+            Ok(Region { guest_addr, user_addr, size, host, reserved, watch })
+        })
+    }
+
+    /// Maps `span` bytes of the file with at least a page without access on either side.
+    fn map_guarded(
+        file: BorrowedFd<'_>,
+        low: u64,
+        span: usize,
+        page: usize,
+    ) -> Result<((*mut u8, usize), *mut u8), rustix::io::Errno> {
+        let whole = span.checked_add(3 * page).ok_or(rustix::io::Errno::NOMEM)?;
+        // SAFETY: a fresh reservation without access, wherever the kernel likes; then, inside it and aligned to the
+        // file's page size, the file. Nothing else of the process is replaced.
+        unsafe {
+            let reserved = mmap_anonymous(
+                std::ptr::null_mut(),
+                whole,
+                ProtFlags::empty(),
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )?
+            .cast::<u8>();
+            let first = reserved.add(page);
+            let start = first.add(first.align_offset(page));
+            let mapped = mmap(
+                start.cast(),
+                span,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED | MapFlags::NORESERVE | MapFlags::FIXED,
+                file.as_fd(),
+                low,
+            );
+            if let Err(errno) = mapped {
+                let _ = munmap(reserved.cast(), whole);
+                return Err(errno);
+            }
+            // Guest memory belongs neither in our core dumps nor in a child. Best effort: it changes no result.
+            let _ = madvise(start.cast(), span, Advice::LinuxDontDump);
+            let _ = madvise(start.cast(), span, Advice::LinuxDontFork);
+            Ok(((reserved, whole), start))
+        }
+    }
+
+    /// First guest address.
+    pub fn guest_addr(&self) -> u64 {
+        self.guest_addr
+    }
+
+    /// The frontend's own address of the same byte.
+    pub fn user_addr(&self) -> u64 {
+        self.user_addr
+    }
+
+    /// Bytes.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Whether a part of it has vanished (see [`super::fault`]).
+    #[inline]
+    pub fn poisoned(&self) -> bool {
+        self.watch.poisoned()
+    }
+
+    /// Where its first byte is in this process.
+    pub(super) fn host(&self) -> *mut u8 {
+        self.host
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: the reservation is ours; whoever held a pointer into it has ended its turn (the region lives in
+        // what a `Published` holds) or holds the region itself.
+        let _ = unsafe { munmap(self.reserved.0.cast(), self.reserved.1) };
+    }
+}

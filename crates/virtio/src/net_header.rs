@@ -1,0 +1,215 @@
+//! The virtio-net header: 12 bytes before every frame (virtio 1.2, 5.1.6), and what they mean once checked.
+
+use straightline_packet::{Checksum, Gso, GsoKind, Offload, PacketId, Reason, Turn};
+use straightline_wire::geometry::{self, Layers};
+use straightline_wire::{IpProtocol, IpVersion};
+
+use crate::features as f;
+
+/// Its size with VERSION_1 or mergeable buffers, which we insist on.
+pub const LEN: usize = 12;
+
+const NEEDS_CSUM: u8 = 1;
+const DATA_VALID: u8 = 2;
+
+const GSO_NONE: u8 = 0;
+const GSO_TCPV4: u8 = 1;
+const GSO_TCPV6: u8 = 4;
+const GSO_UDP_L4: u8 = 5;
+const GSO_ECN: u8 = 0x80;
+
+/// How far into a packet headers are looked for, where they do not end within the head.
+const DEEPEST: u32 = 512;
+
+/// The fields, as read once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NetHeader {
+    /// NEEDS_CSUM (1), DATA_VALID (2).
+    pub flags: u8,
+    /// 0, or the kind of segmentation, with 0x80 for ECN.
+    pub gso_type: u8,
+    /// The sender's hint of the headers' length. Never trusted: it is found anew.
+    pub hdr_len: u16,
+    /// Payload bytes of a segment.
+    pub gso_size: u16,
+    /// Where the checksum starts.
+    pub csum_start: u16,
+    /// From there to its field.
+    pub csum_offset: u16,
+    /// To a driver that merges buffers: how many hold this packet.
+    pub num_buffers: u16,
+}
+
+impl NetHeader {
+    /// Reads the fields.
+    #[inline]
+    pub fn parse(b: &[u8; LEN]) -> Self {
+        let word = |at: usize| u16::from_le_bytes([b[at], b[at + 1]]);
+        NetHeader {
+            flags: b[0],
+            gso_type: b[1],
+            hdr_len: word(2),
+            gso_size: word(4),
+            csum_start: word(6),
+            csum_offset: word(8),
+            num_buffers: word(10),
+        }
+    }
+
+    /// Writes the fields.
+    #[inline]
+    pub fn to_bytes(self) -> [u8; LEN] {
+        let mut b = [self.flags, self.gso_type, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        let words = [self.hdr_len, self.gso_size, self.csum_start, self.csum_offset, self.num_buffers];
+        for (pair, word) in b[2..].chunks_exact_mut(2).zip(words) {
+            pair.copy_from_slice(&word.to_le_bytes());
+        }
+        b
+    }
+
+    /// What the header asks for, checked against the packet and against what the driver negotiated. May pull bytes
+    /// of the packet up into its head, so that all headers and the checksum's field are there.
+    #[inline]
+    pub fn check(&self, acked: u64, turn: &mut Turn<'_>, id: PacketId) -> Result<Offload, Reason> {
+        if self.flags & NEEDS_CSUM == 0 && self.gso_type == GSO_NONE {
+            return Ok(Offload::default());
+        }
+        let checksum = self.check_checksum(acked, turn, id)?;
+        let gso = if self.gso_type == GSO_NONE { None } else { Some(self.check_gso(acked, turn, id)?) };
+        Ok(Offload { checksum, gso })
+    }
+
+    fn check_checksum(&self, acked: u64, turn: &mut Turn<'_>, id: PacketId) -> Result<Checksum, Reason> {
+        // 5.1.6.2.1: segmentation needs the partial checksum, both need the feature.
+        if self.flags & NEEDS_CSUM == 0 || acked & f::VIRTIO_NET_F_CSUM == 0 {
+            return Err(Reason::BadHeader);
+        }
+        let field_end = u32::from(self.csum_start) + u32::from(self.csum_offset) + 2;
+        if self.csum_start < 14 || field_end > turn.len(id) {
+            return Err(Reason::ChecksumRange);
+        }
+        if field_end > DEEPEST || !turn.pull_up(id, field_end as usize) {
+            return Err(Reason::ChecksumDepth);
+        }
+        Ok(Checksum::Partial { start: self.csum_start, offset: self.csum_offset })
+    }
+
+    fn check_gso(&self, acked: u64, turn: &mut Turn<'_>, id: PacketId) -> Result<Gso, Reason> {
+        let ecn = self.gso_type & GSO_ECN != 0;
+        let (feature, protocol, version) = match self.gso_type & !GSO_ECN {
+            GSO_TCPV4 => (f::VIRTIO_NET_F_HOST_TSO4, IpProtocol::TCP, Some(IpVersion::V4)),
+            GSO_TCPV6 => (f::VIRTIO_NET_F_HOST_TSO6, IpProtocol::TCP, Some(IpVersion::V6)),
+            GSO_UDP_L4 if !ecn => (f::VIRTIO_NET_F_HOST_USO, IpProtocol::UDP, None),
+            _ => return Err(Reason::BadHeader),
+        };
+        if acked & feature == 0 || (ecn && acked & f::VIRTIO_NET_F_HOST_ECN == 0) {
+            return Err(Reason::BadHeader);
+        }
+        if self.gso_size == 0 {
+            return Err(Reason::SegmentSize);
+        }
+        let layers = locate(turn, id).ok_or(Reason::SegmentHeaders)?;
+        // The checksum's place must be that of the transport header which is cut.
+        let field = layers.checksum().filter(|&at| {
+            layers.l4 == self.csum_start && u32::from(at) == u32::from(self.csum_start) + u32::from(self.csum_offset)
+        });
+        if layers.protocol != protocol || version.is_some_and(|v| v != layers.version) || field.is_none() {
+            return Err(Reason::SegmentHeaders);
+        }
+        let kind = match (protocol, layers.version) {
+            (IpProtocol::TCP, IpVersion::V4) => GsoKind::Tcp4,
+            (IpProtocol::TCP, IpVersion::V6) => GsoKind::Tcp6,
+            (_, IpVersion::V4) => GsoKind::Udp4,
+            (_, IpVersion::V6) => GsoKind::Udp6,
+        };
+        let header_len = layers.headers_len();
+        Ok(Gso { kind, ecn, size: self.gso_size, l3: layers.l3, l4: layers.l4, header_len })
+    }
+
+    /// The header for a receiver of this packet: rebuilt from checked fields.
+    #[inline]
+    pub fn for_receiver(offload: Offload, num_buffers: u16) -> Self {
+        let mut header = NetHeader { num_buffers, ..NetHeader::default() };
+        match offload.checksum {
+            Checksum::Complete => {}
+            Checksum::Verified => header.flags = DATA_VALID,
+            Checksum::Partial { start, offset } => {
+                header.flags = NEEDS_CSUM;
+                (header.csum_start, header.csum_offset) = (start, offset);
+            }
+        }
+        if let Some(gso) = offload.gso {
+            header.gso_type = match gso.kind {
+                GsoKind::Tcp4 => GSO_TCPV4,
+                GsoKind::Tcp6 => GSO_TCPV6,
+                GsoKind::Udp4 | GsoKind::Udp6 => GSO_UDP_L4,
+            } | if gso.ecn { GSO_ECN } else { 0 };
+            (header.gso_size, header.hdr_len) = (gso.size, gso.header_len);
+        }
+        header
+    }
+}
+
+/// What a receiver's driver can take, from what it negotiated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Receiver {
+    acked: u64,
+}
+
+impl Receiver {
+    /// A receiver that negotiated these features.
+    pub fn new(acked: u64) -> Self {
+        Receiver { acked }
+    }
+
+    /// Whether it takes partial checksums.
+    #[inline]
+    pub fn takes_partial(self) -> bool {
+        self.acked & f::VIRTIO_NET_F_GUEST_CSUM != 0
+    }
+
+    /// Whether it takes a packet that is still to be segmented.
+    #[inline]
+    pub fn takes(self, gso: Gso) -> bool {
+        let feature = match gso.kind {
+            GsoKind::Tcp4 => f::VIRTIO_NET_F_GUEST_TSO4,
+            GsoKind::Tcp6 => f::VIRTIO_NET_F_GUEST_TSO6,
+            GsoKind::Udp4 => f::VIRTIO_NET_F_GUEST_USO4,
+            GsoKind::Udp6 => f::VIRTIO_NET_F_GUEST_USO6,
+        };
+        let ecn = if gso.ecn { f::VIRTIO_NET_F_GUEST_ECN } else { 0 };
+        let needed = feature | ecn | f::VIRTIO_NET_F_GUEST_CSUM;
+        self.acked & needed == needed
+    }
+}
+
+/// Follows the headers, pulling up as many bytes as they take.
+fn locate(turn: &mut Turn<'_>, id: PacketId) -> Option<Layers> {
+    if let Ok(layers) = geometry::locate(turn.head(id)) {
+        return Some(layers);
+    }
+    let deeper = turn.len(id).min(DEEPEST) as usize;
+    turn.pull_up(id, deeper);
+    geometry::locate(turn.head(id)).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_round_trip() {
+        let header = NetHeader {
+            flags: 1,
+            gso_type: 0x81,
+            hdr_len: 0x0203,
+            gso_size: 0x0405,
+            csum_start: 0x0607,
+            csum_offset: 0x0809,
+            num_buffers: 0x0a0b,
+        };
+        let bytes = header.to_bytes();
+        assert_eq!(bytes, [1, 0x81, 3, 2, 5, 4, 7, 6, 9, 8, 0xb, 0xa]);
+        assert_eq!(NetHeader::parse(&bytes), header);
+    }
+}

@@ -1,0 +1,16 @@
+//! Virtqueues: the split ring, its device half and its driver half (virtio 1.2, section 2.7).
+
+mod layout;
+mod split_device;
+mod split_driver;
+
+pub use layout::{Descriptor, Geometry, INDIRECT, NEXT, WRITE};
+pub use split_device::{BURST, Chain, ChainFault, Direction, Fault, First, RingFault, SplitDevice};
+pub use split_driver::SplitDriver;
+
+/// Whether the other side wants to be told of entries `old..new`, given the index after which it asked to be told
+/// (virtio 1.2, 2.7.10: `vring_need_event`). All indexes wrap at 65536.
+#[inline]
+pub fn need_event(event: u16, new: u16, old: u16) -> bool {
+    new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
+}

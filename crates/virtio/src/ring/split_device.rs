@@ -1,0 +1,425 @@
+//! The device half of a split ring: takes chains that the driver made available, gives them back as used.
+//!
+//! Chains are taken and given back in the same order. Between, up to a ring's size of them are *taken*: their heads
+//! are kept here, in memory of ours, so that what the driver writes into its ring meanwhile changes nothing.
+
+use std::sync::atomic::{Ordering, fence};
+
+use straightline_packet::{MAX_FRAME, Reason, Turn};
+
+use super::layout::{self, Descriptor, Geometry, INDIRECT, NEXT, NO_INTERRUPT, NO_NOTIFY, Parts, WRITE};
+use super::need_event;
+use crate::memory::GuestMemory;
+
+/// Most chains looked at in one go: what is prefetched must not fall out of the cache before it is used.
+pub const BURST: usize = 64;
+
+/// A fault of one chain: it is given back unused, the ring goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChainFault {
+    /// A buffer lies outside guest memory.
+    Address,
+    /// A buffer is for reading where it must be for writing, or the reverse.
+    Direction,
+    /// An indirect table is empty, nested, too long, loops, or is no multiple of 16 bytes.
+    Indirect,
+    /// More bytes than a frame can have.
+    Long,
+}
+
+impl ChainFault {
+    /// As which drop it is counted.
+    pub fn reason(self) -> Reason {
+        match self {
+            ChainFault::Address => Reason::BadAddress,
+            ChainFault::Direction => Reason::BadDirection,
+            ChainFault::Indirect => Reason::BadIndirect,
+            ChainFault::Long => Reason::LongChain,
+        }
+    }
+}
+
+/// A fault of the ring itself: nothing in it can be trusted any more, it stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RingFault {
+    /// See the message.
+    #[error("available index {index} is more than the ring's {size} entries ahead of {taken}")]
+    IndexJump {
+        /// As read.
+        index: u16,
+        /// How far we have taken.
+        taken: u16,
+        /// Entries.
+        size: u16,
+    },
+    /// See the message.
+    #[error("available entry {entry} names descriptor {head} of a table of {size}")]
+    Head {
+        /// Which entry.
+        entry: u16,
+        /// As read.
+        head: u16,
+        /// Entries.
+        size: u16,
+    },
+    /// See the message.
+    #[error("descriptor {at} goes on at {next} in a table of {size}")]
+    Next {
+        /// The descriptor.
+        at: u16,
+        /// As read.
+        next: u16,
+        /// Entries.
+        size: u16,
+    },
+    /// See the message.
+    #[error("the chain from descriptor {head} is longer than the ring's {size} entries: it loops")]
+    Loop {
+        /// Where it starts.
+        head: u16,
+        /// Entries.
+        size: u16,
+    },
+    /// See the message.
+    #[error("descriptor {0} is indirect, which was not negotiated")]
+    Indirect(u16),
+}
+
+/// What stops a chain, or the ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The chain alone.
+    Chain(ChainFault),
+    /// The ring.
+    Ring(RingFault),
+}
+
+/// Which way the bytes of a chain go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// The device reads: what the guest sends.
+    FromGuest,
+    /// The device writes: what the guest receives.
+    ToGuest,
+}
+
+/// The first descriptor of a taken chain, read once.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct First {
+    /// Its index: what goes into the used ring.
+    pub head: u16,
+    /// Its fields.
+    pub desc: Descriptor,
+}
+
+/// A chain whose bytes are all staged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chain {
+    /// Bytes in its buffers.
+    pub len: u32,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct SplitDevice {
+    parts: Parts,
+    size: u16,
+    event_idx: bool,
+    indirect: bool,
+    /// The next available entry to take.
+    next_avail: u16,
+    /// The driver's index as last read.
+    seen_avail: u16,
+    /// The next used entry to write.
+    next_used: u16,
+    /// The used index at the last decision whether to notify; `None` before the first.
+    signalled: Option<u16>,
+    /// Heads of taken chains and the bytes written into each, by their place in the ring.
+    taken: Box<[(u16, u32)]>,
+    hint: usize,
+}
+
+impl SplitDevice {
+    /// The ring at `geometry`, going on at index `base`. Fails with the part that is not in guest memory.
+    pub fn new(
+        memory: &GuestMemory,
+        geometry: Geometry,
+        base: u16,
+        event_idx: bool,
+        indirect: bool,
+    ) -> Result<Self, &'static str> {
+        let parts = geometry.locate(memory)?;
+        Ok(SplitDevice {
+            parts,
+            size: geometry.size,
+            event_idx,
+            indirect,
+            next_avail: base,
+            seen_avail: base,
+            next_used: base,
+            signalled: None,
+            taken: vec![(0, 0); usize::from(geometry.size)].into_boxed_slice(),
+            hint: 0,
+        })
+    }
+
+    /// Entries.
+    pub fn size(&self) -> u16 {
+        self.size
+    }
+
+    /// Where a successor goes on: the next available entry that nobody has taken.
+    pub fn base(&self) -> u16 {
+        self.next_avail
+    }
+
+    /// Chains taken and not given back.
+    pub fn outstanding(&self) -> u16 {
+        self.next_avail.wrapping_sub(self.next_used)
+    }
+
+    /// Whether the memory it lies in has vanished.
+    pub fn poisoned(&self) -> bool {
+        self.parts.desc.poisoned() || self.parts.avail.poisoned() || self.parts.used.poisoned()
+    }
+
+    /// Chains that can be taken. Reads the driver's index only when the ones known of are fewer than `wanted`.
+    #[inline]
+    pub fn available(&mut self, wanted: u16) -> Result<u16, RingFault> {
+        let known = self.seen_avail.wrapping_sub(self.next_avail);
+        if known >= wanted { Ok(known) } else { self.refresh() }
+    }
+
+    /// Reads the driver's index.
+    #[inline]
+    fn refresh(&mut self) -> Result<u16, RingFault> {
+        // Acquire: the entries and descriptors behind the index are visible once the index is (2.7.13.3).
+        let index = self.parts.avail.acquire_u16(layout::avail::INDEX);
+        let ahead = index.wrapping_sub(self.next_avail);
+        if ahead > self.size {
+            return Err(RingFault::IndexJump { index, taken: self.next_avail, size: self.size });
+        }
+        self.seen_avail = index;
+        Ok(ahead)
+    }
+
+    /// Reads the next `into.len()` chains' first descriptors, in two passes so that their lines arrive together.
+    /// As many must be available. Nothing is taken yet: [`Self::chain`] or [`Self::take_first`] does that.
+    #[inline]
+    pub fn look(&mut self, into: &mut [First]) -> Result<(), RingFault> {
+        let mask = self.size - 1;
+        for (i, first) in (0_u16..).zip(into.iter_mut()) {
+            let entry = self.next_avail.wrapping_add(i) & mask;
+            let head = self.parts.avail.read_u16(layout::avail::entry(usize::from(entry)));
+            if head > mask {
+                return Err(RingFault::Head { entry, head, size: self.size });
+            }
+            self.parts.desc.prefetch(usize::from(head) * layout::DESCRIPTOR);
+            first.head = head;
+        }
+        for first in into.iter_mut() {
+            first.desc = Descriptor::read(&self.parts.desc, first.head);
+        }
+        Ok(())
+    }
+
+    /// Takes the next chain, whose first descriptor is `first`.
+    #[inline]
+    pub fn take(&mut self, first: &First) {
+        let place = usize::from(self.next_avail & (self.size - 1));
+        self.taken[place] = (first.head, 0);
+        self.next_avail = self.next_avail.wrapping_add(1);
+    }
+
+    /// Un-takes the last `n` chains: they are available again.
+    pub fn untake(&mut self, n: u16) {
+        debug_assert!(n <= self.outstanding());
+        self.next_avail = self.next_avail.wrapping_sub(n);
+    }
+
+    /// Says how many bytes were written into the chain taken `back` chains ago (0: the last one).
+    #[inline]
+    pub fn written(&mut self, back: u16, bytes: u32) {
+        let place = self.next_avail.wrapping_sub(1).wrapping_sub(back) & (self.size - 1);
+        self.taken[usize::from(place)].1 = bytes;
+    }
+
+    /// The one buffer of a chain that has only one, in one region: the common case, without staging.
+    #[inline]
+    pub fn single<'t>(
+        &mut self,
+        memory: &'t GuestMemory,
+        first: &First,
+        direction: Direction,
+    ) -> Option<straightline_packet::Segment<'t>> {
+        let plain = if direction == Direction::ToGuest { WRITE } else { 0 };
+        if first.desc.flags & (NEXT | WRITE | INDIRECT) != plain {
+            return None;
+        }
+        memory.segment(first.desc.addr, first.desc.len, &mut self.hint)
+    }
+
+    /// Stages all buffers of the chain that begins with `first`. On a fault nothing is staged.
+    pub fn chain<'t>(
+        &mut self,
+        memory: &'t GuestMemory,
+        turn: &mut Turn<'t>,
+        first: &First,
+        direction: Direction,
+    ) -> Result<Chain, Fault> {
+        let mark = turn.mark();
+        let mut walk = Walk { memory, turn, hint: self.hint, direction, len: 0, descriptors: 0 };
+        let result = walk.direct(&self.parts, self.size, self.indirect, first);
+        let Walk { hint, len, descriptors, .. } = walk;
+        self.hint = hint;
+        turn.count_walked(descriptors);
+        match result {
+            Ok(()) => Ok(Chain { len: u32::try_from(len).unwrap_or(u32::MAX) }),
+            Err(fault) => {
+                turn.unstage(mark);
+                Err(fault)
+            }
+        }
+    }
+
+    /// Gives back the oldest `n` taken chains: writes their used elements, then the index, once.
+    #[inline]
+    pub fn give_back(&mut self, n: u16) {
+        debug_assert!(n <= self.outstanding());
+        if n == 0 {
+            return;
+        }
+        let mask = self.size - 1;
+        for i in 0..n {
+            let place = usize::from(self.next_used.wrapping_add(i) & mask);
+            let (head, bytes) = self.taken[place];
+            let at = layout::used::entry(place);
+            self.parts.used.write_u32(at, u32::from(head));
+            self.parts.used.write_u32(at + 4, bytes);
+        }
+        self.next_used = self.next_used.wrapping_add(n);
+        // Release: all elements, and all bytes copied into or out of the buffers, come before the index (2.7.8.2).
+        self.parts.used.release_u16(layout::used::INDEX, self.next_used);
+    }
+
+    /// Whether the driver is to be notified of what was given back since the last call.
+    pub fn must_notify(&mut self) -> bool {
+        let new = self.next_used;
+        let old = self.signalled.replace(new);
+        if old == Some(new) {
+            return false;
+        }
+        // The index must be visible before we look whether the driver wants to know: it writes its wish and then
+        // looks at the index, in the other order (2.7.7.2, 2.7.10).
+        fence(Ordering::SeqCst);
+        if !self.event_idx {
+            return self.parts.avail.read_u16(layout::avail::FLAGS) & NO_INTERRUPT == 0;
+        }
+        let event = self.parts.avail.read_u16(layout::avail::used_event(usize::from(self.size)));
+        old.is_none_or(|old| need_event(event, new, old))
+    }
+
+    /// Asks the driver for a kick with the next chain that it makes available. `true` if there is one already, so
+    /// that sleeping would miss it.
+    pub fn arm(&mut self) -> Result<bool, RingFault> {
+        if self.event_idx {
+            let at = layout::used::avail_event(usize::from(self.size));
+            self.parts.used.write_u16(at, self.next_avail);
+        } else {
+            self.parts.used.write_u16(layout::used::FLAGS, 0);
+        }
+        // Our wish must be visible before we look: the driver moves its index, then looks at the wish (2.7.7.2).
+        fence(Ordering::SeqCst);
+        Ok(self.refresh()? > 0)
+    }
+
+    /// Asks the driver for no kicks: we are polling. With the event index nothing is to be done: the wish that was
+    /// fulfilled is behind the index for the next 65535 chains.
+    pub fn disarm(&mut self) {
+        if !self.event_idx {
+            self.parts.used.write_u16(layout::used::FLAGS, NO_NOTIFY);
+        }
+    }
+}
+
+/// A chain on its way from descriptors to staged segments.
+struct Walk<'w, 't> {
+    memory: &'t GuestMemory,
+    turn: &'w mut Turn<'t>,
+    hint: usize,
+    direction: Direction,
+    len: u64,
+    descriptors: u32,
+}
+
+impl Walk<'_, '_> {
+    fn direct(&mut self, parts: &Parts, size: u16, indirect: bool, first: &First) -> Result<(), Fault> {
+        let (mut at, mut desc) = (first.head, first.desc);
+        let mut fault = Ok(());
+        for _ in 0..size {
+            let step = if desc.flags & INDIRECT == 0 {
+                self.buffer(desc)
+            } else if !indirect {
+                return Err(Fault::Ring(RingFault::Indirect(at)));
+            } else if desc.flags & NEXT != 0 {
+                // 2.7.5.3.1: a descriptor has at most one of the two.
+                Err(ChainFault::Indirect)
+            } else {
+                self.table(desc, size)
+            };
+            // A fault of the chain must not hide one of the ring behind it: the chain is followed to its end.
+            fault = fault.and(step.map_err(Fault::Chain));
+            if desc.flags & NEXT == 0 {
+                return fault;
+            }
+            if desc.next >= size {
+                return Err(Fault::Ring(RingFault::Next { at, next: desc.next, size }));
+            }
+            at = desc.next;
+            desc = Descriptor::read(&parts.desc, at);
+        }
+        Err(Fault::Ring(RingFault::Loop { head: first.head, size }))
+    }
+
+    /// Follows an indirect table (2.7.5.3): its own chain, with indexes into the table.
+    fn table(&mut self, outer: Descriptor, size: u16) -> Result<(), ChainFault> {
+        let bytes = u32::try_from(layout::DESCRIPTOR).unwrap_or(16);
+        let entries = outer.len / bytes;
+        if outer.len % bytes != 0 || entries == 0 || entries > u32::from(size) {
+            return Err(ChainFault::Indirect);
+        }
+        let table = self.memory.segment(outer.addr, outer.len, &mut self.hint).ok_or(ChainFault::Address)?;
+        let mut at = 0;
+        for _ in 0..entries {
+            let desc = Descriptor::read_indirect(self.turn.level(), table.split_at(at * bytes).1);
+            if desc.flags & INDIRECT != 0 {
+                return Err(ChainFault::Indirect);
+            }
+            self.buffer(desc)?;
+            if desc.flags & NEXT == 0 {
+                return Ok(());
+            }
+            at = u32::from(desc.next);
+            if at >= entries {
+                return Err(ChainFault::Indirect);
+            }
+        }
+        Err(ChainFault::Indirect)
+    }
+
+    fn buffer(&mut self, desc: Descriptor) -> Result<(), ChainFault> {
+        self.descriptors += 1;
+        let writable = desc.flags & WRITE != 0;
+        if writable != (self.direction == Direction::ToGuest) {
+            return Err(ChainFault::Direction);
+        }
+        self.len += u64::from(desc.len);
+        // A header and the longest frame; what the guest offers for receiving may be larger.
+        if self.direction == Direction::FromGuest && self.len > u64::from(MAX_FRAME) + 12 {
+            return Err(ChainFault::Long);
+        }
+        let turn = &mut *self.turn;
+        let found = self.memory.segments(desc.addr, desc.len, &mut self.hint, |piece| turn.stage(piece));
+        if found { Ok(()) } else { Err(ChainFault::Address) }
+    }
+}

@@ -1,0 +1,291 @@
+//! The frontend half on a socket: for embedded guests and for tests.
+//!
+//! Each method sends one request and waits for its answer, if there is one. With REPLY_ACK negotiated a failure of the
+//! backend is an error of the method; without it the next method may find the connection closed.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::features::VHOST_USER_F_PROTOCOL_FEATURES;
+
+use super::frontend::{Call, Frontend, FrontendError, choose};
+use super::message::{Message, RegionSpec, VringAddr};
+use super::request::Request;
+use super::socket::{Connection, Stopper};
+
+/// A blocking vhost-user frontend.
+#[derive(Debug)]
+pub struct FrontendClient {
+    connection: Connection,
+    frontend: Frontend,
+}
+
+/// What a handshake agreed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Agreed {
+    /// The backend's features that were wanted. They are not set yet: that is for when the driver has chosen.
+    pub features: u64,
+    /// The protocol features, which are set.
+    pub protocol_features: u64,
+}
+
+/// A memory region and the file that it lies in.
+#[derive(Debug, Clone, Copy)]
+pub struct RegionRef<'a> {
+    /// Where it lies.
+    pub spec: RegionSpec,
+    /// The file.
+    pub fd: BorrowedFd<'a>,
+}
+
+/// Where the parts of a ring lie, in our own addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RingAddresses {
+    /// Descriptor table; descriptor ring, if packed.
+    pub desc: u64,
+    /// Available ring; driver event suppression area, if packed.
+    pub avail: u64,
+    /// Used ring; device event suppression area, if packed.
+    pub used: u64,
+}
+
+/// What can go wrong with a request.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The socket.
+    #[error("vhost-user socket: {0}")]
+    Io(#[from] io::Error),
+    /// The backend closed the connection instead of answering.
+    #[error("the backend closed the connection at {0}")]
+    Closed(&'static str),
+    /// The backend's answer, or a request that must not be made.
+    #[error(transparent)]
+    Protocol(#[from] FrontendError),
+}
+
+type Result<T> = std::result::Result<T, ClientError>;
+
+impl FrontendClient {
+    /// Connects to a backend that listens.
+    pub fn connect(path: impl AsRef<Path>) -> io::Result<Self> {
+        Ok(Self::from_stream(UnixStream::connect(path)?))
+    }
+
+    /// Takes a stream that is connected, such as one from a listener to which the backend connects.
+    pub fn from_stream(stream: UnixStream) -> Self {
+        Self { connection: Connection::new(stream), frontend: Frontend::default() }
+    }
+
+    /// How long a backend may take to answer; `None` waits for ever.
+    pub fn set_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.connection.stream().set_read_timeout(timeout)?;
+        self.connection.stream().set_write_timeout(timeout)
+    }
+
+    /// A handle that ends the connection from another thread.
+    pub fn stopper(&self) -> io::Result<Stopper> {
+        self.connection.stopper()
+    }
+
+    /// What is known of the backend.
+    pub fn frontend(&self) -> &Frontend {
+        &self.frontend
+    }
+
+    /// The beginning of every session: features, protocol features (set at once), ownership. The features that it
+    /// returns are to be set later, without those that the driver does not know.
+    pub fn handshake(&mut self, features: u64, protocol_features: u64) -> Result<Agreed> {
+        let offered = self.get_features()?;
+        let mut agreed = Agreed { features: choose(offered, features), protocol_features: 0 };
+        if offered & VHOST_USER_F_PROTOCOL_FEATURES != 0 {
+            agreed.protocol_features = self.get_protocol_features()? & protocol_features;
+            self.set_protocol_features(agreed.protocol_features)?;
+        }
+        self.set_owner()?;
+        Ok(agreed)
+    }
+
+    /// GET_FEATURES.
+    pub fn get_features(&mut self) -> Result<u64> {
+        let offered = self.get(Request::GetFeatures)?;
+        self.frontend.learn_features(offered);
+        Ok(offered)
+    }
+
+    /// SET_FEATURES.
+    pub fn set_features(&mut self, features: u64) -> Result<()> {
+        let call = self.frontend.set_features(features)?;
+        self.run(&call, &[])
+    }
+
+    /// GET_PROTOCOL_FEATURES.
+    pub fn get_protocol_features(&mut self) -> Result<u64> {
+        let offered = self.get(Request::GetProtocolFeatures)?;
+        self.frontend.learn_protocol_features(offered);
+        Ok(offered)
+    }
+
+    /// SET_PROTOCOL_FEATURES.
+    pub fn set_protocol_features(&mut self, features: u64) -> Result<()> {
+        let call = self.frontend.set_protocol_features(features)?;
+        self.run(&call, &[])
+    }
+
+    /// SET_OWNER.
+    pub fn set_owner(&mut self) -> Result<()> {
+        self.set(Request::SetOwner, Vec::new(), &[])
+    }
+
+    /// GET_QUEUE_NUM. Backends for network devices count pairs, others rings; ours counts rings once CONFIG is
+    /// acknowledged.
+    pub fn get_queue_num(&mut self) -> Result<u64> {
+        self.get(Request::GetQueueNum)
+    }
+
+    /// GET_MAX_MEM_SLOTS.
+    pub fn get_max_mem_slots(&mut self) -> Result<u64> {
+        self.get(Request::GetMaxMemSlots)
+    }
+
+    /// GET_CONFIG: `size` bytes from `offset`.
+    pub fn get_config(&mut self, offset: u32, size: u16) -> Result<Vec<u8>> {
+        let call = self.frontend.get_config(offset, size)?;
+        self.run(&call, &[])
+    }
+
+    /// SET_MEM_TABLE: the whole table, at most eight regions.
+    pub fn set_mem_table(&mut self, regions: &[RegionRef<'_>]) -> Result<()> {
+        let specs: Vec<_> = regions.iter().map(|region| region.spec).collect();
+        let fds: Vec<_> = regions.iter().map(|region| region.fd).collect();
+        let call = self.frontend.set_mem_table(&specs)?;
+        self.run(&call, &fds)
+    }
+
+    /// ADD_MEM_REG.
+    pub fn add_mem_region(&mut self, region: &RegionRef<'_>) -> Result<()> {
+        self.set(Request::AddMemReg, region.spec.encode_single(), &[region.fd])
+    }
+
+    /// REM_MEM_REG.
+    pub fn remove_mem_region(&mut self, region: &RegionSpec) -> Result<()> {
+        self.set(Request::RemMemReg, region.encode_single(), &[])
+    }
+
+    /// SET_VRING_NUM.
+    pub fn set_vring_num(&mut self, index: u16, size: u16) -> Result<()> {
+        self.set_ring(Request::SetVringNum, index, u32::from(size))
+    }
+
+    /// SET_VRING_ADDR.
+    pub fn set_vring_addr(&mut self, index: u16, addresses: RingAddresses) -> Result<()> {
+        let RingAddresses { desc, avail, used } = addresses;
+        let addr = VringAddr { index: u32::from(index), flags: 0, desc, used, avail, log: 0 };
+        let call = self.frontend.set_vring_addr(addr)?;
+        self.run(&call, &[])
+    }
+
+    /// SET_VRING_BASE, in the form of [`RingSetup::base`](super::RingSetup::base).
+    pub fn set_vring_base(&mut self, index: u16, base: u32) -> Result<()> {
+        self.set_ring(Request::SetVringBase, index, base)
+    }
+
+    /// GET_VRING_BASE: stops the ring and says where it stands.
+    pub fn get_vring_base(&mut self, index: u16) -> Result<u32> {
+        let call = self.frontend.get_vring_base(u32::from(index))?;
+        self.run(&call, &[])
+    }
+
+    /// SET_VRING_ENABLE.
+    pub fn set_vring_enable(&mut self, index: u16, enabled: bool) -> Result<()> {
+        self.set_ring(Request::SetVringEnable, index, u32::from(enabled))
+    }
+
+    /// SET_VRING_KICK; `None`: the backend has to poll.
+    pub fn set_vring_kick(&mut self, index: u16, fd: Option<BorrowedFd<'_>>) -> Result<()> {
+        self.set_ring_fd(Request::SetVringKick, index, fd)
+    }
+
+    /// SET_VRING_CALL; `None`: we poll.
+    pub fn set_vring_call(&mut self, index: u16, fd: Option<BorrowedFd<'_>>) -> Result<()> {
+        self.set_ring_fd(Request::SetVringCall, index, fd)
+    }
+
+    /// SET_VRING_ERR; `None`: we do not want to know.
+    pub fn set_vring_err(&mut self, index: u16, fd: Option<BorrowedFd<'_>>) -> Result<()> {
+        self.set_ring_fd(Request::SetVringErr, index, fd)
+    }
+
+    /// GET_STATUS.
+    pub fn get_status(&mut self) -> Result<u64> {
+        self.get(Request::GetStatus)
+    }
+
+    /// SET_STATUS.
+    pub fn set_status(&mut self, status: u8) -> Result<()> {
+        self.set(Request::SetStatus, u64::from(status).to_ne_bytes().to_vec(), &[])
+    }
+
+    /// NET_SET_MTU.
+    pub fn set_mtu(&mut self, mtu: u16) -> Result<()> {
+        self.set(Request::NetSetMtu, u64::from(mtu).to_ne_bytes().to_vec(), &[])
+    }
+
+    /// SEND_RARP.
+    pub fn send_rarp(&mut self, mac: [u8; 6]) -> Result<()> {
+        self.set(Request::SendRarp, [&mac[..], &[0, 0]].concat(), &[])
+    }
+
+    /// RESET_DEVICE.
+    pub fn reset_device(&mut self) -> Result<()> {
+        self.set(Request::ResetDevice, Vec::new(), &[])
+    }
+
+    /// Sends any message as it is and waits for nothing: for tests that send nonsense.
+    pub fn send_raw(&self, message: &Message, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+        self.connection.send(&message.to_bytes(), fds)
+    }
+
+    /// Receives any message as it is; `None` when the backend has closed.
+    pub fn recv_raw(&self) -> io::Result<Option<Message>> {
+        Ok(self.connection.recv()?.map(|(message, _fds)| message))
+    }
+
+    fn get(&mut self, request: Request) -> Result<u64> {
+        let call = self.frontend.ask(request)?;
+        self.run(&call, &[])
+    }
+
+    fn set(&mut self, request: Request, payload: Vec<u8>, fds: &[BorrowedFd<'_>]) -> Result<()> {
+        let call = self.frontend.call(request, payload)?;
+        self.run(&call, fds)
+    }
+
+    fn set_ring(&mut self, request: Request, index: u16, num: u32) -> Result<()> {
+        let call = self.frontend.set_ring(request, u32::from(index), num)?;
+        self.run(&call, &[])
+    }
+
+    fn set_ring_fd(&mut self, request: Request, index: u16, fd: Option<BorrowedFd<'_>>) -> Result<()> {
+        let call = self.frontend.set_ring_fd(request, u32::from(index), fd.is_some())?;
+        self.run(&call, fd.as_slice())
+    }
+
+    /// Sends a request and waits for its answer, if there is one to come.
+    fn run<T: Default>(&mut self, call: &Call<T>, fds: &[BorrowedFd<'_>]) -> Result<T> {
+        self.connection.send(&call.message.to_bytes(), fds)?;
+        if !call.is_answered() {
+            return Ok(T::default());
+        }
+        let (reply, fds) = self.connection.recv()?.ok_or(ClientError::Closed(call.name()))?;
+        Ok(call.answer(&reply, fds.len())?)
+    }
+}
+
+impl AsFd for FrontendClient {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.connection.as_fd()
+    }
+}

@@ -1,0 +1,325 @@
+//! The frontend half without I/O: requests, and what their answers must look like.
+//!
+//! It refuses what would be a mistake of its own (a request whose feature was not negotiated), so that an error of the
+//! backend is one. Tests that want to send nonsense build a [`Message`] themselves.
+
+use crate::features::{VHOST_USER_F_PROTOCOL_FEATURES, VHOST_USER_PROTOCOL_F_REPLY_ACK, list, names, protocol_names};
+
+use super::message::{ConfigAccess, Message, RegionSpec, VERSION, VRING_NOFD, VringAddr, VringState, decode_u64};
+use super::request::{Gate, Request};
+
+/// What a frontend knows of its backend.
+#[derive(Debug, Clone, Default)]
+pub struct Frontend {
+    offered: u64,
+    protocol_offered: u64,
+    protocol_acked: u64,
+}
+
+/// A request to send, and how its answer becomes a `T`.
+#[derive(Debug, Clone)]
+pub struct Call<T> {
+    /// The request.
+    pub message: Message,
+    /// Reads the answer; without it there is none, and whether it worked is not known.
+    read: Option<Read<T>>,
+}
+
+/// Reads the answer (second) to a request (first), whose headers fit.
+type Read<T> = fn(&Message, &Message) -> Result<T, Wrong>;
+
+/// What can be wrong with an answer whose header fits.
+#[derive(Debug)]
+enum Wrong {
+    /// It says that the request failed.
+    Failed(u64),
+    /// It has no such form.
+    Form(&'static str),
+}
+
+/// Why a request cannot be made, or what was wrong with its answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "each variant has its one line; the fields are the numbers in that line")]
+pub enum FrontendError {
+    /// The backend did not offer what the request needs.
+    #[error("{request} needs {feature}, which the backend did not offer or we did not acknowledge")]
+    NotNegotiated { request: Request, feature: String },
+    /// The request is for another kind of device.
+    #[error("{request} is for a {device} device")]
+    OtherDevice { request: Request, device: &'static str },
+    /// We were about to acknowledge what was not offered.
+    #[error("{request} with features that the backend did not offer: {extra}")]
+    NotOffered { request: Request, extra: String },
+    /// The backend says that it failed.
+    #[error("{request} failed, says the backend (code {code})")]
+    Failed { request: &'static str, code: u64 },
+    /// The answer is not one.
+    #[error(
+        "{request} was answered with request {code}, flags {flags:#x}, {len} bytes and {fds} file descriptors; \
+         right is {want}"
+    )]
+    BadReply { request: &'static str, code: u32, flags: u32, len: usize, fds: usize, want: &'static str },
+}
+
+impl Frontend {
+    /// The features that the backend offers, as far as it was asked.
+    pub fn offered(&self) -> u64 {
+        self.offered
+    }
+
+    /// The protocol features that were acknowledged.
+    pub fn acked_protocol_features(&self) -> u64 {
+        self.protocol_acked
+    }
+
+    /// A request with any payload, acknowledged if that was negotiated. Those that have an answer of their own are
+    /// [`ask`](Self::ask)ed instead, since their answer is no acknowledgement.
+    pub fn call(&self, request: Request, payload: Vec<u8>) -> Result<Call<()>, FrontendError> {
+        self.check_gate(request)?;
+        let message = Message::request(request, payload);
+        if self.protocol_acked & VHOST_USER_PROTOCOL_F_REPLY_ACK == 0 {
+            return Ok(Call { message, read: None });
+        }
+        Ok(Call { message: message.with_need_reply(), read: Some(read_ack) })
+    }
+
+    /// A request without payload that is answered with a number.
+    pub fn ask(&self, request: Request) -> Result<Call<u64>, FrontendError> {
+        self.check_gate(request)?;
+        Ok(Call { message: Message::request(request, Vec::new()), read: Some(read_number) })
+    }
+
+    /// What the backend answered to GET_FEATURES: from here on this may be set.
+    pub fn learn_features(&mut self, offered: u64) {
+        self.offered = offered;
+    }
+
+    /// What the backend answered to GET_PROTOCOL_FEATURES: from here on this may be set.
+    pub fn learn_protocol_features(&mut self, offered: u64) {
+        self.protocol_offered = offered;
+    }
+
+    /// SET_FEATURES; bits that were not offered are an error.
+    pub fn set_features(&self, features: u64) -> Result<Call<()>, FrontendError> {
+        let request = Request::SetFeatures;
+        let extra = features & !self.offered;
+        if extra != 0 {
+            return Err(FrontendError::NotOffered { request, extra: list(names(extra)) });
+        }
+        self.call(request, number(features))
+    }
+
+    /// SET_PROTOCOL_FEATURES; bits that were not offered are an error. From here on they count as acknowledged.
+    pub fn set_protocol_features(&mut self, features: u64) -> Result<Call<()>, FrontendError> {
+        let request = Request::SetProtocolFeatures;
+        let extra = features & !self.protocol_offered;
+        if extra != 0 {
+            return Err(FrontendError::NotOffered { request, extra: list(protocol_names(extra)) });
+        }
+        let call = self.call(request, number(features))?;
+        self.protocol_acked = features;
+        Ok(call)
+    }
+
+    /// SET_MEM_TABLE; one file for each region goes beside it.
+    pub fn set_mem_table(&self, regions: &[RegionSpec]) -> Result<Call<()>, FrontendError> {
+        self.call(Request::SetMemTable, RegionSpec::encode_table(regions))
+    }
+
+    /// SET_VRING_NUM, BASE or ENABLE.
+    pub fn set_ring(&self, request: Request, index: u32, num: u32) -> Result<Call<()>, FrontendError> {
+        self.call(request, VringState { index, num }.encode())
+    }
+
+    /// SET_VRING_ADDR.
+    pub fn set_vring_addr(&self, addr: VringAddr) -> Result<Call<()>, FrontendError> {
+        self.call(Request::SetVringAddr, addr.encode())
+    }
+
+    /// SET_VRING_KICK, CALL or ERR; its file descriptor, if there is one, goes beside it.
+    pub fn set_ring_fd(&self, request: Request, index: u32, has_fd: bool) -> Result<Call<()>, FrontendError> {
+        self.call(request, number(u64::from(index) | if has_fd { 0 } else { VRING_NOFD }))
+    }
+
+    /// GET_VRING_BASE.
+    pub fn get_vring_base(&self, index: u32) -> Result<Call<u32>, FrontendError> {
+        let request = Request::GetVringBase;
+        self.check_gate(request)?;
+        let payload = VringState { index, num: 0 }.encode();
+        Ok(Call { message: Message::request(request, payload), read: Some(read_base) })
+    }
+
+    /// GET_CONFIG.
+    pub fn get_config(&self, offset: u32, size: u16) -> Result<Call<Vec<u8>>, FrontendError> {
+        let request = Request::GetConfig;
+        self.check_gate(request)?;
+        let bytes = vec![0; usize::from(size)];
+        let payload = ConfigAccess { offset, size: u32::from(size), flags: 0, bytes }.encode();
+        Ok(Call { message: Message::request(request, payload), read: Some(read_config) })
+    }
+
+    fn check_gate(&self, request: Request) -> Result<(), FrontendError> {
+        let (open, feature) = match request.gate() {
+            Gate::Free => return Ok(()),
+            Gate::OtherDevice(device) => {
+                return Err(FrontendError::OtherDevice { request, device });
+            }
+            Gate::Feature(bit) => (self.offered & bit != 0, list(names(bit))),
+            Gate::ProtocolOffered(bit) | Gate::Protocol(bit) => {
+                (self.protocol_acked & bit != 0, list(protocol_names(bit)))
+            }
+        };
+        if open { Ok(()) } else { Err(FrontendError::NotNegotiated { request, feature }) }
+    }
+}
+
+impl<T> Call<T> {
+    /// Whether the backend answers it.
+    pub fn is_answered(&self) -> bool {
+        self.read.is_some()
+    }
+
+    /// The request's name.
+    pub fn name(&self) -> &'static str {
+        name(self.message.request)
+    }
+
+    /// Reads the answer, which came with so many file descriptors.
+    pub fn answer(&self, reply: &Message, fds: usize) -> Result<T, FrontendError> {
+        let (code, flags, len) = (reply.request, reply.flags, reply.payload.len());
+        let request = self.message.request;
+        let bad = |want| FrontendError::BadReply { request: name(request), code, flags, len, fds, want };
+        let Some(read) = self.read else {
+            return Err(bad("no answer at all"));
+        };
+        if code != request || !reply.is_reply() || reply.version() != VERSION || fds != 0 {
+            return Err(bad("the same request, the reply flag, version 1 and no file descriptor"));
+        }
+        read(&self.message, reply).map_err(|wrong| match wrong {
+            Wrong::Failed(code) => FrontendError::Failed { request: name(request), code },
+            Wrong::Form(want) => bad(want),
+        })
+    }
+}
+
+/// The features that a frontend acknowledges: what it wants of what is offered, and protocol features always.
+pub fn choose(offered: u64, wanted: u64) -> u64 {
+    offered & (wanted | VHOST_USER_F_PROTOCOL_FEATURES)
+}
+
+fn number(number: u64) -> Vec<u8> {
+    number.to_ne_bytes().to_vec()
+}
+
+fn name(code: u32) -> &'static str {
+    Request::from_code(code).map_or("unknown request", Request::name)
+}
+
+fn read_number(_: &Message, reply: &Message) -> Result<u64, Wrong> {
+    decode_u64(&reply.payload).ok_or(Wrong::Form("8 bytes"))
+}
+
+fn read_ack(request: &Message, reply: &Message) -> Result<(), Wrong> {
+    match read_number(request, reply)? {
+        0 => Ok(()),
+        code => Err(Wrong::Failed(code)),
+    }
+}
+
+fn read_base(request: &Message, reply: &Message) -> Result<u32, Wrong> {
+    let index = VringState::decode(&request.payload).map(|state| state.index);
+    VringState::decode(&reply.payload)
+        .filter(|state| Some(state.index) == index)
+        .map(|state| state.num)
+        .ok_or(Wrong::Form("8 bytes for the same ring"))
+}
+
+fn read_config(request: &Message, reply: &Message) -> Result<Vec<u8>, Wrong> {
+    // "GET_CONFIG": no payload says that it failed.
+    if reply.payload.is_empty() {
+        return Err(Wrong::Failed(0));
+    }
+    let asked = ConfigAccess::decode(&request.payload).map(|access| (access.offset, access.size));
+    ConfigAccess::decode(&reply.payload)
+        .filter(|access| Some((access.offset, access.size)) == asked && !access.bytes.is_empty())
+        .map(|access| access.bytes)
+        .ok_or(Wrong::Form("the bytes that were asked for"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::features::*;
+
+    fn reply(request: Request, payload: &[u8]) -> Message {
+        Message::reply(request.code(), payload.to_vec())
+    }
+
+    fn frontend(features: u64, protocol: u64) -> Frontend {
+        let mut frontend = Frontend::default();
+        let call = frontend.ask(Request::GetFeatures).unwrap();
+        frontend.learn_features(call.answer(&reply(Request::GetFeatures, &number(features)), 0).unwrap());
+        if let Ok(call) = frontend.ask(Request::GetProtocolFeatures) {
+            let answer = call.answer(&reply(Request::GetProtocolFeatures, &number(protocol)), 0);
+            frontend.learn_protocol_features(answer.unwrap());
+        }
+        frontend
+    }
+
+    #[test]
+    fn acknowledgements_are_asked_for_once_negotiated() {
+        let mut frontend = frontend(VHOST_USER_F_PROTOCOL_FEATURES, VHOST_USER_PROTOCOL_F_REPLY_ACK);
+        let before = frontend.set_ring(Request::SetVringNum, 0, 256).unwrap();
+        assert!(!before.is_answered() && !before.message.needs_reply());
+        assert!(before.answer(&reply(Request::SetVringNum, &number(0)), 0).is_err());
+        frontend.set_protocol_features(VHOST_USER_PROTOCOL_F_REPLY_ACK).unwrap();
+        let after = frontend.set_ring(Request::SetVringNum, 0, 256).unwrap();
+        assert!(after.is_answered() && after.message.needs_reply());
+        assert_eq!(after.answer(&reply(Request::SetVringNum, &number(0)), 0), Ok(()));
+        let failed = FrontendError::Failed { request: "SET_VRING_NUM", code: 7 };
+        assert_eq!(after.answer(&reply(Request::SetVringNum, &number(7)), 0), Err(failed));
+    }
+
+    #[test]
+    fn requests_without_their_feature_are_not_made() {
+        let mut old = frontend(VIRTIO_NET_F_CSUM, 0);
+        assert!(old.ask(Request::GetProtocolFeatures).is_err());
+        assert!(old.set_features(VIRTIO_NET_F_CSUM).is_ok());
+        let error = old.set_features(VIRTIO_NET_F_CSUM | VIRTIO_NET_F_MAC).unwrap_err();
+        assert_eq!(error.to_string(), "SET_FEATURES with features that the backend did not offer: mac");
+        assert!(old.set_protocol_features(VHOST_USER_PROTOCOL_F_MQ).is_err());
+        for request in [Request::GetQueueNum, Request::GetConfig, Request::AddMemReg, Request::GpuSetSocket] {
+            assert!(old.call(request, Vec::new()).is_err(), "{request}");
+        }
+    }
+
+    #[test]
+    fn replies_must_fit_their_requests() {
+        let mut frontend = frontend(VHOST_USER_F_PROTOCOL_FEATURES, VHOST_USER_PROTOCOL_F_CONFIG);
+        frontend.set_protocol_features(VHOST_USER_PROTOCOL_F_CONFIG).unwrap();
+        let call = frontend.get_vring_base(1).unwrap();
+        let good = reply(Request::GetVringBase, &VringState { index: 1, num: 9 }.encode());
+        assert_eq!(call.answer(&good, 0), Ok(9));
+        let other_ring = reply(Request::GetVringBase, &VringState { index: 2, num: 9 }.encode());
+        let other_request = reply(Request::GetFeatures, &good.payload);
+        let short = reply(Request::GetVringBase, &[0; 7]);
+        let no_reply = Message::request(Request::GetVringBase, good.payload.clone());
+        let version = Message { flags: 0b110, ..good.clone() };
+        for bad in [other_ring, other_request, short, no_reply, version] {
+            let answer = call.answer(&bad, 0);
+            assert!(matches!(answer, Err(FrontendError::BadReply { .. })), "{bad:?}");
+        }
+        assert!(call.answer(&good, 1).is_err());
+
+        let call = frontend.get_config(6, 2).unwrap();
+        let access = |offset, bytes: &[u8]| {
+            let size = u32::try_from(bytes.len()).unwrap();
+            reply(Request::GetConfig, &ConfigAccess { offset, size, flags: 0, bytes: bytes.to_vec() }.encode())
+        };
+        assert_eq!(call.answer(&access(6, &[1, 2]), 0), Ok(vec![1, 2]));
+        assert!(call.answer(&access(6, &[1, 2, 3]), 0).is_err());
+        assert!(call.answer(&access(7, &[1, 2]), 0).is_err());
+        let failed = call.answer(&reply(Request::GetConfig, &[]), 0);
+        assert!(matches!(failed, Err(FrontendError::Failed { .. })));
+    }
+}

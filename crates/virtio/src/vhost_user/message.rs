@@ -1,0 +1,408 @@
+//! Messages as bytes: header and payloads.
+//!
+//! Numbers are in the machine's byte order ("Message Specification"). Nothing here can fail other than by
+//! returning `None` for bytes of the wrong length; what a value means is the session's business.
+
+use super::request::Request;
+
+/// Bytes of a header.
+pub const HEADER_LEN: usize = 12;
+
+/// Longest payload that is accepted. The longest one that is legal here is a memory table or a configuration
+/// space, some 270 bytes; a larger size in a header is an error before anything is allocated.
+pub const MAX_PAYLOAD: usize = 4096;
+
+/// Most file descriptors that one message carries: one for each region of a memory table.
+pub const MAX_FDS: usize = 8;
+
+/// The protocol version, in the two lowest bits of the flags.
+pub const VERSION: u32 = 1;
+/// Flag of the backend's replies.
+pub const FLAG_REPLY: u32 = 1 << 2;
+/// Flag of a request that wants an acknowledgement (REPLY_ACK).
+pub const FLAG_NEED_REPLY: u32 = 1 << 3;
+
+/// Bit 8 of the payload of SET_VRING_KICK, CALL and ERR: no file descriptor comes with it.
+pub const VRING_NOFD: u64 = 1 << 8;
+/// Flag of SET_VRING_ADDR: writes to the used ring are logged.
+pub const VRING_FLAG_LOG: u32 = 1;
+
+/// The three numbers before each payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// Request code.
+    pub request: u32,
+    /// Version and flags.
+    pub flags: u32,
+    /// Bytes of the payload.
+    pub size: u32,
+}
+
+impl Header {
+    /// Reads a header.
+    pub fn decode(bytes: &[u8; HEADER_LEN]) -> Self {
+        let [r0, r1, r2, r3, f0, f1, f2, f3, s0, s1, s2, s3] = *bytes;
+        Self {
+            request: u32::from_ne_bytes([r0, r1, r2, r3]),
+            flags: u32::from_ne_bytes([f0, f1, f2, f3]),
+            size: u32::from_ne_bytes([s0, s1, s2, s3]),
+        }
+    }
+}
+
+/// One message: a request of the frontend or a reply of the backend.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message {
+    /// Request code as it came; [`Request::from_code`] names it.
+    pub request: u32,
+    /// Version and flags as they came.
+    pub flags: u32,
+    /// The payload, at most [`MAX_PAYLOAD`] bytes when it came from a [`Connection`](super::Connection).
+    pub payload: Vec<u8>,
+}
+
+impl Message {
+    /// A request without flags.
+    pub fn request(request: Request, payload: Vec<u8>) -> Self {
+        Self { request: request.code(), flags: VERSION, payload }
+    }
+
+    /// The backend's reply to the request of this code.
+    pub fn reply(code: u32, payload: Vec<u8>) -> Self {
+        Self { request: code, flags: VERSION | FLAG_REPLY, payload }
+    }
+
+    /// The same message, with an acknowledgement asked for.
+    #[must_use]
+    pub fn with_need_reply(mut self) -> Self {
+        self.flags |= FLAG_NEED_REPLY;
+        self
+    }
+
+    /// The protocol version in the flags.
+    pub fn version(&self) -> u32 {
+        self.flags & 0b11
+    }
+
+    /// Whether it is a reply.
+    pub fn is_reply(&self) -> bool {
+        self.flags & FLAG_REPLY != 0
+    }
+
+    /// Whether it asks for an acknowledgement.
+    pub fn needs_reply(&self) -> bool {
+        self.flags & FLAG_NEED_REPLY != 0
+    }
+
+    /// The bytes for the wire.
+    ///
+    /// # Panics
+    /// If the payload has 4 GiB or more; payloads are ours here, and small.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let size = u32::try_from(self.payload.len()).expect("a payload of less than 4 GiB");
+        let mut bytes = Vec::with_capacity(HEADER_LEN + self.payload.len());
+        bytes.extend(self.request.to_ne_bytes());
+        bytes.extend(self.flags.to_ne_bytes());
+        bytes.extend(size.to_ne_bytes());
+        bytes.extend(&self.payload);
+        bytes
+    }
+}
+
+/// A single 64-bit integer, if the payload is just that.
+pub fn decode_u64(payload: &[u8]) -> Option<u64> {
+    payload.try_into().map(u64::from_ne_bytes).ok()
+}
+
+/// "A vring state description": a ring's index and a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VringState {
+    /// The ring's index, 32 bits wide and not yet checked.
+    pub index: u32,
+    /// Size, base or on/off.
+    pub num: u32,
+}
+
+impl VringState {
+    /// Bytes on the wire.
+    pub const LEN: usize = 8;
+
+    /// Reads it from a payload of exactly [`Self::LEN`] bytes.
+    pub fn decode(payload: &[u8]) -> Option<Self> {
+        let mut fields = Fields(payload);
+        let state = Self { index: fields.u32()?, num: fields.u32()? };
+        fields.end(state)
+    }
+
+    /// The payload's bytes.
+    pub fn encode(self) -> Vec<u8> {
+        [self.index.to_ne_bytes(), self.num.to_ne_bytes()].concat()
+    }
+}
+
+/// "A vring address description"; the names are those of the kernel's `struct vhost_vring_addr`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VringAddr {
+    /// The ring's index, 32 bits wide and not yet checked.
+    pub index: u32,
+    /// [`VRING_FLAG_LOG`] or 0.
+    pub flags: u32,
+    /// User address of the descriptor table; of the descriptor ring, if packed.
+    pub desc: u64,
+    /// User address of the used ring; of the device event suppression area, if packed.
+    pub used: u64,
+    /// User address of the available ring; of the driver event suppression area, if packed.
+    pub avail: u64,
+    /// Guest address that stands for the used ring in the dirty log.
+    pub log: u64,
+}
+
+impl VringAddr {
+    /// Bytes on the wire.
+    pub const LEN: usize = 40;
+
+    /// Reads it from a payload of exactly [`Self::LEN`] bytes.
+    pub fn decode(payload: &[u8]) -> Option<Self> {
+        let mut fields = Fields(payload);
+        let addr = Self {
+            index: fields.u32()?,
+            flags: fields.u32()?,
+            desc: fields.u64()?,
+            used: fields.u64()?,
+            avail: fields.u64()?,
+            log: fields.u64()?,
+        };
+        fields.end(addr)
+    }
+
+    /// The payload's bytes.
+    pub fn encode(self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(Self::LEN);
+        bytes.extend(self.index.to_ne_bytes());
+        bytes.extend(self.flags.to_ne_bytes());
+        for number in [self.desc, self.used, self.avail, self.log] {
+            bytes.extend(number.to_ne_bytes());
+        }
+        bytes
+    }
+}
+
+/// "Memory region description": a piece of guest memory, without its file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RegionSpec {
+    /// Guest physical address of the first byte.
+    pub guest_addr: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Address of the first byte in the frontend's own process; rings are given in these addresses.
+    pub user_addr: u64,
+    /// Where the region begins in the file.
+    pub mmap_offset: u64,
+}
+
+impl RegionSpec {
+    /// Bytes on the wire.
+    pub const LEN: usize = 32;
+    /// Bytes of "Single memory region description": padding, then the region.
+    pub const SINGLE_LEN: usize = 8 + Self::LEN;
+
+    fn read(fields: &mut Fields<'_>) -> Option<Self> {
+        Some(Self {
+            guest_addr: fields.u64()?,
+            size: fields.u64()?,
+            user_addr: fields.u64()?,
+            mmap_offset: fields.u64()?,
+        })
+    }
+
+    fn write(self, bytes: &mut Vec<u8>) {
+        for number in [self.guest_addr, self.size, self.user_addr, self.mmap_offset] {
+            bytes.extend(number.to_ne_bytes());
+        }
+    }
+
+    /// Reads "Single memory region description" (ADD_MEM_REG, REM_MEM_REG).
+    pub fn decode_single(payload: &[u8]) -> Option<Self> {
+        let mut fields = Fields(payload);
+        let _padding = fields.u64()?;
+        let region = Self::read(&mut fields)?;
+        fields.end(region)
+    }
+
+    /// The bytes of "Single memory region description".
+    pub fn encode_single(self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(Self::SINGLE_LEN);
+        bytes.extend(0_u64.to_ne_bytes());
+        self.write(&mut bytes);
+        bytes
+    }
+
+    /// Reads "Multiple memory regions description" (SET_MEM_TABLE): as many regions as it says. Room for more regions
+    /// behind them is no error: User Mode Linux always sends its whole table of two.
+    pub fn decode_table(payload: &[u8]) -> Option<Vec<Self>> {
+        let mut fields = Fields(payload);
+        let count = usize::try_from(fields.u32()?).ok()?;
+        let _padding = fields.u32()?;
+        // The count is believed only as far as bytes are there: it is not what sizes the allocation.
+        let room = fields.0.len() / Self::LEN;
+        if count > room || fields.0.len() % Self::LEN != 0 {
+            return None;
+        }
+        (0..count).map(|_| Self::read(&mut fields)).collect()
+    }
+
+    /// The bytes of "Multiple memory regions description".
+    pub fn encode_table(regions: &[Self]) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(8 + regions.len() * Self::LEN);
+        bytes.extend(u32::try_from(regions.len()).unwrap_or(u32::MAX).to_ne_bytes());
+        bytes.extend(0_u32.to_ne_bytes());
+        for region in regions {
+            region.write(&mut bytes);
+        }
+        bytes
+    }
+}
+
+/// "Virtio device config space": which bytes, and for a write or an answer the bytes themselves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigAccess {
+    /// First byte.
+    pub offset: u32,
+    /// How many.
+    pub size: u32,
+    /// 0, or 1 when it is for live migration.
+    pub flags: u32,
+    /// The contents; may be missing in a request to read.
+    pub bytes: Vec<u8>,
+}
+
+impl ConfigAccess {
+    /// Bytes before the contents.
+    pub const HEADER_LEN: usize = 12;
+
+    /// Reads it; the contents are `size` bytes, or none at all.
+    pub fn decode(payload: &[u8]) -> Option<Self> {
+        let mut fields = Fields(payload);
+        let (offset, size, flags) = (fields.u32()?, fields.u32()?, fields.u32()?);
+        let bytes = fields.0.to_vec();
+        let whole = u32::try_from(bytes.len()).is_ok_and(|len| len == size);
+        (whole || bytes.is_empty()).then_some(Self { offset, size, flags, bytes })
+    }
+
+    /// The payload's bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(Self::HEADER_LEN + self.bytes.len());
+        for number in [self.offset, self.size, self.flags] {
+            bytes.extend(number.to_ne_bytes());
+        }
+        bytes.extend(&self.bytes);
+        bytes
+    }
+}
+
+/// Takes numbers off the front of a payload.
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn u32(&mut self) -> Option<u32> {
+        let (number, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(u32::from_ne_bytes(*number))
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        let (number, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(u64::from_ne_bytes(*number))
+    }
+
+    /// The value, if nothing is left over.
+    fn end<T>(self, value: T) -> Option<T> {
+        self.0.is_empty().then_some(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_message_is_header_then_payload() {
+        let message =
+            Message::request(Request::SetVringNum, VringState { index: 1, num: 256 }.encode()).with_need_reply();
+        let bytes = message.to_bytes();
+        let expected: Vec<u8> = [8_u32, 0b1001, 8, 1, 256].iter().flat_map(|n| n.to_ne_bytes()).collect();
+        assert_eq!(bytes, expected);
+        let header = Header::decode(bytes.first_chunk().unwrap());
+        assert_eq!(header, Header { request: 8, flags: 0b1001, size: 8 });
+        assert!(message.needs_reply() && !message.is_reply() && message.version() == 1);
+    }
+
+    #[test]
+    fn payloads_of_every_other_length_are_refused() {
+        for len in 0..200 {
+            let bytes = vec![0; len];
+            assert_eq!(decode_u64(&bytes).is_some(), len == 8);
+            assert_eq!(VringState::decode(&bytes).is_some(), len == VringState::LEN);
+            assert_eq!(VringAddr::decode(&bytes).is_some(), len == VringAddr::LEN);
+            assert_eq!(RegionSpec::decode_single(&bytes).is_some(), len == RegionSpec::SINGLE_LEN);
+            // No region at all, perhaps with room for some.
+            assert_eq!(RegionSpec::decode_table(&bytes).is_some(), len >= 8 && (len - 8) % RegionSpec::LEN == 0);
+            assert_eq!(ConfigAccess::decode(&bytes).is_some(), len == ConfigAccess::HEADER_LEN);
+        }
+    }
+
+    #[test]
+    fn a_table_s_count_must_agree_with_its_length() {
+        let regions = [RegionSpec { guest_addr: 1, size: 2, user_addr: 3, mmap_offset: 4 }; 3];
+        let good = RegionSpec::encode_table(&regions);
+        assert_eq!(RegionSpec::decode_table(&good).as_deref(), Some(&regions[..]));
+        let counted = |count: u32| {
+            let mut bytes = good.clone();
+            bytes[..4].copy_from_slice(&count.to_ne_bytes());
+            RegionSpec::decode_table(&bytes)
+        };
+        for count in [4, 1 << 27, u32::MAX] {
+            assert_eq!(counted(count), None);
+        }
+        for count in 0..=3 {
+            assert_eq!(counted(count).as_deref(), Some(&regions[..count as usize]));
+        }
+        assert_eq!(RegionSpec::decode_table(&good[..good.len() - 1]), None);
+        assert_eq!(RegionSpec::decode_table(&[&good[..], &[0]].concat()), None);
+    }
+
+    #[test]
+    fn a_read_of_the_configuration_may_come_without_contents() {
+        let mut access = ConfigAccess { offset: 6, size: 4, flags: 1, bytes: vec![1, 2, 3, 4] };
+        assert_eq!(ConfigAccess::decode(&access.encode()), Some(access.clone()));
+        access.bytes.pop();
+        assert_eq!(ConfigAccess::decode(&access.encode()), None);
+        access.bytes.clear();
+        assert_eq!(ConfigAccess::decode(&access.encode()), Some(access));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_encoded_is_decoded(index: u32, flags: u32, a: u64, b: u64, c: u64, d: u64) {
+            let state = VringState { index, num: flags };
+            prop_assert_eq!(VringState::decode(&state.encode()), Some(state));
+            let addr = VringAddr { index, flags, desc: a, used: b, avail: c, log: d };
+            prop_assert_eq!(VringAddr::decode(&addr.encode()), Some(addr));
+            let region = RegionSpec { guest_addr: a, size: b, user_addr: c, mmap_offset: d };
+            prop_assert_eq!(RegionSpec::decode_single(&region.encode_single()), Some(region));
+        }
+
+        #[test]
+        fn no_bytes_make_a_decoder_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+            let _ = (VringState::decode(&bytes), VringAddr::decode(&bytes), RegionSpec::decode_single(&bytes));
+            if let Some(regions) = RegionSpec::decode_table(&bytes) {
+                prop_assert!(8 + regions.len() * RegionSpec::LEN <= bytes.len());
+            }
+            if let Some(access) = ConfigAccess::decode(&bytes) {
+                prop_assert!(access.bytes.len() + ConfigAccess::HEADER_LEN == bytes.len());
+            }
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! The requests of a frontend: their codes, names, and what must have been negotiated for each.
+
+use std::fmt;
+
+use crate::features::{
+    VHOST_F_LOG_ALL, VHOST_USER_F_PROTOCOL_FEATURES, VHOST_USER_PROTOCOL_F_BACKEND_REQ, VHOST_USER_PROTOCOL_F_CONFIG,
+    VHOST_USER_PROTOCOL_F_CONFIGURE_MEM_SLOTS, VHOST_USER_PROTOCOL_F_CROSS_ENDIAN,
+    VHOST_USER_PROTOCOL_F_CRYPTO_SESSION, VHOST_USER_PROTOCOL_F_DEVICE_STATE,
+    VHOST_USER_PROTOCOL_F_INBAND_NOTIFICATIONS, VHOST_USER_PROTOCOL_F_INFLIGHT_SHMFD, VHOST_USER_PROTOCOL_F_LOG_SHMFD,
+    VHOST_USER_PROTOCOL_F_MQ, VHOST_USER_PROTOCOL_F_NET_MTU, VHOST_USER_PROTOCOL_F_PAGEFAULT,
+    VHOST_USER_PROTOCOL_F_RARP, VHOST_USER_PROTOCOL_F_RESET_DEVICE, VHOST_USER_PROTOCOL_F_SHARED_OBJECT,
+    VHOST_USER_PROTOCOL_F_SHMEM, VHOST_USER_PROTOCOL_F_STATUS, VIRTIO_F_ACCESS_PLATFORM,
+};
+
+/// What must have been negotiated before a request is legal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gate {
+    /// Always legal.
+    Free,
+    /// Legal if this feature was offered (GET_FEATURES).
+    Feature(u64),
+    /// Legal if this protocol feature was offered (GET_PROTOCOL_FEATURES): the specification's words for
+    /// GET_QUEUE_NUM, SEND_RARP and NET_SET_MTU.
+    ProtocolOffered(u64),
+    /// Legal once this protocol feature was acknowledged.
+    Protocol(u64),
+    /// Of another kind of device.
+    OtherDevice(&'static str),
+}
+
+macro_rules! requests {
+    ($($code:literal $variant:ident $name:literal $gate:expr, $reply:literal;)+) => {
+        /// Requests of a frontend ("Front-end message types").
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[repr(u32)]
+        pub enum Request {
+            $(#[doc = concat!("`VHOST_USER_", $name, "`")] $variant = $code,)+
+        }
+
+        impl Request {
+            /// Every request, in the order of its code.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
+
+            /// The request of this code.
+            pub fn from_code(code: u32) -> Option<Self> {
+                match code {
+                    $($code => Some(Self::$variant),)+
+                    _ => None,
+                }
+            }
+
+            /// The code on the wire.
+            pub fn code(self) -> u32 {
+                match self {
+                    $(Self::$variant => $code,)+
+                }
+            }
+
+            /// The specification's name without its prefix, such as `SET_MEM_TABLE`.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)+
+                }
+            }
+
+            /// What must have been negotiated for it.
+            pub fn gate(self) -> Gate {
+                match self {
+                    $(Self::$variant => $gate,)+
+                }
+            }
+
+            /// Whether its answer has a payload of its own; a plain acknowledgement is then no answer to it.
+            pub fn has_own_reply(self) -> bool {
+                match self {
+                    $(Self::$variant => $reply,)+
+                }
+            }
+        }
+    };
+}
+
+requests! {
+    1 GetFeatures "GET_FEATURES" Gate::Free, true;
+    2 SetFeatures "SET_FEATURES" Gate::Free, false;
+    3 SetOwner "SET_OWNER" Gate::Free, false;
+    4 ResetOwner "RESET_OWNER" Gate::Free, false;
+    5 SetMemTable "SET_MEM_TABLE" Gate::Free, false;
+    6 SetLogBase "SET_LOG_BASE" Gate::Protocol(VHOST_USER_PROTOCOL_F_LOG_SHMFD), true;
+    7 SetLogFd "SET_LOG_FD" Gate::Feature(VHOST_F_LOG_ALL), false;
+    8 SetVringNum "SET_VRING_NUM" Gate::Free, false;
+    9 SetVringAddr "SET_VRING_ADDR" Gate::Free, false;
+    10 SetVringBase "SET_VRING_BASE" Gate::Free, false;
+    11 GetVringBase "GET_VRING_BASE" Gate::Free, true;
+    12 SetVringKick "SET_VRING_KICK" Gate::Free, false;
+    13 SetVringCall "SET_VRING_CALL" Gate::Free, false;
+    14 SetVringErr "SET_VRING_ERR" Gate::Free, false;
+    15 GetProtocolFeatures "GET_PROTOCOL_FEATURES" Gate::Feature(VHOST_USER_F_PROTOCOL_FEATURES), true;
+    16 SetProtocolFeatures "SET_PROTOCOL_FEATURES" Gate::Feature(VHOST_USER_F_PROTOCOL_FEATURES), false;
+    17 GetQueueNum "GET_QUEUE_NUM" Gate::ProtocolOffered(VHOST_USER_PROTOCOL_F_MQ), true;
+    18 SetVringEnable "SET_VRING_ENABLE" Gate::Feature(VHOST_USER_F_PROTOCOL_FEATURES), false;
+    19 SendRarp "SEND_RARP" Gate::ProtocolOffered(VHOST_USER_PROTOCOL_F_RARP), false;
+    20 NetSetMtu "NET_SET_MTU" Gate::ProtocolOffered(VHOST_USER_PROTOCOL_F_NET_MTU), false;
+    21 SetBackendReqFd "SET_BACKEND_REQ_FD" Gate::Protocol(VHOST_USER_PROTOCOL_F_BACKEND_REQ), false;
+    22 IotlbMsg "IOTLB_MSG" Gate::Feature(VIRTIO_F_ACCESS_PLATFORM), true;
+    23 SetVringEndian "SET_VRING_ENDIAN" Gate::Protocol(VHOST_USER_PROTOCOL_F_CROSS_ENDIAN), false;
+    24 GetConfig "GET_CONFIG" Gate::Protocol(VHOST_USER_PROTOCOL_F_CONFIG), true;
+    25 SetConfig "SET_CONFIG" Gate::Protocol(VHOST_USER_PROTOCOL_F_CONFIG), false;
+    26 CreateCryptoSession "CREATE_CRYPTO_SESSION" Gate::Protocol(VHOST_USER_PROTOCOL_F_CRYPTO_SESSION), true;
+    27 CloseCryptoSession "CLOSE_CRYPTO_SESSION" Gate::Protocol(VHOST_USER_PROTOCOL_F_CRYPTO_SESSION), false;
+    28 PostcopyAdvise "POSTCOPY_ADVISE" Gate::Protocol(VHOST_USER_PROTOCOL_F_PAGEFAULT), true;
+    29 PostcopyListen "POSTCOPY_LISTEN" Gate::Protocol(VHOST_USER_PROTOCOL_F_PAGEFAULT), false;
+    30 PostcopyEnd "POSTCOPY_END" Gate::Protocol(VHOST_USER_PROTOCOL_F_PAGEFAULT), true;
+    31 GetInflightFd "GET_INFLIGHT_FD" Gate::Protocol(VHOST_USER_PROTOCOL_F_INFLIGHT_SHMFD), true;
+    32 SetInflightFd "SET_INFLIGHT_FD" Gate::Protocol(VHOST_USER_PROTOCOL_F_INFLIGHT_SHMFD), false;
+    33 GpuSetSocket "GPU_SET_SOCKET" Gate::OtherDevice("GPU"), false;
+    34 ResetDevice "RESET_DEVICE" Gate::Protocol(VHOST_USER_PROTOCOL_F_RESET_DEVICE), false;
+    35 VringKick "VRING_KICK" Gate::Protocol(VHOST_USER_PROTOCOL_F_INBAND_NOTIFICATIONS), false;
+    36 GetMaxMemSlots "GET_MAX_MEM_SLOTS" Gate::Protocol(VHOST_USER_PROTOCOL_F_CONFIGURE_MEM_SLOTS), true;
+    37 AddMemReg "ADD_MEM_REG" Gate::Protocol(VHOST_USER_PROTOCOL_F_CONFIGURE_MEM_SLOTS), false;
+    38 RemMemReg "REM_MEM_REG" Gate::Protocol(VHOST_USER_PROTOCOL_F_CONFIGURE_MEM_SLOTS), false;
+    39 SetStatus "SET_STATUS" Gate::Protocol(VHOST_USER_PROTOCOL_F_STATUS), false;
+    40 GetStatus "GET_STATUS" Gate::Protocol(VHOST_USER_PROTOCOL_F_STATUS), true;
+    41 GetSharedObject "GET_SHARED_OBJECT" Gate::Protocol(VHOST_USER_PROTOCOL_F_SHARED_OBJECT), true;
+    42 SetDeviceStateFd "SET_DEVICE_STATE_FD" Gate::Protocol(VHOST_USER_PROTOCOL_F_DEVICE_STATE), true;
+    43 CheckDeviceState "CHECK_DEVICE_STATE" Gate::Protocol(VHOST_USER_PROTOCOL_F_DEVICE_STATE), true;
+    44 GetShmemConfig "GET_SHMEM_CONFIG" Gate::Protocol(VHOST_USER_PROTOCOL_F_SHMEM), true;
+}
+
+impl fmt::Display for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_the_specification_s_and_lead_back() {
+        assert_eq!(Request::ALL.len(), 44);
+        for (code, request) in (1..).zip(Request::ALL) {
+            assert_eq!(request.code(), code);
+            assert_eq!(Request::from_code(code), Some(*request));
+        }
+        assert_eq!(Request::from_code(0), None);
+        assert_eq!(Request::from_code(45), None);
+        assert_eq!(Request::SetMemTable.code(), 5);
+        assert_eq!(Request::RemMemReg.to_string(), "REM_MEM_REG");
+        assert_eq!(Request::CheckDeviceState.code(), 43);
+    }
+}

@@ -1,0 +1,432 @@
+//! The backend half: what a frontend set up so far, one message at a time.
+//!
+//! For each message the caller does three things, in this order:
+//! 1. [`Session::handle`] checks the message, changes the state and says which effect it has;
+//! 2. the caller carries the effect out: maps memory, starts and stops rings between two turns of its workers;
+//! 3. [`Session::reply`] tells the session how that went and gives the bytes to send, if any.
+//!
+//! A frontend may wait for step 3, and frees what it took back as soon as it has the answer: an effect must be over,
+//! not begun, when the answer goes out. A message that `handle` refuses has changed nothing; [`Session::refuse`] then
+//! says whether there is an answer or the connection must close.
+
+use std::os::fd::OwnedFd;
+
+use crate::features::{
+    VHOST_F_LOG_ALL, VHOST_USER_F_PROTOCOL_FEATURES, VHOST_USER_PROTOCOL_F_BACKEND_REQ, VHOST_USER_PROTOCOL_F_CONFIG,
+    VHOST_USER_PROTOCOL_F_CONFIGURE_MEM_SLOTS, VHOST_USER_PROTOCOL_F_MQ, VHOST_USER_PROTOCOL_F_NET_MTU,
+    VHOST_USER_PROTOCOL_F_RARP, VHOST_USER_PROTOCOL_F_REPLY_ACK, VHOST_USER_PROTOCOL_F_RESET_DEVICE,
+    VHOST_USER_PROTOCOL_F_STATUS, VIRTIO_F_ACCESS_PLATFORM, VIRTIO_F_RING_PACKED, VIRTIO_F_VERSION_1,
+    VIRTIO_NET_F_CTRL_VQ,
+};
+
+use super::config::NetConfig;
+use super::error::{Needed, ProtocolError, Refusal};
+use super::message::{Message, RegionSpec, VERSION, VringState};
+use super::regions;
+use super::request::{Gate, Request};
+use super::ring::RingSetup;
+
+mod requests;
+#[cfg(test)]
+mod tests;
+
+/// Most queue pairs: a kick descriptor's message has eight bits for the ring ("SET_VRING_KICK").
+pub const MAX_QUEUE_PAIRS: u16 = 127;
+
+/// The protocol features that a session can keep; what else an offer names is left out.
+///
+/// The backend's channel is among them though nothing is sent over it yet: User Mode Linux has its interrupts from it,
+/// and no driver of it starts without.
+pub const SUPPORTED_PROTOCOL_FEATURES: u64 = VHOST_USER_PROTOCOL_F_MQ
+    | VHOST_USER_PROTOCOL_F_BACKEND_REQ
+    | VHOST_USER_PROTOCOL_F_RARP
+    | VHOST_USER_PROTOCOL_F_REPLY_ACK
+    | VHOST_USER_PROTOCOL_F_NET_MTU
+    | VHOST_USER_PROTOCOL_F_CONFIG
+    | VHOST_USER_PROTOCOL_F_RESET_DEVICE
+    | VHOST_USER_PROTOCOL_F_CONFIGURE_MEM_SLOTS
+    | VHOST_USER_PROTOCOL_F_STATUS;
+
+/// What a device offers to its frontend.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Offer {
+    /// virtio features. Protocol features are added to them if there are any; the dirty log is left out, since a
+    /// session cannot keep one yet.
+    pub features: u64,
+    /// vhost-user protocol features, of which [`SUPPORTED_PROTOCOL_FEATURES`] are offered.
+    pub protocol_features: u64,
+    /// Queue pairs, 1 to [`MAX_QUEUE_PAIRS`]. There are two rings for each, and one more if `VIRTIO_NET_F_CTRL_VQ` is
+    /// offered.
+    pub queue_pairs: u16,
+    /// Most memory regions, 1 to 512. A frontend that does not ask for the number sends up to eight.
+    pub max_mem_slots: u64,
+    /// The configuration space.
+    pub config: NetConfig,
+}
+
+/// What the caller has to do before it calls [`Session::reply`].
+#[derive(Debug)]
+pub enum Effect {
+    /// Nothing.
+    None,
+    /// Replace the whole memory table; it may be empty. Rings that were resolved against the old one must be resolved
+    /// again, and those that are no longer [ready](Session::ready) stop.
+    Memory(Vec<RegionFd>),
+    /// Add a region to the table.
+    AddRegion(RegionFd),
+    /// Take a region out of the table. A ring that lies in it is no longer ready and stops.
+    RemoveRegion(RegionSpec),
+    /// These features are acknowledged; look at [`Session::refusal`]. Every ring may have become enabled.
+    Features(u64),
+    /// A ring's set-up changed: look at [`Session::ring`] and [`Session::ready`].
+    Ring(u16),
+    /// Stop a ring, and answer with [`Outcome::RingBase`]: where it would go on.
+    StopRing(u16),
+    /// Every ring is disabled (RESET_OWNER).
+    DisableRings,
+    /// Stop every ring: the device is reset (RESET_DEVICE, or SET_STATUS with 0). The memory table stays.
+    Reset,
+    /// The driver's progress (virtio 1.3, section 2.1); never 0.
+    Status(u8),
+    /// The frontend tells the guest this MTU. [`Outcome::Failed`] if it cannot be had.
+    Mtu(u16),
+    /// Announce this MAC address: its guest has just moved here.
+    Rarp([u8; 6]),
+}
+
+/// A memory region with its file.
+#[derive(Debug)]
+pub struct RegionFd {
+    /// Guest physical address of the first byte.
+    pub guest_addr: u64,
+    /// Bytes, not 0. Whether the file has as many is not checked here.
+    pub size: u64,
+    /// Address of the first byte in the frontend's process.
+    pub user_addr: u64,
+    /// Where the region begins in the file; `mmap_offset + size` does not overflow.
+    pub mmap_offset: u64,
+    /// The file.
+    pub fd: OwnedFd,
+}
+
+impl RegionFd {
+    fn new(spec: RegionSpec, fd: OwnedFd) -> Self {
+        let RegionSpec { guest_addr, size, user_addr, mmap_offset } = spec;
+        Self { guest_addr, size, user_addr, mmap_offset, fd }
+    }
+
+    /// The region without its file.
+    pub fn spec(&self) -> RegionSpec {
+        let Self { guest_addr, size, user_addr, mmap_offset, .. } = *self;
+        RegionSpec { guest_addr, size, user_addr, mmap_offset }
+    }
+}
+
+/// How carrying out an effect went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// As it should.
+    Done,
+    /// It did not, and nothing has changed: a failed memory effect leaves the old table in place here as in the
+    /// session, failed features the old ones, and a ring whose set-up failed is stopped until it is set up again.
+    Failed,
+    /// The ring is stopped, and this is its position in the form of [`RingSetup::base`].
+    RingBase(u32),
+}
+
+/// What to do about a message that was refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refused {
+    /// Send these bytes, which say that it failed, and go on.
+    Answer(Vec<u8>),
+    /// Go on: nobody waits for an answer, and what was asked for does not matter to the rings.
+    Ignore,
+    /// Close the connection: the frontend cannot be told, and would rely on something that is not so.
+    Close,
+}
+
+/// One frontend's session, from its connection to its end.
+#[derive(Debug)]
+pub struct Session {
+    offer: Offer,
+    acked_features: Option<u64>,
+    acked_protocol_features: u64,
+    status: u8,
+    mtu: Option<u16>,
+    rings: Vec<RingSetup>,
+    regions: Vec<RegionSpec>,
+    pending: Option<Pending>,
+    backend_channel: Option<OwnedFd>,
+}
+
+/// The message between `handle` and `reply`.
+#[derive(Debug)]
+struct Pending {
+    code: u32,
+    need_reply: bool,
+    answer: Answer,
+    undo: Undo,
+}
+
+#[derive(Debug)]
+enum Answer {
+    /// An acknowledgement, if one was asked for.
+    Ack,
+    /// This payload.
+    Payload(Vec<u8>),
+    /// The position of this ring.
+    RingBase(usize),
+}
+
+/// How the state goes back when the effect failed.
+#[derive(Debug)]
+enum Undo {
+    Nothing,
+    Regions(Vec<RegionSpec>),
+    Features { acked: Option<u64>, enabled: Vec<bool> },
+    Ring(usize),
+    Mtu(Option<u16>),
+}
+
+/// What a handled message comes to.
+type Handled = Result<(Effect, Answer, Undo), ProtocolError>;
+
+impl Session {
+    /// A session in its first state: nothing negotiated, no memory, every ring stopped and disabled.
+    pub fn new(mut offer: Offer) -> Self {
+        offer.features &= !VHOST_F_LOG_ALL;
+        offer.protocol_features &= SUPPORTED_PROTOCOL_FEATURES;
+        if offer.protocol_features != 0 {
+            offer.features |= VHOST_USER_F_PROTOCOL_FEATURES;
+        }
+        offer.queue_pairs = offer.queue_pairs.clamp(1, MAX_QUEUE_PAIRS);
+        offer.max_mem_slots = offer.max_mem_slots.clamp(1, regions::MAX_SLOTS as u64);
+        let control = usize::from(offer.features & VIRTIO_NET_F_CTRL_VQ != 0);
+        let rings = 2 * usize::from(offer.queue_pairs) + control;
+        Self {
+            offer,
+            acked_features: None,
+            acked_protocol_features: 0,
+            backend_channel: None,
+            status: 0,
+            mtu: None,
+            rings: (0..rings).map(|_| RingSetup::default()).collect(),
+            regions: Vec::new(),
+            pending: None,
+        }
+    }
+
+    /// Takes a message and the file descriptors that came with it. Descriptors that the message has no use for are
+    /// closed, whatever the result.
+    pub fn handle(&mut self, message: Message, fds: Vec<OwnedFd>) -> Result<Effect, ProtocolError> {
+        self.pending = None;
+        if message.version() != VERSION {
+            return Err(ProtocolError::Version { version: message.version() });
+        }
+        if message.is_reply() {
+            return Err(ProtocolError::ReplyFlag { code: message.request });
+        }
+        self.pending = Some(Pending {
+            code: message.request,
+            need_reply: message.needs_reply(),
+            answer: Answer::Ack,
+            undo: Undo::Nothing,
+        });
+        let request =
+            Request::from_code(message.request).ok_or(ProtocolError::UnknownRequest { code: message.request })?;
+        self.check_gate(request)?;
+        let (effect, answer, undo) = self.dispatch(request, &message.payload, fds)?;
+        if let Some(pending) = &mut self.pending {
+            (pending.answer, pending.undo) = (answer, undo);
+        }
+        Ok(effect)
+    }
+
+    /// Ends a message that [`handle`](Self::handle) took. `None`: there is nothing to send. If the effect failed and
+    /// there is nothing to send, the frontend does not know, and the connection should close.
+    pub fn reply(&mut self, outcome: Outcome) -> Option<Vec<u8>> {
+        let Pending { code, need_reply, answer, undo } = self.pending.take()?;
+        if outcome == Outcome::Failed {
+            self.undo(undo);
+        }
+        let payload = match answer {
+            Answer::Payload(payload) => payload,
+            Answer::RingBase(index) => {
+                let ring = &mut self.rings[index];
+                if let Outcome::RingBase(base) = outcome {
+                    ring.base = base;
+                }
+                VringState { index: u32::try_from(index).ok()?, num: ring.base }.encode()
+            }
+            // "REPLY_ACK": 0 says that it worked. Judged by what is acknowledged now, so that the
+            // acknowledgement of REPLY_ACK itself can be acknowledged.
+            Answer::Ack if need_reply && self.replies() => u64::from(outcome == Outcome::Failed).to_ne_bytes().to_vec(),
+            Answer::Ack => return None,
+        };
+        Some(Message::reply(code, payload).to_bytes())
+    }
+
+    /// What to do about an error of [`handle`](Self::handle).
+    pub fn refuse(&mut self, error: &ProtocolError) -> Refused {
+        let Some(Pending { code, need_reply, .. }) = self.pending.take() else {
+            return Refused::Close;
+        };
+        let request = Request::from_code(code);
+        if error.fatal() {
+            Refused::Close
+        } else if matches!(error, ProtocolError::ConfigRange { .. }) {
+            // "GET_CONFIG": a payload of no bytes is the error.
+            Refused::Answer(Message::reply(code, Vec::new()).to_bytes())
+        } else if request.is_some_and(Request::has_own_reply) {
+            Refused::Close
+        } else if need_reply && self.replies() {
+            Refused::Answer(Message::reply(code, 1_u64.to_ne_bytes().to_vec()).to_bytes())
+        } else if matches!(request, Some(Request::SetConfig | Request::SendRarp | Request::NetSetMtu)) {
+            Refused::Ignore
+        } else {
+            Refused::Close
+        }
+    }
+
+    /// The features that are offered.
+    pub fn offered_features(&self) -> u64 {
+        self.offer.features
+    }
+
+    /// The features that were acknowledged; 0 before SET_FEATURES.
+    pub fn acked_features(&self) -> u64 {
+        self.acked_features.unwrap_or(0)
+    }
+
+    /// The protocol features that were acknowledged.
+    pub fn acked_protocol_features(&self) -> u64 {
+        self.acked_protocol_features
+    }
+
+    /// Why the device is not to be served, if so; rings must not be touched then, ready or not.
+    pub fn refusal(&self) -> Option<Refusal> {
+        match self.acked_features {
+            None => Some(Refusal::NoFeatures),
+            Some(acked) if acked & VIRTIO_F_VERSION_1 == 0 => Some(Refusal::LegacyDriver),
+            Some(acked) if acked & VIRTIO_F_ACCESS_PLATFORM != 0 => Some(Refusal::Iommu),
+            Some(_) => None,
+        }
+    }
+
+    /// How many rings there are.
+    pub fn rings(&self) -> u16 {
+        u16::try_from(self.rings.len()).unwrap_or(u16::MAX)
+    }
+
+    /// The set-up of a ring; `None` if there is no such ring.
+    pub fn ring(&self, index: u16) -> Option<&RingSetup> {
+        self.rings.get(usize::from(index))
+    }
+
+    /// Whether a ring has all that it needs to run: memory, size, addresses and kick.
+    pub fn ready(&self, index: u16) -> bool {
+        self.missing(index).is_none()
+    }
+
+    /// What a ring still waits for.
+    pub fn missing(&self, index: u16) -> Option<&'static str> {
+        let Some(ring) = self.ring(index) else {
+            return Some("no such ring");
+        };
+        let in_memory = |addr| regions::has_user_addr(&self.regions, addr);
+        if self.regions.is_empty() {
+            Some("no memory table")
+        } else if ring.size == 0 {
+            Some("no ring size")
+        } else if !ring.has_addresses {
+            Some("no ring addresses")
+        } else if !(in_memory(ring.desc) && in_memory(ring.avail) && in_memory(ring.used)) {
+            Some("ring outside of the memory table")
+        } else if !ring.is_started() {
+            Some("no kick descriptor")
+        } else {
+            None
+        }
+    }
+
+    /// Notes where a ring stands that the caller stopped for another reason than [`Effect::StopRing`], such as memory
+    /// that went away: [`RingSetup::base`] says from then on where to go on.
+    pub fn stopped_at(&mut self, index: u16, base: u32) {
+        if let Some(ring) = self.rings.get_mut(usize::from(index)) {
+            ring.base = base;
+        }
+    }
+
+    /// The memory table.
+    pub fn regions(&self) -> &[RegionSpec] {
+        &self.regions
+    }
+
+    /// The device status, if the frontend tells it.
+    pub fn status(&self) -> Option<u8> {
+        (self.acked_protocol_features & VHOST_USER_PROTOCOL_F_STATUS != 0).then_some(self.status)
+    }
+
+    /// The MTU that the frontend told, if it did.
+    pub fn mtu(&self) -> Option<u16> {
+        self.mtu
+    }
+
+    fn replies(&self) -> bool {
+        self.acked_protocol_features & VHOST_USER_PROTOCOL_F_REPLY_ACK != 0
+    }
+
+    fn packed(&self) -> bool {
+        self.acked_features() & VIRTIO_F_RING_PACKED != 0
+    }
+
+    fn max_regions(&self) -> usize {
+        usize::try_from(self.offer.max_mem_slots).unwrap_or(regions::MAX_SLOTS)
+    }
+
+    /// What GET_QUEUE_NUM answers. Frontends made for network devices (QEMU, DPDK) count queue pairs. Frontends made
+    /// for any device count rings (rust-vmm's, and with it Cloud Hypervisor), and would refuse a single pair as too
+    /// few; what tells them apart is that they read the configuration space through us, which the others do not.
+    fn queue_num(&self) -> u64 {
+        let pairs = u64::from(self.offer.queue_pairs);
+        if self.acked_protocol_features & VHOST_USER_PROTOCOL_F_CONFIG == 0 { pairs } else { 2 * pairs }
+    }
+
+    fn undo(&mut self, undo: Undo) {
+        match undo {
+            Undo::Nothing => {}
+            Undo::Regions(regions) => self.regions = regions,
+            Undo::Features { acked, enabled } => {
+                self.acked_features = acked;
+                for (ring, enabled) in self.rings.iter_mut().zip(enabled) {
+                    ring.enabled = enabled;
+                }
+            }
+            Undo::Ring(index) => self.rings[index].abandon(),
+            Undo::Mtu(mtu) => self.mtu = mtu,
+        }
+    }
+
+    fn check_gate(&self, request: Request) -> Result<(), ProtocolError> {
+        let (feature, offered, open) = match request.gate() {
+            Gate::Free => return Ok(()),
+            Gate::OtherDevice(device) => {
+                return Err(ProtocolError::OtherDevice { request, device });
+            }
+            Gate::Feature(bit) => (Needed::Feature(bit), self.offer.features & bit != 0, true),
+            Gate::ProtocolOffered(bit) => (Needed::Protocol(bit), self.offer.protocol_features & bit != 0, true),
+            Gate::Protocol(bit) => (
+                Needed::Protocol(bit),
+                self.offer.protocol_features & bit != 0,
+                self.acked_protocol_features & bit != 0,
+            ),
+        };
+        if !offered {
+            Err(ProtocolError::NotOffered { request, feature })
+        } else if !open {
+            Err(ProtocolError::NotNegotiated { request, feature })
+        } else {
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,339 @@
+//! What each request does to a [`Session`].
+
+use std::mem;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use crate::features::{VHOST_USER_F_PROTOCOL_FEATURES, VIRTIO_F_ACCESS_PLATFORM};
+
+use super::super::config::NetConfig;
+use super::super::error::{Needed, ProtocolError};
+use super::super::message::{ConfigAccess, MAX_FDS, RegionSpec, VRING_NOFD, VringAddr, VringState, decode_u64};
+use super::super::regions;
+use super::super::request::Request;
+use super::super::ring::RingSetup;
+use super::{Answer, Effect, Handled, RegionFd, Session, Undo};
+
+/// Smallest MTU that virtio allows (virtio 1.3, section 5.1.4.1).
+const MIN_MTU: u64 = 68;
+
+impl Session {
+    /// Does what a request says whose gate is open.
+    pub(super) fn dispatch(&mut self, request: Request, payload: &[u8], fds: Vec<OwnedFd>) -> Handled {
+        // The four kinds of message that may bring file descriptors count them themselves.
+        match request {
+            Request::SetMemTable => return self.set_mem_table(payload, fds),
+            Request::AddMemReg => return self.add_mem_reg(payload, fds),
+            Request::RemMemReg => return self.rem_mem_reg(payload, fds),
+            Request::SetVringKick | Request::SetVringCall | Request::SetVringErr => {
+                return self.set_vring_fd(request, payload, fds);
+            }
+            Request::SetBackendReqFd => return self.set_backend_channel(payload, fds),
+            _ => count_fds(request, &fds, 0)?,
+        }
+        match request {
+            Request::GetFeatures => answer_u64(request, payload, self.offer.features),
+            Request::GetProtocolFeatures => answer_u64(request, payload, self.offer.protocol_features),
+            Request::GetQueueNum => answer_u64(request, payload, self.queue_num()),
+            Request::GetMaxMemSlots => answer_u64(request, payload, self.offer.max_mem_slots),
+            Request::GetStatus => answer_u64(request, payload, u64::from(self.status)),
+            Request::SetFeatures => self.set_features(expect_u64(request, payload)?),
+            Request::SetProtocolFeatures => self.set_protocol_features(expect_u64(request, payload)?),
+            Request::SetOwner => {
+                expect_empty(request, payload)?;
+                done(Effect::None)
+            }
+            Request::ResetOwner => {
+                // Deprecated; the specification has it disable the rings or do nothing.
+                expect_empty(request, payload)?;
+                self.rings.iter_mut().for_each(|ring| ring.enabled = false);
+                done(Effect::DisableRings)
+            }
+            Request::ResetDevice => {
+                expect_empty(request, payload)?;
+                self.reset();
+                done(Effect::Reset)
+            }
+            Request::SetStatus => self.set_status(expect_u64(request, payload)?),
+            Request::SetVringNum => self.set_vring_num(expect_state(request, payload)?),
+            Request::SetVringBase => self.set_vring_base(expect_state(request, payload)?),
+            Request::SetVringEnable => self.set_vring_enable(expect_state(request, payload)?),
+            Request::SetVringAddr => self.set_vring_addr(payload),
+            Request::GetVringBase => {
+                let index = self.ring_index(request, u64::from(expect_state(request, payload)?.index))?;
+                self.rings[index].stop();
+                Ok((Effect::StopRing(short(index)), Answer::RingBase(index), Undo::Nothing))
+            }
+            Request::GetConfig => self.get_config(payload),
+            Request::SetConfig => {
+                let offset = expect_config(request, payload)?.offset;
+                Err(ProtocolError::ConfigReadOnly { offset })
+            }
+            Request::NetSetMtu => {
+                let mtu = expect_u64(request, payload)?;
+                let valid = u16::try_from(mtu).ok().filter(|_| mtu >= MIN_MTU);
+                let valid = valid.ok_or(ProtocolError::Mtu { mtu })?;
+                let undo = Undo::Mtu(self.mtu.replace(valid));
+                Ok((Effect::Mtu(valid), Answer::Ack, undo))
+            }
+            Request::SendRarp => {
+                let [a, b, c, d, e, f, _, _] = expect_u64(request, payload)?.to_ne_bytes();
+                done(Effect::Rarp([a, b, c, d, e, f]))
+            }
+            // What is left needs a feature that no session offers, but for the IOTLB, whose feature is the caller's
+            // to offer (and then the refusal says why nothing moves).
+            _ => Err(ProtocolError::NotOffered { request, feature: Needed::Feature(VIRTIO_F_ACCESS_PLATFORM) }),
+        }
+    }
+
+    /// A socket for requests of ours. None is made so far; it is kept, since closing it could be taken for our end.
+    fn set_backend_channel(&mut self, payload: &[u8], mut fds: Vec<OwnedFd>) -> Handled {
+        let request = Request::SetBackendReqFd;
+        expect_empty(request, payload)?;
+        count_fds(request, &fds, 1)?;
+        self.backend_channel = fds.pop();
+        done(Effect::None)
+    }
+
+    fn set_features(&mut self, features: u64) -> Handled {
+        let extra = features & !self.offer.features;
+        if extra != 0 {
+            return Err(ProtocolError::FeaturesNotOffered { extra });
+        }
+        // QEMU sends them once for each queue pair, while the first already runs: the same ones are no change.
+        let changed = self.acked_features.map_or(0, |acked| acked ^ features);
+        if changed != 0
+            && let Some(index) = (0..self.rings()).find(|index| self.ready(*index))
+        {
+            return Err(ProtocolError::FeaturesWhileRunning { index: usize::from(index), changed });
+        }
+        let enabled = self.rings.iter().map(|ring| ring.enabled).collect();
+        let undo = Undo::Features { acked: self.acked_features.replace(features), enabled };
+        // "Ring states": without PROTOCOL_FEATURES all rings are enabled at once. With it they stay as they are, since
+        // QEMU enables the first pair before it sets features.
+        if features & VHOST_USER_F_PROTOCOL_FEATURES == 0 {
+            self.rings.iter_mut().for_each(|ring| ring.enabled = true);
+        }
+        Ok((Effect::Features(features), Answer::Ack, undo))
+    }
+
+    fn set_protocol_features(&mut self, features: u64) -> Handled {
+        let extra = features & !self.offer.protocol_features;
+        if extra != 0 {
+            return Err(ProtocolError::ProtocolFeaturesNotOffered { extra });
+        }
+        self.acked_protocol_features = features;
+        done(Effect::None)
+    }
+
+    fn set_status(&mut self, status: u64) -> Handled {
+        let status = u8::try_from(status).map_err(|_| ProtocolError::Status { status })?;
+        self.status = status;
+        if status == 0 {
+            // Rings keep their set-up, but for the kick: QEMU has them stopped already, and starts from the positions
+            // that it was told.
+            self.rings.iter_mut().for_each(RingSetup::stop);
+            return done(Effect::Reset);
+        }
+        done(Effect::Status(status))
+    }
+
+    /// "RESET_DEVICE": to the first state, but for what belongs to the connection: memory, protocol features, MTU.
+    fn reset(&mut self) {
+        self.rings.iter_mut().for_each(RingSetup::reset);
+        self.acked_features = None;
+        self.status = 0;
+    }
+
+    fn set_mem_table(&mut self, payload: &[u8], fds: Vec<OwnedFd>) -> Handled {
+        let request = Request::SetMemTable;
+        let table = RegionSpec::decode_table(payload).ok_or_else(|| {
+            payload_size(request, payload, "8, and 32 for each region, at least those that it counts")
+        })?;
+        count_fds(request, &fds, table.len())?;
+        regions::check_table(&table, self.max_regions().min(MAX_FDS))?;
+        let with_fds = table.iter().zip(fds).map(|(spec, fd)| RegionFd::new(*spec, fd)).collect();
+        let undo = Undo::Regions(mem::replace(&mut self.regions, table));
+        Ok((Effect::Memory(with_fds), Answer::Ack, undo))
+    }
+
+    fn add_mem_reg(&mut self, payload: &[u8], mut fds: Vec<OwnedFd>) -> Handled {
+        let request = Request::AddMemReg;
+        let spec = RegionSpec::decode_single(payload).ok_or_else(|| payload_size(request, payload, "40"))?;
+        count_fds(request, &fds, 1)?;
+        let Some(fd) = fds.pop() else {
+            return Err(ProtocolError::FdCount { request, got: 0, want: 1 });
+        };
+        let max = self.max_regions();
+        if self.regions.len() >= max {
+            return Err(ProtocolError::TooManyRegions { got: self.regions.len() + 1, max });
+        }
+        regions::check(&spec)?;
+        regions::check_disjoint(&self.regions, &spec)?;
+        let undo = Undo::Regions(self.regions.clone());
+        self.regions.push(spec);
+        Ok((Effect::AddRegion(RegionFd::new(spec, fd)), Answer::Ack, undo))
+    }
+
+    fn rem_mem_reg(&mut self, payload: &[u8], fds: Vec<OwnedFd>) -> Handled {
+        let request = Request::RemMemReg;
+        let spec = RegionSpec::decode_single(payload).ok_or_else(|| payload_size(request, payload, "40"))?;
+        // "REM_MEM_REG": one descriptor is borne for the sake of old frontends, and closed unused.
+        if fds.len() > 1 {
+            count_fds(request, &fds, 0)?;
+        }
+        let found = regions::find(&self.regions, &spec)
+            .ok_or(ProtocolError::RegionUnknown { guest_addr: spec.guest_addr, size: spec.size })?;
+        let undo = Undo::Regions(self.regions.clone());
+        Ok((Effect::RemoveRegion(self.regions.remove(found)), Answer::Ack, undo))
+    }
+
+    fn set_vring_num(&mut self, state: VringState) -> Handled {
+        let index = self.stopped_ring(Request::SetVringNum, state.index)?;
+        // virtio 1.3, section 2.7: a power of two; section 2.8.10.1: packed rings may have any size to 2^15.
+        let packed = self.packed();
+        let want = if packed { "1 to 32768" } else { "a power of two, 1 to 32768" };
+        let size = u16::try_from(state.num)
+            .ok()
+            .filter(|size| (1..=1 << 15).contains(size) && (packed || size.is_power_of_two()))
+            .ok_or(ProtocolError::RingSize { index, size: state.num, want })?;
+        self.rings[index].size = size;
+        ring_changed(index)
+    }
+
+    fn set_vring_base(&mut self, state: VringState) -> Handled {
+        let index = self.stopped_ring(Request::SetVringBase, state.index)?;
+        let known_split = self.acked_features.is_some() && !self.packed();
+        if known_split && state.num > u32::from(u16::MAX) {
+            return Err(ProtocolError::RingBase { index, base: state.num });
+        }
+        self.rings[index].base = state.num;
+        ring_changed(index)
+    }
+
+    fn set_vring_addr(&mut self, payload: &[u8]) -> Handled {
+        let request = Request::SetVringAddr;
+        let addr = VringAddr::decode(payload).ok_or_else(|| payload_size(request, payload, "40"))?;
+        let index = self.ring_index(request, u64::from(addr.index))?;
+        if addr.flags != 0 {
+            return Err(ProtocolError::RingFlags { index, flags: addr.flags });
+        }
+        // virtio 1.3, sections 2.7 and 2.8.10.1: descriptors 16, split rings 2 and 4, packed event areas 4 each.
+        let avail_align = if self.packed() { 4 } else { 2 };
+        for (part, addr, align) in
+            [("descriptors", addr.desc, 16), ("available ring", addr.avail, avail_align), ("used ring", addr.used, 4)]
+        {
+            if addr % align != 0 {
+                return Err(ProtocolError::RingAlignment { index, part, addr, align });
+            }
+        }
+        let ring = &mut self.rings[index];
+        (ring.desc, ring.avail, ring.used) = (addr.desc, addr.avail, addr.used);
+        ring.has_addresses = true;
+        ring_changed(index)
+    }
+
+    fn set_vring_enable(&mut self, state: VringState) -> Handled {
+        let request = Request::SetVringEnable;
+        let index = self.ring_index(request, u64::from(state.index))?;
+        // QEMU enables before it sets features, so only an explicit no to PROTOCOL_FEATURES is one.
+        if self.acked_features.is_some_and(|acked| acked & VHOST_USER_F_PROTOCOL_FEATURES == 0) {
+            let feature = Needed::Feature(VHOST_USER_F_PROTOCOL_FEATURES);
+            return Err(ProtocolError::NotNegotiated { request, feature });
+        }
+        self.rings[index].enabled = match state.num {
+            0 => false,
+            1 => true,
+            num => return Err(ProtocolError::RingEnable { index, num }),
+        };
+        ring_changed(index)
+    }
+
+    fn set_vring_fd(&mut self, request: Request, payload: &[u8], mut fds: Vec<OwnedFd>) -> Handled {
+        let value = expect_u64(request, payload)?;
+        let no_fd = value & VRING_NOFD != 0;
+        count_fds(request, &fds, usize::from(!no_fd))?;
+        // All other bits are the index, none is cut off; there are fewer than 256 rings.
+        let index = self.ring_index(request, value & !VRING_NOFD)?;
+        let fd = fds.pop().map(Arc::new);
+        let ring = &mut self.rings[index];
+        match request {
+            Request::SetVringKick => (ring.kick, ring.polled) = (fd, no_fd),
+            Request::SetVringCall => ring.call = fd,
+            _ => ring.err = fd,
+        }
+        ring_changed(index)
+    }
+
+    fn get_config(&self, payload: &[u8]) -> Handled {
+        let mut access = expect_config(Request::GetConfig, payload)?;
+        let ConfigAccess { offset, size, .. } = access;
+        let space = self.offer.config.to_bytes();
+        let bytes = usize::try_from(offset)
+            .ok()
+            .zip(usize::try_from(size).ok())
+            .and_then(|(offset, size)| space.get(offset..)?.get(..size))
+            .filter(|bytes| !bytes.is_empty())
+            .ok_or(ProtocolError::ConfigRange { offset, size, len: NetConfig::LEN })?;
+        access.bytes = bytes.to_vec();
+        Ok((Effect::None, Answer::Payload(access.encode()), Undo::Nothing))
+    }
+
+    /// Checks a ring's index over its whole width.
+    fn ring_index(&self, request: Request, index: u64) -> Result<usize, ProtocolError> {
+        let rings = self.rings.len();
+        usize::try_from(index).ok().filter(|index| *index < rings).ok_or(ProtocolError::RingIndex {
+            request,
+            index,
+            rings,
+        })
+    }
+
+    /// The index of a ring that does not run.
+    fn stopped_ring(&self, request: Request, index: u32) -> Result<usize, ProtocolError> {
+        let index = self.ring_index(request, u64::from(index))?;
+        if self.ready(short(index)) { Err(ProtocolError::RingRunning { request, index }) } else { Ok(index) }
+    }
+}
+
+fn done(effect: Effect) -> Handled {
+    Ok((effect, Answer::Ack, Undo::Nothing))
+}
+
+fn ring_changed(index: usize) -> Handled {
+    Ok((Effect::Ring(short(index)), Answer::Ack, Undo::Ring(index)))
+}
+
+/// A checked index as it is passed around; there are at most 255 rings.
+fn short(index: usize) -> u16 {
+    u16::try_from(index).unwrap_or(u16::MAX)
+}
+
+fn answer_u64(request: Request, payload: &[u8], number: u64) -> Handled {
+    expect_empty(request, payload)?;
+    Ok((Effect::None, Answer::Payload(number.to_ne_bytes().to_vec()), Undo::Nothing))
+}
+
+fn count_fds(request: Request, fds: &[OwnedFd], want: usize) -> Result<(), ProtocolError> {
+    if fds.len() == want { Ok(()) } else { Err(ProtocolError::FdCount { request, got: fds.len(), want }) }
+}
+
+fn payload_size(request: Request, payload: &[u8], want: &'static str) -> ProtocolError {
+    ProtocolError::PayloadSize { request, got: payload.len(), want }
+}
+
+fn expect_empty(request: Request, payload: &[u8]) -> Result<(), ProtocolError> {
+    if payload.is_empty() { Ok(()) } else { Err(payload_size(request, payload, "0")) }
+}
+
+fn expect_u64(request: Request, payload: &[u8]) -> Result<u64, ProtocolError> {
+    decode_u64(payload).ok_or_else(|| payload_size(request, payload, "8"))
+}
+
+fn expect_state(request: Request, payload: &[u8]) -> Result<VringState, ProtocolError> {
+    VringState::decode(payload).ok_or_else(|| payload_size(request, payload, "8"))
+}
+
+fn expect_config(request: Request, payload: &[u8]) -> Result<ConfigAccess, ProtocolError> {
+    ConfigAccess::decode(payload).ok_or_else(|| payload_size(request, payload, "12, with or without the size it names"))
+}

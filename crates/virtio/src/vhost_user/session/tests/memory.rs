@@ -1,0 +1,65 @@
+//! The memory table.
+
+use super::*;
+
+#[test]
+fn a_memory_table_replaces_the_last_one_unless_it_fails() {
+    let mut session = running(0);
+    let Effect::Memory(regions) = ok_fds(&mut session, Request::SetMemTable, table(&[region(0), region(1)]), 2) else {
+        panic!("not a memory table")
+    };
+    assert_eq!(regions.iter().map(RegionFd::spec).collect::<Vec<_>>(), [region(0), region(1)]);
+    assert_eq!(session.regions(), [region(0), region(1)]);
+    // A failure of the caller leaves the old one in place.
+    handle(&mut session, Request::SetMemTable, table(&[region(5)]), 1).unwrap();
+    assert_eq!(session.missing(0), Some("ring outside of the memory table"));
+    session.reply(Outcome::Failed);
+    assert_eq!(session.regions(), [region(0), region(1)]);
+    assert!(session.ready(0));
+    // None at all is legal, and nothing is ready then.
+    ok(&mut session, Request::SetMemTable, table(&[]));
+    assert_eq!(session.missing(0), Some("no memory table"));
+
+    for bad in [
+        vec![RegionSpec { size: 0, ..region(0) }],
+        vec![RegionSpec { mmap_offset: u64::MAX, ..region(0) }],
+        vec![region(0), region(0)],
+        vec![region(0), RegionSpec { guest_addr: 9 << 20, ..region(0) }],
+    ] {
+        let refused = error(&mut session, Request::SetMemTable, table(&bad), bad.len());
+        assert!(!refused.fatal());
+    }
+    let nine: Vec<_> = (0..9).map(region).collect();
+    let refused = error(&mut session, Request::SetMemTable, table(&nine), 9);
+    assert_eq!(refused, ProtocolError::TooManyRegions { got: 9, max: 8 });
+}
+
+#[test]
+fn regions_come_and_go_one_by_one() {
+    let mut session = running(0);
+    assert_eq!(get(&mut session, Request::GetMaxMemSlots), 16);
+    for n in 1..16 {
+        let effect = ok_fds(&mut session, Request::AddMemReg, region(n).encode_single(), 1);
+        assert!(matches!(effect, Effect::AddRegion(added) if added.spec() == region(n)));
+    }
+    let refused = error(&mut session, Request::AddMemReg, region(16).encode_single(), 1);
+    assert_eq!(refused, ProtocolError::TooManyRegions { got: 17, max: 16 });
+    // The offset does not matter, the rest does; an old frontend sends a descriptor along.
+    let removed = RegionSpec { mmap_offset: 12345, ..region(3) };
+    let effect = ok_fds(&mut session, Request::RemMemReg, removed.encode_single(), 1);
+    assert!(matches!(effect, Effect::RemoveRegion(spec) if spec == region(3)));
+    let refused = error(&mut session, Request::RemMemReg, region(3).encode_single(), 0);
+    assert_eq!(refused, ProtocolError::RegionUnknown { guest_addr: 3 << 20, size: 1 << 20 });
+    let refused = error(&mut session, Request::AddMemReg, region(4).encode_single(), 1);
+    assert!(matches!(refused, ProtocolError::RegionOverlap { .. }));
+    // Failures of the caller undo both.
+    handle(&mut session, Request::AddMemReg, region(3).encode_single(), 1).unwrap();
+    session.reply(Outcome::Failed);
+    assert!(!session.regions().contains(&region(3)));
+    handle(&mut session, Request::RemMemReg, region(0).encode_single(), 0).unwrap();
+    assert!(!session.ready(0), "its ring lies there");
+    session.reply(Outcome::Failed);
+    assert!(session.ready(0));
+    ok(&mut session, Request::RemMemReg, region(0).encode_single());
+    assert_eq!(session.missing(0), Some("ring outside of the memory table"));
+}

@@ -1,0 +1,123 @@
+//! The forms of messages, and those that concern the device as a whole.
+
+use super::*;
+
+#[test]
+fn descriptors_are_counted() {
+    let mut session = running(0);
+    for request in Request::ALL {
+        if matches!(request.gate(), Gate::Protocol(bit) if SUPPORTED_PROTOCOL_FEATURES & bit == 0) {
+            continue;
+        }
+        // A payload that is right, and how many descriptors are.
+        let (payload, want) = match request {
+            Request::SetMemTable => (table(&[region(0), region(1)]), 2..=2),
+            Request::AddMemReg => (region(3).encode_single(), 1..=1),
+            Request::SetBackendReqFd => (Vec::new(), 1..=1),
+            Request::RemMemReg => (region(0).encode_single(), 0..=1),
+            Request::SetVringKick | Request::SetVringCall | Request::SetVringErr => (u64_payload(3), 1..=1),
+            Request::SetLogFd | Request::IotlbMsg | Request::GpuSetSocket => continue,
+            _ => (Vec::new(), 0..=0),
+        };
+        for fds in 0..=9 {
+            if !want.contains(&fds) {
+                let refused = error(&mut session, *request, payload.clone(), fds);
+                assert!(matches!(refused, ProtocolError::FdCount { .. }), "{request} {fds}: {refused}");
+                assert!(refused.fatal());
+            }
+        }
+    }
+    for request in [Request::SetVringKick, Request::SetVringCall, Request::SetVringErr] {
+        let refused = error(&mut session, request, u64_payload(1 | VRING_NOFD), 1);
+        assert_eq!(refused, ProtocolError::FdCount { request, got: 1, want: 0 });
+    }
+    // Without one: the ring is started and polled; the others go.
+    ok(&mut session, Request::SetVringKick, u64_payload(VRING_NOFD));
+    let ring = session.ring(0).unwrap();
+    assert!(session.ready(0) && ring.polled && ring.kick.is_none());
+    ok_fds(&mut session, Request::SetVringCall, u64_payload(0), 1);
+    assert!(session.ring(0).unwrap().call.is_some());
+    ok(&mut session, Request::SetVringCall, u64_payload(VRING_NOFD));
+    assert!(session.ring(0).unwrap().call.is_none());
+    ok_fds(&mut session, Request::SetVringErr, u64_payload(0), 1);
+    assert!(session.ring(0).unwrap().err.is_some());
+}
+
+#[test]
+fn payloads_of_the_wrong_length_are_refused() {
+    let mut session = running(0);
+    for request in Request::ALL {
+        if session.check_gate(*request).is_err() {
+            continue;
+        }
+        let (fds, right): (usize, &[usize]) = match request {
+            Request::SetMemTable => (0, &[8, 40, 72]),
+            Request::AddMemReg => (1, &[40]),
+            Request::SetBackendReqFd => (1, &[0]),
+            Request::RemMemReg => (0, &[40]),
+            Request::SetVringAddr => (0, &[40]),
+            Request::GetConfig | Request::SetConfig => (0, &[12]),
+            Request::SetVringKick | Request::SetVringCall | Request::SetVringErr => (1, &[8]),
+            Request::SetFeatures
+            | Request::SetProtocolFeatures
+            | Request::SetVringNum
+            | Request::SetVringBase
+            | Request::GetVringBase
+            | Request::SetVringEnable
+            | Request::SendRarp
+            | Request::NetSetMtu
+            | Request::SetStatus => (0, &[8]),
+            _ => (0, &[0]),
+        };
+        for len in (0..100).filter(|len| !right.contains(len)) {
+            let refused = error(&mut session, *request, vec![0; len], fds);
+            assert!(matches!(refused, ProtocolError::PayloadSize { .. }), "{request} {len}: {refused}");
+            assert_eq!(session.refuse(&refused), Refused::Close);
+        }
+    }
+}
+
+#[test]
+fn the_configuration_can_be_read_and_not_written() {
+    let mut session = negotiated();
+    let read = |offset, size, bytes: Vec<u8>| ConfigAccess { offset, size, flags: 1, bytes };
+    let space = offer().config.to_bytes();
+    for (offset, size) in [(0, 12), (10, 2), (0, 256), (255, 1), (12, 100)] {
+        let whole = read(offset, size, vec![0; size as usize]);
+        handle(&mut session, Request::GetConfig, whole.encode(), 0).unwrap();
+        let answer = ConfigAccess::decode(&answer(&mut session, Request::GetConfig, Outcome::Done)).unwrap();
+        let at = offset as usize;
+        assert_eq!(answer, read(offset, size, space[at..at + size as usize].to_vec()));
+    }
+    for (offset, size) in [(0, 0), (0, 257), (256, 1), (u32::MAX, 1), (1, u32::MAX), (u32::MAX, u32::MAX)] {
+        let refused = error(&mut session, Request::GetConfig, read(offset, size, Vec::new()).encode(), 0);
+        assert_eq!(refused, ProtocolError::ConfigRange { offset, size, len: 256 });
+        let nothing = Message::reply(Request::GetConfig.code(), Vec::new()).to_bytes();
+        assert_eq!(session.refuse(&refused), Refused::Answer(nothing));
+    }
+    let before = session.offer.config;
+    let write = read(0, 6, vec![1; 6]).encode();
+    let refused = error(&mut session, Request::SetConfig, write.clone(), 0);
+    assert_eq!(refused, ProtocolError::ConfigReadOnly { offset: 0 });
+    assert!(matches!(session.refuse(&refused), Refused::Answer(_)));
+    let refused = session.handle(Message::request(Request::SetConfig, write), Vec::new()).unwrap_err();
+    assert_eq!(session.refuse(&refused), Refused::Ignore);
+    assert_eq!(session.offer.config, before);
+}
+
+#[test]
+fn mtu_and_rarp() {
+    let mut session = negotiated();
+    assert_eq!(session.mtu(), None);
+    for mtu in [0, 67, 65536, 65536 + 1500, u64::MAX] {
+        let refused = error(&mut session, Request::NetSetMtu, u64_payload(mtu), 0);
+        assert_eq!(refused, ProtocolError::Mtu { mtu });
+    }
+    assert!(matches!(ok(&mut session, Request::NetSetMtu, u64_payload(1500)), Effect::Mtu(1500)));
+    handle(&mut session, Request::NetSetMtu, u64_payload(9000), 0).unwrap();
+    session.reply(Outcome::Failed);
+    assert_eq!(session.mtu(), Some(1500));
+    let mac = [2, 1, 2, 3, 4, 5, 0, 0];
+    let effect = ok(&mut session, Request::SendRarp, mac.to_vec());
+    assert!(matches!(effect, Effect::Rarp([2, 1, 2, 3, 4, 5])));
+}

@@ -1,0 +1,143 @@
+//! Features, acknowledgements, and what is refused before it is looked at.
+
+use super::*;
+
+#[test]
+fn what_is_offered_is_what_can_be_kept() {
+    let mut session = Session::new(Offer { features: FEATURES | VHOST_F_LOG_ALL, ..offer() });
+    assert_eq!(get(&mut session, Request::GetFeatures), FEATURES | VHOST_USER_F_PROTOCOL_FEATURES);
+    assert_eq!(get(&mut session, Request::GetProtocolFeatures), SUPPORTED_PROTOCOL_FEATURES);
+    let mut old = Session::new(Offer { protocol_features: 0, ..offer() });
+    assert_eq!(get(&mut old, Request::GetFeatures), FEATURES);
+    let error = error(&mut old, Request::GetProtocolFeatures, Vec::new(), 0);
+    assert_eq!(
+        error.to_string(),
+        "GET_PROTOCOL_FEATURES needs the feature protocol-features, which is not offered here"
+    );
+    assert_eq!(Session::new(Offer { queue_pairs: 0, ..offer() }).rings(), 2);
+    assert_eq!(Session::new(Offer { queue_pairs: u16::MAX, ..offer() }).rings(), 254);
+    assert_eq!(Session::new(Offer { features: VIRTIO_NET_F_CTRL_VQ, ..offer() }).rings(), 5);
+}
+
+#[test]
+fn queue_num_counts_pairs_for_qemu_and_rings_for_frontends_that_read_the_configuration() {
+    let mut session = Session::new(offer());
+    assert_eq!(get(&mut session, Request::GetQueueNum), 2, "legal once MQ is offered");
+    let without_config = SUPPORTED_PROTOCOL_FEATURES & !VHOST_USER_PROTOCOL_F_CONFIG;
+    ok(&mut session, Request::SetProtocolFeatures, u64_payload(without_config));
+    assert_eq!(get(&mut session, Request::GetQueueNum), 2);
+    ok(&mut session, Request::SetProtocolFeatures, u64_payload(SUPPORTED_PROTOCOL_FEATURES));
+    assert_eq!(get(&mut session, Request::GetQueueNum), 4);
+}
+
+#[test]
+fn features_are_refused_by_name_and_a_refusal_to_serve_is_a_state() {
+    let mut session = Session::new(offer());
+    assert_eq!(session.refusal(), Some(Refusal::NoFeatures));
+    let extra = VIRTIO_NET_F_HOST_USO | 1 << 45;
+    let error = error(&mut session, Request::SetFeatures, u64_payload(FEATURES | extra), 0);
+    assert_eq!(error.to_string(), "SET_FEATURES with features that were not offered: bit-45, host-uso");
+    // QEMU before the guest's driver: few bits. Then the driver.
+    assert!(matches!(ok(&mut session, Request::SetFeatures, u64_payload(0)), Effect::Features(0)));
+    assert_eq!(session.refusal(), Some(Refusal::LegacyDriver));
+    ok(&mut session, Request::SetFeatures, u64_payload(VIRTIO_F_VERSION_1));
+    assert_eq!(session.refusal(), None);
+    assert_eq!(session.acked_features(), VIRTIO_F_VERSION_1);
+
+    let features = FEATURES | VIRTIO_F_ACCESS_PLATFORM;
+    let mut session = Session::new(Offer { features, ..offer() });
+    ok(&mut session, Request::SetFeatures, u64_payload(features));
+    assert_eq!(session.refusal(), Some(Refusal::Iommu));
+    let iotlb = handle(&mut session, Request::IotlbMsg, vec![0; 32], 0).unwrap_err();
+    assert_eq!(session.refuse(&iotlb), Refused::Close);
+}
+
+#[test]
+fn headers_are_checked() {
+    let mut session = negotiated();
+    for (flags, code) in
+        [(0, 1), (2, 1), (3, 1), (VERSION | FLAG_REPLY, 1), (VERSION, 0), (VERSION, 45), (VERSION, u32::MAX)]
+    {
+        let message = Message { request: code, flags, payload: Vec::new() };
+        let refused = session.handle(message, vec![fd()]).unwrap_err();
+        assert_eq!(session.refuse(&refused), Refused::Close, "{refused}");
+    }
+    // Who asks for an answer gets one.
+    let message = Message { request: 45, flags: VERSION | FLAG_NEED_REPLY, payload: Vec::new() };
+    let refused = session.handle(message, Vec::new()).unwrap_err();
+    assert_eq!(refused, ProtocolError::UnknownRequest { code: 45 });
+    let failure = Message::reply(45, u64_payload(1)).to_bytes();
+    assert_eq!(session.refuse(&refused), Refused::Answer(failure));
+}
+
+#[test]
+fn requests_of_other_features_are_named_with_their_feature() {
+    let mut session = negotiated();
+    for (request, words) in [
+        (Request::SetLogBase, "the protocol feature log-shmfd"),
+        (Request::SetLogFd, "the feature log-all"),
+        (Request::IotlbMsg, "the feature access-platform"),
+        (Request::SetVringEndian, "the protocol feature cross-endian"),
+        (Request::PostcopyAdvise, "the protocol feature pagefault"),
+        (Request::GetInflightFd, "the protocol feature inflight-shmfd"),
+        (Request::SetInflightFd, "the protocol feature inflight-shmfd"),
+        (Request::VringKick, "the protocol feature inband-notifications"),
+        (Request::GetSharedObject, "the protocol feature shared-object"),
+        (Request::SetDeviceStateFd, "the protocol feature device-state"),
+        (Request::CheckDeviceState, "the protocol feature device-state"),
+        (Request::GetShmemConfig, "the protocol feature shmem"),
+        (Request::CreateCryptoSession, "the protocol feature crypto-session"),
+    ] {
+        let refused = error(&mut session, request, Vec::new(), 0);
+        assert_eq!(refused.to_string(), format!("{request} needs {words}, which is not offered here"));
+        let verdict = session.refuse(&refused);
+        assert_eq!(matches!(verdict, Refused::Answer(_)), !request.has_own_reply(), "{request}");
+    }
+    let refused = error(&mut session, Request::GpuSetSocket, Vec::new(), 1);
+    assert_eq!(refused.to_string(), "GPU_SET_SOCKET is for a GPU device; this is a network device");
+}
+
+#[test]
+fn requests_of_our_features_wait_for_them() {
+    let mut session = Session::new(offer());
+    for request in Request::ALL {
+        if let Gate::Protocol(bit) = request.gate()
+            && SUPPORTED_PROTOCOL_FEATURES & bit != 0
+        {
+            let refused = error(&mut session, *request, Vec::new(), 0);
+            let feature = Needed::Protocol(bit);
+            assert_eq!(refused, ProtocolError::NotNegotiated { request: *request, feature });
+            assert_eq!(
+                session.refuse(&refused),
+                if *request == Request::SetConfig { Refused::Ignore } else { Refused::Close }
+            );
+        }
+    }
+    let refused = error(&mut session, Request::SetProtocolFeatures, u64_payload(1 << 12 | 1), 0);
+    assert_eq!(refused.to_string(), "SET_PROTOCOL_FEATURES with features that were not offered: inflight-shmfd");
+}
+
+#[test]
+fn acknowledgements_come_when_they_are_asked_for_and_negotiated() {
+    let mut session = Session::new(offer());
+    handle(&mut session, Request::SetOwner, Vec::new(), 0).unwrap();
+    assert_eq!(session.reply(Outcome::Done), None, "not negotiated");
+    handle(&mut session, Request::SetProtocolFeatures, u64_payload(VHOST_USER_PROTOCOL_F_REPLY_ACK), 0).unwrap();
+    assert_eq!(answer(&mut session, Request::SetProtocolFeatures, Outcome::Done), u64_payload(0));
+    handle(&mut session, Request::SetOwner, Vec::new(), 0).unwrap();
+    assert_eq!(answer(&mut session, Request::SetOwner, Outcome::Done), u64_payload(0));
+    session.handle(Message::request(Request::SetOwner, Vec::new()), Vec::new()).unwrap();
+    assert_eq!(session.reply(Outcome::Done), None, "not asked for");
+    handle(&mut session, Request::SetMemTable, table(&[region(0)]), 1).unwrap();
+    assert_eq!(answer(&mut session, Request::SetMemTable, Outcome::Failed), u64_payload(1));
+    // A failure: told, if it was asked for; else the connection ends.
+    let refused = error(&mut session, Request::SetVringNum, state(0, 3), 0);
+    let failure = Message::reply(8, u64_payload(1)).to_bytes();
+    assert_eq!(session.refuse(&refused), Refused::Answer(failure));
+    assert_eq!(session.refuse(&refused), Refused::Close, "once");
+    let refused = session.handle(Message::request(Request::SetVringNum, state(0, 3)), Vec::new()).unwrap_err();
+    assert_eq!(session.refuse(&refused), Refused::Close);
+    // A request with its own reply cannot be answered with a failure.
+    let refused = error(&mut session, Request::GetVringBase, state(9, 0), 0);
+    assert_eq!(session.refuse(&refused), Refused::Close);
+}
