@@ -1,0 +1,52 @@
+//! Ports: where packets enter and leave the switch.
+//!
+//! A port takes packets into a turn and delivers a frame of them; how is its own matter. It does not know the
+//! configuration, the graph, or other ports.
+//!
+//! ```
+//! use straightline_packet::{Arena, Frame, Gate, Settings};
+//! use straightline_port::{Null, Port};
+//!
+//! let gate = Gate::new();
+//! let mut arena = Arena::new(gate.member(), Settings::default(), Vec::new());
+//! let nowhere = Null::new("nowhere");
+//! arena.turn(|turn| {
+//!     let mut frame = Frame::new();
+//!     nowhere.receive(turn, &mut frame, 32);
+//!     assert!(frame.is_empty());
+//! });
+//! ```
+
+mod counters;
+mod null;
+mod sleeper;
+pub mod socket_path;
+pub mod vhost_user;
+
+use std::fmt;
+
+use straightline_packet::{Frame, Turn};
+
+pub use counters::{Counter, QueueCounters};
+pub use null::Null;
+pub use sleeper::{Sleeper, Token};
+
+/// What a worker does with a port. All of it happens within turns, on the worker's thread.
+pub trait Port: Send + Sync + fmt::Debug {
+    /// The name from the configuration.
+    fn name(&self) -> &str;
+
+    /// Takes at most `max` packets into the turn and adds them to `into`.
+    fn receive(&self, turn: &mut Turn<'_>, into: &mut Frame, max: usize);
+
+    /// Delivers the frame's packets, or drops them with a reason. What a full destination leaves over is either
+    /// dropped or left in its source's ring (`wait`).
+    fn deliver(&self, turn: &mut Turn<'_>, frame: &Frame, wait: bool);
+
+    /// Asks to be woken (through the worker's [`Sleeper`]) when there is something to receive, or, where `room` says
+    /// so, when there is room again. `true` if there is something already.
+    fn arm(&self, turn: &Turn<'_>, room: bool) -> bool;
+
+    /// Takes the wish back: the worker polls again.
+    fn disarm(&self, turn: &Turn<'_>, room: bool);
+}

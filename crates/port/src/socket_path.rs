@@ -1,0 +1,169 @@
+//! Socket paths: whether one can be bound at all, and whether it is free now.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::{fs, io};
+
+use rustix::fs::{FileType, lstat};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+
+/// The most bytes of a path: `sun_path` has 108 (unix(7)), and the last is a NUL.
+pub const MAX_PATH: usize = 107;
+
+/// What stands at a socket path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SocketState {
+    /// Nothing: it can be bound.
+    Free,
+    /// A socket that a process left when it ended: it may be removed, and then bound.
+    Stale,
+    /// A socket that a running process has open.
+    Live,
+    /// A file of another kind, which is not ours to remove.
+    NotASocket,
+}
+
+/// Why a path can never be bound, as it is written and as its folder is now.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SocketPathError {
+    /// Longer than [`MAX_PATH`].
+    #[error("{0} bytes long; a socket path has at most {MAX_PATH}")]
+    TooLong(usize),
+    /// Empty, or ending in `/` or `..`.
+    #[error("names no file; write the path of the socket itself")]
+    NoFile,
+    /// A NUL byte, where the kernel would end it.
+    #[error("holds a NUL byte")]
+    Nul,
+    /// Its folder is not there, or cannot be looked at.
+    #[error("cannot use its folder {folder:?}: {why}; create it first")]
+    Folder {
+        /// The folder.
+        folder: String,
+        /// What the system said.
+        why: String,
+    },
+}
+
+/// Checks all that does not change from moment to moment.
+///
+/// # Errors
+/// Why the path cannot be bound.
+pub fn check(path: &Path) -> Result<(), SocketPathError> {
+    let bytes = path.as_os_str().as_bytes();
+    if bytes.len() > MAX_PATH {
+        return Err(SocketPathError::TooLong(bytes.len()));
+    }
+    if bytes.contains(&0) {
+        return Err(SocketPathError::Nul);
+    }
+    if path.file_name().is_none() || bytes.ends_with(b"/") || bytes.ends_with(b"/.") {
+        return Err(SocketPathError::NoFile);
+    }
+    let folder = folder(path);
+    let why = match fs::metadata(folder) {
+        Ok(metadata) if metadata.is_dir() => return Ok(()),
+        Ok(_) => "not a folder".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    Err(SocketPathError::Folder { folder: folder.display().to_string(), why })
+}
+
+/// Looks at what stands at `path` now, without disturbing who listens there.
+///
+/// We connect a *datagram* socket. The kernel then finds out whether a socket is bound to the file
+/// before it compares the kinds: `ECONNREFUSED` if none is, `EPROTOTYPE` if one of another kind is
+/// (`unix_find_bsd` in Linux's `net/unix/af_unix.c`; connect(2)). So a stream listener never sees a
+/// connection, which a vhost-user backend would take for its VM, and nothing ever blocks.
+///
+/// # Errors
+/// What the system said if it would not tell, for example that we may not connect.
+pub fn state(path: &Path) -> io::Result<SocketState> {
+    match lstat(path) {
+        Err(Errno::NOENT) => return Ok(SocketState::Free),
+        Err(error) => return Err(error.into()),
+        Ok(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::Socket => {
+            return Ok(SocketState::NotASocket);
+        }
+        Ok(_) => {}
+    }
+    let address = SocketAddrUnix::new(path)?;
+    let probe =
+        socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?;
+    match connect(&probe, &address) {
+        Ok(()) | Err(Errno::PROTOTYPE) => Ok(SocketState::Live),
+        Err(Errno::CONNREFUSED) => Ok(SocketState::Stale),
+        Err(Errno::NOENT) => Ok(SocketState::Free),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The folder of a socket path; the current one if it names none.
+pub fn folder(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::{UnixDatagram, UnixListener};
+
+    use super::*;
+
+    #[test]
+    fn states() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s");
+        assert_eq!(state(&path).unwrap(), SocketState::Free);
+        assert_eq!(state(&folder.path().join("none/s")).unwrap(), SocketState::Free);
+
+        let listener = UnixListener::bind(&path).unwrap();
+        assert_eq!(state(&path).unwrap(), SocketState::Live);
+        listener.set_nonblocking(true).unwrap();
+        let nobody = listener.accept().unwrap_err();
+        assert_eq!(nobody.kind(), io::ErrorKind::WouldBlock, "the probe must not be seen");
+        drop(listener);
+        assert_eq!(state(&path).unwrap(), SocketState::Stale);
+
+        fs::remove_file(&path).unwrap();
+        let datagram = UnixDatagram::bind(&path).unwrap();
+        assert_eq!(state(&path).unwrap(), SocketState::Live);
+        drop(datagram);
+        assert_eq!(state(&path).unwrap(), SocketState::Stale);
+
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, "x").unwrap();
+        assert_eq!(state(&path).unwrap(), SocketState::NotASocket);
+        assert_eq!(state(folder.path()).unwrap(), SocketState::NotASocket);
+        fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink(folder.path().join("nowhere"), &path).unwrap();
+        assert_eq!(state(&path).unwrap(), SocketState::NotASocket);
+    }
+
+    #[test]
+    fn paths() {
+        let folder = tempfile::tempdir().unwrap();
+        let good = folder.path().join("s");
+        assert_eq!(check(&good), Ok(()));
+        assert_eq!(check(Path::new("here.sock")), Ok(()));
+        assert_eq!(check(Path::new("")), Err(SocketPathError::NoFile));
+        assert_eq!(check(Path::new("/tmp/..")), Err(SocketPathError::NoFile));
+        assert_eq!(check(Path::new("/tmp/")), Err(SocketPathError::NoFile));
+        assert_eq!(check(Path::new("/tmp/a\0b")), Err(SocketPathError::Nul));
+        let fill = |length: usize| {
+            let base = folder.path().as_os_str().len() + 1;
+            folder.path().join("x".repeat(length - base))
+        };
+        assert_eq!(check(&fill(107)), Ok(()));
+        assert_eq!(check(&fill(108)), Err(SocketPathError::TooLong(108)));
+        UnixListener::bind(fill(107)).unwrap();
+        fs::write(&good, "").unwrap();
+        let message = check(&good.join("s")).unwrap_err().to_string();
+        assert!(message.contains("not a folder"), "{message}");
+        let message = check(&folder.path().join("none/s")).unwrap_err().to_string();
+        assert!(message.contains("No such file"), "{message}");
+    }
+}

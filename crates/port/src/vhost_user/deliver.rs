@@ -1,0 +1,326 @@
+//! To the guest: a frame of packets into the buffers of its receive ring.
+//!
+//! First all buffers are reserved, then all bytes are copied, then the driver sees all of it at once: lines of buffers
+//! are on their way while the rest of the burst is reserved, and a packet in several buffers is visible whole.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+use straightline_packet::{Checksum, Frame, Offload, PacketId, Piece, Reason, Segmenter, Turn};
+use straightline_virtio::memory::fault;
+use straightline_virtio::net_header::{LEN, NetHeader};
+use straightline_virtio::ring::{BURST, Direction, Fault, First, SplitDevice};
+
+use super::HEADER;
+use super::link::Link;
+use super::queue::{Inner, Queue};
+
+const RING: &str = "receive ring";
+
+/// A packet and the buffers that wait for it.
+#[derive(Debug)]
+pub(super) struct Planned {
+    id: PacketId,
+    to: Range<usize>,
+    chains: u16,
+}
+
+/// Why a packet is not delivered.
+enum Refused {
+    Dropped(Reason),
+    /// The ring cannot be gone on with; the message says why.
+    Broken(String),
+}
+
+/// What a frame came to. Counted only once it is visible: a frame may have to be done again.
+struct Sum {
+    packets: u64,
+    bytes: u64,
+    body: u64,
+    drops: [u32; Reason::ALL.len()],
+    /// From this packet of the frame on, all stay in their source's ring.
+    left_from: Option<usize>,
+    broken: Option<String>,
+}
+
+/// Delivers `frame`.
+pub(super) fn deliver<'t>(queue: &'t Queue, link: &'t Link, turn: &mut Turn<'t>, frame: &Frame, wait: bool) {
+    if !queue.enabled() {
+        return link.drops.add(Reason::RingDisabled, frame.len().try_into().unwrap_or(u64::MAX));
+    }
+    let mut inner = queue.lock();
+    let mut without_vanished = false;
+    let sum = loop {
+        let sum = fill(&mut inner, link, turn, frame, wait, without_vanished);
+        let epoch = fault::epoch();
+        if epoch == queue.clean.load(Ordering::Relaxed) {
+            break sum;
+        }
+        // Somebody's memory has vanished since we last looked. Ours: nothing is published any more. A source's: its
+        // packets hold zeros now, so all is taken back, and the frame is done again without them.
+        if inner.ring.poisoned() || link.memory.poisoned() {
+            return link.vanished();
+        }
+        if without_vanished || !frame.ids().iter().any(|&id| turn.poisoned(id)) {
+            queue.clean.store(epoch, Ordering::Relaxed);
+            break sum;
+        }
+        let taken = inner.ring.outstanding();
+        inner.ring.untake(taken);
+        without_vanished = true;
+    };
+    let taken = inner.ring.outstanding();
+    inner.ring.give_back(taken);
+    drop(inner);
+    count(queue, link, turn, frame, &sum);
+    if taken > 0 {
+        turn.lend(queue);
+    }
+    if let Some(message) = sum.broken {
+        link.fail(RING, &message);
+    }
+}
+
+fn count(queue: &Queue, link: &Link, turn: &mut Turn<'_>, frame: &Frame, sum: &Sum) {
+    queue.counters.tx_packets.add(sum.packets);
+    queue.counters.tx_bytes.add(sum.bytes);
+    turn.count_delivered(sum.body);
+    for (&reason, &n) in Reason::ALL.iter().zip(&sum.drops) {
+        if n > 0 {
+            link.drops.add(reason, n.into());
+        }
+    }
+    for &id in sum.left_from.and_then(|from| frame.ids().get(from..)).unwrap_or_default() {
+        turn.leave(id);
+    }
+}
+
+/// Reserves and copies the whole frame; nothing is visible yet.
+fn fill<'t>(
+    inner: &mut Inner,
+    link: &'t Link,
+    turn: &mut Turn<'t>,
+    frame: &Frame,
+    wait: bool,
+    without_vanished: bool,
+) -> Sum {
+    let mark = turn.mark();
+    let Inner { ring, plan, piece, .. } = inner;
+    plan.clear();
+    let mut filling = Filling { link, turn, buffers: Buffers::new(ring), plan, piece, wait };
+    let mut sum = Sum { packets: 0, bytes: 0, body: 0, drops: [0; Reason::ALL.len()], left_from: None, broken: None };
+    for (at, &id) in frame.ids().iter().enumerate() {
+        let refused = match filling.add(id, without_vanished, &mut sum) {
+            Ok(()) => continue,
+            Err(refused) => refused,
+        };
+        match refused {
+            Refused::Dropped(Reason::NoBuffer) if wait => {
+                sum.left_from = Some(at);
+                break;
+            }
+            Refused::Dropped(reason) => sum.drops[reason as usize] += 1,
+            Refused::Broken(message) => {
+                sum.broken = Some(message);
+                break;
+            }
+        }
+    }
+    filling.copy();
+    filling.turn.unstage(mark);
+    sum
+}
+
+/// A frame on its way into a ring's buffers.
+struct Filling<'a, 't> {
+    link: &'t Link,
+    turn: &'a mut Turn<'t>,
+    buffers: Buffers<'a>,
+    plan: &'a mut Vec<Planned>,
+    piece: &'a mut Piece,
+    wait: bool,
+}
+
+impl Filling<'_, '_> {
+    /// Reserves buffers for a packet, to be copied later; or cuts it, and copies the pieces now.
+    #[inline]
+    fn add(&mut self, id: PacketId, without_vanished: bool, sum: &mut Sum) -> Result<(), Refused> {
+        if without_vanished && self.turn.poisoned(id) {
+            return Err(Refused::Dropped(Reason::MemoryFault));
+        }
+        let len = self.turn.len(id);
+        match self.turn.offload(id).gso {
+            None if len > self.link.max_len => return Err(Refused::Dropped(Reason::TooBig)),
+            Some(gso) if u32::from(gso.header_len) + u32::from(gso.size) > self.link.max_len => {
+                return Err(Refused::Dropped(Reason::TooBig));
+            }
+            Some(gso) if !self.link.receiver.takes(gso) => {
+                let plan = Segmenter::new(gso, len).ok_or(Refused::Dropped(Reason::SegmentHeaders))?;
+                return self.cut(id, plan, sum);
+            }
+            _ => {}
+        }
+        let (to, chains) = self.reserve(len)?;
+        self.plan.push(Planned { id, to, chains });
+        sum.packets += 1;
+        sum.bytes += u64::from(len);
+        sum.body += u64::from(self.turn.body_len(id));
+        Ok(())
+    }
+
+    /// Delivers a packet that the receiver does not take whole, segment by segment.
+    #[cold]
+    fn cut(&mut self, id: PacketId, mut plan: Segmenter, sum: &mut Sum) -> Result<(), Refused> {
+        let finish = !self.link.receiver.takes_partial();
+        // A ring whose every buffer is free and too few for this packet will never have more: waiting would be for ever.
+        let patient = self.wait && !self.buffers.all_free();
+        let (mut packets, mut bytes, mut taken) = (0, 0, 0);
+        let mut lost = 0;
+        while plan.next(self.turn.head(id), self.piece) {
+            let len = self.piece.len();
+            let (to, chains) = match self.reserve(len) {
+                Ok(reserved) => reserved,
+                Err(Refused::Dropped(Reason::NoBuffer)) if patient => {
+                    self.buffers.untake(taken);
+                    return Err(Refused::Dropped(Reason::NoBuffer));
+                }
+                Err(Refused::Dropped(reason)) => {
+                    sum.drops[reason as usize] += 1;
+                    lost += 1;
+                    continue;
+                }
+                Err(broken) => return Err(broken),
+            };
+            let checksum = if finish { Checksum::Complete } else { self.piece.checksum() };
+            *self.piece.prefix_mut::<LEN>() =
+                NetHeader::for_receiver(Offload { checksum, gso: None }, chains).to_bytes();
+            self.turn.store_piece::<LEN>(id, self.piece, to, finish);
+            packets += 1;
+            bytes += u64::from(len);
+            taken += chains;
+        }
+        sum.packets += packets;
+        sum.bytes += bytes;
+        if lost == 0 {
+            sum.body += u64::from(self.turn.body_len(id));
+        }
+        Ok(())
+    }
+
+    /// Takes buffers for a frame of `len` bytes and stages them. On refusal everything is as before.
+    #[inline]
+    fn reserve(&mut self, len: u32) -> Result<(Range<usize>, u16), Refused> {
+        let mark = self.turn.mark();
+        let mut chains = 0;
+        match self.take(len + HEADER, &mut chains) {
+            Ok(()) => Ok((mark..self.turn.mark(), chains)),
+            Err(refused) => {
+                self.buffers.untake(chains);
+                self.turn.unstage(mark);
+                Err(refused)
+            }
+        }
+    }
+
+    /// Takes buffers for `need` bytes, header included; `chains` is how many, also where they do not suffice.
+    #[inline]
+    fn take(&mut self, need: u32, chains: &mut u16) -> Result<(), Refused> {
+        let mut got = 0_u32;
+        loop {
+            let next = self.buffers.next().map_err(|fault| Refused::Broken(fault.to_string()))?;
+            let first = next.ok_or(Refused::Dropped(Reason::NoBuffer))?;
+            *chains += 1;
+            let room = match self.buffers.ring.single(&self.link.memory, &first, Direction::ToGuest) {
+                Some(segment) => {
+                    segment.prefetch_write();
+                    self.turn.stage(segment);
+                    segment.len()
+                }
+                None => self.chain(&first)?,
+            };
+            if room < HEADER && got == 0 {
+                return Err(Refused::Broken(format!("a buffer of {room} bytes has no room for the header's 12")));
+            }
+            self.buffers.ring.written(0, room.min(need - got));
+            got = got.saturating_add(room);
+            if got >= need {
+                return Ok(());
+            }
+            if !self.link.mergeable {
+                return Err(Refused::Dropped(Reason::BufferTooSmall));
+            }
+        }
+    }
+
+    /// Stages a buffer of several descriptors. A driver whose receive buffers are wrong cannot be served at all: used
+    /// in the middle of a packet, they would make it unreadable.
+    #[cold]
+    fn chain(&mut self, first: &First) -> Result<u32, Refused> {
+        match self.buffers.ring.chain(&self.link.memory, self.turn, first, Direction::ToGuest) {
+            Ok(chain) => Ok(chain.len),
+            Err(Fault::Chain(fault)) => {
+                Err(Refused::Broken(format!("the buffer at descriptor {}: {}", first.head, fault.reason().meaning())))
+            }
+            Err(Fault::Ring(fault)) => Err(Refused::Broken(fault.to_string())),
+        }
+    }
+
+    /// Copies all packets that were planned.
+    fn copy(&mut self) {
+        let partial = self.link.receiver.takes_partial();
+        for Planned { id, to, chains } in self.plan.drain(..) {
+            let mut offload = self.turn.offload(id);
+            let finish = !partial && offload.checksum != Checksum::Complete;
+            if finish {
+                offload.checksum = Checksum::Complete;
+            }
+            *self.turn.front_mut::<LEN>(id) = NetHeader::for_receiver(offload, chains).to_bytes();
+            self.turn.store::<LEN>(id, to, finish);
+        }
+    }
+}
+
+/// The next buffers of a ring, looked at in bursts.
+struct Buffers<'a> {
+    ring: &'a mut SplitDevice,
+    firsts: [First; BURST],
+    at: usize,
+    known: usize,
+}
+
+impl<'a> Buffers<'a> {
+    fn new(ring: &'a mut SplitDevice) -> Self {
+        Buffers { ring, firsts: [First::default(); BURST], at: 0, known: 0 }
+    }
+
+    /// Takes the next buffer. Where none is known of, the driver's index is read once more before `None`.
+    #[inline]
+    fn next(&mut self) -> Result<Option<First>, straightline_virtio::ring::RingFault> {
+        if self.at == self.known {
+            let available = usize::from(self.ring.available(1)?).min(BURST);
+            if available == 0 {
+                return Ok(None);
+            }
+            self.ring.look(&mut self.firsts[..available])?;
+            (self.at, self.known) = (0, available);
+        }
+        let first = self.firsts[self.at];
+        self.at += 1;
+        self.ring.take(&first);
+        Ok(Some(first))
+    }
+
+    fn untake(&mut self, n: u16) {
+        self.ring.untake(n);
+        if let Some(at) = self.at.checked_sub(n.into()) {
+            self.at = at;
+        } else {
+            (self.at, self.known) = (0, 0);
+        }
+    }
+
+    /// Whether the guest has given every buffer that its ring can hold, and none is taken.
+    fn all_free(&mut self) -> bool {
+        self.ring.outstanding() == 0 && self.ring.available(self.ring.size()).is_ok_and(|n| n == self.ring.size())
+    }
+}

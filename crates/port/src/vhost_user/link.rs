@@ -1,0 +1,89 @@
+//! What workers see of a connected guest: its memory and its rings. Control publishes a link, and takes it away.
+
+use std::fmt::Display;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::event::{EventfdFlags, eventfd};
+use straightline_packet::{Drops, PortIndex};
+use straightline_virtio::memory::GuestMemory;
+use straightline_virtio::net_header::Receiver;
+
+use super::queue::Queue;
+
+/// A guest that can be served. Immutable: a change makes a new link.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) index: PortIndex,
+    pub(super) memory: Arc<GuestMemory>,
+    /// The negotiated features.
+    pub(super) acked: u64,
+    pub(super) receiver: Receiver,
+    pub(super) mergeable: bool,
+    /// Bytes of the longest frame that is not to be segmented.
+    pub(super) max_len: u32,
+    pub(super) drops: Arc<Drops>,
+    /// The guest's transmit ring: the switch receives from it.
+    pub(super) rx: Option<Arc<Queue>>,
+    /// The guest's receive ring: the switch delivers into it.
+    pub(super) tx: Option<Arc<Queue>>,
+    pub(super) broken: AtomicBool,
+    pub(super) report: Arc<Report>,
+}
+
+impl Link {
+    /// Whether workers may touch it.
+    #[inline]
+    pub(super) fn is_sound(&self) -> bool {
+        !self.broken.load(Ordering::Relaxed)
+    }
+
+    /// Stops the port: its guest did what leaves nothing to rely on. Control hears of it.
+    #[cold]
+    pub(super) fn fail(&self, which: &str, fault: &dyn Display) {
+        if !self.broken.swap(true, Ordering::Relaxed) {
+            self.report.send(format!("{which}: {fault}"));
+        }
+    }
+
+    /// Stops the port: its memory is not there any more.
+    #[cold]
+    pub(super) fn vanished(&self) {
+        self.fail("guest memory", &"its file was truncated while it was mapped");
+    }
+}
+
+/// How a worker tells control that a link broke.
+#[derive(Debug)]
+pub(super) struct Report {
+    message: Mutex<Option<String>>,
+    event: OwnedFd,
+}
+
+impl Report {
+    pub(super) fn new() -> std::io::Result<Self> {
+        Ok(Report { message: Mutex::default(), event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)? })
+    }
+
+    fn send(&self, message: String) {
+        *self.message.lock().unwrap_or_else(PoisonError::into_inner) = Some(message);
+        self.wake();
+    }
+
+    /// Makes the event readable, with or without a message.
+    pub(super) fn wake(&self) {
+        let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+    }
+
+    /// Readable when there is a message, or when the port is to stop.
+    pub(super) fn event(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+
+    /// The message, once.
+    pub(super) fn take(&self) -> Option<String> {
+        let _ = rustix::io::read(&self.event, &mut [0; 8]);
+        self.message.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}

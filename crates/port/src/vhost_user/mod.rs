@@ -1,0 +1,251 @@
+//! A guest behind a vhost-user socket.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `receive`, `deliver` | what workers do: packets in and out of the rings |
+//! | `queue`, `link` | what workers see of a guest, published by control |
+//! | `control` | the port's own thread: the socket, the protocol, memory maps, rings coming and going |
+//! | `listener` | the socket file: made with its owner and permissions, a stale one replaced |
+//! | `status` | what an operator is told |
+
+mod control;
+mod deliver;
+mod link;
+mod listener;
+mod queue;
+mod receive;
+mod status;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use straightline_packet::{Drops, Frame, Gate, PortIndex, Published, Reason, Turn};
+use straightline_virtio::features as f;
+use straightline_virtio::vhost_user::{NetConfig, Offer, SUPPORTED_PROTOCOL_FEATURES};
+
+use crate::{Port, QueueCounters, Sleeper};
+use control::Control;
+use link::{Link, Report};
+pub use listener::{ListenError, Permissions};
+use status::State;
+pub use status::{LinkStatus, RingStatus};
+
+/// Header bytes before every frame, as a length of guest memory.
+const HEADER: u32 = 12;
+
+/// Bytes of an Ethernet header and a VLAN tag: what a frame may have beyond the MTU.
+const FRAMING: u32 = 18;
+
+/// Most memory regions of one guest.
+const MAX_REGIONS: u64 = 64;
+
+/// How a vhost-user port is set up.
+#[derive(Clone, Debug)]
+pub struct VhostUserConfig {
+    /// The port's name.
+    pub name: String,
+    /// Where it listens.
+    pub socket: PathBuf,
+    /// Who may connect.
+    pub permissions: Permissions,
+    /// Told to the guest, and the limit of what it may send or be sent.
+    pub mtu: u16,
+    /// Told to the guest.
+    pub mac: Option<[u8; 6]>,
+    /// Offer partial checksums.
+    pub csum: bool,
+    /// Offer TCP segmentation; needs `csum`.
+    pub tso: bool,
+    /// Offer UDP segmentation; needs `csum`.
+    pub uso: bool,
+    /// Packets for a full destination are left in this guest's ring.
+    pub holds: bool,
+    /// Packets for this guest wait for room, so that its worker is to be woken when there is some.
+    pub waits: bool,
+}
+
+impl VhostUserConfig {
+    /// What is offered to the guest (virtio 1.2, 5.1.3: segmentation needs the checksum, so it is offered only with it).
+    fn offer(&self) -> Offer {
+        let mut features = f::VIRTIO_F_VERSION_1
+            | f::VIRTIO_F_EVENT_IDX
+            | f::VIRTIO_F_INDIRECT_DESC
+            | f::VIRTIO_NET_F_MRG_RXBUF
+            | f::VIRTIO_NET_F_STATUS
+            | f::VIRTIO_NET_F_MTU;
+        if self.mac.is_some() {
+            features |= f::VIRTIO_NET_F_MAC;
+        }
+        if self.csum {
+            features |= f::VIRTIO_NET_F_CSUM | f::VIRTIO_NET_F_GUEST_CSUM;
+            if self.tso {
+                features |= f::VIRTIO_NET_F_HOST_TSO4 | f::VIRTIO_NET_F_HOST_TSO6 | f::VIRTIO_NET_F_HOST_ECN;
+                features |= f::VIRTIO_NET_F_GUEST_TSO4 | f::VIRTIO_NET_F_GUEST_TSO6 | f::VIRTIO_NET_F_GUEST_ECN;
+            }
+            if self.uso {
+                features |= f::VIRTIO_NET_F_HOST_USO | f::VIRTIO_NET_F_GUEST_USO4 | f::VIRTIO_NET_F_GUEST_USO6;
+            }
+        }
+        let link_up = 1;
+        Offer {
+            features,
+            // Nothing is announced for a guest that moved here, so nobody is to rely on it.
+            protocol_features: SUPPORTED_PROTOCOL_FEATURES & !f::VHOST_USER_PROTOCOL_F_RARP,
+            queue_pairs: 1,
+            max_mem_slots: MAX_REGIONS,
+            config: NetConfig {
+                mac: self.mac.unwrap_or_default(),
+                status: link_up,
+                max_virtqueue_pairs: 1,
+                mtu: self.mtu,
+                ..NetConfig::default()
+            },
+        }
+    }
+}
+
+/// What the port's control thread and its users share.
+#[derive(Debug)]
+struct Shared {
+    config: VhostUserConfig,
+    index: PortIndex,
+    drops: Arc<Drops>,
+    counters: Arc<QueueCounters>,
+    link: Published<Link>,
+    sleeper: Arc<Sleeper>,
+    report: Arc<Report>,
+    state: Mutex<State>,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes of the longest frame that is not to be segmented.
+    fn max_len(&self) -> u32 {
+        u32::from(self.config.mtu) + FRAMING
+    }
+}
+
+/// A port that a guest's frontend connects to.
+#[derive(Debug)]
+pub struct VhostUser {
+    shared: Arc<Shared>,
+    control: Mutex<Option<(Arc<control::Stop>, JoinHandle<()>)>>,
+}
+
+impl VhostUser {
+    /// Listens, and serves whoever connects, until [`Self::stop`]. The worker that polls the port sleeps in `sleeper`.
+    pub fn listen(
+        config: VhostUserConfig,
+        index: PortIndex,
+        drops: Arc<Drops>,
+        gate: &Gate,
+        sleeper: Arc<Sleeper>,
+    ) -> Result<Self, ListenError> {
+        let listener = listener::Listener::bind(&config.socket, &config.permissions)?;
+        let system = |source| ListenError::System { path: config.socket.clone(), what: "cannot set it up", source };
+        let shared = Arc::new(Shared {
+            index,
+            drops,
+            counters: Arc::default(),
+            link: Published::new(gate),
+            sleeper,
+            report: Arc::new(Report::new().map_err(system)?),
+            state: Mutex::default(),
+            config: config.clone(),
+        });
+        let stop = Arc::new(control::Stop::default());
+        let control = Control::new(Arc::clone(&shared), listener, Arc::clone(&stop));
+        let thread = std::thread::Builder::new()
+            .name(format!("port {}", config.name))
+            .spawn(move || control.run())
+            .map_err(system)?;
+        Ok(VhostUser { shared, control: Mutex::new(Some((stop, thread))) })
+    }
+
+    /// Takes the link down, closes the connection, removes the socket file.
+    pub fn stop(&self) {
+        let taken = self.control.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some((stop, thread)) = taken {
+            stop.set(&self.shared.report);
+            // The thread ends on its own; that it panicked is in the log already.
+            let _ = thread.join();
+        }
+    }
+
+    /// What an operator wants to know of it.
+    pub fn status(&self) -> LinkStatus {
+        self.shared.state().status()
+    }
+
+    /// Its counters.
+    pub fn counters(&self) -> &QueueCounters {
+        &self.shared.counters
+    }
+
+    /// Why packets that came from it, or were for it, were dropped.
+    pub fn drops(&self) -> &Drops {
+        &self.shared.drops
+    }
+}
+
+impl Drop for VhostUser {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Port for VhostUser {
+    fn name(&self) -> &str {
+        &self.shared.config.name
+    }
+
+    fn receive(&self, turn: &mut Turn<'_>, into: &mut Frame, max: usize) {
+        if let Some(link) = self.shared.link.load(turn)
+            && link.is_sound()
+            && let Some(queue) = &link.rx
+        {
+            receive::receive(queue, link, turn, into, max);
+        }
+    }
+
+    fn deliver(&self, turn: &mut Turn<'_>, frame: &Frame, wait: bool) {
+        match self.shared.link.load(turn) {
+            Some(link) if link.is_sound() => match &link.tx {
+                Some(queue) => deliver::deliver(queue, link, turn, frame, wait),
+                None => self.refuse(frame),
+            },
+            _ => self.refuse(frame),
+        }
+    }
+
+    fn arm(&self, turn: &Turn<'_>, room: bool) -> bool {
+        let Some(link) = self.shared.link.load(turn).filter(|link| link.is_sound()) else { return false };
+        let queue = if room { &link.tx } else { &link.rx };
+        match queue.as_ref().map(|queue| queue.arm()) {
+            None => false,
+            Some(Ok(already)) => already,
+            Some(Err(fault)) => {
+                link.fail(if room { "receive ring" } else { "transmit ring" }, &fault);
+                false
+            }
+        }
+    }
+
+    fn disarm(&self, turn: &Turn<'_>, room: bool) {
+        if let Some(link) = self.shared.link.load(turn).filter(|link| link.is_sound())
+            && let Some(queue) = if room { &link.tx } else { &link.rx }
+        {
+            queue.disarm();
+        }
+    }
+}
+
+impl VhostUser {
+    fn refuse(&self, frame: &Frame) {
+        self.shared.drops.add(Reason::LinkDown, frame.len().try_into().unwrap_or(u64::MAX));
+    }
+}

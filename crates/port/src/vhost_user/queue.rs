@@ -1,0 +1,150 @@
+//! One virtqueue of a port as workers and control share it.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use straightline_packet::{AtTurnEnd, FRAME, LenderId, Piece, Turn};
+use straightline_virtio::memory::fault;
+use straightline_virtio::ring::{RingFault, SplitDevice};
+
+use super::deliver::Planned;
+use crate::QueueCounters;
+
+/// A ring, where to tell its driver, and what to count.
+#[derive(Debug)]
+pub(super) struct Queue {
+    inner: Mutex<Inner>,
+    enabled: AtomicBool,
+    /// The fault epoch up to which no memory that this queue's packets came from has vanished.
+    pub(super) clean: AtomicU64,
+    pub(super) counters: Arc<QueueCounters>,
+    /// Packets may be left in this ring (`full = "wait"`), so it is given back only at the turn's end.
+    pub(super) holds: bool,
+}
+
+/// What one worker uses at a time.
+#[derive(Debug)]
+pub(super) struct Inner {
+    pub(super) ring: SplitDevice,
+    call: Option<Call>,
+    /// The packets of the frame being delivered, with the buffers reserved for them.
+    pub(super) plan: Vec<Planned>,
+    /// The segment being cut, where one is.
+    pub(super) piece: Box<Piece>,
+}
+
+impl Queue {
+    pub(super) fn new(ring: SplitDevice, enabled: bool, counters: Arc<QueueCounters>, holds: bool) -> Self {
+        let inner = Inner { ring, call: None, plan: Vec::with_capacity(FRAME), piece: Box::default() };
+        Queue {
+            inner: Mutex::new(inner),
+            enabled: AtomicBool::new(enabled),
+            clean: AtomicU64::new(fault::epoch()),
+            counters,
+            holds,
+        }
+    }
+
+    /// Held for a burst by the worker, for a moment by control.
+    #[inline]
+    pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets whom to tell. The driver may be waiting for just this descriptor: it is told once, needed or not.
+    pub(super) fn set_call(&self, call: Option<Call>) {
+        if let Some(call) = &call {
+            call.ring();
+        }
+        self.lock().call = call;
+    }
+
+    /// Whether packets may pass. Takes effect with the next turn.
+    pub(super) fn set_enabled(&self, enabled: bool) {
+        self.enabled.store(enabled, Ordering::Release);
+    }
+
+    #[inline]
+    pub(super) fn enabled(&self) -> bool {
+        self.enabled.load(Ordering::Acquire)
+    }
+
+    pub(super) fn base(&self) -> u16 {
+        self.lock().ring.base()
+    }
+
+    pub(super) fn size(&self) -> u16 {
+        self.lock().ring.size()
+    }
+
+    pub(super) fn arm(&self) -> Result<bool, RingFault> {
+        self.lock().ring.arm()
+    }
+
+    pub(super) fn disarm(&self) {
+        self.lock().ring.disarm();
+    }
+}
+
+impl AtTurnEnd for Queue {
+    fn give_back(&self, turn: &Turn<'_>, lender: LenderId) {
+        let mut inner = self.lock();
+        let ring = &mut inner.ring;
+        if ring.outstanding() == 0 || ring.poisoned() {
+            return;
+        }
+        if self.holds {
+            // What is left is the tail: a destination that has run out takes nothing more of the same turn.
+            let left = u16::try_from(turn.left(lender)).unwrap_or(u16::MAX);
+            ring.untake(left.min(ring.outstanding()));
+        }
+        let used = ring.outstanding();
+        ring.give_back(used);
+    }
+
+    fn notify(&self) {
+        let mut inner = self.lock();
+        if inner.ring.poisoned() {
+            return;
+        }
+        if inner.ring.must_notify() {
+            if let Some(call) = &inner.call {
+                call.ring();
+            }
+            self.counters.kicks_sent.add(1);
+        } else {
+            self.counters.kicks_suppressed.add(1);
+        }
+    }
+
+    fn poisoned(&self) -> bool {
+        self.lock().ring.poisoned()
+    }
+}
+
+/// The descriptor that tells the driver: an eventfd, or a pipe on which we have a handle of our own.
+#[derive(Debug)]
+pub(super) struct Call {
+    fd: Arc<OwnedFd>,
+    pipe: Option<OwnedFd>,
+}
+
+impl Call {
+    /// Makes sure that writing does not block.
+    pub(super) fn new(fd: Arc<OwnedFd>) -> std::io::Result<Self> {
+        let pipe = crate::sleeper::reopened_pipe(fd.as_fd(), OFlags::WRONLY)?;
+        if pipe.is_none() {
+            let flags = fcntl_getfl(&*fd)?;
+            fcntl_setfl(&*fd, flags | OFlags::NONBLOCK)?;
+        }
+        Ok(Call { fd, pipe })
+    }
+
+    fn ring(&self) {
+        // A full counter or pipe has its notification already; a closed one has nobody left to tell.
+        let fd = self.pipe.as_ref().unwrap_or(&self.fd);
+        let _ = rustix::io::write(fd, &1_u64.to_ne_bytes());
+    }
+}

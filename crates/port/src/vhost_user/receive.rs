@@ -1,0 +1,150 @@
+//! From the guest: packets out of its transmit ring into the turn.
+
+use straightline_packet::{Frame, LenderId, MAX_FRAME, MIN_FRAME, PacketId, Reason, Segment, Turn};
+use straightline_virtio::net_header::{LEN, NetHeader};
+use straightline_virtio::ring::{BURST, Direction, Fault, First, RingFault, SplitDevice};
+
+use super::HEADER;
+use super::link::Link;
+use super::queue::Queue;
+
+const RING: &str = "transmit ring";
+
+/// Why a chain gives no packet.
+enum Refused {
+    Dropped(Reason),
+    Broken(RingFault),
+}
+
+/// Takes at most `max` packets. Three passes over the burst, so that lines arrive before they are needed: heads, then
+/// first descriptors, then headers and first bytes.
+pub(super) fn receive<'t>(queue: &'t Queue, link: &'t Link, turn: &mut Turn<'t>, into: &mut Frame, max: usize) {
+    let mut inner = queue.lock();
+    let ring = &mut inner.ring;
+    let wanted = max.min(BURST).min(turn.room());
+    let available = match ring.available(u16::try_from(wanted).unwrap_or(u16::MAX)) {
+        Ok(n) => usize::from(n).min(wanted),
+        Err(fault) => return link.fail(RING, &fault),
+    };
+    if available == 0 {
+        return;
+    }
+    let mut firsts = [First::default(); BURST];
+    let firsts = &mut firsts[..available];
+    if let Err(fault) = ring.look(firsts) {
+        return link.fail(RING, &fault);
+    }
+    let mut singles: [Option<Segment<'t>>; BURST] = [None; BURST];
+    for (first, single) in firsts.iter().zip(&mut singles) {
+        *single = ring.single(&link.memory, first, Direction::FromGuest);
+        if let Some(segment) = single {
+            segment.prefetch();
+            segment.prefetch_at(64);
+        }
+    }
+    let lender = turn.lend(queue);
+    let borrowed = turn.borrowed();
+    // A guest may fill a ring before its frontend enables it: what is in there is taken and goes nowhere
+    // (vhost-user, "Ring states").
+    let enabled = queue.enabled();
+    let (mut packets, mut bytes) = (0, 0);
+    for (first, single) in firsts.iter().zip(singles) {
+        if turn.room() == 0 {
+            break;
+        }
+        ring.take(first);
+        let taken = match single {
+            Some(segment) => take_single(link, turn, lender, segment),
+            None => take_chain(link, turn, lender, ring, first),
+        };
+        match taken {
+            Ok(id) => {
+                packets += 1;
+                bytes += u64::from(turn.len(id));
+                if enabled { into.push(id) } else { turn.discard(id, Reason::RingDisabled) }
+            }
+            Err(Refused::Dropped(reason)) => link.drops.add(reason, 1),
+            Err(Refused::Broken(fault)) => {
+                ring.untake(1);
+                link.fail(RING, &fault);
+                break;
+            }
+        }
+    }
+    queue.counters.rx_packets.add(packets);
+    queue.counters.rx_bytes.add(bytes);
+    // A burst that borrowed nothing is given back at once.
+    if turn.borrowed() == borrowed && !queue.holds {
+        let taken = ring.outstanding();
+        ring.give_back(taken);
+    }
+}
+
+/// A frame in one buffer, behind its header.
+#[inline]
+fn take_single<'t>(
+    link: &Link,
+    turn: &mut Turn<'t>,
+    lender: LenderId,
+    segment: Segment<'t>,
+) -> Result<PacketId, Refused> {
+    let mut header = [0; LEN];
+    if segment.read(turn.level(), &mut header) < LEN {
+        return Err(Refused::Dropped(Reason::ShortChain));
+    }
+    let frame = segment.split_at(HEADER).1;
+    check_len(frame.len())?;
+    let id = turn.accept(link.index, lender, frame).ok_or(Refused::Dropped(Reason::NoBuffer))?;
+    check(link, turn, id, &header)
+}
+
+/// A frame in several buffers, with the header cut wherever the guest likes.
+#[cold]
+fn take_chain<'t>(
+    link: &'t Link,
+    turn: &mut Turn<'t>,
+    lender: LenderId,
+    ring: &mut SplitDevice,
+    first: &First,
+) -> Result<PacketId, Refused> {
+    let mark = turn.mark();
+    let chain = ring.chain(&link.memory, turn, first, Direction::FromGuest).map_err(|fault| match fault {
+        Fault::Chain(fault) => Refused::Dropped(fault.reason()),
+        Fault::Ring(fault) => Refused::Broken(fault),
+    })?;
+    let mut header = [0; LEN];
+    let mut got = 0;
+    for segment in turn.staged(mark) {
+        got += segment.read(turn.level(), &mut header[got..]);
+        if got == LEN {
+            break;
+        }
+    }
+    let len = if got < LEN { Err(Refused::Dropped(Reason::ShortChain)) } else { check_len(chain.len - HEADER) };
+    if let Err(refused) = len {
+        turn.unstage(mark);
+        return Err(refused);
+    }
+    let id = turn.accept_staged(link.index, lender, mark, HEADER).ok_or(Refused::Dropped(Reason::NoBuffer))?;
+    check(link, turn, id, &header)
+}
+
+#[inline]
+fn check_len(len: u32) -> Result<(), Refused> {
+    match len {
+        0..MIN_FRAME => Err(Refused::Dropped(Reason::Runt)),
+        MIN_FRAME..=MAX_FRAME => Ok(()),
+        _ => Err(Refused::Dropped(Reason::LongChain)),
+    }
+}
+
+/// What the header asks for, and whether the port may carry it.
+#[inline]
+fn check(link: &Link, turn: &mut Turn<'_>, id: PacketId, header: &[u8; LEN]) -> Result<PacketId, Refused> {
+    let offload = NetHeader::parse(header).check(link.acked, turn, id).map_err(Refused::Dropped)?;
+    if offload.gso.is_none() && turn.len(id) > link.max_len {
+        return Err(Refused::Dropped(Reason::TooBig));
+    }
+    turn.set_offload(id, offload);
+    Ok(id)
+}
