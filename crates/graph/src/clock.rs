@@ -1,0 +1,65 @@
+//! Time in cycles of the time-stamp counter: cheap enough to be read around every node.
+
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// The counter now. Elsewhere than on x86-64: nanoseconds.
+#[inline]
+pub fn cycles() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every x86-64 processor has the instruction; it touches no memory.
+    unsafe {
+        core::arch::x86_64::_rdtsc()
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        u64::try_from(start().1.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+/// The counter and the time at one moment, as early as anybody asked.
+fn start() -> &'static (u64, Instant) {
+    static START: OnceLock<(u64, Instant)> = OnceLock::new();
+    START.get_or_init(|| {
+        #[cfg(target_arch = "x86_64")]
+        let now = cycles();
+        #[cfg(not(target_arch = "x86_64"))]
+        let now = 0;
+        (now, Instant::now())
+    })
+}
+
+/// Cycles in a second, as measured since the first call; that one takes 10 ms.
+pub fn hertz() -> f64 {
+    let (cycles0, time0) = *start();
+    let least = Duration::from_millis(10);
+    if time0.elapsed() < least {
+        std::thread::sleep(least);
+    }
+    let (now, elapsed) = (cycles(), time0.elapsed());
+    to_f64(now.wrapping_sub(cycles0)) / elapsed.as_secs_f64()
+}
+
+/// Cycles as seconds.
+pub fn seconds(cycles: u64) -> f64 {
+    to_f64(cycles) / hertz()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a report needs no more than 52 bits")]
+fn to_f64(n: u64) -> f64 {
+    n as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_are_seconds() {
+        hertz();
+        let (from, since) = (cycles(), Instant::now());
+        std::thread::sleep(Duration::from_millis(50));
+        let (told, real) = (seconds(cycles() - from), since.elapsed().as_secs_f64());
+        assert!((told / real - 1.0).abs() < 0.1, "{told} for {real}");
+    }
+}

@@ -1,0 +1,173 @@
+//! Nodes in the order in which packets meet them.
+
+use std::sync::Arc;
+
+use straightline_packet::{Frame, Turn};
+use straightline_port::Port;
+
+use crate::clock::cycles;
+use crate::{Next, Node, NodeStats};
+
+/// Most packets taken from one input in one turn.
+const BURST: usize = 64;
+
+/// A node, to be named as another's successor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeIndex(usize);
+
+/// A node and what waits for it.
+pub(crate) struct Entry {
+    node: Box<dyn Node>,
+    edges: Vec<usize>,
+    pub(crate) pending: Frame,
+    stats: Arc<NodeStats>,
+}
+
+struct Input {
+    port: Arc<dyn Port>,
+    to: usize,
+    stats: Arc<NodeStats>,
+}
+
+struct Output {
+    port: Arc<dyn Port>,
+    wait: bool,
+}
+
+impl Node for Output {
+    fn process(&mut self, turn: &mut Turn<'_>, frame: &Frame, _next: &mut Next<'_>) {
+        self.port.deliver(turn, frame, self.wait);
+    }
+}
+
+/// Inputs, nodes and outputs of one worker.
+///
+/// It is built from the end: a node's successors exist before it does, so there is no way to build a loop.
+pub struct Graph {
+    /// The last built runs first; `entries` is kept in the order of running.
+    entries: Vec<Entry>,
+    inputs: Vec<Input>,
+    waiting: Vec<Arc<dyn Port>>,
+    end: Arc<NodeStats>,
+    /// The input that comes first in the next turn: none is always last where room is short.
+    turn_first: usize,
+}
+
+impl Default for Graph {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn stats(name: String) -> Arc<NodeStats> {
+    Arc::new(NodeStats { name, ..NodeStats::default() })
+}
+
+impl Graph {
+    /// Nothing yet.
+    pub fn new() -> Self {
+        Graph {
+            entries: Vec::new(),
+            inputs: Vec::new(),
+            waiting: Vec::new(),
+            end: stats("turn-end".to_owned()),
+            turn_first: 0,
+        }
+    }
+
+    /// Adds a node whose successors are there already; its edges count from 0 in the order given.
+    pub fn node(&mut self, name: impl Into<String>, node: Box<dyn Node>, edges: &[NodeIndex]) -> NodeIndex {
+        let edges = edges.iter().map(|e| e.0).collect();
+        self.entries.push(Entry { node, edges, pending: Frame::new(), stats: stats(name.into()) });
+        NodeIndex(self.entries.len() - 1)
+    }
+
+    /// Adds the end of a way: delivery to `port`. With `wait`, what it has no room for stays in its source's ring.
+    pub fn output(&mut self, port: Arc<dyn Port>, wait: bool) -> NodeIndex {
+        if wait {
+            self.waiting.push(Arc::clone(&port));
+        }
+        let name = format!("{}-tx", port.name());
+        self.node(name, Box::new(Output { port, wait }), &[])
+    }
+
+    /// Adds the start of a way: packets of `port` go to `to`.
+    pub fn input(&mut self, port: Arc<dyn Port>, to: NodeIndex) {
+        let stats = stats(format!("{}-rx", port.name()));
+        self.inputs.push(Input { port, to: to.0, stats });
+    }
+
+    /// The figures of all inputs, nodes and outputs, in the order of a packet's way, and of the turn's end.
+    pub fn stats(&self) -> Vec<Arc<NodeStats>> {
+        let inputs = self.inputs.iter().map(|i| &i.stats);
+        let nodes = self.entries.iter().rev().map(|e| &e.stats);
+        inputs.chain(nodes).chain([&self.end]).cloned().collect()
+    }
+
+    /// One turn's work; returns how many packets were taken.
+    pub(crate) fn run(&mut self, turn: &mut Turn<'_>) -> usize {
+        let mut at = cycles();
+        let mut taken = 0;
+        self.turn_first = if self.turn_first + 1 < self.inputs.len() { self.turn_first + 1 } else { 0 };
+        let (before, after) = self.inputs.split_at(self.turn_first);
+        for input in after.iter().chain(before) {
+            let pending = &mut self.entries[input.to].pending;
+            let had = pending.len();
+            input.port.receive(turn, pending, BURST);
+            let got = pending.len() - had;
+            let now = cycles();
+            if got > 0 {
+                input.stats.count(got, now - at);
+                taken += got;
+            }
+            at = now;
+        }
+        if taken == 0 {
+            // Chains without a packet in them (refused ones) are given back all the same.
+            turn.end();
+            return 0;
+        }
+        // Successors have lower indexes: running from the last to the first, each node runs once.
+        for index in (0..self.entries.len()).rev() {
+            let (later, rest) = self.entries.split_at_mut(index);
+            let entry = &mut rest[0];
+            if entry.pending.is_empty() {
+                continue;
+            }
+            let mut next = Next { edges: &entry.edges, later };
+            entry.node.process(turn, &entry.pending, &mut next);
+            let now = cycles();
+            entry.stats.count(entry.pending.len(), now - at);
+            at = now;
+            entry.pending.clear();
+        }
+        turn.end();
+        self.end.count(taken, cycles() - at);
+        taken
+    }
+
+    /// Asks every port to wake us. `true` if one has something already.
+    pub(crate) fn arm(&self, turn: &Turn<'_>) -> bool {
+        // All are asked, also behind one that has something: each must know that we do not poll.
+        let input = self.inputs.iter().fold(false, |any, i| i.port.arm(turn, false) | any);
+        self.waiting.iter().fold(input, |any, port| port.arm(turn, true) | any)
+    }
+
+    pub(crate) fn disarm(&self, turn: &Turn<'_>) {
+        for input in &self.inputs {
+            input.port.disarm(turn, false);
+        }
+        for port in &self.waiting {
+            port.disarm(turn, true);
+        }
+    }
+}
+
+impl NodeStats {
+    #[inline]
+    fn count(&self, packets: usize, cycles: u64) {
+        self.calls.add(1);
+        self.packets.add(packets.try_into().unwrap_or(0));
+        self.cycles.add(cycles);
+    }
+}

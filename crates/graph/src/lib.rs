@@ -1,0 +1,40 @@
+//! The vector graph: packets go through nodes in frames, once a turn, in one direction.
+//!
+//! A turn of a [`Worker`]: take packets from each input, run the nodes that have packets, in their order, end the turn
+//! (everything borrowed is given back, then guests are notified). Each step is timed; what is not explained shows.
+//!
+//! It does not know protocols, port kinds, or the configuration.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use straightline_graph::{Graph, Next, Node};
+//! use straightline_packet::{Frame, Turn};
+//! use straightline_port::Null;
+//!
+//! /// Sends everything along its first edge.
+//! struct Pass;
+//! impl Node for Pass {
+//!     fn process(&mut self, _turn: &mut Turn<'_>, frame: &Frame, next: &mut Next<'_>) {
+//!         for &id in frame.ids() {
+//!             next.push(0, id);
+//!         }
+//!     }
+//! }
+//!
+//! let mut graph = Graph::new();
+//! let end = graph.output(Arc::new(Null::new("end")), false);
+//! let pass = graph.node("pass", Box::new(Pass), &[end]);
+//! graph.input(Arc::new(Null::new("start")), pass);
+//! assert_eq!(graph.stats().len(), 4, "an input, a node, an output and the turn's end");
+//! ```
+
+pub mod clock;
+mod graph;
+mod node;
+mod stats;
+mod worker;
+
+pub use graph::{Graph, NodeIndex};
+pub use node::{Next, Node};
+pub use stats::{NodeStats, WorkerStats};
+pub use worker::{Idle, Worker};

@@ -1,0 +1,39 @@
+//! What a node is, and how it hands packets on.
+
+use straightline_packet::{Frame, PacketId, Turn};
+
+use crate::graph::Entry;
+
+/// A step on a packet's way. It sees heads only, keeps no packet beyond its call, and asks no clock: the time is
+/// [`Turn::now`].
+pub trait Node: Send {
+    /// Sends every packet of the frame along an edge, or drops it with [`Turn::discard`]. A packet may go along several
+    /// edges, but along each only once.
+    fn process(&mut self, turn: &mut Turn<'_>, frame: &Frame, next: &mut Next<'_>);
+}
+
+/// A node's successors.
+pub struct Next<'a> {
+    pub(crate) edges: &'a [usize],
+    /// All nodes that run after this one.
+    pub(crate) later: &'a mut [Entry],
+}
+
+impl Next<'_> {
+    /// Sends a packet along an edge, in the order in which edges were given when the node was made.
+    #[inline]
+    pub fn push(&mut self, edge: usize, id: PacketId) {
+        self.later[self.edges[edge]].pending.push(id);
+    }
+
+    /// Sends a whole frame along an edge.
+    #[inline]
+    pub fn push_all(&mut self, edge: usize, frame: &Frame) {
+        self.later[self.edges[edge]].pending.append(frame);
+    }
+
+    /// How many edges there are.
+    pub fn edges(&self) -> usize {
+        self.edges.len()
+    }
+}
