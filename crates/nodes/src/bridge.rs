@@ -1,0 +1,90 @@
+//! A learning bridge: stations are remembered by the port where they were heard; what is for nobody known goes to
+//! everybody else (IEEE 802.1Q, 8.6 to 8.8).
+
+use std::sync::Arc;
+
+use straightline_graph::{Next, Node};
+use straightline_packet::{Frame, PacketId, PortIndex, Reason, Turn};
+use straightline_wire::MacAddr;
+
+use crate::Fdb;
+
+/// 01:80:c2:00:00:00 to 0f: for the nearest bridge alone (IEEE 802.1Q, table 8-1).
+const LINK_LOCAL: u64 = 0x0180_c200_0000;
+
+/// One edge for each of its ports, in their order.
+#[derive(Debug)]
+pub struct Bridge {
+    ports: Vec<PortIndex>,
+    /// The edge of each port of the switch; `NONE` for those of others.
+    edges: Vec<usize>,
+    fdb: Arc<Fdb>,
+}
+
+const NONE: usize = usize::MAX;
+
+/// Where a frame goes.
+enum To {
+    Edge(usize),
+    Everybody,
+    Nobody(Reason),
+}
+
+impl Bridge {
+    /// A bridge of `ports`, whose stations are kept in `fdb`.
+    pub fn new(ports: Vec<PortIndex>, fdb: Arc<Fdb>) -> Self {
+        let size = ports.iter().map(|p| p.index() + 1).max().unwrap_or(0);
+        let mut edges = vec![NONE; size];
+        for (edge, port) in ports.iter().enumerate() {
+            edges[port.index()] = edge;
+        }
+        Bridge { ports, edges, fdb }
+    }
+
+    /// Decides on a frame from `port`: by its first 12 bytes, and by who was heard where.
+    fn decide(&self, head: &[u8], port: PortIndex, now: u32) -> To {
+        let Some((addresses, _)) = head.split_first_chunk::<12>() else { return To::Nobody(Reason::Runt) };
+        let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5] = *addresses;
+        let (to, from) = (MacAddr([d0, d1, d2, d3, d4, d5]), MacAddr([s0, s1, s2, s3, s4, s5]));
+        if from.is_multicast() || from.as_u64() == 0 {
+            return To::Nobody(Reason::BadSource);
+        }
+        self.fdb.hear(from, port, now);
+        if to.is_multicast() {
+            let local = to.as_u64() & !0xf == LINK_LOCAL;
+            return if local { To::Nobody(Reason::LinkLocal) } else { To::Everybody };
+        }
+        match self.fdb.lookup(to, now) {
+            Some(known) if known == port => To::Nobody(Reason::SamePort),
+            Some(known) => match self.edges.get(known.index()) {
+                Some(&edge) if edge != NONE => To::Edge(edge),
+                _ => To::Everybody,
+            },
+            None => To::Everybody,
+        }
+    }
+
+    /// To every port but the one that it came from: a guest never sees its own frame again.
+    fn flood(&self, from: PortIndex, id: PacketId, next: &mut Next<'_>) {
+        for (edge, &port) in self.ports.iter().enumerate() {
+            if port != from {
+                next.push(edge, id);
+            }
+        }
+    }
+}
+
+impl Node for Bridge {
+    fn process(&mut self, turn: &mut Turn<'_>, frame: &Frame, next: &mut Next<'_>) {
+        let now = turn.now();
+        self.fdb.sweep(now);
+        for &id in frame.ids() {
+            let port = turn.port(id);
+            match self.decide(turn.head(id), port, now) {
+                To::Edge(edge) => next.push(edge, id),
+                To::Everybody => self.flood(port, id, next),
+                To::Nobody(reason) => turn.discard(id, reason),
+            }
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! The forwarding database: which station is behind which port.
+//!
+//! One worker writes it, anybody reads it, without a lock: an entry is one 64-bit word (address and port) and the
+//! time at which it was seen. A reader beside the writer may see an entry twice or not at all while it moves; the
+//! writer itself never does.
+//!
+//! Open addressing with linear probing in a table at most half full. The hash is seeded: guests choose addresses.
+
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use foldhash::fast::RandomState;
+use straightline_packet::PortIndex;
+use straightline_wire::MacAddr;
+
+const STATIC: u64 = 1 << 63;
+const PORT_SHIFT: u32 = 48;
+const MAC_MASK: u64 = (1 << PORT_SHIFT) - 1;
+
+/// A station, as read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FdbEntry {
+    /// Its address.
+    pub mac: MacAddr,
+    /// The port that it is behind.
+    pub port: PortIndex,
+    /// When it was last heard, in seconds of the worker's clock.
+    pub seen: u32,
+    /// From the configuration: it neither ages nor moves.
+    pub is_static: bool,
+}
+
+struct Slot {
+    /// 0: free. Else bit 63: static, bits 48 to 62: port, the rest: address.
+    word: AtomicU64,
+    seen: AtomicU32,
+}
+
+/// What became of an address that was heard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// It is known at this port.
+    Known,
+    /// It is new.
+    Learned,
+    /// It was behind another port before.
+    Moved,
+    /// It is fixed to another port by the configuration.
+    Fixed,
+    /// The table has as many as it may have.
+    Full,
+}
+
+/// See the module.
+pub struct Fdb {
+    slots: Box<[Slot]>,
+    hash: RandomState,
+    limit: usize,
+    ageing: u32,
+    learned: AtomicU32,
+    fixed: u32,
+    full: AtomicU64,
+    sweep_at: AtomicU32,
+}
+
+impl std::fmt::Debug for Fdb {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Fdb").field("limit", &self.limit).field("learned", &self.learned()).finish_non_exhaustive()
+    }
+}
+
+fn word(mac: MacAddr, port: PortIndex, fixed: u64) -> u64 {
+    mac.as_u64() | u64::from(port.0) << PORT_SHIFT | fixed
+}
+
+fn mac_of(word: u64) -> MacAddr {
+    let [_, _, a, b, c, d, e, f] = word.to_be_bytes();
+    MacAddr([a, b, c, d, e, f])
+}
+
+fn port_of(word: u64) -> PortIndex {
+    PortIndex(u16::try_from(word >> PORT_SHIFT & 0x7fff).unwrap_or(0))
+}
+
+impl Fdb {
+    /// A table of at most `limit` learned addresses, which are forgotten `ageing` seconds after they were last heard;
+    /// `fixed` ones are there from the start and count towards nothing.
+    pub fn new(limit: usize, ageing: u32, fixed: &[(MacAddr, PortIndex)]) -> Self {
+        let size = ((limit + fixed.len()) * 2).next_power_of_two().max(64);
+        let free = || Slot { word: AtomicU64::new(0), seen: AtomicU32::new(0) };
+        let fdb = Fdb {
+            slots: (0..size).map(|_| free()).collect(),
+            hash: RandomState::default(),
+            limit,
+            ageing,
+            learned: AtomicU32::new(0),
+            fixed: fixed.len().try_into().unwrap_or(u32::MAX),
+            full: AtomicU64::new(0),
+            sweep_at: AtomicU32::new(0),
+        };
+        for &(mac, port) in fixed {
+            let (Ok(at) | Err(at)) = fdb.find(mac);
+            fdb.slots[at].word.store(word(mac, port, STATIC), Ordering::Relaxed);
+        }
+        fdb
+    }
+
+    /// Addresses learned and not yet forgotten.
+    pub fn learned(&self) -> u32 {
+        self.learned.load(Ordering::Relaxed)
+    }
+
+    /// Times that an address could not be learned since the table was full.
+    pub fn full(&self) -> u64 {
+        self.full.load(Ordering::Relaxed)
+    }
+
+    /// Seconds after which an address that is not heard is forgotten.
+    pub fn ageing(&self) -> u32 {
+        self.ageing
+    }
+
+    /// The port behind which a station is, if it is known at `now`.
+    #[inline]
+    pub fn lookup(&self, mac: MacAddr, now: u32) -> Option<PortIndex> {
+        let slot = &self.slots[self.find(mac).ok()?];
+        let word = slot.word.load(Ordering::Relaxed);
+        (word & STATIC != 0 || self.is_fresh(slot, now)).then(|| port_of(word))
+    }
+
+    /// A frame from `mac` came in at `port`. Only for the worker that owns the table.
+    pub fn hear(&self, mac: MacAddr, port: PortIndex, now: u32) -> Heard {
+        match self.find(mac) {
+            Ok(at) => {
+                let slot = &self.slots[at];
+                let before = slot.word.load(Ordering::Relaxed);
+                if before & STATIC != 0 {
+                    return if port_of(before) == port { Heard::Known } else { Heard::Fixed };
+                }
+                if slot.seen.load(Ordering::Relaxed) != now {
+                    slot.seen.store(now, Ordering::Relaxed);
+                }
+                if port_of(before) == port {
+                    return Heard::Known;
+                }
+                slot.word.store(word(mac, port, 0), Ordering::Relaxed);
+                Heard::Moved
+            }
+            Err(at) => {
+                let learned = self.learned();
+                if learned as usize >= self.limit {
+                    self.full.store(self.full() + 1, Ordering::Relaxed);
+                    return Heard::Full;
+                }
+                self.slots[at].seen.store(now, Ordering::Relaxed);
+                self.slots[at].word.store(word(mac, port, 0), Ordering::Relaxed);
+                self.learned.store(learned + 1, Ordering::Relaxed);
+                Heard::Learned
+            }
+        }
+    }
+
+    /// Forgets what has aged among the next few entries. Called with every frame, it goes round the table without ever
+    /// holding a packet up. Only for the worker that owns the table.
+    pub fn sweep(&self, now: u32) {
+        let mask = self.slots.len() - 1;
+        let mut at = self.sweep_at.load(Ordering::Relaxed) as usize & mask;
+        for _ in 0..8 {
+            let slot = &self.slots[at];
+            let word = slot.word.load(Ordering::Relaxed);
+            if word != 0 && word & STATIC == 0 && !self.is_fresh(slot, now) {
+                // Another entry may have moved here: it is looked at next time round.
+                self.remove(at);
+            }
+            at = (at + 1) & mask;
+        }
+        self.sweep_at.store(at.try_into().unwrap_or(0), Ordering::Relaxed);
+    }
+
+    /// All stations known at `now`.
+    pub fn entries(&self, now: u32) -> Vec<FdbEntry> {
+        let read = |slot: &Slot| {
+            let word = slot.word.load(Ordering::Relaxed);
+            let is_static = word & STATIC != 0;
+            (word != 0 && (is_static || self.is_fresh(slot, now))).then(|| FdbEntry {
+                mac: mac_of(word),
+                port: port_of(word),
+                seen: slot.seen.load(Ordering::Relaxed),
+                is_static,
+            })
+        };
+        self.slots.iter().filter_map(read).collect()
+    }
+
+    /// How many entries the configuration fixed.
+    pub fn fixed(&self) -> u32 {
+        self.fixed
+    }
+
+    fn is_fresh(&self, slot: &Slot, now: u32) -> bool {
+        now.saturating_sub(slot.seen.load(Ordering::Relaxed)) < self.ageing
+    }
+
+    fn home(&self, mac: u64) -> usize {
+        let hash = self.hash.hash_one(mac);
+        usize::try_from(hash & 0xffff_ffff).unwrap_or(0) & (self.slots.len() - 1)
+    }
+
+    /// The slot that has the address, or the free one where it would go. There is always one: the table is at most
+    /// half full.
+    #[inline]
+    fn find(&self, mac: MacAddr) -> Result<usize, usize> {
+        let mac = mac.as_u64();
+        let mask = self.slots.len() - 1;
+        let mut at = self.home(mac);
+        loop {
+            match self.slots[at].word.load(Ordering::Relaxed) {
+                0 => return Err(at),
+                word if word & MAC_MASK == mac => return Ok(at),
+                _ => at = (at + 1) & mask,
+            }
+        }
+    }
+
+    /// Frees a slot, and closes the gap that this leaves in a run of entries (Knuth, 6.4, algorithm R).
+    fn remove(&self, mut gap: usize) {
+        let mask = self.slots.len() - 1;
+        let mut at = gap;
+        loop {
+            at = (at + 1) & mask;
+            let word = self.slots[at].word.load(Ordering::Relaxed);
+            if word == 0 {
+                break;
+            }
+            let home = self.home(word & MAC_MASK);
+            // It may move to the gap unless its home lies between the gap and where it is.
+            if (at.wrapping_sub(home) & mask) >= (at.wrapping_sub(gap) & mask) {
+                let seen = self.slots[at].seen.load(Ordering::Relaxed);
+                self.slots[gap].seen.store(seen, Ordering::Relaxed);
+                self.slots[gap].word.store(word, Ordering::Relaxed);
+                gap = at;
+            }
+        }
+        self.slots[gap].word.store(0, Ordering::Relaxed);
+        self.learned.store(self.learned().saturating_sub(1), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+
+    fn mac(n: u64) -> MacAddr {
+        mac_of(0x0200_0000_0000 | n)
+    }
+
+    const A: PortIndex = PortIndex(0);
+    const B: PortIndex = PortIndex(1);
+
+    #[test]
+    fn learns_moves_and_forgets() {
+        let fdb = Fdb::new(16, 300, &[]);
+        assert_eq!(fdb.lookup(mac(1), 0), None);
+        assert_eq!(fdb.hear(mac(1), A, 0), Heard::Learned);
+        assert_eq!(fdb.hear(mac(1), A, 5), Heard::Known);
+        assert_eq!(fdb.lookup(mac(1), 10), Some(A));
+        assert_eq!(fdb.hear(mac(1), B, 10), Heard::Moved);
+        assert_eq!(fdb.lookup(mac(1), 309), Some(B));
+        assert_eq!(fdb.lookup(mac(1), 310), None, "aged");
+        assert!(fdb.entries(310).is_empty());
+        for _ in 0..64 {
+            fdb.sweep(310);
+        }
+        assert_eq!(fdb.learned(), 0);
+    }
+
+    #[test]
+    fn static_entries_neither_move_nor_age() {
+        let fdb = Fdb::new(4, 300, &[(mac(7), B)]);
+        assert_eq!(fdb.hear(mac(7), A, 0), Heard::Fixed);
+        assert_eq!(fdb.lookup(mac(7), u32::MAX), Some(B));
+        for now in 0..1000 {
+            fdb.sweep(now);
+        }
+        assert_eq!(fdb.entries(2000).len(), 1);
+    }
+
+    #[test]
+    fn the_limit_holds_until_something_is_forgotten() {
+        let fdb = Fdb::new(3, 10, &[]);
+        for n in 0..3 {
+            assert_eq!(fdb.hear(mac(n + 1), A, 0), Heard::Learned);
+        }
+        assert_eq!(fdb.hear(mac(9), A, 5), Heard::Full);
+        assert_eq!(fdb.full(), 1);
+        for _ in 0..64 {
+            fdb.sweep(10);
+        }
+        assert_eq!(fdb.hear(mac(9), A, 10), Heard::Learned);
+    }
+
+    /// Against a map that is obviously right, with few buckets and much coming and going.
+    #[test]
+    fn agrees_with_a_map() {
+        let fdb = Fdb::new(100, 50, &[]);
+        let mut model: HashMap<u64, (PortIndex, u32)> = HashMap::new();
+        let mut seed = 1_u64;
+        for now in 0..20_000_u32 {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let n = seed >> 33 & 0xff;
+            let port = PortIndex(u16::try_from(seed >> 60).unwrap());
+            let now = now / 8;
+            match fdb.hear(mac(n), port, now) {
+                Heard::Full => assert!(fdb.learned() == 100 && !model.contains_key(&n)),
+                Heard::Fixed => panic!("nothing is fixed"),
+                _ => {
+                    model.insert(n, (port, now));
+                }
+            }
+            fdb.sweep(now);
+            if now % 64 == 0 {
+                for m in 0..256 {
+                    let expected = model.get(&m).filter(|e| now - e.1 < 50).map(|e| e.0);
+                    assert_eq!(fdb.lookup(mac(m), now), expected, "address {m} at {now}");
+                }
+            }
+            model.retain(|&m, e| now - e.1 < 50 || fdb.find(mac(m)).is_ok());
+        }
+    }
+}

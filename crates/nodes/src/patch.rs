@@ -1,0 +1,25 @@
+//! A cross-connect of two ports: what comes in at one goes out at the other.
+
+use straightline_graph::{Next, Node};
+use straightline_packet::{Frame, PortIndex, Turn};
+
+/// Its first edge leads to the first port, its second to the other.
+#[derive(Debug)]
+pub struct Patch {
+    first: PortIndex,
+}
+
+impl Patch {
+    /// A patch whose first port is `first`.
+    pub fn new(first: PortIndex) -> Self {
+        Patch { first }
+    }
+}
+
+impl Node for Patch {
+    fn process(&mut self, turn: &mut Turn<'_>, frame: &Frame, next: &mut Next<'_>) {
+        for &id in frame.ids() {
+            next.push(usize::from(turn.port(id) == self.first), id);
+        }
+    }
+}
