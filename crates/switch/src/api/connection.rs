@@ -1,0 +1,152 @@
+//! One client of the server: its bytes in, its bytes out, and how long we wait for it.
+
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use serde::{Deserialize, Serialize};
+
+use super::{Command, Source};
+
+/// The longest request, its newline included.
+pub(super) const LONGEST_REQUEST: usize = 4096;
+
+/// A client that keeps us waiting for so long is closed, reading or writing.
+pub(super) const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A client that takes its answer in drips is closed after so long all the same.
+const LONGEST_WRITE: Duration = Duration::from_secs(10);
+
+/// A client that is connected.
+pub(super) struct Connection {
+    socket: OwnedFd,
+    input: Vec<u8>,
+    output: Vec<u8>,
+    written: usize,
+    /// When it is closed if it did not move on.
+    deadline: Instant,
+    /// When the answer that is being written must be gone.
+    end_of_write: Instant,
+    /// It sent its last byte, or something that we do not want to hear more of.
+    closing: bool,
+}
+
+impl Connection {
+    /// A client on this socket, which does not block.
+    pub(super) fn new(socket: OwnedFd, now: Instant) -> Self {
+        Self {
+            socket,
+            input: Vec::new(),
+            output: Vec::new(),
+            written: 0,
+            deadline: now + PATIENCE,
+            end_of_write: now,
+            closing: false,
+        }
+    }
+
+    pub(super) fn socket(&self) -> &OwnedFd {
+        &self.socket
+    }
+
+    pub(super) fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    /// What we wait for.
+    pub(super) fn interest(&self) -> PollFlags {
+        if self.output.is_empty() { PollFlags::IN } else { PollFlags::OUT }
+    }
+
+    /// Moves on as far as it goes without waiting. False: it is over.
+    pub(super) fn step(&mut self, source: &dyn Source, now: Instant) -> bool {
+        loop {
+            let moved = if self.output.is_empty() { self.read(source, now) } else { self.write(now) };
+            match moved {
+                Ok(true) => {}
+                Ok(false) => return false,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return true,
+                Err(_) => return false,
+            }
+        }
+    }
+
+    /// Reads until there is a request, and answers it. False: the client is done.
+    fn read(&mut self, source: &dyn Source, now: Instant) -> rustix::io::Result<bool> {
+        if let Some(end) = self.input.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = self.input.drain(..=end).collect();
+            self.answer(respond(&line, source), now);
+            return Ok(true);
+        }
+        if self.input.len() >= LONGEST_REQUEST {
+            self.input.clear();
+            self.closing = true;
+            self.answer(failure(format!("a request has at most {LONGEST_REQUEST} bytes")), now);
+            return Ok(true);
+        }
+        if self.closing {
+            return Ok(false);
+        }
+        let mut buffer = [0; LONGEST_REQUEST];
+        let room = LONGEST_REQUEST - self.input.len();
+        let (count, _) = recv(&self.socket, &mut buffer[..room], RecvFlags::DONTWAIT)?;
+        self.input.extend_from_slice(&buffer[..count]);
+        if count == 0 {
+            self.closing = true;
+            // A last line without its newline is a request all the same.
+            if !self.input.is_empty() {
+                self.input.push(b'\n');
+            }
+        }
+        Ok(true)
+    }
+
+    fn answer(&mut self, line: String, now: Instant) {
+        self.output = line.into_bytes();
+        self.output.push(b'\n');
+        self.written = 0;
+        self.deadline = now + PATIENCE;
+        self.end_of_write = now + LONGEST_WRITE;
+    }
+
+    fn write(&mut self, now: Instant) -> rustix::io::Result<bool> {
+        // NOSIGNAL: a client that left must not end the process that embeds us.
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        self.written += send(&self.socket, &self.output[self.written..], flags)?;
+        self.deadline = (now + PATIENCE).min(self.end_of_write);
+        if self.written == self.output.len() {
+            self.output = Vec::new();
+            self.deadline = now + PATIENCE;
+        }
+        Ok(true)
+    }
+}
+
+/// The answer line to a request line.
+fn respond(line: &[u8], source: &dyn Source) -> String {
+    #[derive(Deserialize)]
+    struct Request {
+        cmd: String,
+    }
+    let request: Request = match serde_json::from_slice(line) {
+        Ok(request) => request,
+        Err(error) => {
+            return failure(format!("not a request: {error}; write for example {{\"cmd\":\"ports\"}}"));
+        }
+    };
+    let answer = request.cmd.parse::<Command>();
+    let answer = answer.and_then(|command| command.answer(source).map_err(|error| error.to_string()));
+    answer.unwrap_or_else(failure)
+}
+
+fn failure(error: String) -> String {
+    #[derive(Serialize)]
+    struct Bad {
+        error: String,
+    }
+    // Only a map with keys that are no strings could fail to serialise.
+    serde_json::to_string(&Bad { error }).unwrap_or_else(|_| "{\"error\":\"internal\"}".to_owned())
+}

@@ -1,0 +1,198 @@
+//! Answers requests over a Unix socket: one thread, never blocked by a client.
+//!
+//! All sockets are non-blocking and one `poll` waits for all of them, so a client that stalls costs
+//! a place among [`MOST_CLIENTS`] for a second and nothing else. While all places are taken, more
+//! clients wait in the kernel's queue.
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use std::{fs, io, thread};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::fs::{CWD, Mode, chmodat, lstat};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with};
+
+use super::Source;
+use super::connection::Connection;
+use crate::config::socket_path::{self, SocketPathError, SocketState};
+
+/// Clients at once.
+const MOST_CLIENTS: usize = 16;
+
+/// How long no client is accepted after the system could not give us one.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Why the API cannot listen.
+#[derive(Debug, thiserror::Error)]
+pub enum ApiError {
+    /// The path cannot be bound, as it is written or as its folder is.
+    #[error("API socket {}: {error}", path.display())]
+    Path {
+        /// The path.
+        path: PathBuf,
+        /// What is wrong with it.
+        error: SocketPathError,
+    },
+    /// A running process has it.
+    #[error("API socket {}: a running process has it open; is a switch running already?", .0.display())]
+    Taken(PathBuf),
+    /// A file of another kind stands there.
+    #[error("API socket {}: a file that is not a socket stands there", .0.display())]
+    NotASocket(PathBuf),
+    /// The system refused.
+    #[error("API socket {}: {error}", path.display())]
+    Io {
+        /// The path.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+}
+
+/// A socket that listens and that nobody serves yet. Dropped, it removes its file.
+#[derive(Debug)]
+pub struct ApiServer {
+    socket: OwnedFd,
+    path: PathBuf,
+    /// Device and inode of the file, to remove no other.
+    file: (u64, u64),
+}
+
+impl ApiServer {
+    /// Listens at `path`, in place of a socket that a dead process left there. Only our own user
+    /// may connect.
+    ///
+    /// # Errors
+    /// If the path is bad, or taken by a running process or another kind of file.
+    pub fn bind(path: &Path) -> Result<Self, ApiError> {
+        socket_path::check(path).map_err(|error| ApiError::Path { path: path.to_owned(), error })?;
+        let io_error = |error: io::Error| ApiError::Io { path: path.to_owned(), error };
+        match socket_path::state(path).map_err(io_error)? {
+            SocketState::Free => {}
+            SocketState::Stale => fs::remove_file(path).map_err(io_error)?,
+            SocketState::Live => return Err(ApiError::Taken(path.to_owned())),
+            SocketState::NotASocket => return Err(ApiError::NotASocket(path.to_owned())),
+        }
+        Self::bind_free(path).map_err(|error| match error {
+            Errno::ADDRINUSE => ApiError::Taken(path.to_owned()),
+            other => io_error(other.into()),
+        })
+    }
+
+    fn bind_free(path: &Path) -> rustix::io::Result<Self> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        bind(&socket, &SocketAddrUnix::new(path)?)?;
+        let stat = lstat(path)?;
+        let server = Self { socket, path: path.to_owned(), file: (stat.st_dev, stat.st_ino) };
+        // Nobody can connect before listen, so nobody slips in before the permissions are right.
+        chmodat(CWD, path, Mode::RUSR | Mode::WUSR, rustix::fs::AtFlags::empty())?;
+        listen(&server.socket, 64)?;
+        Ok(server)
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Answers from `source`, on a thread of its own, until the handle is dropped.
+    ///
+    /// # Errors
+    /// If the system has no thread or descriptor for it.
+    pub fn serve(self, source: Arc<dyn Source>) -> io::Result<ApiHandle> {
+        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let seen = Arc::clone(&stop);
+        let thread = thread::Builder::new().name("api".to_owned()).spawn(move || run(&self, &*source, &seen))?;
+        Ok(ApiHandle { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for ApiServer {
+    fn drop(&mut self) {
+        // If the file was replaced, it is another process's now.
+        if lstat(&self.path).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == self.file) {
+            // It may vanish meanwhile; there is nobody to tell.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// The thread that answers. Dropped, it ends, and the socket's file with it.
+#[derive(Debug)]
+pub struct ApiHandle {
+    stop: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for ApiHandle {
+    fn drop(&mut self) {
+        let one = 1_u64.to_ne_bytes();
+        // An eventfd refuses a write only when its counter is full, and then it wakes all the same.
+        let _ = rustix::io::write(&*self.stop, &one);
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the API's thread had panicked");
+        }
+    }
+}
+
+fn run(server: &ApiServer, source: &dyn Source, stop: &OwnedFd) {
+    let mut clients: Vec<Connection> = Vec::new();
+    let mut accept_from = Instant::now();
+    loop {
+        let now = Instant::now();
+        clients.retain(|client| client.deadline() > now);
+        let accepting = clients.len() < MOST_CLIENTS && now >= accept_from;
+
+        let mut fds = vec![PollFd::new(stop, PollFlags::IN)];
+        fds.extend(clients.iter().map(|client| PollFd::new(client.socket(), client.interest())));
+        if accepting {
+            fds.push(PollFd::new(&server.socket, PollFlags::IN));
+        }
+        let pause = (now < accept_from).then_some(accept_from);
+        let wake = clients.iter().map(Connection::deadline).chain(pause).min();
+        let timeout = wake.and_then(|wake| Timespec::try_from(wake.saturating_duration_since(now)).ok());
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) => {}
+            Err(Errno::INTR) => continue,
+            Err(error) => {
+                tracing::error!("the API stops: poll: {error}");
+                return;
+            }
+        }
+        let mut ready = fds.iter().map(|fd| !fd.revents().is_empty());
+        if ready.next() == Some(true) {
+            return;
+        }
+        let ready: Vec<bool> = ready.collect();
+        drop(fds);
+
+        let now = Instant::now();
+        let newcomers = accepting && ready.last() == Some(&true);
+        let mut ready = ready.into_iter();
+        clients.retain_mut(|client| ready.next() != Some(true) || client.step(source, now));
+        if newcomers && let Err(error) = accept_all(server, &mut clients, now) {
+            tracing::warn!("the API accepts nobody for {} s: {error}", PAUSE.as_secs());
+            accept_from = now + PAUSE;
+        }
+    }
+}
+
+fn accept_all(server: &ApiServer, clients: &mut Vec<Connection>, now: Instant) -> rustix::io::Result<()> {
+    while clients.len() < MOST_CLIENTS {
+        match accept_with(&server.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+            Ok(socket) => clients.push(Connection::new(socket, now)),
+            Err(Errno::AGAIN) => return Ok(()),
+            Err(Errno::INTR | Errno::CONNABORTED) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

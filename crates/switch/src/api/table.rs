@@ -1,0 +1,175 @@
+//! The answers as text for terminals, made for 100 columns.
+
+mod grid;
+
+use super::{Drops, Fdb, Link, Port, Ports, RingKind, Runtime, Status, Worker};
+use grid::{Grid, count, wrap};
+
+/// The columns that text is wrapped at.
+const WIDTH: usize = 100;
+
+/// What stands before each line of a port's block but the first.
+const INDENT: &str = "    ";
+
+/// Answer to `ports`: a block for each.
+#[must_use]
+pub fn ports(ports: &Ports) -> String {
+    if ports.ports.is_empty() {
+        return "no ports\n".to_owned();
+    }
+    let blocks: Vec<_> = ports.ports.iter().map(port).collect();
+    blocks.join("\n")
+}
+
+fn port(port: &Port) -> String {
+    let link = match (port.link, &port.reason) {
+        (Link::Up, _) => "up".to_owned(),
+        (Link::Down, Some(reason)) => format!("down: {reason}"),
+        (Link::Down, None) => "down".to_owned(),
+    };
+    let mut text = wrap(&format!("{}  {}  ", port.name, port.kind), &link, WIDTH);
+
+    let mut facts = Vec::new();
+    if port.ring_size > 0 {
+        let ring = match port.ring {
+            Some(RingKind::Split) => "split ring",
+            Some(RingKind::Packed) => "packed ring",
+            None => "ring",
+        };
+        facts.push(format!("{ring} of {}", port.ring_size));
+    }
+    if port.regions > 0 {
+        facts.push(format!("{} memory region{}", port.regions, if port.regions == 1 { "" } else { "s" }));
+    }
+    facts.push(format!("mtu {}", port.mtu));
+    facts.extend(port.mac.iter().map(|mac| format!("mac {mac}")));
+    let mut field = |name: &str, value: &str| text.push_str(&wrap(&format!("{INDENT}{name:<10}"), value, WIDTH));
+    field("device", &facts.join(", "));
+    if let Some(socket) = &port.socket {
+        field("socket", socket);
+    }
+    if !port.features.is_empty() {
+        field("features", &port.features.join(" "));
+    }
+
+    if !port.queues.is_empty() {
+        text.push_str(&queues(port));
+    }
+    let drops = port.drops.iter().filter(|(_, n)| **n > 0);
+    let drops: Vec<_> = drops.map(|(reason, n)| format!("{reason} {}", count(*n))).collect();
+    if !drops.is_empty() {
+        text.push_str(&wrap(&format!("{INDENT}{:<10}", "drops"), &drops.join(", "), WIDTH));
+    }
+    text
+}
+
+/// Two rows for each queue pair, so that the largest counters fit.
+fn queues(port: &Port) -> String {
+    let mut grid = Grid::new(&["<queue", "<", ">packets", ">bytes", ">kicks sent", ">suppressed"]);
+    for queue in &port.queues {
+        let [sent, suppressed] = [queue.kicks_sent, queue.kicks_suppressed].map(count);
+        let row = |direction: &str, packets: super::Packets| {
+            [direction.to_owned(), count(packets.packets), count(packets.bytes)]
+        };
+        let [rx, rx_packets, rx_bytes] = row("rx", queue.rx);
+        let [tx, tx_packets, tx_bytes] = row("tx", queue.tx);
+        grid.row([queue.index.to_string(), rx, rx_packets, rx_bytes, sent, suppressed]);
+        grid.row([String::new(), tx, tx_packets, tx_bytes, String::new(), String::new()]);
+    }
+    grid.render(INDENT)
+}
+
+/// Answer to `runtime`: the workers' time, then the nodes.
+#[must_use]
+pub fn runtime(runtime: &Runtime) -> String {
+    let mut workers =
+        Grid::new(&["<worker", ">busy", ">", ">empty poll", ">", ">idle", ">", ">unexplained", ">", ">turns"]);
+    for worker in &runtime.workers {
+        let total = worker.busy_s + worker.empty_poll_s + worker.idle_s + worker.unexplained_s;
+        let time = |seconds: f64| {
+            let percent = if total > 0.0 { 100.0 * seconds / total } else { 0.0 };
+            [format!("{seconds:.2} s"), format!("{percent:.1} %")]
+        };
+        let name = worker.cpu.map_or_else(|| "unpinned".to_owned(), |cpu| format!("CPU {cpu}"));
+        let [busy, busy_percent] = time(worker.busy_s);
+        let [empty, empty_percent] = time(worker.empty_poll_s);
+        let [idle, idle_percent] = time(worker.idle_s);
+        let [lost, lost_percent] = time(worker.unexplained_s);
+        let turns = count(worker.turns);
+        workers.row([name, busy, busy_percent, empty, empty_percent, idle, idle_percent, lost, lost_percent, turns]);
+    }
+    let mut nodes = Grid::new(&["<node", ">calls", ">packets", ">packets/call", ">cycles/packet"]);
+    for node in &runtime.nodes {
+        let (vector, cycles) = (format!("{:.2}", node.packets_per_call), format!("{:.1}", node.cycles_per_packet));
+        nodes.row([node.name.clone(), count(node.calls), count(node.packets), vector, cycles]);
+    }
+    format!("{}{}\n{}", workers.render(""), bodies(&runtime.workers), nodes.render(""))
+}
+
+/// How often a body was copied until it was delivered: the switch's promise is once.
+fn bodies(workers: &[Worker]) -> String {
+    let sum = |bytes: fn(&Worker) -> u64| workers.iter().map(bytes).fold(0_u64, u64::saturating_add);
+    let copied = sum(|worker| worker.bodies_copied_bytes);
+    let delivered = sum(|worker| worker.bodies_delivered_bytes);
+    if delivered == 0 {
+        return String::new();
+    }
+    #[expect(clippy::cast_precision_loss, reason = "shown with two decimals")]
+    let times = copied as f64 / delivered as f64;
+    format!("bodies: {} bytes delivered, {} copied ({times:.2} copies each)\n", count(delivered), count(copied))
+}
+
+/// Answer to `drops`: a row for each port and reason.
+#[must_use]
+pub fn drops(drops: &Drops) -> String {
+    if drops.drops.is_empty() {
+        return "no drops\n".to_owned();
+    }
+    let mut grid = Grid::new(&["<port", "<reason", ">packets"]);
+    for drop in &drops.drops {
+        grid.row([drop.port.clone(), drop.reason.clone(), count(drop.count)]);
+    }
+    grid.render("")
+}
+
+/// Answer to `fdb`: a row for each address.
+#[must_use]
+pub fn fdb(fdb: &Fdb) -> String {
+    if fdb.entries.is_empty() {
+        return "no addresses\n".to_owned();
+    }
+    let mut grid = Grid::new(&["<bridge", "<address", "<port", ">age"]);
+    for entry in &fdb.entries {
+        let age = if entry.is_static { "static".to_owned() } else { format!("{:.0} s", entry.age_s) };
+        grid.row([entry.bridge.clone(), entry.mac.clone(), entry.port.clone(), age]);
+    }
+    grid.render("")
+}
+
+/// Answer to `status`: a line for each fact.
+#[must_use]
+pub fn status(status: &Status) -> String {
+    let mut grid = Grid::new(&["<", "<"]);
+    let mut fact = |name: &str, value: String| grid.row([name.to_owned(), value]);
+    fact("version", status.version.clone());
+    fact("uptime", uptime(status.uptime_s));
+    fact("simd", status.simd.clone());
+    fact("workers", status.workers.to_string());
+    fact("ports", format!("{} of {} up", status.ports_up, status.ports));
+    grid.render("")
+}
+
+/// Seconds as days, hours, minutes and seconds, from the first that is not 0.
+fn uptime(seconds: f64) -> String {
+    let whole = std::time::Duration::try_from_secs_f64(seconds).map_or(0, |time| time.as_secs());
+    let (days, hours, minutes, rest) = (whole / 86400, whole / 3600 % 24, whole / 60 % 60, whole % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds:.1} s"),
+        (0, 0, _) => format!("{minutes} min {rest} s"),
+        (0, _, _) => format!("{hours} h {minutes} min {rest} s"),
+        _ => format!("{days} d {hours} h {minutes} min"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,136 @@
+use super::*;
+use crate::api::{DropCount, FdbEntry, Node, Packets, Queue};
+
+fn lines_fit(text: &str) {
+    for line in text.lines() {
+        assert!(line.chars().count() <= WIDTH, "{line}");
+        assert_eq!(line, line.trim_end());
+    }
+}
+
+fn busy_port() -> Port {
+    let features = "VERSION_1 RING_EVENT_IDX RING_INDIRECT_DESC CSUM GUEST_CSUM GUEST_TSO4 GUEST_TSO6 HOST_TSO4 HOST_TSO6 MRG_RXBUF MAC";
+    Port {
+        name: "vm1".to_owned(),
+        kind: "vhost-user".to_owned(),
+        link: Link::Up,
+        reason: None,
+        features: features.split(' ').map(str::to_owned).collect(),
+        ring: Some(RingKind::Split),
+        ring_size: 256,
+        regions: 2,
+        queues: vec![Queue {
+            index: 0,
+            rx: Packets { packets: 1_234_567_890_123, bytes: 1_876_543_192_986_960 },
+            tx: Packets { packets: 12, bytes: 768 },
+            kicks_sent: 1_234_567_890,
+            kicks_suppressed: 987_654_321_012,
+        }],
+        drops: [("no-buffer".to_owned(), 1200), ("too-big".to_owned(), 3), ("bad-ring".to_owned(), 0)].into(),
+        mtu: 1500,
+        mac: Some("52:54:00:00:00:01".to_owned()),
+        socket: Some("/run/straightline/vm1.sock".to_owned()),
+    }
+}
+
+#[test]
+fn ports_as_blocks() {
+    let down = Port {
+        name: "vm2".to_owned(),
+        link: Link::Down,
+        reason: Some("no frontend is connected".to_owned()),
+        features: Vec::new(),
+        ring: None,
+        ring_size: 0,
+        regions: 0,
+        queues: Vec::new(),
+        drops: [].into(),
+        mac: None,
+        ..busy_port()
+    };
+    let text = ports(&Ports { ports: vec![busy_port(), down] });
+    lines_fit(&text);
+    let expected = "\
+vm1  vhost-user  up
+    device    split ring of 256, 2 memory regions, mtu 1500, mac 52:54:00:00:00:01
+    socket    /run/straightline/vm1.sock
+    features  VERSION_1 RING_EVENT_IDX RING_INDIRECT_DESC CSUM GUEST_CSUM GUEST_TSO4 GUEST_TSO6
+              HOST_TSO4 HOST_TSO6 MRG_RXBUF MAC
+    queue                packets                  bytes     kicks sent       suppressed  received
+    0      rx  1,234,567,890,123  1,876,543,192,986,960  1,234,567,890  987,654,321,012        12
+           tx                 12                    768
+    drops     no-buffer 1,200, too-big 3
+
+vm2  vhost-user  down: no frontend is connected
+    device    mtu 1500
+    socket    /run/straightline/vm1.sock
+";
+    assert_eq!(text, expected);
+}
+
+#[test]
+fn runtime_as_two_tables() {
+    let worker = Worker {
+        cpu: Some(0),
+        busy_s: 12_345.678,
+        empty_poll_s: 30.5,
+        idle_s: 600.0,
+        unexplained_s: 0.01,
+        turns: 1_234_567_890,
+        bodies_copied_bytes: 3_000,
+        bodies_delivered_bytes: 3_000,
+    };
+    let nodes = vec![Node::new("vm1-rx", 1000, 32_000, 320_000), Node::new("patch", 0, 0, 0)];
+    let text = runtime(&Runtime { workers: vec![worker, Worker::default()], nodes });
+    lines_fit(&text);
+    let expected = "\
+worker          busy          empty poll             idle         unexplained                 turns
+CPU 0     12345.68 s  95.1 %     30.50 s  0.2 %  600.00 s  4.6 %       0.01 s  0.0 %  1,234,567,890
+unpinned      0.00 s   0.0 %      0.00 s  0.0 %    0.00 s  0.0 %       0.00 s  0.0 %              0
+bodies: 3,000 bytes delivered, 3,000 copied (1.00 copies each)
+
+node    calls  packets  packets/call  cycles/packet
+vm1-rx  1,000   32,000         32.00           10.0
+patch       0        0          0.00            0.0
+";
+    assert_eq!(text, expected);
+}
+
+#[test]
+fn drops_fdb_and_status() {
+    let row = DropCount { port: "vm1".to_owned(), reason: "no-buffer".to_owned(), count: 1234 };
+    assert_eq!(drops(&Drops { drops: vec![row] }), "port  reason     packets\nvm1   no-buffer    1,234\n");
+    assert_eq!(drops(&Drops::default()), "no drops\n");
+
+    let entry = |port: &str, age_s, is_static| FdbEntry {
+        bridge: "lan".to_owned(),
+        mac: "02:00:00:00:00:03".to_owned(),
+        port: port.to_owned(),
+        age_s,
+        is_static,
+    };
+    let expected = "\
+bridge  address            port     age
+lan     02:00:00:00:00:03  vm3   static
+lan     02:00:00:00:00:03  vm10    12 s
+";
+    assert_eq!(fdb(&Fdb { entries: vec![entry("vm3", 0.0, true), entry("vm10", 12.3, false)] }), expected);
+
+    let facts = Status {
+        version: "0.1.0".to_owned(),
+        uptime_s: 3725.4,
+        simd: "avx2".to_owned(),
+        workers: 1,
+        ports_up: 2,
+        ports: 3,
+    };
+    let expected = "version  0.1.0\nuptime   1 h 2 min 5 s\nsimd     avx2\nworkers  1\nports    2 of 3 up\n";
+    assert_eq!(status(&facts), expected);
+}
+
+#[test]
+fn uptimes() {
+    for (seconds, text) in [(f64::NAN, "NaN s"), (0.04, "0.0 s"), (61.9, "1 min 1 s"), (200_000.0, "2 d 7 h 33 min")] {
+        assert_eq!(uptime(seconds), text);
+    }
+}

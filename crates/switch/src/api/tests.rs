@@ -1,0 +1,249 @@
+//! Server and client against each other, and against clients that mean no good.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::*;
+
+/// A switch that answers the same each time.
+struct Fixed;
+
+impl Source for Fixed {
+    fn ports(&self) -> Ports {
+        let port = Port {
+            name: "vm1".to_owned(),
+            kind: "vhost-user".to_owned(),
+            link: Link::Up,
+            reason: None,
+            features: vec!["CSUM".to_owned()],
+            ring: Some(RingKind::Split),
+            ring_size: 256,
+            regions: 2,
+            queues: vec![Queue::default()],
+            drops: [("too-big".to_owned(), 3)].into(),
+            mtu: 1500,
+            mac: None,
+            socket: None,
+        };
+        Ports { ports: vec![port] }
+    }
+
+    fn runtime(&self) -> Runtime {
+        Runtime { workers: vec![Worker::default()], nodes: vec![Node::new("patch", 2, 64, 640)] }
+    }
+
+    fn drops(&self) -> Drops {
+        Drops { drops: vec![DropCount { port: "vm1".to_owned(), reason: "too-big".to_owned(), count: 3 }] }
+    }
+
+    /// More than a socket's buffer holds.
+    fn fdb(&self) -> Fdb {
+        let entry = |index: u32| FdbEntry {
+            bridge: "lan".to_owned(),
+            mac: format!("02:00:00:00:{:02x}:{:02x}", index >> 8, index & 0xff),
+            port: "vm1".to_owned(),
+            age_s: 1.5,
+            is_static: false,
+        };
+        Fdb { entries: (0..50_000).map(entry).collect() }
+    }
+
+    fn status(&self) -> Status {
+        Status { version: "1".to_owned(), ..Status::default() }
+    }
+}
+
+struct Fixture {
+    folder: tempfile::TempDir,
+    handle: Option<ApiHandle>,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let server = ApiServer::bind(&folder.path().join("api")).unwrap();
+        Self { handle: Some(server.serve(Arc::new(Fixed)).unwrap()), folder }
+    }
+
+    fn path(&self) -> std::path::PathBuf {
+        self.folder.path().join("api")
+    }
+
+    fn connect(&self) -> UnixStream {
+        let stream = UnixStream::connect(self.path()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        stream
+    }
+
+    fn raw(&self, request: &[u8]) -> String {
+        let mut stream = self.connect();
+        stream.write_all(request).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+}
+
+#[test]
+fn every_answer_arrives_as_it_was_given() {
+    let fixture = Fixture::new();
+    let path = fixture.path();
+    assert_eq!(ask::<Ports>(&path).unwrap(), Fixed.ports());
+    assert_eq!(ask::<Runtime>(&path).unwrap(), Fixed.runtime());
+    assert_eq!(ask::<Drops>(&path).unwrap(), Fixed.drops());
+    assert_eq!(ask::<Fdb>(&path).unwrap(), Fixed.fdb());
+    assert_eq!(ask::<Status>(&path).unwrap(), Fixed.status());
+}
+
+#[test]
+fn the_json_is_the_contract() {
+    let fixture = Fixture::new();
+    let json =
+        |command| -> serde_json::Value { serde_json::from_str(&request(&fixture.path(), command).unwrap()).unwrap() };
+    let has = |value: &serde_json::Value, fields: &[&str]| {
+        for field in fields {
+            assert!(value.get(field).is_some(), "{field} in {value}");
+        }
+    };
+    let ports = json(Command::Ports);
+    let port = &ports["ports"][0];
+    has(port, &["name", "kind", "link", "reason", "features", "ring", "ring_size", "regions", "queues", "drops"]);
+    assert_eq!((&port["link"], &port["ring"]), (&"up".into(), &"split".into()));
+    assert_eq!(port["drops"]["too-big"], 3);
+    has(&port["queues"][0], &["index", "kicks_sent", "kicks_suppressed"]);
+    has(&port["queues"][0]["rx"], &["packets", "bytes"]);
+    has(&port["queues"][0]["tx"], &["packets", "bytes"]);
+    let runtime = json(Command::Runtime);
+    has(&runtime["workers"][0], &["cpu", "busy_s", "empty_poll_s", "idle_s", "unexplained_s", "turns"]);
+    has(&runtime["nodes"][0], &["name", "calls", "packets", "packets_per_call", "cycles_per_packet"]);
+    assert_eq!(runtime["nodes"][0]["packets_per_call"], 32.0);
+    assert_eq!(runtime["nodes"][0]["cycles_per_packet"], 10.0);
+    has(&json(Command::Drops)["drops"][0], &["port", "reason", "count"]);
+    has(&json(Command::Fdb)["entries"][0], &["bridge", "mac", "port", "age_s", "static"]);
+    has(&json(Command::Status), &["version", "uptime_s", "simd", "workers", "ports_up", "ports"]);
+}
+
+#[test]
+fn bad_requests_get_an_error_line() {
+    let fixture = Fixture::new();
+    for (request, part) in [
+        (&b"\n"[..], "not a request"),
+        (b"{}\n", "missing field `cmd`"),
+        (b"{\"cmd\":1}\n", "not a request"),
+        (b"{\"cmd\":\"quit\"}\n", "commands are status, ports, fdb, runtime, drops"),
+        (b"\xff\xfe\n", "not a request"),
+        (b"[[[[", "not a request"),
+    ] {
+        let answer = fixture.raw(request);
+        assert!(answer.starts_with("{\"error\":\"") && answer.contains(part), "{answer}");
+        assert_eq!(answer.matches('\n').count(), 1);
+    }
+    assert_eq!(fixture.raw(b""), "");
+}
+
+#[test]
+fn one_client_may_ask_often() {
+    let fixture = Fixture::new();
+    let answers = fixture.raw(b"{\"cmd\":\"status\"}\n{\"cmd\":\"drops\"}\n{\"cmd\":\"status\"}");
+    let kinds: Vec<_> = answers.lines().map(|line| line.contains("\"version\"")).collect();
+    assert_eq!(kinds, [true, false, true]);
+}
+
+#[test]
+fn a_request_that_is_too_long_is_refused() {
+    let fixture = Fixture::new();
+    let mut stream = fixture.connect();
+    stream.write_all(&[b' '; 4096]).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains("at most 4096 bytes"), "{answer}");
+
+    let padded = format!("{{\"cmd\":\"status\"{}}}\n", " ".repeat(4096 - 17));
+    assert_eq!(padded.len(), 4096);
+    assert!(fixture.raw(padded.as_bytes()).starts_with("{\"ok\""));
+}
+
+#[test]
+fn stalled_clients_hurt_nobody_and_are_closed() {
+    let fixture = Fixture::new();
+    // Fewer than there are places: the next is served at once.
+    let mut silent: Vec<_> = (0..6).map(|_| fixture.connect()).collect();
+    let mut deaf: Vec<_> = (0..6).map(|_| fixture.connect()).collect();
+    for stream in &mut deaf {
+        stream.write_all(b"{\"cmd\":\"fdb\"}\n").unwrap();
+    }
+    let start = Instant::now();
+    ask::<Status>(&fixture.path()).unwrap();
+    assert!(start.elapsed() < Duration::from_millis(900), "{:?}", start.elapsed());
+    // More than there are places: the next is served when those time out.
+    silent.extend((0..20).map(|_| fixture.connect()));
+    ask::<Status>(&fixture.path()).unwrap();
+    for stream in &mut silent {
+        assert_eq!(stream.read(&mut [0]).unwrap_or(0), 0);
+    }
+}
+
+#[test]
+fn a_client_that_leaves_early_is_forgotten() {
+    let fixture = Fixture::new();
+    for _ in 0..50 {
+        fixture.connect().write_all(b"{\"cmd\":\"fdb\"}\n").unwrap();
+    }
+    ask::<Status>(&fixture.path()).unwrap();
+}
+
+#[test]
+fn the_socket_file_comes_and_goes() {
+    let mut fixture = Fixture::new();
+    let path = fixture.path();
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    assert!(matches!(ApiServer::bind(&path), Err(ApiError::Taken(_))));
+    let idle_client = fixture.connect();
+    let start = Instant::now();
+    fixture.handle = None;
+    assert!(start.elapsed() < Duration::from_millis(900), "a client must not delay the end");
+    drop(idle_client);
+    assert!(!path.exists());
+    assert!(matches!(request(&path, Command::Ports), Err(RequestError::Nobody(_))));
+
+    // Left by a dead process.
+    drop(UnixListener::bind(&path).unwrap());
+    assert!(matches!(request(&path, Command::Ports), Err(RequestError::Nobody(_))));
+    let server = ApiServer::bind(&path).unwrap();
+
+    // Replaced by another process: not ours to remove.
+    fs::remove_file(&path).unwrap();
+    fs::write(&path, "x").unwrap();
+    drop(server);
+    assert!(path.exists());
+    assert!(matches!(ApiServer::bind(&path), Err(ApiError::NotASocket(_))));
+    assert!(matches!(ApiServer::bind(Path::new("/no/such/folder/api")), Err(ApiError::Path { .. })));
+}
+
+#[test]
+fn the_client_knows_what_is_no_switch() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("s");
+    let message = request(&path, Command::Ports).unwrap_err().to_string();
+    assert!(message.contains(path.to_str().unwrap()) && message.contains("no \"api\" listens nowhere"), "{message}");
+    for (answer, part) in
+        [("", "does not answer like a switch"), ("hello\n", "does not answer"), ("{\"error\":\"no\"}\n", "says: no")]
+    {
+        let listener = UnixListener::bind(&path).unwrap();
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            assert!(stream.read(&mut [0; 100]).unwrap() > 0);
+            stream.write_all(answer.as_bytes()).unwrap();
+        });
+        let message = request(&path, Command::Ports).unwrap_err().to_string();
+        assert!(message.contains(part), "{message}");
+        server.join().unwrap();
+        fs::remove_file(&path).unwrap();
+    }
+}

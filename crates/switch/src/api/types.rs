@@ -1,0 +1,211 @@
+//! The answers, with the field names that scripts rely on.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Answer to `ports`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Ports {
+    /// In the configuration's order.
+    pub ports: Vec<Port>,
+}
+
+/// One port. `rx` is what the switch receives from it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Port {
+    /// Its name in the configuration.
+    pub name: String,
+    /// Its kind, as in the configuration.
+    pub kind: String,
+    /// Whether packets can pass.
+    pub link: Link,
+    /// Why the link is down; none while it is up.
+    pub reason: Option<String>,
+    /// The features that both sides agreed on, by name.
+    pub features: Vec<String>,
+    /// The ring's layout; none before it was agreed on.
+    pub ring: Option<RingKind>,
+    /// Descriptors in a ring; 0 before the guest set one up.
+    pub ring_size: u32,
+    /// Regions of guest memory that are mapped.
+    pub regions: u32,
+    /// One for each queue pair.
+    pub queues: Vec<Queue>,
+    /// Packets that came from or went to this port and were dropped, by reason.
+    pub drops: BTreeMap<String, u64>,
+    /// The largest frame is this and 18 bytes more.
+    pub mtu: u16,
+    /// The address that the guest is told, if the configuration names one.
+    pub mac: Option<String>,
+    /// The socket, of a port that has one.
+    pub socket: Option<String>,
+}
+
+/// Whether packets can pass a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Link {
+    /// They can.
+    Up,
+    /// They cannot.
+    Down,
+}
+
+/// The layouts of a ring (virtio 1.2, 2.7 and 2.8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RingKind {
+    /// Descriptors, available and used ring apart.
+    Split,
+    /// All in one.
+    Packed,
+}
+
+/// The counters of a queue pair.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Queue {
+    /// From 0.
+    pub index: u16,
+    /// From the guest.
+    pub rx: Packets,
+    /// To the guest.
+    pub tx: Packets,
+    /// Notifications that we sent to the guest, for both rings.
+    pub kicks_sent: u64,
+    /// Those that the guest did not want, or that one for several packets made needless.
+    pub kicks_suppressed: u64,
+}
+
+/// Packets and their bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Packets {
+    /// How many.
+    pub packets: u64,
+    /// Their length together, from the Ethernet header on.
+    pub bytes: u64,
+}
+
+/// Answer to `runtime`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Runtime {
+    /// One for each worker.
+    pub workers: Vec<Worker>,
+    /// The nodes of all workers together, in the order in which packets pass them.
+    pub nodes: Vec<Node>,
+}
+
+/// Where the time of a worker went. The four times add up to that since it started.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Worker {
+    /// The CPU that it is pinned to; none if it is not.
+    pub cpu: Option<usize>,
+    /// Seconds in turns that moved packets.
+    pub busy_s: f64,
+    /// Seconds in turns that found none.
+    pub empty_poll_s: f64,
+    /// Seconds asleep.
+    pub idle_s: f64,
+    /// Seconds that nothing accounts for.
+    pub unexplained_s: f64,
+    /// Turns, empty ones included.
+    pub turns: u64,
+    /// Bytes of bodies that were copied, every copy counted.
+    #[serde(default)]
+    pub bodies_copied_bytes: u64,
+    /// Bytes of bodies that were delivered: with one copy each, the same number.
+    #[serde(default)]
+    pub bodies_delivered_bytes: u64,
+}
+
+/// The work of a node.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Node {
+    /// Its name.
+    pub name: String,
+    /// How often it was called.
+    pub calls: u64,
+    /// Packets that it was given.
+    pub packets: u64,
+    /// The mean vector; 0 without a call.
+    pub packets_per_call: f64,
+    /// The mean cost; 0 without a packet.
+    pub cycles_per_packet: f64,
+}
+
+impl Node {
+    /// With the means computed; they are 0 where there is nothing to divide by, since JSON has no NaN.
+    #[must_use]
+    pub fn new(name: impl Into<String>, calls: u64, packets: u64, cycles: u64) -> Self {
+        Self {
+            name: name.into(),
+            calls,
+            packets,
+            packets_per_call: ratio(packets, calls),
+            cycles_per_packet: ratio(cycles, packets),
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a mean that people read needs no more than 53 bits")]
+fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+/// Answer to `drops`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Drops {
+    /// One for each port and reason whose count is not 0.
+    pub drops: Vec<DropCount>,
+}
+
+/// Packets that were dropped at a port for one reason.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DropCount {
+    /// The port.
+    pub port: String,
+    /// The reason.
+    pub reason: String,
+    /// How many.
+    pub count: u64,
+}
+
+/// Answer to `fdb`: the forwarding database.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Fdb {
+    /// One for each address that a bridge knows.
+    pub entries: Vec<FdbEntry>,
+}
+
+/// An address that a bridge knows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FdbEntry {
+    /// The bridge.
+    pub bridge: String,
+    /// The address.
+    pub mac: String,
+    /// The port that it is behind.
+    pub port: String,
+    /// Seconds since it was last seen as a source; 0 for a static one.
+    pub age_s: f64,
+    /// Whether the configuration names it.
+    #[serde(rename = "static")]
+    pub is_static: bool,
+}
+
+/// Answer to `status`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// Of the switch that answers.
+    pub version: String,
+    /// Seconds since it started.
+    pub uptime_s: f64,
+    /// The instruction set that copies and checksums use.
+    pub simd: String,
+    /// How many workers.
+    pub workers: usize,
+    /// How many ports have their link up.
+    pub ports_up: usize,
+    /// How many ports.
+    pub ports: usize,
+}

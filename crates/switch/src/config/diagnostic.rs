@@ -1,0 +1,205 @@
+//! A finding about a file: where, what, and the line it is about.
+
+use std::fmt;
+use std::ops::Range;
+
+/// Bytes of the file's text that a finding is about.
+pub(super) type Span = Range<usize>;
+
+/// One finding. Displayed as `FILE:LINE: MESSAGE`, then the line of the file with a caret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// The file, as its reader named it.
+    pub file: String,
+    /// The line, from 1; none if the finding is about the file as a whole.
+    pub line: Option<usize>,
+    /// The column in characters, from 1.
+    pub column: Option<usize>,
+    /// The culprit, what is wrong with it, and what would be right.
+    pub message: String,
+    /// The line with a caret under the culprit; empty if there is none to show.
+    pub excerpt: String,
+}
+
+impl Diagnostic {
+    /// A finding about the file as a whole.
+    pub(super) fn of_file(file: &str, message: String) -> Self {
+        Self { file: file.to_owned(), line: None, column: None, message, excerpt: String::new() }
+    }
+
+    /// Another finding at the same place.
+    pub(super) fn with_message(&self, message: String) -> Self {
+        Self { message, ..self.clone() }
+    }
+}
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            Some(line) => write!(f, "{}:{line}: {}", self.file, self.message)?,
+            None => write!(f, "{}: {}", self.file, self.message)?,
+        }
+        if !self.excerpt.is_empty() {
+            write!(f, "\n{}", self.excerpt)?;
+        }
+        Ok(())
+    }
+}
+
+/// Everything that is wrong with a file; never empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigErrors(pub Vec<Diagnostic>);
+
+impl fmt::Display for ConfigErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, error) in self.0.iter().enumerate() {
+            if index > 0 {
+                writeln!(f)?;
+            }
+            error.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ConfigErrors {}
+
+/// Collects the findings about one text.
+pub(super) struct Report<'t> {
+    file: &'t str,
+    text: &'t str,
+    errors: Vec<(usize, Diagnostic)>,
+    warnings: Vec<(usize, Diagnostic)>,
+}
+
+impl<'t> Report<'t> {
+    pub(super) fn new(file: &'t str, text: &'t str) -> Self {
+        Self { file, text, errors: Vec::new(), warnings: Vec::new() }
+    }
+
+    pub(super) fn error(&mut self, span: &Span, message: impl Into<String>) {
+        let found = self.site(span).with_message(message.into());
+        self.errors.push((span.start, found));
+    }
+
+    pub(super) fn warn(&mut self, span: &Span, message: impl Into<String>) {
+        let found = self.site(span).with_message(message.into());
+        self.warnings.push((span.start, found));
+    }
+
+    pub(super) fn warn_file(&mut self, message: impl Into<String>) {
+        self.warnings.push((0, Diagnostic::of_file(self.file, message.into())));
+    }
+
+    pub(super) fn has_errors(&self) -> bool {
+        !self.errors.is_empty()
+    }
+
+    /// The errors in the file's order.
+    pub(super) fn into_errors(mut self) -> ConfigErrors {
+        self.errors.sort_by_key(|(start, _)| *start);
+        ConfigErrors(self.errors.into_iter().map(|(_, error)| error).collect())
+    }
+
+    /// The warnings in the file's order.
+    pub(super) fn into_warnings(mut self) -> Vec<Diagnostic> {
+        self.warnings.sort_by_key(|(start, _)| *start);
+        self.warnings.into_iter().map(|(_, warning)| warning).collect()
+    }
+
+    /// The line that a span begins on, from 1.
+    pub(super) fn line(&self, span: &Span) -> usize {
+        self.before(span.start).matches('\n').count() + 1
+    }
+
+    /// A finding at this place that says nothing yet.
+    pub(super) fn site(&self, span: &Span) -> Diagnostic {
+        let before = self.before(span.start);
+        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        let line = self.text[line_start..].lines().next().unwrap_or("");
+        let lead = before.len() - line_start;
+        let marked = self.before(span.end).len().saturating_sub(before.len());
+        let number = self.line(span);
+        Diagnostic {
+            file: self.file.to_owned(),
+            line: Some(number),
+            column: Some(before[line_start..].chars().count() + 1),
+            message: String::new(),
+            excerpt: excerpt(number, line, lead, marked),
+        }
+    }
+
+    /// The text before this byte, or before the character that the byte is inside of.
+    fn before(&self, byte: usize) -> &'t str {
+        &self.text[..self.text.floor_char_boundary(byte)]
+    }
+}
+
+/// The most characters of a line that an excerpt shows.
+const EXCERPT_WIDTH: usize = 88;
+
+/// `line` under its number, and carets under the `marked` bytes that begin at byte `lead`.
+fn excerpt(number: usize, line: &str, lead: usize, marked: usize) -> String {
+    if line.trim().is_empty() {
+        return String::new();
+    }
+    let characters = |bytes: usize| line[..line.floor_char_boundary(bytes)].chars().count();
+    // A culprit of several lines is marked on its first.
+    let end = characters(lead.saturating_add(marked));
+    let lead = characters(lead);
+    let marked = end - lead;
+    // Of a long line only the part around the culprit is shown.
+    let first = if lead + marked.min(20) < EXCERPT_WIDTH { 0 } else { lead - lead.min(20) };
+    let pad = lead - first;
+    // Control characters would move the caret, or worse, the terminal's cursor.
+    let shown = |c: char| if c.is_control() { ' ' } else { c };
+    let window: String = line.chars().skip(first).take(EXCERPT_WIDTH).map(shown).collect();
+    let carets = "^".repeat(marked.clamp(1, EXCERPT_WIDTH - pad));
+    let number = number.to_string();
+    let gutter = " ".repeat(number.len());
+    format!("  {number} | {window}\n  {gutter} | {:pad$}{carets}", "")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn points_at_the_culprit() {
+        let text = "a = 1\nports = [\"ä\", \"vm9\"]\n";
+        let start = text.find("\"vm9\"").unwrap();
+        let mut report = Report::new("x.toml", text);
+        report.error(&(start..start + 5), "no such port");
+        let expected = "x.toml:2: no such port\n  2 | ports = [\"ä\", \"vm9\"]\n    |               ^^^^^";
+        let errors = report.into_errors();
+        assert_eq!(errors.to_string(), expected);
+        assert_eq!(errors.0[0].column, Some(15));
+    }
+
+    #[test]
+    fn any_span_of_any_text_gives_a_finding() {
+        let long = format!("k = \"{}\"", "x".repeat(500));
+        for text in ["", "\n", "ä", "a\tb\r\n\u{1b}[2J = 1", "\n\n\n", long.as_str()] {
+            let mut report = Report::new("f", text);
+            for start in 0..text.len() + 3 {
+                for end in [start, start + 1, start + 2, text.len(), 0, usize::MAX] {
+                    report.error(&(start..end), "m");
+                }
+            }
+            for error in report.into_errors().0 {
+                assert!(error.line.is_some());
+                assert!(error.excerpt.lines().all(|line| line.chars().count() <= EXCERPT_WIDTH + 10), "{error}");
+                assert!(!error.excerpt.contains('\u{1b}'));
+            }
+        }
+    }
+
+    #[test]
+    fn findings_are_sorted_by_place() {
+        let mut report = Report::new("f", "a\nb\nc");
+        report.error(&(4..5), "third");
+        report.error(&(0..1), "first");
+        let lines: Vec<_> = report.into_errors().0.iter().map(|error| error.line).collect();
+        assert_eq!(lines, [Some(1), Some(3)]);
+    }
+}

@@ -1,0 +1,233 @@
+//! The configuration file: read, checked, and turned into plain values.
+//!
+//! [`Config::load`] reads a TOML file and reports everything that is wrong with it at once, each
+//! finding with its line, the culprit and what would be right. What it returns is complete and
+//! consistent: every port that a patch or bridge names exists, no port is used twice, every number
+//! is in its range and every user and group has its id. Nothing is opened, bound or started here;
+//! whether a socket path is taken by a running process is asked apart, with
+//! [`Loaded::taken_sockets`], because a reload keeps sockets that are rightly taken.
+//!
+//! ```
+//! use straightline_switch::config::{Config, Machine};
+//!
+//! let text = r#"
+//! [port.vm1]
+//! kind = "vhost-user"
+//! socket = "/tmp/vm1.sock"
+//!
+//! [port.vm2]
+//! kind = "vhost-user"
+//! socket = "/tmp/vm2.sock"
+//!
+//! [patch.a]
+//! ports = ["vm1", "vm9"]
+//! "#;
+//! let errors = Config::parse("switch.toml", text, &Machine::this()).unwrap_err();
+//! assert!(errors.to_string().starts_with(
+//!     r#"switch.toml:11: port "vm9" in patch "a": no such port; ports are vm1, vm2"#
+//! ));
+//! ```
+
+mod cross;
+mod diagnostic;
+mod mac;
+mod machine;
+mod network;
+mod port;
+mod section;
+mod switch;
+mod types;
+mod users;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use toml::de::DeTable;
+
+pub use straightline_port::socket_path;
+
+pub use diagnostic::{ConfigErrors, Diagnostic};
+pub use mac::{Mac, MacError};
+pub use machine::Machine;
+pub use types::{
+    BridgeConfig, Config, Copies, Idle, Offloads, PatchConfig, PortConfig, PortKind, StaticEntry, SwitchConfig,
+    VhostUserConfig, WhenFull,
+};
+
+use diagnostic::{Report, Span};
+use section::Section;
+use socket_path::SocketState;
+
+/// A configuration that was read, with what its reader should know about it.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// The configuration.
+    pub config: Config,
+    /// What is legal but probably not meant, in the file's order.
+    pub warnings: Vec<Diagnostic>,
+    sockets: Vec<SocketSite>,
+}
+
+/// A socket path of the file, and where it stands.
+#[derive(Clone, Debug)]
+struct SocketSite {
+    owner: String,
+    path: PathBuf,
+    site: Diagnostic,
+}
+
+impl Loaded {
+    /// One error for each socket path that this switch could not bind now: a running process has
+    /// it, or it is a file of another kind. A socket file that a dead process left is no error.
+    #[must_use]
+    pub fn taken_sockets(&self) -> Vec<Diagnostic> {
+        let taken = |socket: &SocketSite| {
+            let path = socket.path.display();
+            let why = match socket_path::state(&socket.path) {
+                Ok(SocketState::Free | SocketState::Stale) => return None,
+                Ok(SocketState::Live) => {
+                    "a running process has it open; stop that process or choose another path".into()
+                }
+                Ok(SocketState::NotASocket) => {
+                    "a file that is not a socket stands there; remove it or choose another path".into()
+                }
+                Err(error) => format!("cannot tell whether it is free: {error}"),
+            };
+            Some(socket.site.with_message(format!("socket \"{path}\" of {}: {why}", socket.owner)))
+        };
+        self.sockets.iter().filter_map(taken).collect()
+    }
+}
+
+impl Config {
+    /// Reads and checks the file at `path`, against the machine that it is read on.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the file; or that it cannot be read.
+    pub fn load(path: &Path) -> Result<Loaded, ConfigErrors> {
+        let file = path.display().to_string();
+        let bytes = match fs::read(path) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                return Err(ConfigErrors(vec![Diagnostic::of_file(&file, format!("cannot read it: {error}"))]));
+            }
+        };
+        match String::from_utf8(bytes) {
+            Ok(text) => Self::parse(&file, &text, &Machine::this()),
+            Err(error) => {
+                let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+                let line = good.iter().filter(|byte| **byte == b'\n').count() + 1;
+                let message = "not UTF-8; a TOML file is UTF-8 text".to_owned();
+                Err(ConfigErrors(vec![Diagnostic { line: Some(line), ..Diagnostic::of_file(&file, message) }]))
+            }
+        }
+    }
+
+    /// Checks `text`, the content of a configuration that messages call `file`.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the text, in its order.
+    pub fn parse(file: &str, text: &str, machine: &Machine) -> Result<Loaded, ConfigErrors> {
+        let mut report = Report::new(file, text);
+        let (root, syntax) = DeTable::parse_recoverable(text);
+        for error in &syntax {
+            let message = match error.message() {
+                "duplicate key" => "this name or key stands in the file twice".to_owned(),
+                other => format!("not TOML: {other}"),
+            };
+            report.error(&error.span().unwrap_or(0..0), message);
+        }
+        // What a parser recovers after an error is a guess, and findings about it would mislead.
+        if !syntax.is_empty() {
+            return Err(report.into_errors());
+        }
+
+        let mut draft = Draft::default();
+        read(&root, machine, &mut report, &mut draft);
+        cross::check(&draft, &mut report);
+        if report.has_errors() {
+            return Err(report.into_errors());
+        }
+        let sockets = draft.sockets.iter().map(|socket| SocketSite {
+            owner: socket.owner.clone(),
+            path: socket.path.clone(),
+            site: report.site(&socket.span),
+        });
+        let sockets = sockets.collect();
+        Ok(Loaded { config: draft.into_config(), warnings: report.into_warnings(), sockets })
+    }
+}
+
+/// What was read so far, with the places that later checks point at.
+#[derive(Default)]
+struct Draft {
+    switch: SwitchConfig,
+    ports: Vec<(PortConfig, port::PortSpans)>,
+    patches: Vec<PatchConfig>,
+    /// With the place of the port in each static entry.
+    bridges: Vec<(BridgeConfig, Vec<Span>)>,
+    /// What joins ports, also where it joins the wrong number of them.
+    networks: Vec<network::Network>,
+    /// In the file's order.
+    sockets: Vec<DraftSocket>,
+}
+
+/// One socket path, with its owner as messages name it.
+struct DraftSocket {
+    owner: String,
+    path: PathBuf,
+    span: Span,
+}
+
+impl Draft {
+    fn into_config(self) -> Config {
+        Config {
+            switch: self.switch,
+            ports: self.ports.into_iter().map(|(port, _)| port).collect(),
+            patches: self.patches,
+            bridges: self.bridges.into_iter().map(|(bridge, _)| bridge).collect(),
+        }
+    }
+}
+
+/// The sections of a file.
+const SECTIONS: &[&str] = &["switch", "port", "patch", "bridge"];
+
+fn read(root: &toml::Spanned<DeTable<'_>>, machine: &Machine, report: &mut Report<'_>, draft: &mut Draft) {
+    let root = Section::root(root);
+    for (key, value) in root.entries() {
+        match key.get_ref().as_ref() {
+            "switch" => {
+                if let Some(section) = Section::open("[switch]".to_owned(), key, value, report) {
+                    switch::read(&section, machine, report, draft);
+                }
+            }
+            "port" => {
+                for (name, section) in section::named("port", value, report) {
+                    port::read(name, &section, report, draft);
+                }
+            }
+            "patch" => {
+                for (name, section) in section::named("patch", value, report) {
+                    network::read_patch(name, &section, report, draft);
+                }
+            }
+            "bridge" => {
+                for (name, section) in section::named("bridge", value, report) {
+                    network::read_bridge(name, &section, report, draft);
+                }
+            }
+            other if switch::KEYS.contains(&other) => {
+                report.error(&key.span(), format!("{other:?} stands outside any section; it belongs below [switch]"));
+            }
+            other => {
+                let hint = section::hint(other, SECTIONS, "sections");
+                report.error(&key.span(), format!("unknown section {other:?}; {hint}"));
+            }
+        }
+    }
+    draft.sockets.sort_by_key(|socket| socket.span.start);
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,139 @@
+//! Reads `[patch.NAME]` and `[bridge.NAME]`, what joins ports.
+
+use toml::Spanned;
+use toml::de::DeValue;
+
+use super::diagnostic::{Report, Span};
+use super::section::Section;
+use super::{BridgeConfig, Draft, Mac, PatchConfig, StaticEntry, WhenFull};
+
+/// A patch or bridge as later checks see it: its title, and each port's name and place.
+pub(super) struct Network {
+    pub(super) title: String,
+    pub(super) ports: Vec<(String, Span)>,
+}
+
+/// An address-table entry takes a few dozen bytes; a million of them is beyond any use, not beyond memory.
+const MOST_ADDRESSES: u32 = 1 << 20;
+
+pub(super) fn read_patch(name: &str, section: &Section<'_>, report: &mut Report<'_>, draft: &mut Draft) {
+    section.only(&["ports", "full"], report);
+    let full = section.choice("full", &[("drop", WhenFull::Drop), ("wait", WhenFull::Wait)], report);
+    let example = "ports = [\"vm1\", \"vm2\"]";
+    let Some(ports) = read_ports(section, example, report, draft) else {
+        return;
+    };
+    let full = full.map_or_else(WhenFull::default, Spanned::into_inner);
+    if ports.written != 2 {
+        let message = format!(
+            "ports of {}: {} named; a patch joins exactly 2, for example {example}",
+            section.title(),
+            ports.written
+        );
+        report.error(&ports.span, message);
+    }
+    if let Ok(ports) = <[String; 2]>::try_from(ports.names) {
+        draft.patches.push(PatchConfig { name: name.to_owned(), ports, full });
+    }
+}
+
+pub(super) fn read_bridge(name: &str, section: &Section<'_>, report: &mut Report<'_>, draft: &mut Draft) {
+    section.only(&["ports", "ageing", "limit", "static"], report);
+    let example = "ports = [\"vm1\", \"vm2\", \"vm3\"]";
+    let ports = read_ports(section, example, report, draft);
+    if let Some(ports) = &ports
+        && ports.written == 0
+    {
+        let message =
+            format!("ports of {}: none named; a bridge has at least one, for example {example}", section.title());
+        report.error(&ports.span, message);
+    }
+    // IEEE 802.1Q-2018, table 8-6, allows 10 to 1 000 000 seconds; less is useful in a laboratory.
+    let ageing =
+        section.integer("ageing", 1..=1_000_000, report).map_or(BridgeConfig::DEFAULT_AGEING, Spanned::into_inner);
+    let limit = section.integer("limit", 1..=MOST_ADDRESSES, report);
+    let (statics, static_spans) = read_statics(section, report);
+    let most = limit.as_ref().map_or(BridgeConfig::DEFAULT_LIMIT, |limit| *limit.get_ref());
+    if u32::try_from(statics.len()).map_or(true, |count| count > most) {
+        let span = limit.as_ref().map_or(section.span().clone(), Spanned::span);
+        let count = statics.len();
+        let message = format!(
+            "limit {most} in {}: less than its {count} static entries; it must be at least {count}",
+            section.title()
+        );
+        report.error(&span, message);
+    }
+    let bridge = BridgeConfig {
+        name: name.to_owned(),
+        ports: ports.map(|ports| ports.names).unwrap_or_default(),
+        ageing,
+        limit: most,
+        statics,
+    };
+    draft.bridges.push((bridge, static_spans));
+}
+
+/// The key `ports` of a patch or bridge.
+struct Ports {
+    /// Its elements that are texts.
+    names: Vec<String>,
+    /// How many elements it has.
+    written: usize,
+    /// Where it stands.
+    span: Span,
+}
+
+/// Reads `ports`, and puts them among the networks of the draft.
+fn read_ports(section: &Section<'_>, example: &str, report: &mut Report<'_>, draft: &mut Draft) -> Option<Ports> {
+    let Some(value) = section.get("ports") else {
+        section.missing("ports", example, report);
+        return None;
+    };
+    let ports = section.texts("ports", example, report)?;
+    let pairs = ports.get_ref().iter();
+    let pairs: Vec<_> = pairs.map(|port| ((*port.get_ref()).to_owned(), port.span())).collect();
+    let names = pairs.iter().map(|(name, _)| name.clone()).collect();
+    draft.networks.push(Network { title: section.title().to_owned(), ports: pairs });
+    Some(Ports { names, written: value.get_ref().as_array().map_or(0, |array| array.len()), span: ports.span() })
+}
+
+fn read_statics(section: &Section<'_>, report: &mut Report<'_>) -> (Vec<StaticEntry>, Vec<Span>) {
+    let (mut entries, mut spans): (Vec<StaticEntry>, Vec<Span>) = Default::default();
+    let Some(value) = section.get("static") else {
+        return (entries, spans);
+    };
+    let example = "static = { \"02:00:00:00:00:03\" = \"vm3\" }";
+    let DeValue::Table(table) = value.get_ref() else {
+        let message =
+            format!("static in {} must be a table of addresses and ports, for example {example}", section.title());
+        report.error(&value.span(), message);
+        return (entries, spans);
+    };
+    let mut pairs: Vec<_> = table.iter().collect();
+    pairs.sort_by_key(|(key, _)| key.span().start);
+    for (key, port) in pairs {
+        let text = key.get_ref().as_ref();
+        let title = section.title();
+        let mac = match text.parse::<Mac>() {
+            Ok(mac) => mac,
+            Err(why) => {
+                report.error(&key.span(), format!("static entry {text:?} in {title}: {why}"));
+                continue;
+            }
+        };
+        let Some(port_name) = port.get_ref().as_str() else {
+            report.error(
+                &port.span(),
+                format!("static entry {text:?} in {title}: its value must be a port's name, for example {example}"),
+            );
+            continue;
+        };
+        if entries.iter().any(|entry| entry.mac == mac) {
+            report.error(&key.span(), format!("static entry {text:?} in {title}: this address has an entry already"));
+            continue;
+        }
+        entries.push(StaticEntry { mac, port: port_name.to_owned() });
+        spans.push(port.span());
+    }
+    (entries, spans)
+}

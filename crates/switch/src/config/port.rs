@@ -1,0 +1,164 @@
+//! Reads `[port.NAME]`.
+
+use std::path::PathBuf;
+
+use super::diagnostic::{Report, Span};
+use super::section::{self, Section};
+use super::users::{self, Id};
+use super::{Draft, DraftSocket, Mac, Offloads, PortConfig, PortKind, VhostUserConfig, socket_path};
+
+/// The keys of a vhost-user port.
+const KEYS: &[&str] =
+    &["kind", "socket", "owner", "group", "perms", "mode", "queues", "mtu", "mac", "packed", "offloads"];
+
+/// Where later checks point at.
+pub(super) struct PortSpans {
+    pub(super) name: Span,
+    pub(super) mac: Option<Span>,
+}
+
+pub(super) fn read(name: &str, section: &Section<'_>, report: &mut Report<'_>, draft: &mut Draft) {
+    let kinds = [("vhost-user", ())];
+    if section.get("kind").is_none() {
+        section.missing("kind", "kind = \"vhost-user\"", report);
+    }
+    // The kinds differ in their keys, so those of an unknown kind cannot be judged.
+    if section.choice("kind", &kinds, report).is_some() || section.get("kind").is_none() {
+        section.only(KEYS, report);
+    }
+    refuse_unbuilt(section, report);
+    let mtu = section.integer("mtu", 68..=9216, report).map_or(PortConfig::DEFAULT_MTU, toml::Spanned::into_inner);
+    let mac = section.text("mac", "mac = \"52:54:00:00:00:01\"", report);
+    let mac_span = mac.as_ref().map(toml::Spanned::span);
+    let mac = mac.and_then(|text| match text.get_ref().parse::<Mac>() {
+        Ok(mac) => Some(mac),
+        Err(why) => {
+            report.error(&text.span(), format!("mac {:?} in {}: {why}", text.get_ref(), section.title()));
+            None
+        }
+    });
+    let socket = read_socket(section, report, draft);
+    let owner = read_id(section, "owner", users::user, report);
+    let group = read_id(section, "group", users::group, report);
+    let perms = read_perms(section, report).unwrap_or_else(|| VhostUserConfig::default_perms(group));
+    let offloads = read_offloads(section, report);
+    let kind = PortKind::VhostUser(VhostUserConfig { socket, owner, group, perms, offloads });
+    let spans = PortSpans { name: section.span().clone(), mac: mac_span };
+    draft.ports.push((PortConfig { name: name.to_owned(), kind, mtu, mac }, spans));
+}
+
+/// Values that are right, and that this version cannot serve.
+fn refuse_unbuilt(section: &Section<'_>, report: &mut Report<'_>) {
+    let title = section.title();
+    // virtio 1.2, 5.1.4.1: a device has 1 to 0x8000 queue pairs.
+    if let Some(queues) = section.integer("queues", 1..=0x8000, report)
+        && *queues.get_ref() != 1
+    {
+        let message =
+            format!("queues {} in {title}: this version serves one queue pair; write queues = 1", queues.get_ref());
+        report.error(&queues.span(), message);
+    }
+    if let Some(mode) = section.choice("mode", &[("server", true), ("client", false)], report)
+        && !mode.get_ref()
+    {
+        let message = format!(
+            "mode \"client\" in {title}: this version only listens; write mode = \"server\" and let the VM's end connect"
+        );
+        report.error(&mode.span(), message);
+    }
+    if let Some(packed) = section.boolean("packed", report)
+        && *packed.get_ref()
+    {
+        let message = format!(
+            "packed = true in {title}: this version serves the split ring only; write packed = false or leave it out"
+        );
+        report.error(&packed.span(), message);
+    }
+}
+
+fn read_socket(section: &Section<'_>, report: &mut Report<'_>, draft: &mut Draft) -> PathBuf {
+    let example = "socket = \"/run/straightline/vm1.sock\"";
+    if section.get("socket").is_none() {
+        section.missing("socket", example, report);
+    }
+    let Some(socket) = section.text("socket", example, report) else {
+        return PathBuf::new();
+    };
+    let path = PathBuf::from(socket.get_ref());
+    let owner = section.title().to_owned();
+    if let Err(why) = socket_path::check(&path) {
+        report.error(&socket.span(), format!("socket {:?} of {owner}: {why}", socket.get_ref()));
+    }
+    draft.sockets.push(DraftSocket { owner, path: path.clone(), span: socket.span() });
+    path
+}
+
+fn read_id(
+    section: &Section<'_>,
+    key: &str,
+    find: fn(&str) -> std::io::Result<Id>,
+    report: &mut Report<'_>,
+) -> Option<u32> {
+    let name = section.text(key, &format!("{key} = \"libvirt-qemu\""), report)?;
+    let what = if key == "owner" { "user" } else { "group" };
+    let why = match find(name.get_ref()) {
+        Ok(Id::Found(id)) => return Some(id),
+        Ok(Id::Unknown) => format!("this machine has no such {what}"),
+        Err(error) => format!("cannot look it up: {error}"),
+    };
+    report.error(&name.span(), format!("{key} {:?} in {}: {why}", name.get_ref(), section.title()));
+    None
+}
+
+fn read_perms(section: &Section<'_>, report: &mut Report<'_>) -> Option<u32> {
+    let perms = section.text("perms", "perms = \"0660\"", report)?;
+    let text = *perms.get_ref();
+    let octal = (3..=4).contains(&text.len()) && text.bytes().all(|digit| (b'0'..=b'7').contains(&digit));
+    let bits = if octal { u32::from_str_radix(text, 8).ok() } else { None };
+    match bits.filter(|bits| *bits <= 0o777) {
+        Some(bits) => Some(bits),
+        None => {
+            let message = format!(
+                "perms {text:?} in {}: not permission bits; write them in octal, for example \"0660\"",
+                section.title()
+            );
+            report.error(&perms.span(), message);
+            None
+        }
+    }
+}
+
+fn read_offloads(section: &Section<'_>, report: &mut Report<'_>) -> Offloads {
+    let Some(named) = section.texts("offloads", "offloads = [\"csum\", \"tso\"]", report) else {
+        return Offloads::default();
+    };
+    let mut offloads = Offloads { csum: false, tso: false, uso: false };
+    for name in named.get_ref() {
+        let word = *name.get_ref();
+        let flag = match word {
+            "csum" => &mut offloads.csum,
+            "tso" => &mut offloads.tso,
+            "uso" => &mut offloads.uso,
+            _ => {
+                let hint = section::hint(word, &["csum", "tso", "uso"], "offloads");
+                report.error(&name.span(), format!("offload {word:?} in {}: unknown; {hint}", section.title()));
+                continue;
+            }
+        };
+        if std::mem::replace(flag, true) {
+            report.error(&name.span(), format!("offload {word:?} in {}: named twice", section.title()));
+        }
+    }
+    // virtio 1.2, 5.1.3.1: the segmentation features require the checksum feature.
+    if !offloads.csum && (offloads.tso || offloads.uso) {
+        let needy: Vec<_> = named.get_ref().iter().map(|name| *name.get_ref()).filter(|name| *name != "csum").collect();
+        let message = format!(
+            "{} in {}: not offered, because segmentation needs \"csum\" too",
+            needy.join(" and "),
+            section.title()
+        );
+        report.warn(&named.span(), message);
+        offloads = Offloads { csum: false, tso: false, uso: false };
+    }
+    offloads
+}

@@ -1,0 +1,333 @@
+//! Typed access to a table of the file, with an error at the line of whatever does not fit.
+//!
+//! Every getter returns none both for a key that is absent and for one that is wrong; the error is
+//! then in the report, and the reader goes on with the default to find what else is wrong.
+
+use std::borrow::Cow;
+use std::ops::RangeInclusive;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::diagnostic::{Report, Span};
+
+/// A key of a table, as the parser gives it.
+type Key<'t> = Spanned<Cow<'t, str>>;
+/// A value of a table.
+type Value<'t> = Spanned<DeValue<'t>>;
+
+/// A table with the name that messages give it.
+pub(super) struct Section<'t> {
+    title: String,
+    span: Span,
+    table: &'t DeTable<'t>,
+}
+
+impl<'t> Section<'t> {
+    /// The file as a table.
+    pub(super) fn root(table: &'t Spanned<DeTable<'t>>) -> Self {
+        Self { title: "the file".to_owned(), span: table.span(), table: table.get_ref() }
+    }
+
+    /// The table that `key` holds.
+    pub(super) fn open(title: String, key: &Key<'t>, value: &'t Value<'t>, report: &mut Report<'_>) -> Option<Self> {
+        match value.get_ref() {
+            DeValue::Table(table) => Some(Self { title, span: key.span(), table }),
+            other => {
+                report.error(&key.span(), format!("{title} must be a section, not {}", kind(other)));
+                None
+            }
+        }
+    }
+
+    /// How messages name it.
+    pub(super) fn title(&self) -> &str {
+        &self.title
+    }
+
+    /// Where its name stands first.
+    pub(super) fn span(&self) -> &Span {
+        &self.span
+    }
+
+    /// What it holds, in the file's order.
+    pub(super) fn entries(&self) -> Vec<(&'t Key<'t>, &'t Value<'t>)> {
+        let mut entries: Vec<_> = self.table.iter().collect();
+        entries.sort_by_key(|(key, _)| key.span().start);
+        entries
+    }
+
+    /// An error for each key that is not one of these.
+    pub(super) fn only(&self, keys: &[&str], report: &mut Report<'_>) {
+        for (key, _) in self.entries() {
+            let name = key.get_ref().as_ref();
+            if !keys.contains(&name) {
+                let hint = hint(name, keys, "keys");
+                report.error(&key.span(), format!("unknown key {name:?} in {}; {hint}", self.title));
+            }
+        }
+    }
+
+    /// The value of a key, if it is there.
+    pub(super) fn get(&self, key: &str) -> Option<&'t Value<'t>> {
+        self.table.get(key)
+    }
+
+    /// The text of a key.
+    pub(super) fn text(&self, key: &str, example: &str, report: &mut Report<'_>) -> Option<Spanned<&'t str>> {
+        let value = self.get(key)?;
+        match value.get_ref() {
+            DeValue::String(text) => Some(Spanned::new(value.span(), text.as_ref())),
+            other => self.wrong_type(key, value, other, "a string", example, report),
+        }
+    }
+
+    /// The number of a key, if it is in range.
+    pub(super) fn integer<T>(&self, key: &str, range: RangeInclusive<T>, report: &mut Report<'_>) -> Option<Spanned<T>>
+    where
+        T: TryFrom<i64> + PartialOrd + std::fmt::Display,
+    {
+        let value = self.get(key)?;
+        let DeValue::Integer(digits) = value.get_ref() else {
+            let example = format!("{key} = {}", range.end());
+            return self.wrong_type(key, value, value.get_ref(), "an integer", &example, report);
+        };
+        let number = i64::from_str_radix(digits.as_str(), digits.radix()).ok();
+        match number.and_then(|number| T::try_from(number).ok()).filter(|number| range.contains(number)) {
+            Some(number) => Some(Spanned::new(value.span(), number)),
+            None => {
+                let (low, high) = (range.start(), range.end());
+                let message = format!("{key} {digits} in {}: out of range; it must be {low} to {high}", self.title);
+                report.error(&value.span(), message);
+                None
+            }
+        }
+    }
+
+    /// The truth of a key.
+    pub(super) fn boolean(&self, key: &str, report: &mut Report<'_>) -> Option<Spanned<bool>> {
+        let value = self.get(key)?;
+        match value.get_ref() {
+            DeValue::Boolean(truth) => Some(Spanned::new(value.span(), *truth)),
+            other => self.wrong_type(key, value, other, "true or false", &format!("{key} = true"), report),
+        }
+    }
+
+    /// One of a few words.
+    pub(super) fn choice<T: Copy>(
+        &self,
+        key: &str,
+        choices: &[(&str, T)],
+        report: &mut Report<'_>,
+    ) -> Option<Spanned<T>> {
+        let first = choices.first().map_or("", |(word, _)| word);
+        let text = self.text(key, &format!("{key} = {first:?}"), report)?;
+        let word = *text.get_ref();
+        if let Some((_, choice)) = choices.iter().find(|(candidate, _)| *candidate == word) {
+            return Some(Spanned::new(text.span(), *choice));
+        }
+        let words: Vec<_> = choices.iter().map(|(word, _)| *word).collect();
+        let message = format!("{key} {word:?} in {}: unknown; {}", self.title, hint(word, &words, "known"));
+        report.error(&text.span(), message);
+        None
+    }
+
+    /// The elements of an array, each a text; none if the key is absent or no array.
+    pub(super) fn texts(
+        &self,
+        key: &str,
+        example: &str,
+        report: &mut Report<'_>,
+    ) -> Option<Spanned<Vec<Spanned<&'t str>>>> {
+        let value = self.get(key)?;
+        let DeValue::Array(array) = value.get_ref() else {
+            return self.wrong_type(key, value, value.get_ref(), "an array of strings", example, report);
+        };
+        let mut texts = Vec::new();
+        for element in array.iter() {
+            match element.get_ref() {
+                DeValue::String(text) => texts.push(Spanned::new(element.span(), text.as_ref())),
+                other => self.wrong_element(key, element, other, "strings", example, report),
+            }
+        }
+        Some(Spanned::new(value.span(), texts))
+    }
+
+    /// The elements of an array, each a number that is not negative.
+    pub(super) fn numbers(
+        &self,
+        key: &str,
+        example: &str,
+        report: &mut Report<'_>,
+    ) -> Option<Spanned<Vec<Spanned<usize>>>> {
+        let value = self.get(key)?;
+        let DeValue::Array(array) = value.get_ref() else {
+            return self.wrong_type(key, value, value.get_ref(), "an array of integers", example, report);
+        };
+        let mut numbers = Vec::new();
+        for element in array.iter() {
+            let DeValue::Integer(digits) = element.get_ref() else {
+                self.wrong_element(key, element, element.get_ref(), "integers", example, report);
+                continue;
+            };
+            match usize::from_str_radix(digits.as_str(), digits.radix()) {
+                Ok(number) => numbers.push(Spanned::new(element.span(), number)),
+                Err(_) => {
+                    let message =
+                        format!("{digits} in {key} of {}: out of range; write for example {example}", self.title);
+                    report.error(&element.span(), message);
+                }
+            }
+        }
+        Some(Spanned::new(value.span(), numbers))
+    }
+
+    /// An error that a key is absent that must be there.
+    pub(super) fn missing(&self, key: &str, example: &str, report: &mut Report<'_>) {
+        report.error(&self.span, format!("{} has no {key:?}; add for example {example}", self.title));
+    }
+
+    fn wrong_type<T>(
+        &self,
+        key: &str,
+        value: &Value<'_>,
+        found: &DeValue<'_>,
+        expected: &str,
+        example: &str,
+        report: &mut Report<'_>,
+    ) -> Option<T> {
+        let found = kind(found);
+        let message = format!("{key} in {} is {found}; it must be {expected}, for example {example}", self.title);
+        report.error(&value.span(), message);
+        None
+    }
+
+    fn wrong_element(
+        &self,
+        key: &str,
+        element: &Value<'_>,
+        found: &DeValue<'_>,
+        expected: &str,
+        example: &str,
+        report: &mut Report<'_>,
+    ) {
+        let found = kind(found);
+        let message = format!("{key} in {} holds {found}; it holds {expected}, for example {example}", self.title);
+        report.error(&element.span(), message);
+    }
+}
+
+/// The sections `[family.NAME]` of a file, in its order, each with its checked name. A section whose
+/// name is bad is left out, and a family that is no table has none; the report then says so.
+pub(super) fn named<'t>(family: &str, value: &'t Value<'t>, report: &mut Report<'_>) -> Vec<(&'t str, Section<'t>)> {
+    let DeValue::Table(table) = value.get_ref() else {
+        let message = format!("{family} is {}; write a section [{family}.NAME]", kind(value.get_ref()));
+        report.error(&value.span(), message);
+        return Vec::new();
+    };
+    let family_section = Section { title: format!("[{family}]"), span: value.span(), table };
+    let mut sections = Vec::new();
+    for (key, value) in family_section.entries() {
+        let name = key.get_ref().as_ref();
+        let DeValue::Table(_) = value.get_ref() else {
+            let found = kind(value.get_ref());
+            let message = format!("{name:?} in [{family}] is {found}; keys stand below a name, as in [{family}.NAME]");
+            report.error(&key.span(), message);
+            continue;
+        };
+        if !is_name(name) {
+            let message = format!("{family} {name:?}: a bad name; names are 1 to 32 of A-Z a-z 0-9 _ . -");
+            report.error(&key.span(), message);
+        }
+        // Read on even then: the rest of the section may be wrong too, and others may refer to it.
+        sections.extend(Section::open(format!("{family} {name:?}"), key, value, report).map(|section| (name, section)));
+    }
+    sections
+}
+
+/// What would be right: the candidate that `word` is probably a slip of, or all of them.
+pub(super) fn hint(word: &str, candidates: &[&str], what: &str) -> String {
+    let near = candidates.iter().map(|candidate| (distance(word, candidate), *candidate)).min();
+    match near {
+        Some((distance, candidate)) if distance <= 2 && distance * 2 < candidate.len().min(word.len()) => {
+            format!("did you mean {candidate:?}?")
+        }
+        _ => format!("{what} are {}", candidates.join(", ")),
+    }
+}
+
+/// A value's type with its article.
+fn kind(value: &DeValue<'_>) -> &'static str {
+    match value {
+        DeValue::String(_) => "a string",
+        DeValue::Integer(_) => "an integer",
+        DeValue::Float(_) => "a float",
+        DeValue::Boolean(_) => "a boolean",
+        DeValue::Datetime(_) => "a date",
+        DeValue::Array(_) => "an array",
+        DeValue::Table(_) => "a table",
+    }
+}
+
+/// Names stand in messages, counters and tables, so they are short and plain.
+fn is_name(name: &str) -> bool {
+    (1..=32).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte))
+}
+
+/// The least number of characters to insert, remove, replace or swap with the next one that makes
+/// `b` of `a` (optimal string alignment, the textbook recurrence over rows).
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().take(64).collect(), b.chars().collect());
+    let mut before: Vec<usize> = Vec::new();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for i in 1..=a.len() {
+        let mut next = vec![i];
+        for j in 1..=b.len() {
+            let replaced = row[j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            let mut best = replaced.min(row[j] + 1).min(next[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                best = best.min(before[j - 2] + 1);
+            }
+            next.push(best);
+        }
+        before = std::mem::replace(&mut row, next);
+    }
+    row.last().copied().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distances() {
+        for (a, b, expected) in [
+            ("", "", 0),
+            ("", "abc", 3),
+            ("abc", "", 3),
+            ("socket", "socket", 0),
+            ("sokcet", "socket", 1),
+            ("sockt", "socket", 1),
+            ("kitten", "sitting", 3),
+        ] {
+            assert_eq!(distance(a, b), expected, "{a} {b}");
+        }
+    }
+
+    #[test]
+    fn hints() {
+        assert_eq!(hint("sokcet", &["kind", "socket"], "keys"), "did you mean \"socket\"?");
+        assert_eq!(hint("colour", &["kind", "socket"], "keys"), "keys are kind, socket");
+        assert_eq!(hint("x", &["a", "b"], "keys"), "keys are a, b");
+    }
+
+    #[test]
+    fn names() {
+        for good in ["a", "vm-1_x.y", "0123456789abcdef0123456789abcdef"] {
+            assert!(is_name(good), "{good}");
+        }
+        for bad in ["", "a b", "ä", "a/b", "0123456789abcdef0123456789abcdef0"] {
+            assert!(!is_name(bad), "{bad}");
+        }
+    }
+}

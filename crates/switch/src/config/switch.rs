@@ -1,0 +1,61 @@
+//! Reads `[switch]`.
+
+use std::path::PathBuf;
+
+use super::diagnostic::Report;
+use super::section::Section;
+use super::{Copies, Draft, DraftSocket, Idle, Machine, socket_path};
+
+/// The keys of `[switch]`.
+pub(super) const KEYS: &[&str] = &["workers", "idle", "api", "copies"];
+
+pub(super) fn read(section: &Section<'_>, machine: &Machine, report: &mut Report<'_>, draft: &mut Draft) {
+    section.only(KEYS, report);
+    draft.switch.workers = read_workers(section, machine, report);
+    if let Some(idle) = section.choice("idle", &[("sleep", Idle::Sleep), ("spin", Idle::Spin)], report) {
+        draft.switch.idle = *idle.get_ref();
+    }
+    if let Some(copies) = section.integer("copies", 1..=2, report) {
+        draft.switch.copies = if *copies.get_ref() == 1 { Copies::One } else { Copies::Two };
+    }
+    if let Some(api) = section.text("api", "api = \"/run/straightline/api.sock\"", report) {
+        let path = PathBuf::from(api.get_ref());
+        let owner = "the API".to_owned();
+        if let Err(why) = socket_path::check(&path) {
+            report.error(&api.span(), format!("socket {:?} of {owner}: {why}", api.get_ref()));
+        }
+        draft.switch.api = Some(path.clone());
+        draft.sockets.push(DraftSocket { owner, path, span: api.span() });
+    }
+}
+
+fn read_workers(section: &Section<'_>, machine: &Machine, report: &mut Report<'_>) -> Vec<usize> {
+    let mut workers = Vec::new();
+    let Some(cpus) = section.numbers("workers", "workers = [0]", report) else {
+        return workers;
+    };
+    if cpus.get_ref().is_empty() && section.get("workers").is_some_and(is_empty_array) {
+        let message =
+            "workers in [switch] is empty; name at least one CPU, or leave it out for one thread that is not pinned";
+        report.error(&cpus.span(), message);
+    }
+    for cpu in cpus.get_ref() {
+        let number = *cpu.get_ref();
+        if workers.contains(&number) {
+            report.error(
+                &cpu.span(),
+                format!("CPU {number} in workers of [switch]: named twice; one thread runs on each"),
+            );
+            continue;
+        }
+        if let Some(why) = machine.refuse_cpu(number) {
+            report.error(&cpu.span(), format!("CPU {number} in workers of [switch]: {why}"));
+        }
+        workers.push(number);
+    }
+    workers
+}
+
+fn is_empty_array(value: &toml::Spanned<toml::de::DeValue<'_>>) -> bool {
+    value.get_ref().as_array().is_some_and(|array| array.is_empty())
+}

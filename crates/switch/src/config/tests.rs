@@ -1,0 +1,226 @@
+//! Whole files: what a good file becomes, and how findings are reported.
+
+use std::fmt::Write as _;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+
+use super::*;
+
+mod mistakes;
+
+/// A folder for sockets, and files about it.
+struct Fixture {
+    folder: tempfile::TempDir,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap() }
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).display().to_string()
+    }
+
+    /// The section of a good port.
+    fn port(&self, name: &str) -> String {
+        format!("[port.{name}]\nkind = \"vhost-user\"\nsocket = \"{}\"\n", self.path(name))
+    }
+
+    fn ports(&self, names: &[&str]) -> String {
+        names.iter().fold(String::new(), |text, name| text + &self.port(name))
+    }
+}
+
+fn machine() -> Machine {
+    Machine::with_cpus(vec![0, 1, 2, 3], vec![0, 1])
+}
+
+fn parse(text: &str) -> Result<Loaded, ConfigErrors> {
+    Config::parse("f.toml", text, &machine())
+}
+
+fn good(text: &str) -> Loaded {
+    parse(text).unwrap_or_else(|errors| panic!("{errors}\n\n{text}"))
+}
+
+/// The errors of `text`, without their excerpts.
+fn errors(text: &str) -> Vec<String> {
+    let errors = parse(text).expect_err(text).0;
+    errors.iter().map(|error| error.to_string().lines().next().unwrap_or("").to_owned()).collect()
+}
+
+/// The only error of `text` says these things.
+fn one_error(text: &str, line: usize, parts: &[&str]) {
+    let errors = errors(text);
+    assert_eq!(errors.len(), 1, "{errors:#?}\n{text}");
+    assert!(errors[0].starts_with(&format!("f.toml:{line}: ")), "{}\n{text}", errors[0]);
+    for part in parts {
+        assert!(errors[0].contains(part), "no {part:?} in {}", errors[0]);
+    }
+}
+
+#[test]
+fn everything_at_once() {
+    let fixture = Fixture::new();
+    let mut text =
+        format!("[switch]\nworkers = [1, 0]\nidle = \"spin\"\napi = \"{}\"\ncopies = 2\n", fixture.path("api"));
+    text += &fixture.ports(&["z", "a"]);
+    text += "owner = \"root\"\ngroup = \"0\"\nperms = \"640\"\nmode = \"server\"\nqueues = 1\nmtu = 9216\n";
+    text += "mac = \"52:54:00:00:00:0A\"\npacked = false\noffloads = [\"csum\", \"uso\"]\n";
+    text += &fixture.ports(&["m", "k"]);
+    text += "[bridge.lan]\nports = [\"m\", \"k\"]\nageing = 10\nlimit = 2\n";
+    text += "static = { \"02:00:00:00:00:03\" = \"m\", \"02:00:00:00:00:01\" = \"k\" }\n";
+    text += "[patch.a]\nports = [\"z\", \"a\"]\nfull = \"wait\"\n";
+    let loaded = good(&text);
+    assert_eq!(loaded.warnings, []);
+    let config = loaded.config;
+
+    assert_eq!(config.switch.workers, [1, 0]);
+    assert_eq!((config.switch.idle, config.switch.copies), (Idle::Spin, Copies::Two));
+    assert_eq!(config.switch.api, Some(fixture.path("api").into()));
+    let names: Vec<_> = config.ports.iter().map(|port| port.name.as_str()).collect();
+    assert_eq!(names, ["z", "a", "m", "k"], "the file's order");
+    assert_eq!(config.ports[0], PortConfig::vhost_user("z", fixture.path("z")));
+    assert_eq!(config.port_index("m"), Some(2));
+    let port = &config.ports[1];
+    assert_eq!((port.mtu, port.mac), (9216, Some(Mac::new([0x52, 0x54, 0, 0, 0, 10]).unwrap())));
+    let expected = VhostUserConfig {
+        owner: Some(0),
+        group: Some(0),
+        perms: 0o640,
+        offloads: Offloads { csum: true, tso: false, uso: true },
+        ..VhostUserConfig::new(fixture.path("a"))
+    };
+    assert_eq!(port.kind, PortKind::VhostUser(expected));
+    let bridge = &config.bridges[0];
+    assert_eq!((bridge.name.as_str(), bridge.ageing, bridge.limit), ("lan", 10, 2));
+    assert_eq!(bridge.ports, ["m", "k"]);
+    let statics: Vec<_> = bridge.statics.iter().map(|entry| (entry.mac.octets()[5], entry.port.as_str())).collect();
+    assert_eq!(statics, [(3, "m"), (1, "k")]);
+    let patch = PatchConfig { name: "a".to_owned(), ports: ["z".to_owned(), "a".to_owned()], full: WhenFull::Wait };
+    assert_eq!(config.patches, [patch]);
+}
+
+#[test]
+fn defaults() {
+    let fixture = Fixture::new();
+    let config = good(&format!("{}[bridge.b]\nports = [\"p\"]\n", fixture.port("p"))).config;
+    assert_eq!(config.switch, SwitchConfig { workers: vec![], idle: Idle::Sleep, api: None, copies: Copies::One });
+    let port = &config.ports[0];
+    assert_eq!((port.mtu, port.mac), (1500, None));
+    let PortKind::VhostUser(vhost) = &port.kind;
+    assert_eq!((vhost.owner, vhost.group, vhost.perms), (None, None, 0o600));
+    assert_eq!(vhost.offloads, Offloads { csum: true, tso: true, uso: true });
+    assert_eq!((config.bridges[0].ageing, config.bridges[0].limit), (300, 4096));
+
+    let grouped = good(&format!("{}group = \"root\"\n", fixture.port("p"))).config;
+    let PortKind::VhostUser(vhost) = &grouped.ports[0].kind;
+    assert_eq!(vhost.perms, 0o660, "a group that is named may connect");
+    let patched = good(&format!("{}[patch.a]\nports = [\"p\", \"q\"]\n", fixture.ports(&["p", "q"]))).config;
+    assert_eq!(patched.patches[0].full, WhenFull::Drop);
+}
+
+#[test]
+fn other_spellings_of_toml() {
+    let fixture = Fixture::new();
+    let text = format!(
+        "port = {{ a = {{ kind = 'vhost-user', socket = '{}', mtu = 0x5dc }} }}\npatch.x.ports = [\n  \"a\",\n  \"nope\",\n]\n",
+        fixture.path("a")
+    );
+    one_error(&text, 4, &["port \"nope\" in patch \"x\": no such port; ports are a"]);
+    let text = format!("\u{feff}{}mtu = 1_500\r\n", fixture.port("a").replace('\n', "\r\n"));
+    assert_eq!(good(&text).config.ports[0].mtu, 1500);
+}
+
+#[test]
+fn the_example_message() {
+    let fixture = Fixture::new();
+    let text = format!("{}[bridge.lan]\nports = [\"vm1\", \"vm2\", \"vm9\"]\n", fixture.ports(&["vm1", "vm2", "vm3"]));
+    let expected = "\
+f.toml:11: port \"vm9\" in bridge \"lan\": no such port; ports are vm1, vm2, vm3
+  11 | ports = [\"vm1\", \"vm2\", \"vm9\"]
+     |                        ^^^^^";
+    assert_eq!(parse(&text).unwrap_err().to_string(), expected);
+}
+
+#[test]
+fn all_errors_are_reported_in_the_files_order() {
+    let fixture = Fixture::new();
+    let text =
+        format!("[patch.a]\nports = [\"p\", \"x\"]\n[switch]\nidle = 1\n{}mtu = 1\nmac = \"\"\n", fixture.port("p"));
+    let lines: Vec<_> = parse(&text).unwrap_err().0.iter().map(|error| error.line.unwrap()).collect();
+    assert_eq!(lines, [2, 4, 8, 9]);
+}
+
+#[test]
+fn warnings() {
+    let fixture = Fixture::new();
+    let text = format!("{}offloads = [\"tso\", \"uso\"]\n", fixture.port("p"));
+    let loaded = good(&text);
+    let warnings: Vec<_> = loaded.warnings.iter().map(ToString::to_string).collect();
+    assert_eq!(warnings.len(), 2, "{warnings:?}");
+    assert!(warnings[0].starts_with("f.toml:1: port \"p\" is in no patch or bridge"), "{warnings:?}");
+    assert!(warnings[1].starts_with("f.toml:4: tso and uso in port \"p\": not offered"), "{warnings:?}");
+    let PortKind::VhostUser(vhost) = &loaded.config.ports[0].kind;
+    assert_eq!(vhost.offloads, Offloads { csum: false, tso: false, uso: false });
+
+    let none = good(&format!("{}offloads = []\n", fixture.port("p")));
+    assert_eq!(none.warnings.len(), 1);
+    assert_eq!(good("").warnings[0].to_string(), "f.toml: no ports; add a section [port.NAME]");
+}
+
+#[test]
+fn taken_sockets() {
+    let fixture = Fixture::new();
+    let text = format!("{}[switch]\napi = \"{}\"\n", fixture.ports(&["p", "q", "r"]), fixture.path("api"));
+    let loaded = good(&text);
+    assert_eq!(loaded.taken_sockets(), []);
+    let _live = UnixListener::bind(fixture.path("q")).unwrap();
+    drop(UnixListener::bind(fixture.path("r")).unwrap());
+    fs::write(fixture.path("api"), "").unwrap();
+    let taken: Vec<_> = loaded.taken_sockets().iter().map(ToString::to_string).collect();
+    assert_eq!(taken.len(), 2, "a stale socket is none: {taken:?}");
+    assert!(
+        taken[0].starts_with(&format!("f.toml:6: socket \"{}\" of port \"q\": a running process", fixture.path("q"))),
+        "{taken:?}"
+    );
+    assert!(taken[0].contains("^^^"), "{taken:?}");
+    assert!(
+        taken[1].starts_with("f.toml:11: socket") && taken[1].contains("of the API: a file that is not a socket"),
+        "{taken:?}"
+    );
+}
+
+#[test]
+fn files_that_cannot_be_read() {
+    let fixture = Fixture::new();
+    let path = fixture.path("c.toml");
+    let message = Config::load(Path::new(&path)).unwrap_err().to_string();
+    assert!(message.starts_with(&path) && message.contains("No such file"), "{message}");
+    fs::write(&path, b"[switch]\nidle = \"sp\xffn\"\n").unwrap();
+    let message = Config::load(Path::new(&path)).unwrap_err().to_string();
+    assert_eq!(message, format!("{path}:2: not UTF-8; a TOML file is UTF-8 text"));
+    fs::write(&path, fixture.port("p")).unwrap();
+    assert_eq!(Config::load(Path::new(&path)).unwrap().config.ports.len(), 1);
+}
+
+/// No text, however broken, ends in a panic; and what is accepted holds what is promised.
+#[test]
+fn broken_files_never_panic() {
+    let fixture = Fixture::new();
+    let mut text = fixture.ports(&["p", "q"]);
+    write!(text, "[patch.a]\nports = [\"p\", \"q\"]\n[switch]\nworkers = [0]\nidle = \"spin\"\n").unwrap();
+    for position in 0..text.len() {
+        let _ = parse(&text[..position]);
+        for replacement in ["\n", "\"", "[", "ä", "\0", "=", "{", "99"] {
+            let mut broken = text.clone();
+            broken.replace_range(position..=position, replacement);
+            if let Ok(loaded) = parse(&broken) {
+                for patch in &loaded.config.patches {
+                    assert!(patch.ports.iter().all(|port| loaded.config.port_index(port).is_some()));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! What each mistake is told.
+
+use super::{Fixture, errors, good, one_error, parse};
+
+#[test]
+fn syntax() {
+    one_error("[switch]\nidle = \n", 2, &["not TOML"]);
+    one_error("[switch]\nidle = \"spin\"\nidle = \"sleep\"\n", 3, &["twice"]);
+    one_error("[port.a]\n[port.a]\n", 2, &["twice"]);
+    assert_eq!(errors("a = \nb = \n").len(), 2);
+    let deep = format!("a = {}{}", "[".repeat(5000), "]".repeat(5000));
+    assert!(parse(&deep).is_err());
+}
+
+#[test]
+fn sections_and_keys() {
+    let fixture = Fixture::new();
+    let port = fixture.port("p");
+    one_error("[prot.a]\n", 1, &["unknown section \"prot\"; did you mean \"port\"?"]);
+    one_error("[vlan.a]\n", 1, &["sections are switch, port, patch, bridge"]);
+    one_error("workers = [0]\n", 1, &["outside any section", "[switch]"]);
+    one_error("[switch]\nworker = [0]\n", 2, &["unknown key \"worker\" in [switch]; did you mean \"workers\"?"]);
+    one_error(
+        &format!("{port}sokcet = \"x\"\n"),
+        4,
+        &["unknown key \"sokcet\" in port \"p\"; did you mean \"socket\"?"],
+    );
+    one_error(&format!("{port}colour = \"red\"\n"), 4, &["keys are kind, socket, owner"]);
+    let bridge = "[bridge.b]\nports = [\"p\"]\n";
+    one_error(&format!("{port}{bridge}aging = 3\n"), 6, &["did you mean \"ageing\"?"]);
+    one_error(&format!("{port}{bridge}full = \"wait\"\n"), 6, &["unknown key \"full\" in bridge \"b\"; keys are"]);
+    one_error("port = 3\n", 1, &["port is an integer; write a section [port.NAME]"]);
+    one_error("switch = [1]\n", 1, &["[switch] must be a section, not an array"]);
+    one_error("[[switch]]\n", 1, &["[switch] must be a section"]);
+    one_error("[port]\nkind = \"vhost-user\"\n", 2, &["\"kind\" in [port] is a string", "[port.NAME]"]);
+}
+
+#[test]
+fn names() {
+    let fixture = Fixture::new();
+    let port = |name: &str| format!("[port.{name}]\nkind = \"vhost-user\"\nsocket = \"{}\"\n", fixture.path("s"));
+    one_error(&port("\"a b\""), 1, &["port \"a b\": a bad name; names are 1 to 32 of A-Z a-z 0-9 _ . -"]);
+    one_error(&port("\"\""), 1, &["bad name"]);
+    one_error(&port("\"\\u001b[2J\""), 1, &["\"\\u{1b}[2J\""]);
+    one_error(&port(&"x".repeat(33)), 1, &["bad name"]);
+    good(&port(&"x".repeat(32)));
+    good(&port("\"a.b_C-9\""));
+}
+
+#[test]
+fn types() {
+    let fixture = Fixture::new();
+    let port = fixture.port("p");
+    for (key, value, part) in [
+        ("mtu", "\"1500\"", "mtu in port \"p\" is a string; it must be an integer"),
+        ("mtu", "1500.0", "is a float"),
+        ("mac", "1", "mac in port \"p\" is an integer; it must be a string, for example mac = \"52:54:00:00:00:01\""),
+        ("packed", "1", "it must be true or false"),
+        ("perms", "0o660", "perms in port \"p\" is an integer; it must be a string, for example perms = \"0660\""),
+        ("owner", "[]", "is an array"),
+        ("queues", "{}", "is a table"),
+        ("offloads", "\"csum\"", "it must be an array of strings"),
+        ("offloads", "[1]", "offloads in port \"p\" holds an integer; it holds strings"),
+        ("mode", "2020-01-01", "is a date"),
+    ] {
+        one_error(&format!("{port}{key} = {value}\n"), 4, &[part]);
+    }
+    one_error("[switch]\nworkers = 1\n", 2, &["it must be an array of integers, for example workers = [0]"]);
+    one_error("[switch]\nworkers = [\"0\"]\n", 2, &["holds a string"]);
+    one_error("[switch]\nidle = true\n", 2, &["idle in [switch] is a boolean; it must be a string"]);
+    one_error("[switch]\ncopies = \"1\"\n", 2, &["must be an integer"]);
+    let bridge = format!("{port}[bridge.b]\nports = ");
+    one_error(&format!("{bridge}\"p\"\n"), 5, &["ports in bridge \"b\" is a string"]);
+    one_error(&format!("{bridge}[\"p\"]\nstatic = []\n"), 6, &["must be a table of addresses"]);
+    one_error(&format!("{bridge}[\"p\"]\nstatic = {{ \"02:00:00:00:00:01\" = 1 }}\n"), 6, &["must be a port's name"]);
+}
+
+#[test]
+fn numbers() {
+    let fixture = Fixture::new();
+    let port = fixture.port("p");
+    for mtu in ["67", "9217", "-1", "99999999999999999999", "65536"] {
+        one_error(
+            &format!("{port}mtu = {mtu}\n"),
+            4,
+            &[&format!("mtu {mtu} in port \"p\": out of range; it must be 68 to 9216")],
+        );
+    }
+    for mtu in ["68", "9216"] {
+        good(&format!("{port}mtu = {mtu}\n"));
+    }
+    one_error("[switch]\ncopies = 3\n", 2, &["copies 3", "1 to 2"]);
+    one_error(&format!("{port}queues = 0\n"), 4, &["queues 0", "1 to 32768"]);
+    let bridge = format!("{port}[bridge.b]\nports = [\"p\"]\n");
+    one_error(&format!("{bridge}ageing = 0\n"), 6, &["ageing 0", "1 to 1000000"]);
+    one_error(&format!("{bridge}limit = 0\n"), 6, &["limit 0", "1 to 1048576"]);
+}
+
+#[test]
+fn cpus() {
+    one_error("[switch]\nworkers = [0, 7]\n", 2, &["CPU 7", "no such CPU online; usable are 0-1"]);
+    one_error("[switch]\nworkers = [2]\n", 2, &["CPU 2", "may not run on it; it may use 0-1"]);
+    one_error("[switch]\nworkers = [1, 1]\n", 2, &["CPU 1", "named twice"]);
+    one_error("[switch]\nworkers = [-1]\n", 2, &["-1 in workers", "out of range"]);
+    one_error("[switch]\nworkers = []\n", 2, &["is empty", "at least one"]);
+}
+
+#[test]
+fn words() {
+    let port = Fixture::new().port("p").replace("/p\"", "\"");
+    one_error("[switch]\nidle = \"slep\"\n", 2, &["idle \"slep\" in [switch]: unknown; did you mean \"sleep\"?"]);
+    one_error(&format!("{port}mode = \"peer\"\n"), 4, &["known are server, client"]);
+    one_error(
+        &format!("{port}offloads = [\"csun\"]\n"),
+        4,
+        &["offload \"csun\" in port \"p\": unknown; did you mean \"csum\"?"],
+    );
+    one_error(&format!("{port}offloads = [\"gro\"]\n"), 4, &["offloads are csum, tso, uso"]);
+    one_error(&format!("{port}offloads = [\"csum\", \"csum\"]\n"), 4, &["named twice"]);
+    one_error(
+        "[port.p]\nkind = \"tap\"\nsocket = \"/tmp/x\"\nifname = \"t0\"\n",
+        2,
+        &["kind \"tap\"", "known are vhost-user"],
+    );
+    one_error("[port.p]\nsocket = \"/tmp/x\"\n", 1, &["port \"p\" has no \"kind\"", "kind = \"vhost-user\""]);
+}
+
+#[test]
+fn what_this_version_cannot_do() {
+    let fixture = Fixture::new();
+    let port = fixture.port("p");
+    one_error(&format!("{port}queues = 2\n"), 4, &["queues 2", "this version serves one queue pair"]);
+    one_error(&format!("{port}mode = \"client\"\n"), 4, &["this version only listens"]);
+    one_error(&format!("{port}packed = true\n"), 4, &["this version serves the split ring only"]);
+}
+
+#[test]
+fn addresses() {
+    let fixture = Fixture::new();
+    let port = fixture.port("p");
+    one_error(&format!("{port}mac = \"52:54:00\"\n"), 4, &["mac \"52:54:00\" in port \"p\"", "six bytes"]);
+    one_error(&format!("{port}mac = \"01:00:5e:00:00:01\"\n"), 4, &["multicast", "unicast"]);
+    one_error(&format!("{port}mac = \"00:00:00:00:00:00\"\n"), 4, &["all zeros"]);
+    let bridge = format!("{port}[bridge.b]\nports = [\"p\"]\n");
+    for (entry, part) in [
+        ("\"x\" = \"p\"", "static entry \"x\" in bridge \"b\""),
+        ("\"03:00:00:00:00:00\" = \"p\"", "multicast"),
+        ("\"02:00:00:00:00:0a\" = \"p\", \"02:00:00:00:00:0A\" = \"p\"", "has an entry already"),
+        ("\"02:00:00:00:00:0a\" = \"q\"", "not a port of this bridge; its ports are p"),
+    ] {
+        one_error(&format!("{bridge}static = {{ {entry} }}\n"), 6, &[part]);
+    }
+    let two = "static = { \"02:00:00:00:00:0a\" = \"p\", \"02:00:00:00:00:0b\" = \"p\" }\n";
+    one_error(&format!("{bridge}{two}limit = 1\n"), 7, &["limit 1 in bridge \"b\"", "2 static entries", "at least 2"]);
+
+    let pair =
+        format!("{}mac = \"02:00:00:00:00:01\"\n{}mac = \"02:00:00:00:00:01\"\n", fixture.port("p"), fixture.port("q"));
+    good(&pair);
+    one_error(
+        &format!("{pair}[patch.a]\nports = [\"p\", \"q\"]\n"),
+        8,
+        &["port \"p\" of the same patch \"a\" has it too"],
+    );
+}
+
+#[test]
+fn use_of_ports() {
+    let fixture = Fixture::new();
+    let ports = fixture.ports(&["p", "q", "r"]);
+    let join = |sections: &str| format!("{ports}{sections}");
+    let twice = join("[patch.a]\nports = [\"p\", \"q\"]\n[bridge.b]\nports = [\"r\", \"q\"]\n");
+    one_error(&twice, 13, &["port \"q\" in bridge \"b\": already in patch \"a\" (line 11)"]);
+    let earlier = join("[bridge.b]\nports = [\"r\", \"q\"]\n[patch.a]\nports = [\"p\", \"q\"]\n");
+    one_error(&earlier, 13, &["port \"q\" in patch \"a\": already in bridge \"b\" (line 11)"]);
+    one_error(&join("[bridge.b]\nports = [\"r\", \"r\"]\n"), 11, &["port \"r\" in bridge \"b\": named twice"]);
+    one_error(&join("[patch.a]\nports = [\"r\", \"r\"]\n"), 11, &["named twice"]);
+    one_error(&join("[patch.a]\nports = [\"p\"]\n"), 11, &["ports of patch \"a\": 1 named", "exactly 2"]);
+    one_error(&join("[patch.a]\nports = [\"p\", \"q\", \"r\"]\n"), 11, &["3 named", "exactly 2"]);
+    one_error(&join("[patch.a]\n"), 10, &["patch \"a\" has no \"ports\""]);
+    one_error(&join("[bridge.b]\nports = []\n"), 11, &["ports of bridge \"b\": none named"]);
+    one_error(&join("[bridge.b]\n"), 10, &["bridge \"b\" has no \"ports\""]);
+    one_error("[bridge.b]\nports = [\"x\"]\n", 2, &["no such port; there is no section [port.NAME]"]);
+    one_error(&join("[patch.a]\nports = [\"p\", \"x\"]\n[bridge.a]\nports = [\"q\"]\n"), 11, &["port \"x\""]);
+}
+
+#[test]
+fn sockets() {
+    let fixture = Fixture::new();
+    let port = |name: &str, path: &str| format!("[port.{name}]\nkind = \"vhost-user\"\nsocket = \"{path}\"\n");
+    one_error("[port.p]\nkind = \"vhost-user\"\n", 1, &["port \"p\" has no \"socket\""]);
+    one_error(&port("p", &format!("/tmp/{}", "x".repeat(103))), 3, &["108 bytes long; a socket path has at most 107"]);
+    good(&port("p", &format!("/tmp/{}", "x".repeat(102))));
+    one_error(&port("p", "/no/such/folder/s"), 3, &["cannot use its folder \"/no/such/folder\"", "create it first"]);
+    one_error(&port("p", ""), 3, &["names no file"]);
+    one_error(&port("p", "/tmp/a\\u0000b"), 3, &["NUL"]);
+    let dotted = fixture.path("./s");
+    let same = port("p", &fixture.path("s")) + &port("q", &dotted);
+    one_error(&same, 6, &["socket", "of port \"q\"", "port \"p\" has it already (line 3)"]);
+    let api = format!("{}[switch]\napi = \"{}\"\n", port("p", &fixture.path("s")), fixture.path("s"));
+    one_error(&api, 5, &["of the API: port \"p\" has it already (line 3)"]);
+    one_error("[switch]\napi = \"/no/such/folder/s\"\n", 2, &["of the API", "folder"]);
+    one_error(&format!("{}[switch]\napi = 3\n", fixture.port("p")), 5, &["api in [switch] is an integer"]);
+}
+
+#[test]
+fn who_may_connect() {
+    let fixture = Fixture::new();
+    let port = fixture.port("p");
+    one_error(
+        &format!("{port}owner = \"no-such-user-here\"\n"),
+        4,
+        &["owner \"no-such-user-here\" in port \"p\": this machine has no such user"],
+    );
+    one_error(&format!("{port}group = \"no-such-group-here\"\n"), 4, &["no such group"]);
+    for perms in ["", "66", "0888", "1777", "00660", "rw-rw----", "+660", "0o660"] {
+        one_error(&format!("{port}perms = \"{perms}\"\n"), 4, &["perms", "octal, for example \"0660\""]);
+    }
+}
+
+#[test]
+fn both_mistakes_of_a_patch_are_told() {
+    let text = "[patch.a]\nports = [\"x\", \"y\", 3]\n";
+    let errors = errors(text);
+    for part in ["3 named", "port \"x\"", "port \"y\"", "holds an integer"] {
+        assert!(errors.iter().any(|error| error.contains(part)), "no {part} in {errors:#?}");
+    }
+}

@@ -1,0 +1,212 @@
+//! The values of a configuration that was checked.
+
+use std::path::PathBuf;
+
+use super::Mac;
+
+/// A whole configuration, everything in the file's order.
+///
+/// Programs that embed the switch may also build one by hand; the promises about names and numbers
+/// are then theirs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Config {
+    /// `[switch]`
+    pub switch: SwitchConfig,
+    /// `[port.NAME]`
+    pub ports: Vec<PortConfig>,
+    /// `[patch.NAME]`
+    pub patches: Vec<PatchConfig>,
+    /// `[bridge.NAME]`
+    pub bridges: Vec<BridgeConfig>,
+}
+
+impl Config {
+    /// The place of the port of this name in [`Config::ports`].
+    #[must_use]
+    pub fn port_index(&self, name: &str) -> Option<usize> {
+        self.ports.iter().position(|port| port.name == name)
+    }
+}
+
+/// `[switch]`: what concerns the whole.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SwitchConfig {
+    /// The CPUs, one polling thread pinned to each. Empty: one thread, unpinned.
+    pub workers: Vec<usize>,
+    /// What a worker does that finds nothing to do.
+    pub idle: Idle,
+    /// Where the API listens. None: nowhere.
+    pub api: Option<PathBuf>,
+    /// How often the body of a packet is copied.
+    pub copies: Copies,
+}
+
+/// What a worker does that finds nothing to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Idle {
+    /// Spin a little, then wait for a kick.
+    #[default]
+    Sleep,
+    /// Never sleep.
+    Spin,
+}
+
+/// How often the body of a packet between two guests is copied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Copies {
+    /// From guest to guest.
+    #[default]
+    One,
+    /// Through a buffer of the switch: what others do, and what ours is measured against.
+    Two,
+}
+
+/// `[port.NAME]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortConfig {
+    /// Unique among ports; letters, digits, `_`, `.` and `-`, at most 32.
+    pub name: String,
+    /// What kind of port, with what only that kind has.
+    pub kind: PortKind,
+    /// The largest frame is this and 18 bytes of Ethernet header and VLAN tag more.
+    pub mtu: u16,
+    /// The address that the guest is told. None: it chooses itself.
+    pub mac: Option<Mac>,
+}
+
+impl PortConfig {
+    /// MTU of a port that names none.
+    pub const DEFAULT_MTU: u16 = 1500;
+
+    /// A vhost-user port at `socket` with every default.
+    #[must_use]
+    pub fn vhost_user(name: impl Into<String>, socket: impl Into<PathBuf>) -> Self {
+        Self {
+            name: name.into(),
+            kind: PortKind::VhostUser(VhostUserConfig::new(socket)),
+            mtu: Self::DEFAULT_MTU,
+            mac: None,
+        }
+    }
+}
+
+/// The kinds of port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PortKind {
+    /// `kind = "vhost-user"`: a VM, whose frontend connects to our socket.
+    VhostUser(VhostUserConfig),
+}
+
+impl PortKind {
+    /// As the file and the API write it.
+    #[must_use]
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::VhostUser(_) => "vhost-user",
+        }
+    }
+}
+
+/// What only a vhost-user port has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VhostUserConfig {
+    /// Where we listen.
+    pub socket: PathBuf,
+    /// The user to give the socket to. None: it stays ours.
+    pub owner: Option<u32>,
+    /// The group to give the socket to. None: it stays ours.
+    pub group: Option<u32>,
+    /// The socket's permission bits. To connect takes the right to write.
+    pub perms: u32,
+    /// What the guest is offered.
+    pub offloads: Offloads,
+}
+
+impl VhostUserConfig {
+    /// Permission bits where the file names none: the owner connects, and the group if one is named.
+    #[must_use]
+    pub fn default_perms(group: Option<u32>) -> u32 {
+        if group.is_some() { 0o660 } else { 0o600 }
+    }
+
+    /// Listening at `socket`, for us only, with every offload.
+    #[must_use]
+    pub fn new(socket: impl Into<PathBuf>) -> Self {
+        Self {
+            socket: socket.into(),
+            owner: None,
+            group: None,
+            perms: Self::default_perms(None),
+            offloads: Offloads::default(),
+        }
+    }
+}
+
+/// What a guest may leave to us, and we to it. `tso` and `uso` are never set without `csum`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offloads {
+    /// Checksums that are still partial.
+    pub csum: bool,
+    /// TCP segments larger than the MTU.
+    pub tso: bool,
+    /// UDP segments larger than the MTU.
+    pub uso: bool,
+}
+
+impl Default for Offloads {
+    fn default() -> Self {
+        Self { csum: true, tso: true, uso: true }
+    }
+}
+
+/// `[patch.NAME]`: what enters by one port leaves by the other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PatchConfig {
+    /// Unique among patches.
+    pub name: String,
+    /// The names of its two ports.
+    pub ports: [String; 2],
+    /// What becomes of a packet whose destination has no buffer.
+    pub full: WhenFull,
+}
+
+/// What becomes of a packet whose destination has no buffer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WhenFull {
+    /// It is dropped, and counted.
+    #[default]
+    Drop,
+    /// It waits in the source's ring.
+    Wait,
+}
+
+/// `[bridge.NAME]`: a learning bridge.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BridgeConfig {
+    /// Unique among bridges.
+    pub name: String,
+    /// The names of its ports, at least one.
+    pub ports: Vec<String>,
+    /// Seconds until an address that was not seen again is forgotten.
+    pub ageing: u32,
+    /// The most addresses that it holds, static ones included.
+    pub limit: u32,
+    /// Addresses that are known from the start and never forgotten.
+    pub statics: Vec<StaticEntry>,
+}
+
+impl BridgeConfig {
+    /// Ageing where the file names none: the default of IEEE 802.1Q-2018, table 8-6.
+    pub const DEFAULT_AGEING: u32 = 300;
+    /// Limit where the file names none.
+    pub const DEFAULT_LIMIT: u32 = 4096;
+}
+
+/// One line of a bridge's `static`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StaticEntry {
+    /// The address.
+    pub mac: Mac,
+    /// The port that it is behind, one of the bridge's.
+    pub port: String,
+}

@@ -1,0 +1,93 @@
+//! Users and groups by name, through the system's name service (NSS), so that those of LDAP and
+//! systemd are found as well as those of `/etc/passwd`.
+
+use std::ffi::{CString, c_char, c_int};
+use std::mem::MaybeUninit;
+use std::{io, ptr};
+
+/// What the name service says about a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Id {
+    /// It is known, with this id.
+    Found(u32),
+    /// It is not known.
+    Unknown,
+}
+
+/// The id of a user, by name or, if no user has that name, as a number.
+pub(super) fn user(name: &str) -> io::Result<Id> {
+    let entry = look_up(name, libc::getpwnam_r)?;
+    Ok(or_number(entry.map(|entry: libc::passwd| entry.pw_uid), name))
+}
+
+/// The id of a group, by name or, if no group has that name, as a number.
+pub(super) fn group(name: &str) -> io::Result<Id> {
+    let entry = look_up(name, libc::getgrnam_r)?;
+    Ok(or_number(entry.map(|entry: libc::group| entry.gr_gid), name))
+}
+
+/// As chown(1) does it: digits that are nobody's name are an id.
+fn or_number(found: Option<u32>, name: &str) -> Id {
+    let digits = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
+    // The highest id means "leave it" to chown(2).
+    let number = || name.parse().ok().filter(|id| digits && *id != u32::MAX);
+    found.or_else(number).map_or(Id::Unknown, Id::Found)
+}
+
+/// `getpwnam_r` and `getgrnam_r` differ in the type of the entry only.
+type Getter<Entry> = unsafe extern "C" fn(*const c_char, *mut Entry, *mut c_char, usize, *mut *mut Entry) -> c_int;
+
+/// A database that asks for more memory than this for one entry is broken.
+const MOST_BYTES: usize = 1 << 20;
+
+/// The entry of a name. Its pointers lead into memory that is gone: only its numbers are of use.
+fn look_up<Entry: Copy>(name: &str, get: Getter<Entry>) -> io::Result<Option<Entry>> {
+    let Ok(name) = CString::new(name) else {
+        return Ok(None);
+    };
+    let mut buffer: Vec<c_char> = vec![0; 1024];
+    loop {
+        let mut entry = MaybeUninit::<Entry>::uninit();
+        let mut found = ptr::null_mut();
+        // SAFETY: `name` ends in a NUL and outlives the call; `entry`, `buffer` (with its true
+        // length) and `found` are ours alone, writable, and outlive the call too. These functions
+        // keep no pointer once they return (POSIX.1-2017, getpwnam_r, getgrnam_r).
+        let error =
+            unsafe { get(name.as_ptr(), entry.as_mut_ptr(), buffer.as_mut_ptr(), buffer.len(), &raw mut found) };
+        match error {
+            0 if found.is_null() => return Ok(None),
+            // SAFETY: the call succeeded and set `found`, so it has filled in `entry`.
+            0 => return Ok(Some(unsafe { entry.assume_init() })),
+            libc::EINTR => {}
+            libc::ERANGE if buffer.len() < MOST_BYTES => buffer.resize(buffer.len() * 4, 0),
+            // getpwnam(3), "ERRORS": some services report an unknown name so.
+            libc::ENOENT | libc::ESRCH => return Ok(None),
+            other => return Err(io::Error::from_raw_os_error(other)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_is_zero() {
+        assert_eq!(user("root").unwrap(), Id::Found(0));
+        assert_eq!(group("root").unwrap(), Id::Found(0));
+    }
+
+    #[test]
+    fn unknown_names() {
+        for name in ["", "no-such-name-here", "ro\0ot", "-1", "+1", "4294967295", "99999999999"] {
+            assert_eq!(user(name).unwrap(), Id::Unknown, "{name:?}");
+            assert_eq!(group(name).unwrap(), Id::Unknown, "{name:?}");
+        }
+    }
+
+    #[test]
+    fn numbers() {
+        assert_eq!(user("4294967294").unwrap(), Id::Found(u32::MAX - 1));
+        assert_eq!(group("12345").unwrap(), Id::Found(12345));
+    }
+}

@@ -1,0 +1,37 @@
+//! The switch as a library: a configuration in, a running switch out, and what it tells about itself.
+//!
+//! [`config`] reads and checks a file, `plan` deals it out to workers, [`Switch`] starts and stops it, [`api`] answers
+//! questions over a Unix socket. It does not look at packets one by one.
+//!
+//! ```
+//! use straightline_switch::Switch;
+//! use straightline_switch::config::{Config, PatchConfig, PortConfig, WhenFull};
+//!
+//! # fn main() -> anyhow::Result<()> {
+//! let dir = std::env::temp_dir().join(format!("switch-doc-{}", std::process::id()));
+//! std::fs::create_dir_all(&dir)?;
+//! let config = Config {
+//!     ports: vec![PortConfig::vhost_user("a", dir.join("a")), PortConfig::vhost_user("b", dir.join("b"))],
+//!     patches: vec![PatchConfig {
+//!         name: "x".to_owned(),
+//!         ports: ["a".to_owned(), "b".to_owned()],
+//!         full: WhenFull::Drop,
+//!     }],
+//!     ..Config::default()
+//! };
+//! let switch = Switch::start(&config)?;
+//! let ports = switch.source().ports();
+//! assert_eq!(ports.ports[0].reason.as_deref(), Some("no frontend has connected yet"));
+//! switch.stop();
+//! # std::fs::remove_dir(dir)?;
+//! # Ok(())
+//! # }
+//! ```
+
+pub mod api;
+pub mod config;
+mod plan;
+mod source;
+mod switch;
+
+pub use switch::Switch;
