@@ -1,0 +1,252 @@
+//! Two guests and a switch in one process: what anybody sees first.
+//!
+//! Each guest sends numbered packets of mixed sizes to the other, as many at a time as the other's ring has buffers, so
+//! that nothing need be lost: a loss is a fault of the switch.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use serde::Serialize;
+use straightline_switch::Switch;
+use straightline_switch::api::{Runtime, Source};
+use straightline_switch::config::{Config, PatchConfig, PortConfig, WhenFull};
+use straightline_wire::MacAddr;
+
+use crate::traffic::IMIX;
+use crate::{Guest, GuestOptions, Sequence, Stream};
+
+/// Packets under way in one direction: fewer than a ring has buffers.
+const WINDOW: u64 = 192;
+
+/// Packets sent or received in one go.
+const BURST: usize = 32;
+
+/// How long packets may be on their way before they count as lost.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// What the user asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// How long it runs.
+    pub secs: u64,
+    /// No table: the caller prints the summary.
+    pub json: bool,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Summary {
+    /// Million packets delivered a second, both directions together.
+    pub mpps: f64,
+    /// Gigabits of their frames a second.
+    pub gbit_per_s: f64,
+    /// The switch's cycles for a packet, by node.
+    pub cycles_per_packet: BTreeMap<String, f64>,
+    /// Packets sent that did not arrive.
+    pub lost: u64,
+    /// Packets that arrived behind later ones.
+    pub late: u64,
+    /// Seconds of traffic.
+    pub secs: f64,
+}
+
+#[derive(Debug, Default)]
+struct Live {
+    packets: AtomicU64,
+    bytes: AtomicU64,
+    lost: AtomicU64,
+}
+
+/// One direction of traffic.
+struct Way {
+    stream: Stream,
+    arrived: Sequence,
+    given_up: u64,
+    /// How many had arrived when we last looked, and since when it is so many.
+    heard: (u64, Instant),
+}
+
+impl Way {
+    fn under_way(&self) -> u64 {
+        self.stream.sent() - self.arrived.packets - self.given_up
+    }
+}
+
+/// Runs the demo to its end.
+///
+/// # Errors
+/// What could not be had: sockets, memory, threads.
+pub fn run(options: Options) -> anyhow::Result<Summary> {
+    let dir =
+        tempfile::Builder::new().prefix("straightline-demo").tempdir().context("cannot make a folder for sockets")?;
+    let sockets = [dir.path().join("left"), dir.path().join("right")];
+    let switch = Switch::start(&Config {
+        ports: vec![PortConfig::vhost_user("left", &sockets[0]), PortConfig::vhost_user("right", &sockets[1])],
+        patches: vec![PatchConfig {
+            name: "demo".to_owned(),
+            ports: ["left".to_owned(), "right".to_owned()],
+            full: WhenFull::Drop,
+        }],
+        ..Config::default()
+    })?;
+    let mut guests = Vec::new();
+    for socket in &sockets {
+        guests.push(Guest::connect(socket, &GuestOptions::default())?);
+    }
+    let live = Arc::new(Live::default());
+    let stop = Arc::new(AtomicBool::new(false));
+    let start = Instant::now();
+    let traffic = {
+        let (live, stop) = (Arc::clone(&live), Arc::clone(&stop));
+        std::thread::Builder::new().name("guests".to_owned()).spawn(move || drive(guests, &live, &stop))?
+    };
+    let shown = watch(options, start, &live, &*switch.source());
+    stop.store(true, Ordering::Relaxed);
+    let ended = traffic.join().map_err(|_| anyhow::anyhow!("the guests' thread panicked"))?;
+    shown?;
+    let Ended { lost, late, secs } = ended?;
+    let runtime = switch.source().runtime();
+    switch.stop();
+    let [packets, bytes] = [&live.packets, &live.bytes].map(|n| float(n.load(Ordering::Relaxed)));
+    let summary = Summary {
+        mpps: packets / secs / 1e6,
+        gbit_per_s: bytes * 8.0 / secs / 1e9,
+        cycles_per_packet: cycles(&runtime),
+        lost,
+        late,
+        secs,
+    };
+    if !options.json {
+        conclude(&summary, &runtime)?;
+    }
+    Ok(summary)
+}
+
+fn cycles(runtime: &Runtime) -> BTreeMap<String, f64> {
+    runtime.nodes.iter().map(|node| (node.name.clone(), (node.cycles_per_packet * 10.0).round() / 10.0)).collect()
+}
+
+struct Ended {
+    lost: u64,
+    late: u64,
+    secs: f64,
+}
+
+/// Both guests on one thread: with the switch's worker that is two, which every machine has.
+fn drive(mut guests: Vec<Guest>, live: &Live, stop: &AtomicBool) -> anyhow::Result<Ended> {
+    let macs = [MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2])];
+    let mut ways = Vec::new();
+    for (from, guest) in guests.iter_mut().enumerate() {
+        let stream = Stream::prepare(guest, macs[from], macs[1 - from], &IMIX)?;
+        ways.push(Way { stream, arrived: Sequence::default(), given_up: 0, heard: (0, Instant::now()) });
+    }
+    let start = Instant::now();
+    let mut rounds = 0_u32;
+    while !stop.load(Ordering::Relaxed) {
+        for (from, guest) in guests.iter_mut().enumerate() {
+            let way = &mut ways[from];
+            let room = usize::try_from(WINDOW.saturating_sub(way.under_way())).unwrap_or(0).min(BURST);
+            for _ in 0..room {
+                if !way.stream.send(guest) {
+                    break;
+                }
+            }
+            guest.flush();
+            let (level, other) = (guest.level(), &mut ways[1 - from]);
+            guest.receive(BURST, |_, pieces| other.arrived.note(level, pieces));
+        }
+        rounds += 1;
+        if rounds.is_multiple_of(1024) {
+            publish(&mut ways, live);
+        }
+    }
+    let secs = start.elapsed().as_secs_f64();
+    // What is still under way has time to arrive.
+    let end = Instant::now() + PATIENCE;
+    while ways.iter().any(|way| way.under_way() > 0) && Instant::now() < end {
+        for (from, guest) in guests.iter_mut().enumerate() {
+            guest.flush();
+            let (level, other) = (guest.level(), &mut ways[1 - from]);
+            guest.receive(BURST, |_, pieces| other.arrived.note(level, pieces));
+        }
+    }
+    publish(&mut ways, live);
+    let lost = ways.iter().map(|way| way.arrived.lost(way.stream.sent())).sum();
+    Ok(Ended { lost, late: ways.iter().map(|way| way.arrived.late).sum(), secs })
+}
+
+/// Shows the figures to the thread that prints, and gives up on packets that never came, so that traffic goes on.
+fn publish(ways: &mut [Way], live: &Live) {
+    let (mut packets, mut bytes) = (0, 0);
+    for way in ways.iter_mut() {
+        let total = way.arrived.packets;
+        packets += total;
+        bytes += way.arrived.bytes;
+        if total != way.heard.0 {
+            way.heard = (total, Instant::now());
+        } else if way.heard.1.elapsed() > PATIENCE {
+            way.given_up += way.under_way();
+        }
+    }
+    live.packets.store(packets, Ordering::Relaxed);
+    live.bytes.store(bytes, Ordering::Relaxed);
+    live.lost.store(ways.iter().map(|way| way.given_up).sum(), Ordering::Relaxed);
+}
+
+/// One line a second until the time is up.
+fn watch(options: Options, start: Instant, live: &Live, source: &dyn Source) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    let end = start + Duration::from_secs(options.secs);
+    let mut last = (start, 0, 0);
+    if !options.json {
+        writeln!(out, "two guests, {} each way, sizes 64, 570 and 1518 as 7:4:1, for {} s", "UDP", options.secs)?;
+        writeln!(out, "{:>5} {:>9} {:>9} {:>6}  {}", "s", "Mpps", "Gbit/s", "lost", "worker")?;
+    }
+    for second in 1..=options.secs {
+        let until = (start + Duration::from_secs(second)).min(end);
+        std::thread::sleep(until.saturating_duration_since(Instant::now()));
+        if options.json {
+            continue;
+        }
+        let (packets, bytes) = (live.packets.load(Ordering::Relaxed), live.bytes.load(Ordering::Relaxed));
+        let secs = last.0.elapsed().as_secs_f64();
+        let mpps = float(packets - last.1) / secs / 1e6;
+        let gbit = float(bytes - last.2) * 8.0 / secs / 1e9;
+        let lost = live.lost.load(Ordering::Relaxed);
+        let worker = source.runtime().workers.first().map_or_else(String::new, |w| {
+            let all = (w.busy_s + w.empty_poll_s + w.idle_s + w.unexplained_s).max(f64::MIN_POSITIVE);
+            let percent = |part: f64| part / all * 100.0;
+            format!(
+                "busy {:.0} %, polling {:.0} %, asleep {:.0} %",
+                percent(w.busy_s),
+                percent(w.empty_poll_s),
+                percent(w.idle_s)
+            )
+        });
+        writeln!(out, "{second:>5} {mpps:>9.3} {gbit:>9.2} {lost:>6}  {worker}")?;
+        out.flush()?;
+        last = (Instant::now(), packets, bytes);
+    }
+    Ok(())
+}
+
+fn conclude(summary: &Summary, runtime: &Runtime) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out)?;
+    writeln!(out, "{}", straightline_switch::api::table::runtime(runtime))?;
+    writeln!(
+        out,
+        "{:.3} Mpps, {:.2} Gbit/s, {} lost, {} out of order",
+        summary.mpps, summary.gbit_per_s, summary.lost, summary.late
+    )?;
+    Ok(())
+}
+
+#[expect(clippy::cast_precision_loss, reason = "figures for people")]
+fn float(n: u64) -> f64 {
+    n as f64
+}

@@ -1,0 +1,20 @@
+//! The laboratory: a guest in the box, traffic for it, and what is measured with both.
+//!
+//! [`Guest`] is the driver half of a virtio-net device as a piece of a program: it connects to a vhost-user socket like
+//! any VM's frontend, on memory of its own. [`demo`] puts two of them to a switch. It is a user of the switch like any
+//! other; nothing but the command line imports it.
+//!
+//! ```
+//! use straightline_lab::{Guest, GuestOptions};
+//!
+//! // Nobody listens there: the error says so.
+//! let error = Guest::connect("/nonexistent/vm.sock".as_ref(), &GuestOptions::default()).unwrap_err();
+//! assert!(error.to_string().contains("/nonexistent/vm.sock"));
+//! ```
+
+pub mod demo;
+mod guest;
+mod traffic;
+
+pub use guest::{Guest, GuestOptions};
+pub use traffic::{Sequence, Stream};

@@ -1,0 +1,116 @@
+//! Numbered packets: what is sent, and what of it arrives.
+
+use std::net::Ipv4Addr;
+
+use anyhow::Context;
+use straightline_packet::Segment;
+use straightline_virtio::net_header::LEN as HEADER;
+use straightline_wire::MacAddr;
+use straightline_wire::frame::{Checksum, Frame, Net, Transport};
+
+use crate::Guest;
+
+/// Frame lengths of the Internet mix, without the Ethernet checksum: 7 of 64 bytes, 4 of 570, 1 of 1518.
+pub(crate) const IMIX: [u16; 12] = [60, 566, 60, 60, 566, 60, 1514, 60, 566, 60, 566, 60];
+
+/// Bytes of Ethernet, IPv4 and UDP headers; the number stands behind them, in 8 bytes.
+const HEADERS: u16 = 14 + 20 + 8;
+
+/// Where the number stands in a buffer: behind the virtio-net header and the frame's own.
+const NUMBER: u32 = HEADER as u32 + HEADERS as u32;
+
+/// UDP packets from one guest to another, each with its number.
+#[derive(Debug)]
+pub struct Stream {
+    /// Frame length by transmit buffer.
+    lens: Vec<u16>,
+    next: u64,
+}
+
+impl Stream {
+    /// Fills every transmit buffer of `guest` with a frame, of these lengths in turn (at least 60 each). For a packet
+    /// only its number is written later.
+    ///
+    /// # Errors
+    /// Where a length is too short for the headers or too long for a buffer.
+    pub fn prepare(guest: &mut Guest, src: MacAddr, dst: MacAddr, lens: &[u16]) -> anyhow::Result<Stream> {
+        let level = guest.level();
+        let lens: Vec<u16> = lens.iter().copied().cycle().take(guest.spare()).collect();
+        for (buffer, &len) in (0..).zip(&lens) {
+            let payload_len =
+                len.checked_sub(HEADERS + 8).with_context(|| format!("a frame of {len} bytes is too short"))?;
+            let frame = Frame {
+                src,
+                dst,
+                tags: [None, None],
+                net: Net::v4(Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)),
+                transport: Transport::Udp { src_port: 1000, dst_port: 2000 },
+                payload_len: payload_len + 8,
+            };
+            let mut bytes = [0; HEADER + HEADERS as usize];
+            frame.emit(&mut bytes[HEADER..], Checksum::Zero)?;
+            let segment = guest.buffer(buffer).context("a transmit buffer is not in guest memory")?;
+            anyhow::ensure!(
+                segment.len() as usize >= HEADER + usize::from(len),
+                "a frame of {len} bytes does not fit a buffer of {}",
+                segment.len()
+            );
+            segment.write(level, &bytes);
+        }
+        Ok(Stream { lens, next: 0 })
+    }
+
+    /// Sends the next packet; `false` where no buffer is free.
+    pub fn send(&mut self, guest: &mut Guest) -> bool {
+        let level = guest.level();
+        let Some((buffer, segment)) = guest.next_buffer() else { return false };
+        let Some(&len) = self.lens.get(usize::from(buffer)) else { return false };
+        segment.split_at(NUMBER).1.write(level, &self.next.to_be_bytes());
+        if !guest.send_next(u32::from(len) + HEADER as u32) {
+            return false;
+        }
+        self.next += 1;
+        true
+    }
+
+    /// Packets sent.
+    pub fn sent(&self) -> u64 {
+        self.next
+    }
+}
+
+/// What arrived of a [`Stream`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sequence {
+    /// Packets that arrived.
+    pub packets: u64,
+    /// Bytes of their frames.
+    pub bytes: u64,
+    /// Packets whose number was lower than one that had arrived.
+    pub late: u64,
+    /// The number after the highest that arrived.
+    expected: u64,
+}
+
+impl Sequence {
+    /// Takes note of a packet, given as the pieces of its frame.
+    pub fn note(&mut self, guest_level: straightline_packet::Level, pieces: &[Segment<'_>]) {
+        let mut number = [0; 8];
+        let Some(first) = pieces.first() else { return };
+        // The number is in the first buffer: none is smaller than the headers and it.
+        first.split_at(HEADERS.into()).1.read(guest_level, &mut number);
+        let number = u64::from_be_bytes(number);
+        self.packets += 1;
+        self.bytes += pieces.iter().map(|piece| u64::from(piece.len())).sum::<u64>();
+        if number < self.expected {
+            self.late += 1;
+        } else {
+            self.expected = number + 1;
+        }
+    }
+
+    /// Packets of `sent` that have not arrived.
+    pub fn lost(&self, sent: u64) -> u64 {
+        sent.saturating_sub(self.packets)
+    }
+}
