@@ -1,0 +1,71 @@
+//! The arguments.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use straightline_switch::api::DEFAULT_PATH;
+
+/// A user-space switch for virtual machines
+#[derive(Debug, Parser)]
+#[command(name = "straightline", version, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Two embedded guests and traffic between them through the switch; needs no root and no file
+    Demo(Demo),
+    /// Runs the switch in the foreground; prints `ready` once all its sockets listen
+    Run(Config),
+    /// Checks a configuration; prints `ok`, or every error with its line
+    Check(Config),
+    /// Shows the switch as a whole: version, uptime, instruction set
+    Status(Query),
+    /// Shows the ports: link, features, rings, counters, drops
+    Ports(Query),
+    /// Shows the addresses that the bridges know
+    Fdb(Query),
+    /// Shows where the workers' time went, by node
+    Runtime(Query),
+    /// Shows what was dropped, and why
+    Drops(Query),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Demo {
+    /// How long it runs
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86400))]
+    pub(crate) secs: u64,
+    /// Ends with one line of JSON instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Config {
+    /// The configuration file
+    #[arg(value_name = "CONFIG")]
+    pub(crate) config: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Query {
+    /// Prints the answer as one line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The socket of the switch's API
+    #[arg(long, value_name = "SOCKET", default_value = DEFAULT_PATH)]
+    pub(crate) api: PathBuf,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        super::Cli::command().debug_assert();
+    }
+}

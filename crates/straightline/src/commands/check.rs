@@ -1,0 +1,33 @@
+//! `straightline check CONFIG`
+
+use std::path::Path;
+
+use straightline_switch::config::{Config, Diagnostic};
+
+use crate::output::{self, Reported};
+
+/// Prints `ok`, or every error of the file.
+pub(crate) fn execute(path: &Path) -> anyhow::Result<()> {
+    load(path)?;
+    output::answer("ok\n")
+}
+
+/// The configuration that `path` holds; its errors and warnings are printed.
+pub(crate) fn load(path: &Path) -> anyhow::Result<Config> {
+    let loaded = Config::load(path).map_err(|errors| report(&errors.0))?;
+    for warning in &loaded.warnings {
+        output::message("warning", warning);
+    }
+    let taken = loaded.taken_sockets();
+    if !taken.is_empty() {
+        return Err(report(&taken));
+    }
+    Ok(loaded.config)
+}
+
+fn report(errors: &[Diagnostic]) -> anyhow::Error {
+    for error in errors {
+        output::message("error", error);
+    }
+    Reported.into()
+}

@@ -1,0 +1,15 @@
+//! `straightline demo`
+
+use straightline_lab::demo::{self, Options};
+
+use crate::cli::Demo;
+use crate::output;
+
+/// Runs the demo; with `--json` its last line is its result.
+pub(crate) fn execute(args: &Demo) -> anyhow::Result<()> {
+    let summary = demo::run(Options { secs: args.secs, json: args.json })?;
+    if args.json {
+        output::answer(&format!("{}\n", serde_json::to_string(&summary)?))?;
+    }
+    Ok(())
+}

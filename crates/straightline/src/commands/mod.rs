@@ -1,0 +1,22 @@
+//! The commands, one a file. Logic lives in the libraries; these load, call and print.
+
+mod check;
+mod demo;
+mod query;
+mod run;
+
+use crate::cli::Command;
+
+/// Executes a command.
+pub(crate) fn execute(command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::Demo(args) => demo::execute(&args),
+        Command::Run(args) => run::execute(&args.config),
+        Command::Check(args) => check::execute(&args.config),
+        Command::Status(args) => query::status(&args),
+        Command::Ports(args) => query::ports(&args),
+        Command::Fdb(args) => query::fdb(&args),
+        Command::Runtime(args) => query::runtime(&args),
+        Command::Drops(args) => query::drops(&args),
+    }
+}

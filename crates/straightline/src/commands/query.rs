@@ -1,0 +1,36 @@
+//! `straightline status|ports|fdb|runtime|drops`
+
+use straightline_switch::api::{self, Answer, table};
+
+use crate::cli::Query;
+use crate::output;
+
+pub(crate) fn status(args: &Query) -> anyhow::Result<()> {
+    show(args, table::status)
+}
+
+pub(crate) fn ports(args: &Query) -> anyhow::Result<()> {
+    show(args, table::ports)
+}
+
+pub(crate) fn fdb(args: &Query) -> anyhow::Result<()> {
+    show(args, table::fdb)
+}
+
+pub(crate) fn runtime(args: &Query) -> anyhow::Result<()> {
+    show(args, table::runtime)
+}
+
+pub(crate) fn drops(args: &Query) -> anyhow::Result<()> {
+    show(args, table::drops)
+}
+
+/// As JSON the answer is the switch's own, so fields that only a newer switch has are kept.
+fn show<A: Answer>(args: &Query, render: fn(&A) -> String) -> anyhow::Result<()> {
+    if args.json {
+        let json = api::request(&args.api, A::COMMAND)?;
+        output::answer(&format!("{json}\n"))
+    } else {
+        output::answer(&render(&api::ask(&args.api)?))
+    }
+}

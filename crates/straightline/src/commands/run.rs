@@ -1,0 +1,58 @@
+//! `straightline run CONFIG`
+
+use std::io;
+use std::path::Path;
+
+use anyhow::Context;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use straightline_switch::Switch;
+use straightline_switch::api::{ApiHandle, ApiServer};
+use straightline_switch::config::Config;
+use tracing_subscriber::EnvFilter;
+
+use crate::output;
+
+/// Runs the switch until SIGTERM or SIGINT.
+pub(crate) fn execute(path: &Path) -> anyhow::Result<()> {
+    start_logs();
+    // Before anything starts, so that a signal that comes early ends us cleanly as well.
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot handle signals")?;
+    let config = super::check::load(path)?;
+    let switch = Switch::start(&config)?;
+    let api = serve_api(&config, &switch);
+    let api = match api {
+        Ok(api) => api,
+        Err(error) => {
+            switch.stop();
+            return Err(error);
+        }
+    };
+    output::answer("ready\n")?;
+    tracing::info!(ports = config.ports.len(), "running");
+    for signal in signals.forever() {
+        if signal == SIGHUP {
+            tracing::warn!("SIGHUP: reload comes in a later version; restart to apply");
+            continue;
+        }
+        tracing::info!("stopping on {}", if signal == SIGTERM { "SIGTERM" } else { "SIGINT" });
+        break;
+    }
+    drop(api);
+    switch.stop();
+    Ok(())
+}
+
+fn serve_api(config: &Config, switch: &Switch) -> anyhow::Result<Option<ApiHandle>> {
+    let Some(path) = &config.switch.api else {
+        return Ok(None);
+    };
+    let server = ApiServer::bind(path)?;
+    server.serve(switch.source()).context("cannot start the API").map(Some)
+}
+
+/// Logs to standard error what RUST_LOG asks for, or else warnings, and what our own crates tell.
+fn start_logs() {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn,straightline=info"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
+}

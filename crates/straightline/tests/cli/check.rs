@@ -1,0 +1,197 @@
+use std::fs;
+use std::os::unix::net::UnixListener;
+
+use super::{Finished, Fixture};
+
+/// Twelve good lines, which every mistake is appended to.
+const GOOD: &str = "\
+[port.vm1]
+kind = \"vhost-user\"
+socket = \"@/vm1.sock\"
+
+[port.vm2]
+kind = \"vhost-user\"
+socket = \"@/vm2.sock\"
+
+[port.vm3]
+kind = \"vhost-user\"
+socket = \"@/vm3.sock\"
+
+";
+
+fn check(text: &str) -> Finished {
+    let fixture = Fixture::new();
+    fixture.write(text);
+    fixture.execute(&["check", "switch.toml"])
+}
+
+/// The mistake in `addition` is told at this line of it, and nothing else is.
+fn mistake(addition: &str, line: usize, message: &str) {
+    let done = check(&format!("{GOOD}{addition}"));
+    assert_eq!(done.code, Some(1), "{addition}\n{done:?}");
+    assert_eq!(done.out, "", "{addition}");
+    let start = format!("error: switch.toml:{}: ", line + 12);
+    let errors: Vec<_> = done.err.lines().filter(|line| line.starts_with("error: ")).collect();
+    assert_eq!(errors.len(), 1, "{addition}\n{}", done.err);
+    assert!(errors[0].starts_with(&start) && errors[0].contains(message), "{start}{message}\n{}", done.err);
+}
+
+#[test]
+fn a_good_file_is_ok() {
+    let text = format!(
+        "{GOOD}mtu = 9000\n[patch.a]\nports = [\"vm1\", \"vm2\"]\n[bridge.lan]\nports = [\"vm3\"]\n[switch]\nidle = \"spin\"\napi = \"@/api.sock\"\n"
+    );
+    let done = check(&text);
+    assert_eq!((done.code, done.out.as_str(), done.err.as_str()), (Some(0), "ok\n", ""));
+}
+
+#[test]
+fn a_warning_is_no_error() {
+    let done = check(&format!("{GOOD}[patch.a]\nports = [\"vm1\", \"vm2\"]\n"));
+    assert_eq!((done.code, done.out.as_str()), (Some(0), "ok\n"));
+    assert!(done.err.starts_with("warning: switch.toml:9: port \"vm3\" is in no patch or bridge"), "{}", done.err);
+}
+
+#[test]
+fn the_message_shows_the_line() {
+    let done = check(&format!("{GOOD}[bridge.lan]\nports = [\"vm1\", \"vm9\"]\n"));
+    let expected = "\
+error: switch.toml:14: port \"vm9\" in bridge \"lan\": no such port; ports are vm1, vm2, vm3
+  14 | ports = [\"vm1\", \"vm9\"]
+     |                 ^^^^^
+";
+    assert_eq!(done.err, expected);
+}
+
+#[test]
+fn all_mistakes_are_told_at_once() {
+    let done = check(&format!("{GOOD}mtu = 1\nmac = \"x\"\n[patch.a]\nports = [\"vm1\", \"vm9\"]\n[swich]\n"));
+    assert_eq!(done.code, Some(1));
+    let places: Vec<_> =
+        done.err.lines().filter_map(|line| line.strip_prefix("error: switch.toml:")).map(|line| &line[..2]).collect();
+    assert_eq!(places, ["13", "14", "16", "17"], "{}", done.err);
+}
+
+#[test]
+fn mistakes_in_sections_and_keys() {
+    mistake("[prot.x]\n", 1, "unknown section \"prot\"; did you mean \"port\"?");
+    mistake("color = 1\n", 1, "unknown key \"color\" in port \"vm3\"; keys are kind, socket");
+    mistake("sockte = \"x\"\n", 1, "did you mean \"socket\"?");
+    mistake("[switch]\nworkerz = [0]\n", 2, "unknown key \"workerz\" in [switch]; did you mean \"workers\"?");
+    mistake("[patch.a]\nports = [\"vm1\", \"vm2\"]\nageing = 1\n", 3, "unknown key \"ageing\" in patch \"a\"");
+    mistake("[port.vm1]\n", 1, "twice");
+    mistake("mtu = \n", 1, "not TOML");
+    mistake("mtu = \"big\"\n", 1, "mtu in port \"vm3\" is a string; it must be an integer");
+    mistake("[port.\"a b\"]\nkind = \"vhost-user\"\nsocket = \"@/s\"\n", 1, "bad name");
+}
+
+#[test]
+fn mistakes_in_switch() {
+    mistake("[switch]\nworkers = [0, 0]\n", 2, "CPU 0 in workers of [switch]: named twice");
+    mistake("[switch]\nworkers = [9999]\n", 2, "CPU 9999 in workers of [switch]: this machine has no such CPU online");
+    mistake("[switch]\nworkers = []\n", 2, "empty");
+    mistake("[switch]\nidle = \"nap\"\n", 2, "idle \"nap\" in [switch]: unknown; known are sleep, spin");
+    mistake("[switch]\ncopies = 3\n", 2, "it must be 1 to 2");
+    mistake("[switch]\napi = \"@/none/api\"\n", 2, "create it first");
+    mistake("[switch]\napi = \"@/vm1.sock\"\n", 2, "port \"vm1\" has it already (line 3)");
+}
+
+#[test]
+fn mistakes_in_ports() {
+    mistake("mtu = 67\n", 1, "out of range; it must be 68 to 9216");
+    mistake("mac = \"33:33:00:00:00:01\"\n", 1, "multicast");
+    mistake("mac = \"52:54\"\n", 1, "not an Ethernet address");
+    mistake("queues = 4\n", 1, "this version serves one queue pair");
+    mistake("queues = 0\n", 1, "it must be 1 to 32768");
+    mistake("mode = \"client\"\n", 1, "this version only listens");
+    mistake("packed = true\n", 1, "split ring only");
+    mistake("offloads = [\"lro\"]\n", 1, "offloads are csum, tso, uso");
+    mistake("offloads = [\"tso\", \"csum\", \"tso\"]\n", 1, "named twice");
+    mistake("owner = \"nobody-of-this-name\"\n", 1, "no such user");
+    mistake("group = \"nobody-of-this-name\"\n", 1, "no such group");
+    mistake("perms = \"999\"\n", 1, "octal");
+    mistake(
+        "[port.x]\nkind = \"tap\"\nsocket = \"@/x\"\n",
+        2,
+        "kind \"tap\" in port \"x\": unknown; known are vhost-user",
+    );
+}
+
+#[test]
+fn mistakes_in_sockets() {
+    let port = |socket: &str| format!("[port.x]\nkind = \"vhost-user\"\n{socket}\n");
+    mistake(&port(""), 1, "port \"x\" has no \"socket\"");
+    mistake(
+        &port(&format!("socket = \"/tmp/{}\"", "x".repeat(103))),
+        3,
+        "108 bytes long; a socket path has at most 107",
+    );
+    mistake(&port("socket = \"/no/such/folder/s\""), 3, "cannot use its folder \"/no/such/folder\"");
+    mistake(&port("socket = \"@/vm2.sock\""), 3, "port \"vm2\" has it already (line 7)");
+    mistake(&port("socket = \"@/../\""), 3, "names no file");
+}
+
+#[test]
+fn mistakes_in_patches_and_bridges() {
+    mistake(
+        "[patch.a]\nports = [\"vm1\", \"x\"]\n",
+        2,
+        "port \"x\" in patch \"a\": no such port; ports are vm1, vm2, vm3",
+    );
+    mistake("[patch.a]\nports = [\"vm1\"]\n", 2, "1 named; a patch joins exactly 2");
+    mistake("[patch.a]\nports = [\"vm1\", \"vm2\", \"vm3\"]\n", 2, "3 named; a patch joins exactly 2");
+    mistake("[patch.a]\nports = [\"vm1\", \"vm1\"]\n", 2, "named twice");
+    mistake("[patch.a]\nports = [\"vm1\", \"vm2\"]\nfull = \"block\"\n", 3, "known are drop, wait");
+    mistake(
+        "[patch.a]\nports = [\"vm1\", \"vm2\"]\n[patch.b]\nports = [\"vm3\", \"vm2\"]\n",
+        4,
+        "port \"vm2\" in patch \"b\": already in patch \"a\" (line 14)",
+    );
+    let bridge = "[bridge.b]\nports = [\"vm1\", \"vm2\"]\n";
+    mistake("[bridge.b]\nports = []\n", 2, "none named");
+    mistake("[bridge.b]\n", 1, "bridge \"b\" has no \"ports\"");
+    mistake(&format!("{bridge}ageing = 0\n"), 3, "it must be 1 to 1000000");
+    mistake(&format!("{bridge}limit = 0\n"), 3, "it must be 1 to 1048576");
+    mistake(
+        &format!("{bridge}static = {{ \"02:00:00:00:00:01\" = \"vm3\" }}\n"),
+        3,
+        "not a port of this bridge; its ports are vm1, vm2",
+    );
+    mistake(&format!("{bridge}static = {{ \"ff:ff:ff:ff:ff:ff\" = \"vm1\" }}\n"), 3, "multicast");
+    let twice = "static = { \"02:00:00:00:00:0a\" = \"vm1\", \"02:00:00:00:00:0A\" = \"vm2\" }\n";
+    mistake(&format!("{bridge}{twice}"), 3, "has an entry already");
+    let two = "static = { \"02:00:00:00:00:0a\" = \"vm1\", \"02:00:00:00:00:0b\" = \"vm2\" }\n";
+    mistake(&format!("{bridge}limit = 1\n{two}"), 3, "limit 1 in bridge \"b\": less than its 2 static entries");
+}
+
+#[test]
+fn sockets_that_are_taken() {
+    let fixture = Fixture::new();
+    fixture.write(GOOD);
+    let live = UnixListener::bind(fixture.path("vm2.sock")).unwrap();
+    let done = fixture.execute(&["check", "switch.toml"]);
+    assert_eq!(done.code, Some(1));
+    let expected = format!(
+        "error: switch.toml:7: socket \"{}\" of port \"vm2\": a running process has it open",
+        fixture.path("vm2.sock").display()
+    );
+    assert!(done.err.contains(&expected), "{}", done.err);
+    // Its file stays when the listener goes: a stale socket, which is replaced at the start.
+    drop(live);
+    assert_eq!(fixture.execute(&["check", "switch.toml"]).code, Some(0));
+}
+
+#[test]
+fn files_that_cannot_be_read() {
+    let fixture = Fixture::new();
+    let done = fixture.execute(&["check", "none.toml"]);
+    assert_eq!(done.code, Some(1));
+    assert!(done.err.starts_with("error: none.toml: cannot read it: No such file"), "{done:?}");
+    fs::write(fixture.path("switch.toml"), b"\n\xff").unwrap();
+    let done = fixture.execute(&["check", "switch.toml"]);
+    assert_eq!(
+        (done.code, done.err.as_str()),
+        (Some(1), "error: switch.toml:2: not UTF-8; a TOML file is UTF-8 text\n")
+    );
+    assert_eq!(fixture.execute(&["check", "."]).code, Some(1));
+}

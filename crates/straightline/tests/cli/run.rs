@@ -1,0 +1,143 @@
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::net::UnixStream;
+use std::process::{Child, ChildStdout, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::{Finished, Fixture};
+
+const CONFIG: &str = "\
+[switch]
+api = \"@/api\"
+[port.vm1]
+kind = \"vhost-user\"
+socket = \"@/vm1\"
+[port.vm2]
+kind = \"vhost-user\"
+socket = \"@/vm2\"
+[patch.a]
+ports = [\"vm1\", \"vm2\"]
+";
+
+/// A switch that runs; killed if the test fails.
+struct Running {
+    child: Child,
+    out: BufReader<ChildStdout>,
+}
+
+impl Running {
+    /// Starts it and waits until it is ready.
+    fn start(fixture: &Fixture) -> Self {
+        let mut command = fixture.command(&["run", "switch.toml"]);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        out.read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        Self { child, out }
+    }
+
+    fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        let status = std::process::Command::new("kill").args(["-s", name, &pid]).status().unwrap();
+        assert!(status.success());
+    }
+
+    /// Waits for its end, for ten seconds.
+    fn finish(mut self) -> Finished {
+        let start = Instant::now();
+        let status = loop {
+            match self.child.try_wait().unwrap() {
+                Some(status) => break status,
+                None if start.elapsed() > Duration::from_secs(10) => panic!("it does not end"),
+                None => thread::sleep(Duration::from_millis(10)),
+            }
+        };
+        let (mut out, mut err) = (String::new(), String::new());
+        self.out.read_to_string(&mut out).unwrap();
+        self.child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+        Finished { code: status.code(), out, err }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It has ended already, unless the test failed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn ready_means_that_all_sockets_listen_and_sigterm_ends_it() {
+    let fixture = Fixture::new();
+    fixture.write(CONFIG);
+    for signal in ["TERM", "INT"] {
+        let running = Running::start(&fixture);
+        for socket in ["api", "vm1", "vm2"] {
+            UnixStream::connect(fixture.path(socket)).unwrap();
+        }
+        running.signal(signal);
+        let done = running.finish();
+        assert_eq!((done.code, done.out.as_str()), (Some(0), ""), "{done:?}");
+        for socket in ["api", "vm1", "vm2"] {
+            assert!(!fixture.path(socket).exists(), "{socket} is left");
+        }
+    }
+}
+
+#[test]
+fn it_answers() {
+    let fixture = Fixture::new();
+    fixture.write(CONFIG);
+    let running = Running::start(&fixture);
+    for command in ["status", "ports", "fdb", "runtime", "drops"] {
+        for json in [&[][..], &["--json"]] {
+            let done = fixture.execute(&[&[command, "--api", "api"], json].concat());
+            assert_eq!(done.code, Some(0), "{done:?}");
+            assert!(!done.out.is_empty());
+        }
+    }
+    let ports: serde_json::Value =
+        serde_json::from_str(&fixture.execute(&["ports", "--json", "--api", "api"]).out).unwrap();
+    let names: Vec<_> = (0..2).map(|index| ports["ports"][index]["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["vm1", "vm2"]);
+    assert_eq!(ports["ports"][0]["link"], "down");
+    running.signal("TERM");
+    assert_eq!(running.finish().code, Some(0));
+}
+
+#[test]
+fn sighup_is_noted_and_survived() {
+    let fixture = Fixture::new();
+    fixture.write(CONFIG);
+    let running = Running::start(&fixture);
+    running.signal("HUP");
+    thread::sleep(Duration::from_millis(200));
+    assert_eq!(fixture.execute(&["status", "--api", "api"]).code, Some(0));
+    running.signal("TERM");
+    let done = running.finish();
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert!(done.err.contains("reload comes in a later version; restart to apply"), "{done:?}");
+}
+
+#[test]
+fn a_bad_file_or_a_taken_socket_starts_nothing() {
+    let fixture = Fixture::new();
+    fixture.write(&format!("{CONFIG}full = 3\n"));
+    let done = fixture.execute(&["run", "switch.toml"]);
+    assert_eq!((done.code, done.out.as_str()), (Some(1), ""), "{done:?}");
+    assert!(done.err.contains("error: switch.toml:11: full in patch \"a\" is an integer"), "{done:?}");
+    assert!(!fixture.path("vm1").exists());
+
+    fixture.write(CONFIG);
+    let running = Running::start(&fixture);
+    let second = fixture.execute(&["run", "switch.toml"]);
+    assert_eq!((second.code, second.out.as_str()), (Some(1), ""), "{second:?}");
+    for line in [2, 5, 8] {
+        assert!(second.err.contains(&format!("error: switch.toml:{line}: socket")), "{second:?}");
+    }
+    assert!(fixture.path("vm1").exists(), "the first one's sockets are left alone");
+    running.signal("TERM");
+    assert_eq!(running.finish().code, Some(0));
+}

@@ -1,0 +1,32 @@
+use super::Fixture;
+
+#[test]
+fn wrong_usage_exits_2() {
+    let fixture = Fixture::new();
+    for args in [
+        &[][..],
+        &["fly"],
+        &["check"],
+        &["check", "a", "b"],
+        &["ports", "--jsn"],
+        &["ports", "--api"],
+        &["ports", "x"],
+        &["--json", "ports"],
+    ] {
+        let done = fixture.execute(args);
+        assert_eq!(done.code, Some(2), "{args:?} {done:?}");
+        assert!(done.err.contains("--help") && done.out.is_empty(), "{args:?} {done:?}");
+    }
+}
+
+#[test]
+fn help_and_version_exit_0() {
+    let fixture = Fixture::new();
+    let help = fixture.execute(&["--help"]);
+    assert_eq!(help.code, Some(0));
+    for command in ["check", "status", "ports", "fdb", "runtime", "drops"] {
+        assert!(help.out.contains(&format!("\n  {command} ")), "{command} in {}", help.out);
+    }
+    let version = fixture.execute(&["--version"]);
+    assert_eq!((version.code, version.out), (Some(0), format!("straightline {}\n", env!("CARGO_PKG_VERSION"))));
+}
