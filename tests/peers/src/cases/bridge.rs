@@ -1,0 +1,121 @@
+//! Three User Mode Linux guests on a learning bridge, one of which leaves and comes back.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::guest::{Guest, Kind, USUAL};
+use crate::lab::Lab;
+use crate::machine::Need;
+use crate::runner::Test;
+use crate::switch::{Join, Port, Switch};
+use crate::traffic;
+
+const PORTS: [&str; 3] = ["a", "b", "c"];
+
+pub(super) fn tests() -> Vec<Test> {
+    let needs = [Need::Uml(3)];
+    vec![
+        Test::new("uml_bridge_traffic", &needs, all_pairs),
+        Test::new("uml_bridge_broadcast", &needs, broadcast),
+        Test::new("uml_bridge_leave_and_return", &needs, leave_and_return),
+    ]
+}
+
+fn start<'lab>(lab: &'lab Lab<'_>) -> Result<(Switch<'lab>, Vec<Guest>)> {
+    let switch = Switch::start(lab, &PORTS.map(Port::new), Join::Bridge)?;
+    let guests = Guest::boot_all(lab, Kind::Uml, 1500, &PORTS)?;
+    Ok((switch, guests))
+}
+
+fn all_pairs(lab: &Lab) -> Result<()> {
+    let (switch, mut guests) = start(lab)?;
+    ping_all(&mut guests)?;
+    learned(&switch, &guests)?;
+    let [one, two, three] = guests.as_mut_slice() else { unreachable!("three ports, three guests") };
+    traffic::file(one, three, 64)?;
+    traffic::file(three, two, 16)?;
+    // While two guests fill the bridge, the third still gets its answers.
+    two.sh("iperf3 -s -1 </dev/null >/tmp/iperf.log 2>&1 &")?;
+    one.sh("(sleep 0.5; iperf3 -c 10.77.0.2 -t 4) </dev/null >/tmp/iperf.log 2>&1 &")?;
+    traffic::ping(three, "10.77.0.1", 20, 56)?;
+    traffic::ping(three, "10.77.0.2", 20, 1472)?;
+    one.sh("while ! grep -q 'iperf Done' /tmp/iperf.log; do sleep 0.1; done")?;
+    traffic::iperf3(two, three, 3, false)?;
+    traffic::iperf3(two, three, 3, true)?;
+    for guest in &mut guests {
+        traffic::no_errors(guest)?;
+    }
+    switch.stop()
+}
+
+fn broadcast(lab: &Lab) -> Result<()> {
+    let (switch, mut guests) = start(lab)?;
+    for guest in &mut guests {
+        guest.sh("sysctl -w net.ipv4.icmp_echo_ignore_broadcasts=0")?;
+    }
+    let [one, _, _] = guests.as_mut_slice() else { unreachable!("three ports, three guests") };
+    traffic::reach(one, "10.77.0.2")?;
+    traffic::reach(one, "10.77.0.3")?;
+    let (_, text) = one.run("ping -c 5 -w 10 10.77.0.255", USUAL)?;
+    for sender in ["10.77.0.2", "10.77.0.3"] {
+        let answers = text.lines().filter(|line| line.contains(&format!("bytes from {sender}"))).count();
+        println!("  broadcast: {answers} answers from {sender}");
+        ensure!(answers >= 3, "{sender} answered {answers} of 5 broadcasts: {text}");
+    }
+    // Nobody has this address: the question still goes to both others, and nobody answers.
+    let (status, text) = one.run("arping -c 2 -w 3 -I eth0 10.77.0.99", USUAL)?;
+    ensure!(status != 0, "somebody answered for an address that nobody has: {text}");
+    for name in ["b", "c"] {
+        let port = switch.port(name)?;
+        ensure!(port.tx().packets >= 7, "broadcasts did not leave by port {name}: {port:?}");
+    }
+    switch.stop()
+}
+
+fn leave_and_return(lab: &Lab) -> Result<()> {
+    let (switch, mut guests) = start(lab)?;
+    ping_all(&mut guests)?;
+    drop(guests.pop().context("three guests")?);
+    let down = switch.wait_link("c", "down", Duration::from_secs(10))?;
+    let reason = down.reason.unwrap_or_default();
+    println!("  link of port c down: {reason}");
+    ensure!(!reason.is_empty(), "a link that is down has no reason");
+    let [one, two] = guests.as_mut_slice() else { unreachable!("two guests are left") };
+    traffic::ping(one, &two.ip(), 10, 56)?;
+    let mut three = Guest::start(lab, Kind::Uml, 3, "c")?;
+    three.configure(1500)?;
+    switch.wait_link("c", "up", Duration::from_secs(10))?;
+    traffic::reach(&mut three, "10.77.0.1")?;
+    traffic::file(one, &mut three, 16)?;
+    traffic::file(&mut three, two, 16)?;
+    guests.push(three);
+    ping_all(&mut guests)?;
+    learned(&switch, &guests)?;
+    switch.stop()
+}
+
+fn ping_all(guests: &mut [Guest]) -> Result<()> {
+    let addresses: Vec<String> = guests.iter().map(Guest::ip).collect();
+    for guest in guests {
+        for address in &addresses {
+            if *address != guest.ip() {
+                traffic::reach(guest, address)?;
+                traffic::ping(guest, address, 5, 56)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Each guest's address stands in the table with its port.
+fn learned(switch: &Switch, guests: &[Guest]) -> Result<()> {
+    let table = switch.fdb()?;
+    for (guest, port) in guests.iter().zip(PORTS) {
+        let mac = guest.mac();
+        let entry = table.iter().find(|entry| entry.mac == mac);
+        let entry = entry.with_context(|| format!("{mac} is not in the table: {table:?}"))?;
+        ensure!(entry.port == port && entry.bridge == "lan", "{mac} should be on port {port}: {entry:?}");
+    }
+    Ok(())
+}

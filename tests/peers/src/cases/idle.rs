@@ -1,0 +1,46 @@
+//! What the switch costs while nothing happens, and how quickly it is there again.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::guest::{Guest, Kind, USUAL};
+use crate::lab::Lab;
+use crate::machine::Need;
+use crate::proc;
+use crate::runner::Test;
+use crate::switch::{Join, Port, Switch};
+use crate::traffic;
+
+pub(super) fn tests() -> Vec<Test> {
+    vec![Test::new("uml_idle_sleeps_and_wakes", &[Need::Uml(2)], sleeps_and_wakes)]
+}
+
+fn sleeps_and_wakes(lab: &Lab) -> Result<()> {
+    let switch = Switch::start(lab, &[Port::new("a"), Port::new("b")], Join::Patch)?;
+    let [mut one, mut two] = Guest::boot_pair(lab, Kind::Uml, 1500)?;
+    let second = two.ip();
+    traffic::reach(&mut one, &second)?;
+    // IPv6 asks for routers during the first seconds of a link; that is traffic, not idleness.
+    proc::pause(Duration::from_secs(5))?;
+
+    let before = switch.cpu_ticks()?;
+    proc::pause(Duration::from_secs(5))?;
+    let ticks = switch.cpu_ticks()? - before;
+    println!("  idle: {ticks} ticks of 10 ms in 5 s");
+    ensure!(ticks < 5, "the idle switch used {ticks} ticks of 10 ms in 5 s: 1 % of a CPU are 5");
+
+    let mut times = Vec::new();
+    for _ in 0..7 {
+        proc::pause(Duration::from_secs(3))?;
+        let (_, text) = one.run(&format!("ping -c 1 -W 2 {second}"), USUAL)?;
+        let time = text.split_once(" time=").and_then(|(_, rest)| rest.split(' ').next()?.parse::<f64>().ok());
+        times.push(time.with_context(|| format!("no answer after a pause: {text}"))?);
+    }
+    println!("  pings after pauses of 3 s, in ms: {times:?}");
+    times.sort_by(f64::total_cmp);
+    let median = times[times.len() / 2];
+    ensure!(median < 1.0, "the median of pings after a pause is {median} ms, not below 1: {times:?}");
+    traffic::no_errors(&mut two)?;
+    switch.stop()
+}

@@ -1,0 +1,23 @@
+//! The tests, one subject a file.
+
+mod bridge;
+mod idle;
+mod lifecycle;
+mod offloads;
+mod patch;
+mod qemu;
+mod testpmd;
+
+use crate::runner::Test;
+
+/// Every test in the order in which they run: the quick ones first.
+pub(crate) fn all() -> Vec<Test> {
+    let mut tests = lifecycle::tests();
+    tests.extend(patch::tests());
+    tests.extend(idle::tests());
+    tests.extend(bridge::tests());
+    tests.extend(offloads::tests());
+    tests.extend(testpmd::tests());
+    tests.extend(qemu::tests());
+    tests
+}

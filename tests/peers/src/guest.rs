@@ -1,0 +1,163 @@
+//! A Linux guest on a vhost-user socket: booted, spoken to over its console, and always ended.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use crate::initrd::MARK;
+use crate::lab::Lab;
+use crate::machine::UML_MIB;
+use crate::proc::Proc;
+
+/// Which machine runs the guest's kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// User Mode Linux: a kernel as a process, near native speed, boots in about two seconds.
+    Uml,
+    /// QEMU under software emulation.
+    Qemu,
+}
+
+/// A command in a guest takes at most this long, unless it is said otherwise.
+pub(crate) const USUAL: Duration = Duration::from_secs(30);
+
+/// A running guest with the address 10.77.0.`number`.
+pub(crate) struct Guest {
+    proc: Proc,
+    kind: Kind,
+    /// Its number, 1 to 9: the end of its IP and of its MAC address.
+    pub(crate) number: u8,
+    commands: u32,
+}
+
+impl Guest {
+    /// Starts a guest whose network device is the vhost-user socket of `port`; it boots meanwhile.
+    pub(crate) fn start(lab: &Lab, kind: Kind, number: u8, port: &str) -> Result<Self> {
+        let socket = lab.socket(port);
+        let command = match kind {
+            Kind::Uml => uml(&socket, &lab.machine.uml_initrd()?),
+            Kind::Qemu => qemu(&socket, &lab.machine.kernel()?, &lab.machine.qemu_initrd()?),
+        };
+        let name = format!("guest{number}");
+        let proc = Proc::start(&name, command, &lab.log(&name))?;
+        Ok(Self { proc, kind, number, commands: 0 })
+    }
+
+    /// Waits until it has booted, and gives its interface addresses and an MTU.
+    pub(crate) fn configure(&mut self, mtu: u32) -> Result<()> {
+        let limit = Duration::from_secs(if self.kind == Kind::Uml { 60 } else { 180 });
+        let up = format!("{MARK}up\n");
+        self.proc.wait_text("it has booted", 0, limit, |text| text.contains(&up).then_some(()))?;
+        let (status, said) = self.run("[ -e /sys/class/net/eth0 ] || { dmesg | tail -n 20; exit 1; }", USUAL)?;
+        if status != 0 {
+            bail!("guest {} has no network device: its driver gave up (see its log):\n{said}", self.number);
+        }
+        let (mac, ip) = (self.mac(), self.ip());
+        self.sh(&format!(
+            "ip link set eth0 address {mac} mtu {mtu} && ip addr add {ip}/24 broadcast 10.77.0.255 dev eth0 \
+             && ip link set eth0 up"
+        ))?;
+        Ok(())
+    }
+
+    /// Starts guests on ports, lets them boot side by side and gives them addresses.
+    pub(crate) fn boot_all(lab: &Lab, kind: Kind, mtu: u32, ports: &[&str]) -> Result<Vec<Self>> {
+        let mut guests = Vec::new();
+        for (number, port) in (1..).zip(ports) {
+            guests.push(Self::start(lab, kind, number, port)?);
+        }
+        for guest in &mut guests {
+            guest.configure(mtu)?;
+        }
+        Ok(guests)
+    }
+
+    /// A pair of guests on the ports `a` and `b`.
+    pub(crate) fn boot_pair(lab: &Lab, kind: Kind, mtu: u32) -> Result<[Self; 2]> {
+        let pair = Self::boot_all(lab, kind, mtu, &["a", "b"])?;
+        pair.try_into().ok().context("two ports make two guests")
+    }
+
+    /// Its IP address.
+    pub(crate) fn ip(&self) -> String {
+        format!("10.77.0.{}", self.number)
+    }
+
+    /// Its MAC address.
+    pub(crate) fn mac(&self) -> String {
+        format!("02:77:00:00:00:0{}", self.number)
+    }
+
+    /// Whether it is under software emulation, where everything takes longer.
+    pub(crate) fn is_slow(&self) -> bool {
+        self.kind != Kind::Uml
+    }
+
+    /// Runs a shell command in the guest: its status and what it wrote.
+    pub(crate) fn run(&mut self, command: &str, limit: Duration) -> Result<(i32, String)> {
+        // The console's line discipline takes 4095 characters a line.
+        if command.contains('\n') || command.len() > 3500 {
+            bail!("not a line for a guest's console: {command}");
+        }
+        self.commands += 1;
+        let id = self.commands;
+        let mark = self.proc.mark();
+        self.proc.say(&format!("{id} {command}"))?;
+        let end = format!("{MARK}{id} ");
+        let what = format!("an end of `{command}`");
+        self.proc.wait_text(&what, mark, limit, |text| {
+            let (output, rest) = text.split_once(&end)?;
+            let (status, _) = rest.split_once('\n')?;
+            Some((status.trim().parse().ok()?, output.trim().to_owned()))
+        })
+    }
+
+    /// Runs a shell command that must succeed, and gives what it wrote.
+    pub(crate) fn sh(&mut self, command: &str) -> Result<String> {
+        self.sh_within(command, USUAL)
+    }
+
+    /// The same with a limit of time.
+    pub(crate) fn sh_within(&mut self, command: &str, limit: Duration) -> Result<String> {
+        let (status, output) = self.run(command, limit)?;
+        if status != 0 {
+            bail!("guest {}: `{command}` ended with status {status}: {output}", self.number);
+        }
+        Ok(output)
+    }
+}
+
+/// User Mode Linux, started as it must be to speak vhost-user: without address randomisation (it counts the gap
+/// below its heap as guest memory otherwise), with its memory on a tmpfs, which other processes can map.
+fn uml(socket: &Path, initrd: &Path) -> Command {
+    let mut command = Command::new("setarch");
+    command
+        .args(["-R", "linux.uml", &format!("mem={UML_MIB}M"), "quiet"])
+        .arg(format!("initrd={}", initrd.display()))
+        .args(["con=null", "con0=fd:0,fd:1", "ssl=null"])
+        .arg(format!("virtio_uml.device={}:1", socket.display()))
+        .env("TMPDIR", "/dev/shm");
+    command
+}
+
+fn qemu(socket: &Path, kernel: &Path, initrd: &Path) -> Command {
+    let mut command = Command::new("qemu-system-x86_64");
+    command
+        .args(["-machine", "q35,memory-backend=m", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "1"])
+        .args(["-m", "768", "-object", "memory-backend-memfd,id=m,size=768M,share=on"])
+        .args(["-nographic", "-no-reboot", "-nodefaults", "-serial", "stdio"])
+        .arg("-kernel")
+        .arg(kernel)
+        .arg("-initrd")
+        .arg(initrd)
+        .args(["-append", "console=ttyS0 panic=-1 quiet"])
+        .arg("-chardev")
+        .arg(format!("socket,id=c,path={}", socket.display()))
+        .args(["-netdev", "vhost-user,id=n,chardev=c", "-device"])
+        // No ROM: it would look for a network to boot from.
+        // vectors=0: QEMU 7.2 crashes with MSI-X on a vhost-user device under software emulation.
+        .arg("virtio-net-pci,netdev=n,vectors=0,romfile=");
+    command
+}

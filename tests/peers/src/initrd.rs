@@ -1,0 +1,219 @@
+//! The guests' file system: busybox, iperf3, ethtool and the virtio modules in a cpio archive, with an init
+//! that runs the lines it reads from its console.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use crate::proc;
+
+/// Marks a line of the guest's console that is meant for us.
+pub(crate) const MARK: &str = "@@";
+
+/// A command comes as `ID COMMAND`; its output is followed by `@@ID STATUS`. It runs in a subshell, so that
+/// `exit` and `cd` end with it.
+const INIT: &str = r#"#!/bin/sh
+mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev
+mount -t tmpfs -o size=90% tmp /tmp
+for m in $(cat /mod/order); do insmod /mod/$m.ko; done
+ip link set lo up
+stty -echo
+echo; echo "@@up"
+while IFS= read -r line; do
+  id=${line%% *}
+  ( eval "${line#* }" ) </dev/null 2>&1
+  status=$?
+  printf '\n@@%s %s\n' "$id" "$status"
+done
+poweroff -f
+"#;
+
+const APPLETS: &str = "sh mount insmod ip ping arping sleep echo cat dmesg poweroff ls nc dd sha256sum awk grep sed \
+                       head stty sysctl time wc rm tail kill printf seq";
+
+/// Writes the archive to `path`, with the modules that exist below `modules`, in the order given.
+pub(crate) fn write(path: &Path, modules: &Path, order: &[&str]) -> Result<()> {
+    let mut archive = Newc::default();
+    for dir in ["bin", "mod", "proc", "sys", "dev", "tmp"] {
+        archive.dir(dir);
+    }
+    // The kernel opens it for init's standard streams before init can mount anything.
+    archive.char_device("dev/console", 5, 1);
+    archive.file("bin/busybox", 0o755, &read(Path::new("/bin/busybox"))?);
+    for applet in APPLETS.split_whitespace() {
+        archive.link(&format!("bin/{applet}"), "busybox");
+    }
+    let mut libraries = BTreeMap::new();
+    for program in ["/usr/bin/iperf3", "/usr/sbin/ethtool"] {
+        let path = Path::new(program);
+        let name = path.file_name().context("a file name")?.to_string_lossy();
+        archive.file(&format!("bin/{name}"), 0o755, &read(path)?);
+        libraries.extend(libraries_of(program)?);
+    }
+    for (name, content) in &libraries {
+        archive.file(name.trim_start_matches('/'), 0o755, content);
+    }
+    let mut loaded = Vec::new();
+    for module in order {
+        // What is not there as a file is built into the kernel.
+        if let Some(file) = find(modules, &format!("{module}.ko"))? {
+            archive.file(&format!("mod/{module}.ko"), 0o644, &read(&file)?);
+            loaded.push(*module);
+        }
+    }
+    if !loaded.contains(&"virtio_net") {
+        bail!("no virtio_net.ko below {}", modules.display());
+    }
+    archive.file("mod/order", 0o644, loaded.join(" ").as_bytes());
+    archive.file("init", 0o755, INIT.as_bytes());
+    fs::write(path, archive.finish()).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// The dynamic libraries of a program, by the paths under which it looks for them.
+fn libraries_of(program: &str) -> Result<Vec<(String, Vec<u8>)>> {
+    let (code, out, err) = proc::run(Command::new("ldd").arg(program), Duration::from_secs(10))?;
+    if code != Some(0) {
+        bail!("ldd {program} failed: {err}");
+    }
+    out.split_whitespace()
+        .filter(|word| word.starts_with('/'))
+        .map(|path| Ok((path.to_owned(), read(Path::new(path))?)))
+        .collect()
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    fs::read(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+fn find(dir: &Path, name: &str) -> Result<Option<PathBuf>> {
+    for entry in fs::read_dir(dir).with_context(|| format!("cannot read {}", dir.display()))? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            if let Some(hit) = find(&entry.path(), name)? {
+                return Ok(Some(hit));
+            }
+        } else if entry.file_name() == name {
+            return Ok(Some(entry.path()));
+        }
+    }
+    Ok(None)
+}
+
+/// An archive in the format that Linux unpacks at boot: "newc" of cpio(5), one 110-byte header in hexadecimal
+/// before each name, names and contents padded to four bytes.
+#[derive(Default)]
+struct Newc {
+    bytes: Vec<u8>,
+    dirs: Vec<String>,
+    entries: u32,
+}
+
+impl Newc {
+    fn dir(&mut self, name: &str) {
+        if !self.dirs.iter().any(|dir| dir == name) {
+            self.dirs.push(name.to_owned());
+            self.entry(name, 0o040_755, &[], (0, 0));
+        }
+    }
+
+    fn file(&mut self, name: &str, mode: u32, content: &[u8]) {
+        self.parents(name);
+        self.entry(name, 0o100_000 | mode, content, (0, 0));
+    }
+
+    fn link(&mut self, name: &str, target: &str) {
+        self.parents(name);
+        self.entry(name, 0o120_777, target.as_bytes(), (0, 0));
+    }
+
+    fn char_device(&mut self, name: &str, major: u32, minor: u32) {
+        self.parents(name);
+        self.entry(name, 0o020_600, &[], (major, minor));
+    }
+
+    fn finish(mut self) -> Vec<u8> {
+        self.entry("TRAILER!!!", 0, &[], (0, 0));
+        self.bytes
+    }
+
+    fn parents(&mut self, name: &str) {
+        for (at, _) in name.match_indices('/') {
+            if let Some(parent) = name.get(..at) {
+                self.dir(parent);
+            }
+        }
+    }
+
+    fn entry(&mut self, name: &str, mode: u32, content: &[u8], (major, minor): (u32, u32)) {
+        self.entries += 1;
+        let (inode, links, size, name_size) = (self.entries, 1, content.len(), name.len() + 1);
+        // magic, ino, mode, uid, gid, nlink, mtime, filesize, devmajor, devminor, rdevmajor, rdevminor, namesize, check
+        let header = format!(
+            "070701{inode:08x}{mode:08x}{0:08x}{0:08x}{links:08x}{0:08x}{size:08x}{0:08x}{0:08x}\
+             {major:08x}{minor:08x}{name_size:08x}{0:08x}",
+            0
+        );
+        self.bytes.extend_from_slice(header.as_bytes());
+        self.bytes.extend_from_slice(name.as_bytes());
+        self.bytes.push(0);
+        self.pad();
+        self.bytes.extend_from_slice(content);
+        self.pad();
+    }
+
+    fn pad(&mut self) {
+        self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_archive_has_aligned_entries_parents_and_a_trailer() {
+        let mut archive = Newc::default();
+        archive.file("lib/x/a.so", 0o755, b"12345");
+        archive.link("lib/b", "x/a.so");
+        archive.char_device("dev/console", 5, 1);
+        let bytes = archive.finish();
+        let entries = parse(&bytes);
+        let names: Vec<&str> = entries.iter().map(|entry| entry.0.as_str()).collect();
+        assert_eq!(names, ["lib", "lib/x", "lib/x/a.so", "lib/b", "dev", "dev/console", "TRAILER!!!"]);
+        assert_eq!(entries[2], ("lib/x/a.so".to_owned(), 0o100_755, b"12345".to_vec(), (0, 0)));
+        assert_eq!(entries[3].2, b"x/a.so");
+        assert_eq!((entries[5].1, entries[5].3), (0o020_600, (5, 1)));
+    }
+
+    #[test]
+    fn the_loader_of_a_dynamic_program_is_among_its_libraries() {
+        let got = libraries_of("/bin/sh").expect("ldd runs");
+        assert!(got.iter().any(|(name, bytes)| name.contains("ld-linux") && bytes.starts_with(b"\x7fELF")));
+    }
+
+    /// Name, mode, content, device.
+    type Entry = (String, usize, Vec<u8>, (usize, usize));
+
+    /// Reads an archive back.
+    fn parse(bytes: &[u8]) -> Vec<Entry> {
+        let mut at = 0;
+        let mut entries = Vec::new();
+        while at < bytes.len() {
+            let header = std::str::from_utf8(&bytes[at..at + 110]).expect("a header");
+            assert_eq!(&header[..6], "070701");
+            let field = |n: usize| usize::from_str_radix(&header[6 + 8 * n..14 + 8 * n], 16).expect("a number");
+            let name_end = at + 110 + field(11);
+            assert_eq!(bytes[name_end - 1], 0);
+            let name = String::from_utf8(bytes[at + 110..name_end - 1].to_vec()).expect("a name");
+            let start = name_end.next_multiple_of(4);
+            let content = bytes[start..start + field(6)].to_vec();
+            entries.push((name, field(1), content, (field(9), field(10))));
+            at = (start + field(6)).next_multiple_of(4);
+        }
+        entries
+    }
+}

@@ -1,0 +1,70 @@
+//! The place where one test runs: a short folder for sockets, a lasting one for logs.
+
+use std::fs;
+use std::os::unix::fs::FileTypeExt;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use tempfile::TempDir;
+
+use crate::machine::Machine;
+
+/// A test's folders.
+pub(crate) struct Lab<'m> {
+    /// What this machine has.
+    pub(crate) machine: &'m Machine,
+    /// A socket's path has room for 107 bytes, so sockets do not lie beside the logs.
+    sockets: TempDir,
+    logs: PathBuf,
+}
+
+impl<'m> Lab<'m> {
+    /// Makes the folders for the test `name`, the log folder empty.
+    pub(crate) fn new(machine: &'m Machine, name: &str) -> Result<Self> {
+        let logs = machine.cache.join("logs").join(name);
+        if logs.exists() {
+            fs::remove_dir_all(&logs)?;
+        }
+        fs::create_dir_all(&logs).with_context(|| format!("cannot create {}", logs.display()))?;
+        Ok(Self { machine, sockets: tempfile::Builder::new().prefix("peers-").tempdir()?, logs })
+    }
+
+    /// The path of a socket.
+    pub(crate) fn socket(&self, name: &str) -> PathBuf {
+        self.sockets.path().join(format!("{name}.sock"))
+    }
+
+    /// The path of a log, or of another file worth keeping.
+    pub(crate) fn log(&self, name: &str) -> PathBuf {
+        let name = if name.contains('.') { name.to_owned() } else { format!("{name}.log") };
+        self.logs.join(name)
+    }
+
+    /// The names of the sockets that exist.
+    pub(crate) fn sockets_left(&self) -> Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(self.sockets.path())? {
+            let entry = entry?;
+            if entry.file_type()?.is_socket() {
+                names.push(entry.file_name().to_string_lossy().into_owned());
+            }
+        }
+        Ok(names)
+    }
+
+    /// The last lines of every log, for the report of a failure.
+    pub(crate) fn tails(&self, lines: usize) -> String {
+        let mut files: Vec<PathBuf> =
+            fs::read_dir(&self.logs).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+        files.sort();
+        let mut report = String::new();
+        for file in files {
+            let text = String::from_utf8_lossy(&fs::read(&file).unwrap_or_default()).replace('\r', "");
+            let all: Vec<&str> = text.lines().collect();
+            let tail = all.get(all.len().saturating_sub(lines)..).unwrap_or_default();
+            report += &format!("---- {} (last {} of {} lines)\n", file.display(), tail.len(), all.len());
+            report += &format!("{}\n", tail.join("\n"));
+        }
+        report
+    }
+}

@@ -1,0 +1,183 @@
+//! What this machine has: which programs, how much shared memory, and so which tests can run.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use crate::initrd;
+
+/// What a test cannot do without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Need {
+    /// User Mode Linux guests, so many at once.
+    Uml(u32),
+    /// QEMU guests.
+    Qemu,
+    /// DPDK's testpmd.
+    Dpdk,
+}
+
+/// Memory of a User Mode Linux guest: a file on a tmpfs, shared with the switch.
+pub(crate) const UML_MIB: u32 = 512;
+
+/// Huge pages of 2 MiB that testpmd is given (`-m 512`), and some to spare.
+const HUGE_PAGES: u64 = 300;
+
+/// The machine and the places that the tests use.
+pub(crate) struct Machine {
+    /// The switch's program.
+    pub(crate) switch: PathBuf,
+    /// A folder that may be kept from run to run: initial RAM disks, QEMU's kernel, logs.
+    pub(crate) cache: PathBuf,
+    /// Larger transfers.
+    pub(crate) long: bool,
+}
+
+impl Machine {
+    /// Why `need` cannot be met here; `None` where it can.
+    pub(crate) fn missing(&self, need: Need) -> Option<String> {
+        let lacks = |programs: &[&str]| {
+            let absent: Vec<&str> = programs.iter().copied().filter(|p| find_program(p).is_none()).collect();
+            (!absent.is_empty()).then(|| format!("not installed: {}", absent.join(", ")))
+        };
+        let guest_programs = ["iperf3", "ethtool", "busybox", "ldd"];
+        match need {
+            Need::Uml(guests) => lacks(&guest_programs).or_else(|| lacks(&["linux.uml", "setarch"])).or_else(|| {
+                let (have, want) = (free_mib("/dev/shm"), u64::from(guests * UML_MIB));
+                (have < want).then(|| format!("/dev/shm has {have} MiB free, {guests} guests need {want}"))
+            }),
+            Need::Qemu => lacks(&guest_programs)
+                .or_else(|| lacks(&["qemu-system-x86_64"]))
+                .or_else(|| self.kernel().err().map(|error| format!("{error:#}"))),
+            Need::Dpdk => lacks(&["dpdk-testpmd", "stdbuf"]).or_else(no_huge_pages),
+        }
+    }
+
+    /// The kernel that QEMU boots: from a package unpacked into the cache, never the host's own.
+    pub(crate) fn kernel(&self) -> Result<PathBuf> {
+        let boot = self.cache.join("kernel/boot");
+        let files = fs::read_dir(&boot).with_context(|| format!("no kernel for QEMU in {}", boot.display()))?;
+        for file in files {
+            let file = file?;
+            if file.file_name().to_string_lossy().starts_with("vmlinuz-") {
+                return Ok(file.path());
+            }
+        }
+        bail!("no kernel for QEMU in {}", boot.display())
+    }
+
+    /// The initial RAM disk for User Mode Linux, made anew at the first call of a run.
+    pub(crate) fn uml_initrd(&self) -> Result<PathBuf> {
+        let order = ["failover", "net_failover", "virtio_net"];
+        self.initrd("uml", Path::new("/usr/lib/uml/modules"), &order)
+    }
+
+    /// The initial RAM disk for QEMU.
+    pub(crate) fn qemu_initrd(&self) -> Result<PathBuf> {
+        let order = [
+            "virtio_ring",
+            "virtio",
+            "virtio_pci_legacy_dev",
+            "virtio_pci_modern_dev",
+            "virtio_pci",
+            "failover",
+            "net_failover",
+            "virtio_net",
+        ];
+        self.initrd("qemu", &self.cache.join("kernel/lib/modules"), &order)
+    }
+
+    fn initrd(&self, kind: &str, modules: &Path, order: &[&str]) -> Result<PathBuf> {
+        fs::create_dir_all(&self.cache)?;
+        // Named after the process: a file that another version of this program made is never met.
+        let path = self.cache.join(format!("{kind}-{}.cpio", std::process::id()));
+        if !path.exists() {
+            initrd::write(&path, modules, order)?;
+        }
+        Ok(path)
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        for kind in ["uml", "qemu"] {
+            // It exists only where such guests ran.
+            let _ = fs::remove_file(self.cache.join(format!("{kind}-{}.cpio", std::process::id())));
+        }
+    }
+}
+
+/// The CPUs on which this process may run, the first two of them (twice the same where there is only one).
+pub(crate) fn two_cpus() -> Result<(u32, u32)> {
+    let status = fs::read_to_string("/proc/self/status")?;
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    let cpus = parse_cpu_list(list.context("no Cpus_allowed_list")?.trim())?;
+    let mut cpus = cpus.into_iter();
+    let first = cpus.next().context("no CPU")?;
+    Ok((first, cpus.next().unwrap_or(first)))
+}
+
+fn parse_cpu_list(list: &str) -> Result<BTreeSet<u32>> {
+    let mut cpus = BTreeSet::new();
+    for part in list.split(',') {
+        let (from, to) = part.split_once('-').unwrap_or((part, part));
+        cpus.extend(from.parse::<u32>()?..=to.parse::<u32>()?);
+    }
+    Ok(cpus)
+}
+
+fn find_program(name: &str) -> Option<PathBuf> {
+    // A user's PATH often lacks the sbin folders, where ethtool lies.
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin", "/sbin"].map(PathBuf::from))
+        .map(|dir| dir.join(name))
+        .find(|file| file.is_file())
+}
+
+fn free_mib(path: &str) -> u64 {
+    rustix::fs::statvfs(path).map_or(0, |fs| (fs.f_bavail * fs.f_frsize) >> 20)
+}
+
+fn no_huge_pages() -> Option<String> {
+    if !rustix::process::geteuid().is_root() {
+        return Some("testpmd needs root".to_owned());
+    }
+    let info = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let field = |name: &str| {
+        let line = info.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_whitespace().next()?.parse::<u64>().ok()
+    };
+    if field("Hugepagesize:") != Some(2048) {
+        return Some("no huge pages of 2 MiB".to_owned());
+    }
+    let free = field("HugePages_Free:").unwrap_or(0);
+    if free < HUGE_PAGES {
+        return Some(format!("{free} free huge pages of 2 MiB, testpmd needs {HUGE_PAGES}"));
+    }
+    let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
+    let mounted = mounts.lines().any(|line| line.split(' ').nth(2) == Some("hugetlbfs"));
+    (!mounted).then(|| "no hugetlbfs is mounted".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_lists() {
+        let list = |text| parse_cpu_list(text).map(|cpus| cpus.into_iter().collect::<Vec<_>>());
+        assert_eq!(list("0-3,8,10-11").expect("a list"), [0, 1, 2, 3, 8, 10, 11]);
+        assert_eq!(list("5").expect("a list"), [5]);
+        list("a-b").expect_err("not a list");
+        two_cpus().expect("this process runs somewhere");
+    }
+
+    #[test]
+    fn programs_are_found_by_path() {
+        assert!(find_program("sh").is_some());
+        assert!(find_program("no-such-program").is_none());
+    }
+}

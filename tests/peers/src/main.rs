@@ -1,0 +1,147 @@
+//! End-to-end tests: a real switch process, real guests on its sockets.
+//!
+//! `cargo xtask test` installs what they need and runs them. By hand:
+//! `cargo run -p peers -- --switch target/release/straightline --only uml_patch`.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "it is a command-line program")]
+
+mod cases;
+mod guest;
+mod initrd;
+mod lab;
+mod machine;
+mod proc;
+mod runner;
+mod switch;
+mod testpmd;
+mod traffic;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+
+const USAGE: &str =
+    "usage: peers [--switch PROGRAM] [--cache FOLDER] [--only PATTERN] [--long] [--report FILE] [--list]
+
+  --switch PROGRAM  the switch under test (target/release/straightline)
+  --cache FOLDER    where RAM disks, QEMU's kernel and the logs lie (target/peers)
+  --only PATTERN    only the tests whose name contains PATTERN
+  --long            larger transfers
+  --report FILE     write how each test ended as JSON, in place of a summary
+  --list            only name the tests";
+
+struct Options {
+    switch: PathBuf,
+    cache: PathBuf,
+    only: Option<String>,
+    long: bool,
+    report: Option<PathBuf>,
+    list: bool,
+}
+
+fn main() -> ExitCode {
+    let options = match parse(std::env::args().skip(1)) {
+        Ok(options) => options,
+        Err(error) => {
+            eprintln!("{error:#}\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match run(&options) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("peers: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(options: &Options) -> Result<bool> {
+    let mut tests = cases::all();
+    if let Some(pattern) = &options.only {
+        tests.retain(|test| test.name.contains(pattern));
+    }
+    if tests.is_empty() {
+        bail!("no test has {:?} in its name", options.only.as_deref().unwrap_or_default());
+    }
+    if options.list {
+        for test in &tests {
+            println!("{}", test.name);
+        }
+        return Ok(true);
+    }
+    let switch = options.switch.canonicalize();
+    let machine = machine::Machine {
+        switch: switch.with_context(|| format!("no switch to test: {}", options.switch.display()))?,
+        cache: std::path::absolute(&options.cache)?,
+        long: options.long,
+    };
+    proc::catch_interrupts()?;
+    let report = runner::run(&machine, &tests);
+    if let Some(path) = &options.report {
+        // Who asked for it says at the end how all tests went.
+        std::fs::write(path, serde_json::to_string_pretty(&report)?)?;
+    } else {
+        for remark in &report.skipped {
+            println!("skipped {}: {}", remark.name, remark.why);
+        }
+        for remark in &report.failed {
+            println!("failed {}: {}", remark.name, remark.why);
+        }
+        println!("{}", report.summary());
+    }
+    Ok(report.failed.is_empty() && !proc::interrupted())
+}
+
+fn parse(mut args: impl Iterator<Item = String>) -> Result<Options> {
+    let mut options = Options {
+        switch: PathBuf::from("target/release/straightline"),
+        cache: PathBuf::from("target/peers"),
+        only: None,
+        long: false,
+        report: None,
+        list: false,
+    };
+    while let Some(arg) = args.next() {
+        let mut value = || args.next().with_context(|| format!("{arg} needs a value"));
+        match arg.as_str() {
+            "--switch" => options.switch = value()?.into(),
+            "--cache" => options.cache = value()?.into(),
+            "--only" => options.only = Some(value()?),
+            "--report" => options.report = Some(value()?.into()),
+            "--long" => options.long = true,
+            "--list" => options.list = true,
+            other => bail!("unknown argument {other}"),
+        }
+    }
+    Ok(options)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(args: &[&str]) -> Result<Options> {
+        parse(args.iter().map(|arg| (*arg).to_owned()))
+    }
+
+    #[test]
+    fn arguments() {
+        let options = parsed(&["--only", "uml", "--long", "--switch", "/x"]).expect("good");
+        assert_eq!((options.only.as_deref(), options.long), (Some("uml"), true));
+        assert_eq!(options.switch, PathBuf::from("/x"));
+        assert!(parsed(&["--only"]).is_err());
+        assert!(parsed(&["--frobnicate"]).is_err());
+    }
+
+    #[test]
+    fn names_are_unique_and_fit_a_shell() {
+        let mut names: Vec<String> = cases::all().into_iter().map(|test| test.name).collect();
+        assert!(names.iter().all(|n| { n.chars().all(|c| c.is_ascii_alphanumeric() || "_+".contains(c)) }));
+        names.sort();
+        let count = names.len();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+}

@@ -1,0 +1,292 @@
+//! A child process in a process group of its own: its output in memory and in a log file, its end certain.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+use rustix::process::{Pid, Signal};
+
+/// Set by SIGINT and SIGTERM: every wait then ends with an error, and the guards stop what runs.
+static INTERRUPTED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+
+/// Turns SIGINT and SIGTERM into an error of whatever test is running.
+pub(crate) fn catch_interrupts() -> Result<()> {
+    let flag = INTERRUPTED.get_or_init(|| Arc::new(AtomicBool::new(false)));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(flag))?;
+    }
+    Ok(())
+}
+
+/// Whether a signal asked the harness to end.
+pub(crate) fn interrupted() -> bool {
+    INTERRUPTED.get().is_some_and(|flag| flag.load(Ordering::Relaxed))
+}
+
+/// Sleeps in small steps, and ends with an error where the harness is interrupted.
+pub(crate) fn pause(time: Duration) -> Result<()> {
+    let end = Instant::now() + time;
+    loop {
+        if interrupted() {
+            bail!("interrupted");
+        }
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        std::thread::sleep(left.min(Duration::from_millis(50)));
+    }
+}
+
+/// Asks `probe` every 50 ms until it has a value; the error names `what` did not happen.
+pub(crate) fn until<T>(what: &str, limit: Duration, mut probe: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+    let end = Instant::now() + limit;
+    loop {
+        if let Some(value) = probe()? {
+            return Ok(value);
+        }
+        if Instant::now() > end {
+            bail!("{what}: not within {} s", limit.as_secs());
+        }
+        pause(Duration::from_millis(50))?;
+    }
+}
+
+/// What a child has written so far.
+#[derive(Default)]
+struct Output {
+    text: Mutex<String>,
+    grown: Condvar,
+}
+
+impl Output {
+    fn lock(&self) -> MutexGuard<'_, String> {
+        self.text.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A running child. Dropping it kills its whole process group.
+pub(crate) struct Proc {
+    name: String,
+    child: Child,
+    stdin: Option<ChildStdin>,
+    output: Arc<Output>,
+    // Apart: two streams in one text would cut each other's words in two.
+    errors: Arc<Output>,
+}
+
+impl Proc {
+    /// Starts `command` with standard output and error copied to `log`.
+    pub(crate) fn start(name: &str, mut command: Command, log: &Path) -> Result<Self> {
+        let mut file = File::create(log).with_context(|| format!("cannot create {}", log.display()))?;
+        writeln!(file, "# {command:?}")?;
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("cannot start {name}: {command:?}"))?;
+        let (output, errors) = (Arc::new(Output::default()), Arc::new(Output::default()));
+        if let Some(stream) = child.stdout.take() {
+            collect(stream, file.try_clone()?, &output);
+        }
+        if let Some(stream) = child.stderr.take() {
+            collect(stream, file, &errors);
+        }
+        Ok(Self { name: name.to_owned(), stdin: child.stdin.take(), child, output, errors })
+    }
+
+    /// The process's id.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// How many bytes it has written to standard output: a place from which to look for an answer.
+    pub(crate) fn mark(&self) -> usize {
+        self.output.lock().len()
+    }
+
+    /// All that it has written to standard output and to standard error.
+    pub(crate) fn texts(&self) -> (String, String) {
+        (self.output.lock().clone(), self.errors.lock().clone())
+    }
+
+    /// Writes a line to its standard input.
+    pub(crate) fn say(&mut self, line: &str) -> Result<()> {
+        let stdin = self.stdin.as_mut().context("standard input is closed")?;
+        stdin
+            .write_all(format!("{line}\n").as_bytes())
+            .and_then(|()| stdin.flush())
+            .with_context(|| format!("{} does not read its input", self.name))
+    }
+
+    /// Waits until `find` has a value in what it wrote to standard output after `mark`.
+    pub(crate) fn wait_text<T>(
+        &mut self,
+        what: &str,
+        mark: usize,
+        limit: Duration,
+        find: impl Fn(&str) -> Option<T>,
+    ) -> Result<T> {
+        let end = Instant::now() + limit;
+        loop {
+            // In this order, so that the last words of a process that has ended are still looked at.
+            let ended = self.child.try_wait()?;
+            if ended.is_some() {
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            {
+                let text = self.output.lock();
+                if let Some(value) = find(text.get(mark..).unwrap_or_default()) {
+                    return Ok(value);
+                }
+                if ended.is_none() {
+                    let step = Duration::from_millis(50);
+                    drop(self.output.grown.wait_timeout(text, step).unwrap_or_else(PoisonError::into_inner));
+                }
+            }
+            if let Some(status) = ended {
+                bail!("{} ended ({status}) before {what}", self.name);
+            }
+            if interrupted() {
+                bail!("interrupted");
+            }
+            if Instant::now() > end {
+                bail!("{}: {what}: not within {} s", self.name, limit.as_secs());
+            }
+        }
+    }
+
+    /// Its exit status, where it has ended.
+    pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        Ok(self.child.try_wait()?)
+    }
+
+    /// Sends it (alone) a signal.
+    pub(crate) fn signal(&self, signal: Signal) -> Result<()> {
+        Ok(rustix::process::kill_process(self.pid()?, signal)?)
+    }
+
+    /// Waits until it has ended.
+    pub(crate) fn wait_end(&mut self, limit: Duration) -> Result<ExitStatus> {
+        let what = format!("{} ends", self.name);
+        until(&what, limit, || self.ended())
+    }
+
+    /// Ends it at once, with all that it started.
+    pub(crate) fn kill(&mut self) {
+        // The group may be gone already; that is what is wanted.
+        if let Ok(pid) = self.pid() {
+            let _ = rustix::process::kill_process_group(pid, Signal::KILL);
+        }
+        let _ = self.child.wait();
+    }
+
+    fn pid(&self) -> Result<Pid> {
+        Pid::from_raw(i32::try_from(self.child.id())?).ok_or_else(|| anyhow!("no process id"))
+    }
+}
+
+impl Drop for Proc {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Runs a short command to its end and gives its exit code, standard output and standard error.
+pub(crate) fn run(command: &mut Command, limit: Duration) -> Result<(Option<i32>, String, String)> {
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("cannot start {command:?}"))?;
+    let (out, err) = (child.stdout.take(), child.stderr.take());
+    let reader = |stream: Option<Box<dyn Read + Send>>| {
+        std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            // What could be read is what there is; the exit code says whether it matters.
+            let _ = stream.map(|mut s| s.read_to_end(&mut bytes));
+            String::from_utf8_lossy(&bytes).into_owned()
+        })
+    };
+    let out = reader(out.map(|s| Box::new(s) as Box<dyn Read + Send>));
+    let err = reader(err.map(|s| Box::new(s) as Box<dyn Read + Send>));
+    let status = until(&format!("{command:?} ends"), limit, || Ok(child.try_wait()?));
+    if status.is_err() {
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+    let text = |thread: std::thread::JoinHandle<String>| thread.join().unwrap_or_default();
+    Ok((status?.code(), text(out), text(err)))
+}
+
+fn collect(mut from: impl Read + Send + 'static, mut log: File, output: &Arc<Output>) {
+    let output = Arc::clone(output);
+    std::thread::spawn(move || {
+        let mut bytes = [0_u8; 4096];
+        while let Ok(n) = from.read(&mut bytes) {
+            let Some(got) = bytes.get(..n).filter(|got| !got.is_empty()) else {
+                break;
+            };
+            // The log is for people; a full disk must not change a test's result.
+            let _ = log.write_all(got);
+            let text = String::from_utf8_lossy(got).replace('\r', "");
+            output.lock().push_str(&text);
+            output.grown.notify_all();
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_talks_and_its_group_dies_with_it() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let log = dir.path().join("log");
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 1000 & echo child $!; read line; echo got $line; exit 3"]);
+        let mut child = Proc::start("sh", command, &log).expect("starts");
+        let limit = Duration::from_secs(10);
+        let sleeper: u32 = child
+            .wait_text("its child's id", 0, limit, |t| t.strip_prefix("child ")?.lines().next()?.parse().ok())
+            .expect("speaks");
+        child.say("hello").expect("listens");
+        child.wait_text("an answer", 0, limit, |t| t.contains("got hello").then_some(())).expect("answers");
+        assert_eq!(child.wait_end(limit).expect("ends").code(), Some(3));
+        let error = child.wait_text("more", child.mark(), limit, |_| None::<()>).expect_err("it has ended");
+        assert!(error.to_string().contains("ended"), "{error}");
+        drop(child);
+        let gone = || {
+            let stat = std::fs::read_to_string(format!("/proc/{sleeper}/stat")).unwrap_or_default();
+            Ok((stat.is_empty() || stat.contains(") Z ")).then_some(()))
+        };
+        until("the grandchild is gone", limit, gone).expect("killed with its group");
+        assert!(std::fs::read_to_string(log).expect("a log").contains("got hello"));
+    }
+
+    #[test]
+    fn run_gives_code_and_both_streams() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo out; echo err >&2; exit 7"]);
+        let got = run(&mut command, Duration::from_secs(10)).expect("runs");
+        assert_eq!(got, (Some(7), "out\n".to_owned(), "err\n".to_owned()));
+    }
+
+    #[test]
+    fn run_ends_what_takes_too_long() {
+        let began = Instant::now();
+        let error = run(Command::new("sleep").arg("60"), Duration::from_millis(200)).expect_err("too long");
+        assert!(error.to_string().contains("not within"), "{error}");
+        assert!(began.elapsed() < Duration::from_secs(10));
+    }
+}

@@ -1,0 +1,210 @@
+//! The switch under test: configured, started, asked and ended through its command line alone.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use rustix::process::Signal;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use crate::lab::Lab;
+use crate::proc::{self, Proc};
+
+/// A vhost-user port of the configuration.
+#[derive(Clone, Copy)]
+pub(crate) struct Port {
+    pub(crate) name: &'static str,
+    pub(crate) mtu: u32,
+    /// `None` leaves the key out.
+    pub(crate) offloads: Option<&'static [&'static str]>,
+}
+
+impl Port {
+    /// A port with all else as it comes.
+    pub(crate) const fn new(name: &'static str) -> Self {
+        Self { name, mtu: 1500, offloads: None }
+    }
+}
+
+/// How the ports are joined.
+#[derive(Clone, Copy)]
+pub(crate) enum Join {
+    /// `[patch.p]` of two ports.
+    Patch,
+    /// `[bridge.lan]` of all ports.
+    Bridge,
+}
+
+/// What `straightline ports --json` says of a port. A field that is not there is an error: scripts rely on them.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct PortStatus {
+    pub(crate) name: String,
+    pub(crate) link: String,
+    /// Why the link is down.
+    pub(crate) reason: Option<String>,
+    pub(crate) features: Vec<String>,
+    pub(crate) ring: Option<String>,
+    pub(crate) queues: Vec<Queue>,
+    pub(crate) drops: std::collections::BTreeMap<String, u64>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Queue {
+    pub(crate) rx: Count,
+    pub(crate) tx: Count,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+pub(crate) struct Count {
+    pub(crate) packets: u64,
+    pub(crate) bytes: u64,
+}
+
+impl PortStatus {
+    /// What the switch received from the port.
+    pub(crate) fn rx(&self) -> Count {
+        self.sum(|queue| queue.rx)
+    }
+
+    /// What the switch delivered to the port.
+    pub(crate) fn tx(&self) -> Count {
+        self.sum(|queue| queue.tx)
+    }
+
+    /// All drops counted at the port.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.drops.values().sum()
+    }
+
+    fn sum(&self, of: impl Fn(&Queue) -> Count) -> Count {
+        self.queues.iter().map(of).fold(Count::default(), |sum, count| Count {
+            packets: sum.packets + count.packets,
+            bytes: sum.bytes + count.bytes,
+        })
+    }
+}
+
+/// One learned or configured address.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct FdbEntry {
+    pub(crate) bridge: String,
+    pub(crate) mac: String,
+    pub(crate) port: String,
+}
+
+/// A running switch.
+pub(crate) struct Switch<'lab> {
+    lab: &'lab Lab<'lab>,
+    proc: Proc,
+}
+
+impl<'lab> Switch<'lab> {
+    /// Writes a configuration, starts the switch and waits for its `ready`.
+    pub(crate) fn start(lab: &'lab Lab<'_>, ports: &[Port], join: Join) -> Result<Self> {
+        let mut switch = Self::spawn(lab, ports, join)?;
+        let ready = |text: &str| text.lines().any(|line| line == "ready").then_some(());
+        switch.proc.wait_text("its `ready`", 0, Duration::from_secs(20), ready)?;
+        Ok(switch)
+    }
+
+    /// Starts the switch without waiting for anything.
+    pub(crate) fn spawn(lab: &'lab Lab<'_>, ports: &[Port], join: Join) -> Result<Self> {
+        let path = lab.log("switch.toml");
+        fs::write(&path, configuration(lab, ports, join)?)?;
+        let mut command = Command::new(&lab.machine.switch);
+        command.arg("run").arg(&path);
+        Ok(Self { lab, proc: Proc::start("switch", command, &lab.log("switch"))? })
+    }
+
+    /// The process, for its signals and its end.
+    pub(crate) fn proc(&mut self) -> &mut Proc {
+        &mut self.proc
+    }
+
+    /// All ports, as the command line tells them.
+    pub(crate) fn ports(&self) -> Result<Vec<PortStatus>> {
+        #[derive(Deserialize)]
+        struct Answer {
+            ports: Vec<PortStatus>,
+        }
+        Ok(self.ask::<Answer>("ports")?.ports)
+    }
+
+    /// One port.
+    pub(crate) fn port(&self, name: &str) -> Result<PortStatus> {
+        let ports = self.ports()?;
+        ports.into_iter().find(|port| port.name == name).with_context(|| format!("no port {name} in `ports`"))
+    }
+
+    /// The bridge's addresses.
+    pub(crate) fn fdb(&self) -> Result<Vec<FdbEntry>> {
+        #[derive(Deserialize)]
+        struct Answer {
+            entries: Vec<FdbEntry>,
+        }
+        Ok(self.ask::<Answer>("fdb")?.entries)
+    }
+
+    /// Waits until a port's link is as it should be.
+    pub(crate) fn wait_link(&self, name: &str, link: &str, limit: Duration) -> Result<PortStatus> {
+        proc::until(&format!("link of port {name} {link}"), limit, || {
+            Ok(Some(self.port(name)?).filter(|port| port.link == link))
+        })
+    }
+
+    /// Ticks of processor time (user and system) that the switch has used; a hundred make a second on Linux.
+    pub(crate) fn cpu_ticks(&self) -> Result<u64> {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.proc.id()))?;
+        // The second field, the name, may hold spaces; utime and stime are fields 14 and 15 (proc(5)).
+        let (_, rest) = stat.rsplit_once(") ").context("no name in stat")?;
+        let fields: Vec<&str> = rest.split(' ').collect();
+        let field = |n: usize| Ok::<u64, anyhow::Error>(fields.get(n - 3).context("a short stat")?.parse()?);
+        Ok(field(14)? + field(15)?)
+    }
+
+    /// Ends it with SIGTERM: exit code 0, and no socket left.
+    pub(crate) fn stop(mut self) -> Result<()> {
+        self.proc.signal(Signal::TERM)?;
+        let status = self.proc.wait_end(Duration::from_secs(10))?;
+        if status.code() != Some(0) {
+            bail!("SIGTERM: the switch ended with {status}, not with exit code 0");
+        }
+        let left = self.lab.sockets_left()?;
+        if !left.is_empty() {
+            bail!("the switch left sockets behind: {}", left.join(", "));
+        }
+        Ok(())
+    }
+
+    fn ask<T: DeserializeOwned>(&self, what: &str) -> Result<T> {
+        let mut command = Command::new(&self.lab.machine.switch);
+        command.args([what, "--json", "--api"]).arg(self.lab.socket("api"));
+        let (code, out, err) = proc::run(&mut command, Duration::from_secs(10))?;
+        if code != Some(0) {
+            bail!("`straightline {what}` ended with {code:?}: {err}");
+        }
+        serde_json::from_str(&out).with_context(|| format!("`straightline {what} --json` wrote {out}"))
+    }
+}
+
+fn configuration(lab: &Lab, ports: &[Port], join: Join) -> Result<String> {
+    let mut text = format!("[switch]\napi = \"{}\"\n", lab.socket("api").display());
+    for Port { name, mtu, offloads } in ports {
+        let socket = lab.socket(name);
+        let socket = socket.display();
+        write!(text, "\n[port.{name}]\nkind = \"vhost-user\"\nsocket = \"{socket}\"\nmtu = {mtu}\n")?;
+        if let Some(offloads) = offloads {
+            writeln!(text, "offloads = {offloads:?}")?;
+        }
+    }
+    let names: Vec<&str> = ports.iter().map(|port| port.name).collect();
+    let table = match join {
+        Join::Patch => "patch.p",
+        Join::Bridge => "bridge.lan",
+    };
+    write!(text, "\n[{table}]\nports = {names:?}\n")?;
+    Ok(text)
+}

@@ -1,0 +1,110 @@
+//! DPDK's testpmd as a guest without a VM: two virtio-user ports that send and bounce packets.
+
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use crate::lab::Lab;
+use crate::machine::two_cpus;
+use crate::proc::Proc;
+
+/// testpmd on the ports `a` and `b`.
+pub(crate) struct Testpmd {
+    proc: Proc,
+}
+
+/// The counts of one of its ports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PortStats {
+    pub(crate) rx_packets: u64,
+    pub(crate) rx_bytes: u64,
+    pub(crate) tx_packets: u64,
+    pub(crate) tx_bytes: u64,
+}
+
+/// Descriptors of each ring.
+pub(crate) const RING: u64 = 1024;
+
+const PROMPT: &str = "testpmd> ";
+
+impl Testpmd {
+    /// Starts it with packets of `size` bytes; `device` holds further arguments of both virtio-user devices.
+    pub(crate) fn start(lab: &Lab, device: &str, size: u32) -> Result<Self> {
+        let (one, other) = two_cpus()?;
+        // Line by line, else its answers come at its end.
+        let mut command = Command::new("stdbuf");
+        command
+            .args(["-oL", "dpdk-testpmd", "--lcores", &format!("0@{one},1@{other}"), "--main-lcore", "0"])
+            .args(["--no-pci", "--single-file-segments", "-m", "512"])
+            .arg(format!("--file-prefix=peers{}", std::process::id()));
+        for (at, port) in ["a", "b"].iter().enumerate() {
+            let path = lab.socket(port);
+            let vdev = format!("net_virtio_user{at},path={},queue_size={RING}{device}", path.display());
+            command.args(["--vdev", &vdev]);
+        }
+        command.args(["--", "-i", "--nb-cores=1", "--forward-mode=io", "--total-num-mbufs=16384"]);
+        if size > 2000 {
+            // One buffer holds the frame: without mergeable buffers nothing else would do.
+            command.arg("--mbuf-size=9600");
+        }
+        command.arg(format!("--txpkts={size}"));
+        let log = lab.log(&format!("testpmd-{size}"));
+        let mut proc = Proc::start("testpmd", command, &log)?;
+        proc.wait_text("its prompt", 0, Duration::from_secs(60), |text| text.contains(PROMPT).then_some(()))?;
+        Ok(Self { proc })
+    }
+
+    /// Gives a command and waits until a line of the answer satisfies `end`.
+    pub(crate) fn command(&mut self, command: &str, end: &str) -> Result<String> {
+        let mark = self.proc.mark();
+        self.proc.say(command)?;
+        let what = format!("an answer to `{command}`");
+        self.proc.wait_text(&what, mark, Duration::from_secs(20), |text| text.contains(end).then(|| text.to_owned()))
+    }
+
+    /// The counts of port 0 and 1.
+    pub(crate) fn stats(&mut self) -> Result<[PortStats; 2]> {
+        let mut both = [PortStats::default(); 2];
+        for (at, stats) in both.iter_mut().enumerate() {
+            let text = self.command(&format!("show port stats {at}"), "Tx-bps")?;
+            *stats = parse(&text).with_context(|| format!("not understood: {text}"))?;
+        }
+        Ok(both)
+    }
+
+    /// Lets it end in order.
+    pub(crate) fn quit(mut self) -> Result<()> {
+        self.proc.say("quit")?;
+        self.proc.wait_end(Duration::from_secs(20))?;
+        Ok(())
+    }
+}
+
+fn parse(text: &str) -> Option<PortStats> {
+    let field = |name: &str| {
+        let (_, rest) = text.split_once(name)?;
+        rest.split_whitespace().next()?.parse().ok()
+    };
+    Some(PortStats {
+        rx_packets: field("RX-packets:")?,
+        rx_bytes: field("RX-bytes:")?,
+        tx_packets: field("TX-packets:")?,
+        tx_bytes: field("TX-bytes:")?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn port_statistics() {
+        let text = "  ######## NIC statistics for port 0  ########\n  \
+                    RX-packets: 12         RX-missed: 0          RX-bytes:  768\n  RX-errors: 0\n  \
+                    TX-packets: 13         TX-errors: 0          TX-bytes:  832\n";
+        let want = PortStats { rx_packets: 12, rx_bytes: 768, tx_packets: 13, tx_bytes: 832 };
+        assert_eq!(parse(text), Some(want));
+        assert_eq!(parse("Invalid port 3"), None);
+    }
+}

@@ -1,0 +1,152 @@
+//! What two guests do with each other: ping, a file with its hash, iperf3.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::guest::Guest;
+
+/// What `ping` said at its end.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Ping {
+    pub(crate) sent: u32,
+    pub(crate) received: u32,
+    /// Average round trip; none where nothing came back.
+    pub(crate) average_ms: Option<f64>,
+}
+
+/// Waits until `to` answers; a first packet may get lost while its link comes up.
+pub(crate) fn reach(from: &mut Guest, to: &str) -> Result<()> {
+    let tries = "for i in 1 2 3 4 5 6 7 8 9 10; do ping -c1 -W1 -q";
+    let (status, _) = from.run(&format!("{tries} {to} >/dev/null && exit 0; done; exit 1"), Duration::from_secs(40))?;
+    ensure!(status == 0, "guest {} gets no answer from {to}", from.number);
+    Ok(())
+}
+
+/// Pings with so many bytes; every echo must come back.
+pub(crate) fn ping(from: &mut Guest, to: &str, count: u32, bytes: u32) -> Result<()> {
+    // Waits at most ten seconds beyond the time that the pings take.
+    let deadline = count + 10;
+    let command = format!("ping -c {count} -i 0.05 -w {deadline} -q -s {bytes} {to}");
+    let (_, text) = from.run(&command, Duration::from_secs(u64::from(deadline) + 20))?;
+    let got = parse_ping(&text).with_context(|| format!("not understood: {text}"))?;
+    let Ping { sent, received, average_ms } = got;
+    // Echoes of less than eight bytes have no room for a time.
+    let average = average_ms.map_or(String::new(), |ms| format!(", average {ms:.3} ms"));
+    println!("  ping {} to {to}, {bytes} B: {received} of {sent}{average}", from.ip());
+    ensure!(received == sent && sent == count, "{received} of {sent} echoes of {bytes} B came back");
+    Ok(())
+}
+
+/// Moves a file of random bytes and compares the hashes at both ends.
+pub(crate) fn file(from: &mut Guest, to: &mut Guest, mib: u32) -> Result<()> {
+    let limit = Duration::from_secs(if to.is_slow() { 300 } else { 120 });
+    // nc itself copies a kibibyte at a time; it only connects, then cat moves 64 of them.
+    to.sh("nc -l -p 9000 -e sh -c 'cat > /tmp/got; echo > /tmp/done' </dev/null >/tmp/nc.log 2>&1 &")?;
+    listening(to, 9000)?;
+    from.sh_within(&format!("dd if=/dev/urandom of=/tmp/sent bs=1M count={mib} 2>/dev/null"), limit)?;
+    let sent = hash(from, "/tmp/sent", limit)?;
+    let began = Instant::now();
+    from.sh_within(&format!("nc {} 9000 -e cat /tmp/sent", to.ip()), limit)?;
+    // What was written is still on its way.
+    to.sh_within("while [ ! -e /tmp/done ]; do sleep 0.05; done", limit)?;
+    let seconds = began.elapsed().as_secs_f64();
+    let size = to.sh("wc -c < /tmp/got")?;
+    let got = hash(to, "/tmp/got", limit)?;
+    from.sh("rm /tmp/sent")?;
+    to.sh("rm /tmp/got /tmp/done")?;
+    ensure!(size == (mib << 20).to_string(), "{size} bytes arrived of a file of {mib} MiB");
+    ensure!(sent == got, "the file's sha256 was {sent} and arrived as {got}");
+    let rate = f64::from(mib) / seconds;
+    println!("  file {} to {}: {mib} MiB in {seconds:.2} s ({rate:.0} MiB/s), sha256 equal", from.ip(), to.ip());
+    Ok(())
+}
+
+/// Runs iperf3 for `seconds`; `reverse` lets the server send. Its figure is information, not a test.
+pub(crate) fn iperf3(client: &mut Guest, server: &mut Guest, seconds: u32, reverse: bool) -> Result<()> {
+    server.sh("iperf3 -s -1 </dev/null >/tmp/iperf.log 2>&1 &")?;
+    listening(server, 5201)?;
+    let command = format!("iperf3 -J -c {} -t {seconds}{}", server.ip(), if reverse { " -R" } else { "" });
+    let text = client.sh_within(&command, Duration::from_secs(u64::from(seconds) + 40))?;
+    let report: serde_json::Value = serde_json::from_str(&text).with_context(|| format!("iperf3 wrote {text}"))?;
+    let at = |path: &str| report.pointer(path).and_then(serde_json::Value::as_f64);
+    let bits = at("/end/sum_received/bits_per_second").with_context(|| format!("iperf3 failed: {text}"))?;
+    let bytes = at("/end/sum_received/bytes").unwrap_or(0.0);
+    let again = at("/end/sum_sent/retransmits").unwrap_or(f64::NAN);
+    let arrow = if reverse { "<-" } else { "->" };
+    let (one, other, gbit) = (client.ip(), server.ip(), bits / 1e9);
+    println!("  iperf3 {one} {arrow} {other}: {gbit:.2} Gbit/s, {again} retransmits");
+    ensure!(bytes > 0.0, "iperf3 moved nothing");
+    Ok(())
+}
+
+/// Asserts that the guest's kernel found no wrong checksum and no malformed frame.
+pub(crate) fn no_errors(guest: &mut Guest) -> Result<()> {
+    let snmp = guest.sh("cat /proc/net/snmp")?;
+    for (protocol, field) in [("Tcp", "InCsumErrors"), ("Udp", "InCsumErrors"), ("Icmp", "InCsumErrors")] {
+        let count = snmp_field(&snmp, protocol, field).with_context(|| format!("no {protocol} {field}"))?;
+        ensure!(count == 0, "guest {}: {count} {protocol} {field}", guest.number);
+    }
+    // virtio-net counts there the frames whose header or length it refused.
+    let errors = guest.sh("cat /sys/class/net/eth0/statistics/rx_errors")?;
+    ensure!(errors == "0", "guest {}: {errors} frames were refused by its driver", guest.number);
+    Ok(())
+}
+
+/// Waits until something listens on a TCP port of the guest.
+fn listening(guest: &mut Guest, port: u16) -> Result<()> {
+    // /proc/net/tcp: ports are hexadecimal, state 0A is LISTEN.
+    guest.sh(&format!(
+        "for i in $(seq 100); do cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | grep -q ':{port:04X} .* 0A ' \
+         && exit 0; sleep 0.05; done; exit 1"
+    ))?;
+    Ok(())
+}
+
+fn hash(guest: &mut Guest, path: &str, limit: Duration) -> Result<String> {
+    let text = guest.sh_within(&format!("sha256sum {path}"), limit)?;
+    let (hash, _) = text.split_once(' ').context("sha256sum")?;
+    if hash.len() != 64 {
+        bail!("sha256sum wrote {text}");
+    }
+    Ok(hash.to_owned())
+}
+
+fn parse_ping(text: &str) -> Option<Ping> {
+    let counts = text.lines().find(|line| line.contains("packets transmitted"))?;
+    let mut numbers = counts.split(", ").filter_map(|part| part.split(' ').next()?.parse().ok());
+    let average_ms = text
+        .lines()
+        .find_map(|line| line.strip_prefix("round-trip min/avg/max = "))
+        .and_then(|line| line.split('/').nth(1)?.parse().ok());
+    Some(Ping { sent: numbers.next()?, received: numbers.next()?, average_ms })
+}
+
+fn snmp_field(snmp: &str, protocol: &str, field: &str) -> Option<u64> {
+    // Two lines a protocol: the names, then the values.
+    let mut lines = snmp.lines().filter(|line| line.split(':').next() == Some(protocol));
+    let at = lines.next()?.split(' ').position(|name| name == field)?;
+    lines.next()?.split(' ').nth(at)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ping_summaries() {
+        let good = "3 packets transmitted, 2 packets received, 33% packet loss\n\
+                    round-trip min/avg/max = 0.062/0.070/0.081 ms";
+        assert_eq!(parse_ping(good), Some(Ping { sent: 3, received: 2, average_ms: Some(0.070) }));
+        let none = "1 packets transmitted, 0 packets received, 100% packet loss";
+        assert_eq!(parse_ping(none), Some(Ping { sent: 1, received: 0, average_ms: None }));
+        assert_eq!(parse_ping("ping: bad address"), None);
+    }
+
+    #[test]
+    fn snmp_fields_are_found_by_name() {
+        let text = "Tcp: InSegs InCsumErrors\nTcp: 7 3\nUdp: InDatagrams\nUdp: 1\nUdpLite: InCsumErrors\nUdpLite: 9";
+        assert_eq!(snmp_field(text, "Tcp", "InCsumErrors"), Some(3));
+        assert_eq!(snmp_field(text, "Udp", "InCsumErrors"), None);
+    }
+}

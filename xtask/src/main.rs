@@ -1,0 +1,101 @@
+//! The project's chores: `cargo xtask test` runs every test there is, `cargo xtask house` checks the floors.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "it is a command-line program")]
+
+mod house;
+mod install;
+mod run;
+mod source;
+mod test;
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+
+const USAGE: &str = "usage: cargo xtask COMMAND
+
+  test [--long] [--only PATTERN] [--no-install] [--list]
+        every test: the workspace's own, then the end-to-end tests with real guests
+        --long          larger transfers between the guests
+        --only PATTERN  only the end-to-end tests whose name contains PATTERN
+        --no-install    install nothing: what lacks its programs is skipped
+        --list          only name the end-to-end tests
+  house
+        checks who imports whom, and where `unsafe` stands";
+
+enum Command {
+    Test(test::Options),
+    House,
+}
+
+fn main() -> ExitCode {
+    let command = match parse(std::env::args().skip(1)) {
+        Ok(command) => command,
+        Err(error) => {
+            eprintln!("{error:#}\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    let done = match command {
+        Command::Test(options) => test::run(&options),
+        Command::House => house(),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn house() -> Result<bool> {
+    let faults = house::faults(&run::root()?)?;
+    for fault in &faults {
+        eprintln!("{fault}");
+    }
+    println!("the house: {} faults", faults.len());
+    Ok(faults.is_empty())
+}
+
+fn parse(mut args: impl Iterator<Item = String>) -> Result<Command> {
+    let command = args.next().context("no command")?;
+    if command == "house" {
+        return match args.next() {
+            None => Ok(Command::House),
+            Some(arg) => bail!("house takes no {arg}"),
+        };
+    }
+    if command != "test" {
+        bail!("unknown command {command}");
+    }
+    let mut options = test::Options::default();
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--long" => options.long = true,
+            "--no-install" => options.no_install = true,
+            "--list" => options.list = true,
+            "--only" => options.only = Some(args.next().context("--only needs a pattern")?),
+            other => bail!("unknown argument {other}"),
+        }
+    }
+    Ok(Command::Test(options))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn command_lines() {
+        let parsed = |args: &[&str]| parse(args.iter().map(|arg| (*arg).to_owned()));
+        let Ok(Command::Test(options)) = parsed(&["test", "--only", "uml", "--long"]) else {
+            panic!("a good command line");
+        };
+        assert_eq!((options.only.as_deref(), options.long), (Some("uml"), true));
+        assert!(matches!(parsed(&["house"]), Ok(Command::House)));
+        for bad in [&[][..], &["tset"], &["test", "--only"], &["test", "--fast"], &["house", "x"]] {
+            assert!(parsed(bad).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! `cargo xtask test`: all tests, and one line at the end that says how they went.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+
+use crate::{install, run};
+
+/// What the command line asks for.
+#[derive(Debug, Default)]
+pub(crate) struct Options {
+    pub(crate) long: bool,
+    pub(crate) no_install: bool,
+    pub(crate) list: bool,
+    pub(crate) only: Option<String>,
+}
+
+/// Counts and reasons of what was run so far.
+#[derive(Debug, Default)]
+struct Tally {
+    passed: u64,
+    failed: Vec<String>,
+    skipped: Vec<String>,
+    /// Names that libtest has listed as failed, until it says how many they are.
+    named: Vec<String>,
+}
+
+/// Runs the tests; true where none failed.
+pub(crate) fn run(options: &Options) -> Result<bool> {
+    let root = run::root()?;
+    let target = run::target(&root);
+    let cache = target.join("peers");
+    if options.list {
+        run::must(run::cargo(&root).args(["run", "--quiet", "-p", "peers", "--", "--list"]))?;
+        return Ok(true);
+    }
+    if options.no_install {
+        println!("--no-install: tests whose programs are missing are skipped");
+    } else {
+        install::install(&cache)?;
+    }
+    let mut tally = Tally::default();
+    if options.only.is_none() {
+        let mut tests = run::cargo(&root);
+        tests.args(["test", "--workspace", "--no-fail-fast"]);
+        let passed = run::passes_seen(&mut tests, |line| tally.see(line))?;
+        if !passed && tally.failed.is_empty() {
+            tally.failed.push("cargo test: it did not build".to_owned());
+        }
+    }
+    if let Err(error) = guests(options, &root, &target, &cache, &mut tally) {
+        tally.failed.push(format!("the end-to-end tests: {error:#}"));
+    }
+
+    for skip in &tally.skipped {
+        println!("skipped {skip}");
+    }
+    for failure in &tally.failed {
+        println!("failed {failure}");
+    }
+    let (failed, skipped) = (tally.failed.len(), tally.skipped.len());
+    println!("{} passed, {failed} failed, {skipped} skipped", tally.passed);
+    Ok(tally.failed.is_empty())
+}
+
+/// Builds the switch as users get it, and runs the end-to-end tests against it.
+fn guests(options: &Options, root: &Path, target: &Path, cache: &Path, tally: &mut Tally) -> Result<()> {
+    run::must(run::cargo(root).args(["build", "--release", "-p", "straightline"]))?;
+    let report = cache.join("report.json");
+    fs::create_dir_all(cache)?;
+    if report.exists() {
+        fs::remove_file(&report)?;
+    }
+    let mut peers = run::cargo(root);
+    peers.args(["run", "--quiet", "-p", "peers", "--", "--switch"]).arg(target.join("release/straightline"));
+    peers.arg("--cache").arg(cache).arg("--report").arg(&report);
+    if options.long {
+        peers.arg("--long");
+    }
+    if let Some(pattern) = &options.only {
+        peers.args(["--only", pattern]);
+    }
+    let passed = run::passes(&mut peers)?;
+    let text = fs::read_to_string(&report).context("they wrote no report")?;
+    let report: Report = serde_json::from_str(&text).context("their report")?;
+    let no_failure = report.failed.is_empty();
+    // A machine of continuous integration is there to run them all.
+    let strict = std::env::var("CI").is_ok_and(|ci| ci == "true") && rustix::process::geteuid().is_root();
+    tally.add(report, strict);
+    if passed != no_failure {
+        bail!("interrupted");
+    }
+    Ok(())
+}
+
+/// What `peers --report` writes.
+#[derive(Deserialize)]
+struct Report {
+    passed: Vec<String>,
+    failed: Vec<Remark>,
+    skipped: Vec<Remark>,
+}
+
+#[derive(Deserialize)]
+struct Remark {
+    name: String,
+    why: String,
+}
+
+impl Tally {
+    /// Takes a line of libtest's output.
+    fn see(&mut self, line: &str) {
+        if let Some(result) = line.strip_prefix("test result: ") {
+            let count = |what: &str| {
+                let before = result.split(what).next()?;
+                before.split_whitespace().next_back()?.parse::<u64>().ok()
+            };
+            self.passed += count(" passed").unwrap_or(0);
+            let failed = count(" failed").unwrap_or(0);
+            // A test may fail without a line of its own, where its output is mixed into it.
+            let named = std::mem::take(&mut self.named);
+            let unnamed = usize::try_from(failed).unwrap_or(usize::MAX).saturating_sub(named.len());
+            self.failed.extend(named);
+            self.failed.extend(std::iter::repeat_n("a test of the workspace".to_owned(), unnamed));
+        } else if let Some(test) = line.strip_prefix("test ") {
+            if let Some(name) = test.strip_suffix(" ... FAILED") {
+                self.named.push(name.to_owned());
+            } else if let Some((name, rest)) = test.split_once(" ... ignored") {
+                let why = rest.strip_prefix(", ").unwrap_or("marked as ignored");
+                self.skipped.push(format!("{name}: {why}"));
+            }
+        }
+    }
+
+    fn add(&mut self, report: Report, strict: bool) {
+        let text = |remark: Remark| format!("{}: {}", remark.name, remark.why);
+        self.passed += u64::try_from(report.passed.len()).unwrap_or(u64::MAX);
+        self.failed.extend(report.failed.into_iter().map(text));
+        let skips = report.skipped.into_iter().map(text);
+        if strict {
+            self.failed.extend(skips.map(|skip| format!("{skip} (CI may not skip it)")));
+        } else {
+            self.skipped.extend(skips);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OUTPUT: &str = "running 4 tests
+test a::good ... ok
+test a::bad ... FAILED
+test a::slow ... ignored, takes an hour
+test a::other ... ignored
+
+test result: FAILED. 1 passed; 1 failed; 2 ignored; 0 measured; 0 filtered out; finished in 0.00s
+
+running 1 test
+test crates/x/src/lib.rs - (line 3) ... ok
+
+test result: ok. 12 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s
+test result: FAILED. 0 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s";
+
+    #[test]
+    fn libtest_output_is_counted() {
+        let mut tally = Tally::default();
+        OUTPUT.lines().for_each(|line| tally.see(line));
+        assert_eq!(tally.passed, 13);
+        assert_eq!(tally.failed, ["a::bad", "a test of the workspace", "a test of the workspace"]);
+        assert_eq!(tally.skipped, ["a::slow: takes an hour", "a::other: marked as ignored"]);
+    }
+
+    #[test]
+    fn a_skip_is_a_failure_where_nothing_may_be_skipped() {
+        let text = r#"{"passed":["x"],"failed":[{"name":"y","why":"late"}],"skipped":[{"name":"z","why":"no qemu"}]}"#;
+        for (strict, failed, skipped) in [(false, 1, 1), (true, 2, 0)] {
+            let mut tally = Tally::default();
+            tally.add(serde_json::from_str(text).expect("a report"), strict);
+            assert_eq!((tally.passed, tally.failed.len(), tally.skipped.len()), (1, failed, skipped));
+            assert!(tally.failed[0].contains("late"));
+        }
+    }
+}
