@@ -123,14 +123,15 @@ impl Arena {
             slots: &mut self.slots,
             used: 0,
             bounce: &mut self.bounce,
-            bounced: 0,
             segments: std::mem::take(&mut self.segments),
             lenders: std::mem::take(&mut self.lenders),
             drops: &self.drops,
             gate: self.member.gate(),
             settings: self.settings,
             borrowed: 0,
+            bounced: 0,
             walked: 0,
+            left: 0,
             bodies: self.bodies,
             now: self.now,
         };
@@ -165,15 +166,18 @@ impl Arena {
 pub struct Turn<'t> {
     slots: &'t mut [Slot],
     used: usize,
+    /// What is left of the two-copy mode's memory.
     bounce: &'t mut [u8],
-    bounced: usize,
     segments: Vec<Segment<'t>>,
     lenders: Vec<&'t dyn AtTurnEnd>,
     drops: &'t [Arc<Drops>],
     gate: &'t Gate,
     settings: Settings,
+    /// Bytes of bodies in somebody else's memory, and those that were copied into ours at once.
     borrowed: u32,
+    bounced: u32,
     walked: u32,
+    left: usize,
     bodies: BodyCount,
     now: u32,
 }
@@ -192,7 +196,8 @@ impl<'t> Turn<'t> {
     /// How many more packets this turn takes: 0 when its pool or its share of bytes is used up.
     #[inline]
     pub fn room(&self) -> usize {
-        if self.borrowed >= self.settings.body_limit || self.walked >= WALK_LIMIT { 0 } else { FRAME - self.used }
+        let bodies = self.borrowed.saturating_add(self.bounced);
+        if bodies >= self.settings.body_limit || self.walked >= WALK_LIMIT { 0 } else { FRAME - self.used }
     }
 
     /// Counts descriptors that were followed: they too are a turn's work, and a guest decides how many there are.
@@ -203,7 +208,7 @@ impl<'t> Turn<'t> {
 
     /// Bytes of bodies that lie in somebody else's memory.
     pub fn borrowed(&self) -> u32 {
-        if self.settings.two_copies { 0 } else { self.borrowed }
+        self.borrowed
     }
 
     /// The instruction set of this turn's copies.
@@ -311,8 +316,10 @@ impl<'t> Turn<'t> {
     #[inline]
     fn enter_slot(&mut self, port: PortIndex, lender: LenderId, head: usize, first: usize) -> PacketId {
         let body: u32 = self.segments[first..].iter().map(|s| s.len()).sum();
-        if body > 0 && self.settings.two_copies {
-            self.bounce_body(first, body);
+        if body > 0 && self.settings.two_copies && self.bounce_body(first, body) {
+            self.bounced = self.bounced.saturating_add(body);
+        } else {
+            self.borrowed = self.borrowed.saturating_add(body);
         }
         let slot = &mut self.slots[self.used];
         slot.start = const { narrow16(HEADROOM) };
@@ -324,18 +331,19 @@ impl<'t> Turn<'t> {
         slot.body = body;
         slot.left = false;
         slot.offload = Offload::default();
-        self.borrowed += body;
         self.used += 1;
         PacketId::new(self.used - 1)
     }
 
-    /// The two-copy mode's first copy: the body moves into memory of ours.
-    fn bounce_body(&mut self, first: usize, body: u32) {
-        let end = self.bounced + body as usize;
-        // Sized for a turn's limit of bytes and the one packet that may exceed it.
-        let Some(room) = self.bounce.get_mut(self.bounced..end) else { return };
-        // SAFETY: the bytes are the turn's for all of 't, lent out once (`bounced` only grows) and not touched
-        // otherwise until the next turn.
+    /// The two-copy mode's first copy: the body moves into memory of ours. `false`, and it stays where it is, where
+    /// there is too little: it is sized for a turn's limit of bytes and the one packet that may exceed it.
+    fn bounce_body(&mut self, first: usize, body: u32) -> bool {
+        let Some((room, rest)) = std::mem::take(&mut self.bounce).split_at_mut_checked(body as usize) else {
+            return false;
+        };
+        self.bounce = rest;
+        // SAFETY: the bytes were borrowed for all of 't, and that borrow was split off and ends here: nothing but
+        // the segment refers to them until the next turn.
         let whole = unsafe { Segment::new(room.as_mut_ptr(), body) };
         let mut rest = whole;
         for segment in &self.segments[first..] {
@@ -344,8 +352,8 @@ impl<'t> Turn<'t> {
         }
         self.segments.truncate(first);
         self.segments.push(whole);
-        self.bounced = end;
         self.bodies.copied += u64::from(body);
+        true
     }
 }
 
@@ -429,7 +437,14 @@ impl<'t> Turn<'t> {
 
     /// Leaves the packet in its source's ring, to be taken again (`full = "wait"`).
     pub fn leave(&mut self, id: PacketId) {
-        self.slots[id.index()].left = true;
+        let slot = &mut self.slots[id.index()];
+        self.left += usize::from(!slot.left);
+        slot.left = true;
+    }
+
+    /// How many packets are left in their sources' rings.
+    pub fn left_behind(&self) -> usize {
+        self.left
     }
 }
 

@@ -107,13 +107,24 @@ struct Guest {
     /// The kick of a ring that broke: it stays stopped until the frontend sets another.
     broken: [Option<Arc<OwnedFd>>; 2],
     acked: u64,
+    /// Rings that were stopped and that workers may still use until the next link is published.
+    stopping: Vec<(u16, Arc<Queue>)>,
 }
 
 impl Guest {
     fn new(shared: Arc<Shared>, connection: Connection) -> Self {
         let session = Session::new(shared.config.offer());
         let memory = Arc::default();
-        let guest = Guest { shared, connection, session, memory, rings: [None, None], broken: [None, None], acked: 0 };
+        let guest = Guest {
+            shared,
+            connection,
+            session,
+            memory,
+            rings: [None, None],
+            broken: [None, None],
+            acked: 0,
+            stopping: Vec::new(),
+        };
         guest.show();
         guest
     }
@@ -188,7 +199,13 @@ impl Guest {
                 let regions = self.memory.regions().iter().filter(kept).cloned().collect();
                 self.replace_memory(regions)
             }
-            Effect::Features(_) | Effect::Ring(_) | Effect::DisableRings | Effect::Reset => self.sync(),
+            Effect::Features(_) | Effect::Ring(_) | Effect::DisableRings => self.sync(),
+            Effect::Reset => {
+                let done = self.sync();
+                // A reset device begins anew (virtio 1.2, 2.4), wherever its rings stood.
+                RINGS.iter().for_each(|&index| self.session.stopped_at(index, 0));
+                done
+            }
             Effect::StopRing(index) => {
                 let base = self.rings.get(usize::from(index)).and_then(Option::as_ref).map(|r| Arc::clone(&r.queue));
                 let done = self.sync();
@@ -265,6 +282,10 @@ impl Guest {
         if changed {
             self.publish();
         }
+        for (index, queue) in std::mem::take(&mut self.stopping) {
+            // Nobody uses it any more: this is where it would go on.
+            self.session.stopped_at(index, queue.base().into());
+        }
         result
     }
 
@@ -278,8 +299,10 @@ impl Guest {
         match (&mut self.rings[at], wanted) {
             (None, false) => Ok(false),
             (Some(_), false) => {
-                let stopped = self.rings[at].take();
-                self.shared.forget(stopped.and_then(|r| r.token));
+                if let Some(stopped) = self.rings[at].take() {
+                    self.shared.forget(stopped.token);
+                    self.stopping.push((index, stopped.queue));
+                }
                 Ok(true)
             }
             (Some(running), true) => {

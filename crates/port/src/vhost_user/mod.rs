@@ -99,7 +99,6 @@ impl VhostUserConfig {
                 status: link_up,
                 max_virtqueue_pairs: 1,
                 mtu: self.mtu,
-                ..NetConfig::default()
             },
         }
     }
