@@ -1,6 +1,7 @@
 //! The built binary, as scripts and people use it: answers, messages, exit codes.
 
 mod check;
+mod demo;
 mod query;
 mod run;
 mod usage;
