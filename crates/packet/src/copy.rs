@@ -53,6 +53,24 @@ impl<'a, 't> Scatter<'a, 't> {
         done
     }
 
+    /// Stores the `N` bytes of a header where they are not there already. A driver's buffers come back with the header
+    /// of their last packet, mostly the same: a line that is not written need not be fetched for writing, nor by the
+    /// driver afterwards.
+    #[inline]
+    fn put_header<const N: usize>(&mut self, level: Level, header: &[u8]) {
+        if N == 12
+            && self.advance()
+            && let Some(there) = self.now.read12()
+        {
+            if there != header {
+                self.now.write(level, header);
+            }
+            self.now = self.now.split_at(12).1;
+        } else {
+            self.put(level, header);
+        }
+    }
+
     /// Stores bytes of a segment and sums what is stored; returns how many there was room for.
     #[inline]
     pub fn put_segment(&mut self, level: Level, mut from: Segment<'_>, mut sum: Option<&mut Sum>) -> u32 {
@@ -90,7 +108,7 @@ impl Finish {
 
 /// Stores `front`, then `own`, then `range` of `body`; returns the bytes of body copied. With `finish`, what is
 /// stored of the front has the finished checksum, while `front` itself is as it was afterwards.
-fn store(
+fn store<const N: usize>(
     level: Level,
     front: &mut [u8],
     finish: Option<Finish>,
@@ -102,7 +120,7 @@ fn store(
     let mut at_front = to;
     let mut at_rest = to;
     let Some(finish) = finish else {
-        at_front.put(level, front);
+        put_front::<N>(&mut at_front, level, front);
         at_front.put(level, own);
         return store_body(level, body, range, &mut at_front, None);
     };
@@ -120,9 +138,17 @@ fn store(
     let field = finish.field..finish.field + 2;
     let pseudo = [front[field.start], front[field.start + 1]];
     front[field.clone()].copy_from_slice(&value.to_be_bytes());
-    at_front.put(level, front);
+    put_front::<N>(&mut at_front, level, front);
     front[field].copy_from_slice(&pseudo);
     copied
+}
+
+/// Stores the `N` bytes of the destination's header, and what follows them.
+#[inline]
+fn put_front<const N: usize>(to: &mut Scatter<'_, '_>, level: Level, front: &[u8]) {
+    let (header, rest) = front.split_at(N);
+    to.put_header::<N>(level, header);
+    to.put(level, rest);
 }
 
 fn store_body(
@@ -158,10 +184,10 @@ impl<'t> Turn<'t> {
         let (front, body, to) = self.parts::<N>(id, to);
         let Some(mut to) = Scatter::new(to) else { return 0 };
         if body.is_empty() && !finish {
-            to.put(level, front);
+            put_front::<N>(&mut to, level, front);
             return 0;
         }
-        let copied = store(level, front, Finish::of(checksum, N), &[], body, range, to);
+        let copied = store::<N>(level, front, Finish::of(checksum, N), &[], body, range, to);
         self.count_copied(copied);
         copied
     }
@@ -183,7 +209,7 @@ impl<'t> Turn<'t> {
         let own = &head[range.start.min(in_head) as usize..range.end.min(in_head) as usize];
         let in_body = range.start.saturating_sub(in_head)..range.end.saturating_sub(in_head);
         let finish = Finish::of(checksum, N);
-        let copied = store(self.level(), piece.front_mut::<N>(), finish, own, self.body(id), in_body, to);
+        let copied = store::<N>(self.level(), piece.front_mut::<N>(), finish, own, self.body(id), in_body, to);
         self.count_copied(copied);
         copied
     }

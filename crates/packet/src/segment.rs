@@ -7,13 +7,27 @@ use straightline_simd::{Level, Sum};
 /// A pointer and a length into memory that stays mapped until the turn `'t` ends.
 ///
 /// It is no slice: the guest may write the bytes at any moment, so they are only ever copied, by kernels that
-/// load each byte once. A node cannot keep one beyond its turn:
+/// load each byte once. Within a turn it goes wherever it is needed:
 ///
-/// ```compile_fail
+/// ```
 /// use straightline_packet::{Arena, Segment};
-/// fn keep<'a>(arena: &mut Arena, kept: &mut Vec<Segment<'a>>) {
-///     // error: the turn's lifetime is its own, a segment cannot leave it
-///     arena.turn(|turn| kept.extend(turn.staged(0).iter().copied()));
+/// fn keep(arena: &mut Arena) {
+///     arena.turn(|turn| {
+///         let mut kept: Vec<Segment<'_>> = Vec::new();
+///         kept.extend(turn.staged(0).iter().copied());
+///     });
+/// }
+/// ```
+///
+/// Nothing keeps one beyond its turn, whose lifetime is its own; the only difference is where `kept` stands:
+///
+/// ```compile_fail,E0521
+/// use straightline_packet::{Arena, Segment};
+/// fn keep(arena: &mut Arena) {
+///     let mut kept: Vec<Segment<'_>> = Vec::new();
+///     arena.turn(|turn| {
+///         kept.extend(turn.staged(0).iter().copied());
+///     });
 /// }
 /// ```
 #[derive(Clone, Copy, Debug)]
@@ -78,10 +92,10 @@ impl<'t> Segment<'t> {
         straightline_simd::prefetch_read(self.at.wrapping_add(offset as usize));
     }
 
-    /// Asks for the first line early, to be written.
+    /// Asks for the line `offset` bytes in, to be written.
     #[inline]
-    pub fn prefetch_write(self) {
-        straightline_simd::prefetch_write(self.at);
+    pub fn prefetch_write_at(self, offset: u32) {
+        straightline_simd::prefetch_write(self.at.wrapping_add(offset as usize));
     }
 
     /// Copies the first bytes, as many as both have, into memory that is ours. Returns how many.
@@ -91,6 +105,13 @@ impl<'t> Segment<'t> {
         // SAFETY: `n` bytes are valid on both sides: the segment by its type, the slice by its borrow.
         unsafe { straightline_simd::copy(level, into.as_mut_ptr(), self.at, n) };
         n
+    }
+
+    /// Its first 12 bytes, each loaded once; `None` where it is shorter.
+    #[inline]
+    pub fn read12(self) -> Option<[u8; 12]> {
+        // SAFETY: the segment has the bytes.
+        (self.len >= 12).then(|| unsafe { straightline_simd::load12(self.at) })
     }
 
     /// Copies bytes of ours to its beginning, as many as fit. Returns how many.

@@ -87,13 +87,16 @@ impl Segmenter {
     /// not fit.
     pub fn new(gso: Gso, total: u32) -> Option<Self> {
         let Gso { l3, l4, .. } = gso;
-        let network = if matches!(gso.kind, GsoKind::Tcp4 | GsoKind::Udp4) { 20 } else { 40 };
+        // What the length field of the IP header cannot say is no packet: IPv4's counts its own header, IPv6's does
+        // not. That also bounds the pieces: there are less than 65536.
+        let (network, longest) =
+            if matches!(gso.kind, GsoKind::Tcp4 | GsoKind::Udp4) { (20, 65_535) } else { (40, 65_535 + 40) };
         let transport = if matches!(gso.kind, GsoKind::Tcp4 | GsoKind::Tcp6) { 20 } else { 8 };
         let fits = l3.checked_add(network)? <= l4
             && l4.checked_add(transport)? <= gso.header_len
             && usize::from(gso.header_len) <= MAX_HEADERS
             && u32::from(gso.header_len) <= total
-            && total - u32::from(l3) <= 65_535 + 40
+            && total - u32::from(l3) <= longest
             && gso.size > 0;
         fits.then_some(Segmenter { gso, total, next: u32::from(gso.header_len), index: 0 })
     }

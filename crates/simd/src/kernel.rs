@@ -5,6 +5,7 @@ use std::ptr;
 use crate::generic;
 use crate::level::Level;
 use crate::sum::Sum;
+use crate::vector::Vector;
 
 #[cfg(target_arch = "x86_64")]
 use crate::arch::{Avx2Vector, Sse2Vector};
@@ -71,6 +72,20 @@ pub fn sum(level: Level, bytes: &[u8], sum: &mut Sum) {
         }
     };
     sum.append(partial, len);
+}
+
+/// Loads twelve bytes, each once.
+///
+/// # Safety
+/// As for `src` of [`copy`].
+#[inline(always)]
+pub unsafe fn load12(src: *const u8) -> [u8; 12] {
+    // SAFETY: words are on every machine; 8 and 4 bytes make the caller's 12.
+    let (low, high) = unsafe { (u64::load(src), u32::load(src.wrapping_add(8))) };
+    let mut bytes = [0; 12];
+    bytes[..8].copy_from_slice(&low.to_ne_bytes());
+    bytes[8..].copy_from_slice(&high.to_ne_bytes());
+    bytes
 }
 
 unsafe fn copy_scalar(dst: *mut u8, src: *const u8, len: usize) {

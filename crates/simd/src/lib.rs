@@ -49,7 +49,7 @@ mod prefetch;
 mod sum;
 mod vector;
 
-pub use kernel::{copy, copy_sum, sum};
+pub use kernel::{copy, copy_sum, load12, sum};
 #[cfg(target_arch = "x86_64")]
 pub use level::Avx2;
 pub use level::{Level, ParseLevelError};

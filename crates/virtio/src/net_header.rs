@@ -194,22 +194,4 @@ fn locate(turn: &mut Turn<'_>, id: PacketId) -> Option<Layers> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn fields_round_trip() {
-        let header = NetHeader {
-            flags: 1,
-            gso_type: 0x81,
-            hdr_len: 0x0203,
-            gso_size: 0x0405,
-            csum_start: 0x0607,
-            csum_offset: 0x0809,
-            num_buffers: 0x0a0b,
-        };
-        let bytes = header.to_bytes();
-        assert_eq!(bytes, [1, 0x81, 3, 2, 5, 4, 7, 6, 9, 8, 0xb, 0xa]);
-        assert_eq!(NetHeader::parse(&bytes), header);
-    }
-}
+mod tests;

@@ -62,6 +62,8 @@ impl Gate {
     /// Waits until every turn that was under way at the call has ended. Not to be called within a turn: it
     /// would wait for itself.
     pub fn wait(&self) {
+        // Taken first: what is retired from here on may be seen by a turn that the loop below has passed by already.
+        let retired = std::mem::take(&mut *lock(&self.0.retired));
         fence(Ordering::SeqCst);
         let members: Vec<_> = lock(&self.0.members).clone();
         for word in members {
@@ -76,7 +78,6 @@ impl Gate {
                 }
             }
         }
-        let retired = std::mem::take(&mut *lock(&self.0.retired));
         drop(retired);
     }
 
@@ -131,6 +132,28 @@ impl Drop for Inside<'_> {
 }
 
 /// A value that control replaces and workers read within a turn, without a lock.
+///
+/// Within the turn it is read like any reference:
+///
+/// ```
+/// use straightline_packet::{Arena, Published};
+/// fn read(arena: &mut Arena, published: &Published<u32>) -> u32 {
+///     let mut kept = 0;
+///     arena.turn(|turn| kept = published.load(turn).copied().unwrap_or(0));
+///     kept
+/// }
+/// ```
+///
+/// The reference itself stays there:
+///
+/// ```compile_fail,E0521
+/// use straightline_packet::{Arena, Published};
+/// fn read<'a>(arena: &mut Arena, published: &'a Published<u32>) -> &'a u32 {
+///     let mut kept = &0;
+///     arena.turn(|turn| kept = published.load(turn).unwrap_or(&0));
+///     kept
+/// }
+/// ```
 pub struct Published<T: Send + Sync + 'static> {
     at: AtomicPtr<T>,
     gate: Gate,
@@ -210,12 +233,12 @@ mod tests {
         let published = Arc::new(Published::new(&gate));
         published.swap(Some(canary(&alive)));
         let stop = Arc::new(AtomicBool::new(false));
+        let turns = Arc::new([const { AtomicUsize::new(0) }; 2]);
         let workers: Vec<_> = (0..2)
-            .map(|_| {
+            .map(|worker| {
                 let mut arena = Arena::new(gate.member(), Settings::default(), Vec::new());
-                let (published, stop) = (Arc::clone(&published), Arc::clone(&stop));
+                let (published, stop, turns) = (Arc::clone(&published), Arc::clone(&stop), Arc::clone(&turns));
                 std::thread::spawn(move || {
-                    let mut turns = 0_u64;
                     while !stop.load(Ordering::Relaxed) {
                         arena.turn(|turn| {
                             if let Some(canary) = published.load(turn) {
@@ -224,19 +247,21 @@ mod tests {
                                 }
                             }
                         });
-                        turns += 1;
+                        turns[worker].fetch_add(1, Ordering::Relaxed);
                     }
-                    turns
                 })
             })
             .collect();
-        for i in 0..2000 {
+        // Until both have run beside it for a while: a machine with few CPUs starts them late.
+        let enough =
+            || turns.iter().all(|n| n.load(Ordering::Relaxed) >= 1000) || workers.iter().any(|w| w.is_finished());
+        for i in (0..).take_while(|&i| i < 2000 || !enough()) {
             let new = (i % 3 != 0).then(|| canary(&alive));
             drop(published.swap(new));
         }
         stop.store(true, Ordering::Relaxed);
         for worker in workers {
-            assert!(worker.join().expect("no worker saw a freed value") > 0);
+            worker.join().expect("no worker saw a freed value");
         }
         drop(published);
         gate.wait();
@@ -255,6 +280,50 @@ mod tests {
             let canary = held.as_ref().and_then(|p| p.load(turn)).expect("published");
             drop(held.take());
             assert!(!canary.1.load(Ordering::SeqCst));
+        });
+        gate.wait();
+        assert_eq!(alive.load(Ordering::SeqCst), 0);
+    }
+
+    /// `wait` has passed by a member that was out; it comes in, reads a value, and the value is retired before `wait`
+    /// is done with the others: that value is not this call's to free.
+    #[test]
+    fn a_value_retired_during_a_wait_outlives_the_turn_that_reads_it() {
+        let gate = Gate::new();
+        let arena = || Arena::new(gate.member(), Settings::default(), Vec::new());
+        let (mut late, mut early) = (arena(), arena());
+        let alive = Arc::new(AtomicUsize::new(0));
+        let mut published = Some(Published::new(&gate));
+        published.as_ref().expect("just made").swap(Some(canary(&alive)));
+        let [inside, leave, done] = [const { AtomicBool::new(false) }; 3];
+        let until = |flag: &AtomicBool, limit: Duration| {
+            let start = std::time::Instant::now();
+            while !flag.load(Ordering::SeqCst) && start.elapsed() < limit {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                early.turn(|_| {
+                    inside.store(true, Ordering::SeqCst);
+                    until(&leave, Duration::from_secs(20));
+                });
+            });
+            until(&inside, Duration::from_secs(20));
+            s.spawn(|| {
+                gate.wait();
+                done.store(true, Ordering::SeqCst);
+            });
+            // Long enough for it to pass by; a slower machine makes this test weaker, never wrong.
+            std::thread::sleep(Duration::from_millis(30));
+            late.turn(|turn| {
+                let canary = published.as_ref().and_then(|p| p.load(turn)).expect("published");
+                drop(published.take());
+                leave.store(true, Ordering::SeqCst);
+                until(&done, Duration::from_millis(500));
+                assert_eq!(alive.load(Ordering::SeqCst), 1, "freed within a turn");
+                assert!(!canary.1.load(Ordering::SeqCst));
+            });
         });
         gate.wait();
         assert_eq!(alive.load(Ordering::SeqCst), 0);

@@ -116,7 +116,8 @@ impl Arena {
         }
     }
 
-    /// Runs one turn. What was borrowed in it is given back before it ends, whatever `f` does.
+    /// Runs one turn. What was borrowed in it is given back before it ends, whatever `f` does, short of a panic: then
+    /// the turn is over for the [`Gate`], and nothing is given back.
     pub fn turn<R>(&mut self, f: impl for<'t> FnOnce(&mut Turn<'t>) -> R) -> R {
         let inside = self.member.enter();
         let mut turn = Turn {

@@ -94,11 +94,12 @@ extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context
     let address = unsafe { (*info).si_addr() }.addr();
     for entry in &TABLE {
         let end = entry.end.load(Ordering::Acquire);
-        let start = entry.start.load(Ordering::Relaxed);
-        if address < start || address >= end {
+        let start = entry.start.load(Ordering::Acquire);
+        let page = entry.page.load(Ordering::Acquire);
+        // The same end twice: start and page are not those of a region that takes over the entry meanwhile.
+        if address < start || address >= end || entry.end.load(Ordering::Relaxed) != end {
             continue;
         }
-        let page = entry.page.load(Ordering::Relaxed);
         let at = address & !(page - 1);
         // SAFETY: the page lies in a mapping of ours that guest memory was in; it is replaced in place, so every
         // pointer into it stays valid. mmap is a plain system call.

@@ -63,9 +63,9 @@ pub struct Region {
     user_addr: u64,
     size: u64,
     host: *mut u8,
-    /// The whole reservation, guard pages included.
-    reserved: (*mut u8, usize),
+    // In this order: once unmapped, the addresses may be another region's, which has a watch of its own.
     watch: Watch,
+    _reserved: Reservation,
 }
 
 // SAFETY: the pointers are to a shared mapping that lives as long as the region; every access goes through atomics
@@ -109,24 +109,22 @@ impl Region {
             return Err(MapError::BeyondFile { guest: guest_addr, end, len });
         }
         let page = match magic {
-            HUGETLBFS_MAGIC => u64::try_from(fs.f_bsize).unwrap_or(4096),
-            _ => 4096,
+            HUGETLBFS_MAGIC => u64::try_from(fs.f_bsize).unwrap_or(0),
+            _ => u64::try_from(rustix::param::page_size()).unwrap_or(0),
         };
+        if !page.is_power_of_two() {
+            return Err(MapError::NotShareable(magic));
+        }
         // The mapping starts and ends on pages; the region may do neither.
         let low = offset & !(page - 1);
         let high = end.checked_next_multiple_of(page).ok_or(overflow)?;
         let to_usize = |n: u64| usize::try_from(n).map_err(|_| MapError::TooMany(guest_addr));
         let (page, span, inset) = (to_usize(page)?, to_usize(high - low)?, to_usize(offset - low)?);
-        Self::map_guarded(file, low, span, page).map_err(system("cannot map it")).and_then(|(reserved, start)| {
-            let Some(watch) = Watch::new(start.addr(), span, page) else {
-                // SAFETY: just reserved, and nothing points into it.
-                let _ = unsafe { munmap(reserved.0.cast(), reserved.1) };
-                return Err(MapError::TooMany(guest_addr));
-            };
-            // SAFETY: the inset is less than a page, and the span at least that.
-            let host = unsafe { start.add(inset) };
-            Ok(Region { guest_addr, user_addr, size, host, reserved, watch })
-        })
+        let (reserved, start) = Self::map_guarded(file, low, span, page).map_err(system("cannot map it"))?;
+        let watch = Watch::new(start.addr(), span, page).ok_or(MapError::TooMany(guest_addr))?;
+        // SAFETY: the inset is less than a page, and the span at least that.
+        let host = unsafe { start.add(inset) };
+        Ok(Region { guest_addr, user_addr, size, host, watch, _reserved: reserved })
     }
 
     /// Maps `span` bytes of the file with at least a page without access on either side.
@@ -135,7 +133,7 @@ impl Region {
         low: u64,
         span: usize,
         page: usize,
-    ) -> Result<((*mut u8, usize), *mut u8), rustix::io::Errno> {
+    ) -> Result<(Reservation, *mut u8), rustix::io::Errno> {
         let whole = span.checked_add(3 * page).ok_or(rustix::io::Errno::NOMEM)?;
         // SAFETY: a fresh reservation without access, wherever the kernel likes; then, inside it and aligned to the
         // file's page size, the file. Nothing else of the process is replaced.
@@ -147,24 +145,21 @@ impl Region {
                 MapFlags::PRIVATE | MapFlags::NORESERVE,
             )?
             .cast::<u8>();
+            let reservation = Reservation(reserved, whole);
             let first = reserved.add(page);
             let start = first.add(first.align_offset(page));
-            let mapped = mmap(
+            mmap(
                 start.cast(),
                 span,
                 ProtFlags::READ | ProtFlags::WRITE,
                 MapFlags::SHARED | MapFlags::NORESERVE | MapFlags::FIXED,
                 file.as_fd(),
                 low,
-            );
-            if let Err(errno) = mapped {
-                let _ = munmap(reserved.cast(), whole);
-                return Err(errno);
-            }
+            )?;
             // Guest memory belongs neither in our core dumps nor in a child. Best effort: it changes no result.
             let _ = madvise(start.cast(), span, Advice::LinuxDontDump);
             let _ = madvise(start.cast(), span, Advice::LinuxDontFork);
-            Ok(((reserved, whole), start))
+            Ok((reservation, start))
         }
     }
 
@@ -195,10 +190,13 @@ impl Region {
     }
 }
 
-impl Drop for Region {
+/// Addresses of ours, guard pages included, with the file in their midst.
+struct Reservation(*mut u8, usize);
+
+impl Drop for Reservation {
     fn drop(&mut self) {
         // SAFETY: the reservation is ours; whoever held a pointer into it has ended its turn (the region lives in
         // what a `Published` holds) or holds the region itself.
-        let _ = unsafe { munmap(self.reserved.0.cast(), self.reserved.1) };
+        let _ = unsafe { munmap(self.0.cast(), self.1) };
     }
 }

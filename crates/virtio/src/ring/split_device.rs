@@ -2,6 +2,10 @@
 //!
 //! Chains are taken and given back in the same order. Between, up to a ring's size of them are *taken*: their heads
 //! are kept here, in memory of ours, so that what the driver writes into its ring meanwhile changes nothing.
+//!
+//! What the driver owns is read once for each use, and checked and used as it was read: an index, an entry and each half
+//! of a descriptor by one atomic load (`Area` has nothing else, and the compiler may not repeat it), an entry of an
+//! indirect table by one copy into a local array. No function keeps a place in the ring to look at again.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -43,7 +47,7 @@ impl ChainFault {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RingFault {
     /// See the message.
-    #[error("available index {index} is more than the ring's {size} entries ahead of {taken}")]
+    #[error("available index {index}, with {taken} taken, makes more chains than the ring's {size} entries")]
     IndexJump {
         /// As read.
         index: u16,
@@ -196,7 +200,8 @@ impl SplitDevice {
         // Acquire: the entries and descriptors behind the index are visible once the index is (2.7.13.3).
         let index = self.parts.avail.acquire_u16(layout::avail::INDEX);
         let ahead = index.wrapping_sub(self.next_avail);
-        if ahead > self.size {
+        // A driver has as many descriptors as the ring has entries, and those of taken chains are not free yet.
+        if u32::from(ahead) + u32::from(self.outstanding()) > u32::from(self.size) {
             return Err(RingFault::IndexJump { index, taken: self.next_avail, size: self.size });
         }
         self.seen_avail = index;
@@ -204,7 +209,7 @@ impl SplitDevice {
     }
 
     /// Reads the next `into.len()` chains' first descriptors, in two passes so that their lines arrive together.
-    /// As many must be available. Nothing is taken yet: [`Self::chain`] or [`Self::take_first`] does that.
+    /// As many must be available. Nothing is taken yet: [`Self::take`] does that.
     #[inline]
     pub fn look(&mut self, into: &mut [First]) -> Result<(), RingFault> {
         let mask = self.size - 1;
@@ -385,7 +390,7 @@ impl Walk<'_, '_> {
     fn table(&mut self, outer: Descriptor, size: u16) -> Result<(), ChainFault> {
         let bytes = u32::try_from(layout::DESCRIPTOR).unwrap_or(16);
         let entries = outer.len / bytes;
-        if outer.len % bytes != 0 || entries == 0 || entries > u32::from(size) {
+        if !outer.len.is_multiple_of(bytes) || entries == 0 || entries > u32::from(size) {
             return Err(ChainFault::Indirect);
         }
         let table = self.memory.segment(outer.addr, outer.len, &mut self.hint).ok_or(ChainFault::Address)?;

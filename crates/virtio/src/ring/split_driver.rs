@@ -138,8 +138,10 @@ impl SplitDriver {
             // Without a wish the event stays behind the index: far from what the device will pass.
             let at = if wanted { self.last_used } else { self.last_used.wrapping_sub(1) };
             self.parts.avail.write_u16(layout::avail::used_event(usize::from(self.size)), at);
+        } else {
+            // With the event index the flags stay 0 (2.7.7.1).
+            self.parts.avail.write_u16(layout::avail::FLAGS, if wanted { 0 } else { NO_INTERRUPT });
         }
-        self.parts.avail.write_u16(layout::avail::FLAGS, if wanted { 0 } else { NO_INTERRUPT });
         fence(Ordering::SeqCst);
         self.parts.used.acquire_u16(layout::used::INDEX) != self.last_used
     }

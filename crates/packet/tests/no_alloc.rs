@@ -1,0 +1,106 @@
+//! A turn allocates nothing: what it needs is kept from turn to turn.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use straightline_packet::{
+    Arena, AtTurnEnd, Checksum, Gate, Gso, GsoKind, LenderId, Offload, Piece, PortIndex, Published, Segment, Segmenter,
+    Settings, Turn,
+};
+
+thread_local! {
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+fn count() {
+    // A thread that is ending has no counter any more, and is none of the test's.
+    let _ = ALLOCATIONS.try_with(|n| n.set(n.get() + 1));
+}
+
+// SAFETY: every call goes on to the system's allocator with the same arguments; counting allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promise, passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise, passed on; the memory came from the same allocator.
+        unsafe { System.dealloc(at, layout) }
+    }
+
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promise, passed on; the memory came from the same allocator.
+        unsafe { System.realloc(at, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+struct Lender;
+
+impl AtTurnEnd for Lender {
+    fn give_back(&self, _: &Turn<'_>, _: LenderId) {}
+    fn notify(&self) {}
+    fn poisoned(&self) -> bool {
+        false
+    }
+}
+
+/// A whole turn's work: whole and staged packets, copies with and without checksum, a packet that is cut.
+fn work<'t>(turn: &mut Turn<'t>, lender: &'t Lender, memory: Segment<'t>) {
+    let lender = turn.lend(lender);
+    let mut piece = Piece::default();
+    let (source, destination) = memory.split_at(10_000);
+    while turn.room() > 0 {
+        let mark = turn.mark();
+        let (a, b) = source.split_at(1000);
+        turn.stage(a);
+        turn.stage(b.split_at(500).0);
+        let id = turn.accept_staged(PortIndex(0), lender, mark, 12).expect("room");
+        let whole = turn.accept(PortIndex(0), lender, a).expect("an even number of packets fits");
+        turn.pull_up(id, 300);
+        let checksum = Checksum::Partial { start: 34, offset: 16 };
+        turn.set_offload(id, Offload { checksum, gso: None });
+        let mark = turn.mark();
+        turn.stage(destination);
+        let end = turn.mark();
+        turn.store::<12>(whole, mark..end, false);
+        turn.store::<12>(id, mark..end, true);
+        let gso = Gso { kind: GsoKind::Tcp4, ecn: false, size: 536, l3: 14, l4: 34, header_len: 54 };
+        let mut plan = Segmenter::new(gso, turn.len(id)).expect("the numbers fit");
+        while plan.next(turn.head(id), &mut piece) {
+            turn.store_piece::<12>(id, &mut piece, mark..end, true);
+        }
+        turn.unstage(mark);
+    }
+}
+
+#[test]
+fn turns_allocate_nothing() {
+    for two_copies in [false, true] {
+        let gate = Gate::new();
+        let lender = Published::new(&gate);
+        lender.swap(Some(Box::new(Lender)));
+        let mut memory = vec![0_u8; 20_000];
+        let at = memory.as_mut_ptr();
+        let mut arena = Arena::new(gate.member(), Settings { two_copies, ..Settings::default() }, Vec::new());
+        for round in 0..20 {
+            let before = ALLOCATIONS.get();
+            arena.turn(|turn| {
+                let lender = lender.load(turn).expect("published");
+                // SAFETY: the vector outlives the arena's turns, and nothing else touches its bytes.
+                work(turn, lender, unsafe { Segment::new(at, 20_000) });
+            });
+            let allocated = ALLOCATIONS.get() - before;
+            assert!(round == 0 || allocated == 0, "turn {round} allocated {allocated} times");
+        }
+        drop(memory);
+    }
+    assert!(ALLOCATIONS.get() > 0, "the counter counts");
+}

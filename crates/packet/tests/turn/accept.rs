@@ -1,0 +1,258 @@
+//! Packets come in: staged or whole, cut in any way; heads grow; limits hold.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use proptest::prelude::*;
+use straightline_packet::{
+    AtTurnEnd, Drops, FRAME, HEAD, LenderId, MAX_FRAME, PacketId, PortIndex, Published, Reason, Segment, Settings, Turn,
+};
+
+use super::memory::{Memory, arena, arena_with_drops, pattern};
+
+const PORT: PortIndex = PortIndex(0);
+const HEAD_MAX: usize = 512;
+
+/// All bytes of a packet, by its head and its body's segments.
+fn bytes_of(turn: &Turn<'_>, id: PacketId) -> Vec<u8> {
+    let mut bytes = turn.head(id).to_vec();
+    for segment in turn.body(id) {
+        let mut part = vec![0; segment.len() as usize];
+        assert_eq!(segment.read(turn.level(), &mut part), part.len());
+        bytes.extend(part);
+    }
+    bytes
+}
+
+fn accept_cut<'t>(turn: &mut Turn<'t>, segments: &[Segment<'t>], skip: u32) -> PacketId {
+    let mark = turn.mark();
+    segments.iter().for_each(|&s| turn.stage(s));
+    turn.accept_staged(PORT, LenderId::NONE, mark, skip).expect("room")
+}
+
+fn cuts() -> impl Strategy<Value = Vec<usize>> {
+    let cut = prop_oneof![Just(0), Just(1), 0..20_usize, 0..600_usize, Just(12), Just(HEAD), Just(HEAD + 12)];
+    prop::collection::vec(cut, 0..12)
+}
+
+proptest! {
+    #[test]
+    fn a_packet_is_its_bytes_however_it_is_cut(
+        len in 0..3000_usize, cuts in cuts(), skip in prop_oneof![0..30_u32, 0..3100_u32], two_copies: bool,
+        pulls in prop::collection::vec(0..600_usize, 0..4),
+    ) {
+        let memory = Memory::patterned(len);
+        let expected = pattern(len).split_off(len.min(skip as usize));
+        arena(Settings { two_copies, ..Settings::default() }).turn(|turn| {
+            // Something staged before must not become part of the packet.
+            turn.stage(memory.segment(0, len.min(5)));
+            let id = accept_cut(turn, &memory.cut(&cuts), skip);
+            assert_eq!(turn.head(id), &expected[..expected.len().min(HEAD)], "a head is as long as can be");
+            assert_eq!(turn.len(id) as usize, expected.len());
+            assert_eq!(turn.body_len(id) as usize, expected.len().saturating_sub(HEAD));
+            assert_eq!(bytes_of(turn, id), expected);
+            let mut longest = expected.len().min(HEAD);
+            for upto in pulls {
+                let possible = upto <= longest || (upto <= HEAD_MAX && upto <= expected.len());
+                assert_eq!(turn.pull_up(id, upto), possible, "{upto} of {}", expected.len());
+                if possible {
+                    longest = longest.max(upto);
+                }
+                assert_eq!(turn.head(id).len(), longest);
+                assert_eq!(turn.len(id) as usize, expected.len());
+                assert_eq!(turn.body_len(id) as usize, expected.len() - longest);
+                assert_eq!(bytes_of(turn, id), expected);
+            }
+            let body = if two_copies { 0 } else { expected.len().saturating_sub(HEAD) };
+            assert_eq!(turn.borrowed() as usize, body);
+        });
+        assert_eq!(memory.bytes(), pattern(len), "a source is not written");
+    }
+
+    #[test]
+    fn one_segment_is_taken_as_staged_ones_are(len in 0..2000_usize, two_copies: bool) {
+        let memory = Memory::patterned(len);
+        arena(Settings { two_copies, ..Settings::default() }).turn(|turn| {
+            let id = turn.accept(PORT, LenderId::NONE, memory.segment(0, len)).expect("room");
+            assert_eq!(bytes_of(turn, id), pattern(len));
+            assert_eq!(turn.head(id).len(), len.min(HEAD));
+            assert_eq!(turn.body(id).is_empty(), len <= HEAD);
+        });
+    }
+}
+
+#[test]
+fn packets_do_not_mix() {
+    let memory = Memory::patterned(20_000);
+    for two_copies in [false, true] {
+        arena(Settings { two_copies, ..Settings::default() }).turn(|turn| {
+            let ids: Vec<_> = (0..FRAME)
+                .map(|i| {
+                    let whole = memory.segment(i * 50, i * 3);
+                    let (a, b) = whole.split_at(100);
+                    accept_cut(turn, &[a, b], 0)
+                })
+                .collect();
+            assert_eq!(turn.room(), 0);
+            for (i, &id) in ids.iter().enumerate() {
+                turn.pull_up(id, i * 3);
+                assert_eq!(bytes_of(turn, id), &pattern(20_000)[i * 50..][..i * 3]);
+            }
+        });
+    }
+}
+
+#[test]
+fn a_full_turn_takes_no_more_and_forgets_what_was_staged() {
+    let memory = Memory::patterned(1000);
+    let mut arena = arena(Settings::default());
+    arena.turn(|turn| {
+        for left in (0..FRAME).rev() {
+            assert_eq!(turn.room(), left + 1);
+            turn.accept_owned(PORT, b"small").expect("room");
+        }
+        assert_eq!(turn.room(), 0);
+        let mark = turn.mark();
+        turn.stage(memory.segment(0, 1000));
+        assert!(turn.accept_staged(PORT, LenderId::NONE, mark, 0).is_none());
+        assert_eq!(turn.mark(), mark);
+        assert!(turn.accept(PORT, LenderId::NONE, memory.segment(0, 1000)).is_none());
+        assert!(turn.accept_owned(PORT, b"").is_none());
+        assert_eq!((turn.mark(), turn.borrowed()), (mark, 0));
+    });
+    arena.turn(|turn| assert_eq!(turn.room(), FRAME, "the next turn is empty again"));
+}
+
+#[test]
+fn bytes_of_ours_fit_a_head_or_are_refused() {
+    arena(Settings::default()).turn(|turn| {
+        let bytes = pattern(HEAD + 1);
+        assert!(turn.accept_owned(PORT, &bytes).is_none());
+        let id = turn.accept_owned(PORT, &bytes[..HEAD]).expect("room");
+        assert_eq!((turn.head(id), turn.body_len(id)), (&bytes[..HEAD], 0));
+    });
+}
+
+#[test]
+fn a_turn_is_bounded_in_bytes_and_in_descriptors() {
+    let memory = Memory::patterned(MAX_FRAME as usize);
+    for two_copies in [false, true] {
+        let mut arena = arena(Settings { two_copies, body_limit: 1 << 20, ..Settings::default() });
+        arena.turn(|turn| {
+            let mut taken = 0_u64;
+            while turn.room() > 0 {
+                let id = turn.accept(PORT, LenderId::NONE, memory.segment(0, memory.bytes().len())).expect("room");
+                taken += u64::from(turn.body_len(id));
+            }
+            assert!((1 << 20..(1 << 20) + u64::from(MAX_FRAME)).contains(&taken), "{taken}");
+        });
+        arena.turn(|turn| {
+            turn.count_walked(8191);
+            assert_eq!(turn.room(), FRAME);
+            turn.count_walked(1);
+            assert_eq!(turn.room(), 0);
+            turn.count_walked(u32::MAX);
+            assert_eq!(turn.room(), 0);
+        });
+    }
+}
+
+/// A body for which the two-copy mode has no memory left stays borrowed, and the turn says so: its buffer must not be
+/// given back early.
+#[test]
+fn a_body_that_cannot_be_copied_early_counts_as_borrowed() {
+    let long = 3 * MAX_FRAME as usize;
+    let memory = Memory::patterned(long);
+    arena(Settings { two_copies: true, body_limit: 1, ..Settings::default() }).turn(|turn| {
+        let id = turn.accept(PORT, LenderId::NONE, memory.segment(0, long)).expect("room");
+        assert_eq!(turn.borrowed() as usize, long - HEAD);
+        assert_eq!(bytes_of(turn, id), pattern(long));
+        assert_eq!(turn.room(), 0);
+    });
+}
+
+#[test]
+fn the_two_copy_mode_leaves_the_source_early() {
+    let memory = Memory::patterned(1500);
+    let mut arena = arena(Settings { two_copies: true, ..Settings::default() });
+    arena.turn(|turn| {
+        let id = turn.accept(PORT, LenderId::NONE, memory.segment(0, 1500)).expect("room");
+        memory.segment(0, 1500).write(turn.level(), &[0; 1500]);
+        assert_eq!(bytes_of(turn, id), pattern(1500));
+    });
+    assert_eq!(arena.bodies().copied, 1500 - HEAD as u64);
+}
+
+#[test]
+fn drops_are_counted_for_the_port_that_the_packet_came_from() {
+    let drops: Vec<_> = (0..2).map(|_| Arc::new(Drops::default())).collect();
+    arena_with_drops(Settings::default(), drops.clone()).turn(|turn| {
+        let a = turn.accept_owned(PortIndex(1), b"a").expect("room");
+        let stranger = turn.accept_owned(PortIndex(9), b"b").expect("room");
+        turn.discard(a, Reason::Runt);
+        turn.discard(a, Reason::Runt);
+        turn.discard(a, Reason::TooBig);
+        turn.discard(stranger, Reason::Runt);
+    });
+    assert_eq!(drops[0].total(), 0);
+    assert_eq!(drops[1].nonzero().collect::<Vec<_>>(), [(Reason::TooBig, 1), (Reason::Runt, 2)]);
+}
+
+/// Writes down what the turn asks of it.
+#[derive(Default)]
+struct Lender {
+    name: &'static str,
+    log: Arc<Mutex<Vec<String>>>,
+    poisoned: AtomicU32,
+}
+
+impl Lender {
+    fn say(&self, what: &str) {
+        self.log.lock().expect("no panic within").push(format!("{} {what}", self.name));
+    }
+}
+
+impl AtTurnEnd for Lender {
+    fn give_back(&self, turn: &Turn<'_>, lender: LenderId) {
+        self.say(&format!("gives back, {} left", turn.left(lender)));
+    }
+
+    fn notify(&self) {
+        self.say("notifies");
+    }
+
+    fn poisoned(&self) -> bool {
+        self.poisoned.load(Ordering::Relaxed) > 0
+    }
+}
+
+#[test]
+fn all_is_given_back_before_anybody_is_notified() {
+    let gate = straightline_packet::Gate::new();
+    let log = Arc::<Mutex<Vec<String>>>::default();
+    let lender = |name| Lender { name, log: Arc::clone(&log), ..Lender::default() };
+    let lenders = Published::new(&gate);
+    lenders.swap(Some(Box::new([lender("a"), lender("b")])));
+    let mut arena = straightline_packet::Arena::new(gate.member(), Settings::default(), Vec::new());
+    arena.turn(|turn| {
+        let [a, b] = lenders.load(turn).expect("published");
+        let (first, second) = (turn.lend(a), turn.lend(b));
+        assert_ne!(first, second);
+        let memory = Memory::patterned(10);
+        let of_a = turn.accept(PORT, first, memory.segment(0, 10)).expect("room");
+        let of_b = turn.accept(PORT, second, memory.segment(0, 10)).expect("room");
+        let ours = turn.accept_owned(PORT, b"ours").expect("room");
+        for id in [of_a, of_b, ours] {
+            assert!(!turn.poisoned(id));
+        }
+        b.poisoned.store(1, Ordering::Relaxed);
+        assert_eq!([of_a, of_b, ours].map(|id| turn.poisoned(id)), [false, true, false]);
+        turn.leave(of_a);
+        turn.leave(ours);
+        assert_eq!((turn.left(first), turn.left(second)), (1, 0));
+    });
+    let expected = ["a gives back, 1 left", "b gives back, 0 left", "a notifies", "b notifies"];
+    assert_eq!(*log.lock().expect("no panic"), expected);
+    arena.turn(|_| {});
+    assert_eq!(log.lock().expect("no panic").len(), 4, "a lender is asked in its own turn only");
+}

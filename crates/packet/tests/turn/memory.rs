@@ -1,0 +1,69 @@
+//! Memory that stands for a guest's, and arenas to run turns in.
+
+use std::sync::Arc;
+
+use straightline_packet::{Arena, Drops, Gate, Level, Segment, Settings};
+
+/// Bytes that are only reached through pointers, as a guest's are. It outlives every turn of a test.
+pub(crate) struct Memory {
+    at: *mut u8,
+    len: usize,
+}
+
+impl Memory {
+    pub(crate) fn new(bytes: &[u8]) -> Self {
+        let bytes: Box<[u8]> = bytes.into();
+        let len = bytes.len();
+        Memory { at: Box::into_raw(bytes).cast(), len }
+    }
+
+    /// Bytes that repeat only after 251.
+    pub(crate) fn patterned(len: usize) -> Self {
+        Self::new(&pattern(len))
+    }
+
+    pub(crate) fn segment<'t>(&self, at: usize, len: usize) -> Segment<'t> {
+        assert!(at <= self.len && len <= self.len - at);
+        // SAFETY: within the allocation, which lives until the test drops this, after its turn; no reference to the
+        // bytes is ever made.
+        unsafe { Segment::new(self.at.add(at), u32::try_from(len).expect("a small test")) }
+    }
+
+    /// The whole of it, cut after each of `cuts` bytes in turn; zero lengths stay. What is left is the last segment.
+    pub(crate) fn cut<'t>(&self, cuts: &[usize]) -> Vec<Segment<'t>> {
+        let mut at = 0;
+        let mut segments = Vec::new();
+        for &cut in cuts {
+            let n = cut.min(self.len - at);
+            segments.push(self.segment(at, n));
+            at += n;
+        }
+        segments.push(self.segment(at, self.len - at));
+        segments
+    }
+
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.len];
+        self.segment(0, self.len).read(Level::Scalar, &mut bytes);
+        bytes
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: the pointer and the length are those of the box that `new` took apart.
+        drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(self.at, self.len)) });
+    }
+}
+
+pub(crate) fn pattern(len: usize) -> Vec<u8> {
+    (0..251_u8).cycle().map(|b| b.wrapping_mul(7).wrapping_add(3)).take(len).collect()
+}
+
+pub(crate) fn arena(settings: Settings) -> Arena {
+    arena_with_drops(settings, Vec::new())
+}
+
+pub(crate) fn arena_with_drops(settings: Settings, drops: Vec<Arc<Drops>>) -> Arena {
+    Arena::new(Gate::new().member(), settings, drops)
+}

@@ -1,0 +1,167 @@
+//! Guest memory that vanishes: the access goes on with zeros, its region is poisoned, everything else is untouched.
+//! And a fault that is not of guest memory ends the process, as it would without us.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::mm::{MapFlags, ProtFlags, mmap};
+use straightline_simd::{Level, Sum, plain};
+use straightline_virtio::memory::{GuestMemory, Region, fault};
+
+const PAGE: u64 = 4096;
+
+/// The epoch is the process's: tests that look at it take turns.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn memfd(len: u64) -> OwnedFd {
+    let fd = memfd_create("guest", MemfdFlags::CLOEXEC).expect("memfd_create");
+    ftruncate(&fd, len).expect("ftruncate");
+    fd
+}
+
+fn memory(fd: &OwnedFd, size: u64) -> GuestMemory {
+    let region = Region::map(fd.as_fd(), 0, size, 0, 0x7000_0000).expect("a good region");
+    GuestMemory::new(vec![Arc::new(region)]).expect("one region")
+}
+
+fn read(memory: &GuestMemory, addr: u64, level: Level) -> [u8; 100] {
+    let mut bytes = [0x11; 100];
+    memory.segment(addr, 100, &mut 0).expect("in memory").read(level, &mut bytes);
+    bytes
+}
+
+#[test]
+fn what_has_vanished_reads_as_zeros_and_is_known() {
+    let _alone = alone();
+    for level in Level::supported() {
+        let (fd, other) = (memfd(4 * PAGE), memfd(PAGE));
+        let (memory, untouched) = (memory(&fd, 4 * PAGE), self::memory(&other, PAGE));
+        for at in [0, PAGE - 50, 3 * PAGE] {
+            memory.segment(at, 100, &mut 0).expect("in memory").write(level, &[0xab; 100]);
+        }
+        untouched.segment(0, 100, &mut 0).expect("in memory").write(level, &[0xcd; 100]);
+        let area = memory.area(0x7000_3000, 16, 16).expect("in memory");
+        let before = fault::epoch();
+        ftruncate(&fd, PAGE).expect("ftruncate");
+        assert_eq!((fault::epoch(), memory.poisoned(), area.poisoned()), (before, false, false), "nobody has looked");
+
+        // The part that is still there is as it was.
+        assert_eq!(read(&memory, 0, level), [0xab; 100]);
+        assert!(!memory.poisoned());
+        // Half there, half gone.
+        let mut expected = [0; 100];
+        expected[..50].fill(0xab);
+        assert_eq!(read(&memory, PAGE - 50, level), expected);
+        assert!(memory.poisoned() && area.poisoned());
+        let after = fault::epoch();
+        assert_ne!(after, before);
+
+        // Each page that is touched, by loads and by stores, by kernels and by atomics.
+        memory.segment(2 * PAGE, 100, &mut 0).expect("in memory").write(level, &[0xef; 100]);
+        assert_eq!(read(&memory, 2 * PAGE, level), [0xef; 100]);
+        assert_eq!(area.read_u64(0), 0);
+        area.write_u64(0, 5);
+        assert_eq!(area.read_u64(0), 5);
+        assert_ne!(fault::epoch(), after);
+
+        assert!(!untouched.poisoned());
+        assert_eq!(read(&untouched, 0, level), [0xcd; 100]);
+        // What takes its place in the table begins unpoisoned.
+        drop((memory, area));
+        assert!(!self::memory(&other, PAGE).poisoned());
+    }
+}
+
+#[test]
+fn a_copy_across_the_border_goes_on_and_sums_what_it_stored() {
+    let _alone = alone();
+    for level in Level::supported() {
+        let (from, to) = (memfd(2 * PAGE), memfd(2 * PAGE));
+        let (source, destination) = (memory(&from, 2 * PAGE), memory(&to, 2 * PAGE));
+        source.segment(0, 8192, &mut 0).expect("in memory").write(level, &[0x77; 8192]);
+        ftruncate(&from, PAGE).expect("ftruncate");
+        let mut sum = Sum::new();
+        let into = destination.segment(0, 8000, &mut 0).expect("in memory");
+        let n = into.copy_from(level, source.segment(100, 8000, &mut 0).expect("in memory"), Some(&mut sum));
+        assert_eq!(n, 8000);
+        assert!(source.poisoned() && !destination.poisoned());
+        let mut stored = vec![1; 8000];
+        into.read(level, &mut stored);
+        assert!(stored[..3996].iter().all(|&b| b == 0x77));
+        assert!(stored[3996..].iter().all(|&b| b == 0));
+        assert_eq!(sum.fold(), plain::sum(&[&stored]));
+    }
+}
+
+#[test]
+fn threads_that_fault_at_once_all_go_on() {
+    let _alone = alone();
+    let fd = memfd(64 * PAGE);
+    let memory = memory(&fd, 64 * PAGE);
+    ftruncate(&fd, 0).expect("ftruncate");
+    std::thread::scope(|s| {
+        for _ in 0..4 {
+            s.spawn(|| {
+                for page in 0..64 {
+                    assert_eq!(read(&memory, page * PAGE, Level::Scalar), [0; 100]);
+                }
+            });
+        }
+    });
+    assert!(memory.poisoned());
+}
+
+const CHILD: &str = "STRAIGHTLINE_TEST_CHILD";
+
+/// Runs one test of this file in a process of its own, as `what`; returns the signal that ended it.
+fn child(test: &str, what: &str) -> Option<i32> {
+    let mut command = Command::new(std::env::current_exe().expect("our own path"));
+    let output = command.args(["--exact", test, "--test-threads=1"]).env(CHILD, what).output().expect("a child");
+    output.status.signal()
+}
+
+fn touch(at: usize) {
+    // SAFETY: none is needed: the process is to end here, by a signal. A byte is read, nothing is written.
+    let byte = unsafe { std::ptr::with_exposed_provenance::<u8>(at).read_volatile() };
+    panic!("the page was there: {byte}");
+}
+
+#[test]
+fn faults_that_are_not_of_guest_memory_end_the_process() {
+    const NAME: &str = "faults_that_are_not_of_guest_memory_end_the_process";
+    let Ok(what) = std::env::var(CHILD) else {
+        assert_eq!(child(NAME, "stranger"), Some(libc::SIGBUS));
+        assert_eq!(child(NAME, "dropped"), Some(libc::SIGSEGV));
+        assert_eq!(child(NAME, "before"), Some(libc::SIGSEGV));
+        assert_eq!(child(NAME, "behind"), Some(libc::SIGSEGV));
+        assert_eq!(child(NAME, "none"), None);
+        return;
+    };
+    let fd = memfd(PAGE);
+    let memory = memory(&fd, PAGE);
+    let first = memory.segment(0, 1, &mut 0).expect("in memory").address();
+    match what.as_str() {
+        "stranger" => {
+            let other = memfd(PAGE);
+            // SAFETY: a fresh mapping, wherever the kernel likes.
+            let at = unsafe {
+                mmap(std::ptr::null_mut(), 4096, ProtFlags::READ, MapFlags::SHARED, other.as_fd(), 0).expect("mmap")
+            };
+            ftruncate(&other, 0).expect("ftruncate");
+            touch(at.expose_provenance());
+        }
+        "dropped" => {
+            drop(memory);
+            touch(first);
+        }
+        "before" => touch(first - 1),
+        "behind" => touch(first + 4096),
+        _ => {}
+    }
+}

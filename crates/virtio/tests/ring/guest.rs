@@ -1,0 +1,118 @@
+//! A guest's memory with one ring in it, and turns to look at it.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use straightline_packet::{Arena, Gate, Level, Published, Settings, Turn};
+use straightline_virtio::memory::{GuestMemory, Region};
+use straightline_virtio::ring::{Geometry, SplitDevice, SplitDriver};
+
+/// Where the frontend has the guest's address 0.
+pub(crate) const USER: u64 = 0x7f00_0000_0000;
+pub(crate) const DESC: u64 = 0;
+pub(crate) const AVAIL: u64 = 0x8_0000;
+pub(crate) const USED: u64 = 0xa_0000;
+/// From here on there is room for buffers.
+pub(crate) const BUFFERS: u64 = 0x10_0000;
+/// One past the last byte of the region with the ring.
+pub(crate) const END: u64 = 0x20_0000;
+
+pub(crate) struct Guest {
+    memory: Published<GuestMemory>,
+    arena: Arena,
+    /// The same memory, for the test's own reads and writes.
+    pub(crate) ours: GuestMemory,
+    pub(crate) size: u16,
+}
+
+fn region(fd: &OwnedFd, offset: u64, size: u64, guest: u64) -> Arc<Region> {
+    Arc::new(Region::map(fd.as_fd(), offset, size, guest, USER + guest).expect("a good region"))
+}
+
+impl Guest {
+    pub(crate) fn new(size: u16) -> Self {
+        Self::with_more(size, &[])
+    }
+
+    /// With more regions than that of the ring, as guest addresses and sizes.
+    pub(crate) fn with_more(size: u16, more: &[(u64, u64)]) -> Self {
+        let total = END + more.iter().map(|&(_, size)| size).sum::<u64>();
+        let fd = memfd_create("guest", MemfdFlags::CLOEXEC).expect("memfd_create");
+        ftruncate(&fd, total).expect("ftruncate");
+        let mut offset = END;
+        let mut regions = vec![region(&fd, 0, END, 0)];
+        for &(guest, size) in more {
+            regions.push(region(&fd, offset, size, guest));
+            offset += size;
+        }
+        let gate = Gate::new();
+        let memory = Published::new(&gate);
+        memory.swap(Some(Box::new(GuestMemory::new(regions.clone()).expect("no overlap"))));
+        Guest {
+            memory,
+            arena: Arena::new(gate.member(), Settings::default(), Vec::new()),
+            ours: GuestMemory::new(regions).expect("no overlap"),
+            size,
+        }
+    }
+
+    pub(crate) fn geometry(&self) -> Geometry {
+        Geometry { size: self.size, desc: USER + DESC, avail: USER + AVAIL, used: USER + USED }
+    }
+
+    pub(crate) fn device(&self, base: u16, event_idx: bool, indirect: bool) -> SplitDevice {
+        SplitDevice::new(&self.ours, self.geometry(), base, event_idx, indirect).expect("the ring is in memory")
+    }
+
+    pub(crate) fn driver(&self, event_idx: bool) -> SplitDriver {
+        SplitDriver::new(&self.ours, self.geometry(), event_idx).expect("the ring is in memory")
+    }
+
+    pub(crate) fn turn<R>(&mut self, f: impl for<'t> FnOnce(&mut Turn<'t>, &'t GuestMemory) -> R) -> R {
+        let memory = &self.memory;
+        self.arena.turn(|turn| {
+            let memory = memory.load(turn).expect("published");
+            f(turn, memory)
+        })
+    }
+
+    pub(crate) fn write(&self, addr: u64, bytes: &[u8]) {
+        let len = u32::try_from(bytes.len()).expect("small");
+        self.ours.segment(addr, len, &mut 0).expect("in memory").write(Level::Scalar, bytes);
+    }
+
+    pub(crate) fn write16(&self, addr: u64, value: u16) {
+        self.write(addr, &value.to_le_bytes());
+    }
+
+    pub(crate) fn read16(&self, addr: u64) -> u16 {
+        let mut bytes = [0; 2];
+        self.ours.segment(addr, 2, &mut 0).expect("in memory").read(Level::Scalar, &mut bytes);
+        u16::from_le_bytes(bytes)
+    }
+
+    /// Writes a descriptor, at its place in the table or in an indirect one.
+    pub(crate) fn descriptor(&self, table: u64, index: u16, addr: u64, len: u32, flags: u16, next: u16) {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&addr.to_le_bytes());
+        bytes[8..12].copy_from_slice(&len.to_le_bytes());
+        bytes[12..14].copy_from_slice(&flags.to_le_bytes());
+        bytes[14..].copy_from_slice(&next.to_le_bytes());
+        self.write(table + 16 * u64::from(index), &bytes);
+    }
+
+    /// Makes the chain that begins with `head` available, as entry `entry` of all.
+    pub(crate) fn offer(&self, entry: u16, head: u16) {
+        self.write16(AVAIL + 4 + 2 * u64::from(entry % self.size), head);
+        self.write16(AVAIL + 2, entry.wrapping_add(1));
+    }
+
+    pub(crate) fn used_event(&self) -> u16 {
+        self.read16(AVAIL + 4 + 2 * u64::from(self.size))
+    }
+
+    pub(crate) fn avail_event(&self) -> u16 {
+        self.read16(USED + 4 + 8 * u64::from(self.size))
+    }
+}

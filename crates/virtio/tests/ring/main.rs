@@ -1,0 +1,7 @@
+//! The split ring: both halves against each other, each half against a stranger, every kind of chain.
+
+mod chains;
+mod guest;
+mod hostile;
+mod notify;
+mod pair;
