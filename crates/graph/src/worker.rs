@@ -51,23 +51,26 @@ impl Worker {
         self.stats.started.add(started);
         self.stats.upto.add(started);
         let mut last_packet = started;
+        // One reading ends a stretch of time and begins the next: a poll that finds nothing is so short that a second
+        // reading would be a fifth of it.
+        let mut from = started;
         while !stop.load(Ordering::Relaxed) {
-            let from = cycles();
             self.arena.set_now(u32::try_from((from - started) / second).unwrap_or(u32::MAX));
             let packets = self.turn();
+            self.stats.turns.add(1);
             let now = cycles();
             let spent = if packets > 0 { &self.stats.busy } else { &self.stats.empty_poll };
             spent.add(now - from);
-            self.stats.turns.add(1);
-            self.stats.upto.add(now - self.stats.upto.get());
+            from = now;
             if packets > 0 {
                 last_packet = now;
             } else if self.idle == Idle::Sleep && now - last_packet > linger {
-                self.sleep();
-                last_packet = cycles();
+                from = self.sleep(now);
+                last_packet = from;
             } else {
                 std::hint::spin_loop();
             }
+            self.stats.upto.add(from - self.stats.upto.get());
         }
     }
 
@@ -84,9 +87,8 @@ impl Worker {
         packets
     }
 
-    /// Asks for kicks, makes sure that none is missed, waits for one.
-    fn sleep(&mut self) {
-        let from = cycles();
+    /// Asks for kicks, makes sure that none is missed, waits for one. Returns the time.
+    fn sleep(&mut self, from: u64) -> u64 {
         let graph = &self.graph;
         if !self.arena.turn(|turn| graph.arm(turn)) {
             self.stats.asleep_since.add(from);
@@ -99,7 +101,7 @@ impl Worker {
         self.arena.turn(|turn| graph.disarm(turn));
         let now = cycles();
         self.stats.idle.add(now - from);
-        self.stats.upto.add(now - self.stats.upto.get());
+        now
     }
 }
 

@@ -4,15 +4,17 @@
 //! is replaced as a whole: whatever is unmapped or stopped, no turn uses any more.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{PollFd, PollFlags, poll};
-use straightline_virtio::features::{VIRTIO_F_EVENT_IDX, VIRTIO_F_INDIRECT_DESC, VIRTIO_NET_F_MRG_RXBUF, names};
+use straightline_virtio::features::{
+    VIRTIO_F_EVENT_IDX, VIRTIO_F_INDIRECT_DESC, VIRTIO_NET_F_CSUM, VIRTIO_NET_F_MRG_RXBUF, names,
+};
 use straightline_virtio::memory::{GuestMemory, Region};
 use straightline_virtio::net_header::Receiver;
 use straightline_virtio::ring::{Geometry, SplitDevice};
-use straightline_virtio::vhost_user::{Connection, Effect, Outcome, Refused, RegionFd, RingSetup, Session};
+use straightline_virtio::vhost_user::{Connection, Effect, Outcome, Refused, RegionFd, RingSetup, Session, Stopper};
 
 use super::link::{Link, Report};
 use super::listener::Listener;
@@ -31,16 +33,32 @@ fn ring_name(index: u16) -> &'static str {
 
 /// Tells the thread to end.
 #[derive(Debug, Default)]
-pub(super) struct Stop(AtomicBool);
+pub(super) struct Stop {
+    is_set: AtomicBool,
+    /// The connection that is served: its frontend may be in the middle of a message, or not read our answers.
+    connection: Mutex<Option<Stopper>>,
+}
 
 impl Stop {
     pub(super) fn set(&self, report: &Report) {
-        self.0.store(true, Ordering::Release);
+        self.is_set.store(true, Ordering::Release);
         report.wake();
+        if let Some(connection) = &*self.connection() {
+            connection.stop();
+        }
+    }
+
+    /// Whoever enters a connection looks at [`Self::is_set`] afterwards, before it waits for the frontend.
+    fn enter(&self, connection: Option<Stopper>) {
+        *self.connection() = connection;
+    }
+
+    fn connection(&self) -> MutexGuard<'_, Option<Stopper>> {
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn is_set(&self) -> bool {
-        self.0.load(Ordering::Acquire)
+        self.is_set.load(Ordering::Acquire)
     }
 }
 
@@ -65,11 +83,18 @@ impl Control {
             if self.stop.is_set() || !ready {
                 continue;
             }
-            match self.listener.socket().accept() {
-                Ok((stream, _)) => {
+            let accepted = self.listener.socket().accept().and_then(|(stream, _)| {
+                let connection = Connection::new(stream);
+                let stopper = connection.stopper()?;
+                Ok((connection, stopper))
+            });
+            match accepted {
+                Ok((connection, stopper)) => {
                     tracing::info!(port = name, "a frontend has connected");
-                    let mut guest = Guest::new(Arc::clone(&self.shared), Connection::new(stream));
+                    self.stop.enter(Some(stopper));
+                    let mut guest = Guest::new(Arc::clone(&self.shared), connection);
                     let why = guest.serve(&self.stop);
+                    self.stop.enter(None);
                     guest.leave();
                     tracing::info!(port = name, "the frontend has left: {why}");
                     self.shared.state().now =
@@ -244,6 +269,9 @@ impl Guest {
         let memory = GuestMemory::new(regions).ok_or("memory regions overlap")?;
         // The regions that were there stay where they are mapped, so the rings go on in them.
         self.memory = Arc::new(memory);
+        for ring in self.rings.iter().flatten() {
+            ring.queue.set_memory(Arc::clone(&self.memory));
+        }
         self.publish();
         self.sync()
     }
@@ -251,21 +279,28 @@ impl Guest {
     /// Another memory map: rings are stopped, found again in the new map, and go on where they were.
     fn replace_memory(&mut self, regions: Vec<Arc<Region>>) -> Result<(), String> {
         let memory = Arc::new(GuestMemory::new(regions).ok_or("memory regions overlap")?);
-        let mut bases = [const { None }; 2];
-        for (ring, base) in self.rings.iter_mut().zip(&mut bases) {
-            if let Some(running) = ring.take() {
-                self.shared.forget(running.token);
-                *base = Some(running.queue);
+        for index in RINGS {
+            if let Some(stopped) = self.rings[usize::from(index)].take() {
+                self.shared.forget(stopped.token);
+                self.stopping.push((index, stopped.queue));
             }
         }
         self.publish();
+        // Also for a ring whose memory comes back only later.
+        self.note_bases();
         self.memory = memory;
         for index in RINGS {
-            let base = bases[usize::from(index)].take().map(|queue| queue.base());
-            self.sync_ring(index, base)?;
+            self.sync_ring(index)?;
         }
         self.publish();
         Ok(())
+    }
+
+    /// Notes where stopped rings would go on, once nobody uses them any more.
+    fn note_bases(&mut self) {
+        for (index, queue) in std::mem::take(&mut self.stopping) {
+            self.session.stopped_at(index, queue.base().into());
+        }
     }
 
     /// Makes the rings that run those that should.
@@ -274,7 +309,7 @@ impl Guest {
         self.acked = self.session.acked_features();
         let mut result = Ok(());
         for index in RINGS {
-            match self.sync_ring(index, None) {
+            match self.sync_ring(index) {
                 Ok(ring_changed) => changed |= ring_changed,
                 Err(why) => result = Err(why),
             }
@@ -282,16 +317,12 @@ impl Guest {
         if changed {
             self.publish();
         }
-        for (index, queue) in std::mem::take(&mut self.stopping) {
-            // Nobody uses it any more: this is where it would go on.
-            self.session.stopped_at(index, queue.base().into());
-        }
+        self.note_bases();
         result
     }
 
-    /// Starts, stops or adjusts one ring. `base` is where it goes on, if we know better than the frontend. `true` if
-    /// workers are to see a new link.
-    fn sync_ring(&mut self, index: u16, base: Option<u16>) -> Result<bool, String> {
+    /// Starts, stops or adjusts one ring. `true` if workers are to see a new link.
+    fn sync_ring(&mut self, index: u16) -> Result<bool, String> {
         let at = usize::from(index);
         let Some(setup) = self.session.ring(index) else { return Ok(false) };
         let broken = self.broken[at].as_ref().is_some_and(|kick| same(Some(kick), setup.kick.as_ref()));
@@ -315,7 +346,7 @@ impl Guest {
                 Ok(false)
             }
             (None, true) => {
-                let started = self.start(index, setup, base)?;
+                let started = self.start(index, setup)?;
                 self.rings[at] = Some(started);
                 self.broken[at] = None;
                 self.shared.state().fault = None;
@@ -324,16 +355,17 @@ impl Guest {
         }
     }
 
-    fn start(&self, index: u16, setup: &RingSetup, base: Option<u16>) -> Result<Running, String> {
+    fn start(&self, index: u16, setup: &RingSetup) -> Result<Running, String> {
         let geometry = Geometry { size: setup.size, desc: setup.desc, avail: setup.avail, used: setup.used };
         let acked = self.session.acked_features();
-        let base = base.unwrap_or_else(|| u16::try_from(setup.base & 0xffff).unwrap_or(0));
+        let base = u16::try_from(setup.base & 0xffff).unwrap_or(0);
         let (event_idx, indirect) = (acked & VIRTIO_F_EVENT_IDX != 0, acked & VIRTIO_F_INDIRECT_DESC != 0);
         let mut ring = SplitDevice::new(&self.memory, geometry, base, event_idx, indirect)
             .map_err(|part| format!("{}: its {part} is not in guest memory", ring_name(index)))?;
         ring.disarm();
         let holds = self.shared.config.holds && index == TRANSMIT;
-        let queue = Arc::new(Queue::new(ring, setup.enabled, Arc::clone(&self.shared.counters), holds));
+        let (memory, counters) = (Arc::clone(&self.memory), Arc::clone(&self.shared.counters));
+        let queue = Arc::new(Queue::new(ring, memory, setup.enabled, counters, holds));
         let mut running = Running { queue, kick: None, call: None, token: None };
         self.shared.rewire(index, &mut running, setup)?;
         Ok(running)
@@ -350,6 +382,8 @@ impl Guest {
                 acked,
                 receiver: Receiver::new(acked),
                 mergeable: acked & VIRTIO_NET_F_MRG_RXBUF != 0,
+                // Segmentation needs it, so it stands for all that a header can ask for.
+                reads_header: acked & VIRTIO_NET_F_CSUM != 0,
                 max_len: self.shared.max_len(),
                 drops: Arc::clone(&self.shared.drops),
                 rx,

@@ -59,6 +59,7 @@ pub(super) fn deliver<'t>(queue: &'t Queue, link: &'t Link, turn: &mut Turn<'t>,
         // Somebody's memory has vanished since we last looked. Ours: nothing is published any more. A source's: its
         // packets hold zeros now, so all is taken back, and the frame is done again without them.
         if inner.ring.poisoned() || link.memory.poisoned() {
+            link.drops.add(Reason::MemoryFault, frame.len().try_into().unwrap_or(u64::MAX));
             return link.vanished();
         }
         if without_vanished || !frame.ids().iter().any(|&id| turn.poisoned(id)) {
@@ -110,17 +111,25 @@ fn fill<'t>(
     let mut filling = Filling { link, turn, buffers: Buffers::new(ring), plan, piece, wait };
     let mut sum = Sum { packets: 0, bytes: 0, body: 0, drops: [0; Reason::ALL.len()], left_from: None, broken: None };
     for (at, &id) in frame.ids().iter().enumerate() {
-        let refused = match filling.add(id, without_vanished, &mut sum) {
-            Ok(()) => continue,
-            Err(refused) => refused,
-        };
-        match refused {
-            Refused::Dropped(Reason::NoBuffer) if wait => {
+        let mut added = filling.add(id, without_vanished, &mut sum);
+        let full = |added: &Result<(), Refused>| matches!(added, Err(Refused::Dropped(Reason::NoBuffer)));
+        if wait && full(&added) {
+            let all_free = filling.buffers.all_free();
+            if all_free {
+                // The guest may have given buffers since; if not, it has no more to give.
+                added = filling.add(id, without_vanished, &mut sum);
+            }
+            if !all_free && full(&added) {
                 sum.left_from = Some(at);
                 break;
             }
-            Refused::Dropped(reason) => sum.drops[reason as usize] += 1,
-            Refused::Broken(message) => {
+        }
+        match added {
+            Ok(()) => {}
+            Err(Refused::Dropped(reason)) => sum.drops[reason as usize] += 1,
+            Err(Refused::Broken(message)) => {
+                let rest = frame.len() - at;
+                sum.drops[Reason::LinkDown as usize] += u32::try_from(rest).unwrap_or(u32::MAX);
                 sum.broken = Some(message);
                 break;
             }
@@ -232,7 +241,9 @@ impl Filling<'_, '_> {
             *chains += 1;
             let room = match self.buffers.ring.single(&self.link.memory, &first, Direction::ToGuest) {
                 Some(segment) => {
-                    segment.prefetch_write();
+                    // The header is mostly the same and only read (see `put_header`); the frame is written.
+                    segment.prefetch();
+                    segment.prefetch_write_at(HEADER);
                     self.turn.stage(segment);
                     segment.len()
                 }

@@ -21,6 +21,8 @@ pub(super) struct Link {
     pub(super) acked: u64,
     pub(super) receiver: Receiver,
     pub(super) mergeable: bool,
+    /// A header from the guest may ask for something.
+    pub(super) reads_header: bool,
     /// Bytes of the longest frame that is not to be segmented.
     pub(super) max_len: u32,
     pub(super) drops: Arc<Drops>,

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use straightline_packet::{AtTurnEnd, FRAME, LenderId, Piece, Turn};
-use straightline_virtio::memory::fault;
+use straightline_virtio::memory::{GuestMemory, fault};
 use straightline_virtio::ring::{RingFault, SplitDevice};
 
 use super::deliver::Planned;
@@ -16,6 +16,8 @@ use crate::QueueCounters;
 #[derive(Debug)]
 pub(super) struct Queue {
     inner: Mutex<Inner>,
+    /// Where buffers may lie: in other regions than the ring. Looked at only when something has vanished somewhere.
+    memory: Mutex<Arc<GuestMemory>>,
     enabled: AtomicBool,
     /// The fault epoch up to which no memory that this queue's packets came from has vanished.
     pub(super) clean: AtomicU64,
@@ -36,14 +38,32 @@ pub(super) struct Inner {
 }
 
 impl Queue {
-    pub(super) fn new(ring: SplitDevice, enabled: bool, counters: Arc<QueueCounters>, holds: bool) -> Self {
+    pub(super) fn new(
+        ring: SplitDevice,
+        memory: Arc<GuestMemory>,
+        enabled: bool,
+        counters: Arc<QueueCounters>,
+        holds: bool,
+    ) -> Self {
         let inner = Inner { ring, call: None, plan: Vec::with_capacity(FRAME), piece: Box::default() };
         Queue {
             inner: Mutex::new(inner),
+            memory: Mutex::new(memory),
             enabled: AtomicBool::new(enabled),
-            clean: AtomicU64::new(fault::epoch()),
+            // Its memory may have vanished before it was made: the first use looks.
+            clean: AtomicU64::new(u64::MAX),
             counters,
             holds,
+        }
+    }
+
+    /// Whether any memory of the process has vanished since the last call that said so.
+    #[inline]
+    pub(super) fn may_have_vanished(&self) -> bool {
+        let epoch = fault::epoch();
+        epoch != self.clean.load(Ordering::Relaxed) && {
+            self.clean.store(epoch, Ordering::Relaxed);
+            true
         }
     }
 
@@ -59,6 +79,11 @@ impl Queue {
             call.ring();
         }
         self.lock().call = call;
+    }
+
+    /// The guest has more memory now.
+    pub(super) fn set_memory(&self, memory: Arc<GuestMemory>) {
+        *self.memory.lock().unwrap_or_else(PoisonError::into_inner) = memory;
     }
 
     /// Whether packets may pass. Takes effect with the next turn.
@@ -120,7 +145,7 @@ impl AtTurnEnd for Queue {
     }
 
     fn poisoned(&self) -> bool {
-        self.lock().ring.poisoned()
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner).poisoned()
     }
 }
 

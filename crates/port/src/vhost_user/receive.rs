@@ -19,6 +19,11 @@ enum Refused {
 /// Takes at most `max` packets. Three passes over the burst, so that lines arrive before they are needed: heads, then
 /// first descriptors, then headers and first bytes.
 pub(super) fn receive<'t>(queue: &'t Queue, link: &'t Link, turn: &mut Turn<'t>, into: &mut Frame, max: usize) {
+    // Whoever it was delivered to has seen to it that no zeros went out; that the guest is not served any more is for
+    // us to say.
+    if queue.may_have_vanished() && link.memory.poisoned() {
+        return link.vanished();
+    }
     let mut inner = queue.lock();
     let ring = &mut inner.ring;
     let wanted = max.min(BURST).min(turn.room());
@@ -38,8 +43,11 @@ pub(super) fn receive<'t>(queue: &'t Queue, link: &'t Link, turn: &mut Turn<'t>,
     for (first, single) in firsts.iter().zip(&mut singles) {
         *single = ring.single(&link.memory, first, Direction::FromGuest);
         if let Some(segment) = single {
-            segment.prefetch();
-            segment.prefetch_at(64);
+            if link.reads_header {
+                segment.prefetch();
+            }
+            segment.prefetch_at(HEADER);
+            segment.prefetch_at(HEADER + 64);
         }
     }
     let lender = turn.lend(queue);
@@ -62,6 +70,12 @@ pub(super) fn receive<'t>(queue: &'t Queue, link: &'t Link, turn: &mut Turn<'t>,
                 packets += 1;
                 bytes += u64::from(turn.len(id));
                 if enabled { into.push(id) } else { turn.discard(id, Reason::RingDisabled) }
+            }
+            Err(Refused::Dropped(_)) if queue.holds && packets > 0 => {
+                // What is left in the ring is the tail of what was taken: a chain without a packet must not stand
+                // among those that may be left. It comes first in the next burst.
+                ring.untake(1);
+                break;
             }
             Err(Refused::Dropped(reason)) => link.drops.add(reason, 1),
             Err(Refused::Broken(fault)) => {
@@ -88,14 +102,16 @@ fn take_single<'t>(
     lender: LenderId,
     segment: Segment<'t>,
 ) -> Result<PacketId, Refused> {
-    let mut header = [0; LEN];
-    if segment.read(turn.level(), &mut header) < LEN {
+    if segment.len() < HEADER {
         return Err(Refused::Dropped(Reason::ShortChain));
     }
+    // Where nothing was negotiated that it could ask for, the header is all zeros (virtio 1.2, 5.1.6.2) and not
+    // looked at: its line stays with the guest.
+    let header = if link.reads_header { segment.read12() } else { None };
     let frame = segment.split_at(HEADER).1;
     check_len(frame.len())?;
     let id = turn.accept(link.index, lender, frame).ok_or(Refused::Dropped(Reason::NoBuffer))?;
-    check(link, turn, id, &header)
+    check(link, turn, id, &header.unwrap_or_default())
 }
 
 /// A frame in several buffers, with the header cut wherever the guest likes.
