@@ -203,8 +203,8 @@ fn watch(options: Options, start: Instant, live: &Live, source: &dyn Source) -> 
     let end = start + Duration::from_secs(options.secs);
     let mut last = (start, 0, 0);
     if !options.json {
-        writeln!(out, "two guests, {} each way, sizes 64, 570 and 1518 as 7:4:1, for {} s", "UDP", options.secs)?;
-        writeln!(out, "{:>5} {:>9} {:>9} {:>6}  {}", "s", "Mpps", "Gbit/s", "lost", "worker")?;
+        writeln!(out, "two guests, UDP each way, sizes 64, 570 and 1518 as 7:4:1, for {} s", options.secs)?;
+        writeln!(out, "    s      Mpps    Gbit/s   lost  worker")?;
     }
     for second in 1..=options.secs {
         let until = (start + Duration::from_secs(second)).min(end);

@@ -9,6 +9,7 @@ use straightline_wire::MacAddr;
 use straightline_wire::frame::{Checksum, Frame, Net, Transport};
 
 use crate::Guest;
+use crate::guest::HEADER_LEN;
 
 /// Frame lengths of the Internet mix, without the Ethernet checksum: 7 of 64 bytes, 4 of 570, 1 of 1518.
 pub(crate) const IMIX: [u16; 12] = [60, 566, 60, 60, 566, 60, 1514, 60, 566, 60, 566, 60];
@@ -17,7 +18,7 @@ pub(crate) const IMIX: [u16; 12] = [60, 566, 60, 60, 566, 60, 1514, 60, 566, 60,
 const HEADERS: u16 = 14 + 20 + 8;
 
 /// Where the number stands in a buffer: behind the virtio-net header and the frame's own.
-const NUMBER: u32 = HEADER as u32 + HEADERS as u32;
+const NUMBER: u32 = HEADER_LEN + HEADERS as u32;
 
 /// UDP packets from one guest to another, each with its number.
 #[derive(Debug)]
@@ -66,7 +67,7 @@ impl Stream {
         let Some((buffer, segment)) = guest.next_buffer() else { return false };
         let Some(&len) = self.lens.get(usize::from(buffer)) else { return false };
         segment.split_at(NUMBER).1.write(level, &self.next.to_be_bytes());
-        if !guest.send_next(u32::from(len) + HEADER as u32) {
+        if !guest.send_next(u32::from(len) + HEADER_LEN) {
             return false;
         }
         self.next += 1;

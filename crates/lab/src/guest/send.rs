@@ -1,0 +1,123 @@
+//! What is sent: frames into the transmit ring, in one buffer or in several.
+
+use straightline_packet::Segment;
+use straightline_virtio::net_header::{LEN as HEADER, NetHeader};
+use straightline_virtio::ring::{Descriptor, INDIRECT, NEXT};
+
+use super::{Guest, HEADER_LEN, Ring};
+
+/// Bytes of a descriptor (virtio 1.2, 2.7.5).
+const DESCRIPTOR: usize = 16;
+
+impl Guest {
+    /// Transmit buffers that are free.
+    pub fn spare(&self) -> usize {
+        self.spare.len()
+    }
+
+    /// The transmit buffer that the next frame goes into, from its virtio-net header on.
+    pub fn next_buffer(&mut self) -> Option<(u16, Segment<'_>)> {
+        let &buffer = self.spare.last()?;
+        let segment = self.transmit.segment(&self.memory, buffer, self.buffer_len)?;
+        Some((buffer, segment))
+    }
+
+    /// A transmit buffer by its number, to be filled before traffic starts.
+    pub fn buffer(&mut self, buffer: u16) -> Option<Segment<'_>> {
+        self.transmit.segment(&self.memory, buffer, self.buffer_len)
+    }
+
+    /// Makes the first `len` bytes (header included) of the buffer that [`Self::next_buffer`] gave available; seen by
+    /// the backend after [`Self::flush`].
+    pub fn send_next(&mut self, len: u32) -> bool {
+        let Some(&buffer) = self.spare.last() else { return false };
+        let addr = self.transmit.address(buffer);
+        let Some(head) = self.transmit.driver.add(&[(addr, len.min(self.buffer_len), false)]) else { return false };
+        self.transmit.buffer_of[usize::from(head)] = buffer;
+        self.spare.pop();
+        true
+    }
+
+    /// Sends one frame behind a header. `false` where no buffer is free, or none is large enough.
+    pub fn send(&mut self, header: &NetHeader, frame: &[u8]) -> bool {
+        let level = self.level;
+        let Some((_, segment)) = self.next_buffer() else { return false };
+        let total = HEADER + frame.len();
+        if total > segment.len() as usize {
+            return false;
+        }
+        let rest = segment.split_at(HEADER_LEN).1;
+        segment.write(level, &header.to_bytes());
+        rest.write(level, frame);
+        self.send_next(u32::try_from(total).unwrap_or(u32::MAX))
+    }
+
+    /// Sends `pieces` as one chain, each in a buffer of its own; `indirect`: by way of a table in one more. The header
+    /// is whatever the pieces begin with. `false` where buffers are too few or too small.
+    pub fn send_chain(&mut self, pieces: &[&[u8]], indirect: bool) -> bool {
+        let buffers = pieces.len() + usize::from(indirect);
+        let table = if indirect { DESCRIPTOR * pieces.len() } else { 0 };
+        let largest = pieces.iter().map(|p| p.len()).max().unwrap_or(0).max(table);
+        if pieces.is_empty() || buffers > self.spare.len() || largest > self.buffer_len as usize {
+            return false;
+        }
+        let mut taken = self.spare.split_off(self.spare.len() - buffers);
+        let mut parts = Vec::with_capacity(pieces.len());
+        for (&buffer, piece) in taken.iter().zip(pieces) {
+            let len = u32::try_from(piece.len()).unwrap_or(u32::MAX);
+            if let Some(segment) = self.transmit.segment(&self.memory, buffer, len) {
+                segment.write(self.level, piece);
+            }
+            parts.push((self.transmit.address(buffer), len, false));
+        }
+        let head = if indirect { self.add_table(taken[buffers - 1], &parts) } else { self.transmit.driver.add(&parts) };
+        let Some(head) = head else {
+            self.spare.append(&mut taken);
+            return false;
+        };
+        self.transmit.buffer_of[usize::from(head)] = taken[0];
+        taken.remove(0);
+        self.chained.insert(head, taken);
+        true
+    }
+
+    /// Writes a table of `parts` into a buffer, and a chain of one descriptor that leads there.
+    fn add_table(&mut self, buffer: u16, parts: &[(u64, u32, bool)]) -> Option<u16> {
+        let mut bytes = Vec::with_capacity(DESCRIPTOR * parts.len());
+        for (next, &(addr, len, _)) in (1..).zip(parts) {
+            let more = usize::from(next) < parts.len();
+            let desc = Descriptor { addr, len, flags: if more { NEXT } else { 0 }, next: if more { next } else { 0 } };
+            bytes.extend(descriptor_bytes(desc));
+        }
+        let len = u32::try_from(bytes.len()).ok()?;
+        self.transmit.segment(&self.memory, buffer, len)?.write(self.level, &bytes);
+        let addr = self.transmit.address(buffer);
+        let head = self.transmit.driver.add(&[(addr, len, false)])?;
+        // The driver half makes plain descriptors; this one is not published yet.
+        self.write_descriptor(Ring::Transmit, head, Descriptor { addr, len, flags: INDIRECT, next: 0 });
+        Some(head)
+    }
+
+    /// Lets the backend see what was sent, and takes back the buffers that it is done with.
+    pub fn flush(&mut self) {
+        self.transmit.kick();
+        while let Some(used) = self.transmit.driver.used() {
+            let Ok((head, _)) = used else { continue };
+            self.spare.push(self.transmit.buffer_of[usize::from(head)]);
+            if !self.chained.is_empty()
+                && let Some(mut more) = self.chained.remove(&head)
+            {
+                self.spare.append(&mut more);
+            }
+        }
+    }
+}
+
+/// A descriptor as it stands in memory (virtio 1.2, 2.7.5).
+pub(super) fn descriptor_bytes(desc: Descriptor) -> [u8; DESCRIPTOR] {
+    let rest = u64::from(desc.len) | u64::from(desc.flags) << 32 | u64::from(desc.next) << 48;
+    let mut bytes = [0; DESCRIPTOR];
+    bytes[..8].copy_from_slice(&desc.addr.to_le_bytes());
+    bytes[8..].copy_from_slice(&rest.to_le_bytes());
+    bytes
+}

@@ -1,0 +1,147 @@
+//! Packets that are still to be segmented or summed, and a plain check of what became of them.
+
+use etherparse::{NetSlice, SlicedPacket, TransportSlice};
+use straightline_virtio::net_header::NetHeader;
+use straightline_wire::MacAddr;
+use straightline_wire::frame::{Checksum, Frame, Net, Transport};
+use straightline_wire::tcp::Flags;
+
+/// NEEDS_CSUM (virtio 1.2, 5.1.6).
+pub(crate) const NEEDS_CSUM: u8 = 1;
+/// Kinds of segmentation (virtio 1.2, 5.1.6).
+pub(crate) const TCPV4: u8 = 1;
+pub(crate) const TCPV6: u8 = 4;
+pub(crate) const UDP_L4: u8 = 5;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Tcp4,
+    Tcp6,
+    Udp4,
+    Udp6,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Kind; 4] = [Kind::Tcp4, Kind::Tcp6, Kind::Udp4, Kind::Udp6];
+
+    pub(crate) fn is_tcp(self) -> bool {
+        matches!(self, Kind::Tcp4 | Kind::Tcp6)
+    }
+
+    pub(crate) fn gso_type(self) -> u8 {
+        match self {
+            Kind::Tcp4 => TCPV4,
+            Kind::Tcp6 => TCPV6,
+            Kind::Udp4 | Kind::Udp6 => UDP_L4,
+        }
+    }
+}
+
+/// A frame with `payload` whose transport checksum is left to others, and the header that says so.
+pub(crate) fn partial(kind: Kind, dst: MacAddr, src: MacAddr, payload: &[u8]) -> (NetHeader, Vec<u8>) {
+    let net = match kind {
+        Kind::Tcp4 | Kind::Udp4 => Net::v4([10, 0, 0, 1].into(), [10, 0, 0, 2].into()),
+        Kind::Tcp6 | Kind::Udp6 => Net::v6([0xfd00, 0, 0, 0, 0, 0, 0, 1].into(), [0xfd00, 0, 0, 0, 0, 0, 0, 2].into()),
+    };
+    let (src_port, dst_port) = (1000, 2000);
+    let transport = if kind.is_tcp() {
+        Transport::Tcp { src_port, dst_port, seq: 0xffff_fff0, ack: 77, flags: Flags(0x18), window: 500 }
+    } else {
+        Transport::Udp { src_port, dst_port }
+    };
+    let payload_len = u16::try_from(payload.len()).expect("an IP packet");
+    let headers = Frame { src, dst, tags: [None, None], net, transport, payload_len };
+    let mut frame = vec![0; headers.headers_len()];
+    headers.emit(&mut frame, Checksum::Partial).expect("headers");
+    let l4 = if matches!(kind, Kind::Tcp4 | Kind::Udp4) { 34 } else { 54 };
+    let hdr_len = u16::try_from(frame.len()).expect("short");
+    frame.extend_from_slice(payload);
+    let csum_offset = if kind.is_tcp() { 16 } else { 6 };
+    (NetHeader { flags: NEEDS_CSUM, csum_start: l4, csum_offset, hdr_len, ..NetHeader::default() }, frame)
+}
+
+/// The same, to be cut into segments of `gso_size`.
+pub(crate) fn segmented(kind: Kind, dst: MacAddr, src: MacAddr, payload: &[u8], gso_size: u16) -> (NetHeader, Vec<u8>) {
+    let (header, frame) = partial(kind, dst, src, payload);
+    (NetHeader { gso_type: kind.gso_type(), gso_size, ..header }, frame)
+}
+
+pub(crate) fn tcp4(dst: MacAddr, src: MacAddr, payload_len: usize, gso_size: u16) -> (NetHeader, Vec<u8>) {
+    segmented(Kind::Tcp4, dst, src, &super::noise(3, payload_len), gso_size)
+}
+
+/// A frame's payload, and what must be so whatever happened to it: lengths that agree, an IPv4 header checksum that is
+/// right, and a transport checksum that is right, or (`is_partial`) the sum of the pseudo header.
+pub(crate) fn check(frame: &[u8], is_partial: bool) -> Parsed {
+    let sliced = SlicedPacket::from_ethernet(frame).expect("headers");
+    let transport = sliced.transport.expect("TCP or UDP");
+    let (told, payload, seq, flags) = match &transport {
+        TransportSlice::Tcp(tcp) => {
+            let flags = tcp.slice()[13];
+            (tcp.checksum(), tcp.payload().to_vec(), tcp.sequence_number(), flags)
+        }
+        TransportSlice::Udp(udp) => {
+            assert_eq!(usize::from(udp.length()), 8 + udp.payload().len());
+            (udp.checksum(), udp.payload().to_vec(), 0, 0)
+        }
+        other => panic!("{other:?}"),
+    };
+    let (whole, ident) = match sliced.net.expect("IP") {
+        NetSlice::Ipv4(ip) => {
+            let header = ip.header();
+            assert_eq!(header.header_checksum(), header.to_header().calc_header_checksum());
+            assert_eq!(usize::from(header.total_len()), frame.len() - 14);
+            let (src, dst) = (header.source(), header.destination());
+            let rest = (&src[..], &dst[..], header.protocol().0, ip.payload().payload);
+            (sum_of(rest.0, rest.1, rest.2, rest.3), header.identification())
+        }
+        NetSlice::Ipv6(ip) => {
+            let header = ip.header();
+            assert_eq!(usize::from(header.payload_length()), frame.len() - 54);
+            let (src, dst) = (header.source(), header.destination());
+            (sum_of(&src, &dst, header.next_header().0, ip.payload().payload), 0)
+        }
+        other => panic!("{other:?}"),
+    };
+    if is_partial {
+        assert_eq!(told, whole.pseudo, "the field holds the sum of the pseudo header");
+    } else {
+        assert_eq!(whole.all, 0xffff, "the sum over everything, the checksum included");
+        assert_ne!(told, 0, "0 means none (RFC 768)");
+    }
+    Parsed { payload, seq, flags, ident }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Parsed {
+    pub(crate) payload: Vec<u8>,
+    pub(crate) seq: u32,
+    pub(crate) flags: u8,
+    pub(crate) ident: u16,
+}
+
+struct Sums {
+    pseudo: u16,
+    all: u16,
+}
+
+/// The plain ones' complement sums of RFC 1071.
+fn sum_of(src: &[u8], dst: &[u8], protocol: u8, transport: &[u8]) -> Sums {
+    let len = u32::try_from(transport.len()).expect("short");
+    let mut pseudo = [src, dst].concat();
+    pseudo.extend(len.to_be_bytes());
+    pseudo.extend([0, 0, 0, protocol]);
+    let all = [&pseudo[..], transport].concat();
+    Sums { pseudo: plain_sum(&pseudo), all: plain_sum(&all) }
+}
+
+fn plain_sum(bytes: &[u8]) -> u16 {
+    let mut sum: u64 = 0;
+    for pair in bytes.chunks(2) {
+        sum += u64::from(u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)]));
+    }
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    u16::try_from(sum).expect("folded")
+}

@@ -1,0 +1,109 @@
+//! An attacker beside a good guest, and victims on other ports of the same worker.
+
+use std::collections::BTreeMap;
+
+use straightline_lab::{Guest, GuestOptions, Ring};
+use straightline_virtio::features as f;
+use straightline_virtio::ring::{Descriptor, WRITE};
+
+use super::{PATIENCE, Rig, Victims, frame, mac, patch, pause, rig, send, take, wait_until};
+
+/// Ports 0 (the attacker's) and 1 (a good guest's) are patched, and so are 2 and 3 (the victims').
+pub(crate) struct Scene {
+    pub(crate) rig: Rig,
+    pub(crate) good: Guest,
+    pub(crate) victims: Victims,
+    /// Guests that attacked and are not gone yet.
+    pub(crate) round: u64,
+}
+
+/// Where the attacker's buffers are, as a plain descriptor of 100 bytes.
+pub(crate) fn fine(guest: &Guest, ring: Ring) -> Descriptor {
+    let flags = if ring == Ring::Receive { WRITE } else { 0 };
+    Descriptor { addr: guest.buffer_address(ring, 0), len: 100, flags, next: 0 }
+}
+
+/// What becomes of an attack.
+pub(crate) enum Then {
+    /// The packet is refused for this reason; the port goes on.
+    Dropped(&'static str),
+    /// The port goes down, with these words in its reason.
+    Down(&'static str),
+}
+pub(crate) use Then::{Down, Dropped};
+
+impl Scene {
+    pub(crate) fn new() -> Scene {
+        let rig = rig(4, |config| {
+            config.patches.push(patch(0, 1));
+            config.patches.push(patch(2, 3));
+        });
+        let victims = Victims::start(&rig, 2, 3);
+        let good = rig.guest(1, &GuestOptions::default());
+        Scene { rig, good, victims, round: 0 }
+    }
+
+    pub(crate) fn attacker(&self) -> Guest {
+        let features = GuestOptions::default().features | f::VIRTIO_F_INDIRECT_DESC;
+        self.rig.guest(0, &GuestOptions { features, ring_size: 16, withhold: true, ..GuestOptions::default() })
+    }
+
+    /// An attack by the transmit ring: `f` writes the descriptors and publishes.
+    pub(crate) fn sends(&mut self, what: &str, then: &Then, f: impl FnOnce(&Guest)) {
+        let guest = self.attacker();
+        let before = self.dropped();
+        f(&guest);
+        self.after(what, then, before, guest);
+    }
+
+    /// An attack by the receive ring: it strikes when a packet is delivered.
+    pub(crate) fn receives(&mut self, what: &str, then: &Then, f: impl FnOnce(&Guest)) {
+        let guest = self.attacker();
+        let before = self.dropped();
+        f(&guest);
+        send(&mut self.good, &frame(mac(1), mac(2), 700, 1));
+        self.after(what, then, before, guest);
+    }
+
+    pub(crate) fn dropped(&self) -> BTreeMap<String, u64> {
+        self.rig.port(0).drops
+    }
+
+    pub(crate) fn after(&mut self, what: &str, then: &Then, before: BTreeMap<String, u64>, guest: Guest) {
+        match *then {
+            Dropped(reason) => {
+                let before = before.get(reason).copied().unwrap_or(0);
+                wait_until(&format!("{what}: dropped as {reason}"), || self.rig.drops(0, reason) > before);
+                self.rig.wait_up(0);
+            }
+            Down(words) => {
+                let end = std::time::Instant::now() + PATIENCE;
+                while !self.rig.port(0).reason.is_some_and(|why| why.contains(words)) {
+                    assert!(std::time::Instant::now() < end, "{what}: {:?}", self.rig.port(0));
+                    pause();
+                }
+            }
+        }
+        self.victims.go_on();
+        drop(guest);
+        self.recovers(what);
+    }
+
+    /// A new guest at the attacker's port works, both ways; nothing that the attacker did arrives anywhere.
+    pub(crate) fn recovers(&mut self, what: &str) {
+        let mut newcomer = self.rig.guest(0, &GuestOptions::default());
+        self.round += 1;
+        let there = frame(mac(2), mac(1), 1300, self.round);
+        send(&mut newcomer, &there);
+        assert!(take(&mut self.good, 1)[0].1 == there, "{what}");
+        let back = frame(mac(1), mac(2), 1400, self.round);
+        send(&mut self.good, &back);
+        assert!(take(&mut newcomer, 1)[0].1 == back, "{what}");
+        self.victims.go_on();
+    }
+
+    pub(crate) fn end(self) {
+        assert!(self.rig.port(2).drops.is_empty() && self.rig.port(3).drops.is_empty());
+        self.victims.finish();
+    }
+}

@@ -1,0 +1,138 @@
+//! A destination that has no buffers: packets are dropped and counted, or (`full = "wait"`) stay where they are.
+
+mod common;
+
+use common::packets::{Kind, check, segmented};
+use common::{arrived, frame, mac, noise, nothing, patch, pause, rig, send, take, wait_until};
+use straightline_lab::GuestOptions;
+use straightline_switch::config::{Config, WhenFull};
+use straightline_virtio::features as f;
+use straightline_virtio::net_header::NetHeader;
+
+fn patched(config: &mut Config) {
+    config.patches.push(patch(0, 1));
+}
+
+fn waiting(config: &mut Config) {
+    config.patches.push(patch(0, 1));
+    config.patches[0].full = WhenFull::Wait;
+}
+
+#[test]
+fn a_full_destination_drops_and_counts() {
+    let rig = rig(2, patched);
+    let mut source = rig.guest(0, &GuestOptions::default());
+    let mut sink = rig.guest(1, &GuestOptions { withhold: true, ..GuestOptions::default() });
+    sink.give(10);
+    for n in 0..25 {
+        send(&mut source, &frame(mac(2), mac(1), 700, n));
+    }
+    rig.wait_drops(1, "no-buffer", 15);
+    let got = take(&mut sink, 10);
+    assert!((0..).zip(got).all(|(n, (_, bytes))| bytes == frame(mac(2), mac(1), 700, n)));
+    sink.give(1);
+    send(&mut source, &frame(mac(2), mac(1), 700, 99));
+    assert_eq!(take(&mut sink, 1)[0].1, frame(mac(2), mac(1), 700, 99));
+}
+
+#[test]
+fn with_wait_nothing_is_lost() {
+    let rig = rig(2, waiting);
+    let mut source = rig.guest(0, &GuestOptions::default());
+    let mut sink = rig.guest(1, &GuestOptions { withhold: true, ..GuestOptions::default() });
+    for n in 0..200 {
+        assert!(source.send(&NetHeader::default(), &frame(mac(2), mac(1), 60 + n * 7, n as u64)));
+    }
+    source.flush();
+    nothing(&mut sink);
+    assert_eq!(source.spare(), 56, "all of them wait in their ring");
+    let mut got = Vec::new();
+    for give in [1, 2, 3, 50, 1, 143] {
+        sink.give(give);
+        got.extend(take(&mut sink, give));
+    }
+    for (n, (_, bytes)) in got.into_iter().enumerate() {
+        assert!(bytes == frame(mac(2), mac(1), 60 + n * 7, n as u64), "packet {n}");
+    }
+    wait_until("the source has its buffers back", || {
+        source.flush();
+        source.spare() == 256
+    });
+    rig.no_drops();
+}
+
+#[test]
+fn with_wait_a_bad_chain_in_the_middle_costs_no_good_one() {
+    let rig = rig(2, waiting);
+    let mut source = rig.guest(0, &GuestOptions::default());
+    let mut sink = rig.guest(1, &GuestOptions { withhold: true, ..GuestOptions::default() });
+    for n in 0..60 {
+        if n % 3 == 1 {
+            // Shorter than its header.
+            assert!(source.send_chain(&[&[0; 5]], false));
+        } else {
+            assert!(source.send(&NetHeader::default(), &frame(mac(2), mac(1), 1000, n)));
+        }
+    }
+    source.flush();
+    nothing(&mut sink);
+    let mut got = Vec::new();
+    for _ in 0..40 {
+        sink.give(1);
+        got.extend(take(&mut sink, 1));
+    }
+    let good: Vec<_> = (0..60).filter(|n| n % 3 != 1).collect();
+    for (&n, (_, bytes)) in good.iter().zip(&got) {
+        assert!(*bytes == frame(mac(2), mac(1), 1000, n), "packet {n}");
+    }
+    rig.wait_drops(0, "short-chain", 20);
+    wait_until("the source has its buffers back", || {
+        source.flush();
+        source.spare() == 256
+    });
+    assert!(rig.port(1).drops.is_empty());
+}
+
+#[test]
+fn with_wait_a_packet_that_no_ring_of_this_size_can_hold_stops_nobody() {
+    let rig = rig(2, |config| {
+        waiting(config);
+        config.ports.iter_mut().for_each(|port| port.mtu = 9000);
+    });
+    let mut source = rig.guest(0, &GuestOptions { buffer_len: 9100, ..GuestOptions::default() });
+    let mut sink = rig.guest(1, &GuestOptions { ring_size: 8, buffer_len: 512, ..GuestOptions::default() });
+    let fits = frame(mac(2), mac(1), 8 * 512 - 12, 1);
+    for frame in [&fits, &frame(mac(2), mac(1), 8 * 512 - 11, 1), &fits] {
+        assert!(source.send(&NetHeader::default(), frame));
+    }
+    source.flush();
+    for _ in 0..2 {
+        assert!(take(&mut sink, 1)[0].1 == fits);
+    }
+    rig.wait_drops(1, "no-buffer", 1);
+}
+
+#[test]
+fn with_wait_segments_come_whole_and_once() {
+    let rig = rig(2, waiting);
+    let features = GuestOptions::default().features | f::VIRTIO_NET_F_CSUM | f::VIRTIO_NET_F_HOST_TSO4;
+    let mut source = rig.guest(0, &GuestOptions { features, buffer_len: 65_600, ring_size: 32, ..Default::default() });
+    let mut sink = rig.guest(1, &GuestOptions { withhold: true, ..GuestOptions::default() });
+    let payload = noise(5, 20 * 1000);
+    for _ in 0..20 {
+        let (header, frame) = segmented(Kind::Tcp4, mac(2), mac(1), &payload, 1000);
+        assert!(source.send(&header, &frame));
+    }
+    source.flush();
+    let mut got = Vec::new();
+    while got.len() < 400 {
+        sink.give(7);
+        pause();
+        got.extend(arrived(&mut sink));
+    }
+    for (n, (_, bytes)) in got.iter().enumerate() {
+        assert!(check(bytes, false).payload == payload[n % 20 * 1000..][..1000], "segment {n}");
+    }
+    nothing(&mut sink);
+    rig.no_drops();
+}

@@ -1,0 +1,273 @@
+//! Guests whose rings break every rule, beside a pair of guests on the same worker that must not notice.
+
+mod common;
+
+use common::scene::{Down, Dropped, Scene, fine};
+use common::{BASIC, arrived, frame, mac, noise, pause, send, take, wait_until};
+use straightline_lab::{Guest, GuestOptions, Ring};
+use straightline_virtio::net_header::NetHeader;
+use straightline_virtio::ring::{Descriptor, INDIRECT, NEXT, WRITE};
+
+#[test]
+fn chains_that_a_guest_must_not_send() {
+    let mut scene = Scene::new();
+    let ring = Ring::Transmit;
+    let one = |desc: Descriptor| move |guest: &Guest| guest.publish_chain(Ring::Transmit, 0, &[desc]);
+    let nowhere = Descriptor { addr: 0x10, len: 100, flags: 0, next: 0 };
+    scene.sends("an address outside memory", &Dropped("bad-address"), one(nowhere));
+    scene.sends("the end of the address space", &Dropped("bad-address"), one(Descriptor { addr: u64::MAX, ..nowhere }));
+    for beyond in [1, 99, 4096] {
+        scene.sends("a buffer over the edge of memory", &Dropped("bad-address"), |guest| {
+            let end = guest.memory().regions()[0].guest_addr() + guest.memory().regions()[0].size();
+            guest.publish_chain(ring, 0, &[Descriptor { addr: end - 100 + beyond, ..nowhere }]);
+        });
+    }
+    scene.sends("the header is there and the frame is not", &Dropped("bad-address"), |guest| {
+        let header = Descriptor { len: 12, flags: NEXT, next: 1, ..fine(guest, ring) };
+        guest.publish_chain(ring, 0, &[header, nowhere]);
+    });
+    scene.sends("a length of 4 GiB", &Dropped("long-chain"), |guest| {
+        guest.publish_chain(ring, 0, &[Descriptor { len: u32::MAX, ..fine(guest, ring) }]);
+    });
+    scene.sends("lengths that overflow together", &Dropped("long-chain"), |guest| {
+        let fine = fine(guest, ring);
+        let half = Descriptor { len: 0x8000_0000, flags: NEXT, ..fine };
+        guest.publish_chain(ring, 0, &[Descriptor { next: 1, ..half }, Descriptor { next: 2, ..half }, fine]);
+    });
+    scene.sends("longer than any frame", &Dropped("long-chain"), |guest| {
+        let part = Descriptor { len: 30_000, flags: NEXT, ..fine(guest, ring) };
+        let chain: Vec<_> = (1..=4).map(|next| Descriptor { next, ..part }).chain([fine(guest, ring)]).collect();
+        guest.publish_chain(ring, 0, &chain);
+    });
+    scene.sends("write-only", &Dropped("bad-direction"), |guest| {
+        guest.publish_chain(ring, 0, &[Descriptor { flags: WRITE, ..fine(guest, ring) }]);
+    });
+    scene.sends("write-only behind the header", &Dropped("bad-direction"), |guest| {
+        let fine = fine(guest, ring);
+        let header = Descriptor { len: 12, flags: NEXT, next: 1, ..fine };
+        guest.publish_chain(ring, 0, &[header, Descriptor { flags: WRITE, ..fine }]);
+    });
+    scene.sends("no bytes", &Dropped("short-chain"), |guest| {
+        guest.publish_chain(ring, 0, &[Descriptor { len: 0, ..fine(guest, ring) }]);
+    });
+    for len in 1..12 {
+        scene.sends("shorter than the header", &Dropped("short-chain"), |guest| {
+            guest.publish_chain(ring, 0, &[Descriptor { len, ..fine(guest, ring) }]);
+        });
+    }
+    scene.sends("many pieces of nothing", &Dropped("short-chain"), |guest| {
+        let empty = Descriptor { len: 0, flags: NEXT, ..fine(guest, ring) };
+        let chain: Vec<_> = (1..=15).map(|next| Descriptor { next, ..empty }).collect();
+        let last = Descriptor { len: 11, ..fine(guest, ring) };
+        guest.publish_chain(ring, 0, &[&chain[..], &[last]].concat());
+    });
+    scene.sends("a header without a frame", &Dropped("runt"), |guest| {
+        guest.publish_chain(ring, 0, &[Descriptor { len: 12, ..fine(guest, ring) }]);
+    });
+    scene.sends("next out of range", &Down("goes on at 16"), |guest| {
+        guest.publish_chain(ring, 0, &[Descriptor { flags: NEXT, next: 16, ..fine(guest, ring) }]);
+    });
+    scene.sends("a loop of one", &Down("it loops"), |guest| {
+        guest.publish_chain(ring, 3, &[Descriptor { flags: NEXT, next: 3, ..fine(guest, ring) }]);
+    });
+    scene.sends("a loop of two, of nothing", &Down("it loops"), |guest| {
+        let empty = Descriptor { len: 0, flags: NEXT, ..fine(guest, ring) };
+        guest.publish_chain(ring, 0, &[Descriptor { next: 1, ..empty }, empty]);
+    });
+    scene.sends("an index that jumps", &Down("available index 17"), |guest| guest.publish_index(ring, 17));
+    scene.sends("an index that goes back", &Down("available index 65535"), |guest| guest.publish_index(ring, 65_535));
+    scene.sends("a head out of range", &Down("names descriptor 16"), |guest| {
+        guest.write_available(ring, 0, 16);
+        guest.publish_index(ring, 1);
+    });
+    scene.sends("a head out of range behind good ones", &Down("names descriptor 65535"), |guest| {
+        guest.write_descriptor(ring, 0, Descriptor { len: 12, ..fine(guest, ring) });
+        guest.write_available(ring, 2, 65_535);
+        guest.publish_index(ring, 3);
+    });
+    scene.end();
+}
+
+#[test]
+fn indirect_tables_that_a_guest_must_not_send() {
+    let mut scene = Scene::new();
+    let ring = Ring::Transmit;
+    /// A table of these entries in the attacker's second buffer, and a chain that leads there.
+    fn table(guest: &Guest, entries: &[Descriptor], len: u32) -> Descriptor {
+        let addr = guest.buffer_address(Ring::Transmit, 1);
+        for (n, &entry) in (0..).zip(entries) {
+            guest.write_descriptor_at(addr + 16 * n, entry);
+        }
+        Descriptor { addr, len, flags: INDIRECT, next: 0 }
+    }
+    let refused = Dropped("bad-indirect");
+    for len in [0, 1, 15, 17, 31, 16 * 17, u32::MAX, u32::MAX - 15] {
+        scene.sends(&format!("a table of {len} bytes"), &refused, |guest| {
+            guest.publish_chain(ring, 0, &[table(guest, &[fine(guest, ring)], len)]);
+        });
+    }
+    scene.sends("a table in a table", &refused, |guest| {
+        let inner = Descriptor { flags: INDIRECT, len: 16, ..fine(guest, ring) };
+        guest.publish_chain(ring, 0, &[table(guest, &[inner], 16)]);
+    });
+    scene.sends("a table that goes on in the ring", &refused, |guest| {
+        let table = table(guest, &[fine(guest, ring)], 16);
+        guest.publish_chain(ring, 0, &[Descriptor { flags: INDIRECT | NEXT, next: 1, ..table }, fine(guest, ring)]);
+    });
+    scene.sends("a table that loops", &refused, |guest| {
+        let entry = Descriptor { len: 1, flags: NEXT, next: 0, ..fine(guest, ring) };
+        guest.publish_chain(ring, 0, &[table(guest, &[entry, entry], 32)]);
+    });
+    scene.sends("next beyond the table", &refused, |guest| {
+        let entry = Descriptor { flags: NEXT, next: 2, ..fine(guest, ring) };
+        guest.publish_chain(ring, 0, &[table(guest, &[entry, entry], 32)]);
+    });
+    scene.sends("a table outside memory", &Dropped("bad-address"), |guest| {
+        guest.publish_chain(ring, 0, &[Descriptor { addr: 0, len: 32, flags: INDIRECT, next: 0 }]);
+    });
+    scene.sends("a table over the edge of memory", &Dropped("bad-address"), |guest| {
+        let end = guest.memory().regions()[0].guest_addr() + guest.memory().regions()[0].size();
+        guest.publish_chain(ring, 0, &[Descriptor { addr: end - 16, len: 32, flags: INDIRECT, next: 0 }]);
+    });
+    scene.sends("an entry outside memory", &Dropped("bad-address"), |guest| {
+        guest.publish_chain(ring, 0, &[table(guest, &[Descriptor { addr: 0, ..fine(guest, ring) }], 16)]);
+    });
+    scene.sends("an entry for writing", &Dropped("bad-direction"), |guest| {
+        guest.publish_chain(ring, 0, &[table(guest, &[Descriptor { flags: WRITE, ..fine(guest, ring) }], 16)]);
+    });
+    let guest = scene.rig.guest(0, &GuestOptions { features: BASIC, ring_size: 16, ..GuestOptions::default() });
+    let entry = table(&guest, &[fine(&guest, ring)], 16);
+    guest.publish_chain(ring, 0, &[entry]);
+    scene.after("a table that was not agreed on", &Down("not negotiated"), Default::default(), guest);
+    scene.end();
+}
+
+#[test]
+fn buffers_that_a_guest_must_not_offer() {
+    let mut scene = Scene::new();
+    let ring = Ring::Receive;
+    let one = |change: fn(&mut Descriptor)| {
+        move |guest: &Guest| {
+            let mut desc = Descriptor { len: 2000, ..fine(guest, Ring::Receive) };
+            change(&mut desc);
+            guest.publish_chain(Ring::Receive, 0, &[desc]);
+        }
+    };
+    scene.receives("read-only", &Down("receive ring"), one(|desc| desc.flags = 0));
+    scene.receives("an address outside memory", &Down("receive ring"), one(|desc| desc.addr = 0x10));
+    scene.receives("a length of 4 GiB", &Down("receive ring"), one(|desc| desc.len = u32::MAX));
+    scene.receives("next out of range", &Down("goes on at"), one(|desc| (desc.flags, desc.next) = (WRITE | NEXT, 99)));
+    scene.receives("a loop", &Down("it loops"), one(|desc| desc.flags = WRITE | NEXT));
+    scene.receives("a head out of range", &Down("names descriptor 99"), |guest| {
+        guest.write_available(ring, 0, 99);
+        guest.publish_index(ring, 1);
+    });
+    scene.receives("an index that jumps", &Down("available index"), |guest| guest.publish_index(ring, 100));
+    for len in 0..12 {
+        scene.receives("no room for the header", &Down("has no room for the header"), |guest| {
+            guest.publish_chain(ring, 0, &[Descriptor { len, ..fine(guest, ring) }]);
+        });
+    }
+    for len in 0..12 {
+        // Behind a buffer that is good and too short for the packet.
+        scene.receives("a runt in the middle of a packet", &Dropped("no-buffer"), |guest| {
+            let fine = fine(guest, ring);
+            guest.write_descriptor(ring, 0, fine);
+            guest.write_descriptor(ring, 1, Descriptor { len, addr: fine.addr + 200, ..fine });
+            guest.write_available(ring, 0, 0);
+            guest.write_available(ring, 1, 1);
+            guest.publish_index(ring, 2);
+        });
+    }
+    scene.receives("read-only in the middle of a packet", &Down("receive ring"), |guest| {
+        let fine = fine(guest, ring);
+        guest.write_descriptor(ring, 0, fine);
+        guest.write_descriptor(ring, 1, Descriptor { flags: 0, ..fine });
+        guest.write_available(ring, 0, 0);
+        guest.write_available(ring, 1, 1);
+        guest.publish_index(ring, 2);
+    });
+    // Of a burst that meets a broken ring every packet is counted.
+    let guest = scene.attacker();
+    let before: u64 = scene.dropped().values().sum();
+    guest.publish_chain(ring, 0, &[Descriptor { flags: 0, ..fine(&guest, ring) }]);
+    for n in 0..10 {
+        assert!(scene.good.send(&NetHeader::default(), &frame(mac(1), mac(2), 700, n)));
+    }
+    scene.good.flush();
+    wait_until("all are counted", || scene.dropped().values().sum::<u64>() == before + 10);
+    drop(guest);
+    scene.recovers("a burst into a broken ring");
+    scene.end();
+}
+
+#[test]
+fn one_descriptor_for_every_buffer_is_the_guests_own_loss() {
+    let mut scene = Scene::new();
+    let guest = scene.attacker();
+    let at = Ring::Receive;
+    guest.write_descriptor(at, 0, Descriptor { len: 2000, ..fine(&guest, at) });
+    assert!((0..16).all(|place| guest.write_available(at, place, 0)));
+    guest.publish_index(at, 16);
+    for n in 0..20 {
+        send(&mut scene.good, &frame(mac(1), mac(2), 1500, n));
+    }
+    wait_until("the ring is full", || guest.used_index(at) == 16);
+    // The other ring: the same buffer sent many times over.
+    let at = Ring::Transmit;
+    guest.write_memory(guest.buffer_address(at, 0), &[0; 12]);
+    guest.write_descriptor(at, 0, Descriptor { len: 1512, ..fine(&guest, at) });
+    assert!((0..16).all(|place| guest.write_available(at, place, 0)));
+    for round in 1..100_u16 {
+        guest.publish_index(at, round * 16);
+        wait_until("all are used", || guest.used_index(at) == round * 16);
+        take(&mut scene.good, 16);
+    }
+    drop(guest);
+    scene.recovers("one descriptor for all");
+    scene.end();
+}
+
+#[test]
+fn a_guest_that_rewrites_everything_all_the_time() {
+    let mut scene = Scene::new();
+    for seed in 0..20 {
+        let guest = scene.attacker();
+        let random = noise(seed, 4096);
+        for (n, bytes) in random.chunks_exact(16).enumerate() {
+            let place = u16::try_from(n % 16).expect("short");
+            for ring in [Ring::Transmit, Ring::Receive] {
+                let base = guest.buffer_address(ring, 0);
+                // Mostly right, so that it gets far.
+                guest.write_descriptor(
+                    ring,
+                    place,
+                    Descriptor {
+                        addr: base + u64::from(bytes[0]) * u64::from(bytes[1]),
+                        len: u32::from(bytes[2]) * u32::from(bytes[3] % 32),
+                        flags: if ring == Ring::Receive { WRITE } else { u16::from(bytes[4] & NEXT.to_le_bytes()[0]) },
+                        next: u16::from(bytes[5] % 16),
+                    },
+                );
+                guest.write_memory(base + 64 * u64::from(bytes[6]), bytes);
+                guest.write_available(ring, place, u16::from(bytes[7] % 16));
+                guest.publish_index(ring, guest.available_index(ring).wrapping_add(u16::from(bytes[8] % 4)));
+            }
+            if n % 8 == 0 {
+                scene.good.flush();
+                scene.good.send(&NetHeader::default(), &frame(mac(1), mac(2), 1400, seed));
+                scene.good.flush();
+                arrived(&mut scene.good);
+            }
+        }
+        scene.victims.go_on();
+        drop(guest);
+        wait_until("it has left", || {
+            scene.rig.port(0).reason.is_some_and(|why| why.contains("waiting for a frontend"))
+        });
+        pause();
+        wait_until("what it left has arrived", || arrived(&mut scene.good).is_empty());
+        scene.recovers("random rings");
+    }
+    scene.end();
+}

@@ -1,0 +1,171 @@
+//! Frontends that break every rule of the protocol, beside a pair of guests on the same worker that must not notice.
+
+mod common;
+
+use std::io::Write;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use common::scene::Scene;
+use common::{BASIC, noise};
+use straightline_lab::{Ring, memory_file};
+use straightline_virtio::features as f;
+use straightline_virtio::vhost_user::{FrontendClient, Message, RegionRef, RegionSpec, Request, RingAddresses};
+
+/// A frontend that has not set anything up yet.
+fn frontend(scene: &Scene) -> FrontendClient {
+    let mut client = FrontendClient::connect(scene.rig.socket(0)).expect("connect");
+    let wanted = BASIC | f::VHOST_USER_F_PROTOCOL_FEATURES;
+    let agreed = client.handshake(wanted, u64::MAX).expect("handshake");
+    client.set_features(agreed.features).expect("features");
+    client.set_timeout(Some(common::PATIENCE)).expect("timeout");
+    client
+}
+
+fn region(size: u64, offset: u64) -> RegionSpec {
+    RegionSpec { guest_addr: 0x1000, size, user_addr: 0x1000, mmap_offset: offset }
+}
+
+#[test]
+fn memory_that_cannot_be_mapped() {
+    let mut scene = Scene::new();
+    let memory = memory_file(1 << 20).expect("memory");
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let on_disk = std::fs::File::create_new(dir.path().join("memory")).expect("a file");
+    on_disk.set_len(1 << 20).expect("its length");
+    let on_disk = OwnedFd::from(on_disk);
+    let cases = [
+        (&memory, region(1 << 21, 0), "which has"),
+        (&memory, region(1 << 20, 4096), "which has"),
+        (&memory, region(1 << 63, 1 << 62), "which has"),
+        (&on_disk, region(1 << 20, 0), "must be a memfd"),
+    ];
+    for (file, spec, words) in cases {
+        let mut client = frontend(&scene);
+        if rustix::fs::fstatfs(file).is_ok_and(|fs| fs.f_type == 0x0102_1994) && words.contains("memfd") {
+            // The build folder itself is on tmpfs: nothing to refuse.
+            continue;
+        }
+        let refused = client.set_mem_table(&[RegionRef { spec, fd: file.as_fd() }]);
+        assert!(refused.is_err(), "{spec:?}");
+        scene.rig.wait_down(0, words);
+        scene.victims.go_on();
+        drop(client);
+        scene.recovers(words);
+    }
+    // A length of 0 and addresses that overflow are refused before anything is mapped.
+    for spec in
+        [region(0, 0), region(1 << 20, u64::MAX - 4095), RegionSpec { guest_addr: u64::MAX - 10, ..region(1 << 20, 0) }]
+    {
+        let mut client = frontend(&scene);
+        assert!(client.set_mem_table(&[RegionRef { spec, fd: memory.as_fd() }]).is_err());
+        drop(client);
+        scene.recovers("a region of nothing");
+    }
+    scene.end();
+}
+
+#[test]
+fn rings_outside_memory() {
+    let mut scene = Scene::new();
+    let memory = memory_file(1 << 20).expect("memory");
+    let end = 0x1000 + (1 << 20);
+    let good = RingAddresses { desc: 0x1000, avail: 0x2000, used: 0x3000 };
+    let cases = [
+        RingAddresses { desc: 0, ..good },
+        RingAddresses { desc: !15, ..good },
+        RingAddresses { desc: end - 16, ..good },
+        RingAddresses { avail: end - 4, ..good },
+        RingAddresses { used: end - 8, ..good },
+        RingAddresses { used: end, ..good },
+    ];
+    for (n, addresses) in cases.into_iter().enumerate() {
+        let mut client = frontend(&scene);
+        client.set_mem_table(&[RegionRef { spec: region(1 << 20, 0), fd: memory.as_fd() }]).expect("memory");
+        for ring in [0, 1] {
+            // Refused at one step or the other, or never ready: the ring does not run.
+            let _ = client.set_vring_num(ring, 256);
+            let _ = client.set_vring_addr(ring, addresses);
+            let _ = client.set_vring_kick(ring, None);
+            let _ = client.set_vring_enable(ring, true);
+        }
+        scene.rig.wait_down(0, if (2..5).contains(&n) { "not in guest memory" } else { "memory" });
+        scene.victims.go_on();
+        drop(client);
+        scene.recovers("a ring outside memory");
+    }
+    scene.end();
+}
+
+#[test]
+fn frontends_that_talk_nonsense() {
+    let mut scene = Scene::new();
+    let connect = |scene: &Scene| UnixStream::connect(scene.rig.socket(0)).expect("connect");
+    let whole = Message::request(Request::GetFeatures, Vec::new()).to_bytes();
+    let state = Message::request(Request::SetVringNum, vec![0; 8]).to_bytes();
+    let mut attacks: Vec<Vec<u8>> = (1..whole.len()).map(|n| whole[..n].to_vec()).collect();
+    attacks.extend((13..state.len()).map(|n| state[..n].to_vec()));
+    attacks.extend((0..40).map(|seed| noise(seed, 12 + 40 * usize::try_from(seed).expect("short"))));
+    // A size of 4 GiB, a version of 0, a reply, an unknown request.
+    attacks.extend(
+        [[1, 1, u32::MAX], [1, 0, 0], [1, 5, 0], [77, 1, 0], [0, 1, 0]]
+            .map(|words| words.iter().flat_map(|word: &u32| word.to_ne_bytes()).collect()),
+    );
+    for (n, bytes) in attacks.iter().enumerate() {
+        let mut stream = connect(&scene);
+        let _ = stream.write_all(bytes);
+        if n % 8 == 0 {
+            scene.victims.go_on();
+            drop(stream);
+            scene.recovers("nonsense");
+        }
+    }
+    // Says nothing, and holds the port until it leaves; then the next one is served.
+    let silent = connect(&scene);
+    scene.rig.wait_down(0, "a frontend is connected");
+    scene.victims.go_on();
+    drop(silent);
+    scene.recovers("silence");
+    scene.end();
+}
+
+#[test]
+fn every_request_at_the_wrong_time() {
+    let mut scene = Scene::new();
+    for &request in Request::ALL {
+        for payload in [0, 4, 8, 20, 40, 72] {
+            for set_up in [false, true] {
+                let client = if set_up {
+                    frontend(&scene)
+                } else {
+                    FrontendClient::connect(scene.rig.socket(0)).expect("connect")
+                };
+                let payload = noise(payload as u64, payload);
+                let _ = client.send_raw(&Message::request(request, payload), &[]);
+            }
+        }
+        scene.victims.go_on();
+    }
+    scene.recovers("every request");
+    scene.end();
+}
+
+#[test]
+fn kicks_without_end_and_descriptors_that_are_no_eventfds() {
+    let mut scene = Scene::new();
+    let mut guest = scene.attacker();
+    for _ in 0..20_000 {
+        guest.publish_index(Ring::Transmit, 0);
+    }
+    let (read, write) = std::io::pipe().expect("a pipe");
+    guest.client().set_vring_call(0, Some(write.as_fd())).expect("a pipe may be one's call");
+    drop(read);
+    let file = std::fs::File::open("/dev/null").expect("/dev/null");
+    // Refused, or useless: the worker goes on.
+    let _ = guest.client().set_vring_kick(1, Some(file.as_fd()));
+    let _ = guest.client().set_vring_call(1, Some(file.as_fd()));
+    scene.victims.go_on();
+    drop(guest);
+    scene.recovers("kicks");
+    scene.end();
+}

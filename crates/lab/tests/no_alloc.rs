@@ -1,0 +1,212 @@
+//! A worker's turns allocate nothing once they have run for a while.
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::Arc;
+
+use common::{BASIC, BROADCAST, frame, mac, packets, rig};
+use straightline_graph::{Graph, Idle, Worker, WorkerStats};
+use straightline_lab::{Guest, GuestOptions};
+use straightline_nodes::{Bridge, Fdb, Patch};
+use straightline_packet::{Arena, Drops, Gate, PortIndex, Settings};
+use straightline_port::vhost_user::{Permissions, VhostUser, VhostUserConfig};
+use straightline_port::{Port, Sleeper};
+use straightline_virtio::features as f;
+use straightline_virtio::net_header::NetHeader;
+
+thread_local! {
+    static COUNTING: Cell<bool> = const { Cell::new(false) };
+    static COUNT: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The system's allocator, counted on the thread that asks for it.
+struct Counting;
+
+fn note() {
+    // A thread that ends has no cell any more, and does not count.
+    let _ = COUNTING.try_with(|counting| {
+        if counting.get() {
+            COUNT.with(|count| count.set(count.get() + 1));
+        }
+    });
+}
+
+// SAFETY: every call goes to the system's allocator as it came; counting touches no memory of its own.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        note();
+        // SAFETY: as the caller promised.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        note();
+        // SAFETY: as the caller promised.
+        unsafe { System.dealloc(at, layout) }
+    }
+
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        note();
+        // SAFETY: as the caller promised.
+        unsafe { System.realloc(at, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Runs `f`; returns how often it allocated or freed.
+fn allocations(f: impl FnOnce()) -> u64 {
+    COUNT.set(0);
+    COUNTING.set(true);
+    f();
+    COUNTING.set(false);
+    COUNT.get()
+}
+
+/// A worker that this thread drives, and guests at its ports.
+struct Hand {
+    worker: Worker,
+    guests: Vec<Guest>,
+    _dir: tempfile::TempDir,
+}
+
+fn hand(ports: usize, options: &GuestOptions, bridged: bool, two_copies: bool) -> Hand {
+    let dir = tempfile::tempdir().expect("a folder");
+    let gate = Gate::new();
+    let sleeper = Arc::new(Sleeper::new().expect("epoll"));
+    let drops: Vec<Arc<Drops>> = (0..ports).map(|_| Arc::default()).collect();
+    let index = |n: usize| PortIndex(u16::try_from(n).expect("few ports"));
+    let mut graph = Graph::new();
+    let listen = |n: usize| {
+        let config = VhostUserConfig {
+            name: format!("p{n}"),
+            socket: dir.path().join(format!("p{n}")),
+            permissions: Permissions::default(),
+            mtu: 1500,
+            mac: None,
+            csum: true,
+            tso: true,
+            uso: true,
+            holds: false,
+            waits: false,
+        };
+        VhostUser::listen(config, index(n), Arc::clone(&drops[n]), &gate, Arc::clone(&sleeper)).expect("a socket")
+    };
+    let all: Vec<Arc<dyn Port>> = (0..ports).map(|n| Arc::new(listen(n)) as Arc<dyn Port>).collect();
+    let edges: Vec<_> = all.iter().map(|port| graph.output(Arc::clone(port), false)).collect();
+    let node = if bridged {
+        let bridge = Bridge::new((0..ports).map(index).collect(), Arc::new(Fdb::new(64, 300, &[])));
+        graph.node("bridge", Box::new(bridge), &edges)
+    } else {
+        graph.node("patch", Box::new(Patch::new(index(0))), &edges)
+    };
+    for port in all {
+        graph.input(port, node);
+    }
+    let settings = Settings { two_copies, ..Settings::default() };
+    let arena = Arena::new(gate.member(), settings, drops);
+    let worker = Worker::new(graph, arena, sleeper, Arc::new(WorkerStats::default()), Idle::Spin);
+    let guests =
+        (0..ports).map(|n| Guest::connect(&dir.path().join(format!("p{n}")), options).expect("a guest")).collect();
+    Hand { worker, guests, _dir: dir }
+}
+
+/// Runs `rounds` of traffic; only the worker's turns are counted. Returns allocations and packets that arrived.
+fn run(hand: &mut Hand, rounds: usize, mut send: impl FnMut(usize, usize, &mut Guest)) -> (u64, usize) {
+    let (mut allocated, mut got) = (0, 0);
+    for round in 0..rounds {
+        for (from, guest) in hand.guests.iter_mut().enumerate() {
+            send(round, from, guest);
+            guest.flush();
+        }
+        let worker = &mut hand.worker;
+        allocated += allocations(|| while worker.turn() > 0 {});
+        for guest in &mut hand.guests {
+            got += guest.receive(usize::MAX, |_, _| ());
+        }
+    }
+    (allocated, got)
+}
+
+fn check(mut hand: Hand, mut send: impl FnMut(usize, usize, &mut Guest)) {
+    run(&mut hand, 5, &mut send);
+    let (allocated, got) = run(&mut hand, 50, &mut send);
+    assert!(got > 500, "there was no traffic to speak of: {got}");
+    assert_eq!(allocated, 0, "for {got} packets");
+}
+
+/// Frames of every kind of length, unicast and flooded, some in several buffers.
+fn mixed(round: usize, from: usize, guest: &mut Guest) {
+    let from = u8::try_from(from).expect("few");
+    for len in [14, 60, 300, 1000, 1514, 1518] {
+        let to = if len == 300 { BROADCAST } else { mac(1 - from % 2) };
+        let bytes = frame(to, mac(from), len, round as u64);
+        guest.send(&NetHeader::default(), &bytes);
+        let whole = [&NetHeader::default().to_bytes(), &bytes[..]].concat();
+        let (a, b) = whole.split_at(5);
+        guest.send_chain(&[a, b], false);
+        // Too long: dropped.
+        guest.send(&NetHeader::default(), &[1; 1600]);
+    }
+}
+
+#[test]
+fn the_counter_counts() {
+    assert_eq!(allocations(|| drop(std::hint::black_box(Box::new(1)))), 2);
+}
+
+#[test]
+fn a_patch() {
+    check(hand(2, &GuestOptions::default(), false, false), mixed);
+}
+
+#[test]
+fn a_patch_with_two_copies() {
+    check(hand(2, &GuestOptions::default(), false, true), mixed);
+}
+
+#[test]
+fn a_bridge() {
+    check(hand(4, &GuestOptions::default(), true, false), mixed);
+}
+
+#[test]
+fn segmentation_and_checksums() {
+    let features = GuestOptions::default().features
+        | f::VIRTIO_NET_F_CSUM
+        | f::VIRTIO_NET_F_HOST_TSO4
+        | f::VIRTIO_NET_F_HOST_TSO6
+        | f::VIRTIO_NET_F_HOST_USO;
+    let options = GuestOptions { features, buffer_len: 65_600, ring_size: 256, ..GuestOptions::default() };
+    check(hand(2, &options, false, false), |round, from, guest| {
+        if from == 0 {
+            for kind in packets::Kind::ALL {
+                let payload = common::noise(round as u64, 20_000);
+                let (header, frame) = packets::segmented(kind, mac(1), mac(0), &payload, 1400);
+                assert!(guest.send(&header, &frame));
+            }
+        }
+    });
+}
+
+#[test]
+fn a_switch_is_built_the_same_way() {
+    // What is driven by hand above delivers what the whole switch delivers.
+    let rig = rig(2, |config| config.patches.push(common::patch(0, 1)));
+    let options = GuestOptions { features: BASIC | f::VIRTIO_NET_F_MRG_RXBUF, ..GuestOptions::default() };
+    let (mut a, mut b) = (rig.guest(0, &options), rig.guest(1, &options));
+    mixed(0, 0, &mut a);
+    a.flush();
+    common::take(&mut b, 12);
+    let mut by_hand = hand(2, &options, false, false);
+    assert_eq!(
+        run(&mut by_hand, 1, |_, from, guest| if from == 0 {
+            mixed(0, 0, guest)
+        })
+        .1,
+        12
+    );
+}

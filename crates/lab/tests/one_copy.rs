@@ -1,0 +1,97 @@
+//! Bodies are copied once for each delivery: never more, and the count is no constant.
+
+mod common;
+
+use common::{BASIC, BROADCAST, Rig, bridge, frame, mac, patch, rig, send, take, wait_until};
+use straightline_lab::GuestOptions;
+use straightline_switch::config::Copies;
+use straightline_virtio::features as f;
+
+/// Bytes copied and bytes delivered, once the worker has brought both up to date.
+fn bodies(rig: &Rig, at_least: u64) -> (u64, u64) {
+    let read = || {
+        let worker = &rig.switch.source().runtime().workers[0];
+        (worker.bodies_copied_bytes, worker.bodies_delivered_bytes)
+    };
+    wait_until("the figures are there", || read().1 >= at_least);
+    read()
+}
+
+/// Lengths below and above what fits a slot; returns the bytes sent.
+fn mixed(rig: &Rig) -> u64 {
+    let features = BASIC | f::VIRTIO_NET_F_MRG_RXBUF;
+    let options = GuestOptions { features, buffer_len: 9100, ..GuestOptions::default() };
+    let (mut source, mut sink) = (rig.guest(0, &options), rig.guest(1, &options));
+    let mut bytes = 0;
+    for round in 0..40 {
+        let lens = [60, 256, 257, 300, 566, 1514, 9000];
+        for len in lens {
+            send(&mut source, &frame(mac(2), mac(1), len, round));
+            bytes += len as u64;
+        }
+        take(&mut sink, lens.len());
+    }
+    rig.no_drops();
+    bytes
+}
+
+fn config(copies: Copies) -> Rig {
+    rig(2, |config| {
+        config.patches.push(patch(0, 1));
+        config.ports.iter_mut().for_each(|port| port.mtu = 9000);
+        config.switch.copies = copies;
+    })
+}
+
+/// Most of what [`mixed`] sends is body; the rest is heads.
+const LEAST: u64 = 40 * (9000 + 1514 + 566 - 3 * 512);
+
+#[test]
+fn one_copy_is_at_most_one() {
+    let rig = config(Copies::One);
+    let sent = mixed(&rig);
+    let (copied, delivered) = bodies(&rig, LEAST);
+    assert!(delivered < sent, "heads are no bodies: {delivered} of {sent}");
+    assert!(copied <= delivered, "{copied} bytes copied to deliver {delivered}");
+    assert!(copied >= LEAST, "the count is stuck: {copied}");
+}
+
+#[test]
+fn two_copies_are_two() {
+    let rig = config(Copies::Two);
+    mixed(&rig);
+    let (copied, delivered) = bodies(&rig, LEAST);
+    assert_eq!(copied, 2 * delivered);
+}
+
+#[test]
+fn a_flood_is_copied_once_for_each_delivery() {
+    const PORTS: usize = 5;
+    let rig = rig(PORTS, |config| config.bridges.push(bridge(PORTS)));
+    let mut guests: Vec<_> = (0..PORTS).map(|port| rig.guest(port, &GuestOptions::default())).collect();
+    for round in 0..20 {
+        send(&mut guests[0], &frame(BROADCAST, mac(1), 1514, round));
+        for guest in &mut guests[1..] {
+            assert_eq!(take(guest, 1)[0].1.len(), 1514);
+        }
+    }
+    let (copied, delivered) = bodies(&rig, 4 * 20 * 1000);
+    assert_eq!(copied, delivered);
+    assert_eq!(delivered % 80, 0, "the same body 4 times in each of 20 rounds");
+    assert!(delivered >= 80 * (1514 - 512));
+}
+
+#[test]
+fn segments_of_one_body_are_copied_once_in_all() {
+    let rig = rig(2, |config| config.patches.push(patch(0, 1)));
+    let all = GuestOptions::default().features | f::VIRTIO_NET_F_CSUM | f::VIRTIO_NET_F_HOST_TSO4;
+    let options = GuestOptions { features: all, buffer_len: 65_600, ring_size: 64, ..GuestOptions::default() };
+    let (mut source, mut sink) = (rig.guest(0, &options), rig.guest(1, &GuestOptions::default()));
+    let (header, frame) = common::packets::tcp4(mac(2), mac(1), 40 * 1448, 1448);
+    assert!(source.send(&header, &frame));
+    source.flush();
+    take(&mut sink, 40);
+    let (copied, delivered) = bodies(&rig, 1);
+    assert_eq!(copied, delivered);
+    assert!(delivered > 39 * 1448);
+}
