@@ -26,10 +26,10 @@ impl Next<'_> {
         self.later[self.edges[edge]].pending.push(id);
     }
 
-    /// Sends a whole frame along an edge.
+    /// Sends packets along an edge.
     #[inline]
-    pub fn push_all(&mut self, edge: usize, frame: &Frame) {
-        self.later[self.edges[edge]].pending.append(frame);
+    pub fn extend(&mut self, edge: usize, ids: &[PacketId]) {
+        self.later[self.edges[edge]].pending.extend(ids);
     }
 
     /// How many edges there are.

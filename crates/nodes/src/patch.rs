@@ -18,8 +18,9 @@ impl Patch {
 
 impl Node for Patch {
     fn process(&mut self, turn: &mut Turn<'_>, frame: &Frame, next: &mut Next<'_>) {
-        for &id in frame.ids() {
-            next.push(usize::from(turn.port(id) == self.first), id);
+        // Packets of one port stand together: they were taken together.
+        for run in frame.ids().chunk_by(|&a, &b| turn.port(a) == turn.port(b)) {
+            next.extend(usize::from(turn.port(run[0]) == self.first), run);
         }
     }
 }

@@ -53,16 +53,16 @@ impl<'a, 't> Scatter<'a, 't> {
         done
     }
 
-    /// Stores the `N` bytes of a header where they are not there already. A driver's buffers come back with the header
+    /// Stores a header, one of 12 bytes only where it is not there already. A driver's buffers come back with the header
     /// of their last packet, mostly the same: a line that is not written need not be fetched for writing, nor by the
     /// driver afterwards.
     #[inline]
-    fn put_header<const N: usize>(&mut self, level: Level, header: &[u8]) {
-        if N == 12
-            && self.advance()
+    fn put_header(&mut self, level: Level, header: &[u8]) {
+        if self.advance()
+            && let Ok(wanted) = <&[u8; 12]>::try_from(header)
             && let Some(there) = self.now.read12()
         {
-            if there != header {
+            if there != *wanted {
                 self.now.write(level, header);
             }
             self.now = self.now.split_at(12).1;
@@ -147,7 +147,7 @@ fn store<const N: usize>(
 #[inline]
 fn put_front<const N: usize>(to: &mut Scatter<'_, '_>, level: Level, front: &[u8]) {
     let (header, rest) = front.split_at(N);
-    to.put_header::<N>(level, header);
+    to.put_header(level, header);
     to.put(level, rest);
 }
 

@@ -48,11 +48,13 @@ impl Frame {
         self.len += 1;
     }
 
-    /// Adds all packets of another frame.
-    pub fn append(&mut self, other: &Frame) {
+    /// Adds packets at the end.
+    #[inline]
+    pub fn extend(&mut self, ids: &[PacketId]) {
         let at = usize::from(self.len);
-        self.ids[at..at + other.len()].copy_from_slice(other.ids());
-        self.len += other.len;
+        self.ids[at..at + ids.len()].copy_from_slice(ids);
+        // It is at most FRAME, or the line above has found out.
+        self.len = u16::try_from(at + ids.len()).unwrap_or(self.len);
     }
 
     /// Forgets all packets.

@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::fs::{FileType, Mode, OFlags, fstat, open};
@@ -75,18 +75,15 @@ impl Sleeper {
 
     /// Waits for a kick, the bell, or the time-out.
     pub fn wait(&self, timeout: Duration) -> io::Result<()> {
-        let mut events = Vec::with_capacity(16);
+        let mut room = [const { MaybeUninit::uninit() }; 16];
         let timeout = Timespec {
             tv_sec: timeout.as_secs().try_into().unwrap_or(i64::MAX),
             tv_nsec: timeout.subsec_nanos().into(),
         };
-        match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&timeout)) {
-            Ok(_) => {}
-            Err(rustix::io::Errno::INTR) => return Ok(()),
+        match epoll::wait(&self.epoll, &mut room, Some(&timeout)) {
+            Ok((events, _)) => events.iter().for_each(|event| self.drain(event.data.u64())),
+            Err(rustix::io::Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
-        }
-        for event in &events {
-            self.drain(event.data.u64());
         }
         Ok(())
     }

@@ -199,6 +199,7 @@ impl Guest {
             Err(error) => match self.session.refuse(&error) {
                 Refused::Answer(bytes) => {
                     tracing::warn!(port = self.shared.config.name, "refused: {error}");
+                    self.shared.state().fault = Some(format!("refused: {error}"));
                     Some(bytes)
                 }
                 Refused::Ignore => {

@@ -1,6 +1,6 @@
 //! From the guest: packets out of its transmit ring into the turn.
 
-use straightline_packet::{Frame, LenderId, MAX_FRAME, MIN_FRAME, PacketId, Reason, Segment, Turn};
+use straightline_packet::{Frame, LenderId, MAX_FRAME, MIN_FRAME, Offload, PacketId, Reason, Segment, Turn};
 use straightline_virtio::net_header::{LEN, NetHeader};
 use straightline_virtio::ring::{BURST, Direction, Fault, First, RingFault, SplitDevice};
 
@@ -105,8 +105,7 @@ fn take_single<'t>(
     if segment.len() < HEADER {
         return Err(Refused::Dropped(Reason::ShortChain));
     }
-    // Where nothing was negotiated that it could ask for, the header is all zeros (virtio 1.2, 5.1.6.2) and not
-    // looked at: its line stays with the guest.
+    // A header that is not looked at is not read: its line stays with the guest.
     let header = if link.reads_header { segment.read12() } else { None };
     let frame = segment.split_at(HEADER).1;
     check_len(frame.len())?;
@@ -157,7 +156,12 @@ fn check_len(len: u32) -> Result<(), Refused> {
 /// What the header asks for, and whether the port may carry it.
 #[inline]
 fn check(link: &Link, turn: &mut Turn<'_>, id: PacketId, header: &[u8; LEN]) -> Result<PacketId, Refused> {
-    let offload = NetHeader::parse(header).check(link.acked, turn, id).map_err(Refused::Dropped)?;
+    // Where nothing was negotiated that it could ask for, the header is all zeros (virtio 1.2, 5.1.6.2), and whatever
+    // it is, it is not looked at.
+    let offload = match link.reads_header {
+        true => NetHeader::parse(header).check(link.acked, turn, id).map_err(Refused::Dropped)?,
+        false => Offload::default(),
+    };
     if offload.gso.is_none() && turn.len(id) > link.max_len {
         return Err(Refused::Dropped(Reason::TooBig));
     }
