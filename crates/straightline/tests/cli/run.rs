@@ -141,3 +141,26 @@ fn a_bad_file_or_a_taken_socket_starts_nothing() {
     running.signal("TERM");
     assert_eq!(running.finish().code, Some(0));
 }
+
+#[test]
+fn a_socket_is_for_whom_the_configuration_says() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    let fixture = Fixture::new();
+    // A plain user may give its sockets to its own group, root to anybody.
+    let (owner, uid) = if our_uid() == 0 { ("owner = \"1\"\n", 1) } else { ("", our_uid()) };
+    fixture.write(&CONFIG.replace("[port.vm2]", &format!("perms = \"0640\"\n{owner}[port.vm2]")));
+    let running = Running::start(&fixture);
+    let of = |name: &str| {
+        let file = std::fs::metadata(fixture.path(name)).unwrap();
+        (file.permissions().mode() & 0o777, file.uid())
+    };
+    assert_eq!(of("vm1"), (0o640, uid));
+    assert_eq!(of("vm2").0, 0o600);
+    running.signal("TERM");
+    assert_eq!(running.finish().code, Some(0));
+}
+
+fn our_uid() -> u32 {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata("/proc/self").unwrap().uid()
+}

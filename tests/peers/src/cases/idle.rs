@@ -37,10 +37,11 @@ fn sleeps_and_wakes(lab: &Lab) -> Result<()> {
         let time = text.split_once(" time=").and_then(|(_, rest)| rest.split(' ').next()?.parse::<f64>().ok());
         times.push(time.with_context(|| format!("no answer after a pause: {text}"))?);
     }
-    println!("  pings after pauses of 3 s, in ms: {times:?}");
     times.sort_by(f64::total_cmp);
     let median = times[times.len() / 2];
-    ensure!(median < 1.0, "the median of pings after a pause is {median} ms, not below 1: {times:?}");
+    println!("  pings after pauses of 3 s: median {median} ms of {times:?}");
+    // The figure is for people; what a test can hold is that the kick woke the worker, and not the end of its nap.
+    ensure!(median < 100.0, "the median of pings after a pause is {median} ms: kicks are lost: {times:?}");
     traffic::no_errors(&mut two)?;
     switch.stop()
 }
