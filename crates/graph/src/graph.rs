@@ -113,9 +113,16 @@ impl Graph {
     pub(crate) fn run(&mut self, turn: &mut Turn<'_>) -> usize {
         let mut at = cycles();
         let mut taken = 0;
-        self.turn_first = if self.turn_first + 1 < self.inputs.len() { self.turn_first + 1 } else { 0 };
-        let (before, after) = self.inputs.split_at_mut(self.turn_first);
-        for input in after.iter_mut().chain(before) {
+        let count = self.inputs.len();
+        let mut next_first = self.turn_first + 1;
+        for step in 0..count {
+            let index = (self.turn_first + step) % count;
+            if turn.room() == 0 {
+                // Whoever finds no room comes first in the next turn.
+                next_first = index;
+                break;
+            }
+            let input = &mut self.inputs[index];
             let pending = &mut self.entries[input.to].pending;
             let had = pending.len();
             input.port.receive(turn, pending, BURST);
@@ -123,11 +130,12 @@ impl Graph {
             input.got = got;
             let now = cycles();
             if got > 0 {
-                input.stats.count(got, now - at);
+                input.stats.count(got, now.saturating_sub(at));
                 taken += got;
             }
             at = now;
         }
+        self.turn_first = if next_first < count { next_first } else { 0 };
         if taken == 0 {
             // Chains without a packet in them (refused ones) are given back all the same.
             turn.end();
@@ -144,14 +152,14 @@ impl Graph {
             let mut next = Next { edges: &entry.edges, later };
             entry.node.process(turn, &entry.pending, &mut next);
             let now = cycles();
-            entry.stats.count(entry.pending.len(), now - at);
+            entry.stats.count(entry.pending.len(), now.saturating_sub(at));
             at = now;
             entry.pending.clear();
         }
         let moved = taken - turn.left_behind();
         self.blocked = moved == 0;
         turn.end();
-        self.end.count(taken, cycles() - at);
+        self.end.count(taken, cycles().saturating_sub(at));
         moved
     }
 

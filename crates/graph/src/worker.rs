@@ -55,22 +55,22 @@ impl Worker {
         // reading would be a fifth of it.
         let mut from = started;
         while !stop.load(Ordering::Relaxed) {
-            self.arena.set_now(u32::try_from((from - started) / second).unwrap_or(u32::MAX));
+            self.arena.set_now(u32::try_from(from.saturating_sub(started) / second).unwrap_or(u32::MAX));
             let packets = self.turn();
             self.stats.turns.add(1);
             let now = cycles();
             let spent = if packets > 0 { &self.stats.busy } else { &self.stats.empty_poll };
-            spent.add(now - from);
+            spent.add(now.saturating_sub(from));
             from = now;
             if packets > 0 {
                 last_packet = now;
-            } else if self.idle == Idle::Sleep && now - last_packet > linger {
+            } else if self.idle == Idle::Sleep && now.saturating_sub(last_packet) > linger {
                 from = self.sleep(now);
                 last_packet = from;
             } else {
                 std::hint::spin_loop();
             }
-            self.stats.upto.add(from - self.stats.upto.get());
+            self.stats.upto.add(from.wrapping_sub(self.stats.upto.get()));
         }
     }
 
@@ -100,7 +100,7 @@ impl Worker {
         }
         self.arena.turn(|turn| graph.disarm(turn));
         let now = cycles();
-        self.stats.idle.add(now - from);
+        self.stats.idle.add(now.saturating_sub(from));
         now
     }
 }

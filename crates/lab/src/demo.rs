@@ -72,7 +72,7 @@ struct Way {
 
 impl Way {
     fn under_way(&self) -> u64 {
-        self.stream.sent() - self.arrived.packets - self.given_up
+        self.stream.sent().saturating_sub(self.arrived.packets + self.given_up)
     }
 }
 
@@ -145,7 +145,7 @@ fn drive(mut guests: Vec<Guest>, live: &Live, stop: &AtomicBool) -> anyhow::Resu
         ways.push(Way { stream, arrived: Sequence::default(), given_up: 0, heard: (0, Instant::now()) });
     }
     let start = Instant::now();
-    let mut rounds = 0_u32;
+    let mut rounds = 0_u64;
     while !stop.load(Ordering::Relaxed) {
         for (from, guest) in guests.iter_mut().enumerate() {
             let way = &mut ways[from];

@@ -106,7 +106,7 @@ impl Sequence {
         if number < self.expected {
             self.late += 1;
         } else {
-            self.expected = number + 1;
+            self.expected = number.saturating_add(1);
         }
     }
 

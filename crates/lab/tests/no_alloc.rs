@@ -90,6 +90,7 @@ fn hand(ports: usize, options: &GuestOptions, bridged: bool, two_copies: bool) -
             csum: true,
             tso: true,
             uso: true,
+            packed: false,
             holds: false,
             waits: false,
         };

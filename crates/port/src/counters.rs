@@ -13,6 +13,11 @@ impl Counter {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
 
+    /// Takes back what was added too early. Not for two writers at once.
+    pub(crate) fn take_back(&self, n: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_sub(n), Ordering::Relaxed);
+    }
+
     /// The value as last written.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)

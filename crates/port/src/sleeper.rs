@@ -3,14 +3,15 @@
 use std::collections::HashMap;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
-use rustix::fs::{FileType, Mode, OFlags, fstat, open};
+use rustix::fs::{FileType, Mode, OFlags, fcntl_getfl, fcntl_setfl, fstat, open};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
 
 /// The bell's event.
 const BELL: u64 = 0;
@@ -25,14 +26,14 @@ pub struct Sleeper {
     epoll: OwnedFd,
     bell: OwnedFd,
     next: AtomicU64,
-    /// What is in the set; pipes with a handle of our own to empty them by.
+    /// What is in the set.
     watched: Mutex<HashMap<u64, Watched>>,
 }
 
 #[derive(Debug)]
 struct Watched {
     fd: Arc<OwnedFd>,
-    pipe: Option<OwnedFd>,
+    notifier: Notifier,
 }
 
 impl Sleeper {
@@ -53,11 +54,11 @@ impl Sleeper {
     /// Adds a kick. The descriptor is watched for edges and, if it is an eventfd, never read: a guest's frontend
     /// shares it and could make a read block.
     pub fn add(&self, fd: Arc<OwnedFd>) -> io::Result<Token> {
-        let pipe = reopened_pipe(fd.as_fd(), OFlags::RDONLY)?;
+        let notifier = Notifier::new(Arc::clone(&fd), OFlags::RDONLY)?;
         let token = self.next.fetch_add(1, Ordering::Relaxed);
         let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
         epoll::add(&self.epoll, &*fd, EventData::new_u64(token), EventFlags::IN | EventFlags::ET)?;
-        watched.insert(token, Watched { fd, pipe });
+        watched.insert(token, Watched { fd, notifier });
         drop(watched);
         self.ring();
         Ok(Token(token))
@@ -88,29 +89,67 @@ impl Sleeper {
         Ok(())
     }
 
-    /// Empties a pipe, so that its writer never finds it full.
+    /// Empties what was written to, unless it is an eventfd.
     fn drain(&self, token: u64) {
         let watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(Watched { pipe: Some(pipe), .. }) = watched.get(&token) {
-            let mut bytes = [0; 512];
-            // At most a pipe's default size; what a flood adds meanwhile waits for the next time.
-            for _ in 0..128 {
-                if !matches!(rustix::io::read(pipe, &mut bytes), Ok(n) if n == bytes.len()) {
-                    break;
-                }
-            }
+        if let Some(Watched { notifier, .. }) = watched.get(&token) {
+            notifier.drain();
         }
     }
 }
 
-/// A handle of our own on a pipe that somebody sent us: whether it blocks is then ours to say. `None` for what is no
-/// pipe.
-pub(crate) fn reopened_pipe(fd: BorrowedFd<'_>, mode: OFlags) -> io::Result<Option<OwnedFd>> {
-    if FileType::from_raw_mode(fstat(fd)?.st_mode) != FileType::Fifo {
-        return Ok(None);
+/// A descriptor that somebody sent us, to be notified by it or to notify.
+#[derive(Debug)]
+pub(crate) enum Notifier {
+    /// Written to; to be woken by it, watched and never read.
+    Event(Arc<OwnedFd>),
+    /// A handle of our own on a pipe: whether it blocks is ours to say.
+    Pipe(OwnedFd),
+    /// User Mode Linux sends these. Whether to block is said with each call.
+    Socket(Arc<OwnedFd>),
+}
+
+impl Notifier {
+    /// Looks at what it is. Files and the like are refused: they can block whatever they are told.
+    pub(crate) fn new(fd: Arc<OwnedFd>, mode: OFlags) -> io::Result<Self> {
+        let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&*fd));
+        match FileType::from_raw_mode(fstat(&*fd)?.st_mode) {
+            FileType::Fifo => Ok(Notifier::Pipe(open(path, mode | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?)),
+            FileType::Socket => Ok(Notifier::Socket(fd)),
+            _ if std::fs::read_link(path)?.as_os_str() == "anon_inode:[eventfd]" => {
+                fcntl_setfl(&*fd, fcntl_getfl(&*fd)? | OFlags::NONBLOCK)?;
+                Ok(Notifier::Event(fd))
+            }
+            _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no eventfd, no pipe and no socket")),
+        }
     }
-    let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&fd));
-    Ok(Some(open(path, mode | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?))
+
+    /// Notifies the other side.
+    pub(crate) fn ring(&self) {
+        let one = 1_u64.to_ne_bytes();
+        // What is full has its notification already; what is closed has nobody left to tell.
+        let _ = match self {
+            Notifier::Event(fd) => rustix::io::write(fd, &one),
+            Notifier::Pipe(fd) => rustix::io::write(fd, &one),
+            Notifier::Socket(fd) => send(fd, &one, SendFlags::DONTWAIT | SendFlags::NOSIGNAL),
+        };
+    }
+
+    /// Takes what has been written, so that its writer never finds it full.
+    fn drain(&self) {
+        let mut bytes = [0; 512];
+        // At most a pipe's default size; what a flood adds meanwhile waits for the next time.
+        for _ in 0..128 {
+            let got = match self {
+                Notifier::Event(_) => return,
+                Notifier::Pipe(fd) => rustix::io::read(fd, &mut bytes),
+                Notifier::Socket(fd) => recv(fd, &mut bytes, RecvFlags::DONTWAIT).map(|(n, _)| n),
+            };
+            if !got.is_ok_and(|n| n > 0) {
+                return;
+            }
+        }
+    }
 }
 
 #[cfg(test)]

@@ -122,6 +122,12 @@ impl NetHeader {
             (_, IpVersion::V4) => GsoKind::Udp4,
             (_, IpVersion::V6) => GsoKind::Udp6,
         };
+        // Pieces of fewer bytes than the header that each of them has are not sent by anybody; they would only multiply
+        // our work.
+        if self.gso_size < layers.l4_len {
+            return Err(Reason::SegmentSize);
+        }
+        turn.count_walked(turn.len(id) / u32::from(self.gso_size));
         let header_len = layers.headers_len();
         Ok(Gso { kind, ecn, size: self.gso_size, l3: layers.l3, l4: layers.l4, header_len })
     }

@@ -101,6 +101,18 @@ pub(crate) struct Switch<'lab> {
     proc: Proc,
 }
 
+impl Drop for Switch<'_> {
+    /// What the switch has counted, beside its logs: a test that failed shows it.
+    fn drop(&mut self) {
+        let mut command = Command::new(&self.lab.machine.switch);
+        command.args(["ports", "--api"]).arg(self.lab.socket("api"));
+        if let Ok(output) = command.output() {
+            // Without it a failure is explained less well, and that is all.
+            let _ = fs::write(self.lab.log("ports.log"), output.stdout);
+        }
+    }
+}
+
 impl<'lab> Switch<'lab> {
     /// Writes a configuration, starts the switch and waits for its `ready`.
     pub(crate) fn start(lab: &'lab Lab<'_>, ports: &[Port], join: Join) -> Result<Self> {

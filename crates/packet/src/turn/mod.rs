@@ -443,6 +443,11 @@ impl<'t> Turn<'t> {
         slot.left = true;
     }
 
+    /// Descriptors followed so far.
+    pub fn walked(&self) -> u32 {
+        self.walked
+    }
+
     /// How many packets are left in their sources' rings.
     pub fn left_behind(&self) -> usize {
         self.left
@@ -496,9 +501,10 @@ impl<'t> Turn<'t> {
         self.lenders.get(usize::from(lender.0)).is_some_and(|l| l.poisoned())
     }
 
-    /// How many of a lender's packets are to be left in its ring.
-    pub fn left(&self, lender: LenderId) -> usize {
-        self.slots[..self.used].iter().filter(|s| s.lender == lender && s.left).count()
+    /// How many of a lender's packets are to be left in its ring, and their bytes.
+    pub fn left(&self, lender: LenderId) -> (usize, u64) {
+        let left = self.slots[..self.used].iter().filter(|s| s.lender == lender && s.left);
+        left.fold((0, 0), |(n, bytes), slot| (n + 1, bytes + u64::from(slot.len())))
     }
 
     /// Counts bytes of bodies that were copied.

@@ -214,7 +214,7 @@ impl Lender {
 
 impl AtTurnEnd for Lender {
     fn give_back(&self, turn: &Turn<'_>, lender: LenderId) {
-        self.say(&format!("gives back, {} left", turn.left(lender)));
+        self.say(&format!("gives back, {} left", turn.left(lender).0));
     }
 
     fn notify(&self) {
@@ -249,7 +249,7 @@ fn all_is_given_back_before_anybody_is_notified() {
         assert_eq!([of_a, of_b, ours].map(|id| turn.poisoned(id)), [false, true, false]);
         turn.leave(of_a);
         turn.leave(ours);
-        assert_eq!((turn.left(first), turn.left(second)), (1, 0));
+        assert_eq!((turn.left(first), turn.left(second)), ((1, 10), (0, 0)));
     });
     let expected = ["a gives back, 1 left", "b gives back, 0 left", "a notifies", "b notifies"];
     assert_eq!(*log.lock().expect("no panic"), expected);

@@ -7,25 +7,32 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use std::time::Duration;
+
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::OFlags;
 use straightline_virtio::features::{
-    VIRTIO_F_EVENT_IDX, VIRTIO_F_INDIRECT_DESC, VIRTIO_NET_F_CSUM, VIRTIO_NET_F_MRG_RXBUF, names,
+    VIRTIO_F_EVENT_IDX, VIRTIO_F_INDIRECT_DESC, VIRTIO_F_RING_PACKED, VIRTIO_NET_F_CSUM, VIRTIO_NET_F_MRG_RXBUF, names,
 };
 use straightline_virtio::memory::{GuestMemory, Region};
 use straightline_virtio::net_header::Receiver;
-use straightline_virtio::ring::{Geometry, SplitDevice};
+use straightline_virtio::ring::{Geometry, PackedDevice, Ring, SplitDevice};
 use straightline_virtio::vhost_user::{Connection, Effect, Outcome, Refused, RegionFd, RingSetup, Session, Stopper};
 
 use super::link::{Link, Report};
 use super::listener::Listener;
-use super::queue::{Call, Queue};
+use super::queue::Queue;
 use super::{LinkStatus, RingStatus, Shared};
 use crate::Token;
+use crate::sleeper::Notifier;
 
 /// The guest's receive ring and its transmit ring (virtio 1.2, 5.1.2).
 const RECEIVE: u16 = 0;
 const TRANSMIT: u16 = 1;
 const RINGS: [u16; 2] = [RECEIVE, TRANSMIT];
+
+/// How long nobody is accepted after the system could not give us a connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 fn ring_name(index: u16) -> &'static str {
     if index == RECEIVE { "receive ring" } else { "transmit ring" }
@@ -100,7 +107,11 @@ impl Control {
                     self.shared.state().now =
                         LinkStatus { reason: format!("{why}; waiting for a frontend"), ..LinkStatus::default() };
                 }
-                Err(error) => tracing::warn!(port = name, "cannot accept a frontend: {error}"),
+                Err(error) => {
+                    tracing::warn!(port = name, "cannot accept a frontend: {error}");
+                    // Whoever waits still waits; what is missing (descriptors, mostly) comes back or does not.
+                    std::thread::sleep(ACCEPT_PAUSE);
+                }
             }
         }
     }
@@ -132,6 +143,8 @@ struct Guest {
     /// The kick of a ring that broke: it stays stopped until the frontend sets another.
     broken: [Option<Arc<OwnedFd>>; 2],
     acked: u64,
+    /// Counts the links published.
+    generation: u64,
     /// Rings that were stopped and that workers may still use until the next link is published.
     stopping: Vec<(u16, Arc<Queue>)>,
 }
@@ -148,6 +161,7 @@ impl Guest {
             rings: [None, None],
             broken: [None, None],
             acked: 0,
+            generation: 0,
             stopping: Vec::new(),
         };
         guest.show();
@@ -158,7 +172,8 @@ impl Guest {
     fn serve(&mut self, stop: &Stop) -> String {
         loop {
             let ready = wait_for(self.connection.stream().as_fd(), self.shared.report.event());
-            if let Some(fault) = self.shared.report.take() {
+            // A report about a link that has been replaced since says nothing about this one.
+            if let Some((_, fault)) = self.shared.report.take().filter(|(about, _)| *about == self.generation) {
                 self.break_off(fault);
             }
             if stop.is_set() {
@@ -229,14 +244,16 @@ impl Guest {
             Effect::Reset => {
                 let done = self.sync();
                 // A reset device begins anew (virtio 1.2, 2.4), wherever its rings stood.
-                RINGS.iter().for_each(|&index| self.session.stopped_at(index, 0));
+                // In a packed ring both wrap counters begin at 1 (2.8.1).
+                let base = if self.session.acked_features() & VIRTIO_F_RING_PACKED != 0 { 0x8000_8000 } else { 0 };
+                RINGS.iter().for_each(|&index| self.session.stopped_at(index, base));
                 done
             }
             Effect::StopRing(index) => {
                 let base = self.rings.get(usize::from(index)).and_then(Option::as_ref).map(|r| Arc::clone(&r.queue));
                 let done = self.sync();
                 let base = match base {
-                    Some(queue) => queue.base().into(),
+                    Some(queue) => queue.base(),
                     None => self.session.ring(index).map_or(0, |r| r.base),
                 };
                 if done.is_ok() {
@@ -300,7 +317,7 @@ impl Guest {
     /// Notes where stopped rings would go on, once nobody uses them any more.
     fn note_bases(&mut self) {
         for (index, queue) in std::mem::take(&mut self.stopping) {
-            self.session.stopped_at(index, queue.base().into());
+            self.session.stopped_at(index, queue.base());
         }
     }
 
@@ -359,21 +376,31 @@ impl Guest {
     fn start(&self, index: u16, setup: &RingSetup) -> Result<Running, String> {
         let geometry = Geometry { size: setup.size, desc: setup.desc, avail: setup.avail, used: setup.used };
         let acked = self.session.acked_features();
-        let base = u16::try_from(setup.base & 0xffff).unwrap_or(0);
         let (event_idx, indirect) = (acked & VIRTIO_F_EVENT_IDX != 0, acked & VIRTIO_F_INDIRECT_DESC != 0);
-        let mut ring = SplitDevice::new(&self.memory, geometry, base, event_idx, indirect)
-            .map_err(|part| format!("{}: its {part} is not in guest memory", ring_name(index)))?;
+        let ring = if acked & VIRTIO_F_RING_PACKED != 0 {
+            PackedDevice::new(&self.memory, geometry, setup.base, event_idx, indirect).map(Ring::Packed)
+        } else {
+            let base = u16::try_from(setup.base & 0xffff).unwrap_or(0);
+            SplitDevice::new(&self.memory, geometry, base, event_idx, indirect).map(Ring::Split)
+        };
+        let mut ring = ring.map_err(|part| format!("{}: its {part} is not in guest memory", ring_name(index)))?;
         ring.disarm();
         let holds = self.shared.config.holds && index == TRANSMIT;
         let (memory, counters) = (Arc::clone(&self.memory), Arc::clone(&self.shared.counters));
-        let queue = Arc::new(Queue::new(ring, memory, setup.enabled, counters, holds));
+        let queue = Arc::new(Queue::new(ring, memory, setup.enabled, counters, holds, setup.polled));
         let mut running = Running { queue, kick: None, call: None, token: None };
-        self.shared.rewire(index, &mut running, setup)?;
-        Ok(running)
+        match self.shared.rewire(index, &mut running, setup) {
+            Ok(()) => Ok(running),
+            Err(why) => {
+                self.shared.forget(running.token);
+                Err(why)
+            }
+        }
     }
 
     /// Shows workers the rings as they are now, and waits until none uses what is gone.
-    fn publish(&self) {
+    fn publish(&mut self) {
+        self.generation += 1;
         let [tx, rx] = self.rings.each_ref().map(|ring| ring.as_ref().map(|r| Arc::clone(&r.queue)));
         let acked = self.session.acked_features();
         let link = (tx.is_some() || rx.is_some()).then(|| {
@@ -390,6 +417,7 @@ impl Guest {
                 rx,
                 tx,
                 broken: AtomicBool::new(false),
+                generation: self.generation,
                 report: Arc::clone(&self.shared.report),
             })
         });
@@ -406,14 +434,17 @@ impl Guest {
             if let Some(running) = self.rings[at].take() {
                 self.broken[at] = running.kick;
                 self.shared.forget(running.token);
+                self.stopping.push((index, running.queue));
             }
             if let Some(err) = self.session.ring(index).and_then(|r| r.err.as_ref()) {
                 // Whoever listens learns that the ring is broken; nobody has to.
-                let _ = rustix::fs::fcntl_setfl(&**err, rustix::fs::OFlags::NONBLOCK);
-                let _ = rustix::io::write(&**err, &1_u64.to_ne_bytes());
+                if let Ok(err) = Notifier::new(Arc::clone(err), OFlags::WRONLY) {
+                    err.ring();
+                }
             }
         }
         self.publish();
+        self.note_bases();
         self.shared.state().fault = Some(fault);
         self.show();
     }
@@ -437,7 +468,12 @@ impl Guest {
             reason: reason.unwrap_or_default(),
             features: names(self.session.acked_features()).collect(),
             regions: self.memory.regions().len(),
-            ring: self.rings.iter().flatten().next().map(|r| RingStatus { size: r.queue.size(), packed: false }),
+            ring: self
+                .rings
+                .iter()
+                .flatten()
+                .next()
+                .map(|r| RingStatus { size: r.queue.size(), packed: r.queue.is_packed() }),
         };
         let mut state = self.shared.state();
         if up != state.now.up {
@@ -485,7 +521,7 @@ impl Shared {
             running.kick = setup.kick.clone();
         }
         if !same(running.call.as_ref(), setup.call.as_ref()) {
-            let call = setup.call.clone().map(Call::new).transpose();
+            let call = setup.call.clone().map(|fd| Notifier::new(fd, OFlags::WRONLY)).transpose();
             running.queue.set_call(call.map_err(|e| format!("{name}: cannot use its call descriptor: {e}"))?);
             running.call = setup.call.clone();
         }

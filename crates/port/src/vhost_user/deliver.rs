@@ -9,13 +9,17 @@ use std::sync::atomic::Ordering;
 use straightline_packet::{Checksum, Frame, Offload, PacketId, Piece, Reason, Segmenter, Turn};
 use straightline_virtio::memory::fault;
 use straightline_virtio::net_header::{LEN, NetHeader};
-use straightline_virtio::ring::{BURST, Direction, Fault, First, SplitDevice};
+use straightline_virtio::ring::{BURST, Device, Direction, Fault, First, Ring};
 
 use super::HEADER;
 use super::link::Link;
 use super::queue::{Inner, Queue};
 
 const RING: &str = "receive ring";
+
+/// Descriptors of buffers with several that are followed for one frame: a driver without merging gives 19 for each of 256
+/// buffers of 64 KiB.
+const WALK_LIMIT: u32 = 16 * 1024;
 
 /// A packet and the buffers that wait for it.
 #[derive(Debug)]
@@ -40,6 +44,8 @@ struct Sum {
     drops: [u32; Reason::ALL.len()],
     /// From this packet of the frame on, all stay in their source's ring.
     left_from: Option<usize>,
+    /// What the ring had when that packet found too little.
+    short: u16,
     broken: Option<String>,
 }
 
@@ -72,6 +78,7 @@ pub(super) fn deliver<'t>(queue: &'t Queue, link: &'t Link, turn: &mut Turn<'t>,
     };
     let taken = inner.ring.outstanding();
     inner.ring.give_back(taken);
+    inner.short = sum.left_from.map(|_| sum.short);
     drop(inner);
     count(queue, link, turn, frame, &sum);
     if taken > 0 {
@@ -105,11 +112,30 @@ fn fill<'t>(
     wait: bool,
     without_vanished: bool,
 ) -> Sum {
-    let mark = turn.mark();
     let Inner { ring, plan, piece, .. } = inner;
     plan.clear();
-    let mut filling = Filling { link, turn, buffers: Buffers::new(ring), plan, piece, wait };
-    let mut sum = Sum { packets: 0, bytes: 0, body: 0, drops: [0; Reason::ALL.len()], left_from: None, broken: None };
+    match ring {
+        Ring::Split(ring) => fill_into(ring, plan, piece, link, turn, frame, wait, without_vanished),
+        Ring::Packed(ring) => fill_into(ring, plan, piece, link, turn, frame, wait, without_vanished),
+    }
+}
+
+#[expect(clippy::too_many_arguments, reason = "the parts of what is filled, apart so that each can be borrowed")]
+fn fill_into<'t>(
+    ring: &mut impl Device,
+    plan: &mut Vec<Planned>,
+    piece: &mut Piece,
+    link: &'t Link,
+    turn: &mut Turn<'t>,
+    frame: &Frame,
+    wait: bool,
+    without_vanished: bool,
+) -> Sum {
+    let mark = turn.mark();
+    let walk_limit = turn.walked().saturating_add(WALK_LIMIT);
+    let mut filling = Filling { link, turn, buffers: Buffers::new(ring), plan, piece, wait, walk_limit, short: 0 };
+    let mut sum =
+        Sum { packets: 0, bytes: 0, body: 0, drops: [0; Reason::ALL.len()], left_from: None, short: 0, broken: None };
     for (at, &id) in frame.ids().iter().enumerate() {
         let mut added = filling.add(id, without_vanished, &mut sum);
         let full = |added: &Result<(), Refused>| matches!(added, Err(Refused::Dropped(Reason::NoBuffer)));
@@ -121,6 +147,7 @@ fn fill<'t>(
             }
             if !all_free && full(&added) {
                 sum.left_from = Some(at);
+                sum.short = filling.short;
                 break;
             }
         }
@@ -141,16 +168,20 @@ fn fill<'t>(
 }
 
 /// A frame on its way into a ring's buffers.
-struct Filling<'a, 't> {
+struct Filling<'a, 't, R> {
     link: &'t Link,
     turn: &'a mut Turn<'t>,
-    buffers: Buffers<'a>,
+    buffers: Buffers<'a, R>,
     plan: &'a mut Vec<Planned>,
     piece: &'a mut Piece,
     wait: bool,
+    /// How far the turn's count of descriptors may go.
+    walk_limit: u32,
+    /// What was there when it last did not suffice.
+    short: u16,
 }
 
-impl Filling<'_, '_> {
+impl<R: Device> Filling<'_, '_, R> {
     /// Reserves buffers for a packet, to be copied later; or cuts it, and copies the pieces now.
     #[inline]
     fn add(&mut self, id: PacketId, without_vanished: bool, sum: &mut Sum) -> Result<(), Refused> {
@@ -184,7 +215,7 @@ impl Filling<'_, '_> {
         // A ring whose every buffer is free and too few for this packet will never have more: waiting would be for ever.
         let patient = self.wait && !self.buffers.all_free();
         let (mut packets, mut bytes, mut taken) = (0, 0, 0);
-        let mut lost = 0;
+        let (mut done, mut lost) = (0, 0);
         while plan.next(self.turn.head(id), self.piece) {
             let len = self.piece.len();
             let (to, chains) = match self.reserve(len) {
@@ -194,9 +225,10 @@ impl Filling<'_, '_> {
                     return Err(Refused::Dropped(Reason::NoBuffer));
                 }
                 Err(Refused::Dropped(reason)) => {
-                    sum.drops[reason as usize] += 1;
-                    lost += 1;
-                    continue;
+                    // There will not be room for the others either.
+                    lost = plan.count() - done;
+                    sum.drops[reason as usize] += lost;
+                    break;
                 }
                 Err(broken) => return Err(broken),
             };
@@ -205,6 +237,7 @@ impl Filling<'_, '_> {
                 NetHeader::for_receiver(Offload { checksum, gso: None }, chains).to_bytes();
             self.turn.store_piece::<LEN>(id, self.piece, to, finish);
             packets += 1;
+            done += 1;
             bytes += u64::from(len);
             taken += chains;
         }
@@ -226,6 +259,7 @@ impl Filling<'_, '_> {
             Err(refused) => {
                 self.buffers.untake(chains);
                 self.turn.unstage(mark);
+                self.short = self.buffers.ring.known();
                 Err(refused)
             }
         }
@@ -252,7 +286,11 @@ impl Filling<'_, '_> {
             if room < HEADER && got == 0 {
                 return Err(Refused::Broken(format!("a buffer of {room} bytes has no room for the header's 12")));
             }
-            self.buffers.ring.written(0, room.min(need - got));
+            if room == 0 {
+                // Nothing would be written into it, and a ring full of such would be followed to its end for nothing.
+                return Err(Refused::Broken("a buffer of no bytes".to_owned()));
+            }
+            self.buffers.ring.written(room.min(need - got));
             got = got.saturating_add(room);
             if got >= need {
                 return Ok(());
@@ -268,6 +306,10 @@ impl Filling<'_, '_> {
     #[cold]
     fn chain(&mut self, first: &First) -> Result<u32, Refused> {
         match self.buffers.ring.chain(&self.link.memory, self.turn, first, Direction::ToGuest) {
+            // The guest decides how many descriptors a buffer has, and its time is everybody's.
+            Ok(_) if self.turn.walked() > self.walk_limit => {
+                Err(Refused::Broken("its buffers have too many descriptors to be followed in one turn".to_owned()))
+            }
             Ok(chain) => Ok(chain.len),
             Err(Fault::Chain(fault)) => {
                 Err(Refused::Broken(format!("the buffer at descriptor {}: {}", first.head, fault.reason().meaning())))
@@ -292,15 +334,15 @@ impl Filling<'_, '_> {
 }
 
 /// The next buffers of a ring, looked at in bursts.
-struct Buffers<'a> {
-    ring: &'a mut SplitDevice,
+struct Buffers<'a, R> {
+    ring: &'a mut R,
     firsts: [First; BURST],
     at: usize,
     known: usize,
 }
 
-impl<'a> Buffers<'a> {
-    fn new(ring: &'a mut SplitDevice) -> Self {
+impl<'a, R: Device> Buffers<'a, R> {
+    fn new(ring: &'a mut R) -> Self {
         Buffers { ring, firsts: [First::default(); BURST], at: 0, known: 0 }
     }
 
@@ -308,12 +350,10 @@ impl<'a> Buffers<'a> {
     #[inline]
     fn next(&mut self) -> Result<Option<First>, straightline_virtio::ring::RingFault> {
         if self.at == self.known {
-            let available = usize::from(self.ring.available(1)?).min(BURST);
-            if available == 0 {
+            (self.at, self.known) = (0, self.ring.find(&mut self.firsts)?);
+            if self.known == 0 {
                 return Ok(None);
             }
-            self.ring.look(&mut self.firsts[..available])?;
-            (self.at, self.known) = (0, available);
         }
         let first = self.firsts[self.at];
         self.at += 1;
@@ -332,6 +372,6 @@ impl<'a> Buffers<'a> {
 
     /// Whether the guest has given every buffer that its ring can hold, and none is taken.
     fn all_free(&mut self) -> bool {
-        self.ring.outstanding() == 0 && self.ring.available(self.ring.size()).is_ok_and(|n| n == self.ring.size())
+        self.ring.is_all_free()
     }
 }

@@ -31,6 +31,8 @@ pub(super) struct Link {
     /// The guest's receive ring: the switch delivers into it.
     pub(super) tx: Option<Arc<Queue>>,
     pub(super) broken: AtomicBool,
+    /// Which link of its port this is.
+    pub(super) generation: u64,
     pub(super) report: Arc<Report>,
 }
 
@@ -45,7 +47,7 @@ impl Link {
     #[cold]
     pub(super) fn fail(&self, which: &str, fault: &dyn Display) {
         if !self.broken.swap(true, Ordering::Relaxed) {
-            self.report.send(format!("{which}: {fault}"));
+            self.report.send(self.generation, format!("{which}: {fault}"));
         }
     }
 
@@ -59,7 +61,7 @@ impl Link {
 /// How a worker tells control that a link broke.
 #[derive(Debug)]
 pub(super) struct Report {
-    message: Mutex<Option<String>>,
+    message: Mutex<Option<(u64, String)>>,
     event: OwnedFd,
 }
 
@@ -68,8 +70,8 @@ impl Report {
         Ok(Report { message: Mutex::default(), event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)? })
     }
 
-    fn send(&self, message: String) {
-        *self.message.lock().unwrap_or_else(PoisonError::into_inner) = Some(message);
+    fn send(&self, generation: u64, message: String) {
+        *self.message.lock().unwrap_or_else(PoisonError::into_inner) = Some((generation, message));
         self.wake();
     }
 
@@ -83,8 +85,8 @@ impl Report {
         self.event.as_fd()
     }
 
-    /// The message, once.
-    pub(super) fn take(&self) -> Option<String> {
+    /// The message, once, with the link that it is about.
+    pub(super) fn take(&self) -> Option<(u64, String)> {
         let _ = rustix::io::read(&self.event, &mut [0; 8]);
         self.message.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

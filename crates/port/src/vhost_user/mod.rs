@@ -59,6 +59,8 @@ pub struct VhostUserConfig {
     pub tso: bool,
     /// Offer UDP segmentation; needs `csum`.
     pub uso: bool,
+    /// Offer the packed ring.
+    pub packed: bool,
     /// Packets for a full destination are left in this guest's ring.
     pub holds: bool,
     /// Packets for this guest wait for room, so that its worker is to be woken when there is some.
@@ -74,6 +76,9 @@ impl VhostUserConfig {
             | f::VIRTIO_NET_F_MRG_RXBUF
             | f::VIRTIO_NET_F_STATUS
             | f::VIRTIO_NET_F_MTU;
+        if self.packed {
+            features |= f::VIRTIO_F_RING_PACKED;
+        }
         if self.mac.is_some() {
             features |= f::VIRTIO_NET_F_MAC;
         }
@@ -223,8 +228,11 @@ impl Port for VhostUser {
 
     fn arm(&self, turn: &Turn<'_>, room: bool) -> bool {
         let Some(link) = self.shared.link.load(turn).filter(|link| link.is_sound()) else { return false };
-        let queue = if room { &link.tx } else { &link.rx };
-        match queue.as_ref().map(|queue| queue.arm()) {
+        let armed = match room {
+            true => link.tx.as_ref().map(|queue| queue.arm_for_room()),
+            false => link.rx.as_ref().map(|queue| queue.arm()),
+        };
+        match armed {
             None => false,
             Some(Ok(already)) => already,
             Some(Err(fault)) => {

@@ -1,16 +1,15 @@
 //! One virtqueue of a port as workers and control share it.
 
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use straightline_packet::{AtTurnEnd, FRAME, LenderId, Piece, Turn};
 use straightline_virtio::memory::{GuestMemory, fault};
-use straightline_virtio::ring::{RingFault, SplitDevice};
+use straightline_virtio::ring::{Ring, RingFault};
 
 use super::deliver::Planned;
 use crate::QueueCounters;
+use crate::sleeper::Notifier;
 
 /// A ring, where to tell its driver, and what to count.
 #[derive(Debug)]
@@ -22,6 +21,8 @@ pub(super) struct Queue {
     /// The fault epoch up to which no memory that this queue's packets came from has vanished.
     pub(super) clean: AtomicU64,
     pub(super) counters: Arc<QueueCounters>,
+    /// The frontend gave no kick descriptor: nobody will say when there is something.
+    polled: bool,
     /// Packets may be left in this ring (`full = "wait"`), so it is given back only at the turn's end.
     pub(super) holds: bool,
 }
@@ -29,8 +30,10 @@ pub(super) struct Queue {
 /// What one worker uses at a time.
 #[derive(Debug)]
 pub(super) struct Inner {
-    pub(super) ring: SplitDevice,
-    call: Option<Call>,
+    pub(super) ring: Ring,
+    call: Option<Notifier>,
+    /// There was no room for a packet that waits; this many chains were there.
+    pub(super) short: Option<u16>,
     /// The packets of the frame being delivered, with the buffers reserved for them.
     pub(super) plan: Vec<Planned>,
     /// The segment being cut, where one is.
@@ -39,13 +42,14 @@ pub(super) struct Inner {
 
 impl Queue {
     pub(super) fn new(
-        ring: SplitDevice,
+        ring: Ring,
         memory: Arc<GuestMemory>,
         enabled: bool,
         counters: Arc<QueueCounters>,
         holds: bool,
+        polled: bool,
     ) -> Self {
-        let inner = Inner { ring, call: None, plan: Vec::with_capacity(FRAME), piece: Box::default() };
+        let inner = Inner { ring, call: None, short: None, plan: Vec::with_capacity(FRAME), piece: Box::default() };
         Queue {
             inner: Mutex::new(inner),
             memory: Mutex::new(memory),
@@ -53,6 +57,7 @@ impl Queue {
             // Its memory may have vanished before it was made: the first use looks.
             clean: AtomicU64::new(u64::MAX),
             counters,
+            polled,
             holds,
         }
     }
@@ -74,11 +79,12 @@ impl Queue {
     }
 
     /// Sets whom to tell. The driver may be waiting for just this descriptor: it is told once, needed or not.
-    pub(super) fn set_call(&self, call: Option<Call>) {
-        if let Some(call) = &call {
+    pub(super) fn set_call(&self, call: Option<Notifier>) {
+        let mut inner = self.lock();
+        inner.call = call;
+        if let Some(call) = &inner.call {
             call.ring();
         }
-        self.lock().call = call;
     }
 
     /// The guest has more memory now.
@@ -96,16 +102,31 @@ impl Queue {
         self.enabled.load(Ordering::Acquire)
     }
 
-    pub(super) fn base(&self) -> u16 {
+    pub(super) fn base(&self) -> u32 {
         self.lock().ring.base()
+    }
+
+    pub(super) fn is_packed(&self) -> bool {
+        self.lock().ring.is_packed()
     }
 
     pub(super) fn size(&self) -> u16 {
         self.lock().ring.size()
     }
 
+    /// Asks for a kick with the next chain; `true` if there is something to take already, or if nobody will kick.
     pub(super) fn arm(&self) -> Result<bool, RingFault> {
-        self.lock().ring.arm()
+        Ok(self.lock().ring.arm()? > 0 || self.polled)
+    }
+
+    /// Where packets wait for room: asks for a kick with the next chain; `true` if there are more chains by now than
+    /// there were when there were too few.
+    pub(super) fn arm_for_room(&self) -> Result<bool, RingFault> {
+        let mut inner = self.lock();
+        match inner.short {
+            None => Ok(false),
+            Some(known) => Ok(inner.ring.arm()? > known || self.polled),
+        }
     }
 
     pub(super) fn disarm(&self) {
@@ -122,8 +143,11 @@ impl AtTurnEnd for Queue {
         }
         if self.holds {
             // What is left is the tail: a destination that has run out takes nothing more of the same turn.
-            let left = u16::try_from(turn.left(lender)).unwrap_or(u16::MAX);
-            ring.untake(left.min(ring.outstanding()));
+            let (left, bytes) = turn.left(lender);
+            ring.untake(u16::try_from(left).unwrap_or(u16::MAX).min(ring.outstanding()));
+            // They come again, and are counted then.
+            self.counters.rx_packets.take_back(left.try_into().unwrap_or(0));
+            self.counters.rx_bytes.take_back(bytes);
         }
         let used = ring.outstanding();
         ring.give_back(used);
@@ -146,30 +170,5 @@ impl AtTurnEnd for Queue {
 
     fn poisoned(&self) -> bool {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner).poisoned()
-    }
-}
-
-/// The descriptor that tells the driver: an eventfd, or a pipe on which we have a handle of our own.
-#[derive(Debug)]
-pub(super) struct Call {
-    fd: Arc<OwnedFd>,
-    pipe: Option<OwnedFd>,
-}
-
-impl Call {
-    /// Makes sure that writing does not block.
-    pub(super) fn new(fd: Arc<OwnedFd>) -> std::io::Result<Self> {
-        let pipe = crate::sleeper::reopened_pipe(fd.as_fd(), OFlags::WRONLY)?;
-        if pipe.is_none() {
-            let flags = fcntl_getfl(&*fd)?;
-            fcntl_setfl(&*fd, flags | OFlags::NONBLOCK)?;
-        }
-        Ok(Call { fd, pipe })
-    }
-
-    fn ring(&self) {
-        // A full counter or pipe has its notification already; a closed one has nobody left to tell.
-        let fd = self.pipe.as_ref().unwrap_or(&self.fd);
-        let _ = rustix::io::write(fd, &1_u64.to_ne_bytes());
     }
 }

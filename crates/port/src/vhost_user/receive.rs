@@ -2,7 +2,7 @@
 
 use straightline_packet::{Frame, LenderId, MAX_FRAME, MIN_FRAME, Offload, PacketId, Reason, Segment, Turn};
 use straightline_virtio::net_header::{LEN, NetHeader};
-use straightline_virtio::ring::{BURST, Direction, Fault, First, RingFault, SplitDevice};
+use straightline_virtio::ring::{BURST, Device, Direction, Fault, First, Ring, RingFault};
 
 use super::HEADER;
 use super::link::Link;
@@ -24,21 +24,30 @@ pub(super) fn receive<'t>(queue: &'t Queue, link: &'t Link, turn: &mut Turn<'t>,
     if queue.may_have_vanished() && link.memory.poisoned() {
         return link.vanished();
     }
-    let mut inner = queue.lock();
-    let ring = &mut inner.ring;
+    match &mut queue.lock().ring {
+        Ring::Split(ring) => receive_from(ring, queue, link, turn, into, max),
+        Ring::Packed(ring) => receive_from(ring, queue, link, turn, into, max),
+    }
+}
+
+fn receive_from<'t>(
+    ring: &mut impl Device,
+    queue: &'t Queue,
+    link: &'t Link,
+    turn: &mut Turn<'t>,
+    into: &mut Frame,
+    max: usize,
+) {
     let wanted = max.min(BURST).min(turn.room());
-    let available = match ring.available(u16::try_from(wanted).unwrap_or(u16::MAX)) {
-        Ok(n) => usize::from(n).min(wanted),
+    let mut firsts = [First::default(); BURST];
+    let found = match ring.find(&mut firsts[..wanted]) {
+        Ok(found) => found,
         Err(fault) => return link.fail(RING, &fault),
     };
-    if available == 0 {
+    if found == 0 {
         return;
     }
-    let mut firsts = [First::default(); BURST];
-    let firsts = &mut firsts[..available];
-    if let Err(fault) = ring.look(firsts) {
-        return link.fail(RING, &fault);
-    }
+    let firsts = &firsts[..found];
     let mut singles: [Option<Segment<'t>>; BURST] = [None; BURST];
     for (first, single) in firsts.iter().zip(&mut singles) {
         *single = ring.single(&link.memory, first, Direction::FromGuest);
@@ -119,7 +128,7 @@ fn take_chain<'t>(
     link: &'t Link,
     turn: &mut Turn<'t>,
     lender: LenderId,
-    ring: &mut SplitDevice,
+    ring: &mut impl Device,
     first: &First,
 ) -> Result<PacketId, Refused> {
     let mark = turn.mark();

@@ -104,7 +104,6 @@ fn mistakes_in_ports() {
     mistake("queues = 4\n", 1, "this version serves one queue pair");
     mistake("queues = 0\n", 1, "it must be 1 to 32768");
     mistake("mode = \"client\"\n", 1, "this version only listens");
-    mistake("packed = true\n", 1, "split ring only");
     mistake("offloads = [\"lro\"]\n", 1, "offloads are csum, tso, uso");
     mistake("offloads = [\"tso\", \"csum\", \"tso\"]\n", 1, "named twice");
     mistake("owner = \"nobody-of-this-name\"\n", 1, "no such user");

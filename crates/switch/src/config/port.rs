@@ -42,7 +42,8 @@ pub(super) fn read(name: &str, section: &Section<'_>, report: &mut Report<'_>, d
     let group = read_id(section, "group", users::group, report);
     let perms = read_perms(section, report).unwrap_or_else(|| VhostUserConfig::default_perms(group));
     let offloads = read_offloads(section, report);
-    let kind = PortKind::VhostUser(VhostUserConfig { socket, owner, group, perms, offloads });
+    let packed = section.boolean("packed", report).is_some_and(toml::Spanned::into_inner);
+    let kind = PortKind::VhostUser(VhostUserConfig { socket, owner, group, perms, packed, offloads });
     let spans = PortSpans { name: section.span().clone(), mac: mac_span };
     draft.ports.push((PortConfig { name: name.to_owned(), kind, mtu, mac }, spans));
 }
@@ -65,14 +66,6 @@ fn refuse_unbuilt(section: &Section<'_>, report: &mut Report<'_>) {
             "mode \"client\" in {title}: this version only listens; write mode = \"server\" and let the VM's end connect"
         );
         report.error(&mode.span(), message);
-    }
-    if let Some(packed) = section.boolean("packed", report)
-        && *packed.get_ref()
-    {
-        let message = format!(
-            "packed = true in {title}: this version serves the split ring only; write packed = false or leave it out"
-        );
-        report.error(&packed.span(), message);
     }
 }
 

@@ -118,6 +118,8 @@ pub struct VhostUserConfig {
     pub group: Option<u32>,
     /// The socket's permission bits. To connect takes the right to write.
     pub perms: u32,
+    /// Whether the guest is offered the packed ring. Not by default: User Mode Linux says a wrong place to begin at.
+    pub packed: bool,
     /// What the guest is offered.
     pub offloads: Offloads,
 }
@@ -137,6 +139,7 @@ impl VhostUserConfig {
             owner: None,
             group: None,
             perms: Self::default_perms(None),
+            packed: false,
             offloads: Offloads::default(),
         }
     }

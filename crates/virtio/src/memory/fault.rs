@@ -1,6 +1,6 @@
 //! Guest memory can vanish: a guest that truncates its memory file turns our next access into SIGBUS.
 //!
-//! The handler puts a page of zeros where the page was, marks the region as poisoned and lets the access go on.
+//! The handler puts zeros from there to the region's end, marks the region as poisoned and lets the access go on.
 //! Workers look at [`epoch`] before they publish anything; the port whose region is poisoned stops, nobody else.
 
 use std::mem::MaybeUninit;
@@ -45,7 +45,7 @@ pub fn epoch() -> u64 {
 pub(super) struct Watch(usize);
 
 impl Watch {
-    /// Watches `len` bytes from `start`, in a mapping with pages of `page` bytes. `None` when the table is full.
+    /// Watches `len` bytes from `start`, a mapping with pages of `page` bytes. `None` when the table is full.
     pub(super) fn new(start: usize, len: usize, page: usize) -> Option<Watch> {
         install();
         let free = |e: &Entry| e.taken.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_ok();
@@ -100,15 +100,20 @@ extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context
         if address < start || address >= end || entry.end.load(Ordering::Relaxed) != end {
             continue;
         }
+        // Before anybody can see zeros, everybody can see that something has vanished.
+        entry.poisoned.store(true, Ordering::Release);
+        EPOCH.fetch_add(1, Ordering::AcqRel);
+        // From here to the region's end, as a truncated file has lost it: page by page, a guest could make more mappings
+        // than a process may have. What lies before is still there, or has its own fault.
         let at = address & !(page - 1);
-        // SAFETY: the page lies in a mapping of ours that guest memory was in; it is replaced in place, so every
-        // pointer into it stays valid. mmap is a plain system call.
+        // SAFETY: the range is a mapping of ours that guest memory was in; it is replaced in place, so every pointer
+        // into it stays valid. mmap is a plain system call.
         let mapped = unsafe {
             libc::mmap(
                 std::ptr::without_provenance_mut(at),
-                page,
+                end - at,
                 libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE,
                 -1,
                 0,
             )
@@ -116,8 +121,6 @@ extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context
         if mapped == libc::MAP_FAILED {
             break;
         }
-        entry.poisoned.store(true, Ordering::Release);
-        EPOCH.fetch_add(1, Ordering::AcqRel);
         return;
     }
     hand_on(signal, info, context);

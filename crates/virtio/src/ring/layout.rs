@@ -58,6 +58,13 @@ impl Descriptor {
         Self::from_words(word(addr), word(rest))
     }
 
+    /// Reads the first descriptor of an indirect table of a packed ring, once: length, then id, then flags.
+    pub(super) fn read_indirect_packed(level: Level, table: Segment<'_>) -> Self {
+        let desc = Self::read_indirect(level, table);
+        // The two 16-bit fields have changed places.
+        Descriptor { flags: desc.next, next: desc.flags, ..desc }
+    }
+
     pub(super) fn write(self, table: &Area, index: u16) {
         let at = usize::from(index) * DESCRIPTOR;
         let (addr, rest) = self.words();
@@ -79,7 +86,24 @@ pub struct Geometry {
     pub used: u64,
 }
 
-/// The three parts of a ring in mapped memory.
+/// The three parts of a packed ring in mapped memory (virtio 1.2, 2.8).
+#[derive(Debug)]
+pub(super) struct PackedParts {
+    pub(super) desc: Area,
+    /// What the driver wants to be told of.
+    pub(super) driver: Area,
+    /// What the device wants to be told of.
+    pub(super) device: Area,
+}
+
+/// Offsets in either event suppression structure: a place with its wrap counter, then the mode (2.8.14).
+pub(super) mod event {
+    pub(in crate::ring) const PLACE: usize = 0;
+    pub(in crate::ring) const MODE: usize = 2;
+    pub(in crate::ring) const LEN: usize = 4;
+}
+
+/// The three parts of a split ring in mapped memory.
 #[derive(Debug)]
 pub(super) struct Parts {
     pub(super) desc: Area,
@@ -88,6 +112,20 @@ pub(super) struct Parts {
 }
 
 impl Geometry {
+    /// Finds a packed ring in guest memory, with the driver's event suppression at `avail` and the device's at `used`;
+    /// says which part is not wholly there.
+    pub(super) fn locate_packed(&self, memory: &GuestMemory) -> Result<PackedParts, &'static str> {
+        let n = usize::from(self.size);
+        if n == 0 || n > 32768 {
+            return Err("size");
+        }
+        Ok(PackedParts {
+            desc: memory.area(self.desc, n * DESCRIPTOR, 16).ok_or("descriptor ring")?,
+            driver: memory.area(self.avail, event::LEN, 4).ok_or("driver event suppression")?,
+            device: memory.area(self.used, event::LEN, 4).ok_or("device event suppression")?,
+        })
+    }
+
     /// Finds the ring in guest memory; says which part is not wholly there.
     pub(super) fn locate(&self, memory: &GuestMemory) -> Result<Parts, &'static str> {
         let n = usize::from(self.size);

@@ -1,11 +1,19 @@
 //! Virtqueues: the split ring, its device half and its driver half (virtio 1.2, section 2.7).
 
+mod chain;
+mod device;
 mod layout;
+mod packed_device;
+mod packed_driver;
 mod split_device;
 mod split_driver;
 
+pub use chain::{BURST, Chain, ChainFault, Direction, Fault, First, RingFault};
+pub use device::{Device, Ring};
 pub use layout::{Descriptor, Geometry, INDIRECT, NEXT, WRITE};
-pub use split_device::{BURST, Chain, ChainFault, Direction, Fault, First, RingFault, SplitDevice};
+pub use packed_device::PackedDevice;
+pub use packed_driver::PackedDriver;
+pub use split_device::SplitDevice;
 pub use split_driver::SplitDriver;
 
 /// Whether the other side wants to be told of entries `old..new`, given the index after which it asked to be told

@@ -9,119 +9,12 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use straightline_packet::{MAX_FRAME, Reason, Turn};
+use straightline_packet::Turn;
 
+use super::chain::{Chain, ChainFault, Direction, Fault, First, RingFault, Walk};
 use super::layout::{self, Descriptor, Geometry, INDIRECT, NEXT, NO_INTERRUPT, NO_NOTIFY, Parts, WRITE};
 use super::need_event;
 use crate::memory::GuestMemory;
-
-/// Most chains looked at in one go: what is prefetched must not fall out of the cache before it is used.
-pub const BURST: usize = 64;
-
-/// A fault of one chain: it is given back unused, the ring goes on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChainFault {
-    /// A buffer lies outside guest memory.
-    Address,
-    /// A buffer is for reading where it must be for writing, or the reverse.
-    Direction,
-    /// An indirect table is empty, nested, too long, loops, or is no multiple of 16 bytes.
-    Indirect,
-    /// More bytes than a frame can have.
-    Long,
-}
-
-impl ChainFault {
-    /// As which drop it is counted.
-    pub fn reason(self) -> Reason {
-        match self {
-            ChainFault::Address => Reason::BadAddress,
-            ChainFault::Direction => Reason::BadDirection,
-            ChainFault::Indirect => Reason::BadIndirect,
-            ChainFault::Long => Reason::LongChain,
-        }
-    }
-}
-
-/// A fault of the ring itself: nothing in it can be trusted any more, it stops.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RingFault {
-    /// See the message.
-    #[error("available index {index}, with {taken} taken, makes more chains than the ring's {size} entries")]
-    IndexJump {
-        /// As read.
-        index: u16,
-        /// How far we have taken.
-        taken: u16,
-        /// Entries.
-        size: u16,
-    },
-    /// See the message.
-    #[error("available entry {entry} names descriptor {head} of a table of {size}")]
-    Head {
-        /// Which entry.
-        entry: u16,
-        /// As read.
-        head: u16,
-        /// Entries.
-        size: u16,
-    },
-    /// See the message.
-    #[error("descriptor {at} goes on at {next} in a table of {size}")]
-    Next {
-        /// The descriptor.
-        at: u16,
-        /// As read.
-        next: u16,
-        /// Entries.
-        size: u16,
-    },
-    /// See the message.
-    #[error("the chain from descriptor {head} is longer than the ring's {size} entries: it loops")]
-    Loop {
-        /// Where it starts.
-        head: u16,
-        /// Entries.
-        size: u16,
-    },
-    /// See the message.
-    #[error("descriptor {0} is indirect, which was not negotiated")]
-    Indirect(u16),
-}
-
-/// What stops a chain, or the ring.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// The chain alone.
-    Chain(ChainFault),
-    /// The ring.
-    Ring(RingFault),
-}
-
-/// Which way the bytes of a chain go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
-    /// The device reads: what the guest sends.
-    FromGuest,
-    /// The device writes: what the guest receives.
-    ToGuest,
-}
-
-/// The first descriptor of a taken chain, read once.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct First {
-    /// Its index: what goes into the used ring.
-    pub head: u16,
-    /// Its fields.
-    pub desc: Descriptor,
-}
-
-/// A chain whose bytes are all staged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Chain {
-    /// Bytes in its buffers.
-    pub len: u32,
-}
 
 /// See the module.
 #[derive(Debug)]
@@ -273,7 +166,7 @@ impl SplitDevice {
         direction: Direction,
     ) -> Result<Chain, Fault> {
         let mark = turn.mark();
-        let mut walk = Walk { memory, turn, hint: self.hint, direction, len: 0, descriptors: 0 };
+        let mut walk = Walk::new(memory, turn, self.hint, direction);
         let result = walk.direct(&self.parts, self.size, self.indirect, first);
         let Walk { hint, len, descriptors, .. } = walk;
         self.hint = hint;
@@ -324,9 +217,14 @@ impl SplitDevice {
         old.is_none_or(|old| need_event(event, new, old))
     }
 
-    /// Asks the driver for a kick with the next chain that it makes available. `true` if there is one already, so
-    /// that sleeping would miss it.
-    pub fn arm(&mut self) -> Result<bool, RingFault> {
+    /// Chains known to be available, without a look at the ring.
+    pub fn known(&self) -> u16 {
+        self.seen_avail.wrapping_sub(self.next_avail)
+    }
+
+    /// Asks the driver for a kick with the next chain that it makes available. Returns how many there are already, so
+    /// that sleeping would miss them.
+    pub fn arm(&mut self) -> Result<u16, RingFault> {
         if self.event_idx {
             let at = layout::used::avail_event(usize::from(self.size));
             self.parts.used.write_u16(at, self.next_avail);
@@ -335,7 +233,7 @@ impl SplitDevice {
         }
         // Our wish must be visible before we look: the driver moves its index, then looks at the wish (2.7.7.2).
         fence(Ordering::SeqCst);
-        Ok(self.refresh()? > 0)
+        self.refresh()
     }
 
     /// Asks the driver for no kicks: we are polling. With the event index nothing is to be done: the wish that was
@@ -347,21 +245,13 @@ impl SplitDevice {
     }
 }
 
-/// A chain on its way from descriptors to staged segments.
-struct Walk<'w, 't> {
-    memory: &'t GuestMemory,
-    turn: &'w mut Turn<'t>,
-    hint: usize,
-    direction: Direction,
-    len: u64,
-    descriptors: u32,
-}
-
 impl Walk<'_, '_> {
     fn direct(&mut self, parts: &Parts, size: u16, indirect: bool, first: &First) -> Result<(), Fault> {
         let (mut at, mut desc) = (first.head, first.desc);
         let mut fault = Ok(());
         for _ in 0..size {
+            // Buffers are counted as they are staged; this is for what is none.
+            self.descriptors += u32::from(desc.flags & INDIRECT != 0);
             let step = if desc.flags & INDIRECT == 0 {
                 self.buffer(desc)
             } else if !indirect {
@@ -410,21 +300,5 @@ impl Walk<'_, '_> {
             }
         }
         Err(ChainFault::Indirect)
-    }
-
-    fn buffer(&mut self, desc: Descriptor) -> Result<(), ChainFault> {
-        self.descriptors += 1;
-        let writable = desc.flags & WRITE != 0;
-        if writable != (self.direction == Direction::ToGuest) {
-            return Err(ChainFault::Direction);
-        }
-        self.len += u64::from(desc.len);
-        // A header and the longest frame; what the guest offers for receiving may be larger.
-        if self.direction == Direction::FromGuest && self.len > u64::from(MAX_FRAME) + 12 {
-            return Err(ChainFault::Long);
-        }
-        let turn = &mut *self.turn;
-        let found = self.memory.segments(desc.addr, desc.len, &mut self.hint, |piece| turn.stage(piece));
-        if found { Ok(()) } else { Err(ChainFault::Address) }
     }
 }

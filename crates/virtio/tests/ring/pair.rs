@@ -121,8 +121,8 @@ impl Pair {
             Op::MustNotify => self.must_notify(),
             Op::DeviceArm => {
                 let more = self.device.arm().expect("a well-behaved driver");
-                assert_eq!(more, !self.published.is_empty());
-                self.device_sleeps = !more;
+                assert_eq!(more > 0, !self.published.is_empty());
+                self.device_sleeps = more == 0;
             }
             Op::DeviceDisarm => {
                 self.device.disarm();

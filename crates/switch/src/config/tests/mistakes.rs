@@ -131,7 +131,6 @@ fn what_this_version_cannot_do() {
     let port = fixture.port("p");
     one_error(&format!("{port}queues = 2\n"), 4, &["queues 2", "this version serves one queue pair"]);
     one_error(&format!("{port}mode = \"client\"\n"), 4, &["this version only listens"]);
-    one_error(&format!("{port}packed = true\n"), 4, &["this version serves the split ring only"]);
 }
 
 #[test]

@@ -1,0 +1,152 @@
+//! What a chain is, whichever ring it is in: its first descriptor, its buffers on their way to segments, and all that
+//! can be wrong with it.
+
+use straightline_packet::{MAX_FRAME, Reason, Turn};
+
+use super::layout::{Descriptor, WRITE};
+use crate::memory::GuestMemory;
+
+/// Most chains looked at in one go: what is prefetched must not fall out of the cache before it is used.
+pub const BURST: usize = 64;
+
+/// A fault of one chain: it is given back unused, the ring goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChainFault {
+    /// A buffer lies outside guest memory.
+    Address,
+    /// A buffer is for reading where it must be for writing, or the reverse.
+    Direction,
+    /// An indirect table is empty, nested, too long, loops, or is no multiple of 16 bytes.
+    Indirect,
+    /// More bytes than a frame can have.
+    Long,
+}
+
+impl ChainFault {
+    /// As which drop it is counted.
+    pub fn reason(self) -> Reason {
+        match self {
+            ChainFault::Address => Reason::BadAddress,
+            ChainFault::Direction => Reason::BadDirection,
+            ChainFault::Indirect => Reason::BadIndirect,
+            ChainFault::Long => Reason::LongChain,
+        }
+    }
+}
+
+/// A fault of the ring itself: nothing in it can be trusted any more, it stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RingFault {
+    /// See the message.
+    #[error("available index {index}, with {taken} taken, makes more chains than the ring's {size} entries")]
+    IndexJump {
+        /// As read.
+        index: u16,
+        /// How far we have taken.
+        taken: u16,
+        /// Entries.
+        size: u16,
+    },
+    /// See the message.
+    #[error("available entry {entry} names descriptor {head} of a table of {size}")]
+    Head {
+        /// Which entry.
+        entry: u16,
+        /// As read.
+        head: u16,
+        /// Entries.
+        size: u16,
+    },
+    /// See the message.
+    #[error("descriptor {at} goes on at {next} in a table of {size}")]
+    Next {
+        /// The descriptor.
+        at: u16,
+        /// As read.
+        next: u16,
+        /// Entries.
+        size: u16,
+    },
+    /// See the message.
+    #[error("the chain from descriptor {head} is longer than the ring's {size} entries: it loops")]
+    Loop {
+        /// Where it starts.
+        head: u16,
+        /// Entries.
+        size: u16,
+    },
+    /// See the message.
+    #[error("descriptor {0} is indirect, which was not negotiated")]
+    Indirect(u16),
+}
+
+/// What stops a chain, or the ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The chain alone.
+    Chain(ChainFault),
+    /// The ring.
+    Ring(RingFault),
+}
+
+/// Which way the bytes of a chain go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// The device reads: what the guest sends.
+    FromGuest,
+    /// The device writes: what the guest receives.
+    ToGuest,
+}
+
+/// The first descriptor of a taken chain, read once.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct First {
+    /// What goes back to the driver: the index of the first descriptor; in a packed ring, the buffer's id.
+    pub head: u16,
+    /// Its fields.
+    pub desc: Descriptor,
+    /// In a packed ring: how many descriptors the chain has, and where those behind the first are kept.
+    pub(super) span: u16,
+    pub(super) more: u16,
+}
+
+/// A chain whose bytes are all staged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chain {
+    /// Bytes in its buffers.
+    pub len: u32,
+}
+
+/// A chain on its way from descriptors to staged segments.
+pub(super) struct Walk<'w, 't> {
+    pub(super) memory: &'t GuestMemory,
+    pub(super) turn: &'w mut Turn<'t>,
+    pub(super) hint: usize,
+    pub(super) direction: Direction,
+    pub(super) len: u64,
+    pub(super) descriptors: u32,
+}
+
+impl<'w, 't> Walk<'w, 't> {
+    /// A walk that begins; `hint` is where the last one was.
+    pub(super) fn new(memory: &'t GuestMemory, turn: &'w mut Turn<'t>, hint: usize, direction: Direction) -> Self {
+        Walk { memory, turn, hint, direction, len: 0, descriptors: 0 }
+    }
+
+    /// Checks one buffer and stages it.
+    pub(super) fn buffer(&mut self, desc: Descriptor) -> Result<(), ChainFault> {
+        self.descriptors += 1;
+        let writable = desc.flags & WRITE != 0;
+        if writable != (self.direction == Direction::ToGuest) {
+            return Err(ChainFault::Direction);
+        }
+        self.len += u64::from(desc.len);
+        // A header and the longest frame; what the guest offers for receiving may be larger.
+        if self.direction == Direction::FromGuest && self.len > u64::from(MAX_FRAME) + 12 {
+            return Err(ChainFault::Long);
+        }
+        let turn = &mut *self.turn;
+        let found = self.memory.segments(desc.addr, desc.len, &mut self.hint, |piece| turn.stage(piece));
+        if found { Ok(()) } else { Err(ChainFault::Address) }
+    }
+}

@@ -1,0 +1,225 @@
+//! The device half of a ring of either layout: what a port needs of it.
+
+use straightline_packet::{Segment, Turn};
+
+use super::chain::{Chain, Direction, Fault, First, RingFault};
+use super::{PackedDevice, SplitDevice};
+use crate::memory::GuestMemory;
+
+/// What the loops over a burst need. They are compiled for each layout, so that nothing is asked for each packet.
+pub trait Device {
+    /// Finds the next chains that are available, as many as `into` has room for; returns how many.
+    fn find(&mut self, into: &mut [First]) -> Result<usize, RingFault>;
+    /// Takes the next chain, whose first descriptor is `first`.
+    fn take(&mut self, first: &First);
+    /// Un-takes the last `n` chains.
+    fn untake(&mut self, n: u16);
+    /// Says how many bytes were written into the chain that was taken last.
+    fn written(&mut self, bytes: u32);
+    /// The one buffer of a chain that has only one, in one region.
+    fn single<'t>(&mut self, memory: &'t GuestMemory, first: &First, direction: Direction) -> Option<Segment<'t>>;
+    /// Stages all buffers of a chain found last. On a fault nothing is staged.
+    fn chain<'t>(
+        &mut self,
+        memory: &'t GuestMemory,
+        turn: &mut Turn<'t>,
+        first: &First,
+        direction: Direction,
+    ) -> Result<Chain, Fault>;
+    /// Gives back the oldest `n` taken chains.
+    fn give_back(&mut self, n: u16);
+    /// Chains taken and not given back.
+    fn outstanding(&self) -> u16;
+    /// What is known to be available, without a look at the ring: chains, or, in a packed ring, descriptors.
+    fn known(&self) -> u16;
+    /// Whether nothing is taken and the guest has given all that the ring can hold.
+    fn is_all_free(&mut self) -> bool;
+}
+
+impl Device for SplitDevice {
+    #[inline]
+    fn find(&mut self, into: &mut [First]) -> Result<usize, RingFault> {
+        let wanted = u16::try_from(into.len()).unwrap_or(u16::MAX);
+        let found = usize::from(self.available(wanted)?).min(into.len());
+        self.look(&mut into[..found])?;
+        Ok(found)
+    }
+
+    #[inline]
+    fn take(&mut self, first: &First) {
+        self.take(first);
+    }
+
+    fn untake(&mut self, n: u16) {
+        self.untake(n);
+    }
+
+    #[inline]
+    fn written(&mut self, bytes: u32) {
+        self.written(0, bytes);
+    }
+
+    #[inline]
+    fn single<'t>(&mut self, memory: &'t GuestMemory, first: &First, direction: Direction) -> Option<Segment<'t>> {
+        self.single(memory, first, direction)
+    }
+
+    fn chain<'t>(
+        &mut self,
+        memory: &'t GuestMemory,
+        turn: &mut Turn<'t>,
+        first: &First,
+        direction: Direction,
+    ) -> Result<Chain, Fault> {
+        self.chain(memory, turn, first, direction)
+    }
+
+    #[inline]
+    fn give_back(&mut self, n: u16) {
+        self.give_back(n);
+    }
+
+    #[inline]
+    fn outstanding(&self) -> u16 {
+        self.outstanding()
+    }
+
+    fn known(&self) -> u16 {
+        self.known()
+    }
+
+    fn is_all_free(&mut self) -> bool {
+        self.outstanding() == 0 && self.available(self.size()).is_ok_and(|n| n == self.size())
+    }
+}
+
+impl Device for PackedDevice {
+    #[inline]
+    fn find(&mut self, into: &mut [First]) -> Result<usize, RingFault> {
+        self.look(into)
+    }
+
+    #[inline]
+    fn take(&mut self, first: &First) {
+        self.take(first);
+    }
+
+    fn untake(&mut self, n: u16) {
+        self.untake(n);
+    }
+
+    #[inline]
+    fn written(&mut self, bytes: u32) {
+        self.written(bytes);
+    }
+
+    #[inline]
+    fn single<'t>(&mut self, memory: &'t GuestMemory, first: &First, direction: Direction) -> Option<Segment<'t>> {
+        self.single(memory, first, direction)
+    }
+
+    fn chain<'t>(
+        &mut self,
+        memory: &'t GuestMemory,
+        turn: &mut Turn<'t>,
+        first: &First,
+        direction: Direction,
+    ) -> Result<Chain, Fault> {
+        self.chain(memory, turn, first, direction)
+    }
+
+    #[inline]
+    fn give_back(&mut self, n: u16) {
+        self.give_back(n);
+    }
+
+    #[inline]
+    fn outstanding(&self) -> u16 {
+        self.outstanding()
+    }
+
+    fn known(&self) -> u16 {
+        self.known()
+    }
+
+    fn is_all_free(&mut self) -> bool {
+        self.all_available()
+    }
+}
+
+/// A ring of either layout, for what is done once a burst or less.
+#[derive(Debug)]
+pub enum Ring {
+    /// Virtio 1.2, 2.7.
+    Split(SplitDevice),
+    /// Virtio 1.2, 2.8.
+    Packed(PackedDevice),
+}
+
+macro_rules! both {
+    ($self:expr, $ring:ident => $body:expr) => {
+        match $self {
+            Ring::Split($ring) => $body,
+            Ring::Packed($ring) => $body,
+        }
+    };
+}
+
+impl Ring {
+    /// Entries.
+    pub fn size(&self) -> u16 {
+        both!(self, ring => ring.size())
+    }
+
+    /// Where a successor goes on, in vhost-user's form.
+    pub fn base(&self) -> u32 {
+        match self {
+            Ring::Split(ring) => ring.base().into(),
+            Ring::Packed(ring) => ring.base(),
+        }
+    }
+
+    /// Whether it is a packed ring.
+    pub fn is_packed(&self) -> bool {
+        matches!(self, Ring::Packed(_))
+    }
+
+    /// Chains taken and not given back.
+    #[inline]
+    pub fn outstanding(&self) -> u16 {
+        both!(self, ring => ring.outstanding())
+    }
+
+    /// Gives back the oldest `n` taken chains.
+    #[inline]
+    pub fn give_back(&mut self, n: u16) {
+        both!(self, ring => ring.give_back(n));
+    }
+
+    /// Un-takes the last `n` chains.
+    pub fn untake(&mut self, n: u16) {
+        both!(self, ring => ring.untake(n));
+    }
+
+    /// Whether the memory it lies in has vanished.
+    #[inline]
+    pub fn poisoned(&self) -> bool {
+        both!(self, ring => ring.poisoned())
+    }
+
+    /// Whether the driver is to be notified of what was given back since the last call.
+    #[inline]
+    pub fn must_notify(&mut self) -> bool {
+        both!(self, ring => ring.must_notify())
+    }
+
+    /// Asks the driver for a kick; returns how many chains (in a packed ring, descriptors) there are already.
+    pub fn arm(&mut self) -> Result<u16, RingFault> {
+        both!(self, ring => ring.arm())
+    }
+
+    /// Asks the driver for no kicks.
+    pub fn disarm(&mut self) {
+        both!(self, ring => ring.disarm());
+    }
+}

@@ -1,0 +1,419 @@
+//! The device half of a packed ring (virtio 1.2, 2.8): descriptors in one table that both sides write in turn.
+//!
+//! A descriptor is available while its AVAIL bit is the driver's wrap counter and its USED bit is not. What is read of
+//! a chain is kept here, each field once; a used chain is one descriptor, and the rest of its places are left out.
+
+use std::sync::atomic::{Ordering, fence};
+
+use straightline_packet::{Segment, Turn};
+
+use super::chain::{Chain, ChainFault, Direction, Fault, First, RingFault, Walk};
+use super::layout::{self, Descriptor, Geometry, INDIRECT, NEXT, PackedParts, WRITE, event};
+use super::need_event;
+use crate::memory::GuestMemory;
+
+/// Bits of a packed descriptor's flags (2.8.1).
+pub(super) const AVAIL: u16 = 1 << 7;
+pub(super) const USED: u16 = 1 << 15;
+
+/// Event suppression (2.8.10): always, never, at one place.
+pub(super) const EVENTS_ON: u16 = 0;
+pub(super) const EVENTS_OFF: u16 = 1;
+pub(super) const EVENTS_AT: u16 = 2;
+
+/// A place in the ring: the next one after the last has the other wrap counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) at: u16,
+    pub(super) wrap: bool,
+}
+
+impl Place {
+    /// In vhost-user's form: 15 bits and the wrap counter above them.
+    pub(super) fn from_bits(bits: u16) -> Self {
+        Place { at: bits & 0x7fff, wrap: bits & 0x8000 != 0 }
+    }
+
+    pub(super) fn bits(self) -> u16 {
+        self.at | u16::from(self.wrap) << 15
+    }
+
+    pub(super) fn plus(self, n: u16, size: u16) -> Self {
+        let at = self.at + n;
+        if at >= size { Place { at: at - size, wrap: !self.wrap } } else { Place { at, wrap: self.wrap } }
+    }
+
+    fn minus(self, n: u16, size: u16) -> Self {
+        if n > self.at {
+            Place { at: self.at + size - n, wrap: !self.wrap }
+        } else {
+            Place { at: self.at - n, wrap: self.wrap }
+        }
+    }
+}
+
+/// A taken chain, as it is given back.
+#[derive(Clone, Copy, Debug, Default)]
+struct Taken {
+    id: u16,
+    span: u16,
+    bytes: u32,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct PackedDevice {
+    parts: PackedParts,
+    size: u16,
+    event_idx: bool,
+    indirect: bool,
+    /// The next descriptor to take.
+    next_avail: Place,
+    /// The next place to write a used descriptor to.
+    next_used: Place,
+    /// Descriptors given back since the last decision whether to notify, at most a round; `None` before the first.
+    unsignalled: Option<u16>,
+    /// Taken chains, the oldest at `first_taken`.
+    taken: Box<[Taken]>,
+    first_taken: u16,
+    outstanding: u16,
+    /// Descriptors of all taken chains.
+    spans: u16,
+    /// Descriptors seen to be available, and not taken.
+    known: u16,
+    /// Descriptors of the chains looked at, behind their first ones.
+    more: Vec<Descriptor>,
+    hint: usize,
+}
+
+impl PackedDevice {
+    /// The ring at `geometry` (its table, then the driver's and the device's event suppression), going on at `base`:
+    /// 15 bits of place and a wrap counter for the next available descriptor, and above them the same for the next used
+    /// one (vhost-user, "Vring state descriptor indices for packed virtqueues"). The latter is not looked at: a ring is
+    /// stopped when all that was taken is given back, so the two are one place, and DPDK's driver says the first alone.
+    /// Fails with the part that is not in guest memory.
+    pub fn new(
+        memory: &GuestMemory,
+        geometry: Geometry,
+        base: u32,
+        event_idx: bool,
+        indirect: bool,
+    ) -> Result<Self, &'static str> {
+        let parts = geometry.locate_packed(memory)?;
+        let size = geometry.size;
+        let [low, high, _, _] = base.to_le_bytes();
+        let place = Place::from_bits(u16::from_le_bytes([low, high]));
+        if place.at >= size {
+            return Err("base, a place in the ring,");
+        }
+        Ok(PackedDevice {
+            parts,
+            size,
+            event_idx,
+            indirect,
+            next_avail: place,
+            next_used: place,
+            unsignalled: None,
+            taken: vec![Taken::default(); usize::from(size)].into_boxed_slice(),
+            first_taken: 0,
+            outstanding: 0,
+            spans: 0,
+            known: 0,
+            more: Vec::with_capacity(usize::from(size)),
+            hint: 0,
+        })
+    }
+
+    /// Entries.
+    pub fn size(&self) -> u16 {
+        self.size
+    }
+
+    /// Where a successor goes on, in the form of [`Self::new`].
+    pub fn base(&self) -> u32 {
+        u32::from(self.next_avail.bits()) | u32::from(self.next_used.bits()) << 16
+    }
+
+    /// Chains taken and not given back.
+    pub fn outstanding(&self) -> u16 {
+        self.outstanding
+    }
+
+    /// Whether the memory it lies in has vanished.
+    pub fn poisoned(&self) -> bool {
+        self.parts.desc.poisoned() || self.parts.driver.poisoned() || self.parts.device.poisoned()
+    }
+
+    /// Finds the next chains that are available, as many as `into` has room for; returns how many. All their
+    /// descriptors are read, each once. Nothing is taken yet: [`Self::take`] does that.
+    #[inline]
+    pub fn look(&mut self, into: &mut [First]) -> Result<usize, RingFault> {
+        self.more.clear();
+        self.known = 0;
+        let mut place = self.next_avail;
+        // Descriptors that the driver can have made available: those of taken chains it cannot.
+        let mut free = self.size - self.spans;
+        for (found, first) in into.iter_mut().enumerate() {
+            if free == 0 {
+                return Ok(found);
+            }
+            let flags = self.flags_at(place);
+            if !is_available(flags, place.wrap) {
+                return Ok(found);
+            }
+            let desc = self.read(place, flags);
+            *first = First { head: desc.next, desc, span: 1, more: 0 };
+            if flags & NEXT != 0 {
+                self.follow(first, place, free)?;
+            }
+            free -= first.span;
+            self.known += first.span;
+            place = place.plus(first.span, self.size);
+        }
+        Ok(into.len())
+    }
+
+    /// Reads the rest of a chain: the descriptors that follow in the ring (2.8.6). The id is that of the last one.
+    #[cold]
+    fn follow(&mut self, first: &mut First, start: Place, free: u16) -> Result<(), RingFault> {
+        first.more = u16::try_from(self.more.len()).unwrap_or(u16::MAX);
+        loop {
+            if first.span == free {
+                return Err(RingFault::Loop { head: start.at, size: self.size });
+            }
+            let place = start.plus(first.span, self.size);
+            let desc = self.read(place, self.flags_at(place));
+            self.more.push(desc);
+            first.span += 1;
+            first.head = desc.next;
+            if desc.flags & NEXT == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Whether every descriptor of the ring is available: the guest has no more to give.
+    pub fn all_available(&mut self) -> bool {
+        let all = |device: &Self| {
+            let mut place = device.next_avail;
+            (0..device.size).all(|_| {
+                let available = is_available(device.flags_at(place), place.wrap);
+                place = place.plus(1, device.size);
+                available
+            })
+        };
+        self.outstanding == 0 && all(self)
+    }
+
+    /// Takes the next chain, whose first descriptor is `first`.
+    #[inline]
+    pub fn take(&mut self, first: &First) {
+        let at = self.slot(self.outstanding);
+        self.taken[at] = Taken { id: first.head, span: first.span, bytes: 0 };
+        self.outstanding += 1;
+        self.spans += first.span;
+        self.known = self.known.saturating_sub(first.span);
+        self.next_avail = self.next_avail.plus(first.span, self.size);
+    }
+
+    /// Un-takes the last `n` chains: they are available again.
+    pub fn untake(&mut self, n: u16) {
+        for _ in 0..n.min(self.outstanding) {
+            self.outstanding -= 1;
+            let span = self.taken[self.slot(self.outstanding)].span;
+            self.spans -= span;
+            self.known += span;
+            self.next_avail = self.next_avail.minus(span, self.size);
+        }
+    }
+
+    /// Says how many bytes were written into the chain that was taken last.
+    #[inline]
+    pub fn written(&mut self, bytes: u32) {
+        let at = self.slot(self.outstanding - 1);
+        self.taken[at].bytes = bytes;
+    }
+
+    /// The one buffer of a chain that has only one, in one region: the common case, without staging.
+    #[inline]
+    pub fn single<'t>(&mut self, memory: &'t GuestMemory, first: &First, direction: Direction) -> Option<Segment<'t>> {
+        let plain = if direction == Direction::ToGuest { WRITE } else { 0 };
+        if first.desc.flags & (NEXT | WRITE | INDIRECT) != plain {
+            return None;
+        }
+        memory.segment(first.desc.addr, first.desc.len, &mut self.hint)
+    }
+
+    /// Stages all buffers of the chain that begins with `first`, of the last [`Self::look`]. On a fault nothing is
+    /// staged.
+    pub fn chain<'t>(
+        &mut self,
+        memory: &'t GuestMemory,
+        turn: &mut Turn<'t>,
+        first: &First,
+        direction: Direction,
+    ) -> Result<Chain, Fault> {
+        let mark = turn.mark();
+        let rest = usize::from(first.more)..usize::from(first.more) + usize::from(first.span.saturating_sub(1));
+        let rest = if first.span > 1 { self.more.get(rest).unwrap_or_default() } else { &[] };
+        let mut walk = Walk::new(memory, turn, self.hint, direction);
+        let mut result = Ok(());
+        for desc in std::iter::once(&first.desc).chain(rest) {
+            let step = if desc.flags & INDIRECT == 0 {
+                walk.buffer(*desc).map_err(Fault::Chain)
+            } else if !self.indirect {
+                Err(Fault::Ring(RingFault::Indirect(first.head)))
+            } else if first.span > 1 {
+                // 2.8.19: an indirect descriptor stands alone.
+                Err(Fault::Chain(ChainFault::Indirect))
+            } else {
+                walk.packed_table(*desc, self.size).map_err(Fault::Chain)
+            };
+            result = result.and(step);
+        }
+        let Walk { hint, len, descriptors, .. } = walk;
+        self.hint = hint;
+        turn.count_walked(descriptors);
+        match result {
+            Ok(()) => Ok(Chain { len: u32::try_from(len).unwrap_or(u32::MAX) }),
+            Err(fault) => {
+                turn.unstage(mark);
+                Err(fault)
+            }
+        }
+    }
+
+    /// Gives back the oldest `n` taken chains, each by one used descriptor. The first one's flags are written last: the
+    /// driver, which looks at one place after the other, sees all of them at once.
+    #[inline]
+    pub fn give_back(&mut self, n: u16) {
+        let n = n.min(self.outstanding);
+        let mut first = None;
+        for _ in 0..n {
+            let Taken { id, span, bytes } = self.taken[usize::from(self.first_taken)];
+            let at = usize::from(self.next_used.at) * layout::DESCRIPTOR;
+            self.parts.desc.write_u32(at + 8, bytes);
+            self.parts.desc.write_u16(at + 12, id);
+            let flags = if self.next_used.wrap { AVAIL | USED } else { 0 } | if bytes > 0 { WRITE } else { 0 };
+            if first.is_none() {
+                first = Some((at + 14, flags));
+            } else {
+                // Release: id and length come before the flags that show them.
+                self.parts.desc.release_u16(at + 14, flags);
+            }
+            self.next_used = self.next_used.plus(span, self.size);
+            self.unsignalled = self.unsignalled.map(|given| given.saturating_add(span).min(self.size));
+            self.spans -= span;
+            self.first_taken = if self.first_taken + 1 == self.size { 0 } else { self.first_taken + 1 };
+            self.outstanding -= 1;
+        }
+        if let Some((at, flags)) = first {
+            // Release: all elements, and all bytes copied into or out of the buffers, come before this one (2.8.22).
+            self.parts.desc.release_u16(at, flags);
+        }
+    }
+
+    /// Whether the driver is to be notified of what was given back since the last call.
+    pub fn must_notify(&mut self) -> bool {
+        let given = self.unsignalled.replace(0);
+        if given == Some(0) {
+            return false;
+        }
+        // The used descriptors must be visible before we look whether the driver wants to know (2.8.14).
+        fence(Ordering::SeqCst);
+        let mode = self.parts.driver.read_u16(event::MODE);
+        let given = given.filter(|_| self.event_idx);
+        wants_event(mode, given, self.next_used, self.size, || self.parts.driver.read_u16(event::PLACE))
+    }
+
+    /// Descriptors known to be available, without a look at the ring.
+    pub fn known(&self) -> u16 {
+        self.known
+    }
+
+    /// Asks the driver for a kick with the next chain that it makes available. Returns how many descriptors are there
+    /// already, so that sleeping would miss them.
+    pub fn arm(&mut self) -> Result<u16, RingFault> {
+        if self.event_idx {
+            self.parts.device.write_u16(event::PLACE, self.next_avail.bits());
+            self.parts.device.release_u16(event::MODE, EVENTS_AT);
+        } else {
+            self.parts.device.write_u16(event::MODE, EVENTS_ON);
+        }
+        // Our wish must be visible before we look: the driver writes its descriptors, then looks at the wish.
+        fence(Ordering::SeqCst);
+        let mut place = self.next_avail;
+        let mut available = 0;
+        while available < self.size - self.spans && is_available(self.flags_at(place), place.wrap) {
+            available += 1;
+            place = place.plus(1, self.size);
+        }
+        Ok(available)
+    }
+
+    /// Asks the driver for no kicks: we are polling.
+    pub fn disarm(&mut self) {
+        self.parts.device.write_u16(event::MODE, EVENTS_OFF);
+    }
+
+    /// Where the taken chain stands that has `n` before it.
+    #[inline]
+    fn slot(&self, n: u16) -> usize {
+        let at = usize::from(self.first_taken) + usize::from(n);
+        if at >= usize::from(self.size) { at - usize::from(self.size) } else { at }
+    }
+
+    /// The flags of the descriptor at `place`, read before anything else of it.
+    #[inline]
+    fn flags_at(&self, place: Place) -> u16 {
+        // Acquire: the rest of the descriptor, and of its chain, is visible once its flags are (2.8.21).
+        self.parts.desc.acquire_u16(usize::from(place.at) * layout::DESCRIPTOR + 14)
+    }
+
+    /// Address, length and id (as `next`) of the descriptor at `place`, each read once, with flags that were read before.
+    #[inline]
+    fn read(&self, place: Place, flags: u16) -> Descriptor {
+        let at = usize::from(place.at) * layout::DESCRIPTOR;
+        let desc = &self.parts.desc;
+        Descriptor { addr: desc.read_u64(at), len: desc.read_u32(at + 8), flags, next: desc.read_u16(at + 12) }
+    }
+}
+
+/// 2.8.1: available while the AVAIL bit is the driver's wrap counter and the USED bit is not.
+#[inline]
+fn is_available(flags: u16, wrap: bool) -> bool {
+    (flags & AVAIL != 0) == wrap && (flags & USED != 0) != wrap
+}
+
+/// Whether the other side, which has asked for events by `mode`, wants one for the `count` descriptors before `new`. At
+/// most a round of them: its wish is where it is itself, and no side is further behind. Without a count, the place it
+/// asked for says nothing.
+pub(super) fn wants_event(mode: u16, count: Option<u16>, new: Place, size: u16, place: impl FnOnce() -> u16) -> bool {
+    match (mode, count) {
+        (EVENTS_OFF, _) => false,
+        (EVENTS_AT, Some(count)) => {
+            let wanted = Place::from_bits(place());
+            // Places of the round before are counted down from this one's start.
+            let wanted = if wanted.wrap == new.wrap { wanted.at } else { wanted.at.wrapping_sub(size) };
+            need_event(wanted, new.at, new.at.wrapping_sub(count))
+        }
+        _ => true,
+    }
+}
+
+impl Walk<'_, '_> {
+    /// All entries of an indirect table, in their order (2.8.7): only WRITE of their flags means anything.
+    fn packed_table(&mut self, outer: Descriptor, size: u16) -> Result<(), ChainFault> {
+        let bytes = u32::try_from(layout::DESCRIPTOR).unwrap_or(16);
+        let entries = outer.len / bytes;
+        if !outer.len.is_multiple_of(bytes) || entries == 0 || entries > u32::from(size) {
+            return Err(ChainFault::Indirect);
+        }
+        let table = self.memory.segment(outer.addr, outer.len, &mut self.hint).ok_or(ChainFault::Address)?;
+        for at in 0..entries {
+            let desc = Descriptor::read_indirect_packed(self.turn.level(), table.split_at(at * bytes).1);
+            self.buffer(desc)?;
+        }
+        Ok(())
+    }
+}

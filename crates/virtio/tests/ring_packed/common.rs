@@ -1,0 +1,55 @@
+//! A packed ring in a guest's memory, and places in it counted without wrapping.
+
+use straightline_virtio::ring::{PackedDevice, PackedDriver};
+
+use super::guest::{AVAIL, Guest, USED};
+
+/// Flags of a packed descriptor (virtio 1.2, 2.8.1).
+pub(crate) const FLAG_AVAIL: u16 = 1 << 7;
+pub(crate) const FLAG_USED: u16 = 1 << 15;
+
+/// Where event suppression is: the wish's place, then its mode.
+pub(crate) const DRIVER_WISH: u64 = AVAIL;
+pub(crate) const DEVICE_WISH: u64 = USED;
+
+/// A new ring's base: place 0, wrap counter 1.
+pub(crate) const START: u32 = 0x8000_8000;
+
+pub(crate) fn device(guest: &Guest, base: u32, event_idx: bool, indirect: bool) -> PackedDevice {
+    PackedDevice::new(&guest.ours, guest.geometry(), base, event_idx, indirect).expect("the ring is in memory")
+}
+
+pub(crate) fn driver(guest: &Guest, event_idx: bool) -> PackedDriver {
+    PackedDriver::new(&guest.ours, guest.geometry(), event_idx).expect("the ring is in memory")
+}
+
+/// Both halves of a new ring.
+pub(crate) fn halves(guest: &Guest, event_idx: bool) -> (PackedDevice, PackedDriver) {
+    (device(guest, START, event_idx, false), driver(guest, event_idx))
+}
+
+/// Writes a descriptor in the order of a packed ring: address, length, id, flags.
+pub(crate) fn descriptor(guest: &Guest, table: u64, index: u16, (addr, len, id, flags): (u64, u32, u16, u16)) {
+    // In a split ring flags come first.
+    guest.descriptor(table, index, addr, len, id, flags);
+}
+
+/// The descriptor that is the `position`th since the ring began, as a place with its wrap counter above it.
+pub(crate) fn bits(position: u64, size: u16) -> u16 {
+    let size = u64::from(size);
+    let at = u16::try_from(position % size).expect("less than the size");
+    at | if (position / size).is_multiple_of(2) { 0x8000 } else { 0 }
+}
+
+/// Whether the side that has its wish at `wish` is to be told of descriptors `old..new`. The rule, said in another way:
+/// its place is one of them; of more than a round, only the last counts.
+pub(crate) fn told(guest: &Guest, wish: u64, event_idx: bool, old: u64, new: u64) -> bool {
+    let (place, mode) = (guest.read16(wish), guest.read16(wish + 2));
+    let from = old.max(new.saturating_sub(guest.size.into()));
+    match mode {
+        _ if old == new => false,
+        1 => false,
+        2 if event_idx => (from..new).any(|position| bits(position, guest.size) == place),
+        _ => true,
+    }
+}

@@ -1,0 +1,217 @@
+//! Who is to be told when.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+use straightline_virtio::ring::{First, PackedDevice, PackedDriver};
+
+use super::common::{DEVICE_WISH, DRIVER_WISH, halves, told};
+use super::guest::{BUFFERS, Guest};
+
+const SIZES: [u16; 7] = [1, 2, 3, 5, 8, 255, 256];
+
+fn offer(driver: &mut PackedDriver) {
+    driver.add(&[(BUFFERS, 64, false)]).expect("room");
+    driver.publish();
+}
+
+fn serve(device: &mut PackedDevice) {
+    let mut first = [First::default()];
+    assert_eq!(device.look(&mut first), Ok(1));
+    device.take(&first[0]);
+    device.give_back(1);
+}
+
+/// One chain there and back.
+fn round(device: &mut PackedDevice, driver: &mut PackedDriver) {
+    offer(driver);
+    serve(device);
+    assert!(driver.used().is_some_and(|used| used.is_ok()));
+}
+
+#[test]
+fn who_sleeps_is_woken_by_the_next_chain() {
+    for (size, event_idx) in SIZES.into_iter().flat_map(|size| [(size, false), (size, true)]) {
+        let guest = Guest::new(size);
+        let (mut device, mut driver) = halves(&guest, event_idx);
+        for n in 0..5 * u32::from(size) {
+            // A few chains that nobody is told of, so that the last decision is not always one chain ago.
+            if n.is_multiple_of(4) {
+                for _ in 0..n % 13 {
+                    device.disarm();
+                    assert!(!driver.want_interrupt(false));
+                    round(&mut device, &mut driver);
+                }
+            }
+            assert_eq!(device.arm(), Ok(0));
+            offer(&mut driver);
+            assert!(driver.must_kick(), "size {size}, {n}: the device sleeps");
+            assert!(!driver.must_kick(), "nothing new");
+            assert!(device.arm().is_ok_and(|n| n > 0));
+            assert!(!driver.want_interrupt(true));
+            serve(&mut device);
+            assert!(device.must_notify(), "size {size}, {n}: the driver sleeps");
+            assert!(!device.must_notify(), "nothing new");
+            assert!(driver.want_interrupt(true));
+            assert!(driver.used().is_some_and(|used| used.is_ok()));
+        }
+    }
+}
+
+#[test]
+fn who_polls_is_not_told() {
+    for (size, event_idx) in SIZES.into_iter().flat_map(|size| [(size, false), (size, true)]) {
+        let guest = Guest::new(size);
+        let (mut device, mut driver) = halves(&guest, event_idx);
+        device.disarm();
+        driver.want_interrupt(false);
+        assert_eq!((guest.read16(DEVICE_WISH + 2), guest.read16(DRIVER_WISH + 2)), (1, 1));
+        for _ in 0..3 * size {
+            offer(&mut driver);
+            assert!(!driver.must_kick());
+            serve(&mut device);
+            assert!(!device.must_notify());
+            assert!(driver.used().is_some_and(|used| used.is_ok()));
+        }
+    }
+}
+
+/// In two whole rounds every place is itself again: the number of descriptors tells them from nothing.
+#[test]
+fn two_rounds_without_a_decision_are_not_nothing() {
+    for (size, event_idx) in SIZES.into_iter().flat_map(|size| [(size, false), (size, true)]) {
+        let guest = Guest::new(size);
+        let (mut device, mut driver) = halves(&guest, event_idx);
+        round(&mut device, &mut driver);
+        device.must_notify();
+        driver.must_kick();
+        for n in 1..=2 * size {
+            if n == 2 * size {
+                assert_eq!(device.arm(), Ok(0));
+                assert!(!driver.want_interrupt(true));
+            }
+            round(&mut device, &mut driver);
+        }
+        assert!(driver.must_kick(), "size {size}");
+        assert!(device.must_notify(), "size {size}");
+    }
+}
+
+#[test]
+fn a_chain_is_passed_over_as_a_whole() {
+    // The wish is for the chain's first place, which the next used place leaves far behind.
+    let guest = Guest::new(5);
+    let (mut device, mut driver) = halves(&guest, true);
+    for _ in 0..12 {
+        assert_eq!(device.arm(), Ok(0));
+        driver.add(&[(BUFFERS, 64, false); 4]).expect("room");
+        driver.publish();
+        assert!(driver.must_kick());
+        assert!(!driver.want_interrupt(true));
+        serve(&mut device);
+        assert!(device.must_notify());
+        assert!(driver.used().is_some_and(|used| used.is_ok()));
+    }
+}
+
+/// Waits to be told. Nobody who sleeps rightly sleeps that long.
+fn sleep(told: &AtomicBool, who: &str) {
+    let start = Instant::now();
+    while !told.swap(false, Ordering::SeqCst) {
+        std::thread::park_timeout(Duration::from_secs(10));
+        assert!(start.elapsed() < Duration::from_secs(10), "the {who} was not woken");
+    }
+}
+
+fn tell(told: &AtomicBool, who: &std::thread::Thread) {
+    told.store(true, Ordering::SeqCst);
+    who.unpark();
+}
+
+/// Two threads, each of which sleeps whenever it finds nothing: a single lost notification would end it.
+#[test]
+fn sleepers_are_always_woken() {
+    const CHAINS: usize = 100_000;
+    for event_idx in [false, true] {
+        let guest = Guest::new(5);
+        let (mut device, mut driver) = halves(&guest, event_idx);
+        let (kicked, called) = (AtomicBool::new(false), AtomicBool::new(false));
+        let driver_thread = std::thread::current();
+        std::thread::scope(|s| {
+            let device_thread = s.spawn(|| {
+                let mut done = 0;
+                while done < CHAINS {
+                    let mut firsts = [First::default(); 3];
+                    let found = device.look(&mut firsts).expect("a good driver");
+                    if found == 0 {
+                        if device.arm().expect("a good driver") == 0 {
+                            sleep(&kicked, "device");
+                        }
+                        device.disarm();
+                        continue;
+                    }
+                    firsts[..found].iter().for_each(|first| device.take(first));
+                    device.give_back(device.outstanding());
+                    done += found;
+                    if device.must_notify() {
+                        tell(&called, &driver_thread);
+                    }
+                }
+            });
+            let (mut added, mut reaped) = (0, 0);
+            while reaped < CHAINS {
+                while added < CHAINS && driver.add(&[(BUFFERS, 64, false); 3][..1 + added % 3]).is_some() {
+                    added += 1;
+                }
+                driver.publish();
+                if driver.must_kick() {
+                    tell(&kicked, device_thread.thread());
+                }
+                let before = reaped;
+                while let Some(used) = driver.used() {
+                    used.expect("a good device");
+                    reaped += 1;
+                }
+                if reaped == before {
+                    if !driver.want_interrupt(true) {
+                        sleep(&called, "driver");
+                    }
+                    driver.want_interrupt(false);
+                }
+            }
+        });
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// Any wish in the ring, whoever wrote it, against the rule said in another way.
+    #[test]
+    fn the_rule_is_exact(
+        size in prop::sample::select(SIZES.to_vec()), at: prop::sample::Index, wrap: bool,
+        mode in prop_oneof![6 => Just(2_u16), 1 => any::<u16>()], event_idx in prop::bool::weighted(0.8),
+        start in 0..600_u64, count in 0..600_u64,
+    ) {
+        let guest = Guest::new(size);
+        let (mut device, mut driver) = halves(&guest, event_idx);
+        // The first decision is always to notify: nobody knows what a predecessor has done.
+        prop_assert!(device.must_notify());
+        for _ in 0..start {
+            round(&mut device, &mut driver);
+        }
+        driver.must_kick();
+        device.must_notify();
+        let at = u16::try_from(at.index(size.into())).expect("less than the size");
+        for wish in [DRIVER_WISH, DEVICE_WISH] {
+            guest.write16(wish, at | u16::from(wrap) << 15);
+            guest.write16(wish + 2, mode);
+        }
+        for _ in 0..count {
+            round(&mut device, &mut driver);
+        }
+        prop_assert_eq!(driver.must_kick(), told(&guest, DEVICE_WISH, event_idx, start, start + count));
+        prop_assert_eq!(device.must_notify(), told(&guest, DRIVER_WISH, event_idx, start, start + count));
+    }
+}

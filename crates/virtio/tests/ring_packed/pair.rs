@@ -1,0 +1,325 @@
+//! Both halves of a ring against each other and against a model of it.
+
+use std::collections::VecDeque;
+
+use proptest::prelude::*;
+use straightline_virtio::ring::{Direction, First, PackedDevice, PackedDriver};
+
+use super::common::{DEVICE_WISH, DRIVER_WISH, START, bits, device, driver, told};
+use super::guest::{BUFFERS, END, Guest};
+
+const SIZES: [u16; 7] = [1, 2, 3, 5, 8, 255, 256];
+
+#[derive(Clone, Debug)]
+enum Op {
+    /// A chain of buffers of these lengths.
+    Add(Vec<u32>),
+    /// A chain of as many buffers as descriptors are free.
+    Fill,
+    Publish,
+    Take(usize),
+    Untake(u16),
+    GiveBack(u16),
+    Reap(usize),
+    MustKick,
+    MustNotify,
+    DeviceArm,
+    DeviceDisarm,
+    DriverWants(bool),
+    /// The device half is made anew where the old one was.
+    Successor,
+}
+
+#[derive(Debug)]
+struct Chain {
+    id: u16,
+    buffers: Vec<(u64, u32)>,
+    written: u32,
+}
+
+/// Positions are descriptors since the ring began.
+#[derive(Default)]
+struct Positions {
+    published: u64,
+    kicked: u64,
+    given: u64,
+    notified: Option<u64>,
+}
+
+struct Pair {
+    guest: Guest,
+    device: PackedDevice,
+    driver: PackedDriver,
+    event_idx: bool,
+    direction: Direction,
+    /// A chain is in one of these, in this order.
+    added: VecDeque<Chain>,
+    published: VecDeque<Chain>,
+    taken: VecDeque<Chain>,
+    used: VecDeque<Chain>,
+    at: Positions,
+    device_sleeps: bool,
+    driver_sleeps: bool,
+    addr: u64,
+}
+
+fn span<'c>(chains: impl IntoIterator<Item = &'c Chain>) -> u64 {
+    chains.into_iter().map(|chain| chain.buffers.len() as u64).sum()
+}
+
+impl Pair {
+    fn new(size: u16, event_idx: bool, direction: Direction) -> Self {
+        let guest = Guest::new(size);
+        Pair {
+            device: device(&guest, START, event_idx, false),
+            driver: driver(&guest, event_idx),
+            guest,
+            event_idx,
+            direction,
+            added: VecDeque::new(),
+            published: VecDeque::new(),
+            taken: VecDeque::new(),
+            used: VecDeque::new(),
+            at: Positions::default(),
+            device_sleeps: false,
+            driver_sleeps: false,
+            addr: BUFFERS,
+        }
+    }
+
+    fn out(&self) -> impl Iterator<Item = &Chain> {
+        self.added.iter().chain(&self.published).chain(&self.taken).chain(&self.used)
+    }
+
+    fn step(&mut self, op: &Op) {
+        match op {
+            Op::Add(lens) => self.add(lens),
+            Op::Fill => self.add(&vec![16; self.driver.free().into()]),
+            Op::Publish => {
+                self.driver.publish();
+                self.at.published += span(&self.added);
+                self.published.append(&mut self.added);
+            }
+            Op::Take(n) => self.take(*n),
+            Op::Untake(n) => {
+                let n = (*n).min(self.device.outstanding());
+                self.device.untake(n);
+                for _ in 0..n {
+                    self.device_sleeps = false;
+                    let mut chain = self.taken.pop_back().expect("as many as the device has");
+                    chain.written = 0;
+                    self.published.push_front(chain);
+                }
+            }
+            Op::GiveBack(n) => {
+                let n = (*n).min(self.device.outstanding());
+                self.device.give_back(n);
+                self.at.given += span(self.taken.range(..usize::from(n)));
+                self.used.extend(self.taken.drain(..usize::from(n)));
+            }
+            Op::Reap(n) => self.reap(*n),
+            Op::MustKick => self.must_kick(),
+            Op::MustNotify => self.must_notify(),
+            Op::DeviceArm => {
+                let more = self.device.arm().expect("a well-behaved driver");
+                // Descriptors, in however many chains.
+                assert_eq!(u64::from(more), span(&self.published));
+                self.device_sleeps = more == 0;
+            }
+            Op::DeviceDisarm => {
+                self.device.disarm();
+                self.device_sleeps = false;
+            }
+            Op::DriverWants(wanted) => {
+                let more = self.driver.want_interrupt(*wanted);
+                assert_eq!(more, !self.used.is_empty());
+                self.driver_sleeps = *wanted && !more;
+            }
+            Op::Successor => {
+                if self.taken.is_empty() {
+                    self.device = device(&self.guest, self.device.base(), self.event_idx, false);
+                    self.at.notified = None;
+                }
+            }
+        }
+        self.check();
+    }
+
+    fn check(&mut self) {
+        let size = self.guest.size;
+        assert_eq!(usize::from(self.device.outstanding()), self.taken.len());
+        assert_eq!(u64::from(self.driver.free()), u64::from(size) - span(self.out()));
+        let [low, high] = [self.at.published - span(&self.published), self.at.given].map(|p| u32::from(bits(p, size)));
+        assert_eq!(self.device.base(), low | high << 16);
+        assert!(u64::from(self.device.known()) <= span(&self.published));
+        assert_eq!(self.device.all_available(), span(&self.published) == u64::from(size));
+    }
+
+    fn add(&mut self, lens: &[u32]) {
+        let write = self.direction == Direction::ToGuest;
+        let mut buffers = Vec::new();
+        for &len in lens {
+            if self.addr + u64::from(len) > END {
+                self.addr = BUFFERS;
+            }
+            buffers.push((self.addr, len));
+            self.addr += u64::from(len);
+        }
+        let given: Vec<_> = buffers.iter().map(|&(addr, len)| (addr, len, write)).collect();
+        let fits = !lens.is_empty() && lens.len() as u64 <= u64::from(self.guest.size) - span(self.out());
+        let id = self.driver.add(&given);
+        assert_eq!(id.is_some(), fits);
+        if let Some(id) = id {
+            assert!(id < self.guest.size && self.out().all(|chain| chain.id != id), "an id that is out already");
+            self.added.push_back(Chain { id, buffers, written: 0 });
+        }
+    }
+
+    fn take(&mut self, n: usize) {
+        // Room for one more than is taken: who looks need not take all.
+        let mut firsts = vec![First::default(); n + 1];
+        let found = self.device.look(&mut firsts).expect("a well-behaved driver");
+        assert_eq!(found, self.published.len().min(n + 1));
+        for (i, first) in firsts[..found.min(n)].iter().enumerate() {
+            let mut chain = self.published.pop_front().expect("counted");
+            assert_eq!(first.head, chain.id);
+            self.device.take(first);
+            // Who takes is awake, whatever it was woken by.
+            self.device_sleeps = false;
+            self.follow(first, &chain);
+            // 0 too: then the used descriptor has no WRITE flag.
+            chain.written = u32::try_from(i).expect("small") * 100;
+            self.device.written(chain.written);
+            self.taken.push_back(chain);
+        }
+        let left = self.published.range(..found - found.min(n));
+        assert_eq!(u64::from(self.device.known()), span(left), "what was looked at and not taken");
+    }
+
+    fn follow(&mut self, first: &First, chain: &Chain) {
+        let (device, direction) = (&mut self.device, self.direction);
+        self.guest.turn(|turn, memory| {
+            let mark = turn.mark();
+            let got = device.chain(memory, turn, first, direction).expect("a good chain");
+            assert_eq!(got.len, chain.buffers.iter().map(|b| b.1).sum::<u32>());
+            let expected = chain.buffers.iter().filter(|b| b.1 > 0);
+            let expected: Vec<_> = expected
+                .map(|&(addr, len)| (memory.segment(addr, 1, &mut 0).expect("in memory").address(), len))
+                .collect();
+            let staged: Vec<_> = turn.staged(mark).iter().map(|s| (s.address(), s.len())).collect();
+            assert_eq!(staged, expected);
+            let single = device.single(memory, first, direction);
+            assert_eq!(single.map(|s| s.len()), (chain.buffers.len() == 1).then(|| chain.buffers[0].1));
+            // The wrong way round, it is not taken.
+            let reverse = if direction == Direction::ToGuest { Direction::FromGuest } else { Direction::ToGuest };
+            assert!(device.chain(memory, turn, first, reverse).is_err());
+            assert!(device.single(memory, first, reverse).is_none());
+            assert_eq!(turn.mark(), mark + expected.len(), "a fault stages nothing");
+        });
+    }
+
+    fn reap(&mut self, n: usize) {
+        for _ in 0..n {
+            let Some(used) = self.driver.used() else {
+                assert!(self.used.is_empty());
+                return;
+            };
+            let chain = self.used.pop_front().expect("the model has as many");
+            assert_eq!(used, Ok((chain.id, chain.written)));
+            self.driver_sleeps = false;
+        }
+    }
+
+    fn must_kick(&mut self) {
+        let new = self.at.published;
+        let expected = told(&self.guest, DEVICE_WISH, self.event_idx, self.at.kicked, new);
+        let kick = self.driver.must_kick();
+        assert_eq!(kick, expected);
+        assert!(kick || !self.device_sleeps || self.published.is_empty(), "the device sleeps, and is not woken");
+        if kick {
+            self.device_sleeps = false;
+        }
+        self.at.kicked = new;
+    }
+
+    fn must_notify(&mut self) {
+        let new = self.at.given;
+        let expected = match self.at.notified {
+            Some(old) => told(&self.guest, DRIVER_WISH, self.event_idx, old, new),
+            // Nobody knows what was before: told unless it polls.
+            None => self.guest.read16(DRIVER_WISH + 2) != 1,
+        };
+        let notify = self.device.must_notify();
+        assert_eq!(notify, expected);
+        assert!(notify || !self.driver_sleeps || self.used.is_empty(), "the driver sleeps, and is not woken");
+        if notify {
+            self.driver_sleeps = false;
+        }
+        self.at.notified = Some(new);
+    }
+}
+
+fn op(size: u16) -> impl Strategy<Value = Op> {
+    let len = prop_oneof![Just(0_u32), 1..2000_u32];
+    let few = 0..=usize::from(size).min(40);
+    prop_oneof![
+        4 => prop::collection::vec(len, 0..=usize::from(size).min(5) + 1).prop_map(Op::Add),
+        1 => Just(Op::Fill),
+        3 => Just(Op::Publish),
+        3 => few.clone().prop_map(Op::Take),
+        1 => (0..5_u16).prop_map(Op::Untake),
+        3 => (0..20_u16).prop_map(Op::GiveBack),
+        3 => few.prop_map(Op::Reap),
+        2 => Just(Op::MustKick),
+        2 => Just(Op::MustNotify),
+        1 => Just(Op::DeviceArm),
+        1 => Just(Op::DeviceDisarm),
+        1 => any::<bool>().prop_map(Op::DriverWants),
+        1 => Just(Op::Successor),
+    ]
+}
+
+fn ops() -> impl Strategy<Value = (u16, Vec<Op>)> {
+    prop::sample::select(SIZES.to_vec()).prop_flat_map(|size| (Just(size), prop::collection::vec(op(size), 1..250)))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn any_order_of_operations((size, ops) in ops(), event_idx: bool, to_guest: bool) {
+        let direction = if to_guest { Direction::ToGuest } else { Direction::FromGuest };
+        let mut pair = Pair::new(size, event_idx, direction);
+        for op in &ops {
+            pair.step(op);
+        }
+    }
+}
+
+/// Long enough that both wrap counters change many times, with every operation at every distance from the border.
+#[test]
+fn wrap_counters_change() {
+    for (size, event_idx) in SIZES.into_iter().flat_map(|size| [(size, false), (size, true)]) {
+        let direction = if event_idx { Direction::FromGuest } else { Direction::ToGuest };
+        let mut pair = Pair::new(size, event_idx, direction);
+        let mut random = 1_u64;
+        while pair.at.given < 30 * u64::from(size).max(10) {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let (kind, n) = (random >> 33, usize::try_from(random >> 60).expect("four bits"));
+            pair.step(&match kind % 24 {
+                0..5 => Op::Add(vec![64; 1 + n % 3]),
+                5..8 => Op::Publish,
+                8..11 => Op::Take(n),
+                11..14 => Op::GiveBack(16),
+                14..17 => Op::Reap(16),
+                17 => Op::Untake(1),
+                18 => Op::MustKick,
+                19 => Op::MustNotify,
+                20 => Op::DeviceArm,
+                21 => Op::DriverWants(n % 2 == 0),
+                22 => Op::Successor,
+                _ => Op::DeviceDisarm,
+            });
+        }
+    }
+}
