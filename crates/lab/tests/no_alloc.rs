@@ -90,6 +90,7 @@ fn hand(ports: usize, options: &GuestOptions, bridged: bool, two_copies: bool) -
             csum: true,
             tso: true,
             uso: true,
+            queues: 1,
             packed: false,
             holds: false,
             waits: false,

@@ -7,6 +7,7 @@ use straightline_graph::clock::{cycles, seconds};
 use straightline_graph::{NodeStats, WorkerStats};
 use straightline_nodes::Fdb as Table;
 use straightline_packet::Level;
+use straightline_port::QueueCounters;
 use straightline_port::vhost_user::VhostUser;
 
 use crate::api::{
@@ -36,7 +37,6 @@ impl Source for Running {
     fn ports(&self) -> Ports {
         let ports = self.config.ports.iter().zip(&self.ports).map(|(config, port)| {
             let status = port.status();
-            let counters = port.counters();
             let PortKind::VhostUser(kind) = &config.kind;
             Port {
                 name: config.name.clone(),
@@ -47,13 +47,7 @@ impl Source for Running {
                 ring: status.ring.map(|ring| if ring.packed { RingKind::Packed } else { RingKind::Split }),
                 ring_size: status.ring.map_or(0, |ring| ring.size.into()),
                 regions: status.regions.try_into().unwrap_or(u32::MAX),
-                queues: vec![Queue {
-                    index: 0,
-                    rx: Packets { packets: counters.rx_packets.get(), bytes: counters.rx_bytes.get() },
-                    tx: Packets { packets: counters.tx_packets.get(), bytes: counters.tx_bytes.get() },
-                    kicks_sent: counters.kicks_sent.get(),
-                    kicks_suppressed: counters.kicks_suppressed.get(),
-                }],
+                queues: port.counters().iter().enumerate().map(|(index, counters)| queue(index, counters)).collect(),
                 drops: port.drops().nonzero().map(|(reason, n)| (reason.name().to_owned(), n)).collect(),
                 mtu: config.mtu,
                 mac: config.mac.map(|mac| mac.to_string()),
@@ -119,6 +113,16 @@ impl Source for Running {
             ports_up: self.ports.iter().filter(|port| port.status().up).count(),
             ports: self.ports.len(),
         }
+    }
+}
+
+fn queue(index: usize, counters: &QueueCounters) -> Queue {
+    Queue {
+        index: index.try_into().unwrap_or(u16::MAX),
+        rx: Packets { packets: counters.rx_packets.get(), bytes: counters.rx_bytes.get() },
+        tx: Packets { packets: counters.tx_packets.get(), bytes: counters.tx_bytes.get() },
+        kicks_sent: counters.kicks_sent.get(),
+        kicks_suppressed: counters.kicks_suppressed.get(),
     }
 }
 

@@ -166,6 +166,7 @@ fn listen(
         csum: kind.offloads.csum,
         tso: kind.offloads.tso,
         uso: kind.offloads.uso,
+        queues: 1,
         packed: kind.packed,
         holds: plan.port_waits[at],
         waits: plan.port_waits[at],

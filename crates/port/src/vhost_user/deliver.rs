@@ -15,8 +15,6 @@ use super::HEADER;
 use super::link::Link;
 use super::queue::{Inner, Queue};
 
-const RING: &str = "receive ring";
-
 /// Descriptors of buffers with several that are followed for one frame: a driver without merging gives 19 for each of 256
 /// buffers of 64 KiB.
 const WALK_LIMIT: u32 = 16 * 1024;
@@ -85,7 +83,7 @@ pub(super) fn deliver<'t>(queue: &'t Queue, link: &'t Link, turn: &mut Turn<'t>,
         turn.lend(queue);
     }
     if let Some(message) = sum.broken {
-        link.fail(RING, &message);
+        link.fail(queue.name(), &message);
     }
 }
 

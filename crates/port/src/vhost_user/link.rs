@@ -12,6 +12,15 @@ use straightline_virtio::net_header::Receiver;
 
 use super::queue::Queue;
 
+/// A queue pair, as far as it runs.
+#[derive(Debug)]
+pub(super) struct Pair {
+    /// The guest's transmit ring: the switch receives from it.
+    pub(super) rx: Option<Arc<Queue>>,
+    /// The guest's receive ring: the switch delivers into it.
+    pub(super) tx: Option<Arc<Queue>>,
+}
+
 /// A guest that can be served. Immutable: a change makes a new link.
 #[derive(Debug)]
 pub(super) struct Link {
@@ -26,10 +35,8 @@ pub(super) struct Link {
     /// Bytes of the longest frame that is not to be segmented.
     pub(super) max_len: u32,
     pub(super) drops: Arc<Drops>,
-    /// The guest's transmit ring: the switch receives from it.
-    pub(super) rx: Option<Arc<Queue>>,
-    /// The guest's receive ring: the switch delivers into it.
-    pub(super) tx: Option<Arc<Queue>>,
+    /// All queue pairs that the port offers, running or not.
+    pub(super) pairs: Box<[Pair]>,
     pub(super) broken: AtomicBool,
     /// Which link of its port this is.
     pub(super) generation: u64,
@@ -43,9 +50,14 @@ impl Link {
         !self.broken.load(Ordering::Relaxed)
     }
 
+    /// The rings that it receives by (`receive`), or those that it sends by.
+    pub(super) fn queues(&self, receive: bool) -> impl Iterator<Item = &Arc<Queue>> {
+        self.pairs.iter().filter_map(move |pair| if receive { pair.tx.as_ref() } else { pair.rx.as_ref() })
+    }
+
     /// Stops the port: its guest did what leaves nothing to rely on. Control hears of it.
     #[cold]
-    pub(super) fn fail(&self, which: &str, fault: &dyn Display) {
+    pub(super) fn fail(&self, which: impl Display, fault: &dyn Display) {
         if !self.broken.swap(true, Ordering::Relaxed) {
             self.report.send(self.generation, format!("{which}: {fault}"));
         }

@@ -4,16 +4,20 @@
 //! |---|---|
 //! | `receive`, `deliver` | what workers do: packets in and out of the rings |
 //! | `queue`, `link` | what workers see of a guest, published by control |
-//! | `control` | the port's own thread: the socket, the protocol, memory maps, rings coming and going |
+//! | `control` | the port's own thread: who connects, one after the other |
+//! | `guest` | a connected frontend: its messages, its memory |
+//! | `rings` | rings coming and going |
 //! | `listener` | the socket file: made with its owner and permissions, a stale one replaced |
 //! | `status` | what an operator is told |
 
 mod control;
 mod deliver;
+mod guest;
 mod link;
 mod listener;
 mod queue;
 mod receive;
+mod rings;
 mod status;
 
 use std::path::PathBuf;
@@ -59,6 +63,8 @@ pub struct VhostUserConfig {
     pub tso: bool,
     /// Offer UDP segmentation; needs `csum`.
     pub uso: bool,
+    /// Queue pairs, at least 1.
+    pub queues: u16,
     /// Offer the packed ring.
     pub packed: bool,
     /// Packets for a full destination are left in this guest's ring.
@@ -97,12 +103,12 @@ impl VhostUserConfig {
             features,
             // Nothing is announced for a guest that moved here, so nobody is to rely on it.
             protocol_features: SUPPORTED_PROTOCOL_FEATURES & !f::VHOST_USER_PROTOCOL_F_RARP,
-            queue_pairs: 1,
+            queue_pairs: self.queues.max(1),
             max_mem_slots: MAX_REGIONS,
             config: NetConfig {
                 mac: self.mac.unwrap_or_default(),
                 status: link_up,
-                max_virtqueue_pairs: 1,
+                max_virtqueue_pairs: self.queues.max(1),
                 mtu: self.mtu,
             },
         }
@@ -115,7 +121,8 @@ struct Shared {
     config: VhostUserConfig,
     index: PortIndex,
     drops: Arc<Drops>,
-    counters: Arc<QueueCounters>,
+    /// Of each queue pair.
+    counters: Box<[Arc<QueueCounters>]>,
     link: Published<Link>,
     sleeper: Arc<Sleeper>,
     report: Arc<Report>,
@@ -154,7 +161,7 @@ impl VhostUser {
         let shared = Arc::new(Shared {
             index,
             drops,
-            counters: Arc::default(),
+            counters: (0..config.queues.max(1)).map(|_| Arc::default()).collect(),
             link: Published::new(gate),
             sleeper,
             report: Arc::new(Report::new().map_err(system)?),
@@ -185,8 +192,8 @@ impl VhostUser {
         self.shared.state().status()
     }
 
-    /// Its counters.
-    pub fn counters(&self) -> &QueueCounters {
+    /// The counters of each of its queue pairs.
+    pub fn counters(&self) -> &[Arc<QueueCounters>] {
         &self.shared.counters
     }
 
@@ -208,51 +215,43 @@ impl Port for VhostUser {
     }
 
     fn receive(&self, turn: &mut Turn<'_>, into: &mut Frame, max: usize) {
-        if let Some(link) = self.shared.link.load(turn)
-            && link.is_sound()
-            && let Some(queue) = &link.rx
-        {
-            receive::receive(queue, link, turn, into, max);
+        let Some(link) = self.sound(turn) else { return };
+        let end = into.len() + max;
+        for queue in link.pairs.iter().filter_map(|pair| pair.rx.as_ref()) {
+            receive::receive(queue, link, turn, into, end.saturating_sub(into.len()));
         }
     }
 
     fn deliver(&self, turn: &mut Turn<'_>, frame: &Frame, wait: bool) {
-        match self.shared.link.load(turn) {
-            Some(link) if link.is_sound() => match &link.tx {
-                Some(queue) => deliver::deliver(queue, link, turn, frame, wait),
-                None => self.refuse(frame),
-            },
-            _ => self.refuse(frame),
+        match self.sound(turn).map(|link| (link, link.pairs.first().and_then(|pair| pair.tx.as_ref()))) {
+            Some((link, Some(queue))) => deliver::deliver(queue, link, turn, frame, wait),
+            _ => self.shared.drops.add(Reason::LinkDown, frame.len().try_into().unwrap_or(u64::MAX)),
         }
     }
 
     fn arm(&self, turn: &Turn<'_>, room: bool) -> bool {
-        let Some(link) = self.shared.link.load(turn).filter(|link| link.is_sound()) else { return false };
-        let armed = match room {
-            true => link.tx.as_ref().map(|queue| queue.arm_for_room()),
-            false => link.rx.as_ref().map(|queue| queue.arm()),
-        };
-        match armed {
-            None => false,
-            Some(Ok(already)) => already,
-            Some(Err(fault)) => {
-                link.fail(if room { "receive ring" } else { "transmit ring" }, &fault);
+        let Some(link) = self.sound(turn) else { return false };
+        // All are asked, also behind one that has something: each must know that nobody polls.
+        link.queues(room).fold(false, |any, queue| {
+            let armed = if room { queue.arm_for_room() } else { queue.arm() };
+            any | armed.unwrap_or_else(|fault| {
+                link.fail(queue.name(), &fault);
                 false
-            }
-        }
+            })
+        })
     }
 
     fn disarm(&self, turn: &Turn<'_>, room: bool) {
-        if let Some(link) = self.shared.link.load(turn).filter(|link| link.is_sound())
-            && let Some(queue) = if room { &link.tx } else { &link.rx }
-        {
+        for queue in self.sound(turn).into_iter().flat_map(|link| link.queues(room)) {
             queue.disarm();
         }
     }
 }
 
 impl VhostUser {
-    fn refuse(&self, frame: &Frame) {
-        self.shared.drops.add(Reason::LinkDown, frame.len().try_into().unwrap_or(u64::MAX));
+    /// The guest, where there is one that can be served.
+    #[inline]
+    fn sound<'t>(&self, turn: &Turn<'t>) -> Option<&'t Link> {
+        self.shared.link.load(turn).filter(|link| link.is_sound())
     }
 }

@@ -8,6 +8,7 @@ use straightline_virtio::memory::{GuestMemory, fault};
 use straightline_virtio::ring::{Ring, RingFault};
 
 use super::deliver::Planned;
+use super::rings::ring_name;
 use crate::QueueCounters;
 use crate::sleeper::Notifier;
 
@@ -23,6 +24,8 @@ pub(super) struct Queue {
     pub(super) counters: Arc<QueueCounters>,
     /// The frontend gave no kick descriptor: nobody will say when there is something.
     polled: bool,
+    /// The ring's index.
+    index: u16,
     /// Packets may be left in this ring (`full = "wait"`), so it is given back only at the turn's end.
     pub(super) holds: bool,
 }
@@ -43,6 +46,7 @@ pub(super) struct Inner {
 impl Queue {
     pub(super) fn new(
         ring: Ring,
+        index: u16,
         memory: Arc<GuestMemory>,
         enabled: bool,
         counters: Arc<QueueCounters>,
@@ -58,8 +62,15 @@ impl Queue {
             clean: AtomicU64::new(u64::MAX),
             counters,
             polled,
+            index,
             holds,
         }
+    }
+
+    /// What messages call its ring.
+    #[cold]
+    pub(super) fn name(&self) -> String {
+        ring_name(self.index)
     }
 
     /// Whether any memory of the process has vanished since the last call that said so.

@@ -8,8 +8,6 @@ use super::HEADER;
 use super::link::Link;
 use super::queue::Queue;
 
-const RING: &str = "transmit ring";
-
 /// Why a chain gives no packet.
 enum Refused {
     Dropped(Reason),
@@ -42,7 +40,7 @@ fn receive_from<'t>(
     let mut firsts = [First::default(); BURST];
     let found = match ring.find(&mut firsts[..wanted]) {
         Ok(found) => found,
-        Err(fault) => return link.fail(RING, &fault),
+        Err(fault) => return link.fail(queue.name(), &fault),
     };
     if found == 0 {
         return;
@@ -89,7 +87,7 @@ fn receive_from<'t>(
             Err(Refused::Dropped(reason)) => link.drops.add(reason, 1),
             Err(Refused::Broken(fault)) => {
                 ring.untake(1);
-                link.fail(RING, &fault);
+                link.fail(queue.name(), &fault);
                 break;
             }
         }

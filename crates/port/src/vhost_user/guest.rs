@@ -1,0 +1,257 @@
+//! A connected frontend: its messages followed, its memory mapped. Workers see nothing of it but the [`Link`], which is
+//! replaced as a whole: whatever is unmapped or stopped, no turn uses any more.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use straightline_virtio::features::{VIRTIO_F_RING_PACKED, names};
+use straightline_virtio::memory::{GuestMemory, Region};
+use straightline_virtio::vhost_user::{Connection, Effect, Outcome, Refused, RegionFd, Session};
+
+use super::control::{Stop, wait_for};
+use super::queue::Queue;
+use super::rings::{Running, ring_name};
+use super::{LinkStatus, RingStatus, Shared};
+
+/// A connected frontend.
+pub(super) struct Guest {
+    pub(super) shared: Arc<Shared>,
+    connection: Connection,
+    pub(super) session: Session,
+    pub(super) memory: Arc<GuestMemory>,
+    /// By their index.
+    pub(super) rings: Vec<Option<Running>>,
+    /// The kick of a ring that broke: it stays stopped until the frontend sets another.
+    pub(super) broken: Vec<Option<Arc<OwnedFd>>>,
+    pub(super) acked: u64,
+    /// Counts the links published.
+    pub(super) generation: u64,
+    /// Rings that were stopped and that workers may still use until the next link is published.
+    pub(super) stopping: Vec<(u16, Arc<Queue>)>,
+}
+
+impl Guest {
+    pub(super) fn new(shared: Arc<Shared>, connection: Connection) -> Self {
+        let session = Session::new(shared.config.offer());
+        let rings = session.rings();
+        let guest = Guest {
+            shared,
+            connection,
+            memory: Arc::default(),
+            rings: (0..rings).map(|_| None).collect(),
+            broken: vec![None; rings.into()],
+            session,
+            acked: 0,
+            generation: 0,
+            stopping: Vec::new(),
+        };
+        guest.show();
+        guest
+    }
+
+    /// Serves until the frontend leaves or errs, or the port stops. Says which.
+    pub(super) fn serve(&mut self, stop: &Stop) -> String {
+        loop {
+            let ready = wait_for(self.connection.stream().as_fd(), self.shared.report.event());
+            // A report about a link that has been replaced since says nothing about this one.
+            if let Some((_, fault)) = self.shared.report.take().filter(|(about, _)| *about == self.generation) {
+                self.break_off(fault);
+            }
+            if stop.is_set() {
+                return "the port was stopped".to_owned();
+            }
+            if !ready {
+                continue;
+            }
+            match self.step() {
+                Ok(true) => self.show(),
+                Ok(false) => return "the frontend closed its connection".to_owned(),
+                Err(why) => return why,
+            }
+        }
+    }
+
+    /// One message. `false` at the connection's end.
+    fn step(&mut self) -> Result<bool, String> {
+        let Some((message, fds)) = self.connection.recv().map_err(|e| format!("its socket failed: {e}"))? else {
+            return Ok(false);
+        };
+        tracing::trace!(port = self.shared.config.name, fds = fds.len(), "{message:?}");
+        let answer = match self.session.handle(message, fds) {
+            Ok(effect) => {
+                let outcome = self.carry_out(effect);
+                let failed = matches!(outcome, Outcome::Failed);
+                let answer = self.session.reply(outcome);
+                if failed {
+                    // The session took the set-up back: the rings follow. What is wrong was said already.
+                    let _ = self.sync();
+                    if answer.is_none() {
+                        let why = self.shared.state().fault.clone().unwrap_or_default();
+                        return Err(format!("what it asked for failed: {why}"));
+                    }
+                }
+                answer
+            }
+            Err(error) => match self.session.refuse(&error) {
+                Refused::Answer(bytes) => {
+                    tracing::warn!(port = self.shared.config.name, "refused: {error}");
+                    self.shared.state().fault = Some(format!("refused: {error}"));
+                    Some(bytes)
+                }
+                Refused::Ignore => {
+                    tracing::debug!(port = self.shared.config.name, "ignored: {error}");
+                    None
+                }
+                Refused::Close => return Err(error.to_string()),
+            },
+        };
+        if let Some(bytes) = answer {
+            self.connection.send(&bytes, &[]).map_err(|e| format!("its socket failed: {e}"))?;
+        }
+        Ok(true)
+    }
+
+    fn carry_out(&mut self, effect: Effect) -> Outcome {
+        let done = match effect {
+            Effect::None | Effect::Status(_) | Effect::Rarp(_) => Ok(()),
+            Effect::Memory(regions) => self.set_memory(regions),
+            Effect::AddRegion(region) => self.add_region(&region),
+            Effect::RemoveRegion(spec) => {
+                let kept = |r: &&Arc<Region>| r.guest_addr() != spec.guest_addr;
+                let regions = self.memory.regions().iter().filter(kept).cloned().collect();
+                self.replace_memory(regions)
+            }
+            Effect::Features(_) | Effect::Ring(_) | Effect::DisableRings => self.sync(),
+            Effect::Reset => {
+                let done = self.sync();
+                // A reset device begins anew (virtio 1.2, 2.4), wherever its rings stood.
+                // In a packed ring both wrap counters begin at 1 (2.8.1).
+                let base = if self.session.acked_features() & VIRTIO_F_RING_PACKED != 0 { 0x8000_8000 } else { 0 };
+                (0..self.session.rings()).for_each(|index| self.session.stopped_at(index, base));
+                done
+            }
+            Effect::StopRing(index) => {
+                let base = self.rings.get(usize::from(index)).and_then(Option::as_ref).map(|r| Arc::clone(&r.queue));
+                let done = self.sync();
+                let base = match base {
+                    Some(queue) => queue.base(),
+                    None => self.session.ring(index).map_or(0, |r| r.base),
+                };
+                if done.is_ok() {
+                    return Outcome::RingBase(base);
+                }
+                done
+            }
+            Effect::Mtu(mtu) if mtu <= self.shared.config.mtu => Ok(()),
+            Effect::Mtu(mtu) => {
+                Err(format!("the frontend sets an MTU of {mtu}; the port's is {}", self.shared.config.mtu))
+            }
+        };
+        match done {
+            Ok(()) => Outcome::Done,
+            Err(why) => {
+                tracing::warn!(port = self.shared.config.name, "{why}");
+                self.shared.state().fault = Some(why);
+                Outcome::Failed
+            }
+        }
+    }
+
+    fn set_memory(&mut self, regions: Vec<RegionFd>) -> Result<(), String> {
+        let mapped = regions.iter().map(map).collect::<Result<_, _>>()?;
+        self.replace_memory(mapped)
+    }
+
+    fn add_region(&mut self, region: &RegionFd) -> Result<(), String> {
+        let mut regions = self.memory.regions().to_vec();
+        regions.push(map(region)?);
+        let memory = GuestMemory::new(regions).ok_or("memory regions overlap")?;
+        // The regions that were there stay where they are mapped, so the rings go on in them.
+        self.memory = Arc::new(memory);
+        for ring in self.rings.iter().flatten() {
+            ring.queue.set_memory(Arc::clone(&self.memory));
+        }
+        self.publish();
+        self.sync()
+    }
+
+    /// Another memory map: rings are stopped, found again in the new map, and go on where they were.
+    fn replace_memory(&mut self, regions: Vec<Arc<Region>>) -> Result<(), String> {
+        let memory = Arc::new(GuestMemory::new(regions).ok_or("memory regions overlap")?);
+        for index in 0..self.session.rings() {
+            self.take_out(index);
+        }
+        self.publish();
+        // Also for a ring whose memory comes back only later.
+        self.note_bases();
+        self.memory = memory;
+        for index in 0..self.session.rings() {
+            self.sync_ring(index)?;
+        }
+        self.publish();
+        Ok(())
+    }
+
+    /// The frontend is gone: nothing of it stays.
+    pub(super) fn leave(&mut self) {
+        for ring in &mut self.rings {
+            self.shared.forget(ring.take().and_then(|r| r.token));
+        }
+        self.publish();
+        self.memory = Arc::default();
+        self.shared.state().fault = None;
+    }
+
+    /// Brings what operators see up to date.
+    pub(super) fn show(&self) {
+        let reason = self.why_down();
+        let up = reason.is_none();
+        let now = LinkStatus {
+            up,
+            reason: reason.unwrap_or_default(),
+            features: names(self.session.acked_features()).collect(),
+            regions: self.memory.regions().len(),
+            ring: self
+                .rings
+                .iter()
+                .flatten()
+                .next()
+                .map(|r| RingStatus { size: r.queue.size(), packed: r.queue.is_packed() }),
+        };
+        let mut state = self.shared.state();
+        if up != state.now.up {
+            let link = if up { "up" } else { "down" };
+            tracing::info!(port = self.shared.config.name, "link {link}{}{}", if up { "" } else { ": " }, now.reason);
+        }
+        state.now = now;
+    }
+
+    fn why_down(&self) -> Option<String> {
+        if let Some(refusal) = self.session.refusal()
+            && self.session.acked_features() != 0
+        {
+            return Some(refusal.to_string());
+        }
+        // One pair is enough for packets to pass; a frontend may never start the others.
+        for index in 0..2 {
+            if let Some(missing) = self.session.missing(index) {
+                return Some(format!("a frontend is connected; its {} waits for {missing}", ring_name(index)));
+            }
+            match self.rings.get(usize::from(index)).and_then(Option::as_ref) {
+                None => return Some(format!("the {} does not run", ring_name(index))),
+                Some(r) if !r.queue.enabled() => {
+                    return Some(format!("the frontend has disabled the {}", ring_name(index)));
+                }
+                Some(_) => {}
+            }
+        }
+        None
+    }
+}
+
+fn map(region: &RegionFd) -> Result<Arc<Region>, String> {
+    let spec = region.spec();
+    Region::map(region.fd.as_fd(), spec.mmap_offset, spec.size, spec.guest_addr, spec.user_addr)
+        .map(Arc::new)
+        .map_err(|e| e.to_string())
+}

@@ -1,0 +1,222 @@
+//! Rings coming and going: what runs is made the same as what the frontend set up.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use rustix::fs::OFlags;
+use straightline_virtio::features::{
+    VIRTIO_F_EVENT_IDX, VIRTIO_F_INDIRECT_DESC, VIRTIO_F_RING_PACKED, VIRTIO_NET_F_CSUM, VIRTIO_NET_F_MRG_RXBUF,
+};
+use straightline_virtio::net_header::Receiver;
+use straightline_virtio::ring::{Geometry, PackedDevice, Ring, SplitDevice};
+use straightline_virtio::vhost_user::RingSetup;
+
+use super::Shared;
+use super::guest::Guest;
+use super::link::{Link, Pair};
+use super::queue::Queue;
+use crate::Token;
+use crate::sleeper::Notifier;
+
+/// Whether a ring is one that its guest transmits by: receive and transmit rings take turns (virtio 1.2, 5.1.2).
+pub(super) fn is_transmit(index: u16) -> bool {
+    index % 2 == 1
+}
+
+/// What messages call a ring.
+pub(super) fn ring_name(index: u16) -> String {
+    let kind = if is_transmit(index) { "transmit ring" } else { "receive ring" };
+    match index / 2 {
+        0 => kind.to_owned(),
+        pair => format!("{kind} {pair}"),
+    }
+}
+
+/// A ring that workers use.
+pub(super) struct Running {
+    pub(super) queue: Arc<Queue>,
+    kick: Option<Arc<OwnedFd>>,
+    call: Option<Arc<OwnedFd>>,
+    pub(super) token: Option<Token>,
+}
+
+impl Guest {
+    /// Takes a ring out of those that run. Workers may use it until the next link is published.
+    pub(super) fn take_out(&mut self, index: u16) -> Option<Running> {
+        let mut stopped = self.rings.get_mut(usize::from(index))?.take()?;
+        self.shared.forget(stopped.token.take());
+        self.stopping.push((index, Arc::clone(&stopped.queue)));
+        Some(stopped)
+    }
+
+    /// Notes where stopped rings would go on, once nobody uses them any more.
+    pub(super) fn note_bases(&mut self) {
+        for (index, queue) in std::mem::take(&mut self.stopping) {
+            self.session.stopped_at(index, queue.base());
+        }
+    }
+
+    /// Makes the rings that run those that should.
+    pub(super) fn sync(&mut self) -> Result<(), String> {
+        let mut changed = self.acked != self.session.acked_features();
+        self.acked = self.session.acked_features();
+        let mut result = Ok(());
+        for index in 0..self.session.rings() {
+            match self.sync_ring(index) {
+                Ok(ring_changed) => changed |= ring_changed,
+                Err(why) => result = Err(why),
+            }
+        }
+        if changed {
+            self.publish();
+        }
+        self.note_bases();
+        result
+    }
+
+    /// Starts, stops or adjusts one ring. `true` if workers are to see a new link.
+    pub(super) fn sync_ring(&mut self, index: u16) -> Result<bool, String> {
+        let at = usize::from(index);
+        let Some(setup) = self.session.ring(index) else { return Ok(false) };
+        let broken = self.broken[at].as_ref().is_some_and(|kick| same(Some(kick), setup.kick.as_ref()));
+        let wanted = self.session.ready(index) && self.session.refusal().is_none() && !broken;
+        match (&mut self.rings[at], wanted) {
+            (None, false) => Ok(false),
+            (Some(_), false) => {
+                self.take_out(index);
+                Ok(true)
+            }
+            (Some(running), true) => {
+                if running.queue.enabled() != setup.enabled {
+                    running.queue.set_enabled(setup.enabled);
+                    // Published again for its wait: no turn that saw the old state goes on.
+                    return Ok(true);
+                }
+                self.shared.rewire(index, running, setup)?;
+                Ok(false)
+            }
+            (None, true) => {
+                let started = self.start(index, setup)?;
+                self.rings[at] = Some(started);
+                self.broken[at] = None;
+                self.shared.state().fault = None;
+                Ok(true)
+            }
+        }
+    }
+
+    fn start(&self, index: u16, setup: &RingSetup) -> Result<Running, String> {
+        let geometry = Geometry { size: setup.size, desc: setup.desc, avail: setup.avail, used: setup.used };
+        let acked = self.session.acked_features();
+        let (event_idx, indirect) = (acked & VIRTIO_F_EVENT_IDX != 0, acked & VIRTIO_F_INDIRECT_DESC != 0);
+        let ring = if acked & VIRTIO_F_RING_PACKED != 0 {
+            PackedDevice::new(&self.memory, geometry, setup.base, event_idx, indirect).map(Ring::Packed)
+        } else {
+            let base = u16::try_from(setup.base & 0xffff).unwrap_or(0);
+            SplitDevice::new(&self.memory, geometry, base, event_idx, indirect).map(Ring::Split)
+        };
+        let mut ring = ring.map_err(|part| format!("{}: its {part} is not in guest memory", ring_name(index)))?;
+        ring.disarm();
+        let holds = self.shared.config.holds && is_transmit(index);
+        let counters = self.shared.counters.get(usize::from(index / 2)).cloned().unwrap_or_default();
+        let memory = Arc::clone(&self.memory);
+        let queue = Arc::new(Queue::new(ring, index, memory, setup.enabled, counters, holds, setup.polled));
+        let mut running = Running { queue, kick: None, call: None, token: None };
+        match self.shared.rewire(index, &mut running, setup) {
+            Ok(()) => Ok(running),
+            Err(why) => {
+                self.shared.forget(running.token);
+                Err(why)
+            }
+        }
+    }
+
+    /// Shows workers the rings as they are now, and waits until none uses what is gone.
+    pub(super) fn publish(&mut self) {
+        self.generation += 1;
+        let queue = |index: usize| self.rings.get(index)?.as_ref().map(|r| Arc::clone(&r.queue));
+        let pair = |at: usize| Pair { tx: queue(2 * at), rx: queue(2 * at + 1) };
+        let pairs: Box<[Pair]> = (0..self.shared.counters.len()).map(pair).collect();
+        let acked = self.session.acked_features();
+        let link = pairs.iter().any(|p| p.rx.is_some() || p.tx.is_some()).then(|| {
+            Box::new(Link {
+                index: self.shared.index,
+                memory: Arc::clone(&self.memory),
+                acked,
+                receiver: Receiver::new(acked),
+                mergeable: acked & VIRTIO_NET_F_MRG_RXBUF != 0,
+                // Segmentation needs it, so it stands for all that a header can ask for.
+                reads_header: acked & VIRTIO_NET_F_CSUM != 0,
+                max_len: self.shared.max_len(),
+                drops: Arc::clone(&self.shared.drops),
+                pairs,
+                broken: AtomicBool::new(false),
+                generation: self.generation,
+                report: Arc::clone(&self.shared.report),
+            })
+        });
+        drop(self.shared.link.swap(link));
+        // There may be packets already, from before anybody looked.
+        self.shared.sleeper.ring();
+    }
+
+    /// A worker found the link broken.
+    pub(super) fn break_off(&mut self, fault: String) {
+        tracing::warn!(port = self.shared.config.name, "the port stops: {fault}");
+        for index in 0..self.session.rings() {
+            let at = usize::from(index);
+            if let Some(running) = self.take_out(index) {
+                self.broken[at] = running.kick;
+            }
+            if let Some(err) = self.session.ring(index).and_then(|r| r.err.as_ref()) {
+                // Whoever listens learns that the ring is broken; nobody has to.
+                if let Ok(err) = Notifier::new(Arc::clone(err), OFlags::WRONLY) {
+                    err.ring();
+                }
+            }
+        }
+        self.publish();
+        self.note_bases();
+        self.shared.state().fault = Some(fault);
+        self.show();
+    }
+}
+
+impl Shared {
+    /// Takes over the descriptors of a ring's set-up where they are new.
+    fn rewire(&self, index: u16, running: &mut Running, setup: &RingSetup) -> Result<(), String> {
+        let name = ring_name(index);
+        if !same(running.kick.as_ref(), setup.kick.as_ref()) {
+            self.forget(running.token.take());
+            // The receive ring's kicks say that there is room: only who waits for room wants to know.
+            let watched = is_transmit(index) || self.config.waits;
+            if let Some(kick) = setup.kick.as_ref().filter(|_| watched) {
+                let token =
+                    self.sleeper.add(Arc::clone(kick)).map_err(|e| format!("{name}: cannot wait for its kick: {e}"))?;
+                running.token = Some(token);
+            }
+            running.kick = setup.kick.clone();
+        }
+        if !same(running.call.as_ref(), setup.call.as_ref()) {
+            let call = setup.call.clone().map(|fd| Notifier::new(fd, OFlags::WRONLY)).transpose();
+            running.queue.set_call(call.map_err(|e| format!("{name}: cannot use its call descriptor: {e}"))?);
+            running.call = setup.call.clone();
+        }
+        Ok(())
+    }
+
+    pub(super) fn forget(&self, token: Option<Token>) {
+        if let Some(token) = token {
+            self.sleeper.remove(token);
+        }
+    }
+}
+
+fn same(a: Option<&Arc<OwnedFd>>, b: Option<&Arc<OwnedFd>>) -> bool {
+    match (a, b) {
+        (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+        (None, None) => true,
+        _ => false,
+    }
+}
