@@ -137,6 +137,21 @@ impl PackedDriver {
         Some(Ok((id, bytes)))
     }
 
+    /// Where a device goes on that knows nothing of what was before, in vhost-user's form: behind the last chain that
+    /// was used.
+    pub fn base(&self) -> u32 {
+        let mut place = self.next_used;
+        let mut out = self.size - self.free;
+        while out > 0 && self.is_used(place) {
+            let at = usize::from(place.at) * layout::DESCRIPTOR;
+            let id = self.parts.desc.read_u16(at + 12);
+            let Some(&count) = self.spans.get(usize::from(id)).filter(|&&n| n > 0 && n <= out) else { break };
+            place = place.plus(count, self.size);
+            out -= count;
+        }
+        u32::from(place.bits()) * 0x1_0001
+    }
+
     /// Asks for no interrupts (we poll), or for one with the next used chain; `true` if there is one already.
     pub fn want_interrupt(&mut self, wanted: bool) -> bool {
         let mode = match (wanted, self.event_idx) {
@@ -155,12 +170,14 @@ impl PackedDriver {
 
     /// Whether the device has used the descriptor at our place, while chains are out.
     fn has_used(&self) -> bool {
-        if self.broken || self.free == self.size {
-            return false;
-        }
+        !self.broken && self.free != self.size && self.is_used(self.next_used)
+    }
+
+    #[inline]
+    fn is_used(&self, place: Place) -> bool {
         // Acquire: id, length and the bytes in the buffers are visible once the flags are.
-        let flags = self.parts.desc.acquire_u16(usize::from(self.next_used.at) * layout::DESCRIPTOR + 14);
+        let flags = self.parts.desc.acquire_u16(usize::from(place.at) * layout::DESCRIPTOR + 14);
         // 2.8.1: used while both bits are the device's wrap counter.
-        (flags & AVAIL != 0) == self.next_used.wrap && (flags & USED != 0) == self.next_used.wrap
+        (flags & AVAIL != 0) == place.wrap && (flags & USED != 0) == place.wrap
     }
 }

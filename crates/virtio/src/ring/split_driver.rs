@@ -132,6 +132,11 @@ impl SplitDriver {
         Some(Ok((head, bytes)))
     }
 
+    /// Where a device goes on that knows nothing of what was before: behind the last chain that was used.
+    pub fn base(&self) -> u16 {
+        self.parts.used.acquire_u16(layout::used::INDEX)
+    }
+
     /// Asks for no interrupts (we poll), or for one with the next used chain; `true` if there is one already.
     pub fn want_interrupt(&mut self, wanted: bool) -> bool {
         if self.event_idx {
