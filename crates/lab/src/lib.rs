@@ -16,5 +16,5 @@ pub mod demo;
 mod guest;
 mod traffic;
 
-pub use guest::{Guest, GuestOptions, Place, Ring, memory_file};
+pub use guest::{Guest, GuestOptions, PackedDescriptor, Pair, Place, Ring, memory_file};
 pub use traffic::{Sequence, Stream};

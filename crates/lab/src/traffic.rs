@@ -8,7 +8,7 @@ use straightline_virtio::net_header::LEN as HEADER;
 use straightline_wire::MacAddr;
 use straightline_wire::frame::{Checksum, Frame, Net, Transport};
 
-use crate::Guest;
+use crate::Pair;
 use crate::guest::HEADER_LEN;
 
 /// Frame lengths of the Internet mix, without the Ethernet checksum: 7 of 64 bytes, 4 of 570, 1 of 1518.
@@ -20,7 +20,7 @@ const HEADERS: u16 = 14 + 20 + 8;
 /// Where the number stands in a buffer: behind the virtio-net header and the frame's own.
 const NUMBER: u32 = HEADER_LEN + HEADERS as u32;
 
-/// UDP packets from one guest to another, each with its number.
+/// UDP packets from one guest's queue pair to another's, each with its number.
 #[derive(Debug)]
 pub struct Stream {
     /// Frame length by transmit buffer.
@@ -34,7 +34,7 @@ impl Stream {
     ///
     /// # Errors
     /// Where a length is too short for the headers or too long for a buffer.
-    pub fn prepare(guest: &mut Guest, src: MacAddr, dst: MacAddr, lens: &[u16]) -> anyhow::Result<Stream> {
+    pub fn prepare(guest: &mut Pair, src: MacAddr, dst: MacAddr, lens: &[u16]) -> anyhow::Result<Stream> {
         let level = guest.level();
         let lens: Vec<u16> = lens.iter().copied().cycle().take(guest.spare()).collect();
         for (buffer, &len) in (0..).zip(&lens) {
@@ -62,7 +62,7 @@ impl Stream {
     }
 
     /// Sends the next packet; `false` where no buffer is free.
-    pub fn send(&mut self, guest: &mut Guest) -> bool {
+    pub fn send(&mut self, guest: &mut Pair) -> bool {
         let level = guest.level();
         let Some((buffer, segment)) = guest.next_buffer() else { return false };
         let Some(&len) = self.lens.get(usize::from(buffer)) else { return false };

@@ -1,141 +1,97 @@
-//! A guest without a VM: memory, two rings, and a driver that polls them.
+//! A guest without a VM: memory, queue pairs, and a driver that polls them.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `half` | one ring with its eventfds and buffers |
+//! | `options` | how a guest is made, and its memory file |
+//! | `pair`, `half`, `driver` | a queue pair; one ring with its eventfds and buffers; the driver half of either layout |
 //! | `send`, `receive` | what a driver does: frames into the transmit ring, frames out of the receive ring |
 //! | `raw` | descriptors and indexes written as one likes, for tests |
 
+mod driver;
 mod half;
+mod options;
+mod pair;
 mod raw;
 mod receive;
 mod send;
 
-use std::collections::HashMap;
+use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use anyhow::{Context, ensure};
-use rustix::fs::{MemfdFlags, fstat, ftruncate, memfd_create};
-use straightline_packet::Level;
+use anyhow::{Context, bail, ensure};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::fstat;
 use straightline_virtio::features as f;
 use straightline_virtio::memory::{GuestMemory, Region};
 use straightline_virtio::net_header::LEN as HEADER;
 use straightline_virtio::vhost_user::{FrontendClient, RegionRef, RegionSpec, SUPPORTED_PROTOCOL_FEATURES};
 
-use half::Half;
+pub use options::{GuestOptions, Place, memory_file};
+pub use pair::{Pair, Ring};
+pub use raw::PackedDescriptor;
 
 /// Where its memory begins, for itself and for the backend: the same number, to keep it simple.
 const BASE: u64 = 0x1000_0000;
-
-/// Bytes set aside for each ring: enough for 1024 entries.
-const RING_ROOM: u64 = 64 << 10;
 
 /// Bytes of the virtio-net header, as a length of guest memory.
 pub(crate) const HEADER_LEN: u32 = 12;
 const _: () = assert!(HEADER == 12);
 
-/// The two rings of a network device (virtio 1.2, 5.1.2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u16)]
-pub enum Ring {
-    /// What the guest receives.
-    Receive = 0,
-    /// What it sends.
-    Transmit = 1,
-}
-
-/// A part of a memory file that a guest is to live in. The backend is shown the whole file.
-#[derive(Clone, Debug)]
-pub struct Place {
-    /// The file, shared with whoever else lives in it.
-    pub file: Arc<OwnedFd>,
-    /// Where the guest's own part begins, all zeros, at a multiple of 4096; it is [`GuestOptions::memory_len`] long.
-    pub offset: u64,
-}
-
-/// How a guest is made.
-#[derive(Clone, Debug)]
-pub struct GuestOptions {
-    /// What it would take of what is offered.
-    pub features: u64,
-    /// Entries in each ring: a power of two, at most 1024.
-    pub ring_size: u16,
-    /// Bytes in each buffer, header included.
-    pub buffer_len: u32,
-    /// Bytes of a receive buffer in each descriptor; 0: the whole buffer in one.
-    pub receive_cut: u32,
-    /// Whether it keeps its receive buffers until it is told to [`Guest::give`] them.
-    pub withhold: bool,
-    /// Where it lives, if not in a file of its own.
-    pub place: Option<Place>,
-}
-
-impl Default for GuestOptions {
-    fn default() -> Self {
-        GuestOptions {
-            features: f::VIRTIO_F_VERSION_1 | f::VIRTIO_F_EVENT_IDX | f::VIRTIO_NET_F_MRG_RXBUF,
-            ring_size: 256,
-            buffer_len: 2048,
-            receive_cut: 0,
-            withhold: false,
-            place: None,
-        }
-    }
-}
-
-impl GuestOptions {
-    /// Bytes of memory that such a guest needs: its rings and its buffers.
-    pub fn memory_len(&self) -> u64 {
-        let buffers = 2 * u64::from(self.ring_size) * u64::from(self.buffer_len);
-        2 * RING_ROOM + buffers.next_multiple_of(4096)
-    }
-}
+/// Device status (virtio 1.2, 2.1): ACKNOWLEDGE, DRIVER and FEATURES_OK; with DRIVER_OK.
+const AGREED: u8 = 1 | 2 | 8;
+const GOING: u8 = AGREED | 4;
 
 /// A connected guest.
+///
+/// It is used like its first queue pair, which is its only one unless [`GuestOptions::queue_pairs`] says otherwise; all
+/// of them are there as [`Guest::pairs`].
 #[derive(Debug)]
 pub struct Guest {
     client: FrontendClient,
     memory: Arc<GuestMemory>,
     file: Arc<OwnedFd>,
-    level: Level,
     features: u64,
-    buffer_len: u32,
-    receive_cut: u32,
-    receive: Half,
-    transmit: Half,
-    /// Transmit buffers that the device does not have.
-    spare: Vec<u16>,
-    /// The further buffers of a sent chain, by its head.
-    chained: HashMap<u16, Vec<u16>>,
-    /// Receive buffers that the device does not have, and whether it gets used ones back.
-    kept: Vec<u16>,
-    withhold: bool,
+    protocol_features: u64,
+    patience: Duration,
+    pairs: Vec<Pair>,
 }
 
-/// A memory file of this many bytes, all zeros.
-///
-/// # Errors
-/// What the system says.
-pub fn memory_file(len: u64) -> anyhow::Result<OwnedFd> {
-    let file = memfd_create("straightline-guest", MemfdFlags::CLOEXEC).context("cannot make guest memory")?;
-    ftruncate(&file, len).context("cannot size guest memory")?;
-    Ok(file)
+impl Deref for Guest {
+    type Target = Pair;
+
+    fn deref(&self) -> &Pair {
+        &self.pairs[0]
+    }
 }
 
-fn handshake(client: &mut FrontendClient, wanted: u64) -> anyhow::Result<u64> {
-    let agreed = client.handshake(wanted | f::VHOST_USER_F_PROTOCOL_FEATURES, SUPPORTED_PROTOCOL_FEATURES)?;
-    client.set_features(agreed.features)?;
-    Ok(agreed.features)
+impl DerefMut for Guest {
+    fn deref_mut(&mut self) -> &mut Pair {
+        &mut self.pairs[0]
+    }
 }
 
-fn connect(socket: &Path) -> anyhow::Result<FrontendClient> {
-    FrontendClient::connect(socket).with_context(|| format!("{}", socket.display()))
+fn connect(socket: &Path, patience: Duration) -> anyhow::Result<FrontendClient> {
+    let client = FrontendClient::connect(socket).with_context(|| format!("{}", socket.display()))?;
+    client.set_timeout(Some(patience))?;
+    Ok(client)
+}
+
+fn accept(listener: &UnixListener, patience: Duration) -> anyhow::Result<FrontendClient> {
+    let limit = Timespec::try_from(patience).context("a patience without end")?;
+    if poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&limit))? == 0 {
+        bail!("no backend has connected within {} s", patience.as_secs());
+    }
+    let client = FrontendClient::from_stream(listener.accept()?.0);
+    client.set_timeout(Some(patience))?;
+    Ok(client)
 }
 
 impl Guest {
-    /// Connects to the backend that listens at `socket`, negotiates, and sets both rings going with all receive
+    /// Connects to the backend that listens at `socket`, negotiates, and sets all rings going with all receive
     /// buffers given.
     ///
     /// # Errors
@@ -146,18 +102,27 @@ impl Guest {
         Ok(guest)
     }
 
+    /// As [`Self::connect`] with the parts exchanged: the guest listens, and takes the next backend that connects.
+    ///
+    /// # Errors
+    /// What could not be had, or what the backend refused.
+    pub fn accept(listener: &UnixListener, options: &GuestOptions) -> anyhow::Result<Guest> {
+        let mut guest = Guest::negotiate(accept(listener, options.patience)?, options)?;
+        guest.start()?;
+        Ok(guest)
+    }
+
     /// As [`Self::connect`], but stops before the backend is told of memory and rings: [`Self::start`] does that.
     ///
     /// # Errors
     /// What could not be had, or what the backend refused.
     pub fn prepare(socket: &Path, options: &GuestOptions) -> anyhow::Result<Guest> {
-        let &GuestOptions { ring_size, buffer_len, receive_cut, withhold, .. } = options;
-        ensure!(
-            ring_size.is_power_of_two() && ring_size <= 1024,
-            "a ring has a power of two of entries, at most 1024: not {ring_size}"
-        );
-        let mut client = connect(socket)?;
-        let features = handshake(&mut client, options.features)?;
+        Guest::negotiate(connect(socket, options.patience)?, options)
+    }
+
+    fn negotiate(mut client: FrontendClient, options: &GuestOptions) -> anyhow::Result<Guest> {
+        options.check()?;
+        let (features, protocol_features) = handshake(&mut client, options.wanted(), options.queue_pairs)?;
         let (file, offset) = match &options.place {
             Some(place) => (Arc::clone(&place.file), place.offset),
             None => (Arc::new(memory_file(options.memory_len())?), 0),
@@ -165,39 +130,24 @@ impl Guest {
         let len = u64::try_from(fstat(&file)?.st_size)?;
         let region = Region::map(file.as_fd(), 0, len, BASE, BASE)?;
         let memory = Arc::new(GuestMemory::new(vec![Arc::new(region)]).context("guest memory overlaps itself")?);
-
-        let event_idx = features & f::VIRTIO_F_EVENT_IDX != 0;
-        let buffers = BASE + offset + 2 * RING_ROOM;
-        let half = |at: u64| {
-            let buffers = buffers + at * u64::from(ring_size) * u64::from(buffer_len);
-            Half::new(&memory, BASE + offset + at * RING_ROOM, buffers, ring_size, buffer_len, event_idx)
+        let pair = |number: u16| {
+            let place = BASE + offset + u64::from(number) * options.pair_len();
+            Pair::new(&memory, number, place, options, features)
         };
-        Ok(Guest {
-            receive: half(0)?,
-            transmit: half(1)?,
-            client,
-            memory: Arc::clone(&memory),
-            file,
-            level: Level::detect(),
-            features,
-            buffer_len,
-            receive_cut,
-            spare: (0..ring_size).rev().collect(),
-            chained: HashMap::new(),
-            kept: (0..ring_size).rev().collect(),
-            withhold,
-        })
+        let pairs = (0..options.queue_pairs).map(pair).collect::<anyhow::Result<Vec<_>>>()?;
+        Ok(Guest { client, memory, file, features, protocol_features, patience: options.patience, pairs })
     }
 
-    /// Tells the backend of memory and rings, gives it the receive buffers, and enables both rings.
+    /// Tells the backend of memory and rings, enables all rings, and gives it the receive buffers.
     ///
     /// # Errors
     /// What the backend refused.
     pub fn start(&mut self) -> anyhow::Result<()> {
-        self.share_memory()?;
-        self.resume([0, 0])?;
-        if !self.withhold {
-            self.give(usize::MAX);
+        self.go_on()?;
+        for pair in &mut self.pairs {
+            if !pair.inbox.withhold {
+                pair.give(usize::MAX);
+            }
         }
         Ok(())
     }
@@ -213,21 +163,42 @@ impl Guest {
         Ok(())
     }
 
-    /// Stops both rings; returns where they stand, the receive ring first.
+    /// Stops all rings; returns where they stand: for each pair the receive ring, then the transmit ring.
     ///
     /// # Errors
     /// What the backend refused.
-    pub fn stop(&mut self) -> anyhow::Result<[u32; 2]> {
-        Ok([self.client.get_vring_base(Ring::Receive as u16)?, self.client.get_vring_base(Ring::Transmit as u16)?])
+    pub fn stop(&mut self) -> anyhow::Result<Vec<[u32; 2]>> {
+        let Guest { client, pairs, .. } = self;
+        let stop =
+            |pair: &Pair| Ok([client.get_vring_base(pair.receive.index)?, client.get_vring_base(pair.transmit.index)?]);
+        pairs.iter().map(stop).collect()
     }
 
-    /// Sets both rings going from where [`Self::stop`] left them.
+    /// Sets all rings going from where [`Self::stop`] left them.
     ///
     /// # Errors
     /// What the backend refused.
-    pub fn resume(&mut self, [receive, transmit]: [u32; 2]) -> anyhow::Result<()> {
-        self.receive.start(&mut self.client, Ring::Receive as u16, receive)?;
-        self.transmit.start(&mut self.client, Ring::Transmit as u16, transmit)
+    pub fn resume(&mut self, bases: &[[u32; 2]]) -> anyhow::Result<()> {
+        ensure!(bases.len() == self.pairs.len(), "{} queue pairs, not {}", self.pairs.len(), bases.len());
+        for (pair, &[receive, transmit]) in self.pairs.iter_mut().zip(bases) {
+            pair.receive.start(&mut self.client, receive)?;
+            pair.transmit.start(&mut self.client, transmit)?;
+        }
+        self.enable(usize::MAX)
+    }
+
+    /// Enables the first `count` queue pairs and disables the others, as a frontend does whose driver asked for so many
+    /// by the control queue.
+    ///
+    /// # Errors
+    /// What the backend refused.
+    pub fn enable(&mut self, count: usize) -> anyhow::Result<()> {
+        for (number, pair) in self.pairs.iter().enumerate() {
+            for half in [&pair.receive, &pair.transmit] {
+                self.client.set_vring_enable(half.index, number < count)?;
+            }
+        }
+        Ok(())
     }
 
     /// Connects again, with the memory and the rings as they are, as a frontend does whose backend went away: what the
@@ -236,12 +207,42 @@ impl Guest {
     /// # Errors
     /// What the backend refused.
     pub fn reconnect(&mut self, socket: &Path) -> anyhow::Result<()> {
-        self.client = connect(socket)?;
-        let features = handshake(&mut self.client, self.features)?;
+        self.join(connect(socket, self.patience)?)
+    }
+
+    /// As [`Self::reconnect`], where it is the guest that listens.
+    ///
+    /// # Errors
+    /// What the backend refused.
+    pub fn accept_again(&mut self, listener: &UnixListener) -> anyhow::Result<()> {
+        self.join(accept(listener, self.patience)?)
+    }
+
+    fn join(&mut self, client: FrontendClient) -> anyhow::Result<()> {
+        self.client = client;
+        let pairs = u16::try_from(self.pairs.len())?;
+        let (features, protocol_features) = handshake(&mut self.client, self.features, pairs)?;
         ensure!(features == self.features, "the backend offers other features than before");
+        self.protocol_features = protocol_features;
+        self.go_on()
+    }
+
+    /// Shows the backend the memory and sets all rings going after what is used of them.
+    fn go_on(&mut self) -> anyhow::Result<()> {
         self.share_memory()?;
-        let bases = [Ring::Receive, Ring::Transmit].map(|ring| u32::from(self.used_index(ring)));
-        self.resume(bases)
+        let base = |pair: &Pair| [pair.receive.driver.base(), pair.transmit.driver.base()];
+        let bases: Vec<_> = self.pairs.iter().map(base).collect();
+        self.resume(&bases)?;
+        if self.protocol_features & f::VHOST_USER_PROTOCOL_F_STATUS != 0 {
+            // Some backends begin only now.
+            self.client.set_status(GOING)?;
+        }
+        Ok(())
+    }
+
+    /// Its queue pairs.
+    pub fn pairs(&mut self) -> &mut [Pair] {
+        &mut self.pairs
     }
 
     /// What was negotiated.
@@ -258,14 +259,20 @@ impl Guest {
     pub fn file(&self) -> &OwnedFd {
         &self.file
     }
+}
 
-    /// The memory, as the guest itself sees it.
-    pub fn memory(&self) -> &Arc<GuestMemory> {
-        &self.memory
+/// Agrees on features; returns those of the device and those of the protocol.
+fn handshake(client: &mut FrontendClient, wanted: u64, pairs: u16) -> anyhow::Result<(u64, u64)> {
+    let agreed = client.handshake(wanted | f::VHOST_USER_F_PROTOCOL_FEATURES, SUPPORTED_PROTOCOL_FEATURES)?;
+    if pairs > 1 {
+        ensure!(agreed.features & f::VIRTIO_NET_F_MQ != 0, "the backend offers one queue pair only");
+        // Of a backend that counts rings instead of pairs this asks for half of what is needed; the set-up asks the rest.
+        let most = client.get_queue_num()?;
+        ensure!(most >= u64::from(pairs), "the backend offers {most} queue pairs, not {pairs}");
     }
-
-    /// The instruction set that it copies with.
-    pub fn level(&self) -> Level {
-        self.level
+    client.set_features(agreed.features)?;
+    if agreed.protocol_features & f::VHOST_USER_PROTOCOL_F_STATUS != 0 {
+        client.set_status(AGREED)?;
     }
+    Ok((agreed.features, agreed.protocol_features))
 }

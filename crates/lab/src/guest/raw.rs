@@ -5,18 +5,46 @@
 
 use straightline_virtio::ring::{Descriptor, Geometry};
 
-use super::half::Half;
 use super::send::descriptor_bytes;
-use super::{Guest, Ring};
+use super::{Pair, Ring};
 
-impl Guest {
-    fn half(&self, ring: Ring) -> &Half {
-        match ring {
-            Ring::Receive => &self.receive,
-            Ring::Transmit => &self.transmit,
-        }
+/// AVAIL and USED in the flags of a packed descriptor (virtio 1.2, 2.8.1).
+const AVAIL: u16 = 1 << 7;
+const USED: u16 = 1 << 15;
+
+/// A descriptor of a packed ring as it stands in memory (virtio 1.2, 2.8.13).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PackedDescriptor {
+    /// Guest address of the buffer.
+    pub addr: u64,
+    /// Its length, or the bytes that were written.
+    pub len: u32,
+    /// What the chain comes back as.
+    pub id: u16,
+    /// Those of a split ring, and whose turn it is.
+    pub flags: u16,
+}
+
+impl PackedDescriptor {
+    /// Whether it is the device's, in a round with this wrap counter.
+    pub fn is_available(&self, wrap: bool) -> bool {
+        (self.flags & AVAIL != 0) == wrap && (self.flags & USED != 0) != wrap
     }
 
+    /// Whether the device has used it, in a round with this wrap counter.
+    pub fn is_used(&self, wrap: bool) -> bool {
+        (self.flags & AVAIL != 0) == wrap && (self.flags & USED != 0) == wrap
+    }
+
+    /// The same, made available in a round with this wrap counter.
+    #[must_use]
+    pub fn available(self, wrap: bool) -> Self {
+        let turn = if wrap { AVAIL } else { USED };
+        PackedDescriptor { flags: self.flags & !(AVAIL | USED) | turn, ..self }
+    }
+}
+
+impl Pair {
     /// Where a ring lies.
     pub fn geometry(&self, ring: Ring) -> Geometry {
         self.half(ring).geometry
@@ -24,7 +52,7 @@ impl Guest {
 
     /// Guest address of a buffer of a ring.
     pub fn buffer_address(&self, ring: Ring, buffer: u16) -> u64 {
-        self.half(ring).address(buffer)
+        self.half(ring).buffers.address(buffer)
     }
 
     /// Writes guest memory; `false` where the guest has none.
@@ -97,5 +125,42 @@ impl Guest {
         let index = self.available_index(ring);
         self.write_available(ring, index & (self.half(ring).geometry.size - 1), first);
         self.publish_index(ring, index.wrapping_add(1));
+    }
+
+    /// Writes a descriptor of a packed ring, its flags behind the rest.
+    pub fn write_packed(&self, ring: Ring, index: u16, desc: PackedDescriptor) -> bool {
+        let at = self.half(ring).geometry.desc + 16 * u64::from(index);
+        let Some(area) = self.memory.area(at, 16, 16) else { return false };
+        area.write_u64(0, desc.addr);
+        area.write_u32(8, desc.len);
+        area.write_u16(12, desc.id);
+        area.release_u16(14, desc.flags);
+        true
+    }
+
+    /// A descriptor of a packed ring; where its flags say that it is used, the bytes in its buffer are visible.
+    pub fn packed_descriptor(&self, ring: Ring, index: u16) -> Option<PackedDescriptor> {
+        let at = self.half(ring).geometry.desc + 16 * u64::from(index);
+        let area = self.memory.area(at, 16, 16)?;
+        let flags = area.acquire_u16(14);
+        Some(PackedDescriptor { addr: area.read_u64(0), len: area.read_u32(8), id: area.read_u16(12), flags })
+    }
+
+    /// Writes a chain of descriptors into a packed ring from `first` on, in a round with this wrap counter, and kicks.
+    /// The first one becomes available last. What each says but for whose turn it is, is up to the caller.
+    pub fn publish_packed(&self, ring: Ring, first: u16, wrap: bool, chain: &[PackedDescriptor]) {
+        let size = self.half(ring).geometry.size;
+        let places: Vec<_> = (first..).zip(chain).collect();
+        for &(place, desc) in places.iter().rev() {
+            let (place, wrap) = if place < size { (place, wrap) } else { (place - size, !wrap) };
+            self.write_packed(ring, place, desc.available(wrap));
+        }
+        self.half(ring).ring_the_bell();
+    }
+
+    /// Writes what the driver of a packed ring wants to be told of (2.8.14): a place with its wrap counter, and a mode.
+    pub fn write_driver_events(&self, ring: Ring, place: u16, mode: u16) -> bool {
+        let words = u32::from(place) | u32::from(mode) << 16;
+        self.write_memory(self.half(ring).geometry.avail, &words.to_le_bytes())
     }
 }

@@ -1,110 +1,145 @@
 //! What arrives: packets out of the receive ring, and buffers into it.
 
-use std::sync::Arc;
-
-use straightline_packet::Segment;
-use straightline_virtio::features as f;
+use straightline_packet::{Level, Segment};
 use straightline_virtio::memory::GuestMemory;
 use straightline_virtio::net_header::{LEN as HEADER, NetHeader};
 
-use super::{Guest, HEADER_LEN};
+use super::driver::{Driver, either};
+use super::half::Buffers;
+use super::{HEADER_LEN, Pair};
 
-impl Guest {
+/// Receive buffers that the device does not have, and how it gets them.
+#[derive(Debug)]
+pub(super) struct Inbox {
+    pub(super) kept: Vec<u16>,
+    /// Whether it does not get used ones back.
+    pub(super) withhold: bool,
+    /// Bytes of a buffer in each descriptor; 0: all of them.
+    pub(super) cut: u32,
+}
+
+impl Pair {
     /// Hands every packet that has arrived, at most `most`, to `each`, with its header and its pieces (the first begins
     /// with the frame, past the header); then gives the buffers back, or keeps them (see [`Self::withhold`]). Returns
     /// how many.
-    pub fn receive(&mut self, most: usize, mut each: impl FnMut(&NetHeader, &[Segment<'_>])) -> usize {
-        let mut packets = 0;
-        let mergeable = self.features & f::VIRTIO_NET_F_MRG_RXBUF != 0;
-        let memory = Arc::clone(&self.memory);
-        let mut pieces: Vec<Segment<'_>> = Vec::new();
-        while packets < most {
-            let Some((buffer, segment)) = self.take(&memory) else { break };
-            let mut bytes = [0; HEADER];
-            segment.read(self.level, &mut bytes);
-            let header = NetHeader::parse(&bytes);
-            let first = segment.split_at(HEADER_LEN).1;
-            let more = if mergeable { header.num_buffers.saturating_sub(1) } else { 0 };
-            if more == 0 {
-                each(&header, &[first]);
-            } else {
-                pieces.clear();
-                pieces.push(first);
-                let mut buffers = Vec::with_capacity(more.into());
-                for _ in 0..more {
-                    // All buffers of a packet become visible together.
-                    let Some((buffer, segment)) = self.take(&memory) else { break };
-                    pieces.push(segment);
-                    buffers.push(buffer);
-                }
-                each(&header, &pieces);
-                for buffer in buffers {
-                    self.offer(buffer);
-                }
-            }
-            self.offer(buffer);
-            packets += 1;
-        }
+    pub fn receive(&mut self, most: usize, each: impl FnMut(&NetHeader, &[Segment<'_>])) -> usize {
+        let Pair { memory, level, mergeable, receive, inbox, .. } = self;
+        let view = View { memory, level: *level, mergeable: *mergeable };
+        let packets =
+            either!(&mut receive.driver, driver => collect(driver, &mut receive.buffers, inbox, view, most, each));
         if packets > 0 {
-            self.receive.kick();
+            receive.kick();
         }
         packets
     }
 
     /// Whether buffers of packets to come are kept. What is kept goes back with [`Self::give`].
     pub fn withhold(&mut self, withhold: bool) {
-        self.withhold = withhold;
+        self.inbox.withhold = withhold;
     }
 
     /// Gives the backend at most `n` of the receive buffers that are kept; returns how many.
     pub fn give(&mut self, n: usize) -> usize {
-        let n = n.min(self.kept.len());
-        for _ in 0..n {
-            if let Some(buffer) = self.kept.pop() {
-                self.hand_over(buffer);
+        let Pair { receive, inbox, .. } = self;
+        let n = n.min(inbox.kept.len());
+        either!(&mut receive.driver, driver => {
+            for _ in 0..n {
+                if let Some(buffer) = inbox.kept.pop() {
+                    inbox.hand_over(driver, &mut receive.buffers, buffer);
+                }
             }
-        }
-        self.receive.kick();
+        });
+        receive.kick();
         n
     }
 
     /// Receive buffers that the backend does not have.
     pub fn kept(&self) -> usize {
-        self.kept.len()
+        self.inbox.kept.len()
     }
+}
 
-    fn offer(&mut self, buffer: u16) {
+/// What is needed to look into a buffer.
+#[derive(Clone, Copy)]
+struct View<'m> {
+    memory: &'m GuestMemory,
+    level: Level,
+    mergeable: bool,
+}
+
+fn collect<D: Driver>(
+    driver: &mut D,
+    buffers: &mut Buffers,
+    inbox: &mut Inbox,
+    view: View<'_>,
+    most: usize,
+    mut each: impl FnMut(&NetHeader, &[Segment<'_>]),
+) -> usize {
+    let mut packets = 0;
+    let mut pieces: Vec<Segment<'_>> = Vec::new();
+    while packets < most {
+        let Some((buffer, segment)) = take(driver, buffers, view.memory) else { break };
+        let mut bytes = [0; HEADER];
+        segment.read(view.level, &mut bytes);
+        let header = NetHeader::parse(&bytes);
+        let first = segment.split_at(HEADER_LEN).1;
+        let more = if view.mergeable { header.num_buffers.saturating_sub(1) } else { 0 };
+        if more == 0 {
+            each(&header, &[first]);
+        } else {
+            pieces.clear();
+            pieces.push(first);
+            let mut further = Vec::with_capacity(more.into());
+            for _ in 0..more {
+                // All buffers of a packet become visible together.
+                let Some((buffer, segment)) = take(driver, buffers, view.memory) else { break };
+                pieces.push(segment);
+                further.push(buffer);
+            }
+            each(&header, &pieces);
+            for buffer in further {
+                inbox.offer(driver, buffers, buffer);
+            }
+        }
+        inbox.offer(driver, buffers, buffer);
+        packets += 1;
+    }
+    packets
+}
+
+/// The next used buffer: its number and the bytes that were written.
+fn take<'m, D: Driver>(driver: &mut D, buffers: &mut Buffers, memory: &'m GuestMemory) -> Option<(u16, Segment<'m>)> {
+    loop {
+        // A head that is not out is the backend's mistake; there is nothing behind it to look at.
+        let Ok((head, len)) = driver.used()? else { continue };
+        let buffer = buffers.of[usize::from(head)];
+        let segment = buffers.segment(memory, buffer, len)?;
+        return Some((buffer, segment));
+    }
+}
+
+impl Inbox {
+    fn offer<D: Driver>(&mut self, driver: &mut D, buffers: &mut Buffers, buffer: u16) {
         if self.withhold {
             self.kept.push(buffer);
         } else {
-            self.hand_over(buffer);
+            self.hand_over(driver, buffers, buffer);
         }
     }
 
     /// Makes a buffer available, in as many descriptors as the options say.
-    fn hand_over(&mut self, buffer: u16) {
-        let (addr, len) = (self.receive.address(buffer), self.buffer_len);
-        let added = if self.receive_cut == 0 {
-            self.receive.driver.add(&[(addr, len, true)])
+    fn hand_over<D: Driver>(&mut self, driver: &mut D, buffers: &mut Buffers, buffer: u16) {
+        let (addr, len) = (buffers.address(buffer), buffers.len);
+        let added = if self.cut == 0 {
+            driver.add(&[(addr, len, true)])
         } else {
-            let starts = (0..len).step_by(self.receive_cut as usize);
-            let parts: Vec<_> = starts.map(|at| (addr + u64::from(at), self.receive_cut.min(len - at), true)).collect();
-            self.receive.driver.add(&parts)
+            let starts = (0..len).step_by(self.cut as usize);
+            let parts: Vec<_> = starts.map(|at| (addr + u64::from(at), self.cut.min(len - at), true)).collect();
+            driver.add(&parts)
         };
         match added {
-            Some(head) => self.receive.buffer_of[usize::from(head)] = buffer,
+            Some(head) => buffers.of[usize::from(head)] = buffer,
             None => self.kept.push(buffer),
-        }
-    }
-
-    /// The next used buffer: its number and the bytes that were written.
-    fn take<'m>(&mut self, memory: &'m GuestMemory) -> Option<(u16, Segment<'m>)> {
-        loop {
-            // A head that is not out is the backend's mistake; there is nothing behind it to look at.
-            let Ok((head, len)) = self.receive.driver.used()? else { continue };
-            let buffer = self.receive.buffer_of[usize::from(head)];
-            let segment = self.receive.segment(memory, buffer, len)?;
-            return Some((buffer, segment));
         }
     }
 }

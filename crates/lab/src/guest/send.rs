@@ -1,15 +1,19 @@
 //! What is sent: frames into the transmit ring, in one buffer or in several.
 
+use std::collections::HashMap;
+
 use straightline_packet::Segment;
 use straightline_virtio::net_header::{LEN as HEADER, NetHeader};
 use straightline_virtio::ring::{Descriptor, INDIRECT, NEXT};
 
-use super::{Guest, HEADER_LEN, Ring};
+use super::driver::{AnyDriver, Driver, either};
+use super::half::{Buffers, Half};
+use super::{HEADER_LEN, Pair, Ring};
 
 /// Bytes of a descriptor (virtio 1.2, 2.7.5).
 const DESCRIPTOR: usize = 16;
 
-impl Guest {
+impl Pair {
     /// Transmit buffers that are free.
     pub fn spare(&self) -> usize {
         self.spare.len()
@@ -18,22 +22,22 @@ impl Guest {
     /// The transmit buffer that the next frame goes into, from its virtio-net header on.
     pub fn next_buffer(&mut self) -> Option<(u16, Segment<'_>)> {
         let &buffer = self.spare.last()?;
-        let segment = self.transmit.segment(&self.memory, buffer, self.buffer_len)?;
+        let segment = self.transmit.buffers.segment(&self.memory, buffer, u32::MAX)?;
         Some((buffer, segment))
     }
 
     /// A transmit buffer by its number, to be filled before traffic starts.
     pub fn buffer(&mut self, buffer: u16) -> Option<Segment<'_>> {
-        self.transmit.segment(&self.memory, buffer, self.buffer_len)
+        self.transmit.buffers.segment(&self.memory, buffer, u32::MAX)
     }
 
     /// Makes the first `len` bytes (header included) of the buffer that [`Self::next_buffer`] gave available; seen by
     /// the backend after [`Self::flush`].
     pub fn send_next(&mut self, len: u32) -> bool {
         let Some(&buffer) = self.spare.last() else { return false };
-        let addr = self.transmit.address(buffer);
-        let Some(head) = self.transmit.driver.add(&[(addr, len.min(self.buffer_len), false)]) else { return false };
-        self.transmit.buffer_of[usize::from(head)] = buffer;
+        let Half { driver, buffers, .. } = &mut self.transmit;
+        let Some(head) = driver.add(&[(buffers.address(buffer), len.min(buffers.len), false)]) else { return false };
+        self.transmit.buffers.of[usize::from(head)] = buffer;
         self.spare.pop();
         true
     }
@@ -58,24 +62,24 @@ impl Guest {
         let buffers = pieces.len() + usize::from(indirect);
         let table = if indirect { DESCRIPTOR * pieces.len() } else { 0 };
         let largest = pieces.iter().map(|p| p.len()).max().unwrap_or(0).max(table);
-        if pieces.is_empty() || buffers > self.spare.len() || largest > self.buffer_len as usize {
+        if pieces.is_empty() || buffers > self.spare.len() || largest > self.transmit.buffers.len as usize {
             return false;
         }
         let mut taken = self.spare.split_off(self.spare.len() - buffers);
         let mut parts = Vec::with_capacity(pieces.len());
         for (&buffer, piece) in taken.iter().zip(pieces) {
             let len = u32::try_from(piece.len()).unwrap_or(u32::MAX);
-            if let Some(segment) = self.transmit.segment(&self.memory, buffer, len) {
+            if let Some(segment) = self.transmit.buffers.segment(&self.memory, buffer, len) {
                 segment.write(self.level, piece);
             }
-            parts.push((self.transmit.address(buffer), len, false));
+            parts.push((self.transmit.buffers.address(buffer), len, false));
         }
         let head = if indirect { self.add_table(taken[buffers - 1], &parts) } else { self.transmit.driver.add(&parts) };
         let Some(head) = head else {
             self.spare.append(&mut taken);
             return false;
         };
-        self.transmit.buffer_of[usize::from(head)] = taken[0];
+        self.transmit.buffers.of[usize::from(head)] = taken[0];
         taken.remove(0);
         self.chained.insert(head, taken);
         true
@@ -90,9 +94,10 @@ impl Guest {
             bytes.extend(descriptor_bytes(desc));
         }
         let len = u32::try_from(bytes.len()).ok()?;
-        self.transmit.segment(&self.memory, buffer, len)?.write(self.level, &bytes);
-        let addr = self.transmit.address(buffer);
-        let head = self.transmit.driver.add(&[(addr, len, false)])?;
+        self.transmit.buffers.segment(&self.memory, buffer, len)?.write(self.level, &bytes);
+        let addr = self.transmit.buffers.address(buffer);
+        let AnyDriver::Split(driver) = &mut self.transmit.driver else { return None };
+        let head = driver.add(&[(addr, len, false)])?;
         // The driver half makes plain descriptors; this one is not published yet.
         self.write_descriptor(Ring::Transmit, head, Descriptor { addr, len, flags: INDIRECT, next: 0 });
         Some(head)
@@ -101,14 +106,19 @@ impl Guest {
     /// Lets the backend see what was sent, and takes back the buffers that it is done with.
     pub fn flush(&mut self) {
         self.transmit.kick();
-        while let Some(used) = self.transmit.driver.used() {
-            let Ok((head, _)) = used else { continue };
-            self.spare.push(self.transmit.buffer_of[usize::from(head)]);
-            if !self.chained.is_empty()
-                && let Some(mut more) = self.chained.remove(&head)
-            {
-                self.spare.append(&mut more);
-            }
+        let Pair { transmit: Half { driver, buffers, .. }, spare, chained, .. } = self;
+        either!(driver, driver => reclaim(driver, buffers, spare, chained));
+    }
+}
+
+fn reclaim<D: Driver>(driver: &mut D, buffers: &Buffers, spare: &mut Vec<u16>, chained: &mut HashMap<u16, Vec<u16>>) {
+    while let Some(used) = driver.used() {
+        let Ok((head, _)) = used else { continue };
+        spare.push(buffers.of[usize::from(head)]);
+        if !chained.is_empty()
+            && let Some(mut more) = chained.remove(&head)
+        {
+            spare.append(&mut more);
         }
     }
 }

@@ -1,0 +1,102 @@
+//! The driver half of a ring of either layout: what a guest needs of it.
+
+use straightline_virtio::features as f;
+use straightline_virtio::memory::GuestMemory;
+use straightline_virtio::ring::{Geometry, PackedDriver, SplitDriver};
+
+/// What the loops over a burst need. They are compiled for each layout, so that nothing is asked for each packet.
+pub(super) trait Driver {
+    /// Makes a chain of buffers (guest address, length, whether the device writes it) ready. Returns what it comes
+    /// back as, or `None` where too few descriptors are free.
+    fn add(&mut self, buffers: &[(u64, u32, bool)]) -> Option<u16>;
+    /// The next chain that the device has used, and the bytes written; what cannot be is an `Err`.
+    fn used(&mut self) -> Option<Result<(u16, u32), u32>>;
+}
+
+impl Driver for SplitDriver {
+    #[inline]
+    fn add(&mut self, buffers: &[(u64, u32, bool)]) -> Option<u16> {
+        self.add(buffers)
+    }
+
+    #[inline]
+    fn used(&mut self) -> Option<Result<(u16, u32), u32>> {
+        self.used()
+    }
+}
+
+impl Driver for PackedDriver {
+    #[inline]
+    fn add(&mut self, buffers: &[(u64, u32, bool)]) -> Option<u16> {
+        self.add(buffers)
+    }
+
+    #[inline]
+    fn used(&mut self) -> Option<Result<(u16, u32), u32>> {
+        self.used()
+    }
+}
+
+/// A driver half of either layout, for what is done once a burst or less.
+#[derive(Debug)]
+pub(super) enum AnyDriver {
+    /// Virtio 1.2, 2.7.
+    Split(SplitDriver),
+    /// Virtio 1.2, 2.8.
+    Packed(PackedDriver),
+}
+
+/// The same code for either layout, compiled twice.
+macro_rules! either {
+    ($driver:expr, $half:ident => $body:expr) => {
+        match $driver {
+            $crate::guest::driver::AnyDriver::Split($half) => $body,
+            $crate::guest::driver::AnyDriver::Packed($half) => $body,
+        }
+    };
+}
+pub(super) use either;
+
+impl AnyDriver {
+    /// An empty ring at `place`, in memory that is all zeros there, of the layout that was negotiated; and where its
+    /// parts are.
+    pub(super) fn new(memory: &GuestMemory, place: u64, size: u16, features: u64) -> anyhow::Result<(Self, Geometry)> {
+        let n = u64::from(size);
+        let event_idx = features & f::VIRTIO_F_EVENT_IDX != 0;
+        let wrong = |part| anyhow::anyhow!("a ring of {size} entries: its {part} does not fit");
+        if features & f::VIRTIO_F_RING_PACKED != 0 {
+            // What either side writes is in a cache line of its own.
+            let avail = (place + 16 * n).next_multiple_of(64);
+            let geometry = Geometry { size, desc: place, avail, used: avail + 64 };
+            Ok((AnyDriver::Packed(PackedDriver::new(memory, geometry, event_idx).map_err(wrong)?), geometry))
+        } else {
+            let used = (place + 18 * n + 6).next_multiple_of(64);
+            let geometry = Geometry { size, desc: place, avail: place + 16 * n, used };
+            Ok((AnyDriver::Split(SplitDriver::new(memory, geometry, event_idx).map_err(wrong)?), geometry))
+        }
+    }
+
+    pub(super) fn add(&mut self, buffers: &[(u64, u32, bool)]) -> Option<u16> {
+        either!(self, half => half.add(buffers))
+    }
+
+    pub(super) fn publish(&mut self) {
+        either!(self, half => half.publish());
+    }
+
+    pub(super) fn must_kick(&mut self) -> bool {
+        either!(self, half => half.must_kick())
+    }
+
+    pub(super) fn want_interrupt(&mut self, wanted: bool) -> bool {
+        either!(self, half => half.want_interrupt(wanted))
+    }
+
+    /// Where a device goes on that knows nothing of what was before, in vhost-user's form.
+    pub(super) fn base(&self) -> u32 {
+        match self {
+            AnyDriver::Split(half) => half.base().into(),
+            AnyDriver::Packed(half) => half.base(),
+        }
+    }
+}
