@@ -42,6 +42,7 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/packet/src/turn/mod.rs",
     "crates/packet/tests/no_alloc.rs",
     "crates/packet/tests/turn/memory.rs",
+    "crates/port/src/signal.rs",
     "crates/simd/benches/kernels.rs",
     "crates/simd/src/arch/word.rs",
     "crates/simd/src/arch/x86_64.rs",

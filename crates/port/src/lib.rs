@@ -19,6 +19,7 @@
 
 mod counters;
 mod null;
+mod signal;
 mod sleeper;
 pub mod socket_path;
 pub mod vhost_user;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -12,6 +12,8 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::fs::{FileType, Mode, OFlags, fcntl_getfl, fcntl_setfl, fstat, open};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
+
+use crate::signal::signal;
 
 /// The bell's event.
 const BELL: u64 = 0;
@@ -101,7 +103,7 @@ impl Sleeper {
 /// A descriptor that somebody sent us, to be notified by it or to notify.
 #[derive(Debug)]
 pub(crate) enum Notifier {
-    /// Written to; to be woken by it, watched and never read.
+    /// Signalled, which never waits; to be woken by it, watched and never read.
     Event(Arc<OwnedFd>),
     /// A handle of our own on a pipe: whether it blocks is ours to say.
     Pipe(OwnedFd),
@@ -117,6 +119,7 @@ impl Notifier {
             FileType::Fifo => Ok(Notifier::Pipe(open(path, mode | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?)),
             FileType::Socket => Ok(Notifier::Socket(fd)),
             _ if std::fs::read_link(path)?.as_os_str() == "anon_inode:[eventfd]" => {
+                // Signals need it not; a write does, where there are no signals.
                 fcntl_setfl(&*fd, fcntl_getfl(&*fd)? | OFlags::NONBLOCK)?;
                 Ok(Notifier::Event(fd))
             }
@@ -128,11 +131,11 @@ impl Notifier {
     pub(crate) fn ring(&self) {
         let one = 1_u64.to_ne_bytes();
         // What is full has its notification already; what is closed has nobody left to tell.
-        let _ = match self {
-            Notifier::Event(fd) => rustix::io::write(fd, &one),
-            Notifier::Pipe(fd) => rustix::io::write(fd, &one),
-            Notifier::Socket(fd) => send(fd, &one, SendFlags::DONTWAIT | SendFlags::NOSIGNAL),
-        };
+        match self {
+            Notifier::Event(fd) => signal(fd.as_fd()),
+            Notifier::Pipe(fd) => drop(rustix::io::write(fd, &one)),
+            Notifier::Socket(fd) => drop(send(fd, &one, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)),
+        }
     }
 
     /// Takes what has been written, so that its writer never finds it full.
