@@ -11,7 +11,7 @@ use straightline_graph::{Graph, Idle, Worker, WorkerStats};
 use straightline_lab::{Guest, GuestOptions};
 use straightline_nodes::{Bridge, Fdb, Patch};
 use straightline_packet::{Arena, Drops, Gate, PortIndex, Settings};
-use straightline_port::vhost_user::{Permissions, VhostUser, VhostUserConfig};
+use straightline_port::vhost_user::{Mode, Permissions, VhostUser, VhostUserConfig};
 use straightline_port::{Port, Sleeper};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
@@ -84,7 +84,7 @@ fn hand(ports: usize, options: &GuestOptions, bridged: bool, two_copies: bool) -
         let config = VhostUserConfig {
             name: format!("p{n}"),
             socket: dir.path().join(format!("p{n}")),
-            permissions: Permissions::default(),
+            mode: Mode::Server(Permissions::default()),
             mtu: 1500,
             mac: None,
             csum: true,
@@ -95,7 +95,7 @@ fn hand(ports: usize, options: &GuestOptions, bridged: bool, two_copies: bool) -
             holds: false,
             waits: false,
         };
-        VhostUser::listen(config, index(n), Arc::clone(&drops[n]), &gate, Arc::clone(&sleeper)).expect("a socket")
+        VhostUser::open(config, index(n), Arc::clone(&drops[n]), &gate, Arc::clone(&sleeper)).expect("a socket")
     };
     let all: Vec<Arc<dyn Port>> = (0..ports).map(|n| Arc::new(listen(n)) as Arc<dyn Port>).collect();
     let edges: Vec<_> = all.iter().map(|port| graph.output(Arc::clone(port), false)).collect();

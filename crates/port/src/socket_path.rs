@@ -51,6 +51,21 @@ pub enum SocketPathError {
 /// # Errors
 /// Why the path cannot be bound.
 pub fn check(path: &Path) -> Result<(), SocketPathError> {
+    check_name(path)?;
+    let folder = folder(path);
+    let why = match fs::metadata(folder) {
+        Ok(metadata) if metadata.is_dir() => return Ok(()),
+        Ok(_) => "not a folder".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    Err(SocketPathError::Folder { folder: folder.display().to_string(), why })
+}
+
+/// Checks the path as it is written: whether there can be a socket of this name, now or later.
+///
+/// # Errors
+/// Why there cannot.
+pub fn check_name(path: &Path) -> Result<(), SocketPathError> {
     let bytes = path.as_os_str().as_bytes();
     if bytes.len() > MAX_PATH {
         return Err(SocketPathError::TooLong(bytes.len()));
@@ -61,13 +76,7 @@ pub fn check(path: &Path) -> Result<(), SocketPathError> {
     if path.file_name().is_none() || bytes.ends_with(b"/") || bytes.ends_with(b"/.") {
         return Err(SocketPathError::NoFile);
     }
-    let folder = folder(path);
-    let why = match fs::metadata(folder) {
-        Ok(metadata) if metadata.is_dir() => return Ok(()),
-        Ok(_) => "not a folder".to_owned(),
-        Err(error) => error.to_string(),
-    };
-    Err(SocketPathError::Folder { folder: folder.display().to_string(), why })
+    Ok(())
 }
 
 /// Looks at what stands at `path` now, without disturbing who listens there.
@@ -165,5 +174,7 @@ mod tests {
         assert!(message.contains("not a folder"), "{message}");
         let message = check(&folder.path().join("none/s")).unwrap_err().to_string();
         assert!(message.contains("No such file"), "{message}");
+        assert_eq!(check_name(&folder.path().join("none/s")), Ok(()), "somebody may make it later");
+        assert_eq!(check_name(&fill(108)), Err(SocketPathError::TooLong(108)));
     }
 }

@@ -9,12 +9,12 @@ use anyhow::Context;
 use straightline_graph::{Graph, NodeStats, Worker, WorkerStats};
 use straightline_nodes::{Bridge, Fdb, Patch, Sink};
 use straightline_packet::{Arena, Drops, Gate, PortIndex, Reason, Settings};
-use straightline_port::vhost_user::{Permissions, VhostUser, VhostUserConfig};
+use straightline_port::vhost_user::{self, Permissions, VhostUser, VhostUserConfig};
 use straightline_port::{Port, Sleeper};
 use straightline_wire::MacAddr;
 
 use crate::api::Source;
-use crate::config::{Config, Copies, Idle, PortConfig, PortKind, WhenFull};
+use crate::config::{Config, Copies, Idle, Mode, PortConfig, PortKind, WhenFull};
 use crate::plan::{Domain, Plan, plan, ports_of};
 use crate::source::Running;
 
@@ -49,7 +49,7 @@ impl Switch {
             .enumerate()
             .map(|(at, port)| {
                 let sleeper = Arc::clone(&sleepers[plan.port_worker[at]]);
-                listen(port, at, &plan, Arc::clone(&drops[at]), &gate, sleeper)
+                open(port, at, &plan, Arc::clone(&drops[at]), &gate, sleeper)
             })
             .collect::<anyhow::Result<Vec<_>>>()?;
         let fdbs: Vec<Arc<Fdb>> = config.bridges.iter().map(|bridge| Arc::new(fdb(config, bridge))).collect();
@@ -148,7 +148,7 @@ fn port_index(at: usize) -> PortIndex {
     PortIndex(u16::try_from(at).unwrap_or(u16::MAX))
 }
 
-fn listen(
+fn open(
     port: &PortConfig,
     at: usize,
     plan: &Plan,
@@ -160,7 +160,12 @@ fn listen(
     let config = VhostUserConfig {
         name: port.name.clone(),
         socket: kind.socket.clone(),
-        permissions: Permissions { owner: kind.owner, group: kind.group, mode: Some(kind.perms) },
+        mode: match kind.mode {
+            Mode::Server => {
+                vhost_user::Mode::Server(Permissions { owner: kind.owner, group: kind.group, mode: Some(kind.perms) })
+            }
+            Mode::Client => vhost_user::Mode::Client,
+        },
         mtu: port.mtu,
         mac: port.mac.map(|mac| mac.octets()),
         csum: kind.offloads.csum,
@@ -171,7 +176,7 @@ fn listen(
         holds: plan.port_waits[at],
         waits: plan.port_waits[at],
     };
-    let port = VhostUser::listen(config, port_index(at), drops, gate, sleeper)
+    let port = VhostUser::open(config, port_index(at), drops, gate, sleeper)
         .with_context(|| format!("port \"{}\"", port.name))?;
     Ok(Arc::new(port))
 }

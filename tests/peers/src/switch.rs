@@ -20,12 +20,14 @@ pub(crate) struct Port {
     pub(crate) mtu: u32,
     /// `None` leaves the key out.
     pub(crate) offloads: Option<&'static [&'static str]>,
+    /// The guest's end listens.
+    pub(crate) client: bool,
 }
 
 impl Port {
     /// A port with all else as it comes.
     pub(crate) const fn new(name: &'static str) -> Self {
-        Self { name, mtu: 1500, offloads: None }
+        Self { name, mtu: 1500, offloads: None, client: false }
     }
 }
 
@@ -204,10 +206,13 @@ impl<'lab> Switch<'lab> {
 
 fn configuration(lab: &Lab, ports: &[Port], join: Join) -> Result<String> {
     let mut text = format!("[switch]\napi = \"{}\"\n", lab.socket("api").display());
-    for Port { name, mtu, offloads } in ports {
+    for Port { name, mtu, offloads, client } in ports {
         let socket = lab.socket(name);
         let socket = socket.display();
         write!(text, "\n[port.{name}]\nkind = \"vhost-user\"\nsocket = \"{socket}\"\nmtu = {mtu}\n")?;
+        if *client {
+            writeln!(text, "mode = \"client\"")?;
+        }
         if let Some(offloads) = offloads {
             writeln!(text, "offloads = {offloads:?}")?;
         }

@@ -1,13 +1,16 @@
-//! The port's own thread: one frontend at a time, the next waits until this one has left.
+//! The port's own thread: one frontend at a time, the next waits until this one has left. A frontend connects to us, or
+//! we connect to it, for ever.
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use straightline_virtio::vhost_user::{Connection, Stopper};
 
+use super::connector::{Connector, Failed};
 use super::guest::Guest;
 use super::link::Report;
 use super::listener::Listener;
@@ -47,50 +50,124 @@ impl Stop {
     }
 }
 
+/// How the port comes to a frontend.
+pub(super) enum Way {
+    /// The frontend connects to us.
+    Listener(Listener),
+    /// We connect to the frontend.
+    Connector(Connector),
+}
+
 /// The thread's state while nobody is connected.
 pub(super) struct Control {
     shared: Arc<Shared>,
-    listener: Listener,
+    way: Way,
     stop: Arc<Stop>,
+    /// Why the last frontend left.
+    left: Option<String>,
 }
 
 impl Control {
-    pub(super) fn new(shared: Arc<Shared>, listener: Listener, stop: Arc<Stop>) -> Self {
-        shared.state().now.reason = "no frontend has connected yet".to_owned();
-        Control { shared, listener, stop }
+    pub(super) fn new(shared: Arc<Shared>, way: Way, stop: Arc<Stop>) -> Self {
+        let control = Control { shared, way, stop, left: None };
+        control.show(match &control.way {
+            Way::Listener(_) => "no frontend has connected yet".to_owned(),
+            Way::Connector(connector) => format!("connecting to {}", connector.path().display()),
+        });
+        control
     }
 
-    pub(super) fn run(self) {
-        let name = &self.shared.config.name;
-        while !self.stop.is_set() {
-            let ready = wait_for(self.listener.socket().as_fd(), self.shared.report.event());
-            self.shared.report.take();
-            if self.stop.is_set() || !ready {
-                continue;
-            }
-            let accepted = self.listener.socket().accept().and_then(|(stream, _)| {
-                let connection = Connection::new(stream);
-                let stopper = connection.stopper()?;
-                Ok((connection, stopper))
-            });
-            match accepted {
-                Ok((connection, stopper)) => {
-                    tracing::info!(port = name, "a frontend has connected");
-                    self.stop.enter(Some(stopper));
-                    let mut guest = Guest::new(Arc::clone(&self.shared), connection);
-                    let why = guest.serve(&self.stop);
-                    self.stop.enter(None);
-                    guest.leave();
-                    tracing::info!(port = name, "the frontend has left: {why}");
-                    self.shared.state().now =
-                        LinkStatus { reason: format!("{why}; waiting for a frontend"), ..LinkStatus::default() };
-                }
+    pub(super) fn run(mut self) {
+        while let Some(stream) = self.next() {
+            let began = Instant::now();
+            let connection = Connection::new(stream);
+            let stopper = match connection.stopper() {
+                Ok(stopper) => stopper,
                 Err(error) => {
-                    tracing::warn!(port = name, "cannot accept a frontend: {error}");
-                    // Whoever waits still waits; what is missing (descriptors, mostly) comes back or does not.
-                    std::thread::sleep(ACCEPT_PAUSE);
+                    tracing::warn!(port = self.shared.config.name, "cannot serve a frontend: {error}");
+                    self.pause(ACCEPT_PAUSE);
+                    continue;
                 }
+            };
+            self.serve(connection, stopper);
+            if let Way::Connector(connector) = &mut self.way {
+                let pause = connector.pause_after(began.elapsed());
+                self.pause(pause);
             }
+        }
+    }
+
+    fn serve(&mut self, connection: Connection, stopper: Stopper) {
+        tracing::info!(port = self.shared.config.name, "a frontend has connected");
+        self.stop.enter(Some(stopper));
+        let mut guest = Guest::new(Arc::clone(&self.shared), connection);
+        let why = guest.serve(&self.stop);
+        self.stop.enter(None);
+        guest.leave();
+        tracing::info!(port = self.shared.config.name, "the frontend has left: {why}");
+        self.left = Some(why);
+        self.show(match &self.way {
+            Way::Listener(_) => "waiting for a frontend".to_owned(),
+            Way::Connector(connector) => format!("connecting to {}", connector.path().display()),
+        });
+    }
+
+    /// The next frontend; `None` when the port stops.
+    fn next(&mut self) -> Option<UnixStream> {
+        while !self.stop.is_set() {
+            match &mut self.way {
+                Way::Listener(listener) => {
+                    let ready = wait_for(listener.socket().as_fd(), self.shared.report.event());
+                    self.shared.report.take();
+                    if self.stop.is_set() || !ready {
+                        continue;
+                    }
+                    match listener.socket().accept() {
+                        Ok((stream, _)) => return Some(stream),
+                        Err(error) => {
+                            tracing::warn!(port = self.shared.config.name, "cannot accept a frontend: {error}");
+                            // Whoever waits still waits; what is missing (descriptors, mostly) comes back or does not.
+                            self.pause(ACCEPT_PAUSE);
+                        }
+                    }
+                }
+                Way::Connector(connector) => match connector.connect() {
+                    Ok(stream) => return Some(stream),
+                    Err(Failed { why, is_new, pause }) => {
+                        if is_new {
+                            tracing::info!(port = self.shared.config.name, "{why}; trying on");
+                        }
+                        self.show(why);
+                        self.pause(pause);
+                    }
+                },
+            }
+        }
+        None
+    }
+
+    /// Says why nobody is connected.
+    fn show(&self, waits: String) {
+        let reason = match &self.left {
+            Some(left) => format!("{left}; {waits}"),
+            None => waits,
+        };
+        self.shared.state().now = LinkStatus { reason, ..LinkStatus::default() };
+    }
+
+    /// Waits for `time`, or until the port stops.
+    fn pause(&self, time: Duration) {
+        let end = Instant::now() + time;
+        while !self.stop.is_set() {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            let mut fds = [PollFd::from_borrowed_fd(self.shared.report.event(), PollFlags::IN)];
+            // What is no span of time for the system (none is so long) would be no wait; an interrupted one goes on.
+            let left = Timespec::try_from(left).unwrap_or_default();
+            let _ = poll(&mut fds, Some(&left));
+            self.shared.report.take();
         }
     }
 }

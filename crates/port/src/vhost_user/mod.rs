@@ -4,12 +4,14 @@
 //! |---|---|
 //! | `receive`, `deliver` | what workers do: packets in and out of the rings |
 //! | `queue`, `link` | what workers see of a guest, published by control |
-//! | `control` | the port's own thread: who connects, one after the other |
+//! | `control` | the port's own thread: one frontend after the other |
 //! | `guest` | a connected frontend: its messages, its memory |
 //! | `rings` | rings coming and going |
 //! | `listener` | the socket file: made with its owner and permissions, a stale one replaced |
+//! | `connector` | the way to a frontend that listens itself |
 //! | `status` | what an operator is told |
 
+mod connector;
 mod control;
 mod deliver;
 mod guest;
@@ -29,7 +31,8 @@ use straightline_virtio::features as f;
 use straightline_virtio::vhost_user::{NetConfig, Offer, SUPPORTED_PROTOCOL_FEATURES};
 
 use crate::{Port, QueueCounters, Sleeper};
-use control::Control;
+use connector::Connector;
+use control::{Control, Way};
 use link::{Link, Report};
 pub use listener::{ListenError, Permissions};
 use status::State;
@@ -44,15 +47,24 @@ const FRAMING: u32 = 18;
 /// Most memory regions of one guest.
 const MAX_REGIONS: u64 = 64;
 
+/// Who listens, and who connects.
+#[derive(Clone, Debug)]
+pub enum Mode {
+    /// The port listens; these may connect.
+    Server(Permissions),
+    /// The frontend listens. The port connects, and again for ever when that fails or the connection ends.
+    Client,
+}
+
 /// How a vhost-user port is set up.
 #[derive(Clone, Debug)]
 pub struct VhostUserConfig {
     /// The port's name.
     pub name: String,
-    /// Where it listens.
+    /// Where it, or the frontend, listens.
     pub socket: PathBuf,
-    /// Who may connect.
-    pub permissions: Permissions,
+    /// Which of the two.
+    pub mode: Mode,
     /// Told to the guest, and the limit of what it may send or be sent.
     pub mtu: u16,
     /// Told to the guest.
@@ -140,7 +152,7 @@ impl Shared {
     }
 }
 
-/// A port that a guest's frontend connects to.
+/// A port that is a guest's network device.
 #[derive(Debug)]
 pub struct VhostUser {
     shared: Arc<Shared>,
@@ -148,15 +160,22 @@ pub struct VhostUser {
 }
 
 impl VhostUser {
-    /// Listens, and serves whoever connects, until [`Self::stop`]. The worker that polls the port sleeps in `sleeper`.
-    pub fn listen(
+    /// Listens, or connects, and serves whoever is there, until [`Self::stop`]. The worker that polls the port sleeps in
+    /// `sleeper`.
+    ///
+    /// # Errors
+    /// What it lacks to listen. That nobody listens where it connects to is no error: somebody may later.
+    pub fn open(
         config: VhostUserConfig,
         index: PortIndex,
         drops: Arc<Drops>,
         gate: &Gate,
         sleeper: Arc<Sleeper>,
     ) -> Result<Self, ListenError> {
-        let listener = listener::Listener::bind(&config.socket, &config.permissions)?;
+        let way = match &config.mode {
+            Mode::Server(permissions) => Way::Listener(listener::Listener::bind(&config.socket, permissions)?),
+            Mode::Client => Way::Connector(Connector::new(&config.socket)),
+        };
         let system = |source| ListenError::System { path: config.socket.clone(), what: "cannot set it up", source };
         let shared = Arc::new(Shared {
             index,
@@ -169,7 +188,7 @@ impl VhostUser {
             config: config.clone(),
         });
         let stop = Arc::new(control::Stop::default());
-        let control = Control::new(Arc::clone(&shared), listener, Arc::clone(&stop));
+        let control = Control::new(Arc::clone(&shared), way, Arc::clone(&stop));
         let thread = std::thread::Builder::new()
             .name(format!("port {}", config.name))
             .spawn(move || control.run())

@@ -103,7 +103,7 @@ fn mistakes_in_ports() {
     mistake("mac = \"52:54\"\n", 1, "not an Ethernet address");
     mistake("queues = 4\n", 1, "this version serves one queue pair");
     mistake("queues = 0\n", 1, "it must be 1 to 32768");
-    mistake("mode = \"client\"\n", 1, "this version only listens");
+    mistake("mode = \"client\"\nperms = \"0660\"\n", 2, "makes no socket");
     mistake("offloads = [\"lro\"]\n", 1, "offloads are csum, tso, uso");
     mistake("offloads = [\"tso\", \"csum\", \"tso\"]\n", 1, "named twice");
     mistake("owner = \"nobody-of-this-name\"\n", 1, "no such user");

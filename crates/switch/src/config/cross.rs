@@ -89,7 +89,7 @@ fn check_statics(draft: &Draft, report: &mut Report<'_>) {
     }
 }
 
-/// Two owners cannot listen at one path, however it is written.
+/// Two owners cannot have one path, however it is written; not to connect to either, where one frontend listens.
 fn check_sockets(draft: &Draft, report: &mut Report<'_>) {
     let mut seen: HashMap<(PathBuf, Option<OsString>), (&str, usize)> = HashMap::new();
     for socket in &draft.sockets {

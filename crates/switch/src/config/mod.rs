@@ -50,7 +50,7 @@ pub use diagnostic::{ConfigErrors, Diagnostic};
 pub use mac::{Mac, MacError};
 pub use machine::Machine;
 pub use types::{
-    BridgeConfig, Config, Copies, Idle, Offloads, PatchConfig, PortConfig, PortKind, StaticEntry, SwitchConfig,
+    BridgeConfig, Config, Copies, Idle, Mode, Offloads, PatchConfig, PortConfig, PortKind, StaticEntry, SwitchConfig,
     VhostUserConfig, WhenFull,
 };
 
@@ -68,7 +68,7 @@ pub struct Loaded {
     sockets: Vec<SocketSite>,
 }
 
-/// A socket path of the file, and where it stands.
+/// A path of the file where we are to listen, and where it stands.
 #[derive(Clone, Debug)]
 struct SocketSite {
     owner: String,
@@ -148,7 +148,7 @@ impl Config {
         if report.has_errors() {
             return Err(report.into_errors());
         }
-        let sockets = draft.sockets.iter().map(|socket| SocketSite {
+        let sockets = draft.sockets.iter().filter(|socket| socket.ours).map(|socket| SocketSite {
             owner: socket.owner.clone(),
             path: socket.path.clone(),
             site: report.site(&socket.span),
@@ -176,6 +176,8 @@ struct Draft {
 struct DraftSocket {
     owner: String,
     path: PathBuf,
+    /// Whether we are to listen there.
+    ours: bool,
     span: Span,
 }
 

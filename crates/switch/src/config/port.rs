@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::diagnostic::{Report, Span};
 use super::section::{self, Section};
 use super::users::{self, Id};
-use super::{Draft, DraftSocket, Mac, Offloads, PortConfig, PortKind, VhostUserConfig, socket_path};
+use super::{Draft, DraftSocket, Mac, Mode, Offloads, PortConfig, PortKind, VhostUserConfig, socket_path};
 
 /// The keys of a vhost-user port.
 const KEYS: &[&str] =
@@ -37,13 +37,18 @@ pub(super) fn read(name: &str, section: &Section<'_>, report: &mut Report<'_>, d
             None
         }
     });
-    let socket = read_socket(section, report, draft);
+    let modes = [("server", Mode::Server), ("client", Mode::Client)];
+    let mode = section.choice("mode", &modes, report).map_or(Mode::Server, toml::Spanned::into_inner);
+    let socket = read_socket(section, mode, report, draft);
     let owner = read_id(section, "owner", users::user, report);
     let group = read_id(section, "group", users::group, report);
+    if mode == Mode::Client {
+        refuse_permissions(section, report);
+    }
     let perms = read_perms(section, report).unwrap_or_else(|| VhostUserConfig::default_perms(group));
     let offloads = read_offloads(section, report);
     let packed = section.boolean("packed", report).is_some_and(toml::Spanned::into_inner);
-    let kind = PortKind::VhostUser(VhostUserConfig { socket, owner, group, perms, packed, offloads });
+    let kind = PortKind::VhostUser(VhostUserConfig { socket, mode, owner, group, perms, packed, offloads });
     let spans = PortSpans { name: section.span().clone(), mac: mac_span };
     draft.ports.push((PortConfig { name: name.to_owned(), kind, mtu, mac }, spans));
 }
@@ -59,17 +64,23 @@ fn refuse_unbuilt(section: &Section<'_>, report: &mut Report<'_>) {
             format!("queues {} in {title}: this version serves one queue pair; write queues = 1", queues.get_ref());
         report.error(&queues.span(), message);
     }
-    if let Some(mode) = section.choice("mode", &[("server", true), ("client", false)], report)
-        && !mode.get_ref()
-    {
-        let message = format!(
-            "mode \"client\" in {title}: this version only listens; write mode = \"server\" and let the VM's end connect"
-        );
-        report.error(&mode.span(), message);
+}
+
+/// Who may connect is for whoever listens to say.
+fn refuse_permissions(section: &Section<'_>, report: &mut Report<'_>) {
+    for key in ["owner", "group", "perms"] {
+        if let Some(value) = section.get(key) {
+            let message = format!(
+                "{key} in {}: a port of mode \"client\" makes no socket; leave it out, and let the VM's end say who may \
+                 connect",
+                section.title()
+            );
+            report.error(&value.span(), message);
+        }
     }
 }
 
-fn read_socket(section: &Section<'_>, report: &mut Report<'_>, draft: &mut Draft) -> PathBuf {
+fn read_socket(section: &Section<'_>, mode: Mode, report: &mut Report<'_>, draft: &mut Draft) -> PathBuf {
     let example = "socket = \"/run/straightline/vm1.sock\"";
     if section.get("socket").is_none() {
         section.missing("socket", example, report);
@@ -79,10 +90,13 @@ fn read_socket(section: &Section<'_>, report: &mut Report<'_>, draft: &mut Draft
     };
     let path = PathBuf::from(socket.get_ref());
     let owner = section.title().to_owned();
-    if let Err(why) = socket_path::check(&path) {
+    let ours = mode == Mode::Server;
+    // Whoever listens makes its folder too, perhaps later.
+    let checked = if ours { socket_path::check(&path) } else { socket_path::check_name(&path) };
+    if let Err(why) = checked {
         report.error(&socket.span(), format!("socket {:?} of {owner}: {why}", socket.get_ref()));
     }
-    draft.sockets.push(DraftSocket { owner, path: path.clone(), span: socket.span() });
+    draft.sockets.push(DraftSocket { owner, path: path.clone(), ours, span: socket.span() });
     path
 }
 

@@ -25,7 +25,7 @@ pub(super) fn read(section: &Section<'_>, machine: &Machine, report: &mut Report
             report.error(&api.span(), format!("socket {:?} of {owner}: {why}", api.get_ref()));
         }
         draft.switch.api = Some(path.clone());
-        draft.sockets.push(DraftSocket { owner, path, span: api.span() });
+        draft.sockets.push(DraftSocket { owner, path, ours: true, span: api.span() });
     }
 }
 

@@ -193,6 +193,19 @@ fn taken_sockets() {
 }
 
 #[test]
+fn ports_that_connect() {
+    let fixture = Fixture::new();
+    let text = "[port.p]\nkind = \"vhost-user\"\nsocket = \"/none/of/it\"\nmode = \"client\"\n".to_owned();
+    let loaded = good(&(text + &fixture.port("q") + "mode = \"client\"\n"));
+    for (port, socket) in loaded.config.ports.iter().zip(["/none/of/it".to_owned(), fixture.path("q")]) {
+        let expected = VhostUserConfig { mode: Mode::Client, ..VhostUserConfig::new(socket) };
+        assert_eq!(port.kind, PortKind::VhostUser(expected), "the folder may come later");
+    }
+    let _live = UnixListener::bind(fixture.path("q")).unwrap();
+    assert_eq!(loaded.taken_sockets(), [], "somebody is to listen there");
+}
+
+#[test]
 fn files_that_cannot_be_read() {
     let fixture = Fixture::new();
     let path = fixture.path("c.toml");

@@ -93,7 +93,7 @@ impl PortConfig {
 /// The kinds of port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PortKind {
-    /// `kind = "vhost-user"`: a VM, whose frontend connects to our socket.
+    /// `kind = "vhost-user"`: a VM, whose frontend connects to our socket, or we to its.
     VhostUser(VhostUserConfig),
 }
 
@@ -110,8 +110,10 @@ impl PortKind {
 /// What only a vhost-user port has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VhostUserConfig {
-    /// Where we listen.
+    /// Where we listen, or the frontend.
     pub socket: PathBuf,
+    /// Which of the two.
+    pub mode: Mode,
     /// The user to give the socket to. None: it stays ours.
     pub owner: Option<u32>,
     /// The group to give the socket to. None: it stays ours.
@@ -136,6 +138,7 @@ impl VhostUserConfig {
     pub fn new(socket: impl Into<PathBuf>) -> Self {
         Self {
             socket: socket.into(),
+            mode: Mode::Server,
             owner: None,
             group: None,
             perms: Self::default_perms(None),
@@ -143,6 +146,16 @@ impl VhostUserConfig {
             offloads: Offloads::default(),
         }
     }
+}
+
+/// Who listens at a port's socket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// We do, and the frontend connects.
+    #[default]
+    Server,
+    /// The frontend does; we connect, and again for ever.
+    Client,
 }
 
 /// What a guest may leave to us, and we to it. `tso` and `uso` are never set without `csum`.

@@ -15,7 +15,7 @@ use crate::testpmd::{RING, Testpmd};
 const SIZES: [u32; 4] = [64, 570, 1518, 9000];
 
 pub(super) fn tests() -> Vec<Test> {
-    [("testpmd_mergeable", ""), ("testpmd_not_mergeable", ",mrg_rxbuf=0")]
+    [("testpmd_mergeable", ""), ("testpmd_not_mergeable", ",mrg_rxbuf=0"), ("testpmd_server", ",server=1")]
         .map(|(name, device)| {
             Test::new(name, &[Need::Dpdk], move |lab| SIZES.iter().try_for_each(|size| bounce(lab, device, *size)))
         })
@@ -24,7 +24,8 @@ pub(super) fn tests() -> Vec<Test> {
 
 /// 512 packets start at each port and are bounced for a second; `device` are arguments of virtio-user.
 fn bounce(lab: &Lab, device: &str, size: u32) -> Result<()> {
-    let ports = ["a", "b"].map(|name| Port { mtu: 9000, ..Port::new(name) });
+    let client = device.contains("server=1");
+    let ports = ["a", "b"].map(|name| Port { mtu: 9000, client, ..Port::new(name) });
     let switch = Switch::start(lab, &ports, Join::Patch)?;
     let mut guest = Testpmd::start(lab, device, size)?;
     for name in ["a", "b"] {

@@ -130,7 +130,6 @@ fn what_this_version_cannot_do() {
     let fixture = Fixture::new();
     let port = fixture.port("p");
     one_error(&format!("{port}queues = 2\n"), 4, &["queues 2", "this version serves one queue pair"]);
-    one_error(&format!("{port}mode = \"client\"\n"), 4, &["this version only listens"]);
 }
 
 #[test]
@@ -214,6 +213,21 @@ fn who_may_connect() {
     for perms in ["", "66", "0888", "1777", "00660", "rw-rw----", "+660", "0o660"] {
         one_error(&format!("{port}perms = \"{perms}\"\n"), 4, &["perms", "octal, for example \"0660\""]);
     }
+}
+
+#[test]
+fn whoever_connects_makes_no_socket() {
+    let fixture = Fixture::new();
+    let port = fixture.port("p") + "mode = \"client\"\n";
+    for key in ["owner = \"root\"", "group = \"root\"", "perms = \"0660\""] {
+        one_error(&format!("{port}{key}\n"), 5, &["in port \"p\": a port of mode \"client\" makes no socket"]);
+        good(&format!("{}mode = \"server\"\n{key}\n", fixture.port("p")));
+    }
+    let two = format!("{port}{}", port.replace("[port.p]", "[port.q]"));
+    one_error(&two, 7, &["port \"p\" has it already (line 3)"]);
+    let long = "x".repeat(108);
+    let text = format!("[port.p]\nkind = \"vhost-user\"\nsocket = \"/{long}\"\nmode = \"client\"\n");
+    one_error(&text, 3, &["109 bytes long"]);
 }
 
 #[test]

@@ -1,0 +1,152 @@
+//! The way of a port to a frontend that listens: tried again and again, with a pause between that grows.
+
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+
+/// The pause after the first try. A frontend that starts beside us needs no longer to listen.
+const SHORTEST: Duration = Duration::from_millis(10);
+
+/// The pause between tries that go on failing, and the least that a connection has to last to be no failure.
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// Where to connect to, and how that went so far.
+#[derive(Debug)]
+pub(super) struct Connector {
+    path: PathBuf,
+    pause: Duration,
+    /// Tries since the last connection.
+    tries: u64,
+    /// What the last one failed with.
+    failure: Option<String>,
+}
+
+/// A try that failed.
+pub(super) struct Failed {
+    /// Why, and how often it was tried.
+    pub(super) why: String,
+    /// Whether the try before it failed for another reason, or there was none.
+    pub(super) is_new: bool,
+    /// How long to wait before the next.
+    pub(super) pause: Duration,
+}
+
+impl Connector {
+    pub(super) fn new(path: &Path) -> Self {
+        Connector { path: path.to_owned(), pause: SHORTEST, tries: 0, failure: None }
+    }
+
+    /// Tries once, and does not wait.
+    pub(super) fn connect(&mut self) -> Result<UnixStream, Failed> {
+        self.tries += 1;
+        match self.try_once() {
+            Ok(stream) => {
+                (self.tries, self.failure) = (0, None);
+                Ok(stream)
+            }
+            Err(error) => Err(self.failed(&error)),
+        }
+    }
+
+    /// How long to wait after a connection that lasted for `lasted`: not at all, where that was one. A listener that
+    /// closes what it accepts is as good as none.
+    pub(super) fn pause_after(&mut self, lasted: Duration) -> Duration {
+        if lasted >= LONGEST {
+            self.pause = SHORTEST;
+            return Duration::ZERO;
+        }
+        self.next_pause()
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn try_once(&self) -> io::Result<UnixStream> {
+        let address = SocketAddrUnix::new(&self.path)?;
+        // A connection to a listener whose queue is full would wait until there is room, and could not be called off.
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        connect(&socket, &address)?;
+        let stream = UnixStream::from(socket);
+        stream.set_nonblocking(false)?;
+        Ok(stream)
+    }
+
+    fn failed(&mut self, error: &io::Error) -> Failed {
+        let failure = match error.kind() {
+            io::ErrorKind::WouldBlock => "as many wait there as its listener takes".to_owned(),
+            _ => error.to_string(),
+        };
+        let times = if self.tries == 1 { "once".to_owned() } else { format!("{} times", self.tries) };
+        let why = format!("connecting to {}: {failure}; tried {times}", self.path.display());
+        let is_new = self.failure.as_ref() != Some(&failure);
+        self.failure = Some(failure);
+        Failed { why, is_new, pause: self.next_pause() }
+    }
+
+    fn next_pause(&mut self) -> Duration {
+        let pause = self.pause;
+        self.pause = (2 * pause).min(LONGEST);
+        pause
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn the_pause_grows_and_a_reason_is_new_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s");
+        let mut connector = Connector::new(&path);
+        let mut pauses = Vec::new();
+        for n in 1..=10 {
+            let failed = connector.connect().unwrap_err();
+            assert!(failed.why.contains("No such file"), "{}", failed.why);
+            let times = if n == 1 { "tried once".to_owned() } else { format!("tried {n} times") };
+            assert!(failed.why.ends_with(&times), "{}", failed.why);
+            assert_eq!(failed.is_new, n == 1);
+            pauses.push(failed.pause);
+        }
+        assert_eq!((pauses[0], pauses[9]), (SHORTEST, LONGEST));
+        assert!(pauses.is_sorted());
+
+        drop(UnixListener::bind(&path).unwrap());
+        let failed = connector.connect().unwrap_err();
+        assert!(failed.is_new && failed.why.ends_with("refused (os error 111); tried 11 times"), "{}", failed.why);
+
+        std::fs::remove_file(&path).unwrap();
+        let listener = UnixListener::bind(&path).unwrap();
+        connector.connect().map_err(|failed| failed.why).unwrap();
+        // A connection that ends at once does not make the next tries faster.
+        assert_eq!(connector.pause_after(Duration::ZERO), LONGEST);
+        assert_eq!(connector.pause_after(LONGEST), Duration::ZERO);
+        drop(listener);
+        let failed = connector.connect().unwrap_err();
+        assert!(failed.is_new && failed.why.ends_with("tried once"), "{}", failed.why);
+        assert_eq!(failed.pause, SHORTEST);
+    }
+
+    #[test]
+    fn a_listener_that_accepts_nobody_holds_nobody_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s");
+        let _listener = UnixListener::bind(&path).unwrap();
+        let mut connector = Connector::new(&path);
+        let mut waiting = Vec::new();
+        let failed = loop {
+            match connector.connect() {
+                Ok(stream) => waiting.push(stream),
+                Err(failed) => break failed,
+            }
+        };
+        assert!(failed.why.contains("as many wait there"), "{}", failed.why);
+    }
+}
