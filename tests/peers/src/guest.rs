@@ -17,7 +17,14 @@ pub(crate) enum Kind {
     /// User Mode Linux: a kernel as a process, near native speed, boots in about two seconds.
     Uml,
     /// QEMU under software emulation.
-    Qemu,
+    Qemu(Qemu),
+}
+
+/// What a QEMU guest has beyond a plain one: further properties of its socket and of its device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Qemu {
+    pub(crate) chardev: &'static str,
+    pub(crate) device: &'static str,
 }
 
 /// A command in a guest takes at most this long, unless it is said otherwise.
@@ -38,7 +45,7 @@ impl Guest {
         let socket = lab.socket(port);
         let command = match kind {
             Kind::Uml => uml(&socket, &lab.machine.uml_initrd()?),
-            Kind::Qemu => qemu(&socket, &lab.machine.kernel()?, &lab.machine.qemu_initrd()?),
+            Kind::Qemu(more) => qemu(&socket, more, &lab.machine.kernel()?, &lab.machine.qemu_initrd()?),
         };
         let name = format!("guest{number}");
         let proc = Proc::start(&name, command, &lab.log(&name))?;
@@ -47,6 +54,12 @@ impl Guest {
 
     /// Waits until it has booted, and gives its interface addresses and an MTU.
     pub(crate) fn configure(&mut self, mtu: u32) -> Result<()> {
+        self.boot()?;
+        self.address(Some(mtu))
+    }
+
+    /// Waits until it has booted.
+    pub(crate) fn boot(&mut self) -> Result<()> {
         let limit = Duration::from_secs(if self.kind == Kind::Uml { 60 } else { 180 });
         let up = format!("{MARK}up\n");
         self.proc.wait_text("it has booted", 0, limit, |text| text.contains(&up).then_some(()))?;
@@ -54,9 +67,15 @@ impl Guest {
         if status != 0 {
             bail!("guest {} has no network device: its driver gave up (see its log):\n{said}", self.number);
         }
+        Ok(())
+    }
+
+    /// Gives its interface addresses, and an MTU or the one that it has.
+    pub(crate) fn address(&mut self, mtu: Option<u32>) -> Result<()> {
         let (mac, ip) = (self.mac(), self.ip());
+        let mtu = mtu.map_or(String::new(), |mtu| format!(" mtu {mtu}"));
         self.sh(&format!(
-            "ip link set eth0 address {mac} mtu {mtu} && ip addr add {ip}/24 broadcast 10.77.0.255 dev eth0 \
+            "ip link set eth0 address {mac}{mtu} && ip addr add {ip}/24 broadcast 10.77.0.255 dev eth0 \
              && ip link set eth0 up"
         ))?;
         Ok(())
@@ -142,7 +161,7 @@ fn uml(socket: &Path, initrd: &Path) -> Command {
     command
 }
 
-fn qemu(socket: &Path, kernel: &Path, initrd: &Path) -> Command {
+fn qemu(socket: &Path, Qemu { chardev, device }: Qemu, kernel: &Path, initrd: &Path) -> Command {
     let mut command = Command::new("qemu-system-x86_64");
     command
         .args(["-machine", "q35,memory-backend=m", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "1"])
@@ -154,10 +173,10 @@ fn qemu(socket: &Path, kernel: &Path, initrd: &Path) -> Command {
         .arg(initrd)
         .args(["-append", "console=ttyS0 panic=-1 quiet"])
         .arg("-chardev")
-        .arg(format!("socket,id=c,path={}", socket.display()))
+        .arg(format!("socket,id=c,path={}{chardev}", socket.display()))
         .args(["-netdev", "vhost-user,id=n,chardev=c", "-device"])
         // No ROM: it would look for a network to boot from.
         // vectors=0: QEMU 7.2 crashes with MSI-X on a vhost-user device under software emulation.
-        .arg("virtio-net-pci,netdev=n,vectors=0,romfile=");
+        .arg(format!("virtio-net-pci,netdev=n,vectors=0,romfile={device}"));
     command
 }

@@ -22,12 +22,14 @@ pub(crate) struct Port {
     pub(crate) offloads: Option<&'static [&'static str]>,
     /// The guest's end listens.
     pub(crate) client: bool,
+    /// `None` leaves the key out.
+    pub(crate) packed: Option<bool>,
 }
 
 impl Port {
     /// A port with all else as it comes.
     pub(crate) const fn new(name: &'static str) -> Self {
-        Self { name, mtu: 1500, offloads: None, client: false }
+        Self { name, mtu: 1500, offloads: None, client: false, packed: None }
     }
 }
 
@@ -101,6 +103,9 @@ pub(crate) struct FdbEntry {
 pub(crate) struct Switch<'lab> {
     lab: &'lab Lab<'lab>,
     proc: Proc,
+    starts: u32,
+    /// Ports whose sockets are the guests'.
+    clients: Vec<&'static str>,
 }
 
 impl Drop for Switch<'_> {
@@ -119,18 +124,34 @@ impl<'lab> Switch<'lab> {
     /// Writes a configuration, starts the switch and waits for its `ready`.
     pub(crate) fn start(lab: &'lab Lab<'_>, ports: &[Port], join: Join) -> Result<Self> {
         let mut switch = Self::spawn(lab, ports, join)?;
-        let ready = |text: &str| text.lines().any(|line| line == "ready").then_some(());
-        switch.proc.wait_text("its `ready`", 0, Duration::from_secs(20), ready)?;
+        switch.wait_ready()?;
         Ok(switch)
+    }
+
+    /// Ends it with SIGKILL: nothing is tidied up.
+    pub(crate) fn kill(&mut self) -> Result<()> {
+        self.proc.signal(Signal::KILL)?;
+        self.proc.wait_end(Duration::from_secs(10))?;
+        Ok(())
+    }
+
+    /// Starts it again as it was started.
+    pub(crate) fn start_again(&mut self) -> Result<()> {
+        self.starts += 1;
+        self.proc = run(self.lab, &format!("switch-{}", self.starts))?;
+        self.wait_ready()
+    }
+
+    fn wait_ready(&mut self) -> Result<()> {
+        let ready = |text: &str| text.lines().any(|line| line == "ready").then_some(());
+        self.proc.wait_text("its `ready`", 0, Duration::from_secs(20), ready)
     }
 
     /// Starts the switch without waiting for anything.
     pub(crate) fn spawn(lab: &'lab Lab<'_>, ports: &[Port], join: Join) -> Result<Self> {
-        let path = lab.log("switch.toml");
-        fs::write(&path, configuration(lab, ports, join)?)?;
-        let mut command = Command::new(&lab.machine.switch);
-        command.arg("run").arg(&path);
-        Ok(Self { lab, proc: Proc::start("switch", command, &lab.log("switch"))? })
+        fs::write(lab.log(CONFIGURATION), configuration(lab, ports, join)?)?;
+        let clients = ports.iter().filter(|port| port.client).map(|port| port.name).collect();
+        Ok(Self { lab, proc: run(lab, "switch")?, starts: 1, clients })
     }
 
     /// The process, for its signals and its end.
@@ -186,7 +207,8 @@ impl<'lab> Switch<'lab> {
         if status.code() != Some(0) {
             bail!("SIGTERM: the switch ended with {status}, not with exit code 0");
         }
-        let left = self.lab.sockets_left()?;
+        let mut left = self.lab.sockets_left()?;
+        left.retain(|name| !self.clients.iter().any(|client| *name == format!("{client}.sock")));
         if !left.is_empty() {
             bail!("the switch left sockets behind: {}", left.join(", "));
         }
@@ -204,14 +226,26 @@ impl<'lab> Switch<'lab> {
     }
 }
 
+/// The name of the configuration's file, beside the logs.
+const CONFIGURATION: &str = "switch.toml";
+
+fn run(lab: &Lab, log: &str) -> Result<Proc> {
+    let mut command = Command::new(&lab.machine.switch);
+    command.arg("run").arg(lab.log(CONFIGURATION));
+    Proc::start("switch", command, &lab.log(log))
+}
+
 fn configuration(lab: &Lab, ports: &[Port], join: Join) -> Result<String> {
     let mut text = format!("[switch]\napi = \"{}\"\n", lab.socket("api").display());
-    for Port { name, mtu, offloads, client } in ports {
+    for Port { name, mtu, offloads, client, packed } in ports {
         let socket = lab.socket(name);
         let socket = socket.display();
         write!(text, "\n[port.{name}]\nkind = \"vhost-user\"\nsocket = \"{socket}\"\nmtu = {mtu}\n")?;
         if *client {
             writeln!(text, "mode = \"client\"")?;
+        }
+        if let Some(packed) = packed {
+            writeln!(text, "packed = {packed}")?;
         }
         if let Some(offloads) = offloads {
             writeln!(text, "offloads = {offloads:?}")?;

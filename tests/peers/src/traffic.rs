@@ -40,26 +40,51 @@ pub(crate) fn ping(from: &mut Guest, to: &str, count: u32, bytes: u32) -> Result
 
 /// Moves a file of random bytes and compares the hashes at both ends.
 pub(crate) fn file(from: &mut Guest, to: &mut Guest, mib: u32) -> Result<()> {
-    let limit = Duration::from_secs(if to.is_slow() { 300 } else { 120 });
-    // nc itself copies a kibibyte at a time; it only connects, then cat moves 64 of them.
-    to.sh("nc -l -p 9000 -e sh -c 'cat > /tmp/got; echo > /tmp/done' </dev/null >/tmp/nc.log 2>&1 &")?;
-    listening(to, 9000)?;
-    from.sh_within(&format!("dd if=/dev/urandom of=/tmp/sent bs=1M count={mib} 2>/dev/null"), limit)?;
-    let sent = hash(from, "/tmp/sent", limit)?;
-    let began = Instant::now();
-    from.sh_within(&format!("nc {} 9000 -e cat /tmp/sent", to.ip()), limit)?;
-    // What was written is still on its way.
-    to.sh_within("while [ ! -e /tmp/done ]; do sleep 0.05; done", limit)?;
-    let seconds = began.elapsed().as_secs_f64();
-    let size = to.sh("wc -c < /tmp/got")?;
-    let got = hash(to, "/tmp/got", limit)?;
-    from.sh("rm /tmp/sent")?;
-    to.sh("rm /tmp/got /tmp/done")?;
-    ensure!(size == (mib << 20).to_string(), "{size} bytes arrived of a file of {mib} MiB");
-    ensure!(sent == got, "the file's sha256 was {sent} and arrived as {got}");
-    let rate = f64::from(mib) / seconds;
-    println!("  file {} to {}: {mib} MiB in {seconds:.2} s ({rate:.0} MiB/s), sha256 equal", from.ip(), to.ip());
-    Ok(())
+    Transfer::begin(from, to, mib)?.finish(from, to)
+}
+
+/// A file of random bytes on its way from one guest to another.
+pub(crate) struct Transfer {
+    mib: u32,
+    hash: String,
+    began: Instant,
+    limit: Duration,
+}
+
+impl Transfer {
+    /// Makes the file, and begins to send it.
+    pub(crate) fn begin(from: &mut Guest, to: &mut Guest, mib: u32) -> Result<Self> {
+        let limit = Duration::from_secs(if to.is_slow() { 300 } else { 120 });
+        // nc itself copies a kibibyte at a time; it only connects, then cat moves 64 of them.
+        to.sh("nc -l -p 9000 -e sh -c 'cat > /tmp/got; echo > /tmp/done' </dev/null >/tmp/nc.log 2>&1 &")?;
+        listening(to, 9000)?;
+        from.sh_within(&format!("dd if=/dev/urandom of=/tmp/sent bs=1M count={mib} 2>/dev/null"), limit)?;
+        let hash = hash(from, "/tmp/sent", limit)?;
+        let began = Instant::now();
+        from.sh(&format!("nc {} 9000 -e cat /tmp/sent </dev/null >/dev/null 2>&1 &", to.ip()))?;
+        Ok(Self { mib, hash, began, limit })
+    }
+
+    /// Whether all of it has arrived.
+    pub(crate) fn is_over(&self, to: &mut Guest) -> Result<bool> {
+        Ok(to.run("[ -e /tmp/done ]", self.limit)?.0 == 0)
+    }
+
+    /// Waits for its end and compares the hashes.
+    pub(crate) fn finish(self, from: &mut Guest, to: &mut Guest) -> Result<()> {
+        let Self { mib, hash: sent, began, limit } = self;
+        to.sh_within("while [ ! -e /tmp/done ]; do sleep 0.05; done", limit)?;
+        let seconds = began.elapsed().as_secs_f64();
+        let size = to.sh("wc -c < /tmp/got")?;
+        let got = hash(to, "/tmp/got", limit)?;
+        from.sh("rm /tmp/sent")?;
+        to.sh("rm /tmp/got /tmp/done")?;
+        ensure!(size == (mib << 20).to_string(), "{size} bytes arrived of a file of {mib} MiB");
+        ensure!(sent == got, "the file's sha256 was {sent} and arrived as {got}");
+        let rate = f64::from(mib) / seconds;
+        println!("  file {} to {}: {mib} MiB in {seconds:.2} s ({rate:.0} MiB/s), sha256 equal", from.ip(), to.ip());
+        Ok(())
+    }
 }
 
 /// Runs iperf3 for `seconds`; `reverse` lets the server send. Its figure is information, not a test.

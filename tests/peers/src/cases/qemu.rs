@@ -1,21 +1,34 @@
 //! Two QEMU guests under software emulation on a patch: slow, but it is the QEMU that users have.
 
+use std::time::Duration;
+
 use anyhow::{Result, ensure};
 
-use crate::guest::{Guest, Kind};
+use crate::guest::{Guest, Kind, Qemu};
 use crate::lab::Lab;
 use crate::machine::Need;
+use crate::proc;
 use crate::runner::Test;
 use crate::switch::{Join, Port, Switch};
-use crate::traffic;
+use crate::traffic::{self, Transfer};
 
 pub(super) fn tests() -> Vec<Test> {
-    vec![Test::new("qemu_patch", &[Need::Qemu], patch)]
+    let needs = [Need::Qemu];
+    let mut tests = vec![Test::new("qemu_patch", &needs, patch), Test::new("qemu_host_mtu", &needs, host_mtu)];
+    for (ring, device) in [("split", ""), ("packed", ",packed=on")] {
+        for (who, chardev, client) in
+            [("we_listen", ",reconnect=1", false), ("qemu_listens", ",server=on,wait=off", true)]
+        {
+            let body = move |lab: &Lab| kill(lab, Qemu { chardev, device }, client, ring);
+            tests.push(Test::new(&format!("qemu_kill_{ring}_{who}"), &needs, body));
+        }
+    }
+    tests
 }
 
 fn patch(lab: &Lab) -> Result<()> {
     let switch = Switch::start(lab, &[Port::new("a"), Port::new("b")], Join::Patch)?;
-    let [mut one, mut two] = Guest::boot_pair(lab, Kind::Qemu, 1500)?;
+    let [mut one, mut two] = Guest::boot_pair(lab, Kind::Qemu(Qemu::default()), 1500)?;
     let second = two.ip();
     traffic::reach(&mut one, &second)?;
     traffic::ping(&mut one, &second, 10, 56)?;
@@ -28,6 +41,60 @@ fn patch(lab: &Lab) -> Result<()> {
     traffic::file(&mut one, &mut two, mib)?;
     traffic::file(&mut two, &mut one, 8)?;
     traffic::iperf3(&mut one, &mut two, 3, false)?;
+    traffic::no_errors(&mut one)?;
+    traffic::no_errors(&mut two)?;
+    switch.stop()
+}
+
+/// The MTU that the port tells is the one that the guest's interface comes up with.
+fn host_mtu(lab: &Lab) -> Result<()> {
+    let ports = ["a", "b"].map(|name| Port { mtu: 9000, ..Port::new(name) });
+    let switch = Switch::start(lab, &ports, Join::Patch)?;
+    let told = Kind::Qemu(Qemu { device: ",host_mtu=9000", ..Qemu::default() });
+    let mut guests = [Guest::start(lab, told, 1, "a")?, Guest::start(lab, told, 2, "b")?];
+    for guest in &mut guests {
+        guest.boot()?;
+        let mtu = guest.sh("cat /sys/class/net/eth0/mtu")?;
+        ensure!(mtu == "9000", "guest {}: its MTU is {mtu}", guest.number);
+        guest.address(None)?;
+    }
+    let [one, two] = &mut guests;
+    let second = two.ip();
+    traffic::reach(one, &second)?;
+    // 28 bytes are the IP and the ICMP header.
+    traffic::ping(one, &second, 10, 9000 - 28)?;
+    traffic::no_errors(one)?;
+    traffic::no_errors(two)?;
+    switch.stop()
+}
+
+/// The switch is killed in the middle of a file's transfer and started again; the file arrives all the same.
+fn kill(lab: &Lab, qemu: Qemu, client: bool, ring: &str) -> Result<()> {
+    let ports = ["a", "b"].map(|name| Port { client, packed: Some(true), ..Port::new(name) });
+    let mut switch = Switch::start(lab, &ports, Join::Patch)?;
+    let [mut one, mut two] = Guest::boot_pair(lab, Kind::Qemu(qemu), 1500)?;
+    let (first, second) = (one.ip(), two.ip());
+    traffic::reach(&mut one, &second)?;
+    let (times, mib) = (if lab.machine.long { 20 } else { 1 }, 96);
+    for _ in 0..times {
+        let before = switch.port("a")?.rx().bytes;
+        let file = Transfer::begin(&mut one, &mut two, mib)?;
+        // Somewhere in its first half.
+        let part = u64::from(mib) << 18;
+        proc::until("a part of the file has passed", Duration::from_secs(60), || {
+            Ok((switch.port("a")?.rx().bytes > before + part).then_some(()))
+        })?;
+        switch.kill()?;
+        ensure!(!file.is_over(&mut two)?, "the file had arrived before the switch was killed");
+        switch.start_again()?;
+        for name in ["a", "b"] {
+            let port = switch.wait_link(name, "up", Duration::from_secs(30))?;
+            ensure!(port.ring.as_deref() == Some(ring), "ring of port {name} is {:?}, not {ring}", port.ring);
+        }
+        file.finish(&mut one, &mut two)?;
+        traffic::ping(&mut one, &second, 10, 1472)?;
+        traffic::ping(&mut two, &first, 10, 56)?;
+    }
     traffic::no_errors(&mut one)?;
     traffic::no_errors(&mut two)?;
     switch.stop()
