@@ -27,8 +27,6 @@ struct Input {
     port: Arc<dyn Port>,
     to: usize,
     stats: Arc<NodeStats>,
-    /// Packets that it gave in the last turn.
-    got: usize,
 }
 
 struct Output {
@@ -53,8 +51,6 @@ pub struct Graph {
     end: Arc<NodeStats>,
     /// The input that comes first in the next turn: none is always last where room is short.
     turn_first: usize,
-    /// In the last turn nothing moved: all that was taken was left in its source's ring.
-    blocked: bool,
 }
 
 impl Default for Graph {
@@ -76,7 +72,6 @@ impl Graph {
             waiting: Vec::new(),
             end: stats("turn-end".to_owned()),
             turn_first: 0,
-            blocked: false,
         }
     }
 
@@ -99,7 +94,7 @@ impl Graph {
     /// Adds the start of a way: packets of `port` go to `to`.
     pub fn input(&mut self, port: Arc<dyn Port>, to: NodeIndex) {
         let stats = stats(format!("{}-rx", port.name()));
-        self.inputs.push(Input { port, to: to.0, stats, got: 0 });
+        self.inputs.push(Input { port, to: to.0, stats });
     }
 
     /// The figures of all inputs, nodes and outputs, in the order of a packet's way, and of the turn's end.
@@ -127,7 +122,6 @@ impl Graph {
             let had = pending.len();
             input.port.receive(turn, pending, BURST);
             let got = pending.len() - had;
-            input.got = got;
             let now = cycles();
             if got > 0 {
                 input.stats.count(got, now.saturating_sub(at));
@@ -139,7 +133,6 @@ impl Graph {
         if taken == 0 {
             // Chains without a packet in them (refused ones) are given back all the same.
             turn.end();
-            self.blocked = false;
             return 0;
         }
         // Successors have lower indexes: running from the last to the first, each node runs once.
@@ -157,7 +150,6 @@ impl Graph {
             entry.pending.clear();
         }
         let moved = taken - turn.left_behind();
-        self.blocked = moved == 0;
         turn.end();
         self.end.count(taken, cycles().saturating_sub(at));
         moved
@@ -165,12 +157,8 @@ impl Graph {
 
     /// Asks every port to wake us. `true` if one has something already.
     pub(crate) fn arm(&self, turn: &Turn<'_>) -> bool {
-        // All are asked, also behind one that has something: each must know that we do not poll. What an input has is
-        // no reason to stay awake while all that it gave is waiting for room.
-        let input = self.inputs.iter().fold(false, |any, i| {
-            let has = i.port.arm(turn, false);
-            any | (has && !(self.blocked && i.got > 0))
-        });
+        // All are asked, also behind one that has something: each must know that we do not poll.
+        let input = self.inputs.iter().fold(false, |any, i| i.port.arm(turn, false) | any);
         self.waiting.iter().fold(input, |any, port| port.arm(turn, true) | any)
     }
 

@@ -171,7 +171,7 @@ fn open(
         csum: kind.offloads.csum,
         tso: kind.offloads.tso,
         uso: kind.offloads.uso,
-        queues: 1,
+        queues: kind.queues,
         packed: kind.packed,
         holds: plan.port_waits[at],
         waits: plan.port_waits[at],

@@ -35,6 +35,7 @@ pub mod checksum;
 mod error;
 pub mod ethernet;
 mod field;
+mod flow;
 pub mod frame;
 pub mod geometry;
 mod ip;
@@ -46,5 +47,6 @@ pub mod vlan;
 
 pub use error::WireError;
 pub use ethernet::{EtherType, MacAddr};
+pub use flow::flow_hash;
 pub use geometry::{Layers, locate};
 pub use ip::{IpProtocol, IpVersion};

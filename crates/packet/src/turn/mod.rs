@@ -384,6 +384,12 @@ impl<'t> Turn<'t> {
         self.slots[id.index()].port
     }
 
+    /// The lender that the packet came from.
+    #[inline]
+    pub fn lender(&self, id: PacketId) -> LenderId {
+        self.slots[id.index()].lender
+    }
+
     /// What its sender left to be done.
     #[inline]
     pub fn offload(&self, id: PacketId) -> Offload {

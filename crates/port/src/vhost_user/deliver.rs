@@ -1,4 +1,4 @@
-//! To the guest: a frame of packets into the buffers of its receive ring.
+//! To the guest: packets into the buffers of one of its receive rings.
 //!
 //! First all buffers are reserved, then all bytes are copied, then the driver sees all of it at once: lines of buffers
 //! are on their way while the rest of the burst is reserved, and a packet in several buffers is visible whole.
@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use straightline_packet::{Checksum, Frame, Offload, PacketId, Piece, Reason, Segmenter, Turn};
+use straightline_packet::{Checksum, Offload, PacketId, Piece, Reason, Segmenter, Turn};
 use straightline_virtio::memory::fault;
 use straightline_virtio::net_header::{LEN, NetHeader};
 use straightline_virtio::ring::{BURST, Device, Direction, Fault, First, Ring};
@@ -47,15 +47,27 @@ struct Sum {
     broken: Option<String>,
 }
 
-/// Delivers `frame`.
-pub(super) fn deliver<'t>(queue: &'t Queue, link: &'t Link, turn: &mut Turn<'t>, frame: &Frame, wait: bool) {
-    if !queue.enabled() {
-        return link.drops.add(Reason::RingDisabled, frame.len().try_into().unwrap_or(u64::MAX));
-    }
+/// What became of the ring.
+pub(super) struct Delivered {
+    /// The guest has something to be told of.
+    pub(super) any: bool,
+    /// Some packets are left in their sources' rings, for want of room.
+    pub(super) left: bool,
+}
+
+/// Delivers a frame, or a part of one. Where the guest has something to be told of, the caller lends the queue to the
+/// turn, once.
+pub(super) fn deliver<'t>(
+    queue: &'t Queue,
+    link: &'t Link,
+    turn: &mut Turn<'t>,
+    ids: &[PacketId],
+    wait: bool,
+) -> Delivered {
     let mut inner = queue.lock();
     let mut without_vanished = false;
     let sum = loop {
-        let sum = fill(&mut inner, link, turn, frame, wait, without_vanished);
+        let sum = fill(&mut inner, link, turn, ids, wait, without_vanished);
         let epoch = fault::epoch();
         if epoch == queue.clean.load(Ordering::Relaxed) {
             break sum;
@@ -63,10 +75,11 @@ pub(super) fn deliver<'t>(queue: &'t Queue, link: &'t Link, turn: &mut Turn<'t>,
         // Somebody's memory has vanished since we last looked. Ours: nothing is published any more. A source's: its
         // packets hold zeros now, so all is taken back, and the frame is done again without them.
         if inner.ring.poisoned() || link.memory.poisoned() {
-            link.drops.add(Reason::MemoryFault, frame.len().try_into().unwrap_or(u64::MAX));
-            return link.vanished();
+            link.drops.add(Reason::MemoryFault, ids.len().try_into().unwrap_or(u64::MAX));
+            link.vanished();
+            return Delivered { any: false, left: false };
         }
-        if without_vanished || !frame.ids().iter().any(|&id| turn.poisoned(id)) {
+        if without_vanished || !ids.iter().any(|&id| turn.poisoned(id)) {
             queue.clean.store(epoch, Ordering::Relaxed);
             break sum;
         }
@@ -78,16 +91,14 @@ pub(super) fn deliver<'t>(queue: &'t Queue, link: &'t Link, turn: &mut Turn<'t>,
     inner.ring.give_back(taken);
     inner.short = sum.left_from.map(|_| sum.short);
     drop(inner);
-    count(queue, link, turn, frame, &sum);
-    if taken > 0 {
-        turn.lend(queue);
+    count(queue, link, turn, ids, &sum);
+    if let Some(message) = &sum.broken {
+        link.fail(queue.name(), message);
     }
-    if let Some(message) = sum.broken {
-        link.fail(queue.name(), &message);
-    }
+    Delivered { any: taken > 0, left: sum.left_from.is_some() }
 }
 
-fn count(queue: &Queue, link: &Link, turn: &mut Turn<'_>, frame: &Frame, sum: &Sum) {
+fn count(queue: &Queue, link: &Link, turn: &mut Turn<'_>, ids: &[PacketId], sum: &Sum) {
     queue.counters.tx_packets.add(sum.packets);
     queue.counters.tx_bytes.add(sum.bytes);
     turn.count_delivered(sum.body);
@@ -96,7 +107,7 @@ fn count(queue: &Queue, link: &Link, turn: &mut Turn<'_>, frame: &Frame, sum: &S
             link.drops.add(reason, n.into());
         }
     }
-    for &id in sum.left_from.and_then(|from| frame.ids().get(from..)).unwrap_or_default() {
+    for &id in sum.left_from.and_then(|from| ids.get(from..)).unwrap_or_default() {
         turn.leave(id);
     }
 }
@@ -106,15 +117,15 @@ fn fill<'t>(
     inner: &mut Inner,
     link: &'t Link,
     turn: &mut Turn<'t>,
-    frame: &Frame,
+    ids: &[PacketId],
     wait: bool,
     without_vanished: bool,
 ) -> Sum {
     let Inner { ring, plan, piece, .. } = inner;
     plan.clear();
     match ring {
-        Ring::Split(ring) => fill_into(ring, plan, piece, link, turn, frame, wait, without_vanished),
-        Ring::Packed(ring) => fill_into(ring, plan, piece, link, turn, frame, wait, without_vanished),
+        Ring::Split(ring) => fill_into(ring, plan, piece, link, turn, ids, wait, without_vanished),
+        Ring::Packed(ring) => fill_into(ring, plan, piece, link, turn, ids, wait, without_vanished),
     }
 }
 
@@ -125,7 +136,7 @@ fn fill_into<'t>(
     piece: &mut Piece,
     link: &'t Link,
     turn: &mut Turn<'t>,
-    frame: &Frame,
+    ids: &[PacketId],
     wait: bool,
     without_vanished: bool,
 ) -> Sum {
@@ -134,7 +145,7 @@ fn fill_into<'t>(
     let mut filling = Filling { link, turn, buffers: Buffers::new(ring), plan, piece, wait, walk_limit, short: 0 };
     let mut sum =
         Sum { packets: 0, bytes: 0, body: 0, drops: [0; Reason::ALL.len()], left_from: None, short: 0, broken: None };
-    for (at, &id) in frame.ids().iter().enumerate() {
+    for (at, &id) in ids.iter().enumerate() {
         let mut added = filling.add(id, without_vanished, &mut sum);
         let full = |added: &Result<(), Refused>| matches!(added, Err(Refused::Dropped(Reason::NoBuffer)));
         if wait && full(&added) {
@@ -153,7 +164,7 @@ fn fill_into<'t>(
             Ok(()) => {}
             Err(Refused::Dropped(reason)) => sum.drops[reason as usize] += 1,
             Err(Refused::Broken(message)) => {
-                let rest = frame.len() - at;
+                let rest = ids.len() - at;
                 sum.drops[Reason::LinkDown as usize] += u32::try_from(rest).unwrap_or(u32::MAX);
                 sum.broken = Some(message);
                 break;

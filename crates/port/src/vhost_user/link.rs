@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::event::{EventfdFlags, eventfd};
@@ -11,15 +11,7 @@ use straightline_virtio::memory::GuestMemory;
 use straightline_virtio::net_header::Receiver;
 
 use super::queue::Queue;
-
-/// A queue pair, as far as it runs.
-#[derive(Debug)]
-pub(super) struct Pair {
-    /// The guest's transmit ring: the switch receives from it.
-    pub(super) rx: Option<Arc<Queue>>,
-    /// The guest's receive ring: the switch delivers into it.
-    pub(super) tx: Option<Arc<Queue>>,
-}
+use super::spread::Spread;
 
 /// A guest that can be served. Immutable: a change makes a new link.
 #[derive(Debug)]
@@ -35,8 +27,12 @@ pub(super) struct Link {
     /// Bytes of the longest frame that is not to be segmented.
     pub(super) max_len: u32,
     pub(super) drops: Arc<Drops>,
-    /// All queue pairs that the port offers, running or not.
-    pub(super) pairs: Box<[Pair]>,
+    /// The guest's transmit rings that run: the switch receives from them.
+    pub(super) rx: Box<[Arc<Queue>]>,
+    /// Which of `rx` comes first in the next turn.
+    pub(super) first_rx: AtomicUsize,
+    /// The guest's receive rings that packets may go to: the switch delivers into them.
+    pub(super) tx: Spread,
     pub(super) broken: AtomicBool,
     /// Which link of its port this is.
     pub(super) generation: u64,
@@ -50,9 +46,9 @@ impl Link {
         !self.broken.load(Ordering::Relaxed)
     }
 
-    /// The rings that it receives by (`receive`), or those that it sends by.
-    pub(super) fn queues(&self, receive: bool) -> impl Iterator<Item = &Arc<Queue>> {
-        self.pairs.iter().filter_map(move |pair| if receive { pair.tx.as_ref() } else { pair.rx.as_ref() })
+    /// The rings that the guest receives by (`room`), or those that it sends by.
+    pub(super) fn queues(&self, room: bool) -> &[Arc<Queue>] {
+        if room { self.tx.queues() } else { &self.rx }
     }
 
     /// Stops the port: its guest did what leaves nothing to rely on. Control hears of it.

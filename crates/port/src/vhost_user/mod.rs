@@ -3,6 +3,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `receive`, `deliver` | what workers do: packets in and out of the rings |
+//! | `spread` | which of several receive rings a packet goes to |
 //! | `queue`, `link` | what workers see of a guest, published by control |
 //! | `control` | the port's own thread: one frontend after the other |
 //! | `guest` | a connected frontend: its messages, its memory |
@@ -20,6 +21,7 @@ mod listener;
 mod queue;
 mod receive;
 mod rings;
+mod spread;
 mod status;
 
 use std::path::PathBuf;
@@ -99,6 +101,9 @@ impl VhostUserConfig {
         }
         if self.mac.is_some() {
             features |= f::VIRTIO_NET_F_MAC;
+        }
+        if self.queues > 1 {
+            features |= f::VIRTIO_NET_F_MQ;
         }
         if self.csum {
             features |= f::VIRTIO_NET_F_CSUM | f::VIRTIO_NET_F_GUEST_CSUM;
@@ -235,23 +240,23 @@ impl Port for VhostUser {
 
     fn receive(&self, turn: &mut Turn<'_>, into: &mut Frame, max: usize) {
         let Some(link) = self.sound(turn) else { return };
-        let end = into.len() + max;
-        for queue in link.pairs.iter().filter_map(|pair| pair.rx.as_ref()) {
-            receive::receive(queue, link, turn, into, end.saturating_sub(into.len()));
+        match &*link.rx {
+            [queue] => _ = receive::receive(queue, link, turn, into, max),
+            _ => receive::receive_in_turns(link, turn, into, max),
         }
     }
 
     fn deliver(&self, turn: &mut Turn<'_>, frame: &Frame, wait: bool) {
-        match self.sound(turn).map(|link| (link, link.pairs.first().and_then(|pair| pair.tx.as_ref()))) {
-            Some((link, Some(queue))) => deliver::deliver(queue, link, turn, frame, wait),
-            _ => self.shared.drops.add(Reason::LinkDown, frame.len().try_into().unwrap_or(u64::MAX)),
+        match self.sound(turn) {
+            Some(link) => spread::deliver(link, turn, frame, wait),
+            None => self.shared.drops.add(Reason::LinkDown, frame.len().try_into().unwrap_or(u64::MAX)),
         }
     }
 
     fn arm(&self, turn: &Turn<'_>, room: bool) -> bool {
         let Some(link) = self.sound(turn) else { return false };
         // All are asked, also behind one that has something: each must know that nobody polls.
-        link.queues(room).fold(false, |any, queue| {
+        link.queues(room).iter().fold(false, |any, queue| {
             let armed = if room { queue.arm_for_room() } else { queue.arm() };
             any | armed.unwrap_or_else(|fault| {
                 link.fail(queue.name(), &fault);

@@ -37,6 +37,8 @@ pub(super) struct Inner {
     call: Option<Notifier>,
     /// There was no room for a packet that waits; this many chains were there.
     pub(super) short: Option<u16>,
+    /// All that the last turn took from it was left for want of room: what is in it waits behind that.
+    stuck: bool,
     /// The packets of the frame being delivered, with the buffers reserved for them.
     pub(super) plan: Vec<Planned>,
     /// The segment being cut, where one is.
@@ -53,7 +55,14 @@ impl Queue {
         holds: bool,
         polled: bool,
     ) -> Self {
-        let inner = Inner { ring, call: None, short: None, plan: Vec::with_capacity(FRAME), piece: Box::default() };
+        let inner = Inner {
+            ring,
+            call: None,
+            short: None,
+            stuck: false,
+            plan: Vec::with_capacity(FRAME),
+            piece: Box::default(),
+        };
         Queue {
             inner: Mutex::new(inner),
             memory: Mutex::new(memory),
@@ -125,19 +134,21 @@ impl Queue {
         self.lock().ring.size()
     }
 
-    /// Asks for a kick with the next chain; `true` if there is something to take already, or if nobody will kick.
+    /// Asks for a kick with the next chain; `true` if there is something to take already, or if nobody will kick. What
+    /// was left for want of room does not count: it is room that is waited for.
     pub(super) fn arm(&self) -> Result<bool, RingFault> {
-        Ok(self.lock().ring.arm()? > 0 || self.polled)
+        let mut inner = self.lock();
+        Ok((inner.ring.arm()? > 0 || self.polled) && !inner.stuck)
     }
 
     /// Where packets wait for room: asks for a kick with the next chain; `true` if there are more chains by now than
-    /// there were when there were too few.
+    /// there were when there were too few. Each is news once: whoever waited may be gone meanwhile.
     pub(super) fn arm_for_room(&self) -> Result<bool, RingFault> {
         let mut inner = self.lock();
-        match inner.short {
-            None => Ok(false),
-            Some(known) => Ok(inner.ring.arm()? > known || self.polled),
-        }
+        let Some(known) = inner.short else { return Ok(false) };
+        let now = inner.ring.arm()?;
+        inner.short = Some(known.max(now));
+        Ok(now > known || self.polled)
     }
 
     pub(super) fn disarm(&self) {
@@ -148,13 +159,14 @@ impl Queue {
 impl AtTurnEnd for Queue {
     fn give_back(&self, turn: &Turn<'_>, lender: LenderId) {
         let mut inner = self.lock();
-        let ring = &mut inner.ring;
+        let Inner { ring, stuck, .. } = &mut *inner;
         if ring.outstanding() == 0 || ring.poisoned() {
             return;
         }
         if self.holds {
-            // What is left is the tail: a destination that has run out takes nothing more of the same turn.
+            // What is left is the tail: behind a packet that is left, nothing of the same ring is delivered.
             let (left, bytes) = turn.left(lender);
+            *stuck = left > 0 && left == usize::from(ring.outstanding());
             ring.untake(u16::try_from(left).unwrap_or(u16::MAX).min(ring.outstanding()));
             // They come again, and are counted then.
             self.counters.rx_packets.take_back(left.try_into().unwrap_or(0));

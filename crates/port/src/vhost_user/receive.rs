@@ -1,4 +1,6 @@
-//! From the guest: packets out of its transmit ring into the turn.
+//! From the guest: packets out of its transmit rings into the turn.
+
+use std::sync::atomic::Ordering;
 
 use straightline_packet::{Frame, LenderId, MAX_FRAME, MIN_FRAME, Offload, PacketId, Reason, Segment, Turn};
 use straightline_virtio::net_header::{LEN, NetHeader};
@@ -14,13 +16,38 @@ enum Refused {
     Broken(RingFault),
 }
 
-/// Takes at most `max` packets. Three passes over the burst, so that lines arrive before they are needed: heads, then
-/// first descriptors, then headers and first bytes.
-pub(super) fn receive<'t>(queue: &'t Queue, link: &'t Link, turn: &mut Turn<'t>, into: &mut Frame, max: usize) {
+/// Takes at most `max` chains from several rings: from one after the other, beginning behind the ring that was the last to
+/// give anything in the turn before, so that none is always last where room is short.
+pub(super) fn receive_in_turns<'t>(link: &'t Link, turn: &mut Turn<'t>, into: &mut Frame, max: usize) {
+    let first = link.first_rx.load(Ordering::Relaxed);
+    let mut left = max;
+    for step in 0..link.rx.len() {
+        let at = (first + step) % link.rx.len();
+        let taken = receive(&link.rx[at], link, turn, into, left);
+        if taken > 0 {
+            link.first_rx.store((at + 1) % link.rx.len(), Ordering::Relaxed);
+        }
+        left -= taken;
+        if left == 0 || turn.room() == 0 || !link.is_sound() {
+            break;
+        }
+    }
+}
+
+/// Takes at most `max` chains, and gives their packets; returns how many. Three passes over the burst, so that lines
+/// arrive before they are needed: heads, then first descriptors, then headers and first bytes.
+pub(super) fn receive<'t>(
+    queue: &'t Queue,
+    link: &'t Link,
+    turn: &mut Turn<'t>,
+    into: &mut Frame,
+    max: usize,
+) -> usize {
     // Whoever it was delivered to has seen to it that no zeros went out; that the guest is not served any more is for
     // us to say.
     if queue.may_have_vanished() && link.memory.poisoned() {
-        return link.vanished();
+        link.vanished();
+        return 0;
     }
     match &mut queue.lock().ring {
         Ring::Split(ring) => receive_from(ring, queue, link, turn, into, max),
@@ -35,15 +62,18 @@ fn receive_from<'t>(
     turn: &mut Turn<'t>,
     into: &mut Frame,
     max: usize,
-) {
+) -> usize {
     let wanted = max.min(BURST).min(turn.room());
     let mut firsts = [First::default(); BURST];
     let found = match ring.find(&mut firsts[..wanted]) {
         Ok(found) => found,
-        Err(fault) => return link.fail(queue.name(), &fault),
+        Err(fault) => {
+            link.fail(queue.name(), &fault);
+            return 0;
+        }
     };
     if found == 0 {
-        return;
+        return 0;
     }
     let firsts = &firsts[..found];
     let mut singles: [Option<Segment<'t>>; BURST] = [None; BURST];
@@ -99,6 +129,7 @@ fn receive_from<'t>(
         let taken = ring.outstanding();
         ring.give_back(taken);
     }
+    found
 }
 
 /// A frame in one buffer, behind its header.

@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use rustix::fs::OFlags;
 use straightline_virtio::features::{
@@ -14,8 +14,9 @@ use straightline_virtio::vhost_user::RingSetup;
 
 use super::Shared;
 use super::guest::Guest;
-use super::link::{Link, Pair};
+use super::link::Link;
 use super::queue::Queue;
+use super::spread::Spread;
 use crate::Token;
 use crate::sleeper::Notifier;
 
@@ -135,11 +136,12 @@ impl Guest {
     /// Shows workers the rings as they are now, and waits until none uses what is gone.
     pub(super) fn publish(&mut self) {
         self.generation += 1;
-        let queue = |index: usize| self.rings.get(index)?.as_ref().map(|r| Arc::clone(&r.queue));
-        let pair = |at: usize| Pair { tx: queue(2 * at), rx: queue(2 * at + 1) };
-        let pairs: Box<[Pair]> = (0..self.shared.counters.len()).map(pair).collect();
+        let running = |index: usize| self.rings.get(index)?.as_ref().map(|r| Arc::clone(&r.queue));
+        let pairs = self.shared.counters.len();
+        let rx: Box<[_]> = (0..pairs).filter_map(|pair| running(2 * pair + 1)).collect();
+        let tx = Spread::new((0..pairs).map(|pair| running(2 * pair)));
         let acked = self.session.acked_features();
-        let link = pairs.iter().any(|p| p.rx.is_some() || p.tx.is_some()).then(|| {
+        let link = (!rx.is_empty() || tx.any_runs()).then(|| {
             Box::new(Link {
                 index: self.shared.index,
                 memory: Arc::clone(&self.memory),
@@ -150,7 +152,9 @@ impl Guest {
                 reads_header: acked & VIRTIO_NET_F_CSUM != 0,
                 max_len: self.shared.max_len(),
                 drops: Arc::clone(&self.shared.drops),
-                pairs,
+                rx,
+                first_rx: AtomicUsize::new(0),
+                tx,
                 broken: AtomicBool::new(false),
                 generation: self.generation,
                 report: Arc::clone(&self.shared.report),

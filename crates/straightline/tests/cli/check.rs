@@ -101,9 +101,8 @@ fn mistakes_in_ports() {
     mistake("mtu = 67\n", 1, "out of range; it must be 68 to 9216");
     mistake("mac = \"33:33:00:00:00:01\"\n", 1, "multicast");
     mistake("mac = \"52:54\"\n", 1, "not an Ethernet address");
-    mistake("queues = 4\n", 1, "this version serves one queue pair");
-    mistake("queues = 0\n", 1, "it must be 1 to 32768");
     mistake("mode = \"client\"\nperms = \"0660\"\n", 2, "makes no socket");
+    mistake("queues = 0\n", 1, "it must be 1 to 127");
     mistake("offloads = [\"lro\"]\n", 1, "offloads are csum, tso, uso");
     mistake("offloads = [\"tso\", \"csum\", \"tso\"]\n", 1, "named twice");
     mistake("owner = \"nobody-of-this-name\"\n", 1, "no such user");

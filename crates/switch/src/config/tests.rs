@@ -66,7 +66,7 @@ fn everything_at_once() {
     let mut text =
         format!("[switch]\nworkers = [1, 0]\nidle = \"spin\"\napi = \"{}\"\ncopies = 2\n", fixture.path("api"));
     text += &fixture.ports(&["z", "a"]);
-    text += "owner = \"root\"\ngroup = \"0\"\nperms = \"640\"\nmode = \"server\"\nqueues = 1\nmtu = 9216\n";
+    text += "owner = \"root\"\ngroup = \"0\"\nperms = \"640\"\nmode = \"server\"\nqueues = 127\nmtu = 9216\n";
     text += "mac = \"52:54:00:00:00:0A\"\npacked = false\noffloads = [\"csum\", \"uso\"]\n";
     text += &fixture.ports(&["m", "k"]);
     text += "[bridge.lan]\nports = [\"m\", \"k\"]\nageing = 10\nlimit = 2\n";
@@ -89,6 +89,7 @@ fn everything_at_once() {
         owner: Some(0),
         group: Some(0),
         perms: 0o640,
+        queues: 127,
         offloads: Offloads { csum: true, tso: false, uso: true },
         ..VhostUserConfig::new(fixture.path("a"))
     };
@@ -110,7 +111,7 @@ fn defaults() {
     let port = &config.ports[0];
     assert_eq!((port.mtu, port.mac), (1500, None));
     let PortKind::VhostUser(vhost) = &port.kind;
-    assert_eq!((vhost.owner, vhost.group, vhost.perms), (None, None, 0o600));
+    assert_eq!((vhost.owner, vhost.group, vhost.perms, vhost.queues), (None, None, 0o600, 1));
     assert_eq!(vhost.offloads, Offloads { csum: true, tso: true, uso: true });
     assert_eq!((config.bridges[0].ageing, config.bridges[0].limit), (300, 4096));
 

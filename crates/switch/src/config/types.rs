@@ -120,6 +120,8 @@ pub struct VhostUserConfig {
     pub group: Option<u32>,
     /// The socket's permission bits. To connect takes the right to write.
     pub perms: u32,
+    /// Queue pairs that the guest is offered, 1 to 127.
+    pub queues: u16,
     /// Whether the guest is offered the packed ring. Not by default: User Mode Linux says a wrong place to begin at.
     pub packed: bool,
     /// What the guest is offered.
@@ -142,6 +144,7 @@ impl VhostUserConfig {
             owner: None,
             group: None,
             perms: Self::default_perms(None),
+            queues: 1,
             packed: false,
             offloads: Offloads::default(),
         }
