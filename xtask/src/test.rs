@@ -44,7 +44,8 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     let mut tally = Tally::default();
     if options.only.is_none() {
         let mut tests = run::cargo(&root);
-        tests.args(["test", "--workspace", "--no-fail-fast"]);
+        // With the places at which tests let a device die.
+        tests.args(["test", "--workspace", "--no-fail-fast", "--features", "straightline-virtio/fail-points"]);
         let passed = run::passes_seen(&mut tests, |line| tally.see(line))?;
         if !passed && tally.failed.is_empty() {
             tally.failed.push("cargo test: it did not build".to_owned());

@@ -12,6 +12,7 @@
 //! assert_eq!(NetHeader::parse(&header.to_bytes()), header);
 //! ```
 
+pub mod fail;
 pub mod features;
 pub mod memory;
 pub mod net_header;

@@ -9,7 +9,7 @@ use straightline_virtio::features::{
     VIRTIO_F_EVENT_IDX, VIRTIO_F_INDIRECT_DESC, VIRTIO_F_RING_PACKED, VIRTIO_NET_F_CSUM, VIRTIO_NET_F_MRG_RXBUF,
 };
 use straightline_virtio::net_header::Receiver;
-use straightline_virtio::ring::{Geometry, PackedDevice, Ring, SplitDevice};
+use straightline_virtio::ring::{Direction, Geometry, Options, PackedDevice, Ring, SplitDevice};
 use straightline_virtio::vhost_user::RingSetup;
 
 use super::Shared;
@@ -110,12 +110,14 @@ impl Guest {
     fn start(&self, index: u16, setup: &RingSetup) -> Result<Running, String> {
         let geometry = Geometry { size: setup.size, desc: setup.desc, avail: setup.avail, used: setup.used };
         let acked = self.session.acked_features();
-        let (event_idx, indirect) = (acked & VIRTIO_F_EVENT_IDX != 0, acked & VIRTIO_F_INDIRECT_DESC != 0);
+        let options =
+            Options { event_idx: acked & VIRTIO_F_EVENT_IDX != 0, indirect: acked & VIRTIO_F_INDIRECT_DESC != 0 };
         let ring = if acked & VIRTIO_F_RING_PACKED != 0 {
-            PackedDevice::new(&self.memory, geometry, setup.base, event_idx, indirect).map(Ring::Packed)
+            let direction = if is_transmit(index) { Direction::FromGuest } else { Direction::ToGuest };
+            PackedDevice::recover(&self.memory, geometry, setup.base, options, direction).map(Ring::Packed)
         } else {
             let base = u16::try_from(setup.base & 0xffff).unwrap_or(0);
-            SplitDevice::new(&self.memory, geometry, base, event_idx, indirect).map(Ring::Split)
+            SplitDevice::new(&self.memory, geometry, base, options).map(Ring::Split)
         };
         let mut ring = ring.map_err(|part| format!("{}: its {part} is not in guest memory", ring_name(index)))?;
         ring.disarm();

@@ -74,6 +74,12 @@ impl Area {
         self.cell16(offset).store(value.to_le(), Ordering::Release);
     }
 
+    /// Writes 64 bits at once behind everything that was stored before them.
+    #[inline]
+    pub fn release_u64(&self, offset: usize, value: u64) {
+        self.cell64(offset).store(value.to_le(), Ordering::Release);
+    }
+
     /// Asks for the line at `offset` early.
     #[inline]
     pub fn prefetch(&self, offset: usize) {

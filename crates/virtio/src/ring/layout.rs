@@ -86,6 +86,15 @@ pub struct Geometry {
     pub used: u64,
 }
 
+/// What driver and device have agreed on about a ring (virtio 1.2, 6).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// EVENT_IDX: notifications are asked for by index.
+    pub event_idx: bool,
+    /// INDIRECT_DESC: a descriptor may name a table of descriptors.
+    pub indirect: bool,
+}
+
 /// The three parts of a packed ring in mapped memory (virtio 1.2, 2.8).
 #[derive(Debug)]
 pub(super) struct PackedParts {

@@ -1,16 +1,17 @@
-//! Virtqueues: the split ring, its device half and its driver half (virtio 1.2, section 2.7).
+//! Virtqueues: the split ring and the packed ring, the device half and the driver half of each (virtio 1.2, 2.7 and 2.8).
 
 mod chain;
 mod device;
 mod layout;
 mod packed_device;
 mod packed_driver;
+mod recover;
 mod split_device;
 mod split_driver;
 
 pub use chain::{BURST, Chain, ChainFault, Direction, Fault, First, RingFault};
 pub use device::{Device, Ring};
-pub use layout::{Descriptor, Geometry, INDIRECT, NEXT, WRITE};
+pub use layout::{Descriptor, Geometry, INDIRECT, NEXT, Options, WRITE};
 pub use packed_device::PackedDevice;
 pub use packed_driver::PackedDriver;
 pub use split_device::SplitDevice;

@@ -8,8 +8,9 @@ use std::sync::atomic::{Ordering, fence};
 use straightline_packet::{Segment, Turn};
 
 use super::chain::{Chain, ChainFault, Direction, Fault, First, RingFault, Walk};
-use super::layout::{self, Descriptor, Geometry, INDIRECT, NEXT, PackedParts, WRITE, event};
+use super::layout::{self, Descriptor, Geometry, INDIRECT, NEXT, Options, PackedParts, WRITE, event};
 use super::need_event;
+use crate::fail;
 use crate::memory::GuestMemory;
 
 /// Bits of a packed descriptor's flags (2.8.1).
@@ -65,8 +66,7 @@ struct Taken {
 pub struct PackedDevice {
     parts: PackedParts,
     size: u16,
-    event_idx: bool,
-    indirect: bool,
+    options: Options,
     /// The next descriptor to take.
     next_avail: Place,
     /// The next place to write a used descriptor to.
@@ -92,13 +92,7 @@ impl PackedDevice {
     /// one (vhost-user, "Vring state descriptor indices for packed virtqueues"). The latter is not looked at: a ring is
     /// stopped when all that was taken is given back, so the two are one place, and DPDK's driver says the first alone.
     /// Fails with the part that is not in guest memory.
-    pub fn new(
-        memory: &GuestMemory,
-        geometry: Geometry,
-        base: u32,
-        event_idx: bool,
-        indirect: bool,
-    ) -> Result<Self, &'static str> {
+    pub fn new(memory: &GuestMemory, geometry: Geometry, base: u32, options: Options) -> Result<Self, &'static str> {
         let parts = geometry.locate_packed(memory)?;
         let size = geometry.size;
         let [low, high, _, _] = base.to_le_bytes();
@@ -109,8 +103,7 @@ impl PackedDevice {
         Ok(PackedDevice {
             parts,
             size,
-            event_idx,
-            indirect,
+            options,
             next_avail: place,
             next_used: place,
             unsignalled: None,
@@ -234,6 +227,18 @@ impl PackedDevice {
         self.taken[at].bytes = bytes;
     }
 
+    /// The same of the taken chain that has `n` before it.
+    pub(super) fn written_at(&mut self, n: u16, bytes: u32) {
+        let at = self.slot(n);
+        self.taken[at].bytes = bytes;
+    }
+
+    /// Descriptors of a chain found by the last [`Self::look`], behind its first one.
+    pub(super) fn rest(&self, first: &First) -> &[Descriptor] {
+        let rest = usize::from(first.more)..usize::from(first.more) + usize::from(first.span.saturating_sub(1));
+        if first.span > 1 { self.more.get(rest).unwrap_or_default() } else { &[] }
+    }
+
     /// The one buffer of a chain that has only one, in one region: the common case, without staging.
     #[inline]
     pub fn single<'t>(&mut self, memory: &'t GuestMemory, first: &First, direction: Direction) -> Option<Segment<'t>> {
@@ -254,14 +259,12 @@ impl PackedDevice {
         direction: Direction,
     ) -> Result<Chain, Fault> {
         let mark = turn.mark();
-        let rest = usize::from(first.more)..usize::from(first.more) + usize::from(first.span.saturating_sub(1));
-        let rest = if first.span > 1 { self.more.get(rest).unwrap_or_default() } else { &[] };
         let mut walk = Walk::new(memory, turn, self.hint, direction);
         let mut result = Ok(());
-        for desc in std::iter::once(&first.desc).chain(rest) {
+        for desc in std::iter::once(&first.desc).chain(self.rest(first)) {
             let step = if desc.flags & INDIRECT == 0 {
                 walk.buffer(*desc).map_err(Fault::Chain)
-            } else if !self.indirect {
+            } else if !self.options.indirect {
                 Err(Fault::Ring(RingFault::Indirect(first.head)))
             } else if first.span > 1 {
                 // 2.8.19: an indirect descriptor stands alone.
@@ -283,33 +286,58 @@ impl PackedDevice {
         }
     }
 
-    /// Gives back the oldest `n` taken chains, each by one used descriptor. The first one's flags are written last: the
-    /// driver, which looks at one place after the other, sees all of them at once.
+    /// Gives back the oldest `n` taken chains, each by one used descriptor. The last one is written first, and the first
+    /// one last: the driver, which looks at one place after the other, sees all of them at once.
+    ///
+    /// Who finds the ring after we were killed must find our place in it (see [`Self::recover`]), at every step of this:
+    /// a used descriptor is one store, so that it is there or not, and the places that a chain leaves out are marked
+    /// as used before it is. So every descriptor behind a written one is written.
     #[inline]
     pub fn give_back(&mut self, n: u16) {
         let n = n.min(self.outstanding);
-        let mut first = None;
-        for _ in 0..n {
-            let Taken { id, span, bytes } = self.taken[usize::from(self.first_taken)];
-            let at = usize::from(self.next_used.at) * layout::DESCRIPTOR;
-            self.parts.desc.write_u32(at + 8, bytes);
-            self.parts.desc.write_u16(at + 12, id);
-            let flags = if self.next_used.wrap { AVAIL | USED } else { 0 } | if bytes > 0 { WRITE } else { 0 };
-            if first.is_none() {
-                first = Some((at + 14, flags));
-            } else {
-                // Release: id and length come before the flags that show them.
-                self.parts.desc.release_u16(at + 14, flags);
-            }
-            self.next_used = self.next_used.plus(span, self.size);
-            self.unsignalled = self.unsignalled.map(|given| given.saturating_add(span).min(self.size));
-            self.spans -= span;
-            self.first_taken = if self.first_taken + 1 == self.size { 0 } else { self.first_taken + 1 };
-            self.outstanding -= 1;
+        if n == 0 {
+            return;
         }
-        if let Some((at, flags)) = first {
-            // Release: all elements, and all bytes copied into or out of the buffers, come before this one (2.8.22).
-            self.parts.desc.release_u16(at, flags);
+        let spans = if n == self.outstanding { self.spans } else { self.spans_of(n) };
+        let end = self.next_used.plus(spans, self.size);
+        let next_taken = self.slot(n);
+        let (mut place, mut at) = (end, next_taken);
+        for _ in 0..n {
+            at = if at == 0 { self.taken.len() } else { at } - 1;
+            let Taken { id, span, bytes } = self.taken[at];
+            place = place.minus(span, self.size);
+            if span > 1 {
+                self.leave_out(place, span);
+            }
+            fail::hit("packed-element");
+            let flags = if place.wrap { AVAIL | USED } else { 0 } | if bytes > 0 { WRITE } else { 0 };
+            let element = u64::from(bytes) | u64::from(id) << 32 | u64::from(flags) << 48;
+            // Release: all bytes copied into or out of the buffers, and all elements behind it, come before this one;
+            // with the last store, which is the first one's, the driver sees all (2.8.22).
+            self.parts.desc.release_u64(usize::from(place.at) * layout::DESCRIPTOR + 8, element);
+        }
+        fail::hit("packed-published");
+        self.next_used = end;
+        self.unsignalled = self.unsignalled.map(|given| given.saturating_add(spans).min(self.size));
+        self.spans -= spans;
+        self.first_taken = u16::try_from(next_taken).unwrap_or(0);
+        self.outstanding -= n;
+    }
+
+    /// Descriptors of the oldest `n` taken chains.
+    fn spans_of(&self, n: u16) -> u16 {
+        (0..n).map(|i| self.taken[self.slot(i)].span).sum()
+    }
+
+    /// Marks the descriptors behind a chain's first one as used, from the last one. No driver looks at them (2.8.6), but
+    /// who recovers the ring does: where the chain ends, and its id, stay readable.
+    #[cold]
+    fn leave_out(&self, start: Place, span: u16) {
+        for i in (1..span).rev() {
+            let place = start.plus(i, self.size);
+            let flags = if place.wrap { AVAIL | USED } else { 0 } | if i + 1 < span { NEXT } else { 0 };
+            fail::hit("packed-left-out");
+            self.parts.desc.release_u16(usize::from(place.at) * layout::DESCRIPTOR + 14, flags);
         }
     }
 
@@ -322,7 +350,7 @@ impl PackedDevice {
         // The used descriptors must be visible before we look whether the driver wants to know (2.8.14).
         fence(Ordering::SeqCst);
         let mode = self.parts.driver.read_u16(event::MODE);
-        let given = given.filter(|_| self.event_idx);
+        let given = given.filter(|_| self.options.event_idx);
         wants_event(mode, given, self.next_used, self.size, || self.parts.driver.read_u16(event::PLACE))
     }
 
@@ -334,7 +362,7 @@ impl PackedDevice {
     /// Asks the driver for a kick with the next chain that it makes available. Returns how many descriptors are there
     /// already, so that sleeping would miss them.
     pub fn arm(&mut self) -> Result<u16, RingFault> {
-        if self.event_idx {
+        if self.options.event_idx {
             self.parts.device.write_u16(event::PLACE, self.next_avail.bits());
             self.parts.device.release_u16(event::MODE, EVENTS_AT);
         } else {

@@ -63,9 +63,15 @@ impl PackedDriver {
     }
 
     /// Makes a chain of `buffers` (guest address, length, whether the device writes it) ready, to be seen by the
-    /// device after [`Self::publish`]. Returns its id, or `None` where too few descriptors are free.
+    /// device after [`Self::publish`]; where it makes a batch of the whole ring, those before it are published now. Returns its
+    /// id, or `None` where too few descriptors are free.
     pub fn add(&mut self, buffers: &[(u64, u32, bool)]) -> Option<u16> {
         let count = u16::try_from(buffers.len()).ok().filter(|&n| n > 0 && n <= self.free && !self.broken)?;
+        if self.held.is_some() && self.unpublished() + count == self.size {
+            // A batch of the whole ring, but for its first flags, would look like a burst that a device was killed in the
+            // middle of giving back (see `recover`).
+            self.publish();
+        }
         let id = self.ids.pop()?;
         for (i, &(addr, len, write)) in (1..).zip(buffers) {
             let place = self.next_avail;
@@ -95,11 +101,15 @@ impl PackedDriver {
         let Some((place, flags)) = self.held.take() else { return };
         // Release: all other descriptors, and this one's other fields, come before its flags (2.8.21.1).
         self.parts.desc.release_u16(usize::from(place.at) * layout::DESCRIPTOR + 14, flags);
-        let (old, new) = (self.published, self.next_avail);
-        // Something was added, and no more than the ring holds: the same place again is a whole round later.
-        let count = if new.at > old.at { new.at - old.at } else { self.size - old.at + new.at };
-        self.unkicked = self.unkicked.saturating_add(count).min(self.size);
-        self.published = new;
+        self.unkicked = self.unkicked.saturating_add(self.unpublished()).min(self.size);
+        self.published = self.next_avail;
+    }
+
+    /// Descriptors that were added and are not published, where there are any.
+    fn unpublished(&self) -> u16 {
+        let (old, new) = (self.published.at, self.next_avail.at);
+        // No more than the ring holds: the same place again is a whole round later.
+        if new > old { new - old } else { self.size - old + new }
     }
 
     /// Whether the device wants a kick for what was published since the last call.

@@ -12,8 +12,9 @@ use std::sync::atomic::{Ordering, fence};
 use straightline_packet::Turn;
 
 use super::chain::{Chain, ChainFault, Direction, Fault, First, RingFault, Walk};
-use super::layout::{self, Descriptor, Geometry, INDIRECT, NEXT, NO_INTERRUPT, NO_NOTIFY, Parts, WRITE};
+use super::layout::{self, Descriptor, Geometry, INDIRECT, NEXT, NO_INTERRUPT, NO_NOTIFY, Options, Parts, WRITE};
 use super::need_event;
+use crate::fail;
 use crate::memory::GuestMemory;
 
 /// See the module.
@@ -21,8 +22,7 @@ use crate::memory::GuestMemory;
 pub struct SplitDevice {
     parts: Parts,
     size: u16,
-    event_idx: bool,
-    indirect: bool,
+    options: Options,
     /// The next available entry to take.
     next_avail: u16,
     /// The driver's index as last read.
@@ -38,19 +38,12 @@ pub struct SplitDevice {
 
 impl SplitDevice {
     /// The ring at `geometry`, going on at index `base`. Fails with the part that is not in guest memory.
-    pub fn new(
-        memory: &GuestMemory,
-        geometry: Geometry,
-        base: u16,
-        event_idx: bool,
-        indirect: bool,
-    ) -> Result<Self, &'static str> {
+    pub fn new(memory: &GuestMemory, geometry: Geometry, base: u16, options: Options) -> Result<Self, &'static str> {
         let parts = geometry.locate(memory)?;
         Ok(SplitDevice {
             parts,
             size: geometry.size,
-            event_idx,
-            indirect,
+            options,
             next_avail: base,
             seen_avail: base,
             next_used: base,
@@ -167,7 +160,7 @@ impl SplitDevice {
     ) -> Result<Chain, Fault> {
         let mark = turn.mark();
         let mut walk = Walk::new(memory, turn, self.hint, direction);
-        let result = walk.direct(&self.parts, self.size, self.indirect, first);
+        let result = walk.direct(&self.parts, self.size, self.options.indirect, first);
         let Walk { hint, len, descriptors, .. } = walk;
         self.hint = hint;
         turn.count_walked(descriptors);
@@ -192,12 +185,15 @@ impl SplitDevice {
             let place = usize::from(self.next_used.wrapping_add(i) & mask);
             let (head, bytes) = self.taken[place];
             let at = layout::used::entry(place);
+            fail::hit("split-element");
             self.parts.used.write_u32(at, u32::from(head));
             self.parts.used.write_u32(at + 4, bytes);
         }
         self.next_used = self.next_used.wrapping_add(n);
+        fail::hit("split-index");
         // Release: all elements, and all bytes copied into or out of the buffers, come before the index (2.7.8.2).
         self.parts.used.release_u16(layout::used::INDEX, self.next_used);
+        fail::hit("split-published");
     }
 
     /// Whether the driver is to be notified of what was given back since the last call.
@@ -210,7 +206,7 @@ impl SplitDevice {
         // The index must be visible before we look whether the driver wants to know: it writes its wish and then
         // looks at the index, in the other order (2.7.7.2, 2.7.10).
         fence(Ordering::SeqCst);
-        if !self.event_idx {
+        if !self.options.event_idx {
             return self.parts.avail.read_u16(layout::avail::FLAGS) & NO_INTERRUPT == 0;
         }
         let event = self.parts.avail.read_u16(layout::avail::used_event(usize::from(self.size)));
@@ -225,7 +221,7 @@ impl SplitDevice {
     /// Asks the driver for a kick with the next chain that it makes available. Returns how many there are already, so
     /// that sleeping would miss them.
     pub fn arm(&mut self) -> Result<u16, RingFault> {
-        if self.event_idx {
+        if self.options.event_idx {
             let at = layout::used::avail_event(usize::from(self.size));
             self.parts.used.write_u16(at, self.next_avail);
         } else {
@@ -239,7 +235,7 @@ impl SplitDevice {
     /// Asks the driver for no kicks: we are polling. With the event index nothing is to be done: the wish that was
     /// fulfilled is behind the index for the next 65535 chains.
     pub fn disarm(&mut self) {
-        if !self.event_idx {
+        if !self.options.event_idx {
             self.parts.used.write_u16(layout::used::FLAGS, NO_NOTIFY);
         }
     }

@@ -2,7 +2,7 @@
 
 use straightline_packet::MAX_FRAME;
 use straightline_virtio::ring::{
-    Chain, ChainFault, Direction, Fault, First, Geometry, INDIRECT, NEXT, RingFault, SplitDevice, WRITE,
+    Chain, ChainFault, Direction, Fault, First, Geometry, INDIRECT, NEXT, Options, RingFault, SplitDevice, WRITE,
 };
 
 use super::guest::{AVAIL, BUFFERS, DESC, END, Guest, USED, USER};
@@ -285,7 +285,9 @@ fn a_used_index_that_the_guest_moves_changes_nothing() {
 fn rings_that_are_not_in_memory() {
     let guest = Guest::new(SIZE);
     let good = guest.geometry();
-    let new = |geometry: Geometry| SplitDevice::new(&guest.ours, geometry, 0, true, true).map(|d| d.size());
+    let new = |geometry: Geometry| {
+        SplitDevice::new(&guest.ours, geometry, 0, Options { event_idx: true, indirect: true }).map(|d| d.size())
+    };
     assert_eq!(new(good), Ok(SIZE));
     for size in [0, 3, 7, 0xffff, 0x8001] {
         assert_eq!(new(Geometry { size, ..good }), Err("size"));

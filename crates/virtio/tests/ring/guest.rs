@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use straightline_packet::{Arena, Gate, Level, Published, Settings, Turn};
 use straightline_virtio::memory::{GuestMemory, Region};
-use straightline_virtio::ring::{Geometry, SplitDevice, SplitDriver};
+use straightline_virtio::ring::{Geometry, Options, SplitDevice, SplitDriver};
 
 /// Where the frontend has the guest's address 0.
 pub(crate) const USER: u64 = 0x7f00_0000_0000;
@@ -62,7 +62,8 @@ impl Guest {
     }
 
     pub(crate) fn device(&self, base: u16, event_idx: bool, indirect: bool) -> SplitDevice {
-        SplitDevice::new(&self.ours, self.geometry(), base, event_idx, indirect).expect("the ring is in memory")
+        SplitDevice::new(&self.ours, self.geometry(), base, Options { event_idx, indirect })
+            .expect("the ring is in memory")
     }
 
     pub(crate) fn driver(&self, event_idx: bool) -> SplitDriver {

@@ -1,6 +1,6 @@
 //! A packed ring in a guest's memory, and places in it counted without wrapping.
 
-use straightline_virtio::ring::{PackedDevice, PackedDriver};
+use straightline_virtio::ring::{Direction, Options, PackedDevice, PackedDriver};
 
 use super::guest::{AVAIL, Guest, USED};
 
@@ -16,7 +16,14 @@ pub(crate) const DEVICE_WISH: u64 = USED;
 pub(crate) const START: u32 = 0x8000_8000;
 
 pub(crate) fn device(guest: &Guest, base: u32, event_idx: bool, indirect: bool) -> PackedDevice {
-    PackedDevice::new(&guest.ours, guest.geometry(), base, event_idx, indirect).expect("the ring is in memory")
+    PackedDevice::new(&guest.ours, guest.geometry(), base, Options { event_idx, indirect })
+        .expect("the ring is in memory")
+}
+
+/// After a device half that was lost: the frontend knows nothing.
+pub(crate) fn recovered(guest: &Guest, event_idx: bool, direction: Direction) -> PackedDevice {
+    let options = Options { event_idx, indirect: true };
+    PackedDevice::recover(&guest.ours, guest.geometry(), 0, options, direction).expect("the ring is in memory")
 }
 
 pub(crate) fn driver(guest: &Guest, event_idx: bool) -> PackedDriver {

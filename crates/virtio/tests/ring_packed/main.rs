@@ -8,3 +8,4 @@ mod guest;
 mod hostile;
 mod notify;
 mod pair;
+mod recover;

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use proptest::prelude::*;
 use straightline_virtio::ring::{Direction, First, PackedDevice, PackedDriver};
 
-use super::common::{DEVICE_WISH, DRIVER_WISH, START, bits, device, driver, told};
+use super::common::{DEVICE_WISH, DRIVER_WISH, START, bits, device, driver, recovered, told};
 use super::guest::{BUFFERS, END, Guest};
 
 const SIZES: [u16; 7] = [1, 2, 3, 5, 8, 255, 256];
@@ -26,8 +26,8 @@ enum Op {
     DeviceArm,
     DeviceDisarm,
     DriverWants(bool),
-    /// The device half is made anew where the old one was.
-    Successor,
+    /// The device half is made anew where the old one was: told, or after the old one was lost.
+    Successor(bool),
 }
 
 #[derive(Debug)]
@@ -97,8 +97,7 @@ impl Pair {
             Op::Fill => self.add(&vec![16; self.driver.free().into()]),
             Op::Publish => {
                 self.driver.publish();
-                self.at.published += span(&self.added);
-                self.published.append(&mut self.added);
+                self.publish();
             }
             Op::Take(n) => self.take(*n),
             Op::Untake(n) => {
@@ -135,14 +134,32 @@ impl Pair {
                 assert_eq!(more, !self.used.is_empty());
                 self.driver_sleeps = *wanted && !more;
             }
-            Op::Successor => {
+            Op::Successor(true) => {
                 if self.taken.is_empty() {
                     self.device = device(&self.guest, self.device.base(), self.event_idx, false);
                     self.at.notified = None;
                 }
             }
+            Op::Successor(false) => {
+                // What nobody can tell from a burst that was cut: a chain of the whole ring whose head is missing.
+                if span(&self.added) == u64::from(self.guest.size) {
+                    return;
+                }
+                self.device = recovered(&self.guest, self.event_idx, self.direction);
+                self.at.notified = None;
+                self.device_sleeps = false;
+                for mut chain in self.taken.drain(..).rev() {
+                    chain.written = 0;
+                    self.published.push_front(chain);
+                }
+            }
         }
         self.check();
+    }
+
+    fn publish(&mut self) {
+        self.at.published += span(&self.added);
+        self.published.append(&mut self.added);
     }
 
     fn check(&mut self) {
@@ -169,6 +186,10 @@ impl Pair {
         let fits = !lens.is_empty() && lens.len() as u64 <= u64::from(self.guest.size) - span(self.out());
         let id = self.driver.add(&given);
         assert_eq!(id.is_some(), fits);
+        if fits && !self.added.is_empty() && span(&self.added) + lens.len() as u64 == u64::from(self.guest.size) {
+            // The whole ring is never published at once.
+            self.publish();
+        }
         if let Some(id) = id {
             assert!(id < self.guest.size && self.out().all(|chain| chain.id != id), "an id that is out already");
             self.added.push_back(Chain { id, buffers, written: 0 });
@@ -275,7 +296,7 @@ fn op(size: u16) -> impl Strategy<Value = Op> {
         1 => Just(Op::DeviceArm),
         1 => Just(Op::DeviceDisarm),
         1 => any::<bool>().prop_map(Op::DriverWants),
-        1 => Just(Op::Successor),
+        2 => any::<bool>().prop_map(Op::Successor),
     ]
 }
 
@@ -317,7 +338,7 @@ fn wrap_counters_change() {
                 19 => Op::MustNotify,
                 20 => Op::DeviceArm,
                 21 => Op::DriverWants(n % 2 == 0),
-                22 => Op::Successor,
+                22 => Op::Successor(n % 2 == 0),
                 _ => Op::DeviceDisarm,
             });
         }

@@ -1,0 +1,223 @@
+//! Where a lost device stood in a packed ring, found in the ring itself.
+//!
+//! A frontend that comes back after its backend was killed cannot say where a packed ring stood: QEMU sends 0, and so
+//! does User Mode Linux for a new ring. Nothing else has to be kept, for the ring says it:
+//!
+//! - The USED bit of a descriptor is changed by the device alone. The driver makes a descriptor available with USED as
+//!   the inverse of its wrap counter (2.8.1), which is what the device left there a round ago, or what zeroed memory has.
+//!   So the bit says how often the device has passed the descriptor, and the driver may go on meanwhile.
+//! - The device passes every descriptor ([`PackedDevice::give_back`] marks those that it leaves out). So around the ring,
+//!   with each bit compared to its place's wrap counter, there is one border between what was passed in this round and
+//!   what was not: the device's place.
+//! - A burst is published from its last descriptor to its first. Killed in the middle, it leaves a part that is not
+//!   passed, one that is, and then the rest of the ring: three borders. The driver has not seen any of the burst, since
+//!   it waits at the first descriptor; so the first part is wholly available and the second wholly used. That tells which
+//!   is which.
+//! - A burst of the whole ring has no rest; it leaves one border, with the part that is available before it.
+//!
+//! A publication that was cut is completed: what was written before is not written again. Of a transmit ring that is
+//! all: the packets were delivered before they were given back. In a receive ring the bytes are there, but lengths are
+//! lost. Where the rest of a packet is in the published part, its first buffers are full. Any other packet is lost: each
+//! buffer becomes one of a header without a frame, which drivers drop and count.
+
+use straightline_packet::{Level, Segment};
+
+use super::chain::{Direction, First};
+use super::layout::{DESCRIPTOR, Descriptor, Geometry, INDIRECT, Options};
+use super::packed_device::{AVAIL, PackedDevice, Place, USED};
+use crate::memory::{Area, GuestMemory};
+use crate::net_header::{LEN, NetHeader};
+
+/// What frontends send that do not know: QEMU and User Mode Linux, and those that say where a new ring begins.
+const UNKNOWN: [u32; 2] = [0, 0x8000_8000];
+
+/// Where a device stood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Found {
+    place: Place,
+    /// Of a publication that was cut: how many descriptors are not written, and how many behind them are.
+    cut: Option<(u16, u16)>,
+}
+
+impl PackedDevice {
+    /// As [`PackedDevice::new`], but a base that a frontend also sends when it does not know (0, or that of a new ring)
+    /// is not believed: the ring itself says where its last device stood. If that one was killed while it gave back
+    /// buffers, they are given back now. `direction` is that of the ring's buffers. Whatever the ring holds, some place
+    /// comes out.
+    pub fn recover(
+        memory: &GuestMemory,
+        geometry: Geometry,
+        base: u32,
+        options: Options,
+        direction: Direction,
+    ) -> Result<Self, &'static str> {
+        let Found { place, cut } = find(&geometry.locate_packed(memory)?.desc, geometry.size);
+        let at = |place: Place| u32::from(place.bits()) * 0x1_0001;
+        // Who knows, and knows of another place, has a ring that we have not left.
+        if !UNKNOWN.contains(&base) && base & 0xffff != at(place) & 0xffff {
+            return Self::new(memory, geometry, base, options);
+        }
+        let mut device = Self::new(memory, geometry, at(place), options)?;
+        let Some((unwritten, written)) = cut else { return Ok(device) };
+        device.complete(memory, unwritten, direction);
+        let end = place.plus(unwritten, geometry.size).plus(written, geometry.size);
+        Self::new(memory, geometry, at(end), options)
+    }
+
+    /// Gives back the chains of the next `descriptors`, which a predecessor had filled or emptied.
+    fn complete(&mut self, memory: &GuestMemory, descriptors: u16, direction: Direction) {
+        let mut buffers = Vec::new();
+        let mut covered = 0;
+        let mut first = [First::default()];
+        // One at a time: the last may go on into the part that is written, and nothing behind it is available.
+        while covered < descriptors && self.look(&mut first) == Ok(1) {
+            self.take(&first[0]);
+            covered += first[0].span;
+            if direction == Direction::ToGuest {
+                buffers.push(Buffer::new(memory, &first[0].desc, self.rest(&first[0]), self.size()));
+            }
+        }
+        for (n, bytes) in (0..).zip(lengths(&buffers)) {
+            self.written_at(n, bytes);
+        }
+        self.give_back(self.outstanding());
+    }
+}
+
+/// Finds the place; reads each descriptor's flags once, and those of a cut publication once more.
+fn find(desc: &Area, size: u16) -> Found {
+    let flags = |at: u16| desc.acquire_u16(usize::from(at) * DESCRIPTOR + 14);
+    let mut borders = Borders::default();
+    // At the ring's start the wrap counter changes: there, equal bits are a border.
+    let mut before = flags(size - 1) & USED == 0;
+    for at in 0..size {
+        let used = flags(at) & USED != 0;
+        if used != before {
+            borders.add(at);
+        }
+        before = used;
+    }
+    let is_used = |at: u16| {
+        let flags = flags(at);
+        (flags & AVAIL != 0) == (flags & USED != 0)
+    };
+    let around = |from: u16, n: u16| Place { at: from, wrap: false }.plus(n, size).at;
+    let all = |from: u16, n: u16, used: bool| (0..n).all(|i| is_used(around(from, i)) == used);
+    let length = |from: u16, to: u16| if to > from { to - from } else { size - from + to };
+    // What is not passed shows the inverse of the wrap counter that it is to be passed with.
+    let place = |at: u16| Place { at, wrap: flags(at) & USED == 0 };
+    let [a, b, c] = borders.at;
+    let cut = match borders.count {
+        // A burst of the whole ring has no rest, and its first border is the same as its last. Available descriptors just
+        // before the border that is left can be nothing else, but a driver's half-made chain of the whole ring.
+        1 => {
+            let written = (0..size).find(|&i| !is_used(around(a, i))).unwrap_or(size);
+            let start = around(a, written % size);
+            (written > 0 && written < size && all(start, size - written, false)).then_some((
+                start,
+                size - written,
+                written,
+            ))
+        }
+        3 => {
+            let cuts = [(a, b, c), (b, c, a), (c, a, b)].map(|(u, v, w)| (u, length(u, v), length(v, w)));
+            cuts.into_iter().find(|&(u, n, m)| all(u, n, false) && all(around(u, n), m, true))
+        }
+        _ => None,
+    };
+    match cut {
+        Some((start, unwritten, written)) => Found { place: place(start), cut: Some((unwritten, written)) },
+        None => Found { place: place(a), cut: None },
+    }
+}
+
+/// The first three borders, and how many there are: an odd number, so at least one.
+#[derive(Default)]
+struct Borders {
+    at: [u16; 3],
+    count: u16,
+}
+
+impl Borders {
+    fn add(&mut self, at: u16) {
+        if let Some(free) = self.at.get_mut(usize::from(self.count)) {
+            *free = at;
+        }
+        self.count += 1;
+    }
+}
+
+/// A receive buffer that a predecessor has filled: what it can hold, and the header in it, which is made harmless when it
+/// is lost.
+struct Buffer<'m> {
+    room: u32,
+    front: Vec<Segment<'m>>,
+}
+
+impl<'m> Buffer<'m> {
+    fn new(memory: &'m GuestMemory, first: &Descriptor, rest: &[Descriptor], size: u16) -> Self {
+        let mut buffer = Buffer { room: 0, front: Vec::new() };
+        for desc in std::iter::once(first).chain(rest) {
+            if desc.flags & INDIRECT == 0 {
+                buffer.add(memory, desc);
+            } else if let Some(table) = memory.segment(desc.addr, desc.len, &mut 0) {
+                // 2.8.7: as many entries as have room.
+                let bytes = u32::try_from(DESCRIPTOR).unwrap_or(16);
+                for at in 0..(desc.len / bytes).min(size.into()) {
+                    let entry = Descriptor::read_indirect_packed(Level::Scalar, table.split_at(at * bytes).1);
+                    buffer.add(memory, &entry);
+                }
+            }
+        }
+        buffer
+    }
+
+    fn add(&mut self, memory: &'m GuestMemory, desc: &Descriptor) {
+        let front = &mut self.front;
+        let mut found = front.iter().map(|s| s.len() as usize).sum::<usize>();
+        memory.segments(desc.addr, desc.len, &mut 0, |piece| {
+            if found < LEN {
+                found += piece.len() as usize;
+                front.push(piece);
+            }
+        });
+        self.room = self.room.saturating_add(desc.len);
+    }
+
+    /// How many buffers the packet has that begins in this one.
+    fn count(&self) -> usize {
+        let mut header = [0; LEN];
+        let mut at = 0;
+        for piece in &self.front {
+            at += piece.read(Level::Scalar, &mut header[at..]);
+        }
+        usize::from(NetHeader::parse(&header).num_buffers).max(1)
+    }
+
+    /// Makes it a packet of its own without a frame; returns its bytes.
+    fn empty(&self) -> u32 {
+        let header = NetHeader { num_buffers: 1, ..NetHeader::default() }.to_bytes();
+        let mut at = 0;
+        for piece in &self.front {
+            at += piece.write(Level::Scalar, &header[at..]);
+        }
+        u32::try_from(at).unwrap_or(0)
+    }
+}
+
+/// The bytes in each of these buffers, behind which others have been published.
+fn lengths(buffers: &[Buffer<'_>]) -> Vec<u32> {
+    let mut lengths = Vec::new();
+    let mut rest = buffers;
+    while let Some(first) = rest.first() {
+        let count = first.count();
+        if count > rest.len() {
+            // Its last buffer is among those that were published: these are full (5.1.6.4.1).
+            lengths.extend(rest.iter().map(|buffer| buffer.room));
+            break;
+        }
+        lengths.extend(rest[..count].iter().map(Buffer::empty));
+        rest = &rest[count..];
+    }
+    lengths
+}

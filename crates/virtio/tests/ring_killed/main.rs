@@ -1,0 +1,391 @@
+//! A device half that is killed at any step of giving buffers back, and the one that comes after it: no buffer is lost,
+//! each comes back once, what is sent is delivered, and what is received is whole or not there.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::rc::Rc;
+
+use proptest::prelude::*;
+use straightline_packet::Level;
+use straightline_virtio::fail;
+use straightline_virtio::net_header::{LEN, NetHeader};
+use straightline_virtio::ring::{
+    Device, Direction, First, Options, PackedDevice, PackedDriver, SplitDevice, SplitDriver,
+};
+
+#[path = "../ring/guest.rs"]
+#[expect(dead_code, reason = "it is shared with other tests, which use all of it")]
+mod guest;
+use guest::{BUFFERS, Guest, USED};
+
+/// Room for the buffers of one chain.
+const SLOT: u64 = 4096;
+
+#[derive(Clone, Debug)]
+enum Op {
+    /// Chains of buffers of these lengths, seen by the device together.
+    Offer(Vec<Vec<u32>>),
+    /// What a receive ring is for: packets of these lengths. A transmit ring: as many chains are taken. Then the oldest
+    /// are given back first, and the rest.
+    Burst(Vec<usize>, u16),
+    Reap,
+}
+
+/// What a killed device half unwinds with.
+struct Killed;
+
+/// A driver half of either layout.
+enum Driver {
+    Split(SplitDriver),
+    Packed(PackedDriver),
+}
+
+impl Driver {
+    fn add(&mut self, buffers: &[(u64, u32, bool)]) -> Option<u16> {
+        match self {
+            Driver::Split(driver) => driver.add(buffers),
+            Driver::Packed(driver) => driver.add(buffers),
+        }
+    }
+
+    fn publish(&mut self) {
+        match self {
+            Driver::Split(driver) => driver.publish(),
+            Driver::Packed(driver) => driver.publish(),
+        }
+    }
+
+    fn used(&mut self) -> Option<Result<(u16, u32), u32>> {
+        match self {
+            Driver::Split(driver) => driver.used(),
+            Driver::Packed(driver) => driver.used(),
+        }
+    }
+
+    fn free(&self) -> u16 {
+        match self {
+            Driver::Split(driver) => driver.free(),
+            Driver::Packed(driver) => driver.free(),
+        }
+    }
+}
+
+struct Chain {
+    slot: u64,
+    buffers: Vec<(u64, u32)>,
+}
+
+/// Numbers of packets, and what became of them.
+#[derive(Default)]
+struct Packets {
+    next: u32,
+    lens: Vec<usize>,
+    /// Sent ones as they were delivered; received ones as the driver found them.
+    seen: Vec<u32>,
+    /// Those of bursts that were killed.
+    endangered: Vec<u32>,
+    empty: usize,
+}
+
+struct World {
+    guest: Guest,
+    driver: Driver,
+    device: Option<Box<dyn Device>>,
+    direction: Direction,
+    out: BTreeMap<u16, Chain>,
+    slots: Vec<u64>,
+    packets: Packets,
+    hits: Rc<Cell<usize>>,
+    kills: Vec<usize>,
+    told: bool,
+}
+
+fn pattern(number: u32, at: usize) -> u8 {
+    match at {
+        0..4 => number.to_le_bytes()[at],
+        _ => u8::try_from((number as usize * 31 + at * 7) % 251).expect("less than 251"),
+    }
+}
+
+impl World {
+    fn new(size: u16, packed: bool, direction: Direction, kills: Vec<usize>, told: bool) -> Self {
+        let guest = Guest::new(size);
+        let driver = if packed {
+            Driver::Packed(PackedDriver::new(&guest.ours, guest.geometry(), false).expect("in memory"))
+        } else {
+            Driver::Split(guest.driver(false))
+        };
+        let mut world = World {
+            guest,
+            driver,
+            device: None,
+            direction,
+            out: BTreeMap::new(),
+            slots: (0..u64::from(size)).map(|slot| BUFFERS + slot * SLOT).collect(),
+            packets: Packets::default(),
+            hits: Rc::default(),
+            kills,
+            told,
+        };
+        world.recover();
+        world
+    }
+
+    /// Runs what a device half does; `None` where it was killed.
+    fn run<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> Option<R> {
+        let (hits, kills) = (Rc::clone(&self.hits), self.kills.clone());
+        let handler = move |_: &str| {
+            hits.set(hits.get() + 1);
+            if kills.contains(&hits.get()) {
+                resume_unwind(Box::new(Killed));
+            }
+        };
+        match catch_unwind(AssertUnwindSafe(|| fail::with(handler, || f(self)))) {
+            Ok(result) => Some(result),
+            Err(why) if why.is::<Killed>() => None,
+            Err(why) => resume_unwind(why as Box<dyn Any + Send>),
+        }
+    }
+
+    /// A device half that knows nothing: of a split ring it is told the used index; of a packed one what the driver sees
+    /// as used, or nothing.
+    fn recover(&mut self) {
+        let made = |world: &mut Self| -> Box<dyn Device> {
+            let (memory, geometry) = (&world.guest.ours, world.guest.geometry());
+            match &world.driver {
+                Driver::Split(_) => {
+                    let base = world.guest.read16(USED + 2);
+                    Box::new(SplitDevice::new(memory, geometry, base, Options::default()).expect("in memory"))
+                }
+                Driver::Packed(driver) => {
+                    let base = if world.told { driver.base() } else { 0 };
+                    let device = PackedDevice::recover(memory, geometry, base, Options::default(), world.direction);
+                    Box::new(device.expect("in memory"))
+                }
+            }
+        };
+        self.device = None;
+        while self.device.is_none() {
+            // Recovering publishes as well, and may be killed at that.
+            self.device = self.run(made);
+        }
+    }
+
+    fn step(&mut self, op: &Op) {
+        match op {
+            Op::Offer(chains) => self.offer(chains),
+            Op::Burst(lens, first) => {
+                let killed = match self.direction {
+                    Direction::FromGuest => self.run(|w| w.deliver(lens.len(), *first)).is_none(),
+                    Direction::ToGuest => {
+                        let before = self.packets.next;
+                        let killed = self.run(|w| w.fill(lens, *first)).is_none();
+                        if killed {
+                            self.packets.endangered.extend(before..self.packets.next);
+                        }
+                        killed
+                    }
+                };
+                if killed {
+                    self.recover();
+                }
+            }
+            Op::Reap => self.reap(),
+        }
+    }
+
+    fn offer(&mut self, chains: &[Vec<u32>]) {
+        for lens in chains {
+            let Some(slot) = self.slots.last().copied() else { break };
+            let mut addr = slot;
+            let write = self.direction == Direction::ToGuest;
+            let mut buffers = Vec::new();
+            for &len in lens {
+                buffers.push((addr, len));
+                addr += u64::from(len);
+            }
+            let given: Vec<_> = buffers.iter().map(|&(addr, len)| (addr, len, write)).collect();
+            let Some(id) = self.driver.add(&given) else { break };
+            self.slots.pop();
+            if !write {
+                self.guest.write(slot, &self.packets.next.to_le_bytes());
+                self.packets.next += 1;
+            }
+            assert!(self.out.insert(id, Chain { slot, buffers }).is_none());
+        }
+        self.driver.publish();
+    }
+
+    /// A transmit ring's burst: each chain's packet goes out before any is given back.
+    fn deliver(&mut self, n: usize, first: u16) {
+        let device = self.device.as_mut().expect("alive");
+        let mut firsts = vec![First::default(); n];
+        let found = device.find(&mut firsts).expect("a good driver");
+        for first in &firsts[..found] {
+            device.take(first);
+            let number = self.guest.turn(|turn, memory| {
+                let mark = turn.mark();
+                device.chain(memory, turn, first, Direction::FromGuest).expect("a good chain");
+                let mut number = [0; 4];
+                turn.staged(mark)[0].read(Level::Scalar, &mut number);
+                u32::from_le_bytes(number)
+            });
+            self.packets.seen.push(number);
+        }
+        device.give_back(first.min(device.outstanding()));
+        device.give_back(device.outstanding());
+    }
+
+    /// A receive ring's burst, in as many buffers as each packet needs.
+    fn fill(&mut self, lens: &[usize], first: u16) {
+        let device = self.device.as_mut().expect("alive");
+        let mut merged = false;
+        for &len in lens {
+            let number = self.packets.next;
+            let mut bytes: Vec<_> = std::iter::repeat_n(0, LEN).chain((0..len).map(|at| pattern(number, at))).collect();
+            let (mut firsts, mut room) = (Vec::new(), Vec::new());
+            while room.iter().sum::<usize>() < bytes.len() {
+                let mut one = [First::default()];
+                if device.find(&mut one).expect("a good driver") == 0 {
+                    break;
+                }
+                device.take(&one[0]);
+                let (at, got) =
+                    (room.iter().sum::<usize>(), self.out[&one[0].head].buffers.iter().map(|b| b.1).sum::<u32>());
+                device.written(got.min(u32::try_from(bytes.len() - at).expect("small")));
+                firsts.push(one[0].head);
+                room.push(got as usize);
+            }
+            let count = u16::try_from(firsts.len()).expect("small");
+            if room.iter().sum::<usize>() < bytes.len() {
+                device.untake(count);
+                break;
+            }
+            bytes[..LEN].copy_from_slice(&NetHeader { num_buffers: count, ..NetHeader::default() }.to_bytes());
+            merged |= count > 1;
+            let mut rest = &bytes[..];
+            for &(addr, len) in firsts.iter().flat_map(|head| &self.out[head].buffers) {
+                let (part, behind) = rest.split_at(rest.len().min(len as usize));
+                self.guest.write(addr, part);
+                rest = behind;
+            }
+            self.packets.next += 1;
+            self.packets.lens.push(len);
+        }
+        // A packet becomes visible whole.
+        device.give_back(if merged { 0 } else { first.min(device.outstanding()) });
+        device.give_back(device.outstanding());
+    }
+
+    fn reap(&mut self) {
+        while let Some((chain, bytes)) = self.next_used() {
+            if self.direction == Direction::FromGuest {
+                continue;
+            }
+            let mut header = [0; LEN];
+            let mut got = self.contents(&chain, bytes);
+            assert!(got.len() >= LEN, "a buffer without a header");
+            header.copy_from_slice(&got[..LEN]);
+            let header = NetHeader::parse(&header);
+            if got.len() == LEN {
+                assert_eq!(header, NetHeader { num_buffers: 1, ..NetHeader::default() });
+                self.packets.empty += 1;
+                continue;
+            }
+            for _ in 1..header.num_buffers {
+                let (chain, bytes) = self.next_used().expect("a packet is visible whole");
+                got.extend(self.contents(&chain, bytes));
+            }
+            let number = u32::from_le_bytes(got[LEN..LEN + 4].try_into().expect("four bytes"));
+            let len = self.packets.lens[number as usize];
+            assert_eq!(got.len(), LEN + len, "packet {number}");
+            assert!(got[LEN..].iter().enumerate().all(|(at, &byte)| byte == pattern(number, at)), "packet {number}");
+            self.packets.seen.push(number);
+        }
+    }
+
+    fn next_used(&mut self) -> Option<(Chain, u32)> {
+        let (id, bytes) = self.driver.used()?.expect("an id that is out");
+        let chain = self.out.remove(&id).expect("given back once");
+        self.slots.push(chain.slot);
+        Some((chain, bytes))
+    }
+
+    fn contents(&self, chain: &Chain, bytes: u32) -> Vec<u8> {
+        let mut contents = vec![0; bytes as usize];
+        self.guest.ours.segment(chain.slot, bytes, &mut 0).expect("in memory").read(Level::Scalar, &mut contents);
+        contents
+    }
+
+    /// All that is in the ring is used up; then nothing may be missing.
+    fn end(mut self, size: u16) {
+        self.kills.clear();
+        loop {
+            self.reap();
+            if self.out.is_empty() {
+                break;
+            }
+            let before = self.driver.free();
+            self.step(&Op::Burst(vec![4], 0));
+            self.reap();
+            assert!(self.driver.free() > before, "a buffer is lost");
+        }
+        assert_eq!(self.driver.free(), size);
+        let seen = &self.packets.seen;
+        let mut once = seen.clone();
+        once.sort_unstable();
+        once.dedup();
+        match self.direction {
+            Direction::FromGuest => assert!((0..self.packets.next).eq(once), "a packet is lost"),
+            Direction::ToGuest => {
+                assert_eq!(&once, seen, "a packet came twice, or late");
+                let lost = (0..self.packets.next).filter(|n| !seen.contains(n));
+                assert!(lost.into_iter().all(|n| self.packets.endangered.contains(&n)), "a packet is lost");
+                assert!(self.packets.empty == 0 || !self.packets.endangered.is_empty());
+            }
+        }
+    }
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let chain = prop::collection::vec(prop_oneof![Just(64_u32), 12..100_u32], 1..=4);
+    let chain = chain.prop_map(|mut lens| {
+        // Room for the header, and for the number behind it.
+        lens[0] = lens[0].max(16);
+        lens
+    });
+    let lens = prop_oneof![2 => 4..50_usize, 1 => 4..400_usize];
+    prop_oneof![
+        3 => prop::collection::vec(chain, 1..6).prop_map(Op::Offer),
+        3 => (prop::collection::vec(lens, 1..6), 0..4_u16).prop_map(|(lens, first)| Op::Burst(lens, first)),
+        2 => Just(Op::Reap),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn killed_at_every_step(
+        size in prop::sample::select(vec![2_u16, 4, 8, 16, 3, 5, 7]), packed: bool, to_guest: bool, told: bool,
+        ops in prop::collection::vec(op(), 1..30), again in 1..12_usize,
+    ) {
+        let packed = packed || !size.is_power_of_two();
+        let direction = if to_guest { Direction::ToGuest } else { Direction::FromGuest };
+        let run = |kills: Vec<usize>| {
+            let mut world = World::new(size, packed, direction, kills, told);
+            for op in &ops {
+                world.step(op);
+            }
+            let hits = world.hits.get();
+            world.end(size);
+            hits
+        };
+        // Once without, to see how many steps there are; then at each of them, and soon again.
+        for step in 1..=run(Vec::new()) {
+            run(vec![step, step + again]);
+        }
+    }
+}
