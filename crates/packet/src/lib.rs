@@ -22,6 +22,8 @@
 //! ```
 
 mod copy;
+#[cfg(feature = "memory-double")]
+pub mod double;
 mod drops;
 mod frame;
 mod offload;

@@ -104,6 +104,8 @@ impl<'t> Segment<'t> {
         let n = into.len().min(self.len as usize);
         // SAFETY: `n` bytes are valid on both sides: the segment by its type, the slice by its borrow.
         unsafe { straightline_simd::copy(level, into.as_mut_ptr(), self.at, n) };
+        #[cfg(feature = "memory-double")]
+        crate::double::loaded(self.at, n);
         n
     }
 
@@ -111,7 +113,10 @@ impl<'t> Segment<'t> {
     #[inline]
     pub fn read12(self) -> Option<[u8; 12]> {
         // SAFETY: the segment has the bytes.
-        (self.len >= 12).then(|| unsafe { straightline_simd::load12(self.at) })
+        let bytes = (self.len >= 12).then(|| unsafe { straightline_simd::load12(self.at) });
+        #[cfg(feature = "memory-double")]
+        crate::double::loaded(self.at, bytes.map_or(0, |bytes| bytes.len()));
+        bytes
     }
 
     /// Copies bytes of ours to its beginning, as many as fit. Returns how many.
@@ -135,6 +140,8 @@ impl<'t> Segment<'t> {
                 Some(sum) => straightline_simd::copy_sum(level, self.at, from.at, n as usize, sum),
             }
         }
+        #[cfg(feature = "memory-double")]
+        crate::double::loaded(from.at, n as usize);
         n
     }
 }

@@ -2,7 +2,6 @@
 #![allow(dead_code, unused_imports, reason = "each test uses its part")]
 
 pub(crate) mod packets;
-pub(crate) mod scene;
 
 use std::path::PathBuf;
 use std::sync::Arc;

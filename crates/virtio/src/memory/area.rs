@@ -34,7 +34,10 @@ macro_rules! access {
         /// Reads the little-endian number at `offset`, which is within the area and aligned.
         #[inline]
         pub fn $get(&self, offset: usize) -> $type {
-            <$type>::from_le(self.$cell(offset).load(Ordering::Relaxed))
+            let value = <$type>::from_le(self.$cell(offset).load(Ordering::Relaxed));
+            #[cfg(feature = "memory-double")]
+            self.loaded(offset, size_of::<$type>());
+            value
         }
 
         /// Writes the little-endian number at `offset`, which is within the area and aligned.
@@ -65,7 +68,10 @@ impl Area {
     /// Reads a 16-bit index; what its writer stored before it is then visible.
     #[inline]
     pub fn acquire_u16(&self, offset: usize) -> u16 {
-        u16::from_le(self.cell16(offset).load(Ordering::Acquire))
+        let value = u16::from_le(self.cell16(offset).load(Ordering::Acquire));
+        #[cfg(feature = "memory-double")]
+        self.loaded(offset, 2);
+        value
     }
 
     /// Writes a 16-bit index behind everything that was stored before it.
@@ -78,6 +84,12 @@ impl Area {
     #[inline]
     pub fn release_u64(&self, offset: usize, value: u64) {
         self.cell64(offset).store(value.to_le(), Ordering::Release);
+    }
+
+    /// Here a double of guest memory changes what was read.
+    #[cfg(feature = "memory-double")]
+    fn loaded(&self, offset: usize, len: usize) {
+        straightline_packet::double::loaded(self.at.wrapping_add(offset), len);
     }
 
     /// Asks for the line at `offset` early.

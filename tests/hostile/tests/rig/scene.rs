@@ -2,19 +2,24 @@
 
 use std::collections::BTreeMap;
 
-use straightline_lab::{Guest, GuestOptions, Ring};
+use straightline_lab::{Guest, GuestOptions};
 use straightline_virtio::features as f;
 use straightline_virtio::ring::{Descriptor, WRITE};
 
-use super::{PATIENCE, Rig, Victims, frame, mac, patch, pause, rig, send, take, wait_until};
+pub(crate) use straightline_lab::Ring;
+
+use crate::attacker::{Attacker, Layout};
+use crate::common::{
+    PATIENCE, Rig, Victims, arrived, frame, mac, patch, pause, rig, send, take, vhost_user, wait_until,
+};
 
 /// Ports 0 (the attacker's) and 1 (a good guest's) are patched, and so are 2 and 3 (the victims').
 pub(crate) struct Scene {
     pub(crate) rig: Rig,
     pub(crate) good: Guest,
     pub(crate) victims: Victims,
-    /// Guests that attacked and are not gone yet.
-    pub(crate) round: u64,
+    layout: Layout,
+    round: u64,
 }
 
 /// Where the attacker's buffers are, as a plain descriptor of 100 bytes.
@@ -33,23 +38,37 @@ pub(crate) enum Then {
 pub(crate) use Then::{Down, Dropped};
 
 impl Scene {
+    /// With an attacker whose rings are split.
     pub(crate) fn new() -> Scene {
+        Scene::of(Layout::Split)
+    }
+
+    /// With an attacker whose rings are of this layout.
+    pub(crate) fn of(layout: Layout) -> Scene {
         let rig = rig(4, |config| {
+            vhost_user(&mut config.ports[0]).packed = layout == Layout::Packed;
             config.patches.push(patch(0, 1));
             config.patches.push(patch(2, 3));
         });
         let victims = Victims::start(&rig, 2, 3);
         let good = rig.guest(1, &GuestOptions::default());
-        Scene { rig, good, victims, round: 0 }
+        Scene { rig, good, victims, layout, round: 0 }
     }
 
-    pub(crate) fn attacker(&self) -> Guest {
-        let features = GuestOptions::default().features | f::VIRTIO_F_INDIRECT_DESC;
-        self.rig.guest(0, &GuestOptions { features, ring_size: 16, withhold: true, ..GuestOptions::default() })
+    /// A guest at the attacker's port that has given nothing yet.
+    pub(crate) fn attacker(&self) -> Attacker {
+        self.attacker_with(0)
+    }
+
+    /// The same, with more features.
+    pub(crate) fn attacker_with(&self, features: u64) -> Attacker {
+        let features = features | GuestOptions::default().features | f::VIRTIO_F_INDIRECT_DESC;
+        let options = GuestOptions { features, ring_size: 16, withhold: true, ..GuestOptions::default() };
+        Attacker::connect(self.rig.socket(0), self.layout, &options)
     }
 
     /// An attack by the transmit ring: `f` writes the descriptors and publishes.
-    pub(crate) fn sends(&mut self, what: &str, then: &Then, f: impl FnOnce(&Guest)) {
+    pub(crate) fn sends(&mut self, what: &str, then: &Then, f: impl FnOnce(&Attacker)) {
         let guest = self.attacker();
         let before = self.dropped();
         f(&guest);
@@ -57,7 +76,7 @@ impl Scene {
     }
 
     /// An attack by the receive ring: it strikes when a packet is delivered.
-    pub(crate) fn receives(&mut self, what: &str, then: &Then, f: impl FnOnce(&Guest)) {
+    pub(crate) fn receives(&mut self, what: &str, then: &Then, f: impl FnOnce(&Attacker)) {
         let guest = self.attacker();
         let before = self.dropped();
         f(&guest);
@@ -69,7 +88,16 @@ impl Scene {
         self.rig.port(0).drops
     }
 
-    pub(crate) fn after(&mut self, what: &str, then: &Then, before: BTreeMap<String, u64>, guest: Guest) {
+    /// What became of an attack: `then` happens, the victims notice nothing, and once `guest` is gone the next one at
+    /// its port is served.
+    pub(crate) fn after(&mut self, what: &str, then: &Then, before: BTreeMap<String, u64>, guest: impl Sized) {
+        self.happens(what, then, before);
+        drop(guest);
+        self.recovers(what);
+    }
+
+    /// Waits until it does; the victims notice nothing.
+    pub(crate) fn happens(&mut self, what: &str, then: &Then, before: BTreeMap<String, u64>) {
         match *then {
             Dropped(reason) => {
                 let before = before.get(reason).copied().unwrap_or(0);
@@ -85,8 +113,14 @@ impl Scene {
             }
         }
         self.victims.go_on();
-        drop(guest);
-        self.recovers(what);
+    }
+
+    /// Everything of the attacker's that was still on its way to the good guest has arrived.
+    pub(crate) fn settle(&mut self) {
+        self.rig.wait_down(0, "waiting for a frontend");
+        // Two rounds of the victims: whatever was taken before has been delivered.
+        self.victims.go_on();
+        arrived(&mut self.good);
     }
 
     /// A new guest at the attacker's port works, both ways; nothing that the attacker did arrives anywhere.
@@ -102,6 +136,7 @@ impl Scene {
         self.victims.go_on();
     }
 
+    /// The victims have lost nothing.
     pub(crate) fn end(self) {
         assert!(self.rig.port(2).drops.is_empty() && self.rig.port(3).drops.is_empty());
         self.victims.finish();

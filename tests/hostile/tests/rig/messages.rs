@@ -1,19 +1,18 @@
 //! Frontends that break every rule of the protocol, beside a pair of guests on the same worker that must not notice.
 
-mod common;
-
 use std::io::Write;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
-use common::scene::Scene;
-use common::{BASIC, noise};
 use straightline_lab::{Ring, memory_file};
 use straightline_virtio::features as f;
 use straightline_virtio::vhost_user::{FrontendClient, Message, RegionRef, RegionSpec, Request, RingAddresses};
 
+use crate::common::{self, BASIC, noise};
+use crate::scene::Scene;
+
 /// A frontend that has not set anything up yet.
-fn frontend(scene: &Scene) -> FrontendClient {
+pub(crate) fn frontend(scene: &Scene) -> FrontendClient {
     let mut client = FrontendClient::connect(scene.rig.socket(0)).expect("connect");
     let wanted = BASIC | f::VHOST_USER_F_PROTOCOL_FEATURES;
     let agreed = client.handshake(wanted, u64::MAX).expect("handshake");
@@ -22,47 +21,25 @@ fn frontend(scene: &Scene) -> FrontendClient {
     client
 }
 
-fn region(size: u64, offset: u64) -> RegionSpec {
+pub(crate) fn region(size: u64, offset: u64) -> RegionSpec {
     RegionSpec { guest_addr: 0x1000, size, user_addr: 0x1000, mmap_offset: offset }
 }
 
-#[test]
-fn memory_that_cannot_be_mapped() {
-    let mut scene = Scene::new();
-    let memory = memory_file(1 << 20).expect("memory");
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
-    let on_disk = std::fs::File::create_new(dir.path().join("memory")).expect("a file");
-    on_disk.set_len(1 << 20).expect("its length");
-    let on_disk = OwnedFd::from(on_disk);
-    let cases = [
-        (&memory, region(1 << 21, 0), "which has"),
-        (&memory, region(1 << 20, 4096), "which has"),
-        (&memory, region(1 << 63, 1 << 62), "which has"),
-        (&on_disk, region(1 << 20, 0), "must be a memfd"),
-    ];
-    for (file, spec, words) in cases {
-        let mut client = frontend(&scene);
-        if rustix::fs::fstatfs(file).is_ok_and(|fs| fs.f_type == 0x0102_1994) && words.contains("memfd") {
-            // The build folder itself is on tmpfs: nothing to refuse.
-            continue;
-        }
-        let refused = client.set_mem_table(&[RegionRef { spec, fd: file.as_fd() }]);
-        assert!(refused.is_err(), "{spec:?}");
-        scene.rig.wait_down(0, words);
-        scene.victims.go_on();
-        drop(client);
-        scene.recovers(words);
-    }
-    // A length of 0 and addresses that overflow are refused before anything is mapped.
-    for spec in
-        [region(0, 0), region(1 << 20, u64::MAX - 4095), RegionSpec { guest_addr: u64::MAX - 10, ..region(1 << 20, 0) }]
-    {
-        let mut client = frontend(&scene);
-        assert!(client.set_mem_table(&[RegionRef { spec, fd: memory.as_fd() }]).is_err());
-        drop(client);
-        scene.recovers("a region of nothing");
-    }
-    scene.end();
+/// A ring and a number, as SET_VRING_NUM and its like have them ("A vring state description").
+pub(crate) fn state(request: Request, index: u32, num: u32) -> Message {
+    Message::request(request, [index.to_ne_bytes(), num.to_ne_bytes()].concat())
+}
+
+/// A number of 64 bits.
+pub(crate) fn number(request: Request, value: u64) -> Message {
+    Message::request(request, value.to_ne_bytes().to_vec())
+}
+
+/// SET_VRING_ADDR ("A vring address description").
+pub(crate) fn addresses(index: u32, RingAddresses { desc, avail, used }: RingAddresses) -> Message {
+    let mut payload = [index.to_ne_bytes(), 0_u32.to_ne_bytes()].concat();
+    payload.extend([desc, used, avail, 0].iter().flat_map(|addr| addr.to_ne_bytes()));
+    Message::request(Request::SetVringAddr, payload)
 }
 
 #[test]

@@ -1,18 +1,18 @@
-//! Guests whose rings break every rule, beside a pair of guests on the same worker that must not notice.
+//! Guests whose split rings break every rule, beside a pair of guests on the same worker that must not notice.
 
-mod common;
-
-use common::scene::{Down, Dropped, Scene, fine};
-use common::{BASIC, arrived, frame, mac, noise, pause, send, take, wait_until};
 use straightline_lab::{Guest, GuestOptions, Ring};
 use straightline_virtio::net_header::NetHeader;
 use straightline_virtio::ring::{Descriptor, INDIRECT, NEXT, WRITE};
+
+use crate::attacker::Attacker;
+use crate::common::{BASIC, arrived, frame, mac, noise, pause, send, take, wait_until};
+use crate::scene::{Down, Dropped, Scene, fine};
 
 #[test]
 fn chains_that_a_guest_must_not_send() {
     let mut scene = Scene::new();
     let ring = Ring::Transmit;
-    let one = |desc: Descriptor| move |guest: &Guest| guest.publish_chain(Ring::Transmit, 0, &[desc]);
+    let one = |desc: Descriptor| move |guest: &Attacker| guest.publish_chain(Ring::Transmit, 0, &[desc]);
     let nowhere = Descriptor { addr: 0x10, len: 100, flags: 0, next: 0 };
     scene.sends("an address outside memory", &Dropped("bad-address"), one(nowhere));
     scene.sends("the end of the address space", &Dropped("bad-address"), one(Descriptor { addr: u64::MAX, ..nowhere }));
@@ -147,7 +147,7 @@ fn buffers_that_a_guest_must_not_offer() {
     let mut scene = Scene::new();
     let ring = Ring::Receive;
     let one = |change: fn(&mut Descriptor)| {
-        move |guest: &Guest| {
+        move |guest: &Attacker| {
             let mut desc = Descriptor { len: 2000, ..fine(guest, Ring::Receive) };
             change(&mut desc);
             guest.publish_chain(Ring::Receive, 0, &[desc]);

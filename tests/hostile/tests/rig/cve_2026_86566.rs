@@ -1,0 +1,65 @@
+//! CVE-2026-86566: a receive buffer shorter than the header made a length underflow.
+
+use straightline_virtio::ring::{Descriptor, WRITE};
+
+use crate::attacker::Layout;
+use crate::common::{frame, mac, send};
+use crate::scene::{Down, Dropped, Ring, Scene, fine};
+
+#[test]
+fn cve_2026_86566_a_buffer_too_short_for_the_header() {
+    for layout in Layout::BOTH {
+        let mut scene = Scene::of(layout);
+        for len in 0..12 {
+            scene.receives("alone", &Down("has no room for the header"), |guest| {
+                guest.publish(Ring::Receive, &[Descriptor { len, ..fine(guest, Ring::Receive) }]);
+            });
+            scene.receives("in two pieces", &Down("has no room for the header"), |guest| {
+                let fine = fine(guest, Ring::Receive);
+                guest.publish(
+                    Ring::Receive,
+                    &[Descriptor { len: len / 2, ..fine }, Descriptor { len: len - len / 2, ..fine }],
+                );
+            });
+        }
+        scene.end();
+    }
+}
+
+#[test]
+fn cve_2026_86566_a_runt_as_second_buffer_of_a_packet() {
+    for layout in Layout::BOTH {
+        let mut scene = Scene::of(layout);
+        for len in 0..12 {
+            // The first is good and too short for the packet.
+            let then = if len == 0 { Down("a buffer of no bytes") } else { Dropped("no-buffer") };
+            scene.receives("a runt in the middle of a packet", &then, |guest| {
+                let fine = fine(guest, Ring::Receive);
+                let runt = Descriptor { len, addr: fine.addr + 200, ..fine };
+                guest.publish_all(Ring::Receive, &[&[fine], &[runt]]);
+            });
+        }
+        scene.end();
+    }
+}
+
+#[test]
+fn cve_2026_86566_a_runt_as_second_descriptor_of_a_buffer() {
+    for layout in Layout::BOTH {
+        let mut scene = Scene::of(layout);
+        for (first, len) in (0..12).flat_map(|len| [(712 - len, len), (100, len), (12, len)]) {
+            let guest = scene.attacker();
+            let addr = guest.buffer_address(Ring::Receive, 0);
+            let part = |at: u32, len| Descriptor { addr: addr + u64::from(at), len, flags: WRITE, next: 0 };
+            guest.publish(Ring::Receive, &[part(0, first), part(first, len), part(first + len, 2000)]);
+            let bytes = frame(mac(1), mac(2), 700, len.into());
+            send(&mut scene.good, &bytes);
+            guest.wait_used(Ring::Receive);
+            assert_eq!(guest.last_written(Ring::Receive), 712);
+            assert!(guest.read_memory(addr + 12, 700).expect("its own") == bytes, "{first} and {len} bytes");
+            drop(guest);
+            scene.recovers("a runt in a buffer");
+        }
+        scene.end();
+    }
+}

@@ -1,0 +1,106 @@
+//! CVE-2026-86567: a ring was used on after its memory had been unmapped.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::fstat;
+use straightline_lab::memory_file;
+use straightline_virtio::ring::Descriptor;
+use straightline_virtio::vhost_user::{RegionRef, RegionSpec};
+
+use crate::attacker::{Attacker, Layout};
+use crate::common::{arrived, frame, mac, send, take};
+use crate::scene::{Ring, Scene, fine};
+
+/// How often this process has a file mapped: a guest does once.
+pub(crate) fn mappings(file: &OwnedFd) -> usize {
+    let inode = fstat(file).expect("a file").st_ino.to_string();
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("our mappings");
+    maps.lines().filter(|line| line.split_whitespace().nth(4) == Some(&inode)).count()
+}
+
+/// The guest's one region.
+pub(crate) fn own_region(guest: &Attacker) -> RegionSpec {
+    let region = &guest.memory().regions()[0];
+    let (guest_addr, user_addr, size) = (region.guest_addr(), region.user_addr(), region.size());
+    RegionSpec { guest_addr, size, user_addr, mmap_offset: 0 }
+}
+
+/// Once memory is gone no chain is taken, whatever is published; the workers have run meanwhile.
+fn rests(scene: &mut Scene, guest: &Attacker) {
+    assert_eq!(mappings(guest.file()), 1, "answered, and still mapped");
+    let whole = own_region(guest);
+    let bytes = |guest: &Attacker| {
+        let len = u32::try_from(whole.size).expect("a small guest");
+        guest.read_memory(whole.guest_addr, len).expect("its own")
+    };
+    // The driver goes on giving.
+    guest.publish(Ring::Transmit, &[fine(guest, Ring::Transmit)]);
+    let before = bytes(guest);
+    scene.victims.go_on();
+    assert!(bytes(guest) == before, "the switch wrote into memory that was taken from it");
+}
+
+#[test]
+fn cve_2026_86567_memory_taken_away_while_rings_are_polled() {
+    for layout in Layout::BOTH {
+        let mut scene = Scene::of(layout);
+        for round in 0..hostile::repeats(40, 2000) {
+            let mut guest = scene.attacker();
+            let spec = own_region(&guest);
+            // Both rings have work when the memory goes.
+            let large = frame(mac(2), mac(1), 1400, round as u64);
+            let addr = guest.buffer_address(Ring::Transmit, 2);
+            guest.write_memory(addr, &[0; 12]);
+            guest.write_memory(addr + 12, &large);
+            let sent = Descriptor { addr, len: 1412, flags: 0, next: 0 };
+            let room = Descriptor { len: 2000, ..fine(&guest, Ring::Receive) };
+            guest.publish_all(Ring::Receive, &[&[room], &[room]]);
+            guest.publish_all(Ring::Transmit, &[&[sent], &[sent], &[sent], &[sent]]);
+            send(&mut scene.good, &frame(mac(1), mac(2), 700, 1));
+            match round % 3 {
+                0 => guest.client().remove_mem_region(&spec).expect("removed"),
+                1 => guest.client().set_mem_table(&[]).expect("an empty table"),
+                _ => {
+                    // Other memory at the same addresses: all zeros, with nothing in its rings.
+                    let other = memory_file(spec.size).expect("memory");
+                    guest.client().set_mem_table(&[RegionRef { spec, fd: other.as_fd() }]).expect("other memory");
+                }
+            }
+            rests(&mut scene, &guest);
+            drop(guest);
+            if round % 10 == 0 {
+                scene.settle();
+                scene.recovers("memory taken away");
+            }
+        }
+        scene.settle();
+        scene.end();
+    }
+}
+
+#[test]
+fn cve_2026_86567_memory_that_comes_back() {
+    for layout in Layout::BOTH {
+        let mut scene = Scene::of(layout);
+        let mut guest = scene.attacker();
+        let spec = own_region(&guest);
+        for round in 0..10 {
+            guest.client().remove_mem_region(&spec).expect("removed");
+            let addr = guest.buffer_address(Ring::Transmit, 0);
+            let bytes = frame(mac(2), mac(1), 900, round);
+            guest.write_memory(addr, &[0; 12]);
+            guest.write_memory(addr + 12, &bytes);
+            guest.publish(Ring::Transmit, &[Descriptor { addr, len: 912, flags: 0, next: 0 }]);
+            scene.victims.go_on();
+            assert!(arrived(&mut scene.good).is_empty());
+            let file = rustix::io::dup(guest.file()).expect("its file");
+            guest.client().add_mem_region(&RegionRef { spec, fd: file.as_fd() }).expect("added");
+            assert!(take(&mut scene.good, 1)[0].1 == bytes, "the rings go on where they were");
+            guest.wait_used(Ring::Transmit);
+        }
+        scene.rig.wait_up(0);
+        drop(guest);
+        scene.recovers("memory that comes back");
+        scene.end();
+    }
+}

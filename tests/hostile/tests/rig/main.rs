@@ -1,0 +1,29 @@
+//! The attacks. See the package.
+
+mod attacker;
+#[path = "../../../../crates/lab/tests/common/mod.rs"]
+mod common;
+#[path = "../../../../crates/virtio/tests/ring/guest.rs"]
+#[expect(dead_code, reason = "shared with the tests of rings, which use all of it")]
+mod memory;
+mod scene;
+
+mod cve_2018_1059;
+mod cve_2020_10723;
+mod cve_2020_10725;
+mod cve_2022_2132;
+mod cve_2024_11614;
+mod cve_2026_100236;
+mod cve_2026_86561;
+mod cve_2026_86566;
+mod cve_2026_86567;
+mod messages;
+mod once_packed;
+mod once_packets;
+mod once_split;
+mod orders;
+mod packed;
+mod peers;
+mod split;
+mod truncated;
+mod zero_copy;

@@ -1,0 +1,133 @@
+//! Every field of a packed ring that the driver owns is read once.
+
+use straightline_packet::double::Double;
+use straightline_virtio::ring::{Device, Direction, First, INDIRECT, NEXT, PackedDevice, WRITE};
+
+use crate::memory::{AVAIL, BUFFERS, DESC, Guest};
+
+const TABLE: u64 = BUFFERS + 0x1_0000;
+
+/// A descriptor of the first round that is available (virtio 1.2, 2.8.1).
+const AVAILABLE: u16 = 1 << 7;
+
+fn double(guest: &Guest, addr: u64, len: u32) -> Double {
+    Double::complement(guest.ours.segment(addr, len, &mut 0).expect("in memory"))
+}
+
+fn device(guest: &Guest, event_idx: bool) -> PackedDevice {
+    PackedDevice::new(&guest.ours, guest.geometry(), 0x8000_8000, event_idx, true).expect("the ring is in memory")
+}
+
+/// Address, length, id, flags.
+fn descriptor(guest: &Guest, table: u64, at: u16, (addr, len, id, flags): (u64, u32, u16, u16)) {
+    guest.descriptor(table, at, addr, len, id, flags);
+}
+
+fn walk(guest: &mut Guest, device: &mut PackedDevice, first: &First, direction: Direction) -> Vec<(u64, u32)> {
+    let base = guest.ours.segment(0, 1, &mut 0).expect("in memory").address();
+    guest.turn(|turn, memory| {
+        let mark = turn.mark();
+        device.chain(memory, turn, first, direction).expect("a good chain");
+        let staged = turn.staged(mark).iter();
+        staged.map(|segment| (u64::try_from(segment.address() - base).expect("in order"), segment.len())).collect()
+    })
+}
+
+#[test]
+fn once_packed_every_descriptor_of_a_burst() {
+    // Bursts of every length, so that descriptors are met one by one and several at a time.
+    for burst in 1..=12 {
+        let mut guest = Guest::new(16);
+        let mut device = device(&guest, true);
+        for at in 0..burst {
+            let addr = BUFFERS + 0x1000 * u64::from(at);
+            descriptor(&guest, DESC, at, (addr, 100 + u32::from(at), 50 + at, AVAILABLE));
+        }
+        let doubles: Vec<_> = (0..burst).map(|at| double(&guest, DESC + 16 * u64::from(at), 16)).collect();
+        let mut firsts = [First::default(); 12];
+        assert_eq!(device.find(&mut firsts[..burst.into()]), Ok(burst.into()));
+        for (at, first) in (0..burst).zip(&firsts) {
+            device.take(first);
+            assert_eq!((first.head, first.desc.len), (50 + at, 100 + u32::from(at)));
+            let found = walk(&mut guest, &mut device, first, Direction::FromGuest);
+            assert_eq!(found, [(BUFFERS + 0x1000 * u64::from(at), 100 + u32::from(at))]);
+        }
+        for (at, double) in doubles.iter().enumerate() {
+            assert_eq!(double.loads(), [1; 16], "descriptor {at} of {burst}");
+        }
+        device.give_back(burst);
+    }
+}
+
+#[test]
+fn once_packed_every_descriptor_of_a_chain() {
+    for direction in [Direction::FromGuest, Direction::ToGuest] {
+        let write = if direction == Direction::ToGuest { WRITE } else { 0 };
+        let mut guest = Guest::new(16);
+        let mut device = device(&guest, true);
+        for at in 0..3_u16 {
+            let more = if at < 2 { NEXT } else { 0 };
+            let addr = BUFFERS + 0x1000 * u64::from(at);
+            descriptor(&guest, DESC, at, (addr, 100, 60 + at, AVAILABLE | write | more));
+        }
+        let doubles = [0, 16, 32].map(|at| double(&guest, DESC + at, 16));
+        let mut firsts = [First::default()];
+        assert_eq!(device.find(&mut firsts), Ok(1));
+        device.take(&firsts[0]);
+        let found = walk(&mut guest, &mut device, &firsts[0], direction);
+        assert_eq!(found, [(BUFFERS, 100), (BUFFERS + 0x1000, 100), (BUFFERS + 0x2000, 100)]);
+        assert_eq!(firsts[0].head, 62);
+        for double in doubles {
+            assert_eq!(double.loads(), [1; 16]);
+        }
+    }
+}
+
+#[test]
+fn cve_2026_86562_93683_a_packed_indirect_table_and_its_length_are_read_once() {
+    let mut guest = Guest::new(16);
+    let mut device = device(&guest, true);
+    descriptor(&guest, DESC, 0, (TABLE, 48, 7, AVAILABLE | INDIRECT));
+    for at in 0..3_u16 {
+        descriptor(&guest, TABLE, at, (BUFFERS + 0x1000 * u64::from(at), 100, 0, 0));
+    }
+    let outer = double(&guest, DESC, 16);
+    let table = double(&guest, TABLE, 48);
+    let mut firsts = [First::default()];
+    assert_eq!(device.find(&mut firsts), Ok(1));
+    device.take(&firsts[0]);
+    let found = walk(&mut guest, &mut device, &firsts[0], Direction::FromGuest);
+    assert_eq!(found, [(BUFFERS, 100), (BUFFERS + 0x1000, 100), (BUFFERS + 0x2000, 100)]);
+    assert_eq!(outer.loads(), [1; 16]);
+    // Of an entry all is read, and id and most flags mean nothing.
+    assert_eq!(table.loads(), [1; 48]);
+}
+
+#[test]
+fn once_packed_what_the_driver_wants_to_be_told() {
+    /// Event suppression (virtio 1.2, 2.8.10).
+    const OFF: u16 = 1;
+    const AT: u16 = 2;
+    let guest = Guest::new(16);
+    let mut device = device(&guest, true);
+    let mut firsts = [First::default()];
+    for n in 0..12_u16 {
+        descriptor(&guest, DESC, n, (BUFFERS, 100, n, AVAILABLE));
+        let mode = if n % 3 == 0 { OFF } else { AT };
+        // At just this descriptor, or at one far off.
+        let wanted = n % 3 == 1;
+        guest.write16(AVAIL, if wanted { n } else { n.wrapping_add(14) % 16 } | 0x8000);
+        guest.write16(AVAIL + 2, mode);
+        let (place, mode_of) = (double(&guest, AVAIL, 2), double(&guest, AVAIL + 2, 2));
+        assert_eq!(device.find(&mut firsts), Ok(1));
+        device.take(&firsts[0]);
+        device.give_back(1);
+        let told = device.must_notify();
+        // Without a decision before it, the first is not about places.
+        if n > 0 {
+            assert_eq!(told, wanted, "descriptor {n}");
+            assert_eq!(place.loads(), vec![u32::from(mode == AT); 2]);
+        }
+        assert_eq!(mode_of.loads(), [1; 2]);
+    }
+}

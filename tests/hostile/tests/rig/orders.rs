@@ -1,0 +1,150 @@
+//! Messages in every wrong order: whatever came before, a message is taken or refused, and the port serves the next.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use straightline_lab::memory_file;
+use straightline_virtio::features as f;
+use straightline_virtio::vhost_user::{FrontendClient, Message, RegionSpec, Request, RingAddresses};
+
+use crate::common::{BASIC, PATIENCE};
+use crate::messages::{addresses, number, region, state};
+use crate::scene::Scene;
+
+/// A message, and which file goes with it.
+struct Step {
+    message: Message,
+    file: With,
+}
+
+#[derive(Clone, Copy)]
+enum With {
+    Nothing,
+    Memory,
+    Event,
+}
+
+/// One of everything that a frontend says, each good at some moment of a session.
+fn steps() -> Vec<Step> {
+    let with = |message, file| Step { message, file };
+    let plain = |message| Step { message, file: With::Nothing };
+    let empty = |request| plain(Message::request(request, Vec::new()));
+    let whole = region(1 << 20, 0);
+    let rings = RingAddresses { desc: 0x1000, avail: 0x3000, used: 0x4000 };
+    let features = BASIC | f::VHOST_USER_F_PROTOCOL_FEATURES;
+    let protocol = f::VHOST_USER_PROTOCOL_F_REPLY_ACK
+        | f::VHOST_USER_PROTOCOL_F_CONFIGURE_MEM_SLOTS
+        | f::VHOST_USER_PROTOCOL_F_RESET_DEVICE
+        | f::VHOST_USER_PROTOCOL_F_STATUS;
+    vec![
+        empty(Request::GetFeatures),
+        plain(number(Request::SetFeatures, features)),
+        plain(number(Request::SetFeatures, features | f::VIRTIO_F_EVENT_IDX)),
+        empty(Request::GetProtocolFeatures),
+        plain(number(Request::SetProtocolFeatures, protocol)),
+        empty(Request::SetOwner),
+        empty(Request::ResetOwner),
+        empty(Request::ResetDevice),
+        plain(number(Request::SetStatus, 15)),
+        plain(number(Request::SetStatus, 0)),
+        with(Message::request(Request::SetMemTable, RegionSpec::encode_table(&[whole])), With::Memory),
+        plain(Message::request(Request::SetMemTable, RegionSpec::encode_table(&[]))),
+        with(Message::request(Request::AddMemReg, whole.encode_single()), With::Memory),
+        plain(Message::request(Request::RemMemReg, whole.encode_single())),
+        plain(state(Request::SetVringNum, 1, 256)),
+        plain(state(Request::SetVringBase, 1, 7)),
+        plain(addresses(1, rings)),
+        with(number(Request::SetVringKick, 1), With::Event),
+        plain(number(Request::SetVringKick, 1 | 1 << 8)),
+        with(number(Request::SetVringCall, 1), With::Event),
+        with(number(Request::SetVringErr, 1), With::Event),
+        plain(state(Request::SetVringEnable, 1, 1)),
+        plain(state(Request::SetVringEnable, 1, 0)),
+        plain(state(Request::GetVringBase, 1, 0)),
+    ]
+}
+
+/// What comes before an order is tried: nothing; features; a ring that runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum From {
+    Nothing,
+    Features,
+    Running,
+}
+
+/// Sends these of the steps one after the other, and asks something at the end, so that all of them were looked at. A
+/// refusal may close the connection at any of them.
+fn try_order(
+    scene: &Scene,
+    steps: &[Step],
+    from: From,
+    order: &[usize],
+    memory: BorrowedFd<'_>,
+    event: BorrowedFd<'_>,
+) {
+    let client = FrontendClient::connect(scene.rig.socket(0)).expect("connect");
+    client.set_timeout(Some(PATIENCE)).expect("a time limit");
+    let setup: &[usize] = match from {
+        From::Nothing => &[],
+        From::Features => &[1, 4],
+        From::Running => &[1, 4, 10, 14, 16, 17, 19, 21],
+    };
+    for &step in setup.iter().chain(order) {
+        let Step { message, file } = &steps[step];
+        let sent = match file {
+            With::Nothing => client.send_raw(message, &[]),
+            With::Memory => client.send_raw(message, &[memory]),
+            With::Event => client.send_raw(message, &[event]),
+        };
+        if sent.is_err() {
+            return;
+        }
+    }
+    let question = Message::request(Request::GetFeatures, Vec::new());
+    if client.send_raw(&question, &[]).is_err() {
+        return;
+    }
+    // Answers of the steps first. Whatever it answers, it is an answer, or the connection's end.
+    while let Ok(Some(answer)) = client.recv_raw() {
+        assert!(answer.is_reply() && answer.version() == 1, "{from:?}, {order:?}: {answer:?}");
+        if answer.request == Request::GetFeatures.code() && !order.contains(&0) {
+            return;
+        }
+        if answer.request == Request::GetFeatures.code() {
+            break;
+        }
+    }
+}
+
+fn try_all(orders: impl Iterator<Item = Vec<usize>>) {
+    let mut scene = Scene::new();
+    let memory = memory_file(1 << 20).expect("memory");
+    let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).expect("an eventfd");
+    let steps = steps();
+    for (n, order) in orders.enumerate() {
+        for from in [From::Nothing, From::Features, From::Running] {
+            try_order(&scene, &steps, from, &order, memory.as_fd(), event.as_fd());
+        }
+        if n % 64 == 0 {
+            scene.recovers("an order of messages");
+        }
+    }
+    scene.recovers("every order of messages");
+    scene.settle();
+    assert_eq!(scene.rig.port(0).regions, 0, "nothing stays behind");
+    scene.end();
+}
+
+#[test]
+fn messages_in_every_order_of_two() {
+    let n = steps().len();
+    try_all((0..n).flat_map(|a| (0..n).map(move |b| vec![a, b])));
+}
+
+#[test]
+fn messages_in_every_order_of_three() {
+    let n = steps().len();
+    // In the short run one in so many, another set for each first message.
+    let stride = n * n * n / hostile::repeats(200, n * n * n);
+    let all = (0..n).flat_map(move |a| (0..n).flat_map(move |b| (0..n).map(move |c| vec![a, b, c])));
+    try_all(all.step_by(stride | 1));
+}

@@ -1,0 +1,182 @@
+//! Guests whose packed rings break every rule, beside a pair of guests on the same worker that must not notice.
+
+use straightline_lab::GuestOptions;
+use straightline_virtio::ring::{Descriptor, INDIRECT, NEXT, WRITE};
+
+use crate::attacker::{Attacker, Layout};
+use crate::common::{BASIC, arrived, frame, mac, noise, send, take, wait_until};
+use crate::scene::{Down, Dropped, Ring, Scene, fine};
+
+const TX: Ring = Ring::Transmit;
+const RX: Ring = Ring::Receive;
+
+#[test]
+fn packed_chains_that_a_guest_must_not_send() {
+    let mut scene = Scene::of(Layout::Packed);
+    let nowhere = Descriptor { addr: 0x10, len: 100, flags: 0, next: 0 };
+    for addr in [0, 0x10, 1 << 40, 1 << 63, u64::MAX] {
+        scene.sends("an address outside memory", &Dropped("bad-address"), |guest| {
+            guest.publish(TX, &[Descriptor { addr, ..nowhere }]);
+        });
+    }
+    for beyond in [1, 99, 4096] {
+        scene.sends("a buffer over the edge of memory", &Dropped("bad-address"), |guest| {
+            guest.publish(TX, &[Descriptor { addr: guest.end() - 100 + beyond, ..nowhere }]);
+        });
+    }
+    scene.sends("the header is there and the frame is not", &Dropped("bad-address"), |guest| {
+        guest.publish(TX, &[Descriptor { len: 12, ..fine(guest, TX) }, nowhere]);
+    });
+    for len in [66_000, 1 << 31, u32::MAX] {
+        scene.sends("longer than any frame", &Dropped("long-chain"), |guest| {
+            guest.publish(TX, &[fine(guest, TX), Descriptor { len, ..fine(guest, TX) }]);
+        });
+    }
+    scene.sends("lengths that overflow together", &Dropped("long-chain"), |guest| {
+        let half = Descriptor { len: 1 << 31, ..fine(guest, TX) };
+        guest.publish(TX, &[half, half, fine(guest, TX)]);
+    });
+    scene.sends("write-only", &Dropped("bad-direction"), |guest| {
+        guest.publish(TX, &[Descriptor { flags: WRITE, ..fine(guest, TX) }]);
+    });
+    scene.sends("write-only behind the header", &Dropped("bad-direction"), |guest| {
+        let fine = fine(guest, TX);
+        guest.publish(TX, &[Descriptor { len: 12, ..fine }, Descriptor { flags: WRITE, ..fine }]);
+    });
+    scene.end();
+}
+
+#[test]
+fn packed_tables_that_a_guest_must_not_send() {
+    let mut scene = Scene::of(Layout::Packed);
+    let table_of = |guest: &Attacker, chain: &[Descriptor]| guest.table(guest.buffer_address(TX, 1), chain);
+    let refused = Dropped("bad-indirect");
+    for len in [0, 1, 15, 17, 31, 16 * 17, u32::MAX, u32::MAX - 15] {
+        scene.sends(&format!("a table of {len} bytes"), &refused, |guest| {
+            guest.publish(TX, &[Descriptor { len, ..table_of(guest, &[fine(guest, TX)]) }]);
+        });
+    }
+    scene.sends("a table that goes on in the ring", &refused, |guest| {
+        guest.publish(TX, &[table_of(guest, &[fine(guest, TX)]), fine(guest, TX)]);
+    });
+    scene.sends("a table at a chain's end", &refused, |guest| {
+        guest.publish(TX, &[fine(guest, TX), table_of(guest, &[fine(guest, TX)])]);
+    });
+    for (addr, what) in [(0, "outside memory"), (u64::MAX - 15, "at the end of all addresses")] {
+        scene.sends(&format!("a table {what}"), &Dropped("bad-address"), |guest| {
+            guest.publish(TX, &[Descriptor { addr, len: 32, flags: INDIRECT, next: 0 }]);
+        });
+    }
+    scene.sends("a table over the edge of memory", &Dropped("bad-address"), |guest| {
+        guest.publish(TX, &[Descriptor { addr: guest.end() - 16, len: 32, flags: INDIRECT, next: 0 }]);
+    });
+    scene.sends("an entry outside memory", &Dropped("bad-address"), |guest| {
+        guest.publish(TX, &[table_of(guest, &[Descriptor { addr: 0, ..fine(guest, TX) }])]);
+    });
+    scene.sends("an entry for writing", &Dropped("bad-direction"), |guest| {
+        guest.publish(TX, &[table_of(guest, &[Descriptor { flags: WRITE, ..fine(guest, TX) }])]);
+    });
+    // Of an entry's flags only WRITE means anything (virtio 1.2, 2.8.7): a table in a table is a buffer.
+    let guest = scene.attacker();
+    let bytes = frame(mac(2), mac(1), 200, 3);
+    let fine = fine(&guest, TX);
+    guest.write_memory(fine.addr, &[0; 12]);
+    guest.write_memory(fine.addr + 12, &bytes);
+    let inner = Descriptor { len: 212, flags: INDIRECT, ..fine };
+    guest.publish(TX, &[guest.table(guest.buffer_address(TX, 1), &[inner])]);
+    assert!(take(&mut scene.good, 1)[0].1 == bytes);
+    drop(guest);
+    let options = GuestOptions { features: BASIC, ring_size: 16, withhold: true, ..GuestOptions::default() };
+    let guest = Attacker::connect(scene.rig.socket(0), Layout::Packed, &options);
+    guest.publish(TX, &[table_of(&guest, &[fine])]);
+    scene.after("a table that was not agreed on", &Down("not negotiated"), Default::default(), guest);
+    scene.end();
+}
+
+#[test]
+fn packed_buffers_that_a_guest_must_not_offer() {
+    let mut scene = Scene::of(Layout::Packed);
+    for (what, change) in [
+        ("read-only", (|desc| desc.flags = 0) as fn(&mut Descriptor)),
+        ("an address outside memory", |desc| desc.addr = 0x10),
+        ("a length of 4 GiB", |desc| desc.len = u32::MAX),
+    ] {
+        for second in [false, true] {
+            scene.receives(what, &Down("receive ring: the buffer at descriptor"), |guest| {
+                let good = fine(guest, RX);
+                let mut bad = Descriptor { len: 2000, ..good };
+                change(&mut bad);
+                // Alone; or in the middle of a packet, behind a buffer that is too short for it.
+                if second { guest.publish_all(RX, &[&[good], &[bad]]) } else { guest.publish(RX, &[bad]) }
+            });
+        }
+    }
+    scene.receives("a table that is none", &Down("receive ring"), |guest| {
+        guest.publish(RX, &[Descriptor { len: 15, flags: INDIRECT | WRITE, ..fine(guest, RX) }]);
+    });
+    scene.receives("every descriptor goes on", &Down("it loops"), |guest| {
+        guest.publish(RX, &[Descriptor { flags: WRITE | NEXT, ..fine(guest, RX) }; 16]);
+    });
+    scene.end();
+}
+
+#[test]
+fn packed_ids_are_the_guests_own() {
+    // Every chain with the same id, and one that the ring does not have: they come back as they went, in order.
+    let mut scene = Scene::of(Layout::Packed);
+    let guest = scene.attacker();
+    let geometry = guest.geometry(TX);
+    let bytes = frame(mac(2), mac(1), 700, 9);
+    guest.write_memory(guest.buffer_address(TX, 0), &[0; 12]);
+    guest.write_memory(guest.buffer_address(TX, 0) + 12, &bytes);
+    for (place, id) in [(0, 0xffff), (1, 3), (2, 3), (3, 16)] {
+        let at = geometry.desc + 16 * place;
+        guest.write_descriptor_at(at, Descriptor { len: 712, flags: id, next: 0, ..fine(&guest, TX) });
+        let desc = guest.memory().area(at, 16, 16).expect("the ring is in memory");
+        desc.release_u16(14, 1 << 7);
+        guest.bell(TX);
+        assert!(take(&mut scene.good, 1)[0].1 == bytes);
+        wait_until("it is used", || desc.acquire_u16(14) == 1 << 7 | 1 << 15);
+        assert_eq!(desc.read_u16(12), id);
+    }
+    drop(guest);
+    scene.recovers("ids");
+    scene.end();
+}
+
+#[test]
+fn packed_descriptors_rewritten_all_the_time() {
+    let mut scene = Scene::of(Layout::Packed);
+    for seed in 0..20 {
+        let guest = scene.attacker();
+        for (n, bytes) in noise(seed, 8192).chunks_exact(16).enumerate() {
+            for ring in [TX, RX] {
+                let write = if ring == RX { WRITE } else { 0 };
+                let at = guest.geometry(ring).desc + 16 * (n as u64 % 16);
+                // Mostly right, so that it gets far; available or used, as it happens.
+                let flags = write
+                    | u16::from(bytes[4] & bytes[9] & 1)
+                    | u16::from(bytes[10] & 1) << 7
+                    | u16::from(bytes[11] & 1) << 15;
+                let desc = Descriptor {
+                    addr: guest.buffer_address(ring, 0) + u64::from(bytes[0]) * u64::from(bytes[1]),
+                    len: u32::from(bytes[2]) * u32::from(bytes[3] % 32),
+                    flags: u16::from(bytes[5]),
+                    next: flags,
+                };
+                guest.write_descriptor_at(at, desc);
+                guest.write_memory(guest.buffer_address(ring, 0) + 64 * u64::from(bytes[6]), bytes);
+                guest.bell(ring);
+            }
+            if n % 8 == 0 {
+                send(&mut scene.good, &frame(mac(1), mac(2), 1400, seed));
+                arrived(&mut scene.good);
+            }
+        }
+        scene.victims.go_on();
+        drop(guest);
+        scene.settle();
+        scene.recovers("random descriptors");
+    }
+    scene.end();
+}

@@ -1,0 +1,152 @@
+//! Peers that do not do their part: they do not read, do not take, do not give back, or never stop kicking.
+
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use straightline_lab::GuestOptions;
+use straightline_virtio::ring::Descriptor;
+use straightline_virtio::vhost_user::{FrontendClient, Message, Request};
+
+use crate::attacker::Layout;
+use crate::common::{arrived, frame, mac, pause, send, take, wait_until};
+use crate::scene::{Ring, Scene, fine};
+
+#[test]
+fn a_peer_that_stops_reading_its_socket() {
+    let mut scene = Scene::new();
+    let client = FrontendClient::connect(scene.rig.socket(0)).expect("connect");
+    client.set_timeout(Some(Duration::from_millis(200))).expect("a time limit");
+    // Questions until neither side's socket takes more: the port's thread waits for us to read its answers.
+    let question = Message::request(Request::GetFeatures, Vec::new());
+    while client.send_raw(&question, &[]).is_ok() {}
+    scene.victims.go_on();
+    scene.rig.wait_down(0, "a frontend is connected");
+    drop(client);
+    scene.recovers("a peer that does not read");
+    // The switch stops all the same.
+    let client = FrontendClient::connect(scene.rig.socket(0)).expect("connect");
+    client.set_timeout(Some(Duration::from_millis(200))).expect("a time limit");
+    while client.send_raw(&question, &[]).is_ok() {}
+    scene.end();
+}
+
+#[test]
+fn a_guest_that_never_returns_buffers() {
+    let mut scene = Scene::new();
+    let mut guest = scene.rig.guest(0, &GuestOptions { withhold: true, ring_size: 64, ..GuestOptions::default() });
+    // It takes 64 packets and gives nothing back: the others are dropped for a reason, and nobody waits for it.
+    guest.give(64);
+    for n in 0..1000 {
+        send(&mut scene.good, &frame(mac(1), mac(2), 1200, n));
+    }
+    scene.rig.wait_drops(0, "no-buffer", 1000 - 64);
+    wait_until("its sender has all buffers back", || {
+        scene.good.flush();
+        scene.good.spare() == 256
+    });
+    assert_eq!(take(&mut guest, 64).len(), 64);
+    scene.victims.go_on();
+    drop(guest);
+    scene.recovers("a guest that keeps its buffers");
+    scene.end();
+}
+
+#[test]
+fn a_guest_that_floods_kicks() {
+    for layout in Layout::BOTH {
+        let mut scene = Scene::of(layout);
+        let guest = scene.attacker();
+        for n in 0..hostile::repeats(20_000, 1_000_000) {
+            guest.bell(if n % 2 == 0 { Ring::Transmit } else { Ring::Receive });
+        }
+        scene.victims.go_on();
+        drop(guest);
+        scene.recovers("kicks");
+        scene.end();
+    }
+}
+
+#[test]
+fn a_call_that_is_full_and_blocks_holds_nobody_up() {
+    for layout in Layout::BOTH {
+        let mut scene = Scene::of(layout);
+        let mut guest = scene.attacker();
+        for ring in [Ring::Receive, Ring::Transmit] {
+            let call = eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd");
+            guest.client().set_vring_call(ring as u16, Some(call.as_fd())).expect("a call");
+            // The port said not to block, once. Its frontend takes that back and fills the counter to the brim.
+            fcntl_setfl(&call, fcntl_getfl(&call).expect("flags") & !OFlags::NONBLOCK).expect("flags");
+            let mut counted = [0; 8];
+            rustix::io::read(&call, &mut counted).expect("it was told once");
+            rustix::io::write(&call, &(u64::MAX - 1).to_ne_bytes()).expect("to the brim");
+        }
+        let bytes = frame(mac(2), mac(1), 400, 2);
+        guest.write_memory(guest.buffer_address(Ring::Transmit, 0), &[0; 12]);
+        guest.write_memory(guest.buffer_address(Ring::Transmit, 0) + 12, &bytes);
+        for n in 0..100 {
+            // Both rings have something used, and both are to be told: no event was ever asked for later.
+            let room = Descriptor { len: 2000, ..fine(&guest, Ring::Receive) };
+            guest.publish(Ring::Receive, &[room]);
+            guest.publish(Ring::Transmit, &[Descriptor { len: 412, ..fine(&guest, Ring::Transmit) }]);
+            send(&mut scene.good, &frame(mac(1), mac(2), 700, n));
+            guest.wait_used(Ring::Transmit);
+            guest.wait_used(Ring::Receive);
+        }
+        scene.victims.go_on();
+        let told = scene.rig.port(0).queues[0].kicks_sent;
+        assert!(told > 0, "it was notified: {told}");
+        drop(guest);
+        scene.settle();
+        scene.recovers("a call that blocks");
+        scene.end();
+    }
+}
+
+#[test]
+fn a_guest_that_moves_its_used_index() {
+    let mut scene = Scene::new();
+    let guest = scene.attacker();
+    let at = guest.geometry(Ring::Transmit);
+    let bytes = frame(mac(2), mac(1), 800, 4);
+    guest.write_memory(guest.buffer_address(Ring::Transmit, 0), &[0; 12]);
+    guest.write_memory(guest.buffer_address(Ring::Transmit, 0) + 12, &bytes);
+    for (n, moved) in (1..).zip([0, 1, 15, 16, 17, 0x7fff, 0xffff_u16].repeat(20)) {
+        // Index and elements are the device's, and so are its numbers: what the guest writes there is never read.
+        guest.memory().area(at.used, 4, 4).expect("the ring is in memory").release_u16(2, moved);
+        guest.write_memory(at.used + 4, &[0xff; 8 * 16]);
+        guest.publish(Ring::Transmit, &[Descriptor { len: 812, ..fine(&guest, Ring::Transmit) }]);
+        assert!(take(&mut scene.good, 1)[0].1 == bytes);
+        wait_until("the device's own index stands there", || guest.used_index(Ring::Transmit) == n);
+    }
+    drop(guest);
+    scene.recovers("a used index that moves");
+    scene.end();
+}
+
+#[test]
+fn a_flood_of_the_smallest_packets() {
+    let mut scene = Scene::new();
+    let guest = scene.attacker();
+    let at = Ring::Transmit;
+    guest.write_memory(guest.buffer_address(at, 0), &[0; 12]);
+    for descriptor in 0..16 {
+        guest.write_descriptor(at, descriptor, Descriptor { len: 26, ..fine(&guest, at) });
+        guest.write_available(at, descriptor, descriptor);
+    }
+    let mut index = 0_u16;
+    for _ in 0..hostile::repeats(200, 10_000) {
+        index = index.wrapping_add(16);
+        guest.publish_index(at, index);
+        while guest.used_index(at) != index {
+            arrived(&mut scene.good);
+            pause();
+        }
+    }
+    scene.victims.go_on();
+    drop(guest);
+    scene.settle();
+    scene.recovers("a flood");
+    scene.end();
+}
