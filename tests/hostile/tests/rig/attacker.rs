@@ -25,9 +25,6 @@ impl Layout {
 const AVAIL: u16 = 1 << 7;
 const USED: u16 = 1 << 15;
 
-/// A packed ring's base in its first state: place 0, both wrap counters 1.
-const START: u32 = 0x8000_8000;
-
 /// A guest that has set its rings up and given nothing; what stands in them is up to the test.
 pub(crate) struct Attacker {
     guest: Guest,
@@ -54,18 +51,10 @@ impl DerefMut for Attacker {
 
 impl Attacker {
     pub(crate) fn connect(socket: &Path, layout: Layout, options: &GuestOptions) -> Attacker {
-        let mut options = options.clone();
-        let mut guest = if layout == Layout::Packed {
-            options.features |= f::VIRTIO_F_RING_PACKED;
-            Guest::prepare(socket, &options).expect("a guest")
-        } else {
-            Guest::connect(socket, &options).expect("a guest")
-        };
-        if layout == Layout::Packed {
-            assert!(guest.features() & f::VIRTIO_F_RING_PACKED != 0, "the packed ring is offered");
-            guest.share_memory().expect("memory");
-            guest.resume([START; 2]).expect("rings");
-        }
+        let packed = if layout == Layout::Packed { f::VIRTIO_F_RING_PACKED } else { 0 };
+        let options = GuestOptions { features: options.features | packed, ..options.clone() };
+        let guest = Guest::connect(socket, &options).expect("a guest");
+        assert_eq!(guest.features() & f::VIRTIO_F_RING_PACKED, packed, "the layout that is to be attacked");
         Attacker { guest, layout, published: Default::default(), last: Default::default() }
     }
 

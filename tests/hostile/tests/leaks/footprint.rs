@@ -1,0 +1,41 @@
+//! What a process has of the system: descriptors, threads, mappings of guests' files, memory.
+
+use std::fs;
+
+use crate::common::wait_until;
+
+/// How much more may be resident: what allocators keep, not what a leak in every round adds.
+const SLACK_KIB: u64 = 16 << 10;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Footprint {
+    descriptors: usize,
+    threads: usize,
+    mappings: usize,
+    resident_kib: u64,
+}
+
+impl Footprint {
+    pub(crate) fn now() -> Footprint {
+        let entries = |dir| fs::read_dir(dir).expect("of our own").count();
+        let maps = fs::read_to_string("/proc/self/maps").expect("our mappings");
+        let status = fs::read_to_string("/proc/self/status").expect("our status");
+        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("resident memory");
+        Footprint {
+            descriptors: entries("/proc/self/fd"),
+            threads: entries("/proc/self/task"),
+            mappings: maps.lines().filter(|line| line.contains("/memfd:")).count(),
+            resident_kib: resident.trim().trim_end_matches(" kB").parse().expect("a number"),
+        }
+    }
+
+    /// Waits until it is as before: what a frontend leaves behind goes when its port notices.
+    pub(crate) fn is_as_before(self, what: &str) {
+        wait_until(&format!("after {what} it is {self:?} again"), || {
+            let now = Footprint::now();
+            (now.descriptors, now.threads, now.mappings) == (self.descriptors, self.threads, self.mappings)
+        });
+        let now = Footprint::now();
+        assert!(now.resident_kib <= self.resident_kib + SLACK_KIB, "after {what}: {self:?}, then {now:?}");
+    }
+}

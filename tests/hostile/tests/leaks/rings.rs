@@ -1,0 +1,98 @@
+//! Guests that break a rule of their rings, leave, and come again.
+
+use std::os::fd::AsFd;
+
+use rustix::fs::ftruncate;
+use straightline_lab::memory_file;
+use straightline_virtio::ring::{Descriptor, INDIRECT, NEXT, WRITE};
+use straightline_virtio::vhost_user::{RegionRef, RegionSpec};
+
+use crate::alone;
+use crate::attacker::{Attacker, Layout};
+use crate::common::{arrived, frame, mac, send};
+use crate::footprint::Footprint;
+use crate::scene::{Ring, Scene, fine};
+
+const TX: Ring = Ring::Transmit;
+const RX: Ring = Ring::Receive;
+
+/// What is done to the port, with the words of its reason; none where the port goes on.
+type Attack = (&'static str, Option<&'static str>, fn(&mut Scene, &mut Attacker));
+
+const ATTACKS: [Attack; 9] = [
+    ("a bad address", None, |_, guest| {
+        guest.publish(TX, &[Descriptor { addr: 0, ..fine(guest, TX) }]);
+        guest.wait_used(TX);
+    }),
+    ("a bad table", None, |_, guest| {
+        guest.publish(TX, &[Descriptor { len: 17, flags: INDIRECT, ..fine(guest, TX) }]);
+        guest.wait_used(TX);
+    }),
+    ("a chain without an end", Some("it loops"), |_, guest| {
+        guest.publish(TX, &[Descriptor { flags: NEXT, ..fine(guest, TX) }; 16]);
+    }),
+    ("a read-only buffer", Some("receive ring"), |scene, guest| {
+        guest.publish(RX, &[Descriptor { flags: 0, ..fine(guest, RX) }]);
+        send(&mut scene.good, &frame(mac(1), mac(2), 700, 1));
+    }),
+    ("a runt", Some("has no room for the header"), |scene, guest| {
+        guest.publish(RX, &[Descriptor { len: 11, flags: WRITE, ..fine(guest, RX) }]);
+        send(&mut scene.good, &frame(mac(1), mac(2), 700, 1));
+    }),
+    ("memory truncated", Some("truncated"), |_, guest| {
+        ftruncate(guest.file(), 0).expect("truncate");
+        guest.bell(TX);
+    }),
+    ("regions that come and go", None, |_, guest| {
+        let file = memory_file(1 << 16).expect("memory");
+        let spec = RegionSpec { guest_addr: 1 << 40, size: 1 << 16, user_addr: 1 << 40, mmap_offset: 0 };
+        for _ in 0..3 {
+            guest.client().add_mem_region(&RegionRef { spec, fd: file.as_fd() }).expect("added");
+            assert!(guest.client().add_mem_region(&RegionRef { spec, fd: file.as_fd() }).is_err(), "it overlaps");
+            guest.client().remove_mem_region(&spec).expect("removed");
+        }
+    }),
+    ("rings stopped and started", None, |_, guest| {
+        for _ in 0..3 {
+            let bases = guest.stop().expect("stopped");
+            guest.resume(&bases).expect("started");
+        }
+    }),
+    ("an end in the midst of packets", None, |scene, guest| {
+        guest.publish(RX, &[Descriptor { len: 2000, ..fine(guest, RX) }]);
+        guest.publish(TX, &[fine(guest, TX), fine(guest, TX)]);
+        send(&mut scene.good, &frame(mac(1), mac(2), 1500, 1));
+    }),
+];
+
+fn attack(scene: &mut Scene, (_, words, f): Attack) {
+    let mut guest = scene.attacker();
+    f(scene, &mut guest);
+    if let Some(words) = words {
+        scene.rig.wait_down(0, words);
+    }
+    drop(guest);
+    scene.rig.wait_down(0, "waiting for a frontend");
+    arrived(&mut scene.good);
+}
+
+#[test]
+fn leaks_guests_that_attack_and_come_again() {
+    let _alone = alone();
+    for layout in Layout::BOTH {
+        let mut scene = Scene::of(layout);
+        for what in ATTACKS {
+            attack(&mut scene, what);
+        }
+        let before = Footprint::now();
+        let rounds = hostile::repeats(300, 10_000) / ATTACKS.len();
+        for what in ATTACKS {
+            (0..rounds).for_each(|_| attack(&mut scene, what));
+            before.is_as_before(what.0);
+            scene.victims.go_on();
+        }
+        scene.settle();
+        scene.recovers("attacks again and again");
+        scene.end();
+    }
+}
