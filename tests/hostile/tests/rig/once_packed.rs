@@ -1,7 +1,7 @@
 //! Every field of a packed ring that the driver owns is read once.
 
 use straightline_packet::double::Double;
-use straightline_virtio::ring::{Device, Direction, First, INDIRECT, NEXT, PackedDevice, WRITE};
+use straightline_virtio::ring::{Device, Direction, First, INDIRECT, NEXT, Options, PackedDevice, WRITE};
 
 use crate::memory::{AVAIL, BUFFERS, DESC, Guest};
 
@@ -15,7 +15,8 @@ fn double(guest: &Guest, addr: u64, len: u32) -> Double {
 }
 
 fn device(guest: &Guest, event_idx: bool) -> PackedDevice {
-    PackedDevice::new(&guest.ours, guest.geometry(), 0x8000_8000, event_idx, true).expect("the ring is in memory")
+    let options = Options { event_idx, indirect: true };
+    PackedDevice::new(&guest.ours, guest.geometry(), 0x8000_8000, options).expect("the ring is in memory")
 }
 
 /// Address, length, id, flags.
