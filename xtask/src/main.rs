@@ -1,6 +1,8 @@
-//! The project's chores: `cargo xtask test` runs every test there is, `cargo xtask house` checks the floors.
+//! The project's chores: `cargo xtask test` runs every test there is, `cargo xtask house` checks the floors, `cargo xtask
+//! bugs` puts published bugs back to see that they would be found.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "it is a command-line program")]
 
+mod bugs;
 mod house;
 mod install;
 mod run;
@@ -15,16 +17,20 @@ const USAGE: &str = "usage: cargo xtask COMMAND
 
   test [--long] [--only PATTERN] [--no-install] [--list]
         every test: the workspace's own, then the end-to-end tests with real guests
-        --long          larger transfers between the guests
+        --long          larger transfers between the guests, more repeats of every attack, and `bugs`
         --only PATTERN  only the end-to-end tests whose name contains PATTERN
         --no-install    install nothing: what lacks its programs is skipped
         --list          only name the end-to-end tests
   house
-        checks who imports whom, and where `unsafe` stands";
+        checks who imports whom, and where `unsafe` stands
+  bugs [PATTERN]
+        puts each published bug (tests/hostile/bugs), or those whose name contains PATTERN, back into a copy of the
+        sources: the test that belongs to it must turn red. A build for each: it takes a while";
 
 enum Command {
     Test(test::Options),
     House,
+    Bugs(Option<String>),
 }
 
 fn main() -> ExitCode {
@@ -38,6 +44,7 @@ fn main() -> ExitCode {
     let done = match command {
         Command::Test(options) => test::run(&options),
         Command::House => house(),
+        Command::Bugs(pattern) => bugs::run(pattern.as_deref()),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,
@@ -64,6 +71,13 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Command> {
         return match args.next() {
             None => Ok(Command::House),
             Some(arg) => bail!("house takes no {arg}"),
+        };
+    }
+    if command == "bugs" {
+        let pattern = args.next();
+        return match args.next() {
+            None => Ok(Command::Bugs(pattern)),
+            Some(arg) => bail!("bugs takes one pattern, not {arg} too"),
         };
     }
     if command != "test" {
@@ -94,7 +108,10 @@ mod tests {
         };
         assert_eq!((options.only.as_deref(), options.long), (Some("uml"), true));
         assert!(matches!(parsed(&["house"]), Ok(Command::House)));
-        for bad in [&[][..], &["tset"], &["test", "--only"], &["test", "--fast"], &["house", "x"]] {
+        assert!(matches!(parsed(&["bugs"]), Ok(Command::Bugs(None))));
+        assert!(matches!(parsed(&["bugs", "CVE-2018"]), Ok(Command::Bugs(Some(pattern))) if pattern == "CVE-2018"));
+        for bad in [&[][..], &["tset"], &["test", "--only"], &["test", "--fast"], &["house", "x"], &["bugs", "a", "b"]]
+        {
             assert!(parsed(bad).is_err(), "{bad:?}");
         }
     }

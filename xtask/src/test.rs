@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
-use crate::{install, run};
+use crate::{bugs, install, run};
 
 /// What the command line asks for.
 #[derive(Debug, Default)]
@@ -46,9 +46,15 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         let mut tests = run::cargo(&root);
         // With the places at which tests let a device die.
         tests.args(["test", "--workspace", "--no-fail-fast", "--features", "straightline-virtio/fail-points"]);
+        if options.long {
+            tests.env("STRAIGHTLINE_LONG", "1");
+        }
         let passed = run::passes_seen(&mut tests, |line| tally.see(line))?;
         if !passed && tally.failed.is_empty() {
             tally.failed.push("cargo test: it did not build".to_owned());
+        }
+        if options.long && !bugs::run(None)? {
+            tally.failed.push("bugs: one that was put back was not found".to_owned());
         }
     }
     if let Err(error) = guests(options, &root, &target, &cache, &mut tally) {

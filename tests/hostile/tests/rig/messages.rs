@@ -43,6 +43,44 @@ pub(crate) fn addresses(index: u32, RingAddresses { desc, avail, used }: RingAdd
 }
 
 #[test]
+fn regions_that_overlap() {
+    let mut scene = Scene::new();
+    let memory = memory_file(1 << 20).expect("memory");
+    let at = |guest: u64, user: u64, size: u64| RegionSpec {
+        guest_addr: 0x10_0000 + guest,
+        user_addr: 0x7000_0000 + user,
+        size,
+        mmap_offset: 0,
+    };
+    let first = at(0, 0, 0x1_0000);
+    for second in [
+        first,
+        at(0xffff, 0x10_0000, 0x1000),
+        at(0x10_0000, 0xffff, 0x1000),
+        at(0x1000, 0x10_0000, 1),
+        at(0, 0x10_0000, 1),
+        RegionSpec { guest_addr: 0, user_addr: 0, size: 0x10_0001, mmap_offset: 0x100 },
+        RegionSpec { guest_addr: 0, user_addr: 1 << 40, size: 1 << 40, mmap_offset: 0 },
+    ] {
+        for order in [[first, second], [second, first]] {
+            let mut client = frontend(&scene);
+            let regions = order.map(|spec| RegionRef { spec, fd: memory.as_fd() });
+            assert!(client.set_mem_table(&regions).is_err(), "{order:?}");
+            scene.rig.wait_down(0, "memory regions overlap in");
+        }
+        let mut client = frontend(&scene);
+        client.add_mem_region(&RegionRef { spec: first, fd: memory.as_fd() }).expect("the first");
+        assert!(client.add_mem_region(&RegionRef { spec: second, fd: memory.as_fd() }).is_err(), "{second:?}");
+        // The one that was there is as before.
+        client.remove_mem_region(&first).expect("the first");
+        scene.victims.go_on();
+        drop(client);
+        scene.recovers("regions that overlap");
+    }
+    scene.end();
+}
+
+#[test]
 fn rings_outside_memory() {
     let mut scene = Scene::new();
     let memory = memory_file(1 << 20).expect("memory");
