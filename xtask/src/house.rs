@@ -58,6 +58,7 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/switch/src/config/users.rs",
     "crates/virtio/src/memory/area.rs",
     "crates/virtio/src/memory/fault.rs",
+    "crates/virtio/src/memory/log.rs",
     "crates/virtio/src/memory/mod.rs",
     "crates/virtio/src/memory/region.rs",
     "crates/virtio/src/net_header/tests.rs",

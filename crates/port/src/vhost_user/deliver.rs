@@ -6,8 +6,8 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use straightline_packet::{Checksum, Offload, PacketId, Piece, Reason, Segmenter, Turn};
-use straightline_virtio::memory::fault;
+use straightline_packet::{Checksum, Offload, PacketId, Piece, Reason, Segment, Segmenter, Turn};
+use straightline_virtio::memory::{GuestMemory, Marks, fault};
 use straightline_virtio::net_header::{LEN, NetHeader};
 use straightline_virtio::ring::{BURST, Device, Direction, Fault, First, Ring};
 
@@ -91,6 +91,8 @@ pub(super) fn deliver<'t>(
     inner.ring.give_back(taken);
     inner.short = sum.left_from.map(|_| sum.short);
     drop(inner);
+    // That it is not, the port has said; what was delivered is delivered.
+    let _ = link.is_logged();
     count(queue, link, turn, ids, &sum);
     if let Some(message) = &sum.broken {
         link.fail(queue.name(), message);
@@ -244,7 +246,10 @@ impl<R: Device> Filling<'_, '_, R> {
             let checksum = if finish { Checksum::Complete } else { self.piece.checksum() };
             *self.piece.prefix_mut::<LEN>() =
                 NetHeader::for_receiver(Offload { checksum, gso: None }, chains).to_bytes();
-            self.turn.store_piece::<LEN>(id, self.piece, to, finish);
+            self.turn.store_piece::<LEN>(id, self.piece, to.clone(), finish);
+            if let Some(log) = &self.link.log {
+                mark(&log.after_writes(), &self.link.memory, self.turn.staged_at(to), len + HEADER);
+            }
             packets += 1;
             done += 1;
             bytes += u64::from(len);
@@ -330,14 +335,34 @@ impl<R: Device> Filling<'_, '_, R> {
     /// Copies all packets that were planned.
     fn copy(&mut self) {
         let partial = self.link.receiver.takes_partial();
-        for Planned { id, to, chains } in self.plan.drain(..) {
+        for &Planned { id, ref to, chains } in self.plan.iter() {
             let mut offload = self.turn.offload(id);
             let finish = !partial && offload.checksum != Checksum::Complete;
             if finish {
                 offload.checksum = Checksum::Complete;
             }
             *self.turn.front_mut::<LEN>(id) = NetHeader::for_receiver(offload, chains).to_bytes();
-            self.turn.store::<LEN>(id, to, finish);
+            self.turn.store::<LEN>(id, to.clone(), finish);
+        }
+        if let Some(log) = &self.link.log {
+            let marks = log.after_writes();
+            for Planned { id, to, .. } in self.plan.iter() {
+                let len = self.turn.len(*id) + HEADER;
+                mark(&marks, &self.link.memory, self.turn.staged_at(to.clone()), len);
+            }
+        }
+        self.plan.clear();
+    }
+}
+
+/// Marks the first `len` bytes of buffers, which were written.
+fn mark(marks: &Marks<'_>, memory: &GuestMemory, buffers: &[Segment<'_>], mut len: u32) {
+    for &buffer in buffers {
+        let written = buffer.split_at(len).0;
+        len -= written.len();
+        match memory.guest_addr(written) {
+            Some(addr) => marks.mark(addr, written.len().into()),
+            None => marks.missed(),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use straightline_virtio::features::{VIRTIO_F_RING_PACKED, names};
-use straightline_virtio::memory::{GuestMemory, Region};
+use straightline_virtio::memory::{DirtyLog, GuestMemory, Region};
 use straightline_virtio::vhost_user::{Connection, Effect, Outcome, Refused, RegionFd, Session};
 
 use super::control::{Stop, wait_for};
@@ -19,6 +19,8 @@ pub(super) struct Guest {
     connection: Connection,
     pub(super) session: Session,
     pub(super) memory: Arc<GuestMemory>,
+    /// Where writes are marked while the frontend asks for it.
+    pub(super) log: Option<Arc<DirtyLog>>,
     /// By their index.
     pub(super) rings: Vec<Option<Running>>,
     /// The kick of a ring that broke: it stays stopped until the frontend sets another.
@@ -38,6 +40,7 @@ impl Guest {
             shared,
             connection,
             memory: Arc::default(),
+            log: None,
             rings: (0..rings).map(|_| None).collect(),
             broken: vec![None; rings.into()],
             session,
@@ -121,6 +124,7 @@ impl Guest {
                 let regions = self.memory.regions().iter().filter(kept).cloned().collect();
                 self.replace_memory(regions)
             }
+            Effect::Log(log) => self.set_log(&log),
             Effect::Features(_) | Effect::Ring(_) | Effect::DisableRings => self.sync(),
             Effect::Reset => {
                 let done = self.sync();
@@ -166,6 +170,7 @@ impl Guest {
         let mut regions = self.memory.regions().to_vec();
         regions.push(map(region)?);
         let memory = GuestMemory::new(regions).ok_or("memory regions overlap")?;
+        self.check_log(&memory)?;
         // The regions that were there stay where they are mapped, so the rings go on in them.
         self.memory = Arc::new(memory);
         for ring in self.rings.iter().flatten() {
@@ -178,6 +183,7 @@ impl Guest {
     /// Another memory map: rings are stopped, found again in the new map, and go on where they were.
     fn replace_memory(&mut self, regions: Vec<Arc<Region>>) -> Result<(), String> {
         let memory = Arc::new(GuestMemory::new(regions).ok_or("memory regions overlap")?);
+        self.check_log(&memory)?;
         for index in 0..self.session.rings() {
             self.take_out(index);
         }
@@ -199,6 +205,7 @@ impl Guest {
         }
         self.publish();
         self.memory = Arc::default();
+        self.log = None;
         self.shared.state().fault = None;
     }
 

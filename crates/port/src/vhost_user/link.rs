@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::event::{EventfdFlags, eventfd};
 use straightline_packet::{Drops, PortIndex};
-use straightline_virtio::memory::GuestMemory;
+use straightline_virtio::memory::{DirtyLog, GuestMemory};
 use straightline_virtio::net_header::Receiver;
 
 use super::queue::Queue;
@@ -18,6 +18,8 @@ use super::spread::Spread;
 pub(super) struct Link {
     pub(super) index: PortIndex,
     pub(super) memory: Arc<GuestMemory>,
+    /// Where what is written to it is marked, while the guest is being moved.
+    pub(super) log: Option<Arc<DirtyLog>>,
     /// The negotiated features.
     pub(super) acked: u64,
     pub(super) receiver: Receiver,
@@ -57,6 +59,18 @@ impl Link {
         if !self.broken.swap(true, Ordering::Relaxed) {
             self.report.send(self.generation, format!("{which}: {fault}"));
         }
+    }
+
+    /// Whether what was written is marked, if it is to be; if it cannot be, the port stops.
+    #[inline]
+    pub(super) fn is_logged(&self) -> bool {
+        self.log.as_ref().is_none_or(|log| log.is_sound() || self.unlogged())
+    }
+
+    #[cold]
+    fn unlogged(&self) -> bool {
+        self.fail("dirty log", &"it has no bit for a write, or its file was truncated while it was mapped");
+        false
     }
 
     /// Stops the port: its memory is not there any more.

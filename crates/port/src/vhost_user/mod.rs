@@ -7,6 +7,7 @@
 //! | `queue`, `link` | what workers see of a guest, published by control |
 //! | `control` | the port's own thread: one frontend after the other |
 //! | `guest` | a connected frontend: its messages, its memory |
+//! | `dirty` | the log of what we write while a guest is being moved |
 //! | `rings` | rings coming and going |
 //! | `listener` | the socket file: made with its owner and permissions, a stale one replaced |
 //! | `connector` | the way to a frontend that listens itself |
@@ -15,6 +16,7 @@
 mod connector;
 mod control;
 mod deliver;
+mod dirty;
 mod guest;
 mod link;
 mod listener;
@@ -95,6 +97,7 @@ impl VhostUserConfig {
             | f::VIRTIO_F_INDIRECT_DESC
             | f::VIRTIO_NET_F_MRG_RXBUF
             | f::VIRTIO_NET_F_STATUS
+            | f::VHOST_F_LOG_ALL
             | f::VIRTIO_NET_F_MTU;
         if self.packed {
             features |= f::VIRTIO_F_RING_PACKED;

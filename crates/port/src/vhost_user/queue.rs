@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use straightline_packet::{AtTurnEnd, FRAME, LenderId, Piece, Turn};
-use straightline_virtio::memory::{GuestMemory, fault};
+use straightline_virtio::memory::{DirtyLog, GuestMemory, fault};
 use straightline_virtio::ring::{Ring, RingFault};
 
 use super::deliver::Planned;
@@ -110,6 +110,11 @@ impl Queue {
     /// The guest has more memory now.
     pub(super) fn set_memory(&self, memory: Arc<GuestMemory>) {
         *self.memory.lock().unwrap_or_else(PoisonError::into_inner) = memory;
+    }
+
+    /// What is written into the ring is marked in this log from now on.
+    pub(super) fn set_log(&self, log: Option<Arc<DirtyLog>>) {
+        self.lock().ring.set_log(log);
     }
 
     /// Whether packets may pass. Takes effect with the next turn.

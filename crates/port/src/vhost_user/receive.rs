@@ -49,6 +49,10 @@ pub(super) fn receive<'t>(
         link.vanished();
         return 0;
     }
+    // What the turn before gave back may not be marked.
+    if !link.is_logged() {
+        return 0;
+    }
     match &mut queue.lock().ring {
         Ring::Split(ring) => receive_from(ring, queue, link, turn, into, max),
         Ring::Packed(ring) => receive_from(ring, queue, link, turn, into, max),

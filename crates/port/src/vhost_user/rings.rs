@@ -62,6 +62,7 @@ impl Guest {
     pub(super) fn sync(&mut self) -> Result<(), String> {
         let mut changed = self.acked != self.session.acked_features();
         self.acked = self.session.acked_features();
+        self.check_log(&self.memory)?;
         let mut result = Ok(());
         for index in 0..self.session.rings() {
             match self.sync_ring(index) {
@@ -114,12 +115,14 @@ impl Guest {
             Options { event_idx: acked & VIRTIO_F_EVENT_IDX != 0, indirect: acked & VIRTIO_F_INDIRECT_DESC != 0 };
         let ring = if acked & VIRTIO_F_RING_PACKED != 0 {
             let direction = if is_transmit(index) { Direction::FromGuest } else { Direction::ToGuest };
-            PackedDevice::recover(&self.memory, geometry, setup.base, options, direction).map(Ring::Packed)
+            PackedDevice::recover(&self.memory, geometry, setup.base, options, direction, self.active_log())
+                .map(Ring::Packed)
         } else {
             let base = u16::try_from(setup.base & 0xffff).unwrap_or(0);
             SplitDevice::new(&self.memory, geometry, base, options).map(Ring::Split)
         };
         let mut ring = ring.map_err(|part| format!("{}: its {part} is not in guest memory", ring_name(index)))?;
+        ring.set_log(self.active_log().cloned());
         ring.disarm();
         let holds = self.shared.config.holds && is_transmit(index);
         let counters = self.shared.counters.get(usize::from(index / 2)).cloned().unwrap_or_default();
@@ -143,10 +146,15 @@ impl Guest {
         let rx: Box<[_]> = (0..pairs).filter_map(|pair| running(2 * pair + 1)).collect();
         let tx = Spread::new((0..pairs).map(|pair| running(2 * pair)));
         let acked = self.session.acked_features();
+        let log = self.active_log();
+        for ring in self.rings.iter().flatten() {
+            ring.queue.set_log(log.cloned());
+        }
         let link = (!rx.is_empty() || tx.any_runs()).then(|| {
             Box::new(Link {
                 index: self.shared.index,
                 memory: Arc::clone(&self.memory),
+                log: log.cloned(),
                 acked,
                 receiver: Receiver::new(acked),
                 mergeable: acked & VIRTIO_NET_F_MRG_RXBUF != 0,

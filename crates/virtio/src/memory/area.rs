@@ -92,6 +92,13 @@ impl Area {
         straightline_packet::double::loaded(self.at.wrapping_add(offset), len);
     }
 
+    /// The guest address of its first byte.
+    pub fn guest_addr(&self) -> u64 {
+        // The area begins within the region, so neither the difference nor the sum overflows.
+        let offset = self.at.addr() - self.region.host().addr();
+        self.region.guest_addr() + u64::try_from(offset).unwrap_or(0)
+    }
+
     /// Asks for the line at `offset` early.
     #[inline]
     pub fn prefetch(&self, offset: usize) {

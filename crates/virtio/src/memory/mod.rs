@@ -6,6 +6,7 @@
 
 mod area;
 pub mod fault;
+mod log;
 mod region;
 
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use std::sync::Arc;
 use straightline_packet::Segment;
 
 pub use area::Area;
+pub use log::{DirtyLog, LOG_PAGE, Marks};
 pub use region::{MapError, Region};
 
 /// The part of a region that translation needs, kept together for the cache.
@@ -50,6 +52,19 @@ impl GuestMemory {
     /// Its regions by guest address.
     pub fn regions(&self) -> &[Arc<Region>] {
         &self.regions
+    }
+
+    /// One past the last guest address; 0 where there is none.
+    pub fn end(&self) -> u64 {
+        self.regions.last().map_or(0, |r| r.guest_addr() + r.size())
+    }
+
+    /// The guest address of a place in it; `None` for other memory.
+    pub fn guest_addr(&self, place: Segment<'_>) -> Option<u64> {
+        self.windows.iter().find_map(|w| {
+            let offset = u64::try_from(place.address().checked_sub(w.host.addr())?).ok()?;
+            (offset < w.size).then(|| w.start + offset)
+        })
     }
 
     /// Whether any part of it has vanished.

@@ -1,10 +1,12 @@
 //! The device half of a ring of either layout: what a port needs of it.
 
+use std::sync::Arc;
+
 use straightline_packet::{Segment, Turn};
 
 use super::chain::{Chain, Direction, Fault, First, RingFault};
 use super::{PackedDevice, SplitDevice};
-use crate::memory::GuestMemory;
+use crate::memory::{DirtyLog, GuestMemory};
 
 /// What the loops over a burst need. They are compiled for each layout, so that nothing is asked for each packet.
 pub trait Device {
@@ -177,6 +179,11 @@ impl Ring {
             Ring::Split(ring) => ring.base().into(),
             Ring::Packed(ring) => ring.base(),
         }
+    }
+
+    /// What is written into the ring is marked in `log` from now on.
+    pub fn set_log(&mut self, log: Option<Arc<DirtyLog>>) {
+        both!(self, ring => ring.set_log(log));
     }
 
     /// Whether it is a packed ring.

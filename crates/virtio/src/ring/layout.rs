@@ -2,7 +2,7 @@
 
 use straightline_packet::{Level, Segment};
 
-use crate::memory::{Area, GuestMemory};
+use crate::memory::{Area, DirtyLog, GuestMemory};
 
 /// The chain goes on at `next`.
 pub const NEXT: u16 = 1;
@@ -165,10 +165,30 @@ pub(super) mod avail {
 pub(super) mod used {
     pub(in crate::ring) const FLAGS: usize = 0;
     pub(in crate::ring) const INDEX: usize = 2;
+    pub(in crate::ring) const ENTRY: usize = 8;
     pub(in crate::ring) const fn entry(slot: usize) -> usize {
-        4 + 8 * slot
+        4 + ENTRY * slot
     }
     pub(in crate::ring) const fn avail_event(size: usize) -> usize {
         4 + 8 * size
     }
+}
+
+/// Marks `len` bytes at `offset` of an area, which were just written.
+pub(super) fn mark(log: &DirtyLog, area: &Area, offset: usize, len: usize) {
+    log.after_writes().mark(area.guest_addr() + wide(offset), wide(len));
+}
+
+/// Marks `n` entries of `entry` bytes, from the one at `start` on, of a table of `size` that begins at `offset` of an area.
+pub(super) fn mark_entries(log: &DirtyLog, area: &Area, offset: usize, entry: usize, start: u16, n: u16, size: u16) {
+    let marks = log.after_writes();
+    let to_end = n.min(size - start);
+    for (from, n) in [(start, to_end), (0, n - to_end)] {
+        let at = offset + entry * usize::from(from);
+        marks.mark(area.guest_addr() + wide(at), wide(entry) * u64::from(n));
+    }
+}
+
+fn wide(n: usize) -> u64 {
+    u64::try_from(n).unwrap_or(u64::MAX)
 }

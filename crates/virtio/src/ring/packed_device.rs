@@ -3,6 +3,7 @@
 //! A descriptor is available while its AVAIL bit is the driver's wrap counter and its USED bit is not. What is read of
 //! a chain is kept here, each field once; a used chain is one descriptor, and the rest of its places are left out.
 
+use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use straightline_packet::{Segment, Turn};
@@ -11,7 +12,7 @@ use super::chain::{Chain, ChainFault, Direction, Fault, First, RingFault, Walk};
 use super::layout::{self, Descriptor, Geometry, INDIRECT, NEXT, Options, PackedParts, WRITE, event};
 use super::need_event;
 use crate::fail;
-use crate::memory::GuestMemory;
+use crate::memory::{DirtyLog, GuestMemory};
 
 /// Bits of a packed descriptor's flags (2.8.1).
 pub(super) const AVAIL: u16 = 1 << 7;
@@ -84,6 +85,7 @@ pub struct PackedDevice {
     /// Descriptors of the chains looked at, behind their first ones.
     more: Vec<Descriptor>,
     hint: usize,
+    log: Option<Arc<DirtyLog>>,
 }
 
 impl PackedDevice {
@@ -114,7 +116,18 @@ impl PackedDevice {
             known: 0,
             more: Vec::with_capacity(usize::from(size)),
             hint: 0,
+            log: None,
         })
+    }
+
+    /// What this half writes into its ring is marked in `log` from now on.
+    pub fn set_log(&mut self, log: Option<Arc<DirtyLog>>) {
+        self.log = log;
+    }
+
+    /// The log that is in use.
+    pub(super) fn log(&self) -> Option<&DirtyLog> {
+        self.log.as_deref()
     }
 
     /// Entries.
@@ -317,6 +330,11 @@ impl PackedDevice {
             self.parts.desc.release_u64(usize::from(place.at) * layout::DESCRIPTOR + 8, element);
         }
         fail::hit("packed-published");
+        if let Some(log) = &self.log {
+            // With the places that were left out.
+            let start = self.next_used.at;
+            layout::mark_entries(log, &self.parts.desc, 0, layout::DESCRIPTOR, start, spans, self.size);
+        }
         self.next_used = end;
         self.unsignalled = self.unsignalled.map(|given| given.saturating_add(spans).min(self.size));
         self.spans -= spans;
@@ -338,6 +356,13 @@ impl PackedDevice {
             let flags = if place.wrap { AVAIL | USED } else { 0 } | if i + 1 < span { NEXT } else { 0 };
             fail::hit("packed-left-out");
             self.parts.desc.release_u16(usize::from(place.at) * layout::DESCRIPTOR + 14, flags);
+        }
+    }
+
+    /// Marks the device's event suppression.
+    fn mark_wish(&self) {
+        if let Some(log) = &self.log {
+            layout::mark(log, &self.parts.device, 0, event::LEN);
         }
     }
 
@@ -368,6 +393,7 @@ impl PackedDevice {
         } else {
             self.parts.device.write_u16(event::MODE, EVENTS_ON);
         }
+        self.mark_wish();
         // Our wish must be visible before we look: the driver writes its descriptors, then looks at the wish.
         fence(Ordering::SeqCst);
         let mut place = self.next_avail;
@@ -382,6 +408,7 @@ impl PackedDevice {
     /// Asks the driver for no kicks: we are polling.
     pub fn disarm(&mut self) {
         self.parts.device.write_u16(event::MODE, EVENTS_OFF);
+        self.mark_wish();
     }
 
     /// Where the taken chain stands that has `n` before it.

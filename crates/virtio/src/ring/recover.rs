@@ -20,13 +20,19 @@
 //! lost. Where the rest of a packet is in the published part, its first buffers are full. Any other packet is lost: each
 //! buffer becomes one of a header without a frame, which drivers drop and count.
 
+use std::sync::Arc;
+
 use straightline_packet::{Level, Segment};
 
 use super::chain::{Direction, First};
 use super::layout::{DESCRIPTOR, Descriptor, Geometry, INDIRECT, Options};
 use super::packed_device::{AVAIL, PackedDevice, Place, USED};
-use crate::memory::{Area, GuestMemory};
+use crate::memory::{Area, DirtyLog, GuestMemory};
 use crate::net_header::{LEN, NetHeader};
+
+/// Bytes of a header, as a length of guest memory.
+const HEADER: u32 = 12;
+const _: () = assert!(LEN == 12);
 
 /// What frontends send that do not know: QEMU and User Mode Linux, and those that say where a new ring begins.
 const UNKNOWN: [u32; 2] = [0, 0x8000_8000];
@@ -42,14 +48,15 @@ struct Found {
 impl PackedDevice {
     /// As [`PackedDevice::new`], but a base that a frontend also sends when it does not know (0, or that of a new ring)
     /// is not believed: the ring itself says where its last device stood. If that one was killed while it gave back
-    /// buffers, they are given back now. `direction` is that of the ring's buffers. Whatever the ring holds, some place
-    /// comes out.
+    /// buffers, they are given back now, and what is written for it is marked in `log`. `direction` is that of the ring's
+    /// buffers. Whatever the ring holds, some place comes out.
     pub fn recover(
         memory: &GuestMemory,
         geometry: Geometry,
         base: u32,
         options: Options,
         direction: Direction,
+        log: Option<&Arc<DirtyLog>>,
     ) -> Result<Self, &'static str> {
         let Found { place, cut } = find(&geometry.locate_packed(memory)?.desc, geometry.size);
         let at = |place: Place| u32::from(place.bits()) * 0x1_0001;
@@ -59,6 +66,7 @@ impl PackedDevice {
         }
         let mut device = Self::new(memory, geometry, at(place), options)?;
         let Some((unwritten, written)) = cut else { return Ok(device) };
+        device.set_log(log.cloned());
         device.complete(memory, unwritten, direction);
         let end = place.plus(unwritten, geometry.size).plus(written, geometry.size);
         Self::new(memory, geometry, at(end), options)
@@ -79,6 +87,13 @@ impl PackedDevice {
         }
         for (n, bytes) in (0..).zip(lengths(&buffers)) {
             self.written_at(n, bytes);
+        }
+        if let Some(log) = self.log() {
+            let marks = log.after_writes();
+            for piece in buffers.iter().flat_map(|buffer| &buffer.front) {
+                let header = piece.split_at(HEADER).0;
+                memory.guest_addr(header).map_or_else(|| marks.missed(), |addr| marks.mark(addr, header.len().into()));
+            }
         }
         self.give_back(self.outstanding());
     }

@@ -7,6 +7,7 @@
 //! of a descriptor by one atomic load (`Area` has nothing else, and the compiler may not repeat it), an entry of an
 //! indirect table by one copy into a local array. No function keeps a place in the ring to look at again.
 
+use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use straightline_packet::Turn;
@@ -15,7 +16,7 @@ use super::chain::{Chain, ChainFault, Direction, Fault, First, RingFault, Walk};
 use super::layout::{self, Descriptor, Geometry, INDIRECT, NEXT, NO_INTERRUPT, NO_NOTIFY, Options, Parts, WRITE};
 use super::need_event;
 use crate::fail;
-use crate::memory::GuestMemory;
+use crate::memory::{DirtyLog, GuestMemory};
 
 /// See the module.
 #[derive(Debug)]
@@ -34,6 +35,7 @@ pub struct SplitDevice {
     /// Heads of taken chains and the bytes written into each, by their place in the ring.
     taken: Box<[(u16, u32)]>,
     hint: usize,
+    log: Option<Arc<DirtyLog>>,
 }
 
 impl SplitDevice {
@@ -50,7 +52,13 @@ impl SplitDevice {
             signalled: None,
             taken: vec![(0, 0); usize::from(geometry.size)].into_boxed_slice(),
             hint: 0,
+            log: None,
         })
+    }
+
+    /// What this half writes into its ring is marked in `log` from now on.
+    pub fn set_log(&mut self, log: Option<Arc<DirtyLog>>) {
+        self.log = log;
     }
 
     /// Entries.
@@ -194,6 +202,24 @@ impl SplitDevice {
         // Release: all elements, and all bytes copied into or out of the buffers, come before the index (2.7.8.2).
         self.parts.used.release_u16(layout::used::INDEX, self.next_used);
         fail::hit("split-published");
+        if let Some(log) = &self.log {
+            self.mark_given(log, n);
+        }
+    }
+
+    /// Marks the last `n` used entries, and the index.
+    #[cold]
+    fn mark_given(&self, log: &DirtyLog, n: u16) {
+        let start = self.next_used.wrapping_sub(n) & (self.size - 1);
+        layout::mark_entries(log, &self.parts.used, layout::used::entry(0), layout::used::ENTRY, start, n, self.size);
+        layout::mark(log, &self.parts.used, layout::used::INDEX, 2);
+    }
+
+    /// Marks the two bytes at `offset` of the used ring.
+    fn mark_wish(&self, offset: usize) {
+        if let Some(log) = &self.log {
+            layout::mark(log, &self.parts.used, offset, 2);
+        }
     }
 
     /// Whether the driver is to be notified of what was given back since the last call.
@@ -224,8 +250,10 @@ impl SplitDevice {
         if self.options.event_idx {
             let at = layout::used::avail_event(usize::from(self.size));
             self.parts.used.write_u16(at, self.next_avail);
+            self.mark_wish(at);
         } else {
             self.parts.used.write_u16(layout::used::FLAGS, 0);
+            self.mark_wish(layout::used::FLAGS);
         }
         // Our wish must be visible before we look: the driver moves its index, then looks at the wish (2.7.7.2).
         fence(Ordering::SeqCst);
@@ -237,6 +265,7 @@ impl SplitDevice {
     pub fn disarm(&mut self) {
         if !self.options.event_idx {
             self.parts.used.write_u16(layout::used::FLAGS, NO_NOTIFY);
+            self.mark_wish(layout::used::FLAGS);
         }
     }
 }

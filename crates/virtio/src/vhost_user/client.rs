@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::features::VHOST_USER_F_PROTOCOL_FEATURES;
 
 use super::frontend::{Call, Frontend, FrontendError, choose};
-use super::message::{Message, RegionSpec, VringAddr};
+use super::message::{LogSpec, Message, RegionSpec, VRING_FLAG_LOG, VringAddr};
 use super::request::Request;
 use super::socket::{Connection, Stopper};
 
@@ -181,10 +181,31 @@ impl FrontendClient {
 
     /// SET_VRING_ADDR.
     pub fn set_vring_addr(&mut self, index: u16, addresses: RingAddresses) -> Result<()> {
+        self.set_addresses(index, addresses, None)
+    }
+
+    /// SET_VRING_ADDR with the log's flag: `log` is the guest address of the used ring.
+    pub fn set_vring_addr_logged(&mut self, index: u16, addresses: RingAddresses, log: u64) -> Result<()> {
+        self.set_addresses(index, addresses, Some(log))
+    }
+
+    fn set_addresses(&mut self, index: u16, addresses: RingAddresses, log: Option<u64>) -> Result<()> {
         let RingAddresses { desc, avail, used } = addresses;
-        let addr = VringAddr { index: u32::from(index), flags: 0, desc, used, avail, log: 0 };
+        let flags = if log.is_some() { VRING_FLAG_LOG } else { 0 };
+        let addr = VringAddr { index: u32::from(index), flags, desc, used, avail, log: log.unwrap_or(0) };
         let call = self.frontend.set_vring_addr(addr)?;
         self.run(&call, &[])
+    }
+
+    /// SET_LOG_BASE: `size` bytes at `offset` of a shared file, one bit for each 4096 bytes of guest memory.
+    pub fn set_log_base(&mut self, size: u64, offset: u64, file: BorrowedFd<'_>) -> Result<()> {
+        let call = self.frontend.set_log_base(LogSpec { size, offset })?;
+        self.run(&call, &[file])
+    }
+
+    /// SET_LOG_FD.
+    pub fn set_log_fd(&mut self, fd: BorrowedFd<'_>) -> Result<()> {
+        self.set(Request::SetLogFd, Vec::new(), &[fd])
     }
 
     /// SET_VRING_BASE, in the form of [`RingSetup::base`](super::RingSetup::base).

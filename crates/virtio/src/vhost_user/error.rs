@@ -56,9 +56,12 @@ pub enum ProtocolError {
     /// A ring's part is not aligned.
     #[error("ring {index} with its {part} at {addr:#x}; it must be a multiple of {align}")]
     RingAlignment { index: usize, part: &'static str, addr: u64, align: u64 },
-    /// Flags of SET_VRING_ADDR that we do not know, or a log that was not negotiated.
-    #[error("ring {index} with address flags {flags:#x}; right is 0, as log-all is not negotiated")]
+    /// Flags of SET_VRING_ADDR that we do not know, or a log that is not offered.
+    #[error("ring {index} with address flags {flags:#x}; right is 0, or 1 where log-all is offered")]
     RingFlags { index: usize, flags: u32 },
+    /// A dirty log of no bytes, or over the end of the numbers.
+    #[error("SET_LOG_BASE of {size:#x} bytes at {offset:#x}; right is more than none, and no overflow")]
+    LogRange { size: u64, offset: u64 },
     /// SET_VRING_ENABLE with a number that is neither on nor off.
     #[error("SET_VRING_ENABLE of ring {index} with {num}; right is 0 or 1")]
     RingEnable { index: usize, num: u32 },

@@ -5,7 +5,9 @@
 
 use crate::features::{VHOST_USER_F_PROTOCOL_FEATURES, VHOST_USER_PROTOCOL_F_REPLY_ACK, list, names, protocol_names};
 
-use super::message::{ConfigAccess, Message, RegionSpec, VERSION, VRING_NOFD, VringAddr, VringState, decode_u64};
+use super::message::{
+    ConfigAccess, LogSpec, Message, RegionSpec, VERSION, VRING_NOFD, VringAddr, VringState, decode_u64,
+};
 use super::request::{Gate, Request};
 
 /// What a frontend knows of its backend.
@@ -139,6 +141,13 @@ impl Frontend {
     /// SET_VRING_KICK, CALL or ERR; its file descriptor, if there is one, goes beside it.
     pub fn set_ring_fd(&self, request: Request, index: u32, has_fd: bool) -> Result<Call<()>, FrontendError> {
         self.call(request, number(u64::from(index) | if has_fd { 0 } else { VRING_NOFD }))
+    }
+
+    /// SET_LOG_BASE; the log's file goes beside it. It is always answered.
+    pub fn set_log_base(&self, log: LogSpec) -> Result<Call<()>, FrontendError> {
+        let request = Request::SetLogBase;
+        self.check_gate(request)?;
+        Ok(Call { message: Message::request(request, log.encode()), read: Some(read_ack) })
     }
 
     /// GET_VRING_BASE.

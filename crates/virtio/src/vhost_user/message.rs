@@ -187,6 +187,32 @@ impl VringAddr {
     }
 }
 
+/// "Log description": which part of the file that comes along is the dirty log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogSpec {
+    /// Bytes.
+    pub size: u64,
+    /// Where it begins in the file.
+    pub offset: u64,
+}
+
+impl LogSpec {
+    /// Bytes on the wire.
+    pub const LEN: usize = 16;
+
+    /// Reads it from a payload of exactly [`Self::LEN`] bytes.
+    pub fn decode(payload: &[u8]) -> Option<Self> {
+        let mut fields = Fields(payload);
+        let log = Self { size: fields.u64()?, offset: fields.u64()? };
+        fields.end(log)
+    }
+
+    /// The payload's bytes.
+    pub fn encode(self) -> Vec<u8> {
+        [self.size.to_ne_bytes(), self.offset.to_ne_bytes()].concat()
+    }
+}
+
 /// "Memory region description": a piece of guest memory, without its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RegionSpec {
@@ -346,6 +372,7 @@ mod tests {
             assert_eq!(decode_u64(&bytes).is_some(), len == 8);
             assert_eq!(VringState::decode(&bytes).is_some(), len == VringState::LEN);
             assert_eq!(VringAddr::decode(&bytes).is_some(), len == VringAddr::LEN);
+            assert_eq!(LogSpec::decode(&bytes).is_some(), len == LogSpec::LEN);
             assert_eq!(RegionSpec::decode_single(&bytes).is_some(), len == RegionSpec::SINGLE_LEN);
             // No region at all, perhaps with room for some.
             assert_eq!(RegionSpec::decode_table(&bytes).is_some(), len >= 8 && (len - 8) % RegionSpec::LEN == 0);
@@ -390,6 +417,8 @@ mod tests {
             prop_assert_eq!(VringState::decode(&state.encode()), Some(state));
             let addr = VringAddr { index, flags, desc: a, used: b, avail: c, log: d };
             prop_assert_eq!(VringAddr::decode(&addr.encode()), Some(addr));
+            let log = LogSpec { size: a, offset: b };
+            prop_assert_eq!(LogSpec::decode(&log.encode()), Some(log));
             let region = RegionSpec { guest_addr: a, size: b, user_addr: c, mmap_offset: d };
             prop_assert_eq!(RegionSpec::decode_single(&region.encode_single()), Some(region));
         }

@@ -80,8 +80,10 @@ pub use client::{Agreed, ClientError, FrontendClient, RegionRef, RingAddresses};
 pub use config::NetConfig;
 pub use error::{Needed, ProtocolError, Refusal};
 pub use frontend::{Frontend, FrontendError};
-pub use message::{MAX_FDS, MAX_PAYLOAD, Message, RegionSpec};
+pub use message::{LogSpec, MAX_FDS, MAX_PAYLOAD, Message, RegionSpec};
 pub use request::{Gate, Request};
 pub use ring::RingSetup;
-pub use session::{Effect, MAX_QUEUE_PAIRS, Offer, Outcome, Refused, RegionFd, SUPPORTED_PROTOCOL_FEATURES, Session};
+pub use session::{
+    Effect, LogFd, MAX_QUEUE_PAIRS, Offer, Outcome, Refused, RegionFd, SUPPORTED_PROTOCOL_FEATURES, Session,
+};
 pub use socket::{Connection, Stopper};

@@ -13,10 +13,10 @@ use std::os::fd::OwnedFd;
 
 use crate::features::{
     VHOST_F_LOG_ALL, VHOST_USER_F_PROTOCOL_FEATURES, VHOST_USER_PROTOCOL_F_BACKEND_REQ, VHOST_USER_PROTOCOL_F_CONFIG,
-    VHOST_USER_PROTOCOL_F_CONFIGURE_MEM_SLOTS, VHOST_USER_PROTOCOL_F_MQ, VHOST_USER_PROTOCOL_F_NET_MTU,
-    VHOST_USER_PROTOCOL_F_RARP, VHOST_USER_PROTOCOL_F_REPLY_ACK, VHOST_USER_PROTOCOL_F_RESET_DEVICE,
-    VHOST_USER_PROTOCOL_F_STATUS, VIRTIO_F_ACCESS_PLATFORM, VIRTIO_F_RING_PACKED, VIRTIO_F_VERSION_1,
-    VIRTIO_NET_F_CTRL_VQ,
+    VHOST_USER_PROTOCOL_F_CONFIGURE_MEM_SLOTS, VHOST_USER_PROTOCOL_F_LOG_SHMFD, VHOST_USER_PROTOCOL_F_MQ,
+    VHOST_USER_PROTOCOL_F_NET_MTU, VHOST_USER_PROTOCOL_F_RARP, VHOST_USER_PROTOCOL_F_REPLY_ACK,
+    VHOST_USER_PROTOCOL_F_RESET_DEVICE, VHOST_USER_PROTOCOL_F_STATUS, VIRTIO_F_ACCESS_PLATFORM, VIRTIO_F_RING_PACKED,
+    VIRTIO_F_VERSION_1, VIRTIO_NET_F_CTRL_VQ,
 };
 
 use super::config::NetConfig;
@@ -38,6 +38,7 @@ pub const MAX_QUEUE_PAIRS: u16 = 127;
 /// The backend's channel is among them though nothing is sent over it yet: User Mode Linux has its interrupts from it,
 /// and no driver of it starts without.
 pub const SUPPORTED_PROTOCOL_FEATURES: u64 = VHOST_USER_PROTOCOL_F_MQ
+    | VHOST_USER_PROTOCOL_F_LOG_SHMFD
     | VHOST_USER_PROTOCOL_F_BACKEND_REQ
     | VHOST_USER_PROTOCOL_F_RARP
     | VHOST_USER_PROTOCOL_F_REPLY_ACK
@@ -50,8 +51,8 @@ pub const SUPPORTED_PROTOCOL_FEATURES: u64 = VHOST_USER_PROTOCOL_F_MQ
 /// What a device offers to its frontend.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Offer {
-    /// virtio features. Protocol features are added to them if there are any; the dirty log is left out, since a
-    /// session cannot keep one yet.
+    /// virtio features. Protocol features are added to them if there are any; the dirty log is left out where it
+    /// cannot be a shared file, since nobody could read it.
     pub features: u64,
     /// vhost-user protocol features, of which [`SUPPORTED_PROTOCOL_FEATURES`] are offered.
     pub protocol_features: u64,
@@ -76,6 +77,9 @@ pub enum Effect {
     AddRegion(RegionFd),
     /// Take a region out of the table. A ring that lies in it is no longer ready and stops.
     RemoveRegion(RegionSpec),
+    /// From here on writes to guest memory are marked in this log, if and as long as `VHOST_F_LOG_ALL` is acknowledged.
+    /// It takes the place of the one before.
+    Log(LogFd),
     /// These features are acknowledged; look at [`Session::refusal`]. Every ring may have become enabled.
     Features(u64),
     /// A ring's set-up changed: look at [`Session::ring`] and [`Session::ready`].
@@ -92,6 +96,17 @@ pub enum Effect {
     Mtu(u16),
     /// Announce this MAC address: its guest has just moved here.
     Rarp([u8; 6]),
+}
+
+/// A dirty log with its file.
+#[derive(Debug)]
+pub struct LogFd {
+    /// Bytes, not 0. Whether the file has as many is not checked here, nor whether they suffice for the memory.
+    pub size: u64,
+    /// Where it begins in the file; `offset + size` does not overflow.
+    pub offset: u64,
+    /// The file.
+    pub fd: OwnedFd,
 }
 
 /// A memory region with its file.
@@ -174,6 +189,8 @@ enum Answer {
     Ack,
     /// This payload.
     Payload(Vec<u8>),
+    /// The number 0, if it worked. A frontend that waits for it does not look at it (QEMU), so a failure has no answer.
+    Success,
     /// The position of this ring.
     RingBase(usize),
 }
@@ -194,8 +211,10 @@ type Handled = Result<(Effect, Answer, Undo), ProtocolError>;
 impl Session {
     /// A session in its first state: nothing negotiated, no memory, every ring stopped and disabled.
     pub fn new(mut offer: Offer) -> Self {
-        offer.features &= !VHOST_F_LOG_ALL;
         offer.protocol_features &= SUPPORTED_PROTOCOL_FEATURES;
+        if offer.protocol_features & VHOST_USER_PROTOCOL_F_LOG_SHMFD == 0 {
+            offer.features &= !VHOST_F_LOG_ALL;
+        }
         if offer.protocol_features != 0 {
             offer.features |= VHOST_USER_F_PROTOCOL_FEATURES;
         }
@@ -251,6 +270,8 @@ impl Session {
         }
         let payload = match answer {
             Answer::Payload(payload) => payload,
+            Answer::Success if outcome == Outcome::Failed => return None,
+            Answer::Success => 0_u64.to_ne_bytes().to_vec(),
             Answer::RingBase(index) => {
                 let ring = &mut self.rings[index];
                 if let Outcome::RingBase(base) = outcome {
@@ -301,6 +322,11 @@ impl Session {
     /// The protocol features that were acknowledged.
     pub fn acked_protocol_features(&self) -> u64 {
         self.acked_protocol_features
+    }
+
+    /// Whether writes to guest memory are to be logged, once there is a log.
+    pub fn logs(&self) -> bool {
+        self.acked_features() & VHOST_F_LOG_ALL != 0
     }
 
     /// Why the device is not to be served, if so; rings must not be touched then, ready or not.

@@ -161,7 +161,8 @@ impl World {
                 }
                 Driver::Packed(driver) => {
                     let base = if world.told { driver.base() } else { 0 };
-                    let device = PackedDevice::recover(memory, geometry, base, Options::default(), world.direction);
+                    let device =
+                        PackedDevice::recover(memory, geometry, base, Options::default(), world.direction, None);
                     Box::new(device.expect("in memory"))
                 }
             }

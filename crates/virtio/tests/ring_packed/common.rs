@@ -23,7 +23,7 @@ pub(crate) fn device(guest: &Guest, base: u32, event_idx: bool, indirect: bool) 
 /// After a device half that was lost: the frontend knows nothing.
 pub(crate) fn recovered(guest: &Guest, event_idx: bool, direction: Direction) -> PackedDevice {
     let options = Options { event_idx, indirect: true };
-    PackedDevice::recover(&guest.ours, guest.geometry(), 0, options, direction).expect("the ring is in memory")
+    PackedDevice::recover(&guest.ours, guest.geometry(), 0, options, direction, None).expect("the ring is in memory")
 }
 
 pub(crate) fn driver(guest: &Guest, event_idx: bool) -> PackedDriver {

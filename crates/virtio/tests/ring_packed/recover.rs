@@ -21,7 +21,7 @@ fn a_base_is_believed_but_for_two() {
         let guest = Guest::new(size);
         for direction in [Direction::ToGuest, Direction::FromGuest] {
             let recover = |base: u32| {
-                PackedDevice::recover(&guest.ours, guest.geometry(), base, OPTIONS, direction).map(|d| place(&d))
+                PackedDevice::recover(&guest.ours, guest.geometry(), base, OPTIONS, direction, None).map(|d| place(&d))
             };
             // A new ring, whose frontend may say 0: User Mode Linux does.
             assert_eq!((recover(0), recover(START)), (Ok((0, true)), Ok((0, true))));
@@ -123,7 +123,7 @@ proptest! {
         }
         let options = Options { event_idx: false, indirect };
         let direction = if to_guest { Direction::ToGuest } else { Direction::FromGuest };
-        let device = PackedDevice::recover(&guest.ours, guest.geometry(), 0, options, direction);
+        let device = PackedDevice::recover(&guest.ours, guest.geometry(), 0, options, direction, None);
         let mut device = device.expect("the ring is in memory");
         prop_assert!(place(&device).0 < size.into());
         let _ = device.look(&mut [First::default(); 8]);

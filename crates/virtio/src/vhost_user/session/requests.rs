@@ -4,15 +4,17 @@ use std::mem;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use crate::features::{VHOST_USER_F_PROTOCOL_FEATURES, VIRTIO_F_ACCESS_PLATFORM};
+use crate::features::{VHOST_F_LOG_ALL, VHOST_USER_F_PROTOCOL_FEATURES, VIRTIO_F_ACCESS_PLATFORM};
 
 use super::super::config::NetConfig;
 use super::super::error::{Needed, ProtocolError};
-use super::super::message::{ConfigAccess, MAX_FDS, RegionSpec, VRING_NOFD, VringAddr, VringState, decode_u64};
+use super::super::message::{
+    ConfigAccess, LogSpec, MAX_FDS, RegionSpec, VRING_FLAG_LOG, VRING_NOFD, VringAddr, VringState, decode_u64,
+};
 use super::super::regions;
 use super::super::request::Request;
 use super::super::ring::RingSetup;
-use super::{Answer, Effect, Handled, RegionFd, Session, Undo};
+use super::{Answer, Effect, Handled, LogFd, RegionFd, Session, Undo};
 
 /// Smallest MTU that virtio allows (virtio 1.3, section 5.1.4.1).
 const MIN_MTU: u64 = 68;
@@ -20,7 +22,7 @@ const MIN_MTU: u64 = 68;
 impl Session {
     /// Does what a request says whose gate is open.
     pub(super) fn dispatch(&mut self, request: Request, payload: &[u8], fds: Vec<OwnedFd>) -> Handled {
-        // The four kinds of message that may bring file descriptors count them themselves.
+        // The kinds of message that may bring file descriptors count them themselves.
         match request {
             Request::SetMemTable => return self.set_mem_table(payload, fds),
             Request::AddMemReg => return self.add_mem_reg(payload, fds),
@@ -29,6 +31,8 @@ impl Session {
                 return self.set_vring_fd(request, payload, fds);
             }
             Request::SetBackendReqFd => return self.set_backend_channel(payload, fds),
+            Request::SetLogBase => return set_log_base(payload, fds),
+            Request::SetLogFd => return set_log_fd(payload, &fds),
             _ => count_fds(request, &fds, 0)?,
         }
         match request {
@@ -100,8 +104,9 @@ impl Session {
         if extra != 0 {
             return Err(ProtocolError::FeaturesNotOffered { extra });
         }
-        // QEMU sends them once for each queue pair, while the first already runs: the same ones are no change.
-        let changed = self.acked_features.map_or(0, |acked| acked ^ features);
+        // QEMU sends them once for each queue pair, while the first already runs: the same ones are no change. The log
+        // is turned on and off under running rings ("Migration").
+        let changed = self.acked_features.map_or(0, |acked| acked ^ features) & !VHOST_F_LOG_ALL;
         if changed != 0
             && let Some(index) = (0..self.rings()).find(|index| self.ready(*index))
         {
@@ -215,7 +220,10 @@ impl Session {
         let request = Request::SetVringAddr;
         let addr = VringAddr::decode(payload).ok_or_else(|| payload_size(request, payload, "40"))?;
         let index = self.ring_index(request, u64::from(addr.index))?;
-        if addr.flags != 0 {
+        // The flag asks for marks of the used ring, and `log` says where it lies. With `VHOST_F_LOG_ALL` all that we write
+        // is marked, the used ring where our map says that it lies, so neither changes anything.
+        let flags = if self.offer.features & VHOST_F_LOG_ALL == 0 { 0 } else { VRING_FLAG_LOG };
+        if addr.flags & !flags != 0 {
             return Err(ProtocolError::RingFlags { index, flags: addr.flags });
         }
         // virtio 1.3, sections 2.7 and 2.8.10.1: descriptors 16, split rings 2 and 4, packed event areas 4 each.
@@ -227,7 +235,12 @@ impl Session {
                 return Err(ProtocolError::RingAlignment { index, part, addr, align });
             }
         }
+        // "Ring states": some things change on the fly. The flag does; where the ring lies does not.
+        let running = self.ready(short(index));
         let ring = &mut self.rings[index];
+        if running && (ring.desc, ring.avail, ring.used) != (addr.desc, addr.avail, addr.used) {
+            return Err(ProtocolError::RingRunning { request, index });
+        }
         (ring.desc, ring.avail, ring.used) = (addr.desc, addr.avail, addr.used);
         ring.has_addresses = true;
         ring_changed(index)
@@ -294,6 +307,29 @@ impl Session {
         let index = self.ring_index(request, u64::from(index))?;
         if self.ready(short(index)) { Err(ProtocolError::RingRunning { request, index }) } else { Ok(index) }
     }
+}
+
+/// "SET_LOG_BASE", in the form that LOG_SHMFD gives it.
+fn set_log_base(payload: &[u8], mut fds: Vec<OwnedFd>) -> Handled {
+    let request = Request::SetLogBase;
+    let LogSpec { size, offset } = LogSpec::decode(payload).ok_or_else(|| payload_size(request, payload, "16"))?;
+    count_fds(request, &fds, 1)?;
+    let Some(fd) = fds.pop() else {
+        return Err(ProtocolError::FdCount { request, got: 0, want: 1 });
+    };
+    if size == 0 || offset.checked_add(size).is_none() {
+        return Err(ProtocolError::LogRange { size, offset });
+    }
+    Ok((Effect::Log(LogFd { size, offset, fd }), Answer::Success, Undo::Nothing))
+}
+
+/// "SET_LOG_FD": a descriptor by which the frontend could be told of new marks. It is closed: a frontend reads the log at
+/// times of its own, and none is known that sends one.
+fn set_log_fd(payload: &[u8], fds: &[OwnedFd]) -> Handled {
+    let request = Request::SetLogFd;
+    expect_empty(request, payload)?;
+    count_fds(request, fds, 1)?;
+    done(Effect::None)
 }
 
 fn done(effect: Effect) -> Handled {

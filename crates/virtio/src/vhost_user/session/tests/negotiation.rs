@@ -4,11 +4,15 @@ use super::*;
 
 #[test]
 fn what_is_offered_is_what_can_be_kept() {
-    let mut session = Session::new(Offer { features: FEATURES | VHOST_F_LOG_ALL, ..offer() });
+    let mut session = Session::new(Offer { features: FEATURES, ..offer() });
     assert_eq!(get(&mut session, Request::GetFeatures), FEATURES | VHOST_USER_F_PROTOCOL_FEATURES);
     assert_eq!(get(&mut session, Request::GetProtocolFeatures), SUPPORTED_PROTOCOL_FEATURES);
-    let mut old = Session::new(Offer { protocol_features: 0, ..offer() });
+    // The log is offered where it can be a shared file.
+    let features = FEATURES | VHOST_F_LOG_ALL;
+    let mut old = Session::new(Offer { features, protocol_features: 0, ..offer() });
     assert_eq!(get(&mut old, Request::GetFeatures), FEATURES);
+    let mut new = Session::new(Offer { features, ..offer() });
+    assert_eq!(get(&mut new, Request::GetFeatures), features | VHOST_USER_F_PROTOCOL_FEATURES);
     let error = error(&mut old, Request::GetProtocolFeatures, Vec::new(), 0);
     assert_eq!(
         error.to_string(),
@@ -74,7 +78,6 @@ fn headers_are_checked() {
 fn requests_of_other_features_are_named_with_their_feature() {
     let mut session = negotiated();
     for (request, words) in [
-        (Request::SetLogBase, "the protocol feature log-shmfd"),
         (Request::SetLogFd, "the feature log-all"),
         (Request::IotlbMsg, "the feature access-platform"),
         (Request::SetVringEndian, "the protocol feature cross-endian"),

@@ -121,8 +121,17 @@ fn a_running_ring_keeps_its_size_until_it_is_stopped() {
         let refused = error(&mut session, request, state(2, 128), 0);
         assert_eq!(refused, ProtocolError::RingRunning { request, index: 2 });
     }
-    // Addresses may change on the fly ("Ring states"), and so may the descriptors.
+    // The same addresses may come again, for the log's flag; others may not. The descriptors change on the fly.
     assert!(matches!(ok(&mut session, Request::SetVringAddr, addr(2)), Effect::Ring(2)));
+    let there = VringAddr::decode(&addr(2)).unwrap();
+    for moved in [
+        VringAddr { desc: there.desc + 16, ..there },
+        VringAddr { avail: there.avail + 4, ..there },
+        VringAddr { used: there.used + 4, ..there },
+    ] {
+        let refused = error(&mut session, Request::SetVringAddr, moved.encode(), 0);
+        assert_eq!(refused, ProtocolError::RingRunning { request: Request::SetVringAddr, index: 2 });
+    }
     ok_fds(&mut session, Request::SetVringKick, u64_payload(2), 1);
     // The same features are no change; others are.
     let features = session.acked_features();
