@@ -10,8 +10,17 @@ use crate::run;
 
 /// dpdk-testpmd lies in dpdk-dev; its drivers come with dpdk. libc-bin, coreutils and util-linux, of which the
 /// tests use ldd, stdbuf and setarch, are on every Debian.
-const PACKAGES: [&str; 8] =
-    ["dpdk", "dpdk-dev", "qemu-system-x86", "user-mode-linux", "iperf3", "busybox-static", "ethtool", "iproute2"];
+const PACKAGES: [&str; 9] = [
+    "dpdk",
+    "dpdk-dev",
+    "openvswitch-switch-dpdk",
+    "qemu-system-x86",
+    "user-mode-linux",
+    "iperf3",
+    "busybox-static",
+    "ethtool",
+    "iproute2",
+];
 
 /// The package that depends on Debian's newest kernel for virtual machines.
 const KERNEL: &str = "linux-image-cloud-amd64";

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use crate::initrd;
+use crate::{initrd, ovs};
 
 /// What a test cannot do without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,6 +17,8 @@ pub(crate) enum Need {
     Qemu,
     /// DPDK's testpmd.
     Dpdk,
+    /// Open vSwitch with DPDK.
+    Ovs,
 }
 
 /// Memory of a User Mode Linux guest: a file on a tmpfs, shared with the switch.
@@ -52,6 +54,12 @@ impl Machine {
                 .or_else(|| lacks(&["qemu-system-x86_64"]))
                 .or_else(|| self.kernel().err().map(|error| format!("{error:#}"))),
             Need::Dpdk => lacks(&["dpdk-testpmd", "stdbuf"]).or_else(no_huge_pages),
+            Need::Ovs => lacks(&["ovsdb-tool", "ovsdb-server", "ovs-vsctl", "ovs-ofctl"])
+                .or_else(|| {
+                    let missing = !Path::new(ovs::PROGRAM).exists();
+                    missing.then(|| format!("not installed: {}", ovs::PROGRAM))
+                })
+                .or_else(no_huge_pages),
         }
     }
 

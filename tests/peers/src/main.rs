@@ -9,6 +9,8 @@ mod guest;
 mod initrd;
 mod lab;
 mod machine;
+mod ours;
+mod ovs;
 mod proc;
 mod runner;
 mod switch;

@@ -1,13 +1,15 @@
-//! DPDK's testpmd as a guest without a VM: two virtio-user ports that send and bounce packets.
+//! DPDK's testpmd: as a guest without a VM, two virtio-user ports that send and bounce packets; or as a switch, two
+//! vhost ports and everything from one to the other.
 
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use rustix::process::Signal;
 
 use crate::lab::Lab;
 use crate::machine::two_cpus;
-use crate::proc::Proc;
+use crate::proc::{self, Proc};
 
 /// testpmd on the ports `a` and `b`.
 pub(crate) struct Testpmd {
@@ -29,8 +31,33 @@ pub(crate) const RING: u64 = 1024;
 const PROMPT: &str = "testpmd> ";
 
 impl Testpmd {
-    /// Starts it with packets of `size` bytes; `device` holds further arguments of both virtio-user devices.
+    /// Starts it as a guest with packets of `size` bytes; `device` holds further arguments of both virtio-user devices.
     pub(crate) fn start(lab: &Lab, device: &str, size: u32) -> Result<Self> {
+        let devices = ["a", "b"].map(|port| {
+            let path = lab.socket(port);
+            format!("net_virtio_user{{}},path={},queue_size={RING}{device}", path.display())
+        });
+        let mut args = vec![format!("--txpkts={size}")];
+        if size > 2000 {
+            // One buffer holds the frame: without mergeable buffers nothing else would do.
+            args.push("--mbuf-size=9600".to_owned());
+        }
+        Self::spawn(lab, &format!("testpmd-{size}"), &devices, &args)
+    }
+
+    /// Starts it as a switch between the ports `a` and `b`, with so many queue pairs; `client`: it connects.
+    pub(crate) fn switch(lab: &Lab, name: &str, queues: u16, client: bool) -> Result<Self> {
+        let devices = ["a", "b"].map(|port| {
+            let path = lab.socket(port);
+            format!("net_vhost{{}},iface={},queues={queues},client={}", path.display(), u8::from(client))
+        });
+        // What is in the rings when it starts to forward is not thrown away.
+        let args = [format!("--rxq={queues}"), format!("--txq={queues}"), "--no-flush-rx".to_owned()];
+        Self::spawn(lab, name, &devices, &args)
+    }
+
+    /// Starts it on two devices, in which `{}` stands for their number.
+    fn spawn(lab: &Lab, name: &str, devices: &[String; 2], args: &[String]) -> Result<Self> {
         let (one, other) = two_cpus()?;
         // Line by line, else its answers come at its end.
         let mut command = Command::new("stdbuf");
@@ -38,21 +65,24 @@ impl Testpmd {
             .args(["-oL", "dpdk-testpmd", "--lcores", &format!("0@{one},1@{other}"), "--main-lcore", "0"])
             .args(["--no-pci", "--single-file-segments", "-m", "512"])
             .arg(format!("--file-prefix=peers{}", std::process::id()));
-        for (at, port) in ["a", "b"].iter().enumerate() {
-            let path = lab.socket(port);
-            let vdev = format!("net_virtio_user{at},path={},queue_size={RING}{device}", path.display());
-            command.args(["--vdev", &vdev]);
+        for (at, device) in devices.iter().enumerate() {
+            command.args(["--vdev", &device.replace("{}", &at.to_string())]);
         }
-        command.args(["--", "-i", "--nb-cores=1", "--forward-mode=io", "--total-num-mbufs=16384"]);
-        if size > 2000 {
-            // One buffer holds the frame: without mergeable buffers nothing else would do.
-            command.arg("--mbuf-size=9600");
-        }
-        command.arg(format!("--txpkts={size}"));
-        let log = lab.log(&format!("testpmd-{size}"));
-        let mut proc = Proc::start("testpmd", command, &log)?;
+        command.args(["--", "-i", "--nb-cores=1", "--forward-mode=io", "--total-num-mbufs=16384"]).args(args);
+        let mut proc = Proc::start("testpmd", command, &lab.log(name))?;
         proc.wait_text("its prompt", 0, Duration::from_secs(60), |text| text.contains(PROMPT).then_some(()))?;
         Ok(Self { proc })
+    }
+
+    /// Waits until both ports have a guest.
+    pub(crate) fn wait_links(&mut self) -> Result<()> {
+        for port in 0..2 {
+            proc::until(&format!("testpmd's port {port} is up"), Duration::from_secs(10), || {
+                let text = self.command(&format!("show port info {port}"), "Device capabilities")?;
+                Ok(text.contains("Link status: up").then_some(()))
+            })?;
+        }
+        Ok(())
     }
 
     /// Gives a command and waits until a line of the answer satisfies `end`.
@@ -71,6 +101,13 @@ impl Testpmd {
             *stats = parse(&text).with_context(|| format!("not understood: {text}"))?;
         }
         Ok(both)
+    }
+
+    /// Ends it at once, whatever it does.
+    pub(crate) fn kill(mut self) -> Result<()> {
+        self.proc.signal(Signal::KILL)?;
+        self.proc.wait_end(Duration::from_secs(20))?;
+        Ok(())
     }
 
     /// Lets it end in order.

@@ -75,6 +75,11 @@ impl Pair {
         self.level
     }
 
+    /// Entries in each ring, and buffers for each.
+    pub fn size(&self) -> u16 {
+        self.receive.geometry.size
+    }
+
     pub(super) fn half(&self, ring: Ring) -> &Half {
         match ring {
             Ring::Receive => &self.receive,

@@ -4,6 +4,7 @@ mod bridge;
 mod idle;
 mod lifecycle;
 mod offloads;
+mod ours;
 mod patch;
 mod qemu;
 mod testpmd;
@@ -18,6 +19,7 @@ pub(crate) fn all() -> Vec<Test> {
     tests.extend(bridge::tests());
     tests.extend(offloads::tests());
     tests.extend(testpmd::tests());
+    tests.extend(ours::tests());
     tests.extend(qemu::tests());
     tests
 }

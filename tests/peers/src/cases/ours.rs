@@ -1,0 +1,188 @@
+//! Our own guest against backends of others: every layout of its rings, several queue pairs, either end listening, and
+//! a backend that is killed and comes back.
+
+use std::os::unix::net::UnixListener;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use straightline_lab::{Guest, GuestOptions};
+use straightline_virtio::features as f;
+
+use crate::lab::Lab;
+use crate::machine::Need;
+use crate::ours::Twins;
+use crate::ovs::Ovs;
+use crate::proc;
+use crate::runner::Test;
+use crate::testpmd::Testpmd;
+
+pub(super) fn tests() -> Vec<Test> {
+    vec![
+        Test::new("guest_testpmd_paths", &[Need::Dpdk], |lab| testpmd_paths(lab, 1)),
+        Test::new("guest_testpmd_queues", &[Need::Dpdk], |lab| testpmd_paths(lab, 2)),
+        Test::new("guest_testpmd_reconnect", &[Need::Dpdk], testpmd_reconnect),
+        Test::new("guest_testpmd_server", &[Need::Dpdk], testpmd_server),
+        Test::new("guest_ovs_paths", &[Need::Ovs], |lab| ovs_paths(lab, 1)),
+        Test::new("guest_ovs_queues", &[Need::Ovs], |lab| ovs_paths(lab, 2)),
+        Test::new("guest_ovs_server", &[Need::Ovs], ovs_server),
+    ]
+}
+
+/// The layouts and ways of receiving, by name.
+const PATHS: [(&str, u64); 4] = [
+    ("split", f::VIRTIO_NET_F_MRG_RXBUF),
+    ("packed", f::VIRTIO_F_RING_PACKED | f::VIRTIO_NET_F_MRG_RXBUF),
+    ("split, not mergeable", 0),
+    ("packed, not mergeable", f::VIRTIO_F_RING_PACKED),
+];
+
+/// Lengths for a guest whose buffers hold 2036 bytes of a frame, and those that need several.
+const LENS: [usize; 4] = [60, 566, 1514, 1000];
+const LARGE: [usize; 5] = [60, 566, 1514, 2036, 9014];
+
+fn options(features: u64, queue_pairs: u16) -> GuestOptions {
+    let features = features | f::VIRTIO_F_VERSION_1 | f::VIRTIO_F_EVENT_IDX;
+    GuestOptions { features, queue_pairs, ..GuestOptions::default() }
+}
+
+fn connect(lab: &Lab, options: &GuestOptions) -> Result<Twins> {
+    let twins = Twins::new([Guest::connect(&lab.socket("a"), options)?, Guest::connect(&lab.socket("b"), options)?]);
+    for guest in &twins.guests {
+        ensure!(guest.features() & options.features == options.features, "agreed on {:#x}", guest.features());
+    }
+    Ok(twins)
+}
+
+/// Every path through one and the same testpmd, whose counts must be ours.
+fn testpmd_paths(lab: &Lab, queues: u16) -> Result<()> {
+    let mut testpmd = Testpmd::switch(lab, "testpmd", queues, false)?;
+    for (name, features) in PATHS {
+        println!("  {name}, {queues} queue pairs");
+        let mut twins = connect(lab, &options(features, queues))?;
+        testpmd.wait_links()?;
+        testpmd.command("clear port stats all", "cleared")?;
+        testpmd.command("start", "io packet forwarding")?;
+        twins.exchange(5000, if features & f::VIRTIO_NET_F_MRG_RXBUF == 0 { &LENS } else { &LARGE })?;
+        twins.fill()?;
+        testpmd.command("stop", "Done.")?;
+        let stats = testpmd.stats()?;
+        for at in 0..2 {
+            let (theirs, ours) = ((stats[at].rx_packets, stats[at].tx_packets), twins.counts(at));
+            ensure!(theirs == ours, "testpmd counts {stats:?}, guest {at} has sent and received {ours:?}");
+        }
+    }
+    testpmd.quit()
+}
+
+/// testpmd is killed with packets in the rings that it has not taken, and packets that nobody has looked at; another one
+/// goes on where it was, and nothing is lost. (It is not killed while it moves packets: its packed ring has descriptors
+/// half given back then, which no successor could tell from good ones.)
+fn testpmd_reconnect(lab: &Lab) -> Result<()> {
+    for (name, features) in &PATHS[..2] {
+        println!("  {name}");
+        let mut testpmd = Testpmd::switch(lab, "testpmd", 1, false)?;
+        let mut twins = connect(lab, &options(*features, 1))?;
+        for round in 0..3 {
+            testpmd.wait_links()?;
+            testpmd.command("start", "io packet forwarding")?;
+            twins.exchange(1000, &LARGE)?;
+            twins.fill()?;
+            twins.send_some(20)?;
+            twins.wait_spare()?;
+            testpmd.command("stop", "Done.")?;
+            twins.send_some(20)?;
+            testpmd.kill()?;
+            for port in ["a", "b"] {
+                // testpmd takes no socket that is there already, be it dead.
+                std::fs::remove_file(lab.socket(port))?;
+            }
+            testpmd = Testpmd::switch(lab, &format!("testpmd-{}-{round}", name), 1, false)?;
+            for (guest, port) in twins.guests.iter_mut().zip(["a", "b"]) {
+                guest.reconnect(&lab.socket(port))?;
+            }
+        }
+        testpmd.wait_links()?;
+        testpmd.command("start", "io packet forwarding")?;
+        twins.exchange(1000, &LARGE)?;
+        twins.fill()?;
+        testpmd.quit()?;
+    }
+    Ok(())
+}
+
+/// The guests listen; testpmd connects, is killed, and another one connects.
+fn testpmd_server(lab: &Lab) -> Result<()> {
+    let listeners = [UnixListener::bind(lab.socket("a"))?, UnixListener::bind(lab.socket("b"))?];
+    for (name, features) in &PATHS[..2] {
+        println!("  {name}");
+        let mut testpmd = Testpmd::switch(lab, "testpmd", 1, true)?;
+        let mut twins = accept(&listeners, &options(*features, 1))?;
+        for round in 0..2 {
+            testpmd.wait_links()?;
+            testpmd.command("start", "io packet forwarding")?;
+            twins.exchange(1000, &LARGE)?;
+            twins.fill()?;
+            testpmd.command("stop", "Done.")?;
+            twins.send_some(20)?;
+            testpmd.kill()?;
+            testpmd = Testpmd::switch(lab, &format!("testpmd-{}-{round}", name), 1, true)?;
+            for (guest, listener) in twins.guests.iter_mut().zip(&listeners) {
+                guest.accept_again(listener)?;
+            }
+        }
+        testpmd.wait_links()?;
+        testpmd.command("start", "io packet forwarding")?;
+        twins.exchange(1000, &LARGE)?;
+        twins.fill()?;
+        testpmd.kill()?;
+    }
+    Ok(())
+}
+
+/// Every path through one and the same Open vSwitch, whose counts must be ours.
+fn ovs_paths(lab: &Lab, queues: u16) -> Result<()> {
+    let ovs = Ovs::start(lab, false)?;
+    for (name, features) in PATHS {
+        println!("  {name}, {queues} queue pairs");
+        let before = ovs.packets()?;
+        let mut twins = connect(lab, &options(features, queues))?;
+        twins.warm_up()?;
+        twins.exchange(5000, &LENS)?;
+        twins.fill()?;
+        // Its counters are brought up to date once in a while.
+        let ours = [0, 1].map(|at| twins.counts(at).0);
+        let counts = || -> Result<_> {
+            let now = ovs.packets()?;
+            Ok([0, 1].map(|at| now[at] - before[at]))
+        };
+        proc::until("OvS has counted all", Duration::from_secs(10), || Ok((counts()? == ours).then_some(())))
+            .with_context(|| format!("OvS counts {:?}, the guests have sent {ours:?}", counts()))?;
+    }
+    Ok(())
+}
+
+/// The guests listen; Open vSwitch connects, is killed, and connects again.
+fn ovs_server(lab: &Lab) -> Result<()> {
+    let listeners = [UnixListener::bind(lab.socket("a"))?, UnixListener::bind(lab.socket("b"))?];
+    let mut ovs = Ovs::start(lab, true)?;
+    for (name, features) in &PATHS[..2] {
+        println!("  {name}");
+        let mut twins = accept(&listeners, &options(*features, 1))?;
+        twins.warm_up()?;
+        twins.exchange(1000, &LENS)?;
+        twins.send_some(20)?;
+        twins.wait_spare()?;
+        ovs.restart()?;
+        for (guest, listener) in twins.guests.iter_mut().zip(&listeners) {
+            guest.accept_again(listener)?;
+        }
+        twins.warm_up()?;
+        twins.exchange(1000, &LENS)?;
+        twins.fill()?;
+    }
+    Ok(())
+}
+
+fn accept(listeners: &[UnixListener; 2], options: &GuestOptions) -> Result<Twins> {
+    Ok(Twins::new([Guest::accept(&listeners[0], options)?, Guest::accept(&listeners[1], options)?]))
+}

@@ -1,0 +1,251 @@
+//! Two of our own guests that exchange numbered packets through whatever is between them.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail, ensure};
+use straightline_lab::{Guest, Pair};
+use straightline_virtio::net_header::NetHeader;
+
+use crate::proc;
+
+/// Packets under way from one queue pair: fewer than the other guest's rings have buffers, even at the largest size.
+const WINDOW: u64 = 48;
+
+/// What fits into one transmit buffer; of a larger frame each piece is in a buffer of its own, and so is the header.
+const PIECE: usize = 2036;
+
+/// How long nothing may arrive.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Bytes of a frame that say what it is: Ethernet header, who sent it by which pair, its number.
+const HEAD: usize = 14 + 2 + 8;
+
+/// The guests, and the numbers of the packets so far.
+pub(crate) struct Twins {
+    pub(crate) guests: [Guest; 2],
+    /// By guest and pair: packets sent, and packets of them that have arrived.
+    sent: [Vec<u64>; 2],
+    arrived: [Vec<u64>; 2],
+    /// By guest: probes sent, those that arrived, and the number of the last one that did.
+    probes: [Probes; 2],
+    /// Bytes without a period, of which each frame holds a part.
+    noise: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Probes {
+    sent: u64,
+    arrived: u64,
+    last: Option<u64>,
+}
+
+/// Stands for the pair in a probe.
+const PROBE: usize = 255;
+
+impl Twins {
+    pub(crate) fn new(mut guests: [Guest; 2]) -> Self {
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut next = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state.to_le_bytes()[3]
+        };
+        let noise = (0..0x1_4000).map(|_| next()).collect();
+        let none = guests.each_mut().map(|guest| vec![0; guest.pairs().len()]);
+        Self { guests, sent: none.clone(), arrived: none, probes: [Probes::default(); 2], noise }
+    }
+
+    /// Sends probes until one has come through each way: what is between the guests may take a while, and drop what it
+    /// gets before.
+    pub(crate) fn warm_up(&mut self) -> Result<()> {
+        let end = Instant::now() + PATIENCE;
+        for at in 0..2 {
+            for pair in 0..self.sent[at].len() {
+                loop {
+                    ensure!(Instant::now() < end, "no probe arrives");
+                    let number = self.probes[at].sent;
+                    let frame = self.frame(at, PROBE, number, 60);
+                    ensure!(self.guests[at].pairs()[pair].send(&NetHeader::default(), &frame), "no transmit buffer");
+                    self.probes[at].sent += 1;
+                    self.wait_spare()?;
+                    // The last one: nothing is on its way then.
+                    let arrives = Instant::now() + Duration::from_millis(100);
+                    while self.probes[at].last != Some(number) && Instant::now() < arrives {
+                        std::thread::sleep(Duration::from_micros(100));
+                        self.collect()?;
+                    }
+                    if self.probes[at].last == Some(number) {
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Both send `count` packets by each pair, of these lengths in turn. All arrive, in order by pair, every byte right,
+    /// and all transmit buffers come back.
+    pub(crate) fn exchange(&mut self, count: u64, lens: &[usize]) -> Result<()> {
+        let goal = self.sent.clone().map(|pairs| pairs.iter().map(|sent| sent + count).collect::<Vec<_>>());
+        let mut last = Instant::now();
+        loop {
+            for (at, goal) in goal.iter().enumerate() {
+                for (pair, &goal) in goal.iter().enumerate() {
+                    while self.sent[at][pair] < goal.min(self.arrived[at][pair] + WINDOW) {
+                        if !self.send(at, pair, lens) {
+                            break;
+                        }
+                    }
+                    self.guests[at].pairs()[pair].flush();
+                }
+            }
+            if self.collect()? > 0 {
+                last = Instant::now();
+                continue;
+            }
+            if self.arrived == goal {
+                break;
+            }
+            if last.elapsed() > PATIENCE {
+                let spare: Vec<usize> =
+                    self.guests.iter_mut().flat_map(|g| g.pairs()).map(|pair| pair.spare()).collect();
+                bail!("sent {:?}, arrived {:?}, wanted {goal:?}, spare {spare:?}", self.sent, self.arrived);
+            }
+            // There may be one CPU for all.
+            std::thread::sleep(Duration::from_micros(20));
+        }
+        self.wait_spare()
+    }
+
+    /// One guest sends as many packets as the other's receive ring has buffers before that one looks: all arrive, so
+    /// the other side has all of the buffers.
+    pub(crate) fn fill(&mut self) -> Result<()> {
+        for at in 0..2 {
+            let buffers = self.guests[1 - at].pairs()[0].size();
+            for _ in 0..buffers {
+                let free = || format!("a free buffer, of {}", self.guests[at].spare());
+                ensure!(self.guests[at].spare() > 0, "{}", free());
+                ensure!(self.send(at, 0, &[200]), "it has buffers and cannot send");
+                // One at a time: in bursts a stranger may look at the ring once and drop what does not fit.
+                self.wait_spare()?;
+            }
+            let goal = self.sent[at][0];
+            let end = Instant::now() + PATIENCE;
+            while self.arrived[at][0] < goal {
+                self.collect()?;
+                ensure!(Instant::now() < end, "{} of {goal} have arrived: a buffer is lost", self.arrived[at][0]);
+            }
+        }
+        Ok(())
+    }
+
+    /// Each guest sends `count` packets that nobody looks at yet.
+    pub(crate) fn send_some(&mut self, count: u64) -> Result<()> {
+        for at in 0..2 {
+            for _ in 0..count {
+                ensure!(self.send(at, 0, &[1000]), "no free transmit buffer");
+            }
+            self.guests[at].flush();
+        }
+        Ok(())
+    }
+
+    /// Packets that a guest has sent and received by all its pairs, probes among them.
+    pub(crate) fn counts(&self, at: usize) -> (u64, u64) {
+        let sent = self.sent[at].iter().sum::<u64>() + self.probes[at].sent;
+        let received = self.arrived[1 - at].iter().sum::<u64>() + self.probes[1 - at].arrived;
+        (sent, received)
+    }
+
+    fn send(&mut self, at: usize, pair: usize, lens: &[usize]) -> bool {
+        let number = self.sent[at][pair];
+        let len = lens[usize::try_from(number).unwrap_or(0) % lens.len()];
+        let frame = self.frame(at, pair, number, len);
+        let pair_of = &mut self.guests[at].pairs()[pair];
+        let sent = if len <= PIECE {
+            pair_of.send(&NetHeader::default(), &frame)
+        } else {
+            let header = NetHeader::default().to_bytes();
+            let pieces: Vec<&[u8]> = std::iter::once(&header[..]).chain(frame.chunks(PIECE)).collect();
+            pair_of.send_chain(&pieces, false)
+        };
+        self.sent[at][pair] += u64::from(sent);
+        sent
+    }
+
+    /// What guest `at` sends by `pair` as its packet `number`.
+    fn frame(&self, at: usize, pair: usize, number: u64, len: usize) -> Vec<u8> {
+        let mut frame = Vec::with_capacity(len);
+        let [one, other] = [at, 1 - at].map(|n| u8::try_from(n + 1).unwrap_or(0));
+        frame.extend([2, 0, 0, 0, 0, other, 2, 0, 0, 0, 0, one, 0x88, 0xb5]);
+        frame.extend([one, u8::try_from(pair).unwrap_or(255)]);
+        frame.extend(number.to_be_bytes());
+        let start = usize::try_from(number % 8191).unwrap_or(0) * 7;
+        frame.extend(&self.noise[start..][..len - HEAD]);
+        frame
+    }
+
+    /// Takes what has arrived, and looks at each byte of it.
+    fn collect(&mut self) -> Result<usize> {
+        let mut frames = Vec::new();
+        for at in 0..2 {
+            for pair in self.guests[at].pairs() {
+                take(pair, at, &mut frames);
+            }
+        }
+        for (at, frame) in &frames {
+            let from = 1 - at;
+            ensure!(frame.len() > HEAD, "guest {at} received {frame:?}");
+            let pair = usize::from(frame[15]);
+            if pair == PROBE {
+                let number = u64::from_be_bytes(frame[16..24].try_into()?);
+                let probes = &mut self.probes[from];
+                (probes.arrived, probes.last) = (probes.arrived + 1, Some(number));
+                continue;
+            }
+            let Some(expected) = self.arrived[from].get(pair).copied() else { bail!("from pair {pair}: {frame:?}") };
+            let right = self.frame(from, pair, expected, frame.len());
+            ensure!(
+                *frame == right,
+                "guest {at} received {} bytes that are not packet {expected} of pair {pair}: {:?}",
+                frame.len(),
+                &frame[..HEAD]
+            );
+            self.arrived[from][pair] += 1;
+        }
+        Ok(frames.len())
+    }
+
+    /// Until both guests have all their transmit buffers.
+    pub(crate) fn wait_spare(&mut self) -> Result<()> {
+        let end = Instant::now() + PATIENCE;
+        for guest in &mut self.guests {
+            for pair in guest.pairs() {
+                loop {
+                    pair.flush();
+                    if pair.spare() == usize::from(pair.size()) {
+                        break;
+                    }
+                    ensure!(Instant::now() < end, "{} of {} transmit buffers came back", pair.spare(), pair.size());
+                    ensure!(!proc::interrupted(), "interrupted");
+                    std::thread::sleep(Duration::from_micros(20));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn take(pair: &mut Pair, at: usize, frames: &mut Vec<(usize, Vec<u8>)>) {
+    let level = pair.level();
+    pair.receive(64, |_, pieces| {
+        let mut frame = Vec::new();
+        for piece in pieces {
+            let from = frame.len();
+            frame.resize(from + piece.len() as usize, 0);
+            piece.read(level, &mut frame[from..]);
+        }
+        frames.push((at, frame));
+    });
+}
