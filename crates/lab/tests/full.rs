@@ -136,3 +136,24 @@ fn with_wait_segments_come_whole_and_once() {
     nothing(&mut sink);
     rig.no_drops();
 }
+
+#[test]
+fn with_wait_a_source_that_left_keeps_nobody_awake() {
+    let rig = rig(2, waiting);
+    let mut source = rig.guest(0, &GuestOptions::default());
+    let mut sink = rig.guest(1, &GuestOptions { withhold: true, ..GuestOptions::default() });
+    for n in 0..10 {
+        send(&mut source, &frame(mac(2), mac(1), 700, n));
+    }
+    nothing(&mut sink);
+    drop(source);
+    rig.wait_down(0, "waiting for a frontend");
+    // Room for packets that nobody has any more.
+    sink.give(20);
+    let turns = || rig.switch.source().runtime().workers[0].turns;
+    wait_until("the worker sleeps", || {
+        let before = turns();
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        turns() - before < 10
+    });
+}

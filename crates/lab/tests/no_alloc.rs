@@ -90,7 +90,7 @@ fn hand(ports: usize, options: &GuestOptions, bridged: bool, two_copies: bool) -
             csum: true,
             tso: true,
             uso: true,
-            queues: 1,
+            queues: options.queue_pairs,
             packed: false,
             holds: false,
             waits: false,
@@ -122,12 +122,12 @@ fn run(hand: &mut Hand, rounds: usize, mut send: impl FnMut(usize, usize, &mut G
     for round in 0..rounds {
         for (from, guest) in hand.guests.iter_mut().enumerate() {
             send(round, from, guest);
-            guest.flush();
+            guest.pairs().iter_mut().for_each(|pair| pair.flush());
         }
         let worker = &mut hand.worker;
         allocated += allocations(|| while worker.turn() > 0 {});
         for guest in &mut hand.guests {
-            got += guest.receive(usize::MAX, |_, _| ());
+            got += guest.pairs().iter_mut().map(|pair| pair.receive(usize::MAX, |_, _| ())).sum::<usize>();
         }
     }
     (allocated, got)
@@ -173,6 +173,19 @@ fn a_patch_with_two_copies() {
 #[test]
 fn a_bridge() {
     check(hand(4, &GuestOptions::default(), true, false), mixed);
+}
+
+#[test]
+fn several_queues() {
+    let options = GuestOptions { queue_pairs: 3, ..GuestOptions::default() };
+    check(hand(2, &options, false, false), |round, from, guest| {
+        for (at, pair) in guest.pairs().iter_mut().enumerate() {
+            for n in 0..8 {
+                let (to, source) = (mac(n), mac(u8::try_from(10 * from + at).expect("few")));
+                pair.send(&NetHeader::default(), &frame(to, source, 700, round as u64));
+            }
+        }
+    });
 }
 
 #[test]

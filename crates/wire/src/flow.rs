@@ -31,7 +31,8 @@ pub fn flow_hash(head: &[u8]) -> u32 {
         let ports = if has_ports { u32_at(head, layers.l4.into()) } else { 0 };
         hash = mix(hash, u64::from(ports) << 8 | u64::from(layers.protocol.0));
     }
-    let [a, b, c, d, ..] = hash.to_be_bytes();
+    // Once more, so that every bit of the last word comes to every bit of the result.
+    let [a, b, c, d, ..] = mix(hash, FACTOR.rotate_left(32)).to_be_bytes();
     u32::from_be_bytes([a, b, c, d])
 }
 
@@ -108,16 +109,21 @@ mod tests {
         let ports: Kind<'_> = &|n| frame(v4(2), udp(1000 + n, 2000));
         let hosts: Kind<'_> = &|n| frame(v4(n.to_be_bytes()[1]), udp(1, 2));
         let six: Kind<'_> = &|n| frame(v6(n), udp(1, 2));
-        for (make, flows) in [(ports, 4096_u16), (hosts, 128), (six, 4096)] {
+        for (make, flows) in [(ports, 4096_u16), (ports, 40), (hosts, 128), (six, 4096)] {
             for queues in [2_u64, 3, 4, 7, 127] {
-                let mut counts = vec![0_i64; usize::try_from(queues).unwrap()];
-                for n in 0..flows {
-                    let at = (u64::from(flow_hash(&make(n))) * queues) >> 32;
-                    counts[usize::try_from(at).unwrap()] += 1;
+                // By the upper bits of the hash, and by lower ones.
+                for fraction in [true, false] {
+                    let mut counts = vec![0_i64; usize::try_from(queues).unwrap()];
+                    for n in 0..flows {
+                        let hash = u64::from(flow_hash(&make(n)));
+                        let at = if fraction { (hash * queues) >> 32 } else { (hash >> 22) % queues };
+                        counts[usize::try_from(at).unwrap()] += 1;
+                    }
+                    let (flows, queues) = (i64::from(flows), i64::try_from(queues).unwrap());
+                    let squares: i64 =
+                        counts.iter().map(|n| (n * queues - flows).pow(2)).sum::<i64>() / (flows * queues);
+                    assert!(squares < 2 * queues + 20, "{queues} queues: {counts:?}");
                 }
-                let (flows, queues) = (i64::from(flows), i64::try_from(queues).unwrap());
-                let squares: i64 = counts.iter().map(|n| (n * queues - flows).pow(2)).sum::<i64>() / (flows * queues);
-                assert!(squares < 3 * queues + 20, "{queues} queues: {counts:?}");
             }
         }
     }

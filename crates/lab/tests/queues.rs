@@ -1,0 +1,391 @@
+//! Guests with several queue pairs: flows in order on one queue each, pairs that come and go under traffic, figures of
+//! each queue, sleep.
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use common::{Rig, mac, patch, pause, rig, vhost_user, wait_until};
+use straightline_lab::{Guest, GuestOptions, Pair};
+use straightline_packet::{Arena, Drops, Frame, Gate, PortIndex, Settings};
+use straightline_port::vhost_user::{Permissions, VhostUser, VhostUserConfig};
+use straightline_port::{Port, Sleeper};
+use straightline_switch::config::WhenFull;
+use straightline_virtio::features as f;
+use straightline_virtio::net_header::NetHeader;
+use straightline_wire::frame::{Checksum, Frame as Headers, Net, Transport};
+
+const PAIRS: u16 = 4;
+const FLOWS: u16 = 40;
+
+/// Two ports on a patch.
+fn patched(full: WhenFull) -> Rig {
+    rig(2, |config| {
+        for port in &mut config.ports {
+            vhost_user(port).queues = PAIRS;
+            vhost_user(port).packed = true;
+        }
+        config.patches.push(patch(0, 1));
+        config.patches[0].full = full;
+    })
+}
+
+fn options(queue_pairs: u16, packed: bool) -> GuestOptions {
+    let layout = if packed { f::VIRTIO_F_RING_PACKED } else { 0 };
+    GuestOptions { features: GuestOptions::default().features | layout, queue_pairs, ..GuestOptions::default() }
+}
+
+/// A UDP packet of a flow with its number in it, of one length or another.
+fn numbered(flow: u16, number: u64) -> Vec<u8> {
+    let payload_len = [18, 500, 1400][usize::try_from(number % 3).expect("small")];
+    let headers = Headers {
+        src: mac(1),
+        dst: mac(2),
+        tags: [None, None],
+        net: Net::v4([10, 0, 0, 1].into(), [10, 0, 0, 2].into()),
+        transport: Transport::Udp { src_port: 1000 + flow, dst_port: 2000 },
+        payload_len,
+    };
+    let mut frame = vec![0; headers.headers_len()];
+    headers.emit(&mut frame, Checksum::Zero).expect("headers");
+    frame.extend(flow.to_be_bytes());
+    frame.extend(number.to_be_bytes());
+    frame.resize(headers.headers_len() + usize::from(payload_len), 0);
+    frame
+}
+
+/// Flow and number of what arrived at a pair.
+fn collect(pair: &mut Pair) -> Vec<(u16, u64)> {
+    let level = pair.level();
+    let mut got = Vec::new();
+    pair.receive(usize::MAX, |_, pieces| {
+        let mut bytes = [0; 52];
+        assert_eq!(pieces[0].read(level, &mut bytes), 52);
+        let (flow, number) = bytes[42..].split_at(2);
+        let number = number.try_into().map(u64::from_be_bytes).expect("eight bytes");
+        got.push((flow.try_into().map(u16::from_be_bytes).expect("two bytes"), number));
+    });
+    got
+}
+
+/// Traffic of many flows, each by one transmit ring, and what is seen of it.
+#[derive(Default)]
+struct Traffic {
+    /// How many of each flow were sent.
+    sent: BTreeMap<u16, u64>,
+    sent_by: [u64; PAIRS as usize],
+    /// By flow and pair: the number that comes next at the earliest.
+    seen: BTreeMap<(u16, usize), u64>,
+    seen_at: [u64; PAIRS as usize],
+}
+
+impl Traffic {
+    fn total(counts: &[u64]) -> u64 {
+        counts.iter().sum()
+    }
+
+    fn send(&mut self, source: &mut Guest, flow: u16) -> bool {
+        let at = usize::from(flow) % source.pairs().len();
+        let pair = &mut source.pairs()[at];
+        let number = self.sent.entry(flow).or_default();
+        if !pair.send(&NetHeader::default(), &numbered(flow, *number)) {
+            return false;
+        }
+        *number += 1;
+        self.sent_by[at] += 1;
+        true
+    }
+
+    fn collect(&mut self, sink: &mut Guest) {
+        for (at, pair) in sink.pairs().iter_mut().enumerate() {
+            for (flow, number) in collect(pair) {
+                let next = self.seen.entry((flow, at)).or_default();
+                assert!(number >= *next, "flow {flow} at pair {at}: {number} after {next}");
+                *next = number + 1;
+                self.seen_at[at] += 1;
+            }
+        }
+    }
+
+    /// Sends `count` packets of all flows, fewer under way than any ring holds; all arrive.
+    fn run(&mut self, source: &mut Guest, sink: &mut Guest, count: u64) {
+        let end = Self::total(&self.sent_by) + count;
+        wait_until("all have arrived", || {
+            while Self::total(&self.sent_by) < end
+                && Self::total(&self.sent_by) - Self::total(&self.seen_at) < 128
+                && self.send(source, u16::try_from(Self::total(&self.sent_by) % u64::from(FLOWS)).expect("small"))
+            {
+            }
+            source.pairs().iter_mut().for_each(Pair::flush);
+            self.collect(sink);
+            Self::total(&self.seen_at) == end
+        });
+    }
+
+    /// Which pairs each flow was seen at.
+    fn pairs_of(&self) -> BTreeMap<u16, BTreeSet<usize>> {
+        let mut pairs: BTreeMap<u16, BTreeSet<usize>> = BTreeMap::new();
+        for &(flow, at) in self.seen.keys() {
+            pairs.entry(flow).or_default().insert(at);
+        }
+        pairs
+    }
+
+    /// The switch has counted the same, queue by queue.
+    fn check_counters(&self, rig: &Rig) {
+        let (from, to) = (rig.port(0), rig.port(1));
+        for at in 0..usize::from(PAIRS) {
+            assert_eq!(from.queues[at].rx.packets, self.sent_by[at], "pair {at}");
+            assert_eq!(to.queues[at].tx.packets, self.seen_at[at], "pair {at}");
+            assert_eq!(usize::from(to.queues[at].index), at);
+        }
+        assert_eq!((from.queues.len(), to.queues.len()), (PAIRS.into(), PAIRS.into()));
+    }
+}
+
+#[test]
+fn flows_stay_in_order_on_one_queue_each() {
+    for (left, right) in [(false, false), (true, true), (false, true)] {
+        let rig = patched(WhenFull::Drop);
+        let (mut source, mut sink) = (rig.guest(0, &options(PAIRS, left)), rig.guest(1, &options(PAIRS, right)));
+        let mut traffic = Traffic::default();
+        traffic.run(&mut source, &mut sink, 20_000);
+        let pairs = traffic.pairs_of();
+        assert!(pairs.values().all(|pairs| pairs.len() == 1), "{pairs:?}");
+        assert!(traffic.seen_at.iter().all(|&n| n > 1000), "every queue has its share: {:?}", traffic.seen_at);
+        assert!(rig.port(1).features.contains(&"mq".to_owned()));
+        traffic.check_counters(&rig);
+        rig.no_drops();
+    }
+}
+
+#[test]
+fn guests_with_fewer_pairs_than_are_offered() {
+    let rig = patched(WhenFull::Drop);
+    let (mut source, mut sink) = (rig.guest(0, &options(3, false)), rig.guest(1, &options(2, false)));
+    let mut traffic = Traffic::default();
+    traffic.run(&mut source, &mut sink, 4000);
+    assert!(traffic.seen_at[..2].iter().all(|&n| n > 1000), "{:?}", traffic.seen_at);
+    traffic.check_counters(&rig);
+    drop(sink);
+    // A guest that knows nothing of several pairs.
+    let mut sink = rig.guest(1, &options(1, false));
+    let before = traffic.seen_at;
+    traffic.run(&mut source, &mut sink, 4000);
+    assert_eq!(traffic.seen_at[0] - before[0], 4000);
+    assert_eq!(rig.port(1).drops.keys().filter(|reason| *reason != "link-down").count(), 0);
+}
+
+#[test]
+fn receive_rings_are_enabled_and_disabled_under_traffic() {
+    for packed in [false, true] {
+        let rig = patched(WhenFull::Drop);
+        let (mut source, mut sink) = (rig.guest(0, &options(PAIRS, packed)), rig.guest(1, &options(PAIRS, packed)));
+        let mut traffic = Traffic::default();
+        for round in 0..5 {
+            for count in [4, 2, 1, 3] {
+                // The frontend's message comes while packets are under way: none of them is lost.
+                for flow in 0..FLOWS {
+                    assert!(traffic.send(&mut source, flow));
+                }
+                source.pairs().iter_mut().for_each(Pair::flush);
+                sink.enable(count).expect("enabled");
+                traffic.run(&mut source, &mut sink, 0);
+                let before = traffic.seen_at;
+                traffic.run(&mut source, &mut sink, 1000);
+                for at in 0..usize::from(PAIRS) {
+                    let more = traffic.seen_at[at] - before[at];
+                    assert!((more > 0) == (at < count), "{more} at pair {at} of {count} in round {round}");
+                }
+            }
+        }
+        rig.wait_up(1);
+        rig.no_drops();
+        traffic.check_counters(&rig);
+    }
+}
+
+#[test]
+fn what_a_disabled_transmit_ring_holds_is_dropped_and_counted() {
+    let rig = patched(WhenFull::Drop);
+    let (mut source, mut sink) = (rig.guest(0, &options(PAIRS, false)), rig.guest(1, &options(PAIRS, false)));
+    source.enable(2).expect("enabled");
+    let mut traffic = Traffic::default();
+    for flow in 0..FLOWS {
+        assert!(traffic.send(&mut source, flow));
+    }
+    source.pairs().iter_mut().for_each(Pair::flush);
+    rig.wait_drops(0, "ring-disabled", u64::from(FLOWS) / 2);
+    wait_until("the others arrive", || {
+        traffic.collect(&mut sink);
+        Traffic::total(&traffic.seen_at) == u64::from(FLOWS) / 2
+    });
+    assert!(traffic.seen.keys().all(|(flow, _)| flow % PAIRS < 2));
+    for (at, pair) in source.pairs().iter_mut().enumerate() {
+        wait_until("the guest has its buffers back", || {
+            pair.flush();
+            pair.spare() == 256
+        });
+        assert_eq!(rig.port(0).queues[at].rx.packets, u64::from(FLOWS / PAIRS));
+    }
+    // No receive ring is enabled.
+    source.enable(4).expect("enabled");
+    sink.enable(0).expect("disabled");
+    assert!(traffic.send(&mut source, 3));
+    source.pairs()[3].flush();
+    rig.wait_drops(1, "ring-disabled", 1);
+    rig.wait_down(1, "disabled the receive ring");
+}
+
+#[test]
+fn with_wait_nothing_is_lost_or_overtaken() {
+    for packed in [false, true] {
+        let rig = patched(WhenFull::Wait);
+        let mut source = rig.guest(0, &options(PAIRS, packed));
+        let mut sink = rig.guest(1, &GuestOptions { withhold: true, ..options(PAIRS, packed) });
+        let mut traffic = Traffic::default();
+        let (mut round, mut collected) = (0_usize, 0);
+        wait_until("all have arrived", || {
+            // As many as the rings hold, of flows in any order.
+            let mut flow = u16::try_from(round % 7).expect("small");
+            while Traffic::total(&traffic.sent_by) < 6000 && traffic.send(&mut source, flow % FLOWS) {
+                flow += 3;
+            }
+            source.pairs().iter_mut().for_each(Pair::flush);
+            // Room for some, now here, now there.
+            sink.pairs()[round % 4].give([1, 9, 2, 30, 5][round % 5]);
+            round += 1;
+            pause();
+            traffic.collect(&mut sink);
+            let now = Traffic::total(&traffic.seen_at);
+            collected += usize::from(now > 0);
+            now == 6000
+        });
+        assert!(collected > 100);
+        for (flow, &sent) in &traffic.sent {
+            let pairs = &traffic.pairs_of()[flow];
+            assert_eq!(pairs.len(), 1, "flow {flow}");
+            let last = pairs.first().and_then(|&at| traffic.seen.get(&(*flow, at)));
+            assert_eq!(last, Some(&sent), "flow {flow}");
+        }
+        traffic.check_counters(&rig);
+        rig.no_drops();
+    }
+}
+
+/// Flows that go to each of the sink's pairs, as they were seen.
+fn flow_at(traffic: &Traffic, at: usize, by: u16) -> u16 {
+    let found = traffic.pairs_of().into_iter().find(|(flow, pairs)| flow % PAIRS == by && pairs.contains(&at));
+    found.expect("40 flows reach every pair from every pair").0
+}
+
+#[test]
+fn with_wait_a_full_queue_holds_up_nobody_but_its_sources() {
+    let rig = patched(WhenFull::Wait);
+    let (mut source, mut sink) = (rig.guest(0, &options(PAIRS, false)), rig.guest(1, &options(PAIRS, false)));
+    let mut traffic = Traffic::default();
+    traffic.run(&mut source, &mut sink, 4000);
+    // Pair 0 of the sink is filled to the brim by pair 1 of the source, and more waits behind.
+    let stuck = flow_at(&traffic, 0, 1);
+    let passing = flow_at(&traffic, 0, 1) + PAIRS;
+    let free = flow_at(&traffic, 2, 3);
+    assert!(passing % PAIRS == 1);
+    let before = rig.port(1).queues[0].tx.packets;
+    let mut sent = 0;
+    wait_until("pair 0 is full", || {
+        sent += u64::from(traffic.send(&mut source, stuck));
+        source.pairs()[1].flush();
+        rig.port(1).queues[0].tx.packets - before == 256 && sent >= 300
+    });
+    // Another ring of the source goes on, also once the worker sleeps.
+    for round in 0..20 {
+        if round % 5 == 0 {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        assert!(traffic.send(&mut source, free));
+        source.pairs()[3].flush();
+        wait_until("it passes", || collect(&mut sink.pairs()[2]) == [(free, traffic.sent[&free] - 1)]);
+    }
+    // With room, all that waited comes, in order.
+    let mut got = 0;
+    wait_until("what waited has come", || {
+        got += collect(&mut sink.pairs()[0]).len();
+        got == usize::try_from(sent).expect("small")
+    });
+    rig.no_drops();
+}
+
+#[test]
+fn a_kick_of_any_queue_wakes_a_worker_that_sleeps() {
+    let rig = patched(WhenFull::Drop);
+    let (mut source, mut sink) = (rig.guest(0, &options(PAIRS, false)), rig.guest(1, &options(PAIRS, true)));
+    let mut traffic = Traffic::default();
+    for round in 0..8 {
+        std::thread::sleep(std::time::Duration::from_millis(150));
+        assert!(traffic.send(&mut source, round));
+        source.pairs().iter_mut().for_each(Pair::flush);
+        wait_until("it arrives", || {
+            traffic.collect(&mut sink);
+            Traffic::total(&traffic.seen_at) == u64::from(round) + 1
+        });
+    }
+    let worker = &rig.switch.source().runtime().workers[0];
+    assert!(worker.idle_s > 0.5, "it slept: {worker:?}");
+}
+
+#[test]
+fn one_ring_that_breaks_stops_the_whole_port_and_no_other() {
+    let rig = patched(WhenFull::Drop);
+    let (mut broken, _peer) = (rig.guest(0, &options(PAIRS, false)), rig.guest(1, &options(PAIRS, false)));
+    broken.pairs()[1].publish_index(straightline_lab::Ring::Transmit, 1000);
+    rig.wait_down(0, "transmit ring 1: available index 1000");
+    rig.wait_up(1);
+}
+
+#[test]
+fn a_flooded_queue_leaves_turns_to_the_others() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let gate = Gate::new();
+    let config = VhostUserConfig {
+        name: "p".to_owned(),
+        socket: dir.path().join("p"),
+        permissions: Permissions::default(),
+        mtu: 1500,
+        mac: None,
+        csum: false,
+        tso: false,
+        uso: false,
+        queues: PAIRS,
+        packed: false,
+        holds: false,
+        waits: false,
+    };
+    let (drops, sleeper) = (Arc::new(Drops::default()), Arc::new(Sleeper::new().expect("epoll")));
+    let port = VhostUser::listen(config, PortIndex(0), Arc::clone(&drops), &gate, sleeper).expect("a socket");
+    let mut guest = Guest::connect(&dir.path().join("p"), &options(PAIRS, false)).expect("a guest");
+    for (at, count) in [(0, 200), (1, 0), (2, 200), (3, 1)] {
+        let pair = &mut guest.pairs()[at];
+        for number in 0..count {
+            assert!(pair.send(&NetHeader::default(), &numbered(u16::try_from(at).expect("small"), number)));
+        }
+        pair.flush();
+    }
+    let mut arena = Arena::new(gate.member(), Settings::default(), vec![drops]);
+    let mut turns = Vec::new();
+    for _ in 0..8 {
+        arena.turn(|turn| {
+            let mut frame = Frame::new();
+            port.receive(turn, &mut frame, 64);
+            let mut by = [0; PAIRS as usize];
+            for &id in frame.ids() {
+                by[usize::from(turn.head(id)[43])] += 1;
+            }
+            turns.push(by);
+        });
+    }
+    let expected =
+        [[64, 0, 0, 0], [0, 0, 64, 0], [63, 0, 0, 1], [0, 0, 64, 0], [64, 0, 0, 0], [0, 0, 64, 0], [9, 0, 8, 0]];
+    assert_eq!(turns[..7], expected);
+    assert_eq!(turns[7], [0; 4]);
+}
