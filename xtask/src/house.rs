@@ -59,6 +59,8 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/simd/tests/shared.rs",
     "crates/simd/tests/twins.rs",
     "crates/switch/src/config/users.rs",
+    "crates/switch/src/sandbox/refusal.rs",
+    "crates/switch/tests/sandbox.rs",
     "crates/virtio/src/memory/area.rs",
     "crates/virtio/src/memory/fault.rs",
     "crates/virtio/src/memory/log.rs",

@@ -1,7 +1,7 @@
 //! The switch as a library: a configuration in, a running switch out, and what it tells about itself.
 //!
 //! [`config`] reads and checks a file, `plan` deals it out to workers, [`Switch`] starts and stops it, [`api`] answers
-//! questions over a Unix socket. It does not look at packets one by one.
+//! questions over a Unix socket, [`sandbox`] gives up what the process does not need. It does not look at packets one by one.
 //!
 //! ```
 //! use straightline_switch::Switch;
@@ -31,6 +31,7 @@
 pub mod api;
 pub mod config;
 mod plan;
+pub mod sandbox;
 mod source;
 mod switch;
 

@@ -14,6 +14,7 @@ use crate::api::{
     DropCount, Drops, Fdb, FdbEntry, Link, Node, Packets, Port, Ports, Queue, RingKind, Runtime, Source, Status, Worker,
 };
 use crate::config::{Config, PortKind};
+use crate::sandbox;
 
 /// The parts of a running switch that have something to tell.
 #[derive(Debug)]
@@ -112,6 +113,8 @@ impl Source for Running {
             workers: self.workers.len(),
             ports_up: self.ports.iter().filter(|port| port.status().up).count(),
             ports: self.ports.len(),
+            sandbox: sandbox::in_force().iter().map(|mechanism| mechanism.as_str().to_owned()).collect(),
+            refused_calls: sandbox::refused_calls(),
         }
     }
 }

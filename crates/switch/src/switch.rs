@@ -16,6 +16,7 @@ use straightline_wire::MacAddr;
 use crate::api::Source;
 use crate::config::{Config, Copies, Idle, Mode, PortConfig, PortKind, WhenFull};
 use crate::plan::{Domain, Plan, plan, ports_of};
+use crate::sandbox;
 use crate::source::Running;
 
 /// Bytes of bodies that a turn takes, floods counted: what a port of a large bridge may send in one turn is its share.
@@ -156,6 +157,7 @@ fn open(
     gate: &Gate,
     sleeper: Arc<Sleeper>,
 ) -> anyhow::Result<Arc<VhostUser>> {
+    sandbox::allows(port).with_context(|| format!("port \"{}\"", port.name))?;
     let PortKind::VhostUser(kind) = &port.kind;
     let config = VhostUserConfig {
         name: port.name.clone(),

@@ -6,9 +6,9 @@ use std::path::Path;
 use anyhow::Context;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use straightline_switch::Switch;
 use straightline_switch::api::{ApiHandle, ApiServer};
 use straightline_switch::config::Config;
+use straightline_switch::{Switch, sandbox};
 use tracing_subscriber::EnvFilter;
 
 use crate::output;
@@ -19,6 +19,8 @@ pub(crate) fn execute(path: &Path) -> anyhow::Result<()> {
     // Before anything starts, so that a signal that comes early ends us cleanly as well.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot handle signals")?;
     let config = super::check::load(path)?;
+    // Before the first thread: each inherits it.
+    sandbox::enter(&config, path)?;
     let switch = Switch::start(&config)?;
     let api = serve_api(&config, &switch);
     let api = match api {

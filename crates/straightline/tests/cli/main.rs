@@ -4,6 +4,7 @@ mod check;
 mod demo;
 mod query;
 mod run;
+mod sandbox;
 mod usage;
 
 use std::fs;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::{Finished, Fixture};
 
-const CONFIG: &str = "\
+pub(super) const CONFIG: &str = "\
 [switch]
 api = \"@/api\"
 [port.vm1]
@@ -20,14 +20,14 @@ ports = [\"vm1\", \"vm2\"]
 ";
 
 /// A switch that runs; killed if the test fails.
-struct Running {
+pub(super) struct Running {
     child: Child,
     out: BufReader<ChildStdout>,
 }
 
 impl Running {
     /// Starts it and waits until it is ready.
-    fn start(fixture: &Fixture) -> Self {
+    pub(super) fn start(fixture: &Fixture) -> Self {
         let mut command = fixture.command(&["run", "switch.toml"]);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut out = BufReader::new(child.stdout.take().unwrap());
@@ -37,14 +37,18 @@ impl Running {
         Self { child, out }
     }
 
-    fn signal(&self, name: &str) {
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(super) fn signal(&self, name: &str) {
         let pid = self.child.id().to_string();
         let status = std::process::Command::new("kill").args(["-s", name, &pid]).status().unwrap();
         assert!(status.success());
     }
 
     /// Waits for its end, for ten seconds.
-    fn finish(mut self) -> Finished {
+    pub(super) fn finish(mut self) -> Finished {
         let start = Instant::now();
         let status = loop {
             match self.child.try_wait().unwrap() {

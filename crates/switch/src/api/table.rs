@@ -156,6 +156,10 @@ pub fn status(status: &Status) -> String {
     fact("simd", status.simd.clone());
     fact("workers", status.workers.to_string());
     fact("ports", format!("{} of {} up", status.ports_up, status.ports));
+    fact("sandbox", if status.sandbox.is_empty() { "off".to_owned() } else { status.sandbox.join(", ") });
+    if status.refused_calls > 0 {
+        fact("refused", format!("{} system calls", count(status.refused_calls)));
+    }
     grid.render("")
 }
 

@@ -208,4 +208,10 @@ pub struct Status {
     pub ports_up: usize,
     /// How many ports.
     pub ports: usize,
+    /// What confines the process: `capabilities`, `landlock`, `seccomp`.
+    #[serde(default)]
+    pub sandbox: Vec<String>,
+    /// System calls that the sandbox has refused: a fault of ours, or an attack.
+    #[serde(default)]
+    pub refused_calls: u64,
 }

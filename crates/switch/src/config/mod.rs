@@ -50,10 +50,11 @@ pub use diagnostic::{ConfigErrors, Diagnostic};
 pub use mac::{Mac, MacError};
 pub use machine::Machine;
 pub use types::{
-    BridgeConfig, Config, Copies, Idle, Mode, Offloads, PatchConfig, PortConfig, PortKind, StaticEntry, SwitchConfig,
-    VhostUserConfig, WhenFull,
+    BridgeConfig, Config, Copies, Idle, Mechanism, Mode, Offloads, PatchConfig, PortConfig, PortKind, SandboxConfig,
+    StaticEntry, SwitchConfig, VhostUserConfig, WhenFull,
 };
 
+use crate::sandbox;
 use diagnostic::{Report, Span};
 use section::Section;
 use socket_path::SocketState;
@@ -109,7 +110,8 @@ impl Config {
         let bytes = match fs::read(path) {
             Ok(bytes) => bytes,
             Err(error) => {
-                return Err(ConfigErrors(vec![Diagnostic::of_file(&file, format!("cannot read it: {error}"))]));
+                let hint = sandbox::about_reading(path, &error);
+                return Err(ConfigErrors(vec![Diagnostic::of_file(&file, format!("cannot read it: {error}{hint}"))]));
             }
         };
         match String::from_utf8(bytes) {

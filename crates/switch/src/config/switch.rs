@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use super::diagnostic::Report;
-use super::section::Section;
-use super::{Copies, Draft, DraftSocket, Idle, Machine, socket_path};
+use super::section::{Section, hint};
+use super::{Copies, Draft, DraftSocket, Idle, Machine, Mechanism, SandboxConfig, socket_path};
 
 /// The keys of `[switch]`.
-pub(super) const KEYS: &[&str] = &["workers", "idle", "api", "copies"];
+pub(super) const KEYS: &[&str] = &["workers", "idle", "api", "copies", "sandbox"];
 
 pub(super) fn read(section: &Section<'_>, machine: &Machine, report: &mut Report<'_>, draft: &mut Draft) {
     section.only(KEYS, report);
@@ -18,6 +18,9 @@ pub(super) fn read(section: &Section<'_>, machine: &Machine, report: &mut Report
     if let Some(copies) = section.integer("copies", 1..=2, report) {
         draft.switch.copies = if *copies.get_ref() == 1 { Copies::One } else { Copies::Two };
     }
+    if let Some(sandbox) = read_sandbox(section, report) {
+        draft.switch.sandbox = sandbox;
+    }
     if let Some(api) = section.text("api", "api = \"/run/straightline/api.sock\"", report) {
         let path = PathBuf::from(api.get_ref());
         let owner = "the API".to_owned();
@@ -27,6 +30,28 @@ pub(super) fn read(section: &Section<'_>, machine: &Machine, report: &mut Report
         draft.switch.api = Some(path.clone());
         draft.sockets.push(DraftSocket { owner, path, ours: true, span: api.span() });
     }
+}
+
+/// Those that the file names, none if it has no such key.
+fn read_sandbox(section: &Section<'_>, report: &mut Report<'_>) -> Option<SandboxConfig> {
+    let words = Mechanism::ALL.map(Mechanism::as_str);
+    let named = section.texts("sandbox", &format!("sandbox = {words:?}"), report)?;
+    let mut mechanisms = Vec::new();
+    for name in named.get_ref() {
+        let word = *name.get_ref();
+        match Mechanism::ALL.into_iter().find(|mechanism| mechanism.as_str() == word) {
+            None => {
+                let known = hint(word, &words, "known");
+                report.error(&name.span(), format!("{word:?} in sandbox of {}: unknown; {known}", section.title()));
+            }
+            Some(again) if mechanisms.contains(&again) => {
+                report.error(&name.span(), format!("{word:?} in sandbox of {}: named twice", section.title()));
+            }
+            Some(mechanism) => mechanisms.push(mechanism),
+        }
+    }
+    mechanisms.sort_by_key(|mechanism| mechanism.as_str());
+    Some(SandboxConfig { mechanisms, required: true })
 }
 
 fn read_workers(section: &Section<'_>, machine: &Machine, report: &mut Report<'_>) -> Vec<usize> {

@@ -107,7 +107,16 @@ fn everything_at_once() {
 fn defaults() {
     let fixture = Fixture::new();
     let config = good(&format!("{}[bridge.b]\nports = [\"p\"]\n", fixture.port("p"))).config;
-    assert_eq!(config.switch, SwitchConfig { workers: vec![], idle: Idle::Sleep, api: None, copies: Copies::One });
+    assert_eq!(
+        config.switch,
+        SwitchConfig {
+            workers: vec![],
+            idle: Idle::Sleep,
+            api: None,
+            copies: Copies::One,
+            sandbox: SandboxConfig::default()
+        }
+    );
     let port = &config.ports[0];
     assert_eq!((port.mtu, port.mac), (1500, None));
     let PortKind::VhostUser(vhost) = &port.kind;

@@ -39,6 +39,49 @@ pub struct SwitchConfig {
     pub api: Option<PathBuf>,
     /// How often the body of a packet is copied.
     pub copies: Copies,
+    /// What the process gives up at its start.
+    pub sandbox: SandboxConfig,
+}
+
+/// What the process gives up at its start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SandboxConfig {
+    /// By which mechanisms.
+    pub mechanisms: Vec<Mechanism>,
+    /// Whether the file names them, so that there is no start without.
+    pub required: bool,
+}
+
+impl Default for SandboxConfig {
+    fn default() -> Self {
+        Self { mechanisms: Mechanism::ALL.to_vec(), required: false }
+    }
+}
+
+/// What of the kernel can confine a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mechanism {
+    /// Root's powers, one by one (capabilities(7)).
+    Capabilities,
+    /// Files and the network (landlock(7)).
+    Landlock,
+    /// System calls (seccomp(2)).
+    Seccomp,
+}
+
+impl Mechanism {
+    /// All, in alphabetical order.
+    pub const ALL: [Self; 3] = [Self::Capabilities, Self::Landlock, Self::Seccomp];
+
+    /// As the file and the API write it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Capabilities => "capabilities",
+            Self::Landlock => "landlock",
+            Self::Seccomp => "seccomp",
+        }
+    }
 }
 
 /// What a worker does that finds nothing to do.

@@ -1,9 +1,13 @@
 //! Users and groups by name, through the system's name service (NSS), so that those of LDAP and
 //! systemd are found as well as those of `/etc/passwd`.
 
+use std::collections::BTreeMap;
 use std::ffi::{CString, c_char, c_int};
 use std::mem::MaybeUninit;
+use std::sync::{Mutex, PoisonError};
 use std::{io, ptr};
+
+use crate::sandbox;
 
 /// What the name service says about a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,14 +20,36 @@ pub(super) enum Id {
 
 /// The id of a user, by name or, if no user has that name, as a number.
 pub(super) fn user(name: &str) -> io::Result<Id> {
-    let entry = look_up(name, libc::getpwnam_r)?;
-    Ok(or_number(entry.map(|entry: libc::passwd| entry.pw_uid), name))
+    static KNOWN: Known = Mutex::new(BTreeMap::new());
+    let found =
+        remembered(&KNOWN, name, || Ok(look_up(name, libc::getpwnam_r)?.map(|entry: libc::passwd| entry.pw_uid)))?;
+    Ok(or_number(found, name))
 }
 
 /// The id of a group, by name or, if no group has that name, as a number.
 pub(super) fn group(name: &str) -> io::Result<Id> {
-    let entry = look_up(name, libc::getgrnam_r)?;
-    Ok(or_number(entry.map(|entry: libc::group| entry.gr_gid), name))
+    static KNOWN: Known = Mutex::new(BTreeMap::new());
+    let found =
+        remembered(&KNOWN, name, || Ok(look_up(name, libc::getgrnam_r)?.map(|entry: libc::group| entry.gr_gid)))?;
+    Ok(or_number(found, name))
+}
+
+/// Ids that the service told, by name.
+type Known = Mutex<BTreeMap<String, u32>>;
+
+/// Asks the service, or memory once the sandbox keeps us from the service's files.
+fn remembered(known: &Known, name: &str, ask: impl Fn() -> io::Result<Option<u32>>) -> io::Result<Option<u32>> {
+    let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+    if !sandbox::names_are_sealed() {
+        let found = ask()?;
+        known.extend(found.map(|id| (name.to_owned(), id)));
+        return Ok(found);
+    }
+    match known.get(name) {
+        Some(id) => Ok(Some(*id)),
+        None if name.bytes().all(|byte| byte.is_ascii_digit()) => Ok(None),
+        None => Err(io::Error::other("no name can be looked up in the sandbox; restart, or write its number")),
+    }
 }
 
 /// As chown(1) does it: digits that are nobody's name are an id.

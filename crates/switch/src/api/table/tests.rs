@@ -123,9 +123,14 @@ lan     02:00:00:00:00:03  vm10    12 s
         workers: 1,
         ports_up: 2,
         ports: 3,
+        sandbox: vec!["landlock".to_owned(), "seccomp".to_owned()],
+        refused_calls: 0,
     };
-    let expected = "version  0.1.0\nuptime   1 h 2 min 5 s\nsimd     avx2\nworkers  1\nports    2 of 3 up\n";
+    let expected = "version  0.1.0\nuptime   1 h 2 min 5 s\nsimd     avx2\nworkers  1\nports    2 of 3 up\n\
+                    sandbox  landlock, seccomp\n";
     assert_eq!(status(&facts), expected);
+    let attacked = Status { sandbox: Vec::new(), refused_calls: 2, ..facts };
+    assert!(status(&attacked).ends_with("sandbox  off\nrefused  2 system calls\n"), "{}", status(&attacked));
 }
 
 #[test]

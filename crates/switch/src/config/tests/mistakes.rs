@@ -1,6 +1,6 @@
 //! What each mistake is told.
 
-use super::{Fixture, errors, good, one_error, parse};
+use super::{Fixture, Mechanism, SandboxConfig, errors, good, one_error, parse};
 
 #[test]
 fn syntax() {
@@ -33,6 +33,22 @@ fn sections_and_keys() {
     one_error("switch = [1]\n", 1, &["[switch] must be a section, not an array"]);
     one_error("[[switch]]\n", 1, &["[switch] must be a section"]);
     one_error("[port]\nkind = \"vhost-user\"\n", 2, &["\"kind\" in [port] is a string", "[port.NAME]"]);
+}
+
+#[test]
+fn sandboxes() {
+    let wrong = |value: &str, parts: &[&str]| one_error(&format!("[switch]\nsandbox = {value}\n"), 2, parts);
+    wrong("true", &["sandbox in [switch] is a boolean; it must be an array of strings, for example sandbox = [\"capa"]);
+    wrong("[1]", &["sandbox in [switch] holds an integer"]);
+    wrong("[\"secomp\"]", &["\"secomp\" in sandbox of [switch]: unknown; did you mean \"seccomp\"?"]);
+    wrong("[\"selinux\"]", &["known are capabilities, landlock, seccomp"]);
+    wrong("[\"seccomp\", \"seccomp\"]", &["\"seccomp\" in sandbox of [switch]: named twice"]);
+    let read = |value: &str| good(&format!("[switch]\nsandbox = {value}\n")).config.switch.sandbox;
+    assert_eq!(read("[]"), SandboxConfig { mechanisms: vec![], required: true });
+    let two = vec![Mechanism::Landlock, Mechanism::Seccomp];
+    assert_eq!(read("[\"seccomp\", \"landlock\"]"), SandboxConfig { mechanisms: two, required: true });
+    let all = good("").config.switch.sandbox;
+    assert_eq!((all.mechanisms.as_slice(), all.required), (&Mechanism::ALL[..], false));
 }
 
 #[test]

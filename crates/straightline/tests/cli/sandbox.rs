@@ -1,0 +1,106 @@
+//! The sandbox as the command line enters it: by default, around real traffic.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use straightline_lab::{Guest, GuestOptions, Sequence, Stream};
+
+use super::Fixture;
+use super::run::{CONFIG, Running};
+
+fn status(fixture: &Fixture) -> Value {
+    serde_json::from_str(&fixture.execute(&["status", "--json", "--api", "api"]).out).unwrap()
+}
+
+fn of_process(running: &Running, field: &str) -> String {
+    let status = fs::read_to_string(format!("/proc/{}/status", running.id())).unwrap();
+    let value = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(":\t"));
+    value.unwrap_or_else(|| panic!("{field} in {status}")).to_owned()
+}
+
+/// Two guests connect, exchange packets, leave and come again; nothing that takes is refused.
+#[test]
+fn guests_exchange_packets_through_a_switch_in_the_sandbox() {
+    let fixture = Fixture::new();
+    fixture.write(CONFIG);
+    let running = Running::start(&fixture);
+    for (field, expected) in [("Seccomp", "2"), ("NoNewPrivs", "1"), ("CapEff", "0000000000000000")] {
+        assert_eq!(of_process(&running, field), expected, "{field}");
+    }
+    for _ in 0..2 {
+        exchange(&fixture);
+    }
+    let status = status(&fixture);
+    assert_eq!(status["sandbox"], serde_json::json!(["capabilities", "landlock", "seccomp"]));
+    assert_eq!(status["refused_calls"], 0);
+    running.signal("TERM");
+    let done = running.finish();
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert!(!done.err.contains("refused"), "{done:?}");
+    assert!(!fixture.path("vm1").exists(), "the socket is left");
+}
+
+fn exchange(fixture: &Fixture) {
+    let guest = |name| Guest::connect(&fixture.path(name), &GuestOptions::default()).unwrap();
+    let (mut source, mut sink) = (guest("vm1"), guest("vm2"));
+    let mac = |n| format!("02:00:00:00:00:0{n}").parse().unwrap();
+    let mut stream = Stream::prepare(&mut source, mac(1), mac(2), &[60, 1514]).unwrap();
+    let mut seen = Sequence::default();
+    let end = Instant::now() + Duration::from_secs(20);
+    while seen.packets < 1000 {
+        assert!(Instant::now() < end, "{} of {} have arrived", seen.packets, stream.sent());
+        while stream.sent() < 1000 && stream.sent() - seen.packets < 64 && stream.send(&mut source) {}
+        source.flush();
+        let level = sink.level();
+        if sink.receive(64, |_, pieces| seen.note(level, pieces)) == 0 {
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+    assert_eq!(seen.lost(stream.sent()), 0);
+}
+
+/// A socket that belonged to somebody else, left by a switch that was killed, is no obstacle to the next one.
+#[test]
+fn the_rights_that_an_owner_takes_are_kept() {
+    if !fs::metadata("/proc/self").is_ok_and(|us| std::os::unix::fs::MetadataExt::uid(&us) == 0) {
+        // Only root gives sockets away.
+        return;
+    }
+    let fixture = Fixture::new();
+    fs::set_permissions(fixture.path("."), fs::Permissions::from_mode(0o755)).unwrap();
+    fixture.write(&CONFIG.replace("[port.vm2]", "owner = \"1\"\n[port.vm2]"));
+    for signal in ["KILL", "TERM"] {
+        let running = Running::start(&fixture);
+        // CAP_CHOWN and CAP_FOWNER.
+        assert_eq!(of_process(&running, "CapEff"), "0000000000000009");
+        running.signal(signal);
+        running.finish();
+    }
+    assert!(!fixture.path("vm1").exists(), "the socket is left");
+
+    // A folder that is another user's, and that root enters as root only.
+    std::os::unix::fs::chown(fixture.path("."), Some(1), Some(1)).unwrap();
+    fixture.write(CONFIG);
+    let running = Running::start(&fixture);
+    // CAP_DAC_OVERRIDE.
+    assert_eq!(of_process(&running, "CapEff"), "0000000000000002");
+    running.signal("TERM");
+    let done = running.finish();
+    assert!(done.err.contains("capabilities in force, kept: CAP_DAC_OVERRIDE"), "{done:?}");
+}
+
+#[test]
+fn it_is_switched_off_by_name() {
+    let fixture = Fixture::new();
+    for (list, seccomp) in [("", "0"), ("\"landlock\"", "0"), ("\"seccomp\"", "2")] {
+        fixture.write(&CONFIG.replace("[switch]", &format!("[switch]\nsandbox = [{list}]")));
+        let running = Running::start(&fixture);
+        assert_eq!(of_process(&running, "Seccomp"), seccomp, "{list}");
+        let names: Vec<String> = serde_json::from_value(status(&fixture)["sandbox"].clone()).unwrap();
+        assert_eq!(names.join(" "), list.trim_matches('"'));
+        running.signal("TERM");
+        assert_eq!(running.finish().code, Some(0));
+    }
+}

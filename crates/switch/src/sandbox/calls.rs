@@ -1,0 +1,209 @@
+//! The system calls that a switch makes once it has read its configuration, by purpose.
+//!
+//! A call that is missing here fails with `EPERM` and is named in the log. Add it with its purpose, and with the
+//! arguments that it needs if others would do harm.
+
+use libc::c_long;
+use seccompiler::{
+    BackendError, SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition as Condition, SeccompRule,
+};
+
+/// A call that is allowed, if any of these rules holds; without a rule: always.
+pub(super) type Allowed = (c_long, Vec<SeccompRule>);
+
+/// Allowed with any arguments.
+const ALWAYS: &[c_long] = &[
+    // Packets: kicks, waiting for them, sleeping.
+    libc::SYS_read,
+    libc::SYS_write,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_epoll_wait,
+    libc::SYS_epoll_create1,
+    libc::SYS_epoll_ctl,
+    libc::SYS_eventfd2,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_nanosleep,
+    // Where the clock cannot be read without the kernel.
+    libc::SYS_clock_gettime,
+    // Frontends and the API: sockets that listen, connect, carry messages and descriptors.
+    libc::SYS_bind,
+    libc::SYS_listen,
+    libc::SYS_accept4,
+    libc::SYS_connect,
+    libc::SYS_recvmsg,
+    libc::SYS_sendmsg,
+    libc::SYS_recvfrom,
+    libc::SYS_sendto,
+    libc::SYS_shutdown,
+    libc::SYS_getsockopt,
+    libc::SYS_ppoll,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_poll,
+    libc::SYS_close,
+    // Socket files: whether one is stale, its owner and bits, its end.
+    libc::SYS_newfstatat,
+    libc::SYS_statx,
+    libc::SYS_fstat,
+    libc::SYS_fchmod,
+    libc::SYS_fchmodat,
+    libc::SYS_fchownat,
+    libc::SYS_unlinkat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_chown,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_unlink,
+    // What a descriptor that was sent to us is.
+    libc::SYS_fstatfs,
+    libc::SYS_readlinkat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_readlink,
+    // The configuration, read again.
+    libc::SYS_lseek,
+    libc::SYS_getcwd,
+    // Guest memory, stacks, the heap.
+    libc::SYS_munmap,
+    libc::SYS_mremap,
+    libc::SYS_madvise,
+    libc::SYS_brk,
+    // Buffers in flight, which a frontend keeps for us.
+    libc::SYS_memfd_create,
+    libc::SYS_ftruncate,
+    // Threads: their start and end, locks, the CPU that a worker is pinned to.
+    libc::SYS_set_robust_list,
+    libc::SYS_rseq,
+    libc::SYS_gettid,
+    libc::SYS_getpid,
+    libc::SYS_futex,
+    libc::SYS_sched_yield,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_sched_setaffinity,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    // Signals: SIGBUS of vanished memory, SIGTERM, SIGHUP, a stack to handle an overflow on.
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sigaltstack,
+    libc::SYS_restart_syscall,
+    // Who we are, to tell whose a socket is to be.
+    libc::SYS_getuid,
+    libc::SYS_geteuid,
+    libc::SYS_getgid,
+    libc::SYS_getegid,
+    // Seeds of hash tables.
+    libc::SYS_getrandom,
+    // The C library's last words.
+    libc::SYS_writev,
+];
+
+/// The name of a call that is allowed with some arguments, or that somebody who has taken us over would try.
+pub(super) fn name(number: c_long) -> Option<&'static str> {
+    let tried: &[(&str, c_long)] = &[
+        ("socket", libc::SYS_socket),
+        ("openat", libc::SYS_openat),
+        ("mmap", libc::SYS_mmap),
+        ("mprotect", libc::SYS_mprotect),
+        ("clone", libc::SYS_clone),
+        ("fcntl", libc::SYS_fcntl),
+        ("ioctl", libc::SYS_ioctl),
+        ("prctl", libc::SYS_prctl),
+        ("setsockopt", libc::SYS_setsockopt),
+        ("tgkill", libc::SYS_tgkill),
+        ("kill", libc::SYS_kill),
+        ("execve", libc::SYS_execve),
+        ("execveat", libc::SYS_execveat),
+        ("ptrace", libc::SYS_ptrace),
+        ("mount", libc::SYS_mount),
+        ("unshare", libc::SYS_unshare),
+        ("bpf", libc::SYS_bpf),
+        ("process_vm_writev", libc::SYS_process_vm_writev),
+        ("process_vm_readv", libc::SYS_process_vm_readv),
+        ("io_uring_setup", libc::SYS_io_uring_setup),
+        #[cfg(target_arch = "x86_64")]
+        ("fork", libc::SYS_fork),
+        #[cfg(target_arch = "x86_64")]
+        ("open", libc::SYS_open),
+    ];
+    tried.iter().find(|(_, known)| *known == number).map(|(name, _)| *name)
+}
+
+/// All, those with conditions included.
+pub(super) fn list() -> Result<Vec<Allowed>, BackendError> {
+    let mut list: Vec<Allowed> = ALWAYS.iter().map(|&call| (call, Vec::new())).collect();
+    let us = u64::from(std::process::id());
+    let (unix, socket_level) = (number(libc::AF_UNIX), number(libc::SOL_SOCKET));
+    let (thread, exec) = (number(libc::CLONE_THREAD), number(libc::PROT_EXEC));
+    let creates = number(libc::O_CREAT | libc::O_TRUNC | libc::O_APPEND | libc::O_TMPFILE);
+    list.extend([
+        // No network.
+        only(libc::SYS_socket, &[is(0, unix)?])?,
+        only(libc::SYS_setsockopt, &[is(1, socket_level)?])?,
+        // Files are read and pipes written; none is made.
+        only(libc::SYS_openat, &[masked(2, creates, 0)?])?,
+        // What can be written never becomes code, and no code is loaded.
+        only(libc::SYS_mmap, &[masked(2, exec, 0)?])?,
+        only(libc::SYS_mprotect, &[masked(2, exec, 0)?])?,
+        // Threads, no processes.
+        only(libc::SYS_clone, &[masked(0, thread, thread)?])?,
+        // Abort, not other processes.
+        only(libc::SYS_tgkill, &[is(0, us)?])?,
+        // A thread's name.
+        only(libc::SYS_prctl, &[is(0, number(libc::PR_SET_NAME))?])?,
+        // Whether a socket blocks; whether standard error is a terminal.
+        any(libc::SYS_ioctl, 1, &[libc::FIONBIO, libc::TCGETS])?,
+        // Whether a descriptor blocks, one more for the same, and seals on memory of ours.
+        any(libc::SYS_fcntl, 1, &FCNTLS.map(|command| libc::c_ulong::from(command.unsigned_abs())))?,
+    ]);
+    Ok(list)
+}
+
+const FCNTLS: [libc::c_int; 7] = [
+    libc::F_GETFL,
+    libc::F_SETFL,
+    libc::F_GETFD,
+    libc::F_SETFD,
+    libc::F_DUPFD_CLOEXEC,
+    libc::F_ADD_SEALS,
+    libc::F_GET_SEALS,
+];
+
+fn number(flag: libc::c_int) -> u64 {
+    u64::from(flag.unsigned_abs())
+}
+
+/// The argument is this. The calls that we look at take 32 bits of it.
+fn is(argument: u8, value: u64) -> Result<Condition, BackendError> {
+    Condition::new(argument, Len::Dword, Op::Eq, value)
+}
+
+/// Under this mask the argument is this.
+fn masked(argument: u8, mask: u64, value: u64) -> Result<Condition, BackendError> {
+    Condition::new(argument, Len::Dword, Op::MaskedEq(mask), value)
+}
+
+fn only(call: c_long, conditions: &[Condition]) -> Result<Allowed, BackendError> {
+    Ok((call, vec![SeccompRule::new(conditions.to_vec())?]))
+}
+
+fn any(call: c_long, argument: u8, values: &[libc::c_ulong]) -> Result<Allowed, BackendError> {
+    let rules = values.iter().map(|&value| SeccompRule::new(vec![is(argument, value)?]));
+    Ok((call, rules.collect::<Result<_, BackendError>>()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn each_stands_once() {
+        let list = list().unwrap();
+        let numbers: BTreeSet<_> = list.iter().map(|(call, _)| *call).collect();
+        assert_eq!(numbers.len(), list.len());
+        let with_rules = list.iter().filter(|(_, rules)| !rules.is_empty());
+        assert!(with_rules.clone().count() > 8 && with_rules.clone().all(|(call, _)| name(*call).is_some()));
+    }
+}

@@ -1,0 +1,134 @@
+//! Root's powers: all are given up but those that the configuration's sockets take.
+
+use std::fmt;
+use std::path::Path;
+
+use caps::errors::CapsError;
+use caps::{CapSet, Capability, CapsHashSet};
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+use rustix::process::{getegid, geteuid};
+use straightline_port::socket_path::{self, SocketState};
+
+use super::{folders, sockets};
+use crate::config::{Config, Mode, PortKind, VhostUserConfig};
+
+/// What was kept.
+#[derive(Debug)]
+pub(super) struct Kept(CapsHashSet);
+
+impl Kept {
+    /// Whether files can still be given away.
+    pub(super) fn may_chown(&self) -> bool {
+        self.0.contains(&Capability::CAP_CHOWN)
+    }
+}
+
+impl fmt::Display for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut names: Vec<_> = self.0.iter().map(ToString::to_string).collect();
+        names.sort();
+        if names.is_empty() { f.write_str(", none kept") } else { write!(f, ", kept: {}", names.join(", ")) }
+    }
+}
+
+/// Drops them from every set of this thread and of those that it starts.
+pub(super) fn enter(config: &Config, file: &Path) -> Result<Kept, String> {
+    drop_all_but(needed(config), config, file).map_err(|error| error.to_string())
+}
+
+fn drop_all_but(mut keep: CapsHashSet, config: &Config, file: &Path) -> Result<Kept, CapsError> {
+    let permitted = caps::read(None, CapSet::Permitted)?;
+    let effective = caps::read(None, CapSet::Effective)?;
+    keep.retain(|capability| permitted.contains(capability));
+    if effective.contains(&Capability::CAP_DAC_OVERRIDE) {
+        remove_stale(config);
+    }
+    rustix::thread::set_no_new_privs(true).map_err(|error| CapsError::from(error.to_string()))?;
+    // Without CAP_SETPCAP the bounding set stays; nothing is executed that could draw on it.
+    if effective.contains(&Capability::CAP_SETPCAP) {
+        caps::clear(None, CapSet::Bounding)?;
+    }
+    if caps::runtime::ambient_set_supported().is_ok() {
+        caps::clear(None, CapSet::Ambient)?;
+    }
+    caps::clear(None, CapSet::Inheritable)?;
+    caps::set(None, CapSet::Effective, &keep)?;
+    if permitted.contains(&Capability::CAP_DAC_OVERRIDE) && is_shut_out(config, file) {
+        keep.insert(Capability::CAP_DAC_OVERRIDE);
+        caps::set(None, CapSet::Effective, &keep)?;
+    }
+    caps::set(None, CapSet::Permitted, &keep)?;
+    Ok(Kept(keep))
+}
+
+/// What sockets for other users take: to give them away, and to set the bits of (and in a folder with the sticky bit
+/// to remove) what is no longer ours. And sockets of others: to connect to them.
+fn needed(config: &Config) -> CapsHashSet {
+    let mut needed = CapsHashSet::new();
+    for port in &config.ports {
+        let PortKind::VhostUser(kind) = &port.kind;
+        // Who will have made the socket that we connect to, nobody knows yet.
+        if kind.mode == Mode::Client {
+            needed.insert(Capability::CAP_DAC_OVERRIDE);
+            continue;
+        }
+        if gives_away(kind) {
+            needed.insert(Capability::CAP_CHOWN);
+        }
+        if kind.owner.is_some_and(|owner| owner != geteuid().as_raw()) {
+            needed.insert(Capability::CAP_FOWNER);
+        }
+    }
+    needed
+}
+
+/// Whether the port's socket is for another user or group than ours.
+pub(super) fn gives_away(kind: &VhostUserConfig) -> bool {
+    kind.owner.is_some_and(|owner| owner != geteuid().as_raw())
+        || kind.group.is_some_and(|group| group != getegid().as_raw())
+}
+
+/// Whether the kernel, asked now, would keep us from the sockets' folders or from the configuration.
+fn is_shut_out(config: &Config, file: &Path) -> bool {
+    let refused = |path: &Path, access| accessat(CWD, path, access, AtFlags::EACCESS).is_err();
+    let folders = folders(config);
+    folders.iter().any(|folder| refused(folder, Access::WRITE_OK | Access::EXEC_OK)) || refused(file, Access::READ_OK)
+}
+
+/// Removes the sockets that a dead process left. To find out that nobody listens takes the right to connect, which
+/// we are about to lose for those that belong to others.
+fn remove_stale(config: &Config) {
+    for path in sockets(config) {
+        if matches!(socket_path::state(path), Ok(SocketState::Stale)) {
+            // If it cannot be removed, binding will say so.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::PortConfig;
+
+    fn config(owner: Option<u32>, group: Option<u32>) -> Config {
+        let mut port = PortConfig::vhost_user("p", "/run/p");
+        let PortKind::VhostUser(kind) = &mut port.kind;
+        (kind.owner, kind.group) = (owner, group);
+        Config { ports: vec![port], ..Config::default() }
+    }
+
+    #[test]
+    fn only_sockets_for_others_need_any() {
+        let (us, ours) = (geteuid().as_raw(), getegid().as_raw());
+        assert_eq!(needed(&config(None, None)), CapsHashSet::new());
+        assert_eq!(needed(&config(Some(us), Some(ours))), CapsHashSet::new());
+        assert_eq!(needed(&config(None, Some(ours + 1))), [Capability::CAP_CHOWN].into());
+        let mut client = config(Some(us + 1), None);
+        let PortKind::VhostUser(kind) = &mut client.ports[0].kind;
+        kind.mode = Mode::Client;
+        assert_eq!(needed(&client), [Capability::CAP_DAC_OVERRIDE].into());
+        let both = [Capability::CAP_CHOWN, Capability::CAP_FOWNER];
+        assert_eq!(needed(&config(Some(us + 1), None)), both.into());
+    }
+}

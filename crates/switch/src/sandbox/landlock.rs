@@ -1,0 +1,102 @@
+//! Files: sockets come and go in the folders that the configuration names, and little else can be opened.
+
+use std::path::{Path, PathBuf};
+
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, BitFlags, LandlockStatus, PathBeneath, PathFd, Ruleset, RulesetAttr,
+    RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
+};
+use straightline_port::socket_path;
+
+use super::resolved;
+
+/// What our rules were written for and tested with. An older kernel restricts what it knows; a newer one restricts no
+/// more than this.
+const KNOWN: ABI = ABI::V7;
+
+/// Read at each reload, to check the CPUs that the configuration names.
+const CPUS: &str = "/sys/devices/system/cpu/online";
+
+/// Restricts this thread and those that it starts. What is not a matter of files or the network stays as it is:
+/// descriptors that are open or are sent to us, connecting to sockets, pipes reopened through `/proc/self/fd` (their
+/// filesystem is nobody's), owners and permission bits.
+pub(super) fn enter(folders: &[PathBuf], file: &Path) -> Result<String, String> {
+    let status = restrict(folders, file).map_err(|error| error.to_string())?;
+    match (status.ruleset, status.landlock) {
+        (RulesetStatus::FullyEnforced, _) => Ok(String::new()),
+        (RulesetStatus::PartiallyEnforced, LandlockStatus::Available { effective_abi, .. }) => {
+            Ok(format!(", as far as this kernel has it (version {effective_abi} of {KNOWN})"))
+        }
+        (_, LandlockStatus::NotEnabled) => {
+            Err("this kernel has Landlock switched off; add \"landlock\" to its `lsm=` parameter".to_owned())
+        }
+        _ => Err("this kernel has no Landlock; it came with Linux 5.13".to_owned()),
+    }
+}
+
+fn restrict(folders: &[PathBuf], file: &Path) -> Result<landlock::RestrictionStatus, RulesetError> {
+    let mut rules = Ruleset::default()
+        .handle_access(AccessFs::from_all(KNOWN))?
+        // No rule follows for TCP, abstract sockets and signals to others: nothing of them is allowed.
+        .handle_access(AccessNet::from_all(KNOWN))?
+        .scope(Scope::from_all(KNOWN))?
+        .create()?;
+    for folder in folders {
+        rules = allow(rules, folder, AccessFs::MakeSock | AccessFs::RemoveFile)?;
+    }
+    for path in readable(file) {
+        rules = allow(rules, &path, AccessFs::ReadFile)?;
+    }
+    rules.restrict_self()
+}
+
+/// A path that is not there needs no rule; what would use it fails with a message of its own.
+fn allow(
+    rules: RulesetCreated,
+    path: &Path,
+    access: impl Into<BitFlags<AccessFs>>,
+) -> Result<RulesetCreated, RulesetError> {
+    match PathFd::new(path) {
+        Ok(fd) => rules.add_rule(PathBeneath::new(fd, access)),
+        Err(_) => Ok(rules),
+    }
+}
+
+/// What a reload reads. The configuration's folder is among it, because editors and deployments put a new file into
+/// the place of the old one, unless that folder holds much else.
+fn readable(file: &Path) -> Vec<PathBuf> {
+    let mut paths = vec![PathBuf::from(CPUS), file.to_owned()];
+    let folder = resolved(socket_path::folder(file));
+    if is_wide(&folder, std::env::home_dir().as_deref()) {
+        tracing::info!(
+            "sandbox: {} is not opened for reading; for reloads of a file that was replaced (and not written in place), \
+             keep the configuration in a folder of its own",
+            folder.display()
+        );
+    } else {
+        paths.push(folder);
+    }
+    paths
+}
+
+/// Folders right below the root (`/etc`, `/root`, `/tmp`) and our user's own are everybody's.
+fn is_wide(folder: &Path, home: Option<&Path>) -> bool {
+    folder.components().count() < 3 || home.is_some_and(|home| home.starts_with(folder))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_folder_of_its_own_is_opened() {
+        let home = Some(Path::new("/home/a"));
+        for wide in ["/", "/etc", "/home", "/home/a"] {
+            assert!(is_wide(Path::new(wide), home), "{wide}");
+        }
+        for own in ["/etc/straightline", "/home/a/switch", "/home/b"] {
+            assert!(!is_wide(Path::new(own), home), "{own}");
+        }
+        assert!(!is_wide(Path::new("/home/a"), None));
+    }
+}

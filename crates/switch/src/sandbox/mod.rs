@@ -1,0 +1,193 @@
+//! What the process gives up before it listens to anybody: capabilities, files, system calls.
+//!
+//! | file | mechanism | what is left |
+//! |---|---|---|
+//! | `landlock` | Landlock | sockets in the folders that the configuration names; its file, to be read again |
+//! | `capabilities` | capabilities | those that sockets for other users and folders of theirs take |
+//! | `seccomp`, `calls` | seccomp | the system calls of `calls`; any other fails with `EPERM`, and the log names it (`refusal`) |
+//!
+//! Each is a thread's own and inherited by the threads that it starts, so [`enter`] comes before the first of them.
+//! What is in force stays so for the process's life: what a reload may ask for is what the configuration asked for at
+//! the start, and [`Denied`] says so in time.
+
+mod calls;
+mod capabilities;
+mod landlock;
+mod refusal;
+mod seccomp;
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use straightline_port::socket_path;
+
+use crate::config::{Config, Mechanism, Mode, PortConfig, PortKind};
+
+pub use refusal::refused_calls;
+
+/// What was entered, once for the process.
+static ENTERED: OnceLock<Entered> = OnceLock::new();
+
+#[derive(Debug, Default)]
+struct Entered {
+    mechanisms: Vec<Mechanism>,
+    /// Where sockets may be made, links resolved.
+    folders: Vec<PathBuf>,
+    /// The configuration's own.
+    file: PathBuf,
+    /// Whether sockets may be given to other users.
+    gives: bool,
+}
+
+/// Why the sandbox cannot be entered.
+#[derive(Debug, thiserror::Error)]
+pub enum SandboxError {
+    /// See the message.
+    #[error("the sandbox is to be entered once, and before any other thread starts; this process has {0} threads")]
+    Late(usize),
+    /// The configuration names the mechanism, so that there is no start without it.
+    #[error("sandbox {:?} of [switch] cannot be had: {why}; take it off the list to do without", mechanism.as_str())]
+    Missing {
+        /// Which.
+        mechanism: Mechanism,
+        /// What the system said, and what may help.
+        why: String,
+    },
+}
+
+/// Why a reload cannot have what it asks for.
+#[derive(Debug, thiserror::Error)]
+pub enum Denied {
+    /// Landlock allows no sockets there.
+    #[error(
+        "folder {} held no socket of the configuration when the switch started, and the sandbox (landlock) allows no \
+         other since; restart to apply",
+        .0.display()
+    )]
+    Folder(PathBuf),
+    /// The capability to give files away is gone.
+    #[error(
+        "owner or group: no port had one when the switch started, and the sandbox (capabilities) gave up the right to \
+         set it; restart to apply"
+    )]
+    Owner,
+}
+
+/// Gives up all that `config`, which was read from `file`, does not need. What the kernel lacks is an error if the
+/// configuration names it, else a warning.
+///
+/// # Errors
+/// If other threads run already, or what the configuration names cannot be had.
+pub fn enter(config: &Config, file: &Path) -> Result<(), SandboxError> {
+    let wanted = &config.switch.sandbox;
+    if wanted.mechanisms.is_empty() {
+        tracing::info!("the sandbox is off");
+        return Ok(());
+    }
+    let threads = threads();
+    if threads != 1 || ENTERED.get().is_some() {
+        return Err(SandboxError::Late(threads));
+    }
+    // Asked for again when guest memory is mapped; the first time, the answer comes from a file.
+    let _ = rustix::param::page_size();
+    let mut entered = Entered {
+        folders: folders(config).iter().map(|folder| resolved(folder)).collect(),
+        file: file.to_owned(),
+        ..Entered::default()
+    };
+    // In this order: rules for files are made from files that we may still open, and system calls end it.
+    for mechanism in [Mechanism::Landlock, Mechanism::Capabilities, Mechanism::Seccomp] {
+        if !wanted.mechanisms.contains(&mechanism) {
+            continue;
+        }
+        let done = match mechanism {
+            Mechanism::Landlock => landlock::enter(&folders(config), file),
+            Mechanism::Capabilities => capabilities::enter(config, file).map(|kept| {
+                entered.gives = kept.may_chown();
+                kept.to_string()
+            }),
+            Mechanism::Seccomp => seccomp::enter(),
+        };
+        match done {
+            Ok(note) => {
+                tracing::info!("sandbox: {} in force{note}", mechanism.as_str());
+                entered.mechanisms.push(mechanism);
+            }
+            Err(why) if wanted.required => return Err(SandboxError::Missing { mechanism, why }),
+            Err(why) => tracing::warn!("sandbox: {} is NOT in force: {why}", mechanism.as_str()),
+        }
+    }
+    entered.mechanisms.sort_by_key(|mechanism| mechanism.as_str());
+    ENTERED.set(entered).map_err(|_| SandboxError::Late(threads))
+}
+
+/// What is in force, in alphabetical order; nothing if no sandbox was entered.
+pub fn in_force() -> &'static [Mechanism] {
+    ENTERED.get().map_or(&[], |entered| &entered.mechanisms)
+}
+
+/// Whether names of users and groups can no longer be looked up: their service reads files and loads libraries.
+pub(crate) fn names_are_sealed() -> bool {
+    in_force().iter().any(|mechanism| *mechanism != Mechanism::Capabilities)
+}
+
+/// Whether the sandbox lets this port listen; always before a sandbox is entered.
+///
+/// # Errors
+/// What it lacks.
+pub(crate) fn allows(port: &PortConfig) -> Result<(), Denied> {
+    let Some(entered) = ENTERED.get() else { return Ok(()) };
+    let PortKind::VhostUser(kind) = &port.kind;
+    if kind.mode == Mode::Client {
+        return Ok(());
+    }
+    let folder = socket_path::folder(&kind.socket);
+    let known = entered.folders.iter().any(|known| resolved(folder).starts_with(known));
+    if entered.mechanisms.contains(&Mechanism::Landlock) && !known {
+        return Err(Denied::Folder(folder.to_owned()));
+    }
+    let gives = capabilities::gives_away(kind);
+    if entered.mechanisms.contains(&Mechanism::Capabilities) && gives && !entered.gives {
+        return Err(Denied::Owner);
+    }
+    Ok(())
+}
+
+/// What to add to the message that a file cannot be read: that the sandbox may be why.
+pub(crate) fn about_reading(file: &Path, error: &std::io::Error) -> &'static str {
+    let landlocked = in_force().contains(&Mechanism::Landlock);
+    if error.kind() != std::io::ErrorKind::PermissionDenied || !landlocked {
+        ""
+    } else if ENTERED.get().is_some_and(|entered| entered.file == file) {
+        " (the sandbox knows the file that was there at the start; restart, and give it a folder of its own)"
+    } else {
+        " (the sandbox allows no other file than the configuration's own)"
+    }
+}
+
+/// The folders of all sockets that are ours to make.
+fn folders(config: &Config) -> Vec<PathBuf> {
+    let mut folders: Vec<_> = sockets(config).iter().map(|path| socket_path::folder(path).to_owned()).collect();
+    folders.sort();
+    folders.dedup();
+    folders
+}
+
+/// Not those that we connect to: they are the frontends'.
+fn sockets(config: &Config) -> Vec<&Path> {
+    let ports = config.ports.iter().filter_map(|port| {
+        let PortKind::VhostUser(kind) = &port.kind;
+        (kind.mode == Mode::Server).then_some(kind.socket.as_path())
+    });
+    ports.chain(config.switch.api.as_deref()).collect()
+}
+
+/// Without links, if the path leads somewhere.
+fn resolved(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
+}
+
+/// How many threads this process has. One that cannot be told is not one.
+fn threads() -> usize {
+    std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count)
+}

@@ -1,0 +1,133 @@
+//! What happens to a system call that is not allowed: it fails with `EPERM`, is counted, and the log names it.
+//!
+//! The kernel sends SIGSYS in place of making the call (seccomp(2), `SECCOMP_RET_TRAP`). The alternatives are worse: to
+//! fail in silence leaves an operator without a clue, and to end the process takes every other guest
+//! down with it. (A thread that has SIGSYS blocked is ended by the kernel, and the process with it: the C library blocks all
+//! signals while it starts a process, which we never do.)
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::calls;
+
+/// So many are told; the rest is only counted, so that nobody can flood the log.
+const MOST_TOLD: u64 = 16;
+
+static REFUSED: AtomicU64 = AtomicU64::new(0);
+
+/// How many system calls the sandbox has refused.
+pub fn refused_calls() -> u64 {
+    REFUSED.load(Ordering::Relaxed)
+}
+
+/// Whether we can tell a call's number and set its result.
+pub(super) const KNOWS_PROCESSOR: bool = cfg!(any(target_arch = "x86_64", target_arch = "aarch64"));
+
+/// Handles SIGSYS from now on.
+pub(super) fn install() {
+    // SAFETY: a sigaction of zeros is valid; the handler has the signature that SA_SIGINFO asks for and does only what
+    // a signal handler may (atomics, write).
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = on_sigsys;
+        action.sa_sigaction = handler as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+        libc::sigemptyset(&raw mut action.sa_mask);
+        libc::sigaction(libc::SIGSYS, &raw const action, std::ptr::null_mut());
+    }
+}
+
+/// `si_code` of a signal that seccomp sent (asm-generic/siginfo.h); somebody else's SIGSYS changes nothing.
+const SYS_SECCOMP: libc::c_int = 1;
+
+extern "C" fn on_sigsys(_: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the kernel hands a valid siginfo to an SA_SIGINFO handler.
+    if unsafe { (*info).si_code } != SYS_SECCOMP {
+        return;
+    }
+    // SAFETY: the third argument of such a handler is the thread's ucontext_t, ours alone until we return.
+    let number = refuse(unsafe { &mut *context.cast::<libc::ucontext_t>() });
+    if REFUSED.fetch_add(1, Ordering::Relaxed) < MOST_TOLD {
+        tell(number);
+    }
+}
+
+/// Makes the call fail; the kernel leaves its number where it was (`syscall_rollback`). Returns that.
+#[cfg(target_arch = "x86_64")]
+fn refuse(context: &mut libc::ucontext_t) -> i64 {
+    let rax = &mut context.uc_mcontext.gregs[libc::REG_RAX as usize];
+    std::mem::replace(rax, -i64::from(libc::EPERM))
+}
+
+#[cfg(target_arch = "aarch64")]
+fn refuse(context: &mut libc::ucontext_t) -> i64 {
+    context.uc_mcontext.regs[0] = (-i64::from(libc::EPERM)).cast_unsigned();
+    context.uc_mcontext.regs[8].cast_signed()
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn refuse(_: &mut libc::ucontext_t) -> i64 {
+    -1
+}
+
+/// Writes a line to standard error, as a signal handler may: without memory, without locks.
+fn tell(number: i64) {
+    let mut line = Line { bytes: [0; 160], len: 0 };
+    line.text("warning: the sandbox refused system call ");
+    line.number(number);
+    if let Some(name) = calls::name(number) {
+        line.text(" (");
+        line.text(name);
+        line.text(")");
+    }
+    line.text("; see the sandbox in SECURITY.md\n");
+    // SAFETY: the buffer is as long as said; errno is put back, since the code that we interrupted may look at it.
+    unsafe {
+        let errno = libc::__errno_location();
+        let before = *errno;
+        libc::write(libc::STDERR_FILENO, line.bytes.as_ptr().cast(), line.len);
+        *errno = before;
+    }
+}
+
+struct Line {
+    bytes: [u8; 160],
+    len: usize,
+}
+
+impl Line {
+    fn text(&mut self, text: &str) {
+        for (to, from) in self.bytes[self.len..].iter_mut().zip(text.bytes()) {
+            *to = from;
+            self.len += 1;
+        }
+    }
+
+    fn number(&mut self, number: i64) {
+        let mut divisor: u64 = 1_000_000_000_000_000_000;
+        let number = number.unsigned_abs();
+        while divisor > 1 && number / divisor == 0 {
+            divisor /= 10;
+        }
+        while divisor > 0 {
+            let digit = usize::try_from(number / divisor % 10).unwrap_or(0);
+            self.text(&"0123456789"[digit..=digit]);
+            divisor /= 10;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_lines_that_are_too_long() {
+        for (number, expected) in [(0, "0"), (7, "7"), (59, "59"), (100, "100"), (i64::MAX, "9223372036854775807")] {
+            let mut line = Line { bytes: [0; 160], len: 0 };
+            line.number(number);
+            assert_eq!(&line.bytes[..line.len], expected.as_bytes());
+            (0..100).for_each(|_| line.text("more"));
+            assert_eq!(line.len, line.bytes.len());
+        }
+    }
+}

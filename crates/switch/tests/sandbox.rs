@@ -1,0 +1,321 @@
+//! What a process can and cannot do in the sandbox. Each case is a process of its own (this program again), since what
+//! is entered is never left: it enters, tries all that is listed here, and prints how each try ended.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use straightline_switch::Switch;
+use straightline_switch::config::{Config, Machine, Mechanism, PortKind};
+use straightline_switch::sandbox;
+
+/// Set for the process that enters the sandbox: the folder that it works in.
+const CHILD: &str = "STRAIGHTLINE_TEST_SANDBOX";
+
+fn main() -> ExitCode {
+    if let Some(folder) = std::env::var_os(CHILD) {
+        child(Path::new(&folder));
+        return ExitCode::SUCCESS;
+    }
+    let trials = vec![
+        Trial::test("all_together", all_together),
+        Trial::test("landlock_alone", landlock_alone),
+        Trial::test("seccomp_alone", seccomp_alone),
+        Trial::test("capabilities_alone", capabilities_alone),
+        Trial::test("switched_off", switched_off),
+        Trial::test("too_late", too_late),
+    ];
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
+
+/// Fails where both filters are in force. `EPERM` is what seccomp says, `EACCES` Landlock.
+const FORBIDDEN: [(&str, &str); 12] = [
+    ("open another file", "EACCES"),
+    ("listen elsewhere", "EACCES"),
+    ("make a file", "EPERM"),
+    ("make an internet socket", "EPERM"),
+    ("execute", "EPERM"),
+    ("fork", "EPERM"),
+    ("trace", "EPERM"),
+    ("signal another process", "EPERM"),
+    ("write another process", "EPERM"),
+    ("map code", "EPERM"),
+    ("make a namespace", "EPERM"),
+    ("load a program into the kernel", "EPERM"),
+];
+
+/// Works in every sandbox.
+const NEEDED: [(&str, &str); 8] = [
+    ("read the configuration", "ok"),
+    ("read it after it was replaced", "ok"),
+    ("listen", "ok"),
+    ("connect", "ok"),
+    ("remove a socket", "ok"),
+    ("start a thread", "ok"),
+    ("panic", "ok"),
+    ("run a switch", "ok"),
+];
+
+/// What a process told: how each try ended, what /proc says of it, its standard error.
+struct Told {
+    ends: BTreeMap<String, String>,
+    err: String,
+}
+
+impl Told {
+    #[track_caller]
+    fn is(&self, expected: &[(&str, &str)]) {
+        for (what, end) in expected {
+            assert_eq!(self.ends.get(*what).map(String::as_str), Some(*end), "{what}: {:#?}\n{}", self.ends, self.err);
+        }
+    }
+
+    #[track_caller]
+    fn says(&self, what: &str, words: &[&str]) {
+        let end = &self.ends[what];
+        assert!(words.iter().all(|part| end.contains(part)), "{what}: {end}");
+    }
+}
+
+/// Runs a process with these keys in its [switch], and these of its port.
+fn process(switch: &str, port: &str) -> Told {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    for name in ["own", "other"] {
+        fs::create_dir(at.join(name)).expect("a folder");
+    }
+    let port = format!("[port.p]\nkind = \"vhost-user\"\nsocket = \"{}/own/p\"\n{port}\n", at.display());
+    fs::write(at.join("own/c.toml"), format!("[switch]\n{switch}\n{port}")).expect("a configuration");
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command.env(CHILD, at).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("it runs");
+    let mut out = BufReader::new(child.stdout.take().expect("a pipe"));
+    let mut text = String::new();
+    // It has entered, and waits for us to look at it: it may no longer look at itself.
+    out.read_line(&mut text).expect("a line");
+    let status = fs::read_to_string(format!("/proc/{}/status", child.id())).expect("a process");
+    drop(child.stdin.take());
+    out.read_to_string(&mut text).expect("lines");
+    let mut err = String::new();
+    child.stderr.take().expect("a pipe").read_to_string(&mut err).expect("lines");
+    let end = child.wait().expect("its end");
+    assert!(end.success(), "{end}\n{text}\n{err}");
+    let pairs = text.lines().filter_map(|line| line.split_once(" = "));
+    let pairs = pairs.chain(status.lines().filter_map(|line| line.split_once(":\t")));
+    Told { ends: pairs.map(|(what, end)| (what.to_owned(), end.to_owned())).collect(), err }
+}
+
+const NOTHING: &str = "0000000000000000";
+
+fn all_together() -> Result<(), Failed> {
+    let told = process("", "");
+    told.is(&NEEDED);
+    told.is(&FORBIDDEN);
+    told.is(&[("in force", "capabilities landlock seccomp"), ("Seccomp", "2"), ("NoNewPrivs", "1")]);
+    told.is(&[("CapEff", NOTHING), ("CapPrm", NOTHING), ("CapInh", NOTHING), ("CapAmb", NOTHING)]);
+    // An operator learns what was refused, by name where it is one that an attack would use.
+    for name in ["socket", "clone", "ptrace", "kill", "openat", "mmap", "mount"] {
+        let line = format!(" ({name}); see the sandbox in SECURITY.md\n");
+        assert!(told.err.contains(&line), "{name}\n{}", told.err);
+    }
+    let counted: usize = told.ends["refused"].parse()?;
+    let lines = told.err.matches("the sandbox refused system call").count();
+    assert!(counted >= 20 && lines == 16, "{counted} counted, {lines} told");
+    // What nobody asked for at the start is refused with the way out.
+    told.says("a port elsewhere", &["other held no socket", "restart to apply"]);
+    told.says("a user by name", &["no name can be looked up in the sandbox; restart, or write its number"]);
+    told.says("another configuration", &["the sandbox allows no other file than the configuration's own"]);
+    if is_root() {
+        told.says("a port for another user", &["no port had one when the switch started", "restart to apply"]);
+    }
+    Ok(())
+}
+
+fn landlock_alone() -> Result<(), Failed> {
+    let told = process("sandbox = [\"landlock\"]", "");
+    told.is(&NEEDED);
+    told.is(&[("in force", "landlock"), ("Seccomp", "0"), ("NoNewPrivs", "1"), ("refused", "0")]);
+    for what in ["open another file", "listen elsewhere", "make a file", "execute", "connect to the internet"] {
+        told.is(&[(what, "EACCES")]);
+    }
+    told.is(&[("make an internet socket", "ok")]);
+    Ok(())
+}
+
+fn seccomp_alone() -> Result<(), Failed> {
+    let told = process("sandbox = [\"seccomp\"]", "");
+    told.is(&NEEDED);
+    told.is(&[("in force", "seccomp"), ("Seccomp", "2"), ("NoNewPrivs", "1")]);
+    for forbidden in FORBIDDEN.iter().filter(|(_, end)| *end == "EPERM") {
+        told.is(&[*forbidden]);
+    }
+    told.is(&[("open another file", "ok"), ("listen elsewhere", "ok"), ("a port elsewhere", "ok")]);
+    Ok(())
+}
+
+fn capabilities_alone() -> Result<(), Failed> {
+    // CAP_CHOWN and CAP_FOWNER, and only because a port has another owner.
+    let (port, kept) = if is_root() { ("owner = \"1\"", "0000000000000009") } else { ("", NOTHING) };
+    let told = process("sandbox = [\"capabilities\"]", port);
+    told.is(&NEEDED);
+    told.is(&[("in force", "capabilities"), ("Seccomp", "0"), ("NoNewPrivs", "1"), ("refused", "0")]);
+    told.is(&[("CapEff", kept), ("CapPrm", kept), ("CapInh", NOTHING), ("execute", "ok")]);
+    if is_root() {
+        told.is(&[("CapBnd", NOTHING), ("a port for another user", "ok")]);
+    }
+    Ok(())
+}
+
+fn switched_off() -> Result<(), Failed> {
+    let told = process("sandbox = []", "");
+    told.is(&NEEDED);
+    told.is(&[("in force", ""), ("Seccomp", "0"), ("NoNewPrivs", "0"), ("refused", "0")]);
+    for what in ["open another file", "make a file", "make an internet socket", "execute"] {
+        told.is(&[(what, "ok")]);
+    }
+    Ok(())
+}
+
+/// What is entered would not hold for threads that run already.
+fn too_late() -> Result<(), Failed> {
+    let late = std::thread::spawn(|| sandbox::enter(&Config::default(), Path::new("x.toml"))).join();
+    let error = late.expect("no panic").expect_err("a second thread");
+    assert!(error.to_string().contains("before any other thread starts"), "{error}");
+    assert_eq!(sandbox::in_force(), [] as [Mechanism; 0]);
+    Ok(())
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// The process that enters.
+fn child(folder: &Path) {
+    let file = folder.join("own/c.toml");
+    let config = Config::load(&file).expect("a good configuration").config;
+    // Made before, since nobody makes a file or listens for TCP in there.
+    fs::copy(&file, folder.join("other/c.toml")).expect("a copy");
+    fs::copy(&file, folder.join("own/new.toml")).expect("a copy");
+    let internet = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a TCP socket");
+    let address = internet.local_addr().expect("its address");
+    let parent = std::os::unix::process::parent_id();
+
+    sandbox::enter(&config, &file).expect("the sandbox");
+
+    let names: Vec<_> = sandbox::in_force().iter().map(|mechanism| mechanism.as_str()).collect();
+    tell("in force", &names.join(" "));
+    io::stdin().read_line(&mut String::new()).expect("the end of standard input");
+    try_needed(&config, folder);
+    try_reloads(&config, folder);
+    try_forbidden(folder, parent);
+    tell_end("connect to the internet", TcpStream::connect(address));
+    tell("refused", &sandbox::refused_calls().to_string());
+    // The last: where it succeeds, this program is no more.
+    if config.switch.sandbox.mechanisms.iter().all(|mechanism| *mechanism == Mechanism::Capabilities) {
+        tell("execute", "ok");
+    }
+    tell_end::<()>("execute", Err(Command::new("/bin/true").exec()));
+}
+
+fn try_needed(config: &Config, folder: &Path) {
+    let file = folder.join("own/c.toml");
+    tell_end("read the configuration", load(&file));
+    tell_end("listen", UnixListener::bind(folder.join("own/s")).map(std::mem::forget));
+    tell_end("connect", UnixStream::connect(folder.join("own/s")));
+    tell_end("remove a socket", fs::remove_file(folder.join("own/s")));
+    let thread = std::thread::Builder::new().name("another".to_owned()).spawn(|| ());
+    tell_end("start a thread", thread.map(std::thread::JoinHandle::join));
+    let panic = std::panic::catch_unwind(|| panic!("for the test"));
+    tell("panic", if panic.is_err() { "ok" } else { "none" });
+    match Switch::start(config) {
+        Ok(switch) => {
+            tell_end("run a switch", fs::metadata(folder.join("own/p")));
+            switch.stop();
+            assert!(!folder.join("own/p").exists(), "the socket is left");
+        }
+        Err(error) => tell("run a switch", &format!("{error:#}")),
+    }
+}
+
+/// What a reload may ask for.
+fn try_reloads(config: &Config, folder: &Path) {
+    let file = folder.join("own/c.toml");
+    let start = |change: &dyn Fn(&mut straightline_switch::config::VhostUserConfig)| {
+        let mut config = config.clone();
+        let PortKind::VhostUser(kind) = &mut config.ports[0].kind;
+        change(kind);
+        Switch::start(&config).map_or_else(|error| format!("{error:#}"), |_| "ok".to_owned())
+    };
+    tell("a port elsewhere", &start(&|kind| kind.socket = folder.join("other/p")));
+    tell("a port for another user", &start(&|kind| kind.owner = Some(1)));
+    let error = |loaded: Result<_, straightline_switch::config::ConfigErrors>| match loaded {
+        Ok(_) => "ok".to_owned(),
+        Err(errors) => errors.to_string().lines().next().unwrap_or_default().to_owned(),
+    };
+    let text = format!(
+        "[port.q]\nkind = \"vhost-user\"\nsocket = \"{}\"\nowner = \"daemon\"\n",
+        folder.join("own/q").display()
+    );
+    tell("a user by name", &error(Config::parse("f", &text, &Machine::this())));
+    tell("another configuration", &error(Config::load(&folder.join("other/c.toml"))));
+    // As editors do; not by us, since seccomp alone would let us.
+    let renamed = fs::rename(folder.join("own/new.toml"), &file);
+    let replaced = if renamed.is_ok() { load(&file) } else { load(&folder.join("own/new.toml")) };
+    tell_end("read it after it was replaced", replaced);
+}
+
+fn load(file: &Path) -> io::Result<()> {
+    Config::load(file).map(drop).map_err(|errors| io::Error::other(errors.to_string()))
+}
+
+/// What only somebody would try who has taken the process over.
+fn try_forbidden(folder: &Path, parent: u32) {
+    tell_end("open another file", File::open("/etc/passwd"));
+    tell_end("make a file", File::create(folder.join("own/file")));
+    tell_end("listen elsewhere", UnixListener::bind(folder.join("other/s")));
+    tell_end("make an internet socket", UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)));
+    // Flags that no kernel takes: where it is not refused, we go on as one process.
+    tell_end("fork", call(libc::SYS_clone, [i64::from(libc::CLONE_SIGHAND), 0, 0]));
+    let parent = i64::from(parent);
+    tell_end("trace", call(libc::SYS_ptrace, [i64::from(libc::PTRACE_PEEKUSER), 0, 0]));
+    tell_end("signal another process", call(libc::SYS_kill, [parent, 0, 0]));
+    tell_end("write another process", call(libc::SYS_process_vm_writev, [parent, 0, 0]));
+    tell_end("make a namespace", call(libc::SYS_unshare, [i64::from(libc::CLONE_NEWUSER), 0, 0]));
+    tell_end("load a program into the kernel", call(libc::SYS_bpf, [0, 0, 0]));
+    let code = i64::from(libc::PROT_READ | libc::PROT_EXEC);
+    tell_end("map code", call(libc::SYS_mmap, [0, 4096, code]));
+    // More than are told.
+    for _ in 0..20 {
+        let _ = call(libc::SYS_mount, [0, 0, 0]);
+    }
+}
+
+/// A system call; its further arguments are for the one that maps memory.
+fn call(number: i64, [a, b, c]: [i64; 3]) -> io::Result<()> {
+    // SAFETY: pointers among the arguments are null: what the kernel does not refuse it finds to be a fault. New memory,
+    // where it is allowed to be code, is anywhere that nothing else is.
+    let result = unsafe { libc::syscall(number, a, b, c, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0) };
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn tell(what: &str, end: &str) {
+    writeln!(io::stdout(), "{what} = {end}").expect("a reader");
+}
+
+fn tell_end<T>(what: &str, end: io::Result<T>) {
+    let end = match end {
+        Ok(_) => "ok".to_owned(),
+        Err(error) => match error.raw_os_error() {
+            Some(libc::EPERM) => "EPERM".to_owned(),
+            Some(libc::EACCES) => "EACCES".to_owned(),
+            _ => error.to_string(),
+        },
+    };
+    tell(what, &end);
+}
