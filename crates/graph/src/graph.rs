@@ -1,5 +1,6 @@
 //! Nodes in the order in which packets meet them.
 
+use std::fmt;
 use std::sync::Arc;
 
 use straightline_packet::{Frame, Turn};
@@ -51,6 +52,14 @@ pub struct Graph {
     end: Arc<NodeStats>,
     /// The input that comes first in the next turn: none is always last where room is short.
     turn_first: usize,
+    /// Of nodes that were there before, for those of the same name.
+    figures: Vec<Arc<NodeStats>>,
+}
+
+impl fmt::Debug for Graph {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Graph").field("nodes", &self.stats()).finish_non_exhaustive()
+    }
 }
 
 impl Default for Graph {
@@ -59,26 +68,39 @@ impl Default for Graph {
     }
 }
 
-fn stats(name: String) -> Arc<NodeStats> {
-    Arc::new(NodeStats { name, ..NodeStats::default() })
-}
-
 impl Graph {
     /// Nothing yet.
     pub fn new() -> Self {
-        Graph {
+        Self::continuing(Vec::new())
+    }
+
+    /// Nothing yet; nodes of the names in `figures` will go on counting there.
+    pub fn continuing(figures: Vec<Arc<NodeStats>>) -> Self {
+        let mut graph = Graph {
             entries: Vec::new(),
             inputs: Vec::new(),
             waiting: Vec::new(),
-            end: stats("turn-end".to_owned()),
+            end: Arc::default(),
             turn_first: 0,
+            figures,
+        };
+        graph.end = graph.figures("turn-end".to_owned());
+        graph
+    }
+
+    fn figures(&mut self, name: String) -> Arc<NodeStats> {
+        match self.figures.iter().position(|known| known.name == name) {
+            // Each but once: nodes may share a name.
+            Some(at) => self.figures.remove(at),
+            None => Arc::new(NodeStats { name, ..NodeStats::default() }),
         }
     }
 
     /// Adds a node whose successors are there already; its edges count from 0 in the order given.
     pub fn node(&mut self, name: impl Into<String>, node: Box<dyn Node>, edges: &[NodeIndex]) -> NodeIndex {
         let edges = edges.iter().map(|e| e.0).collect();
-        self.entries.push(Entry { node, edges, pending: Frame::new(), stats: stats(name.into()) });
+        let stats = self.figures(name.into());
+        self.entries.push(Entry { node, edges, pending: Frame::new(), stats });
         NodeIndex(self.entries.len() - 1)
     }
 
@@ -93,7 +115,7 @@ impl Graph {
 
     /// Adds the start of a way: packets of `port` go to `to`.
     pub fn input(&mut self, port: Arc<dyn Port>, to: NodeIndex) {
-        let stats = stats(format!("{}-rx", port.name()));
+        let stats = self.figures(format!("{}-rx", port.name()));
         self.inputs.push(Input { port, to: to.0, stats });
     }
 

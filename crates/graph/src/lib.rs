@@ -30,11 +30,13 @@
 
 pub mod clock;
 mod graph;
+mod mailbox;
 mod node;
 mod stats;
 mod worker;
 
 pub use graph::{Graph, NodeIndex};
+pub use mailbox::{Mailbox, Work};
 pub use node::{Next, Node};
 pub use stats::{NodeStats, WorkerStats};
 pub use worker::{Idle, Worker};

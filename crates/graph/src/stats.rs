@@ -15,6 +15,15 @@ pub struct NodeStats {
     pub cycles: Counter,
 }
 
+impl NodeStats {
+    /// Adds what another node has counted. Not while either is counting.
+    pub fn absorb(&self, other: &NodeStats) {
+        self.calls.add(other.calls.get());
+        self.packets.add(other.packets.get());
+        self.cycles.add(other.cycles.get());
+    }
+}
+
 /// One worker. All times are in cycles, each measured by itself: none is what the others left over.
 #[derive(Debug, Default)]
 pub struct WorkerStats {

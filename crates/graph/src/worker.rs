@@ -1,14 +1,13 @@
 //! The thread that runs turns: polls while there is work, sleeps when there is none.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use straightline_packet::Arena;
 use straightline_port::Sleeper;
 
 use crate::clock::{cycles, hertz};
-use crate::{Graph, WorkerStats};
+use crate::{Graph, Mailbox, WorkerStats};
 
 /// What a worker does when it finds nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,8 +41,10 @@ impl Worker {
         Worker { graph, arena, sleeper, stats, idle }
     }
 
-    /// Runs turns until `stop` is set and the sleeper rung.
-    pub fn run(&mut self, stop: &AtomicBool) {
+    /// Runs turns until the mailbox says to stop, on whatever work it finds there. Whoever puts something into it rings
+    /// the sleeper.
+    pub fn run(&mut self, mailbox: &Mailbox) {
+        let _attendance = mailbox.attend();
         let hertz = hertz();
         let linger = in_cycles(LINGER, hertz);
         let second = in_cycles(Duration::from_secs(1), hertz).max(1);
@@ -54,7 +55,7 @@ impl Worker {
         // One reading ends a stretch of time and begins the next: a poll that finds nothing is so short that a second
         // reading would be a fifth of it.
         let mut from = started;
-        while !stop.load(Ordering::Relaxed) {
+        while !mailbox.is_full() || mailbox.exchange(&mut self.graph, &mut self.arena) {
             self.arena.set_now(u32::try_from(from.saturating_sub(started) / second).unwrap_or(u32::MAX));
             let packets = self.turn();
             self.stats.turns.add(1);

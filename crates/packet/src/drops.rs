@@ -98,6 +98,11 @@ impl Drops {
         Reason::ALL.iter().map(|&r| (r, self.count(r))).filter(|&(_, n)| n > 0)
     }
 
+    /// Adds what others have counted.
+    pub fn absorb(&self, other: &Drops) {
+        other.nonzero().for_each(|(reason, n)| self.add(reason, n));
+    }
+
     /// All packets dropped.
     pub fn total(&self) -> u64 {
         Reason::ALL.iter().map(|&r| self.count(r)).sum()

@@ -76,6 +76,8 @@ pub struct Arena {
     settings: Settings,
     slots: Box<[Slot]>,
     bounce: Box<[u8]>,
+    /// The limit of bytes that `bounce` was sized for.
+    most_bounced: u32,
     drops: Vec<Arc<Drops>>,
     segments: Vec<Segment<'static>>,
     lenders: Vec<&'static dyn AtTurnEnd>,
@@ -108,6 +110,7 @@ impl Arena {
             settings,
             slots: (0..FRAME).map(|_| Slot::EMPTY).collect(),
             bounce: vec![0; bounce].into_boxed_slice(),
+            most_bounced: settings.body_limit,
             drops,
             segments: Vec::with_capacity(SEGMENTS),
             lenders: Vec::with_capacity(1024),
@@ -143,6 +146,14 @@ impl Arena {
         self.lenders = recycle!(turn.lenders);
         drop(inside);
         result
+    }
+
+    /// Other ports from the next turn on: their counters, and the share of bytes that a turn takes. Where bodies are
+    /// copied twice, that is at most what the arena was made with. Returns the counters of before.
+    pub fn change(&mut self, drops: Vec<Arc<Drops>>, body_limit: u32) -> Vec<Arc<Drops>> {
+        let most = if self.settings.two_copies { self.most_bounced } else { u32::MAX };
+        self.settings.body_limit = body_limit.min(most);
+        std::mem::replace(&mut self.drops, drops)
     }
 
     /// Sets the time of the turns to come, in seconds of whatever clock their owner has.

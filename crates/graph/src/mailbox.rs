@@ -1,0 +1,167 @@
+//! How control reaches a worker: between two turns, and for one relaxed load of the worker's a turn.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use straightline_packet::{Arena, Drops};
+
+use crate::Graph;
+
+/// What a worker works on.
+#[derive(Debug)]
+pub struct Work {
+    /// The nodes.
+    pub graph: Graph,
+    /// The counters of every port, by its index.
+    pub drops: Vec<Arc<Drops>>,
+    /// Bytes of bodies that a turn takes before it stops taking.
+    pub body_limit: u32,
+}
+
+/// Where control leaves new work, and finds the old.
+///
+/// Control posts and rings the worker's [`straightline_port::Sleeper`]; the worker takes the new work at the start of
+/// its next turn, when it holds no packet, and nothing of the old is touched by it any more once [`Self::wait`] gives
+/// that back.
+#[derive(Debug, Default)]
+pub struct Mailbox {
+    /// There is something inside. The lock orders what it stands for, so relaxed is enough.
+    full: AtomicBool,
+    inside: Mutex<Inside>,
+    done: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Inside {
+    new: Option<Work>,
+    old: Option<Work>,
+    stop: bool,
+    gone: bool,
+}
+
+impl Mailbox {
+    /// Leaves work; [`Self::wait`] follows, before more is left.
+    pub fn post(&self, work: Work) {
+        self.lock().new = Some(work);
+        self.full.store(true, Ordering::Relaxed);
+    }
+
+    /// Waits until the worker has taken what was posted. Returns what it worked on before; `None` if it has ended.
+    pub fn wait(&self) -> Option<Work> {
+        let mut inside = self.lock();
+        loop {
+            if let Some(old) = inside.old.take() {
+                return Some(old);
+            }
+            if inside.gone {
+                return None;
+            }
+            inside = self.done.wait(inside).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Ends the worker.
+    pub fn stop(&self) {
+        self.lock().stop = true;
+        self.full.store(true, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.full.load(Ordering::Relaxed)
+    }
+
+    /// Exchanges what the worker works on; `false` when it is to end.
+    #[cold]
+    pub(crate) fn exchange(&self, graph: &mut Graph, arena: &mut Arena) -> bool {
+        let mut inside = self.lock();
+        self.full.store(false, Ordering::Relaxed);
+        if let Some(mut work) = inside.new.take() {
+            std::mem::swap(graph, &mut work.graph);
+            let before = arena.settings().body_limit;
+            work.drops = arena.change(work.drops, work.body_limit);
+            work.body_limit = before;
+            inside.old = Some(work);
+            self.done.notify_all();
+        }
+        !inside.stop
+    }
+
+    /// Says that the worker has ended, once that is dropped, also by a panic.
+    pub(crate) fn attend(&self) -> impl Drop + '_ {
+        struct Attendance<'a>(&'a Mailbox);
+        impl Drop for Attendance<'_> {
+            fn drop(&mut self) {
+                self.0.lock().gone = true;
+                self.0.done.notify_all();
+            }
+        }
+        Attendance(self)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Idle, Next, Node, Worker, WorkerStats};
+    use straightline_packet::{Frame, Gate, Settings, Turn};
+    use straightline_port::{Null, Port, Sleeper};
+
+    struct Nothing;
+    impl Node for Nothing {
+        fn process(&mut self, _turn: &mut Turn<'_>, _frame: &Frame, _next: &mut Next<'_>) {}
+    }
+
+    fn work(name: &str, body_limit: u32, figures: Vec<Arc<crate::NodeStats>>) -> Work {
+        let mut graph = Graph::continuing(figures);
+        let node = graph.node(name, Box::new(Nothing), &[]);
+        graph.input(Arc::new(Null::new("in")) as Arc<dyn Port>, node);
+        Work { graph, drops: vec![Arc::default(); 3], body_limit }
+    }
+
+    /// A worker that is started, with its mailbox.
+    fn worker(idle: Idle) -> (Arc<Mailbox>, Arc<Sleeper>, std::thread::JoinHandle<()>) {
+        let sleeper = Arc::new(Sleeper::new().expect("epoll"));
+        let arena = Arena::new(Gate::new().member(), Settings::default(), Vec::new());
+        let mut worker = Worker::new(Graph::new(), arena, Arc::clone(&sleeper), Arc::<WorkerStats>::default(), idle);
+        let mailbox = Arc::<Mailbox>::default();
+        let seen = Arc::clone(&mailbox);
+        (mailbox, sleeper, std::thread::spawn(move || worker.run(&seen)))
+    }
+
+    #[test]
+    fn work_is_exchanged_and_the_old_comes_back() {
+        for idle in [Idle::Sleep, Idle::Spin] {
+            let (mailbox, sleeper, thread) = worker(idle);
+            let mut before = (1 << 20, 0);
+            for round in 0..100 {
+                mailbox.post(work(&format!("n{round}"), 1 << 16 | round, Vec::new()));
+                sleeper.ring();
+                let old = mailbox.wait().expect("it runs");
+                assert_eq!((old.body_limit, old.drops.len()), before);
+                let names: Vec<_> = old.graph.stats().iter().map(|node| node.name.clone()).collect();
+                assert_eq!(names.contains(&format!("n{}", round.wrapping_sub(1))), round > 0, "{names:?}");
+                before = (1 << 16 | round, 3);
+            }
+            mailbox.stop();
+            sleeper.ring();
+            thread.join().expect("it ended");
+            mailbox.post(work("late", 0, Vec::new()));
+            assert!(mailbox.wait().is_none(), "nobody is there to take it");
+        }
+    }
+
+    #[test]
+    fn nodes_of_the_same_name_go_on_counting() {
+        let first = work("n", 0, Vec::new()).graph.stats();
+        let second = work("n", 0, first.clone()).graph.stats();
+        assert_eq!(first.len(), 3);
+        assert!(first.iter().zip(&second).all(|(a, b)| Arc::ptr_eq(a, b)));
+        let other = work("m", 0, first.clone()).graph.stats();
+        assert_eq!(other.iter().filter(|node| first.iter().any(|was| Arc::ptr_eq(was, node))).count(), 2);
+    }
+}
