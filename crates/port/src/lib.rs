@@ -17,6 +17,7 @@
 //! });
 //! ```
 
+mod berth;
 mod counters;
 mod null;
 mod signal;

@@ -91,6 +91,14 @@ impl Sleeper {
         Ok(())
     }
 
+    /// How many kicks would wake it now, the bell apart.
+    #[cfg(test)]
+    pub(crate) fn kicked(&self) -> usize {
+        let mut room = [const { MaybeUninit::uninit() }; 16];
+        let (events, _) = epoll::wait(&self.epoll, &mut room, Some(&Timespec::default())).expect("epoll_wait");
+        events.iter().filter(|event| event.data.u64() != BELL).count()
+    }
+
     /// Empties what was written to, unless it is an eventfd.
     fn drain(&self, token: u64) {
         let watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);

@@ -64,16 +64,7 @@ impl Listener {
         fchmod(&socket, Mode::from_raw_mode(0o600)).map_err(system("cannot set its permissions"))?;
         bind(&socket, &address).map_err(system("cannot bind"))?;
         let listener = Listener { socket: UnixListener::from(socket), path: path.to_owned() };
-        let Permissions { owner, group, mode } = *permissions;
-        if owner.is_some() || group.is_some() {
-            std::os::unix::fs::chown(path, owner, group).map_err(|source| ListenError::System {
-                path: path.to_owned(),
-                what: "cannot set its owner",
-                source,
-            })?;
-        }
-        let mode = mode.unwrap_or(if group.is_some() { 0o660 } else { 0o600 });
-        chmod(path, Mode::from_raw_mode(mode)).map_err(system("cannot set its permissions"))?;
+        set_permissions(path, permissions)?;
         listen(&listener.socket, 8).map_err(system("cannot listen"))?;
         Ok(listener)
     }
@@ -88,6 +79,17 @@ impl Drop for Listener {
         // Somebody may have removed it already; there is nothing else to do about it.
         let _ = std::fs::remove_file(&self.path);
     }
+}
+
+/// Gives the file its owner and permissions.
+pub(super) fn set_permissions(path: &Path, permissions: &Permissions) -> Result<(), ListenError> {
+    let system = |what| move |source| ListenError::System { path: path.to_owned(), what, source };
+    let Permissions { owner, group, mode } = *permissions;
+    if owner.is_some() || group.is_some() {
+        std::os::unix::fs::chown(path, owner, group).map_err(system("cannot set its owner"))?;
+    }
+    let mode = mode.unwrap_or(if group.is_some() { 0o660 } else { 0o600 });
+    chmod(path, Mode::from_raw_mode(mode)).map_err(|e| system("cannot set its permissions")(e.into()))
 }
 
 fn clear_stale(path: &Path) -> Result<(), ListenError> {

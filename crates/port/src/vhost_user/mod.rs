@@ -27,6 +27,7 @@ mod spread;
 mod status;
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
@@ -34,6 +35,7 @@ use straightline_packet::{Drops, Frame, Gate, PortIndex, Published, Reason, Turn
 use straightline_virtio::features as f;
 use straightline_virtio::vhost_user::{NetConfig, Offer, SUPPORTED_PROTOCOL_FEATURES};
 
+use crate::berth::Berth;
 use crate::{Port, QueueCounters, Sleeper};
 use connector::Connector;
 use control::{Control, Way};
@@ -144,7 +146,9 @@ struct Shared {
     /// Of each queue pair.
     counters: Box<[Arc<QueueCounters>]>,
     link: Published<Link>,
-    sleeper: Arc<Sleeper>,
+    berth: Berth,
+    /// Packets may be left in the guest's transmit rings.
+    holds: Arc<AtomicBool>,
     report: Arc<Report>,
     state: Mutex<State>,
 }
@@ -190,7 +194,8 @@ impl VhostUser {
             drops,
             counters: (0..config.queues.max(1)).map(|_| Arc::default()).collect(),
             link: Published::new(gate),
-            sleeper,
+            berth: Berth::new(sleeper, config.waits),
+            holds: Arc::new(AtomicBool::new(config.holds)),
             report: Arc::new(Report::new().map_err(system)?),
             state: Mutex::default(),
             config: config.clone(),
@@ -214,6 +219,28 @@ impl VhostUser {
         }
     }
 
+    /// Another worker's sleeper from now on, or another answer to whether packets for this guest wait for room. A worker
+    /// that still polls the port may miss a kick until it is rung.
+    ///
+    /// # Errors
+    /// What the system said; all is as before then.
+    pub fn move_to(&self, sleeper: &Arc<Sleeper>, waits: bool) -> std::io::Result<()> {
+        self.shared.berth.change(sleeper, waits)
+    }
+
+    /// Whether packets for a full destination are left in this guest's rings. Not while a worker uses the port.
+    pub fn set_holds(&self, holds: bool) {
+        self.shared.holds.store(holds, Ordering::Relaxed);
+    }
+
+    /// Gives the socket file other permissions; they count for whoever connects from now on.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn set_permissions(&self, permissions: &Permissions) -> Result<(), ListenError> {
+        listener::set_permissions(&self.shared.config.socket, permissions)
+    }
+
     /// What an operator wants to know of it.
     pub fn status(&self) -> LinkStatus {
         self.shared.state().status()
@@ -225,7 +252,7 @@ impl VhostUser {
     }
 
     /// Why packets that came from it, or were for it, were dropped.
-    pub fn drops(&self) -> &Drops {
+    pub fn drops(&self) -> &Arc<Drops> {
         &self.shared.drops
     }
 }

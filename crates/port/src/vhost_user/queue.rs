@@ -27,7 +27,8 @@ pub(super) struct Queue {
     /// The ring's index.
     index: u16,
     /// Packets may be left in this ring (`full = "wait"`), so it is given back only at the turn's end.
-    pub(super) holds: bool,
+    /// Changes only while no worker uses the port.
+    holds: Arc<AtomicBool>,
 }
 
 /// What one worker uses at a time.
@@ -52,7 +53,7 @@ impl Queue {
         memory: Arc<GuestMemory>,
         enabled: bool,
         counters: Arc<QueueCounters>,
-        holds: bool,
+        holds: Arc<AtomicBool>,
         polled: bool,
     ) -> Self {
         let inner = Inner {
@@ -117,6 +118,12 @@ impl Queue {
         self.lock().ring.set_log(log);
     }
 
+    /// Whether packets may be left in it.
+    #[inline]
+    pub(super) fn holds(&self) -> bool {
+        self.holds.load(Ordering::Relaxed)
+    }
+
     /// Whether packets may pass. Takes effect with the next turn.
     pub(super) fn set_enabled(&self, enabled: bool) {
         self.enabled.store(enabled, Ordering::Release);
@@ -165,10 +172,12 @@ impl AtTurnEnd for Queue {
     fn give_back(&self, turn: &Turn<'_>, lender: LenderId) {
         let mut inner = self.lock();
         let Inner { ring, stuck, .. } = &mut *inner;
+        // Also where nothing is held any more.
+        *stuck = false;
         if ring.outstanding() == 0 || ring.poisoned() {
             return;
         }
-        if self.holds {
+        if self.holds() {
             // What is left is the tail: behind a packet that is left, nothing of the same ring is delivered.
             let (left, bytes) = turn.left(lender);
             *stuck = left > 0 && left == usize::from(ring.outstanding());

@@ -112,7 +112,7 @@ fn receive_from<'t>(
                 bytes += u64::from(turn.len(id));
                 if enabled { into.push(id) } else { turn.discard(id, Reason::RingDisabled) }
             }
-            Err(Refused::Dropped(_)) if queue.holds && packets > 0 => {
+            Err(Refused::Dropped(_)) if queue.holds() && packets > 0 => {
                 // What is left in the ring is the tail of what was taken: a chain without a packet must not stand
                 // among those that may be left. It comes first in the next burst.
                 ring.untake(1);
@@ -129,7 +129,7 @@ fn receive_from<'t>(
     queue.counters.rx_packets.add(packets);
     queue.counters.rx_bytes.add(bytes);
     // A burst that borrowed nothing is given back at once.
-    if turn.borrowed() == borrowed && !queue.holds {
+    if turn.borrowed() == borrowed && !queue.holds() {
         let taken = ring.outstanding();
         ring.give_back(taken);
     }

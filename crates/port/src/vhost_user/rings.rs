@@ -17,7 +17,7 @@ use super::guest::Guest;
 use super::link::Link;
 use super::queue::Queue;
 use super::spread::Spread;
-use crate::Token;
+use crate::berth::Kick;
 use crate::sleeper::Notifier;
 
 /// Whether a ring is one that its guest transmits by: receive and transmit rings take turns (virtio 1.2, 5.1.2).
@@ -39,7 +39,7 @@ pub(super) struct Running {
     pub(super) queue: Arc<Queue>,
     kick: Option<Arc<OwnedFd>>,
     call: Option<Arc<OwnedFd>>,
-    pub(super) token: Option<Token>,
+    pub(super) token: Option<Kick>,
 }
 
 impl Guest {
@@ -124,7 +124,7 @@ impl Guest {
         let mut ring = ring.map_err(|part| format!("{}: its {part} is not in guest memory", ring_name(index)))?;
         ring.set_log(self.active_log().cloned());
         ring.disarm();
-        let holds = self.shared.config.holds && is_transmit(index);
+        let holds = if is_transmit(index) { Arc::clone(&self.shared.holds) } else { Arc::default() };
         let counters = self.shared.counters.get(usize::from(index / 2)).cloned().unwrap_or_default();
         let memory = Arc::clone(&self.memory);
         let queue = Arc::new(Queue::new(ring, index, memory, setup.enabled, counters, holds, setup.polled));
@@ -172,7 +172,7 @@ impl Guest {
         });
         drop(self.shared.link.swap(link));
         // There may be packets already, from before anybody looked.
-        self.shared.sleeper.ring();
+        self.shared.berth.ring();
     }
 
     /// A worker found the link broken.
@@ -203,12 +203,10 @@ impl Shared {
         let name = ring_name(index);
         if !same(running.kick.as_ref(), setup.kick.as_ref()) {
             self.forget(running.token.take());
-            // The receive ring's kicks say that there is room: only who waits for room wants to know.
-            let watched = is_transmit(index) || self.config.waits;
-            if let Some(kick) = setup.kick.as_ref().filter(|_| watched) {
-                let token =
-                    self.sleeper.add(Arc::clone(kick)).map_err(|e| format!("{name}: cannot wait for its kick: {e}"))?;
-                running.token = Some(token);
+            if let Some(kick) = &setup.kick {
+                let room = !is_transmit(index);
+                let token = self.berth.add(Arc::clone(kick), room);
+                running.token = Some(token.map_err(|e| format!("{name}: cannot wait for its kick: {e}"))?);
             }
             running.kick = setup.kick.clone();
         }
@@ -220,9 +218,9 @@ impl Shared {
         Ok(())
     }
 
-    pub(super) fn forget(&self, token: Option<Token>) {
+    pub(super) fn forget(&self, token: Option<Kick>) {
         if let Some(token) = token {
-            self.sleeper.remove(token);
+            self.berth.remove(token);
         }
     }
 }
