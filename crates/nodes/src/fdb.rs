@@ -36,6 +36,18 @@ struct Slot {
     seen: AtomicU32,
 }
 
+impl Slot {
+    fn read(&self) -> Option<FdbEntry> {
+        let word = self.word.load(Ordering::Relaxed);
+        (word != 0).then(|| FdbEntry {
+            mac: mac_of(word),
+            port: port_of(word),
+            seen: self.seen.load(Ordering::Relaxed),
+            is_static: word & STATIC != 0,
+        })
+    }
+}
+
 /// What became of an address that was heard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heard {
@@ -102,6 +114,27 @@ impl Fdb {
             let (Ok(at) | Err(at)) = fdb.find(mac);
             fdb.slots[at].word.store(word(mac, port, STATIC), Ordering::Relaxed);
         }
+        fdb
+    }
+
+    /// A table with other rules that knows what this one knows: learned addresses stay where `kept` says so of their
+    /// port and where there is room, those that were heard last first. Not while the worker uses this one.
+    pub fn successor(
+        &self,
+        limit: usize,
+        ageing: u32,
+        fixed: &[(MacAddr, PortIndex)],
+        kept: impl Fn(PortIndex) -> bool,
+    ) -> Self {
+        let fdb = Fdb::new(limit, ageing, fixed);
+        let mut known: Vec<FdbEntry> = self.slots.iter().filter_map(Slot::read).collect();
+        known.retain(|entry| !entry.is_static && kept(entry.port));
+        known.sort_by_key(|entry| std::cmp::Reverse(entry.seen));
+        for entry in known {
+            fdb.hear(entry.mac, entry.port, entry.seen);
+        }
+        // What found no room here was not refused to anybody.
+        fdb.full.store(self.full(), Ordering::Relaxed);
         fdb
     }
 
@@ -179,17 +212,8 @@ impl Fdb {
 
     /// All stations known at `now`.
     pub fn entries(&self, now: u32) -> Vec<FdbEntry> {
-        let read = |slot: &Slot| {
-            let word = slot.word.load(Ordering::Relaxed);
-            let is_static = word & STATIC != 0;
-            (word != 0 && (is_static || self.is_fresh(slot, now))).then(|| FdbEntry {
-                mac: mac_of(word),
-                port: port_of(word),
-                seen: slot.seen.load(Ordering::Relaxed),
-                is_static,
-            })
-        };
-        self.slots.iter().filter_map(read).collect()
+        let fresh = |entry: &FdbEntry| entry.is_static || now.saturating_sub(entry.seen) < self.ageing;
+        self.slots.iter().filter_map(Slot::read).filter(fresh).collect()
     }
 
     /// How many entries the configuration fixed.
@@ -298,6 +322,30 @@ mod tests {
             fdb.sweep(10);
         }
         assert_eq!(fdb.hear(mac(9), A, 10), Heard::Learned);
+    }
+
+    #[test]
+    fn a_successor_knows_what_still_holds() {
+        let fdb = Fdb::new(8, 300, &[(mac(9), B)]);
+        for n in 1..=6_u32 {
+            fdb.hear(mac(n.into()), if n % 2 == 0 { B } else { A }, n);
+        }
+        let known = |fdb: &Fdb| {
+            let mut known: Vec<_> = fdb.entries(6).into_iter().map(|e| (e.mac, e.port, e.seen, e.is_static)).collect();
+            known.sort_unstable_by_key(|entry| entry.0.as_u64());
+            known
+        };
+        let same = fdb.successor(8, 300, &[(mac(9), B)], |_| true);
+        assert_eq!((known(&same), same.learned()), (known(&fdb), 6));
+        // One port is gone, one address is fixed now, and what was fixed is not.
+        let other = fdb.successor(8, 10, &[(mac(3), A)], |port| port == A);
+        assert_eq!(known(&other), [(mac(1), A, 1, false), (mac(3), A, 0, true), (mac(5), A, 5, false)]);
+        assert_eq!((other.learned(), other.ageing(), other.fixed()), (2, 10, 1));
+        assert_eq!(other.lookup(mac(1), 11), None, "it ages by the new rule");
+        // Too few places: those heard last stay, and nobody was refused.
+        let small = fdb.successor(2, 300, &[], |_| true);
+        assert_eq!(known(&small), [(mac(5), A, 5, false), (mac(6), B, 6, false)]);
+        assert_eq!((small.full(), small.hear(mac(7), A, 7)), (0, Heard::Full));
     }
 
     /// Against a map that is obviously right, with few buckets and much coming and going.
