@@ -9,7 +9,7 @@ use std::sync::Arc;
 use common::{Rig, mac, patch, pause, rig, vhost_user, wait_until};
 use straightline_lab::{Guest, GuestOptions, Pair};
 use straightline_packet::{Arena, Drops, Frame, Gate, PortIndex, Settings};
-use straightline_port::vhost_user::{Permissions, VhostUser, VhostUserConfig};
+use straightline_port::vhost_user::{Mode, Permissions, VhostUser, VhostUserConfig};
 use straightline_port::{Port, Sleeper};
 use straightline_switch::config::WhenFull;
 use straightline_virtio::features as f;
@@ -350,7 +350,7 @@ fn a_flooded_queue_leaves_turns_to_the_others() {
     let config = VhostUserConfig {
         name: "p".to_owned(),
         socket: dir.path().join("p"),
-        permissions: Permissions::default(),
+        mode: Mode::Server(Permissions::default()),
         mtu: 1500,
         mac: None,
         csum: false,
@@ -362,7 +362,7 @@ fn a_flooded_queue_leaves_turns_to_the_others() {
         waits: false,
     };
     let (drops, sleeper) = (Arc::new(Drops::default()), Arc::new(Sleeper::new().expect("epoll")));
-    let port = VhostUser::listen(config, PortIndex(0), Arc::clone(&drops), &gate, sleeper).expect("a socket");
+    let port = VhostUser::open(config, PortIndex(0), Arc::clone(&drops), &gate, sleeper).expect("a socket");
     let mut guest = Guest::connect(&dir.path().join("p"), &options(PAIRS, false)).expect("a guest");
     for (at, count) in [(0, 200), (1, 0), (2, 200), (3, 1)] {
         let pair = &mut guest.pairs()[at];

@@ -21,6 +21,8 @@ pub(crate) enum Command {
     Run(Config),
     /// Checks a configuration; prints `ok`, or every error with its line
     Check(Config),
+    /// Makes a running switch read its configuration file again (as SIGHUP does) and shows what changed
+    Reload(Query),
     /// Shows the switch as a whole: version, uptime, instruction set
     Status(Query),
     /// Shows the ports: link, features, rings, counters, drops

@@ -1,7 +1,8 @@
 //! The switch as a library: a configuration in, a running switch out, and what it tells about itself.
 //!
-//! [`config`] reads and checks a file, `plan` deals it out to workers, [`Switch`] starts and stops it, [`api`] answers
-//! questions over a Unix socket, [`sandbox`] gives up what the process does not need. It does not look at packets one by one.
+//! [`config`] reads and checks a file, `plan` deals it out to workers, [`Switch`] starts it, goes over to another one
+//! while it runs (`reload`) and stops it, [`api`] answers questions over a Unix socket, [`sandbox`] gives up what the
+//! process does not need. It does not look at packets one by one.
 //!
 //! ```
 //! use straightline_switch::Switch;
@@ -29,10 +30,14 @@
 //! ```
 
 pub mod api;
+mod assembly;
 pub mod config;
+mod keeper;
 mod plan;
+mod reload;
 pub mod sandbox;
 mod source;
 mod switch;
 
+pub use keeper::Keeper;
 pub use switch::Switch;

@@ -1,12 +1,12 @@
 //! What a running switch answers: put together from counters that workers write, without stopping them.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use straightline_graph::clock::{cycles, seconds};
 use straightline_graph::{NodeStats, WorkerStats};
 use straightline_nodes::Fdb as Table;
-use straightline_packet::Level;
+use straightline_packet::{Drops as Counts, Level, PortIndex};
 use straightline_port::QueueCounters;
 use straightline_port::vhost_user::VhostUser;
 
@@ -14,29 +14,82 @@ use crate::api::{
     DropCount, Drops, Fdb, FdbEntry, Link, Node, Packets, Port, Ports, Queue, RingKind, Runtime, Source, Status, Worker,
 };
 use crate::config::{Config, PortKind};
+use crate::plan::{Domain, Plan};
 use crate::sandbox;
 
-/// The parts of a running switch that have something to tell.
+/// What is counted of ports and nodes that are gone is told under this name, which no port can have.
+const REMOVED: &str = "(removed)";
+
+/// A running switch, as it is now.
 #[derive(Debug)]
 pub(crate) struct Running {
-    pub(crate) since: Instant,
+    since: Instant,
+    now: Mutex<Arc<Now>>,
+    removed_drops: Arc<Counts>,
+    removed_nodes: NodeStats,
+}
+
+/// The parts that have something to tell. Replaced as a whole.
+#[derive(Debug)]
+pub(crate) struct Now {
     pub(crate) config: Config,
+    pub(crate) plan: Plan,
     /// In the configuration's order.
     pub(crate) ports: Vec<Arc<VhostUser>>,
-    /// A bridge's name, its table, and the worker whose clock the table goes by.
-    pub(crate) bridges: Vec<(String, Arc<Table>, usize)>,
+    /// Of each port.
+    pub(crate) drops: Vec<Arc<Counts>>,
+    /// Of each bridge.
+    pub(crate) fdbs: Vec<Arc<Table>>,
+    /// Of each worker, with its nodes.
     pub(crate) workers: Vec<(Arc<WorkerStats>, Vec<Arc<NodeStats>>)>,
 }
 
 impl Running {
-    fn name(&self, port: usize) -> String {
-        self.config.ports.get(port).map_or_else(String::new, |p| p.name.clone())
+    pub(crate) fn new(now: Now) -> Self {
+        Running {
+            since: Instant::now(),
+            now: Mutex::new(Arc::new(now)),
+            removed_drops: Arc::default(),
+            removed_nodes: NodeStats { name: REMOVED.to_owned(), ..NodeStats::default() },
+        }
+    }
+
+    pub(crate) fn now(&self) -> Arc<Now> {
+        Arc::clone(&self.now.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn show(&self, now: Now) {
+        *self.now.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(now);
+    }
+
+    /// Drops of ports that are gone, and of packets that belong to none.
+    pub(crate) fn removed_drops(&self) -> &Arc<Counts> {
+        &self.removed_drops
+    }
+
+    /// What nodes counted that are gone.
+    pub(crate) fn removed_nodes(&self) -> &NodeStats {
+        &self.removed_nodes
+    }
+}
+
+impl Now {
+    fn name(&self, port: PortIndex) -> String {
+        let at = self.plan.ports.iter().position(|place| place.slot == port.0);
+        at.map_or_else(String::new, |at| self.config.ports[at].name.clone())
+    }
+
+    /// The worker whose clock a bridge's table goes by.
+    fn worker_of(&self, bridge: usize) -> Option<&WorkerStats> {
+        let at = self.plan.workers.iter().position(|worker| worker.domains.contains(&Domain::Bridge(bridge)))?;
+        Some(&self.workers[at].0)
     }
 }
 
 impl Source for Running {
     fn ports(&self) -> Ports {
-        let ports = self.config.ports.iter().zip(&self.ports).map(|(config, port)| {
+        let now = self.now();
+        let ports = now.config.ports.iter().zip(&now.ports).map(|(config, port)| {
             let status = port.status();
             let PortKind::VhostUser(kind) = &config.kind;
             Port {
@@ -59,7 +112,8 @@ impl Source for Running {
     }
 
     fn runtime(&self) -> Runtime {
-        let workers = self.workers.iter().map(|(stats, _)| {
+        let now = self.now();
+        let workers = now.workers.iter().map(|(stats, _)| {
             let times = stats.times(cycles());
             Worker {
                 cpu: stats.cpu,
@@ -72,7 +126,8 @@ impl Source for Running {
                 bodies_delivered_bytes: stats.bodies_delivered.get(),
             }
         });
-        let nodes = self.workers.iter().flat_map(|(_, nodes)| nodes);
+        let removed = Some(&self.removed_nodes).filter(|node| node.calls.get() > 0);
+        let nodes = now.workers.iter().flat_map(|(_, nodes)| nodes.iter().map(|node| &**node)).chain(removed);
         Runtime {
             workers: workers.collect(),
             nodes: nodes.map(|n| Node::new(&n.name, n.calls.get(), n.packets.get(), n.cycles.get())).collect(),
@@ -80,9 +135,11 @@ impl Source for Running {
     }
 
     fn drops(&self) -> Drops {
-        let counts = self.ports.iter().enumerate().flat_map(|(at, port)| {
-            port.drops().nonzero().map(move |(reason, count)| DropCount {
-                port: self.name(at),
+        let now = self.now();
+        let ports = now.config.ports.iter().map(|port| port.name.as_str()).zip(now.drops.iter());
+        let counts = ports.chain([(REMOVED, &self.removed_drops)]).flat_map(|(port, drops)| {
+            drops.nonzero().map(move |(reason, count)| DropCount {
+                port: port.to_owned(),
                 reason: reason.name().to_owned(),
                 count,
             })
@@ -91,14 +148,16 @@ impl Source for Running {
     }
 
     fn fdb(&self) -> Fdb {
-        let entries = self.bridges.iter().flat_map(|(name, table, worker)| {
-            let started = self.workers.get(*worker).map_or(0, |(stats, _)| stats.started.get());
-            let now = seconds(cycles().saturating_sub(started));
-            table.entries(whole(now)).into_iter().map(move |entry| FdbEntry {
-                bridge: name.clone(),
+        let now = &*self.now();
+        let bridges = now.config.bridges.iter().zip(&now.fdbs).enumerate();
+        let entries = bridges.flat_map(|(at, (bridge, table))| {
+            let started = now.worker_of(at).map_or(0, |stats| stats.started.get());
+            let time = seconds(cycles().saturating_sub(started));
+            table.entries(whole(time)).into_iter().map(move |entry| FdbEntry {
+                bridge: bridge.name.clone(),
                 mac: entry.mac.to_string(),
-                port: self.name(entry.port.index()),
-                age_s: if entry.is_static { 0.0 } else { (now - f64::from(entry.seen)).max(0.0) },
+                port: now.name(entry.port),
+                age_s: if entry.is_static { 0.0 } else { (time - f64::from(entry.seen)).max(0.0) },
                 is_static: entry.is_static,
             })
         });
@@ -106,13 +165,14 @@ impl Source for Running {
     }
 
     fn status(&self) -> Status {
+        let now = self.now();
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_s: self.since.elapsed().as_secs_f64(),
             simd: Level::detect().name().to_owned(),
-            workers: self.workers.len(),
-            ports_up: self.ports.iter().filter(|port| port.status().up).count(),
-            ports: self.ports.len(),
+            workers: now.workers.len(),
+            ports_up: now.ports.iter().filter(|port| port.status().up).count(),
+            ports: now.ports.len(),
             sandbox: sandbox::in_force().iter().map(|mechanism| mechanism.as_str().to_owned()).collect(),
             refused_calls: sandbox::refused_calls(),
         }

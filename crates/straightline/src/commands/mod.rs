@@ -13,6 +13,7 @@ pub(crate) fn execute(command: Command) -> anyhow::Result<()> {
         Command::Demo(args) => demo::execute(&args),
         Command::Run(args) => run::execute(&args.config),
         Command::Check(args) => check::execute(&args.config),
+        Command::Reload(args) => query::reload(&args),
         Command::Status(args) => query::status(&args),
         Command::Ports(args) => query::ports(&args),
         Command::Fdb(args) => query::fdb(&args),

@@ -1,4 +1,4 @@
-//! `straightline status|ports|fdb|runtime|drops`
+//! `straightline status|ports|fdb|runtime|drops|reload`
 
 use straightline_switch::api::{self, Answer, table};
 
@@ -23,6 +23,10 @@ pub(crate) fn runtime(args: &Query) -> anyhow::Result<()> {
 
 pub(crate) fn drops(args: &Query) -> anyhow::Result<()> {
     show(args, table::drops)
+}
+
+pub(crate) fn reload(args: &Query) -> anyhow::Result<()> {
+    show(args, table::changes)
 }
 
 /// As JSON the answer is the switch's own, so fields that only a newer switch has are kept.

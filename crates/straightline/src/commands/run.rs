@@ -2,13 +2,14 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::Context;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use straightline_switch::api::{ApiHandle, ApiServer};
+use straightline_switch::api::{ApiHandle, ApiServer, Control};
 use straightline_switch::config::Config;
-use straightline_switch::{Switch, sandbox};
+use straightline_switch::{Keeper, Switch, sandbox};
 use tracing_subscriber::EnvFilter;
 
 use crate::output;
@@ -21,36 +22,32 @@ pub(crate) fn execute(path: &Path) -> anyhow::Result<()> {
     let config = super::check::load(path)?;
     // Before the first thread: each inherits it.
     sandbox::enter(&config, path)?;
-    let switch = Switch::start(&config)?;
-    let api = serve_api(&config, &switch);
-    let api = match api {
-        Ok(api) => api,
-        Err(error) => {
-            switch.stop();
-            return Err(error);
-        }
-    };
+    let switch = Arc::new(Switch::start(&config)?);
+    let keeper = Arc::new(Keeper::new(Arc::clone(&switch), path));
+    let api = serve_api(&config, &switch, &keeper)?;
     output::answer("ready\n")?;
     tracing::info!(ports = config.ports.len(), "running");
     for signal in signals.forever() {
         if signal == SIGHUP {
-            tracing::warn!("SIGHUP: reload comes in a later version; restart to apply");
+            // What came of it is in the log.
+            let _ = keeper.reload();
             continue;
         }
         tracing::info!("stopping on {}", if signal == SIGTERM { "SIGTERM" } else { "SIGINT" });
         break;
     }
-    drop(api);
-    switch.stop();
+    // Nobody is left to ask for anything, then the last handle stops the switch.
+    drop((api, keeper, switch));
     Ok(())
 }
 
-fn serve_api(config: &Config, switch: &Switch) -> anyhow::Result<Option<ApiHandle>> {
+fn serve_api(config: &Config, switch: &Switch, keeper: &Arc<Keeper>) -> anyhow::Result<Option<ApiHandle>> {
     let Some(path) = &config.switch.api else {
         return Ok(None);
     };
     let server = ApiServer::bind(path)?;
-    server.serve(switch.source()).context("cannot start the API").map(Some)
+    let control = Arc::clone(keeper) as Arc<dyn Control>;
+    server.serve_control(switch.source(), control).context("cannot start the API").map(Some)
 }
 
 /// Logs to standard error what RUST_LOG asks for, or else warnings, and what our own crates tell.

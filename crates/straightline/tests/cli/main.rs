@@ -3,6 +3,7 @@
 mod check;
 mod demo;
 mod query;
+mod reload;
 mod run;
 mod sandbox;
 mod usage;

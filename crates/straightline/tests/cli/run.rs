@@ -20,14 +20,14 @@ ports = [\"vm1\", \"vm2\"]
 ";
 
 /// A switch that runs; killed if the test fails.
-pub(super) struct Running {
+pub(crate) struct Running {
     child: Child,
     out: BufReader<ChildStdout>,
 }
 
 impl Running {
     /// Starts it and waits until it is ready.
-    pub(super) fn start(fixture: &Fixture) -> Self {
+    pub(crate) fn start(fixture: &Fixture) -> Self {
         let mut command = fixture.command(&["run", "switch.toml"]);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut out = BufReader::new(child.stdout.take().unwrap());
@@ -37,18 +37,18 @@ impl Running {
         Self { child, out }
     }
 
-    pub(super) fn id(&self) -> u32 {
+    pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
-    pub(super) fn signal(&self, name: &str) {
+    pub(crate) fn signal(&self, name: &str) {
         let pid = self.child.id().to_string();
         let status = std::process::Command::new("kill").args(["-s", name, &pid]).status().unwrap();
         assert!(status.success());
     }
 
     /// Waits for its end, for ten seconds.
-    pub(super) fn finish(mut self) -> Finished {
+    pub(crate) fn finish(mut self) -> Finished {
         let start = Instant::now();
         let status = loop {
             match self.child.try_wait().unwrap() {
@@ -109,20 +109,6 @@ fn it_answers() {
     assert_eq!(ports["ports"][0]["link"], "down");
     running.signal("TERM");
     assert_eq!(running.finish().code, Some(0));
-}
-
-#[test]
-fn sighup_is_noted_and_survived() {
-    let fixture = Fixture::new();
-    fixture.write(CONFIG);
-    let running = Running::start(&fixture);
-    running.signal("HUP");
-    thread::sleep(Duration::from_millis(200));
-    assert_eq!(fixture.execute(&["status", "--api", "api"]).code, Some(0));
-    running.signal("TERM");
-    let done = running.finish();
-    assert_eq!(done.code, Some(0), "{done:?}");
-    assert!(done.err.contains("reload comes in a later version; restart to apply"), "{done:?}");
 }
 
 #[test]

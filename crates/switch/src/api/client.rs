@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-use super::{Command, Drops, Fdb, Ports, Runtime, Status};
+use super::{Changes, Command, Drops, Fdb, Ports, Runtime, Status};
 
 /// A switch that says nothing for so long is stuck.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -76,6 +76,9 @@ impl Answer for Runtime {
 }
 impl Answer for Drops {
     const COMMAND: Command = Command::Drops;
+}
+impl Answer for Changes {
+    const COMMAND: Command = Command::Reload;
 }
 
 /// Asks the switch that listens at `path` for an answer of this type.

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use serde::{Deserialize, Serialize};
 
-use super::{Command, Source};
+use super::{Command, Desk};
 
 /// The longest request, its newline included.
 pub(super) const LONGEST_REQUEST: usize = 4096;
@@ -61,9 +61,9 @@ impl Connection {
     }
 
     /// Moves on as far as it goes without waiting. False: it is over.
-    pub(super) fn step(&mut self, source: &dyn Source, now: Instant) -> bool {
+    pub(super) fn step(&mut self, desk: &Desk, now: Instant) -> bool {
         loop {
-            let moved = if self.output.is_empty() { self.read(source, now) } else { self.write(now) };
+            let moved = if self.output.is_empty() { self.read(desk, now) } else { self.write(now) };
             match moved {
                 Ok(true) => {}
                 Ok(false) => return false,
@@ -75,10 +75,10 @@ impl Connection {
     }
 
     /// Reads until there is a request, and answers it. False: the client is done.
-    fn read(&mut self, source: &dyn Source, now: Instant) -> rustix::io::Result<bool> {
+    fn read(&mut self, desk: &Desk, now: Instant) -> rustix::io::Result<bool> {
         if let Some(end) = self.input.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = self.input.drain(..=end).collect();
-            self.answer(respond(&line, source), now);
+            self.answer(respond(&line, desk), now);
             return Ok(true);
         }
         if self.input.len() >= LONGEST_REQUEST {
@@ -126,7 +126,7 @@ impl Connection {
 }
 
 /// The answer line to a request line.
-fn respond(line: &[u8], source: &dyn Source) -> String {
+fn respond(line: &[u8], desk: &Desk) -> String {
     #[derive(Deserialize)]
     struct Request {
         cmd: String,
@@ -138,8 +138,7 @@ fn respond(line: &[u8], source: &dyn Source) -> String {
         }
     };
     let answer = request.cmd.parse::<Command>();
-    let answer = answer.and_then(|command| command.answer(source).map_err(|error| error.to_string()));
-    answer.unwrap_or_else(failure)
+    answer.and_then(|command| command.answer(desk)).unwrap_or_else(failure)
 }
 
 fn failure(error: String) -> String {

@@ -2,10 +2,10 @@
 //!
 //! The types are the JSON that scripts read: fields are added, never renamed. A client sends one
 //! line, `{"cmd":"ports"}`, over a Unix socket and gets one line back, `{"ok":{...}}` or
-//! `{"error":"..."}`. The API only reads; nothing can be changed through it.
+//! `{"error":"..."}`.
 //!
-//! [`ApiServer`] answers from a [`Source`], [`request`] and its typed siblings ask, and [`table`]
-//! renders the answers for people.
+//! [`ApiServer`] answers from a [`Source`], and does what changes the switch through a [`Control`] where it has one.
+//! [`request`] and its typed siblings ask, and [`table`] renders the answers for people.
 //!
 //! ```no_run
 //! use std::path::Path;
@@ -23,13 +23,15 @@ pub mod table;
 mod types;
 
 use std::str::FromStr;
+use std::sync::Arc;
 
 use serde::Serialize;
 
 pub use client::{Answer, RequestError, ask, request};
 pub use server::{ApiError, ApiHandle, ApiServer};
 pub use types::{
-    DropCount, Drops, Fdb, FdbEntry, Link, Node, Packets, Port, Ports, Queue, RingKind, Runtime, Status, Worker,
+    Change, ChangeKind, Changed, Changes, DropCount, Drops, Fdb, FdbEntry, Link, Node, Packets, Port, Ports, Queue,
+    RingKind, Runtime, Status, Worker,
 };
 
 /// Where commands look for a switch that they are told nothing about.
@@ -49,6 +51,23 @@ pub trait Source: Send + Sync {
     fn status(&self) -> Status;
 }
 
+/// Who changes the switch. Called from the API's thread, which answers nobody meanwhile. An error is for the client, and
+/// says that nothing is changed.
+pub trait Control: Send + Sync {
+    /// Reads the configuration again, and goes over to it.
+    ///
+    /// # Errors
+    /// What is wrong with it, or cannot be changed; in lines.
+    fn reload(&self) -> Result<Changes, String>;
+}
+
+/// Those who answer.
+#[derive(Clone)]
+pub(crate) struct Desk {
+    pub(crate) source: Arc<dyn Source>,
+    pub(crate) control: Option<Arc<dyn Control>>,
+}
+
 /// What can be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
@@ -62,11 +81,13 @@ pub enum Command {
     Runtime,
     /// [`Source::drops`]
     Drops,
+    /// [`Control::reload`]
+    Reload,
 }
 
 impl Command {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Status, Self::Ports, Self::Fdb, Self::Runtime, Self::Drops];
+    pub const ALL: [Self; 6] = [Self::Status, Self::Ports, Self::Fdb, Self::Runtime, Self::Drops, Self::Reload];
 
     /// As a request names it.
     #[must_use]
@@ -77,22 +98,36 @@ impl Command {
             Self::Fdb => "fdb",
             Self::Runtime => "runtime",
             Self::Drops => "drops",
+            Self::Reload => "reload",
         }
     }
 
-    /// The answer line to this command, without its newline.
-    fn answer(self, source: &dyn Source) -> serde_json::Result<String> {
-        #[derive(Serialize)]
-        struct Good<T> {
-            ok: T,
+    /// The answer line to this command, without its newline; or why there is none.
+    fn answer(self, desk: &Desk) -> Result<String, String> {
+        fn good<T: Serialize>(ok: T) -> Result<String, String> {
+            #[derive(Serialize)]
+            struct Good<T> {
+                ok: T,
+            }
+            serde_json::to_string(&Good { ok }).map_err(|error| error.to_string())
         }
+        let source = &desk.source;
         match self {
-            Self::Status => serde_json::to_string(&Good { ok: source.status() }),
-            Self::Ports => serde_json::to_string(&Good { ok: source.ports() }),
-            Self::Fdb => serde_json::to_string(&Good { ok: source.fdb() }),
-            Self::Runtime => serde_json::to_string(&Good { ok: source.runtime() }),
-            Self::Drops => serde_json::to_string(&Good { ok: source.drops() }),
+            Self::Status => good(source.status()),
+            Self::Ports => good(source.ports()),
+            Self::Fdb => good(source.fdb()),
+            Self::Runtime => good(source.runtime()),
+            Self::Drops => good(source.drops()),
+            Self::Reload => good(desk.control()?.reload()?),
         }
+    }
+}
+
+impl Desk {
+    fn control(&self) -> Result<&dyn Control, String> {
+        self.control
+            .as_deref()
+            .ok_or_else(|| "this switch only answers; nothing can be changed through its API".to_owned())
     }
 }
 

@@ -16,8 +16,8 @@ use rustix::fs::{CWD, Mode, chmodat, lstat};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with};
 
-use super::Source;
 use super::connection::Connection;
+use super::{Control, Desk, Source};
 use crate::config::socket_path::{self, SocketPathError, SocketState};
 
 /// Clients at once.
@@ -106,9 +106,21 @@ impl ApiServer {
     /// # Errors
     /// If the system has no thread or descriptor for it.
     pub fn serve(self, source: Arc<dyn Source>) -> io::Result<ApiHandle> {
+        self.serve_desk(Desk { source, control: None })
+    }
+
+    /// As [`Self::serve`]; whoever may connect may also change the switch.
+    ///
+    /// # Errors
+    /// If the system has no thread or descriptor for it.
+    pub fn serve_control(self, source: Arc<dyn Source>, control: Arc<dyn Control>) -> io::Result<ApiHandle> {
+        self.serve_desk(Desk { source, control: Some(control) })
+    }
+
+    fn serve_desk(self, desk: Desk) -> io::Result<ApiHandle> {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let seen = Arc::clone(&stop);
-        let thread = thread::Builder::new().name("api".to_owned()).spawn(move || run(&self, &*source, &seen))?;
+        let thread = thread::Builder::new().name("api".to_owned()).spawn(move || run(&self, &desk, &seen))?;
         Ok(ApiHandle { stop, thread: Some(thread) })
     }
 }
@@ -143,7 +155,7 @@ impl Drop for ApiHandle {
     }
 }
 
-fn run(server: &ApiServer, source: &dyn Source, stop: &OwnedFd) {
+fn run(server: &ApiServer, desk: &Desk, stop: &OwnedFd) {
     let mut clients: Vec<Connection> = Vec::new();
     let mut accept_from = Instant::now();
     loop {
@@ -177,7 +189,7 @@ fn run(server: &ApiServer, source: &dyn Source, stop: &OwnedFd) {
         let now = Instant::now();
         let newcomers = accepting && ready.last() == Some(&true);
         let mut ready = ready.into_iter();
-        clients.retain_mut(|client| ready.next() != Some(true) || client.step(source, now));
+        clients.retain_mut(|client| ready.next() != Some(true) || client.step(desk, now));
         if newcomers && let Err(error) = accept_all(server, &mut clients, now) {
             tracing::warn!("the API accepts nobody for {} s: {error}", PAUSE.as_secs());
             accept_from = now + PAUSE;

@@ -2,7 +2,7 @@
 
 mod grid;
 
-use super::{Drops, Fdb, Link, Port, Ports, RingKind, Runtime, Status, Worker};
+use super::{Changes, Drops, Fdb, Link, Port, Ports, RingKind, Runtime, Status, Worker};
 use grid::{Grid, count, wrap};
 
 /// The columns that text is wrapped at.
@@ -161,6 +161,15 @@ pub fn status(status: &Status) -> String {
         fact("refused", format!("{} system calls", count(status.refused_calls)));
     }
     grid.render("")
+}
+
+/// Answer to `reload`: a line for each change.
+#[must_use]
+pub fn changes(changes: &Changes) -> String {
+    if changes.changes.is_empty() {
+        return "nothing changed\n".to_owned();
+    }
+    changes.changes.iter().map(|change| format!("{change}\n")).collect()
 }
 
 /// Seconds as days, hours, minutes and seconds, from the first that is not 0.

@@ -136,7 +136,7 @@ fn bad_requests_get_an_error_line() {
         (&b"\n"[..], "not a request"),
         (b"{}\n", "missing field `cmd`"),
         (b"{\"cmd\":1}\n", "not a request"),
-        (b"{\"cmd\":\"quit\"}\n", "commands are status, ports, fdb, runtime, drops"),
+        (b"{\"cmd\":\"quit\"}\n", "commands are status, ports, fdb, runtime, drops, reload"),
         (b"\xff\xfe\n", "not a request"),
         (b"[[[[", "not a request"),
     ] {
@@ -145,6 +145,45 @@ fn bad_requests_get_an_error_line() {
         assert_eq!(answer.matches('\n').count(), 1);
     }
     assert_eq!(fixture.raw(b""), "");
+}
+
+/// A switch whose configuration changed once, and has an error since.
+#[derive(Default)]
+struct Once(std::sync::atomic::AtomicBool);
+
+impl Control for Once {
+    fn reload(&self) -> Result<Changes, String> {
+        if self.0.swap(true, std::sync::atomic::Ordering::Relaxed) {
+            return Err("switch.toml:3: no such port\nswitch.toml:4: nor this one".to_owned());
+        }
+        let change = Change {
+            kind: ChangeKind::Port,
+            name: "vm1".to_owned(),
+            change: Changed::Remade,
+            detail: "mtu 1500 is now 9000".to_owned(),
+        };
+        Ok(Changes { changes: vec![change] })
+    }
+}
+
+#[test]
+fn a_reload_tells_what_changed_or_what_is_wrong() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("api");
+    let handle = ApiServer::bind(&path).unwrap().serve_control(Arc::new(Fixed), Arc::<Once>::default()).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&request(&path, Command::Reload).unwrap()).unwrap();
+    let change = &json["changes"][0];
+    assert_eq!(
+        (&change["kind"], &change["name"], &change["change"]),
+        (&"port".into(), &"vm1".into(), &"remade".into())
+    );
+    let error = ask::<Changes>(&path).unwrap_err();
+    assert!(matches!(&error, RequestError::Refused { message, .. } if message.lines().count() == 2), "{error}");
+    drop(handle);
+
+    let only_answers = Fixture::new();
+    let error = ask::<Changes>(&only_answers.path()).unwrap_err().to_string();
+    assert!(error.contains("nothing can be changed through its API"), "{error}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The answers, with the field names that scripts rely on.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -214,4 +215,71 @@ pub struct Status {
     /// System calls that the sandbox has refused: a fault of ours, or an attack.
     #[serde(default)]
     pub refused_calls: u64,
+}
+
+/// Answer to `reload`: what is other than before.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Changes {
+    /// Ports first, then patches and bridges; none where the configuration says what it said before.
+    pub changes: Vec<Change>,
+}
+
+/// One thing that changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Change {
+    /// What it is.
+    pub kind: ChangeKind,
+    /// Its name.
+    pub name: String,
+    /// What became of it.
+    pub change: Changed,
+    /// In words, where there is more to say.
+    pub detail: String,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            ChangeKind::Port => "port",
+            ChangeKind::Patch => "patch",
+            ChangeKind::Bridge => "bridge",
+        };
+        let change = match self.change {
+            Changed::Added => "added",
+            Changed::Removed => "removed",
+            Changed::Remade => "made anew",
+            Changed::Moved => "moved",
+            Changed::Changed => "changed",
+        };
+        let colon = if self.detail.is_empty() { "" } else { ": " };
+        write!(f, "{kind} {:?} {change}{colon}{}", self.name, self.detail)
+    }
+}
+
+/// What can change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ChangeKind {
+    /// A port.
+    Port,
+    /// A patch.
+    Patch,
+    /// A bridge.
+    Bridge,
+}
+
+/// What can become of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Changed {
+    /// It is new.
+    Added,
+    /// It is gone.
+    Removed,
+    /// A port that was taken down and made anew: its guest must connect again.
+    Remade,
+    /// A port that joined something else, with its guest connected.
+    Moved,
+    /// It has other rules or members.
+    Changed,
 }

@@ -82,6 +82,18 @@ impl Loaded {
     /// it, or it is a file of another kind. A socket file that a dead process left is no error.
     #[must_use]
     pub fn taken_sockets(&self) -> Vec<Diagnostic> {
+        self.taken_sockets_beside(&Config::default())
+    }
+
+    /// As [`Self::taken_sockets`], for a process that runs another configuration already, whose sockets are its own.
+    #[must_use]
+    pub fn taken_sockets_beside(&self, running: &Config) -> Vec<Diagnostic> {
+        let ours = |path: &PathBuf| {
+            running.switch.api.as_ref() == Some(path)
+                || running.ports.iter().any(|port| match &port.kind {
+                    PortKind::VhostUser(kind) => kind.socket == *path,
+                })
+        };
         let taken = |socket: &SocketSite| {
             let path = socket.path.display();
             let why = match socket_path::state(&socket.path) {
@@ -96,7 +108,7 @@ impl Loaded {
             };
             Some(socket.site.with_message(format!("socket \"{path}\" of {}: {why}", socket.owner)))
         };
-        self.sockets.iter().filter_map(taken).collect()
+        self.sockets.iter().filter(|socket| !ours(&socket.path)).filter_map(taken).collect()
     }
 }
 

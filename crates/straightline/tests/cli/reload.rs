@@ -1,0 +1,124 @@
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use super::Fixture;
+use super::run::Running;
+
+const CONFIG: &str = "\
+[switch]
+api = \"@/api\"
+[port.vm1]
+kind = \"vhost-user\"
+socket = \"@/vm1\"
+[port.vm2]
+kind = \"vhost-user\"
+socket = \"@/vm2\"
+[patch.a]
+ports = [\"vm1\", \"vm2\"]
+";
+
+const MORE: &str = "\
+[port.vm3]
+kind = \"vhost-user\"
+socket = \"@/vm3\"
+[bridge.lan]
+ports = [\"vm3\"]
+";
+
+fn started() -> (Fixture, Running) {
+    let fixture = Fixture::new();
+    fixture.write(CONFIG);
+    let running = Running::start(&fixture);
+    (fixture, running)
+}
+
+fn ports(fixture: &Fixture) -> Vec<String> {
+    let done = fixture.execute(&["ports", "--json", "--api", "api"]);
+    let json: serde_json::Value = serde_json::from_str(&done.out).unwrap();
+    let ports = json["ports"].as_array().unwrap().iter();
+    ports.map(|port| port["name"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn it_tells_what_changed() {
+    let (fixture, running) = started();
+    let done = fixture.execute(&["reload", "--api", "api"]);
+    assert_eq!((done.code, done.out.as_str(), done.err.as_str()), (Some(0), "nothing changed\n", ""));
+    fixture.write(&format!("{CONFIG}{MORE}"));
+    let done = fixture.execute(&["reload", "--api", "api"]);
+    assert_eq!(
+        (done.code, done.out.as_str()),
+        (Some(0), "port \"vm3\" added\nbridge \"lan\" added: vm3\n"),
+        "{done:?}"
+    );
+    UnixStream::connect(fixture.path("vm3")).unwrap();
+    fixture.write(&CONFIG.replace("[port.vm2]", "mtu = 9000\n[port.vm2]"));
+    let done = fixture.execute(&["reload", "--json", "--api", "api"]);
+    let json: serde_json::Value = serde_json::from_str(&done.out).unwrap();
+    let change = |at: usize| {
+        let change = &json["changes"][at];
+        ["kind", "name", "change", "detail"].map(|key| change[key].as_str().unwrap().to_owned())
+    };
+    assert_eq!(change(0), ["port", "vm1", "remade", "mtu 1500 is now 9000; its guest must connect again"]);
+    assert_eq!(change(1), ["port", "vm3", "removed", ""]);
+    assert_eq!(change(2), ["bridge", "lan", "removed", ""]);
+    assert!(!fixture.path("vm3").exists());
+    assert_eq!(ports(&fixture), ["vm1", "vm2"]);
+    running.signal("TERM");
+    let done = running.finish();
+    assert_eq!(done.code, Some(0));
+    assert!(done.err.contains("reload: port \"vm1\" made anew: mtu 1500"), "{done:?}");
+}
+
+#[test]
+fn a_bad_file_leaves_the_old_one_running() {
+    let (fixture, running) = started();
+    for (text, part) in [
+        (format!("{CONFIG}{MORE}ageing = 0\n"), "switch.toml:16: ageing"),
+        (CONFIG.replace("\"vm2\"]", "\"vm9\"]"), "switch.toml:10: port \"vm9\" in patch \"a\": no such port"),
+        (CONFIG.replace("[switch]\n", "[switch]\nidle = \"spin\"\n"), "switch.toml: [switch]: other idle than"),
+        ("[".to_owned(), "switch.toml:1: not TOML"),
+        (format!("{CONFIG}{}", MORE.replace("@/vm3", "@/switch.toml")), "switch.toml:13: socket"),
+    ] {
+        fixture.write(&text);
+        let done = fixture.execute(&["reload", "--api", "api"]);
+        assert_eq!((done.code, done.out.as_str()), (Some(1), ""), "{done:?}");
+        assert!(done.err.contains(part), "{done:?}");
+        assert_eq!(ports(&fixture), ["vm1", "vm2"]);
+    }
+    std::fs::remove_file(fixture.path("switch.toml")).unwrap();
+    let done = fixture.execute(&["reload", "--api", "api"]);
+    assert!(done.code == Some(1) && done.err.contains("cannot read it"), "{done:?}");
+    for socket in ["vm1", "vm2"] {
+        UnixStream::connect(fixture.path(socket)).unwrap();
+    }
+    running.signal("TERM");
+    assert_eq!(running.finish().code, Some(0));
+}
+
+#[test]
+fn sighup_does_the_same_and_the_log_says_what() {
+    let (fixture, running) = started();
+    let until = |what: &str, is_so: &dyn Fn() -> bool| {
+        let start = Instant::now();
+        while !is_so() {
+            assert!(start.elapsed() < Duration::from_secs(10), "waited in vain until {what}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    };
+    fixture.write(&format!("{CONFIG}{MORE}"));
+    running.signal("HUP");
+    until("vm3 is there", &|| ports(&fixture).len() == 3);
+    fixture.write(CONFIG);
+    running.signal("HUP");
+    until("vm3 is gone", &|| ports(&fixture).len() == 2);
+    fixture.write("[port.x]\n");
+    running.signal("HUP");
+    assert_eq!(ports(&fixture), ["vm1", "vm2"], "whether it was read by now or not");
+    running.signal("TERM");
+    let done = running.finish();
+    assert_eq!((done.code, done.out.as_str()), (Some(0), ""), "{done:?}");
+    for part in ["reload: port \"vm3\" added", "reload: port \"vm3\" removed"] {
+        assert!(done.err.contains(part), "{part} in {done:?}");
+    }
+}

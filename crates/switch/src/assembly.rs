@@ -1,0 +1,145 @@
+//! A plan's parts put together: ports that listen, tables, a worker's graph.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use straightline_graph::{Graph, NodeStats, Work};
+use straightline_nodes::{Bridge, Fdb, Patch, Sink};
+use straightline_packet::{Drops, Gate, PortIndex, Reason, Settings};
+use straightline_port::vhost_user::{self, Permissions, VhostUser, VhostUserConfig};
+use straightline_port::{Port, Sleeper};
+use straightline_wire::MacAddr;
+
+use crate::config::{BridgeConfig, Config, Copies, Mode, PortConfig, PortKind};
+use crate::plan::{Domain, Place, Plan};
+use crate::sandbox;
+
+/// Bytes of bodies that a turn takes, floods counted: what a port of a large bridge may send in one turn is its share.
+const TURN_BYTES: u32 = 1 << 20;
+
+/// A table's rules: its limit, its ageing, what is fixed.
+pub(crate) type Rules = (usize, u32, Vec<(MacAddr, PortIndex)>);
+
+/// How a worker's turns are run, before it has anything to do.
+pub(crate) fn settings(config: &Config) -> Settings {
+    Settings { two_copies: config.switch.copies == Copies::Two, body_limit: TURN_BYTES, ..Settings::default() }
+}
+
+/// Makes a port.
+pub(crate) fn open(
+    port: &PortConfig,
+    place: Place,
+    drops: Arc<Drops>,
+    gate: &Gate,
+    sleeper: Arc<Sleeper>,
+) -> anyhow::Result<Arc<VhostUser>> {
+    sandbox::allows(port).with_context(|| format!("port \"{}\"", port.name))?;
+    let PortKind::VhostUser(kind) = &port.kind;
+    let config = VhostUserConfig {
+        name: port.name.clone(),
+        socket: kind.socket.clone(),
+        mode: match kind.mode {
+            Mode::Server => {
+                vhost_user::Mode::Server(Permissions { owner: kind.owner, group: kind.group, mode: Some(kind.perms) })
+            }
+            Mode::Client => vhost_user::Mode::Client,
+        },
+        mtu: port.mtu,
+        mac: port.mac.map(|mac| mac.octets()),
+        csum: kind.offloads.csum,
+        tso: kind.offloads.tso,
+        uso: kind.offloads.uso,
+        queues: kind.queues,
+        packed: kind.packed,
+        holds: place.waits,
+        waits: place.waits,
+    };
+    let port = VhostUser::open(config, PortIndex(place.slot), drops, gate, sleeper)
+        .with_context(|| format!("port \"{}\"", port.name))?;
+    Ok(Arc::new(port))
+}
+
+/// Who may connect to a port, all of it named: what is not configured is ours.
+pub(crate) fn permissions(port: &PortConfig) -> Permissions {
+    let PortKind::VhostUser(kind) = &port.kind;
+    let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    Permissions {
+        owner: Some(kind.owner.unwrap_or(user)),
+        group: Some(kind.group.unwrap_or(group)),
+        mode: Some(kind.perms),
+    }
+}
+
+/// The rules of a bridge's table.
+pub(crate) fn rules(config: &Config, plan: &Plan, bridge: &BridgeConfig) -> Rules {
+    let fixed = bridge.statics.iter().filter_map(|entry| {
+        let port = config.port_index(&entry.port)?;
+        Some((MacAddr(entry.mac.octets()), PortIndex(plan.ports[port].slot)))
+    });
+    let fixed: Vec<_> = fixed.collect();
+    // The configuration's limit counts static entries, the table's does not.
+    ((bridge.limit as usize).saturating_sub(fixed.len()), bridge.ageing, fixed)
+}
+
+/// What a worker's graph is made of.
+pub(crate) struct Parts<'a> {
+    pub(crate) config: &'a Config,
+    pub(crate) plan: &'a Plan,
+    /// In the configuration's order.
+    pub(crate) ports: &'a [Arc<VhostUser>],
+    /// Of each port.
+    pub(crate) drops: &'a [Arc<Drops>],
+    /// Of each bridge that is in a graph to be made.
+    pub(crate) fdbs: &'a [Option<Arc<Fdb>>],
+    /// For slots that are no port's.
+    pub(crate) nobody: &'a Arc<Drops>,
+}
+
+impl Parts<'_> {
+    /// A worker's work: these domains, and the counters of all ports.
+    pub(crate) fn work(&self, domains: &[Domain], figures: Vec<Arc<NodeStats>>) -> Work {
+        let slots = self.plan.ports.iter().map(|place| usize::from(place.slot) + 1).max().unwrap_or(0);
+        let mut drops = vec![Arc::clone(self.nobody); slots];
+        for (place, port) in self.plan.ports.iter().zip(self.drops) {
+            drops[usize::from(place.slot)] = Arc::clone(port);
+        }
+        Work { graph: self.graph(domains, figures), drops, body_limit: self.body_limit(domains) }
+    }
+
+    /// A worker's turn is bounded in bytes copied, so what it may take is less where one packet is copied to many.
+    fn body_limit(&self, domains: &[Domain]) -> u32 {
+        let copies = |&domain: &Domain| domain.ports(self.config).len().saturating_sub(1).max(1);
+        let most = u32::try_from(domains.iter().map(copies).max().unwrap_or(1)).unwrap_or(u32::MAX);
+        (TURN_BYTES / most).max(1 << 16)
+    }
+
+    fn graph(&self, domains: &[Domain], figures: Vec<Arc<NodeStats>>) -> Graph {
+        let config = self.config;
+        let port = |at: usize| Arc::clone(&self.ports[at]) as Arc<dyn Port>;
+        let index = |at: usize| PortIndex(self.plan.ports[at].slot);
+        let mut graph = Graph::continuing(figures);
+        for &domain in domains {
+            let members = domain.ports(config);
+            let wait = domain.waits(config);
+            let node = match domain {
+                Domain::Loose(_) => graph.node("unconnected", Box::new(Sink::new(Reason::NotConnected)), &[]),
+                Domain::Patch(at) => {
+                    let edges: Vec<_> = members.iter().map(|&m| graph.output(port(m), wait)).collect();
+                    let patch = Patch::new(index(members[0]));
+                    graph.node(format!("patch.{}", config.patches[at].name), Box::new(patch), &edges)
+                }
+                Domain::Bridge(at) => {
+                    let Some(fdb) = &self.fdbs[at] else { continue };
+                    let edges: Vec<_> = members.iter().map(|&m| graph.output(port(m), false)).collect();
+                    let indexes = members.iter().map(|&m| index(m)).collect();
+                    let bridge = Bridge::new(indexes, Arc::clone(fdb));
+                    graph.node(format!("bridge.{}", config.bridges[at].name), Box::new(bridge), &edges)
+                }
+            };
+            for member in members {
+                graph.input(port(member), node);
+            }
+        }
+        graph
+    }
+}

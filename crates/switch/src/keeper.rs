@@ -1,0 +1,44 @@
+//! A running switch with the file that it was started from: what it is told to do comes here.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::Switch;
+use crate::api::{Changes, Control};
+use crate::config::{Config, Diagnostic};
+
+/// Reads the file again when it is asked to. Signals and the API ask.
+#[derive(Debug)]
+pub struct Keeper {
+    switch: Arc<Switch>,
+    file: PathBuf,
+}
+
+impl Keeper {
+    /// The keeper of a switch that was started from `file`.
+    pub fn new(switch: Arc<Switch>, file: impl Into<PathBuf>) -> Self {
+        Keeper { switch, file: file.into() }
+    }
+}
+
+impl Control for Keeper {
+    fn reload(&self) -> Result<Changes, String> {
+        let done = Config::load(&self.file).map_err(|errors| errors.to_string()).and_then(|loaded| {
+            for warning in &loaded.warnings {
+                tracing::warn!("{warning}");
+            }
+            // What we have ourselves is taken rightly.
+            let taken = loaded.taken_sockets_beside(&self.switch.config());
+            if !taken.is_empty() {
+                return Err(taken.iter().map(Diagnostic::to_string).collect::<Vec<_>>().join("\n"));
+            }
+            self.switch.reload(&loaded.config).map_err(|error| format!("{}: {error:#}", self.file.display()))
+        });
+        match &done {
+            Ok(changes) if changes.changes.is_empty() => tracing::info!("reload: nothing changed"),
+            Ok(changes) => changes.changes.iter().for_each(|change| tracing::info!("reload: {change}")),
+            Err(error) => tracing::error!("reload: nothing is changed: {error}"),
+        }
+        done
+    }
+}

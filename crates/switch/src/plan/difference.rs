@@ -1,0 +1,183 @@
+//! What is to be done to come from one configuration to another.
+
+use std::fmt::Debug;
+
+use super::{Before, Domain, Plan};
+use crate::config::{Config, Mode, Offloads, PortConfig, PortKind, SwitchConfig};
+
+/// One thing that changes. Indexes are those of the new configuration's list, `old` those of the old one's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// A port begins.
+    PortAdded(usize),
+    /// A port ends.
+    PortRemoved { old: usize },
+    /// A port ends and begins as something else: what its guest negotiated or connected to is other now.
+    PortRemade { old: usize, new: usize, why: String },
+    /// A port stays what it is, and its guest connected; its place or who may connect is other.
+    PortMoved { old: usize, new: usize, permissions: bool, network: Option<String> },
+    /// A patch begins.
+    PatchAdded(usize),
+    /// A patch ends.
+    PatchRemoved { old: usize },
+    /// A patch has other ports or another way with packets that find no room.
+    PatchChanged { old: usize, new: usize },
+    /// A bridge begins.
+    BridgeAdded(usize),
+    /// A bridge ends, and what it learned is forgotten.
+    BridgeRemoved { old: usize },
+    /// A bridge has other ports or rules; it keeps what it learned where that still holds.
+    BridgeChanged { old: usize, new: usize },
+}
+
+/// Which keys of `[switch]` differ that are looked at only once, at the start.
+pub(crate) fn needs_restart(old: &SwitchConfig, new: &SwitchConfig) -> Option<String> {
+    let keys = [
+        ("workers", old.workers != new.workers),
+        ("idle", old.idle != new.idle),
+        ("copies", old.copies != new.copies),
+        ("api", old.api != new.api),
+    ];
+    let changed: Vec<_> = keys.iter().filter(|(_, differs)| *differs).map(|(key, _)| *key).collect();
+    if !changed.is_empty() {
+        return Some(changed.join(", "));
+    }
+    (old != new).then(|| "a key".to_owned())
+}
+
+/// Why a port cannot become another one of the same name while its guest is connected.
+pub(crate) fn remade(old: &PortConfig, new: &PortConfig) -> Option<String> {
+    let PortKind::VhostUser(was) = &old.kind;
+    let PortKind::VhostUser(is) = &new.kind;
+    let mut same = old.clone();
+    let PortKind::VhostUser(kept) = &mut same.kind;
+    // Who may connect can be changed on the socket's file.
+    (kept.owner, kept.group, kept.perms) = (is.owner, is.group, is.perms);
+    if same == *new {
+        return None;
+    }
+    let mut whys = Vec::new();
+    note(&mut whys, "socket", was.socket.display().to_string(), is.socket.display().to_string());
+    let mode = |mode| if mode == Mode::Server { "server" } else { "client" };
+    note(&mut whys, "mode", mode(was.mode), mode(is.mode));
+    note(&mut whys, "queues", was.queues, is.queues);
+    note(&mut whys, "mtu", old.mtu, new.mtu);
+    let mac = |port: &PortConfig| port.mac.map_or_else(|| "none".to_owned(), |mac| mac.to_string());
+    note(&mut whys, "mac", mac(old), mac(new));
+    note(&mut whys, "packed", was.packed, is.packed);
+    note(&mut whys, "offloads", offloads(was.offloads), offloads(is.offloads));
+    Some(if whys.is_empty() { "its keys changed".to_owned() } else { whys.join(", ") })
+}
+
+fn note<T: PartialEq + std::fmt::Display>(whys: &mut Vec<String>, key: &str, old: T, new: T) {
+    if old != new {
+        whys.push(format!("{key} {old} is now {new}"));
+    }
+}
+
+fn offloads(offloads: Offloads) -> String {
+    let named = [("csum", offloads.csum), ("tso", offloads.tso), ("uso", offloads.uso)];
+    let named: Vec<_> = named.iter().filter(|(_, on)| *on).map(|(name, _)| *name).collect();
+    if named.is_empty() { "none".to_owned() } else { named.join("+") }
+}
+
+/// Everything that changes, ports first.
+pub(crate) fn difference(before: Before<'_>, config: &Config, plan: &Plan) -> Vec<Step> {
+    let mut steps = Vec::new();
+    let old_config = before.config;
+    for (new, port) in config.ports.iter().enumerate() {
+        let Some(old) = old_config.port_index(&port.name) else {
+            steps.push(Step::PortAdded(new));
+            continue;
+        };
+        if before.same_port(port).is_none() {
+            let why = remade(&old_config.ports[old], port).unwrap_or_else(|| "it had ended".to_owned());
+            steps.push(Step::PortRemade { old, new, why });
+            continue;
+        }
+        let permissions = old_config.ports[old] != *port;
+        let (was, is) = (network(old_config, old), network(config, new));
+        let network = (was != is).then_some(is);
+        if permissions || network.is_some() || before.plan.ports[old] != plan.ports[new] {
+            steps.push(Step::PortMoved { old, new, permissions, network });
+        }
+    }
+    let gone = |(_, port): &(usize, &PortConfig)| config.port_index(&port.name).is_none();
+    steps.extend(old_config.ports.iter().enumerate().filter(gone).map(|(old, _)| Step::PortRemoved { old }));
+    compare(
+        (&old_config.patches, &config.patches),
+        |patch| &patch.name,
+        |change| {
+            steps.push(match change {
+                Change::Added(new) => Step::PatchAdded(new),
+                Change::Removed(old) => Step::PatchRemoved { old },
+                Change::Changed(old, new) => Step::PatchChanged { old, new },
+            });
+        },
+    );
+    compare(
+        (&old_config.bridges, &config.bridges),
+        |bridge| &bridge.name,
+        |change| {
+            steps.push(match change {
+                Change::Added(new) => Step::BridgeAdded(new),
+                Change::Removed(old) => Step::BridgeRemoved { old },
+                Change::Changed(old, new) => Step::BridgeChanged { old, new },
+            });
+        },
+    );
+    steps
+}
+
+enum Change {
+    Added(usize),
+    Removed(usize),
+    Changed(usize, usize),
+}
+
+fn compare<T: PartialEq + Debug>((old, new): (&[T], &[T]), name: fn(&T) -> &String, mut tell: impl FnMut(Change)) {
+    for (at, item) in new.iter().enumerate() {
+        match old.iter().position(|other| name(other) == name(item)) {
+            None => tell(Change::Added(at)),
+            Some(was) if old[was] != *item => tell(Change::Changed(was, at)),
+            Some(_) => {}
+        }
+    }
+    for (was, item) in old.iter().enumerate() {
+        if !new.iter().any(|other| name(other) == name(item)) {
+            tell(Change::Removed(was));
+        }
+    }
+}
+
+/// What a port is in, as messages say it.
+fn network(config: &Config, port: usize) -> String {
+    let name = &config.ports[port].name;
+    let patch = config.patches.iter().find(|patch| patch.ports.contains(name));
+    let bridge = config.bridges.iter().find(|bridge| bridge.ports.contains(name));
+    match (patch, bridge) {
+        (Some(patch), _) => format!("patch \"{}\"", patch.name),
+        (_, Some(bridge)) => format!("bridge \"{}\"", bridge.name),
+        _ => "no patch and no bridge".to_owned(),
+    }
+}
+
+/// The domains of a worker that nothing changes for: their packets go on while all else is changed.
+pub(crate) fn undisturbed(before: Before<'_>, config: &Config, plan: &Plan, worker: usize) -> Vec<Domain> {
+    let slots = |config: &Config, plan: &Plan, domain: Domain| -> Vec<u16> {
+        domain.ports(config).iter().map(|&port| plan.ports[port].slot).collect()
+    };
+    let rules = |config: &Config, domain: Domain| match domain {
+        Domain::Bridge(at) => Some(config.bridges[at].clone()),
+        _ => None,
+    };
+    let is_same = |new: Domain, old: Domain| {
+        new.name(config) == old.name(before.config)
+            && slots(config, plan, new) == slots(before.config, before.plan, old)
+            && new.waits(config) == old.waits(before.config)
+            && rules(config, new) == rules(before.config, old)
+    };
+    let had = before.plan.workers.get(worker).map_or(&[][..], |worker| &worker.domains);
+    let domains = plan.workers[worker].domains.iter().copied();
+    domains.filter(|&new| had.iter().any(|&old| is_same(new, old))).collect()
+}

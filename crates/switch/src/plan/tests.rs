@@ -1,0 +1,280 @@
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::config::{BridgeConfig, PatchConfig, PortKind, SwitchConfig};
+
+fn config(ports: usize, workers: &[usize]) -> Config {
+    let mut config = Config::default();
+    config.switch.workers = workers.to_vec();
+    config.ports = (0..ports).map(|n| PortConfig::vhost_user(format!("p{n}"), format!("/s{n}"))).collect();
+    config
+}
+
+fn patch(a: &str, b: &str) -> PatchConfig {
+    PatchConfig { name: format!("{a}{b}"), ports: [a.to_owned(), b.to_owned()], full: WhenFull::Wait }
+}
+
+fn bridge(ports: &[&str]) -> BridgeConfig {
+    let ports = ports.iter().map(|&port| port.to_owned()).collect();
+    BridgeConfig { name: "lan".to_owned(), ports, ageing: 300, limit: 16, statics: Vec::new() }
+}
+
+fn after(old: &Config, new: &Config) -> (Plan, Plan, Vec<Step>) {
+    let first = plan(old, None);
+    let before = Before { config: old, plan: &first, lost: &[] };
+    let second = plan(new, Some(before));
+    let steps = difference(before, new, &second);
+    (first, second, steps)
+}
+
+#[test]
+fn without_cpus_there_is_one_worker() {
+    let plan = plan(&config(2, &[]), None);
+    assert_eq!(plan.workers.len(), 1);
+    assert_eq!(plan.workers[0].cpu, None);
+    assert_eq!(plan.workers[0].domains, [Domain::Loose(0), Domain::Loose(1)]);
+}
+
+#[test]
+fn a_domain_stays_together_and_the_load_is_shared() {
+    let mut config = config(8, &[3, 5]);
+    config.patches = vec![patch("p0", "p1"), patch("p2", "p3")];
+    config.bridges = vec![bridge(&["p4", "p5", "p6", "p7"])];
+    let plan = plan(&config, None);
+    assert_eq!(plan.workers[0].domains, [Domain::Bridge(0)]);
+    assert_eq!(plan.workers[1].domains, [Domain::Patch(0), Domain::Patch(1)]);
+    assert_eq!(plan.ports.iter().map(|place| place.worker).collect::<Vec<_>>(), [1, 1, 1, 1, 0, 0, 0, 0]);
+    assert_eq!(
+        plan.ports.iter().map(|place| place.waits).collect::<Vec<_>>(),
+        [true, true, true, true, false, false, false, false]
+    );
+    assert_eq!(plan.ports.iter().map(|place| place.slot).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5, 6, 7]);
+}
+
+#[test]
+fn nothing_changed_is_nothing_to_do() {
+    let mut old = config(4, &[0, 1]);
+    old.patches = vec![patch("p0", "p1")];
+    let (first, second, steps) = after(&old, &old);
+    assert_eq!((first, steps), (second, Vec::new()));
+    // The order of a file means nothing.
+    let mut new = old.clone();
+    new.ports.reverse();
+    assert_eq!(after(&old, &new).2, []);
+}
+
+#[test]
+fn a_slot_that_becomes_free_is_not_taken_at_once() {
+    let old = config(3, &[]);
+    let mut new = old.clone();
+    new.ports.remove(1);
+    new.ports.push(PortConfig::vhost_user("q", "/q"));
+    let (_, second, steps) = after(&old, &new);
+    assert_eq!(second.ports.iter().map(|place| place.slot).collect::<Vec<_>>(), [0, 2, 3]);
+    assert_eq!(steps, [Step::PortAdded(2), Step::PortRemoved { old: 1 }]);
+    let mut more = new.clone();
+    more.ports.push(PortConfig::vhost_user("r", "/r"));
+    let third = plan(&more, Some(Before { config: &new, plan: &second, lost: &[] }));
+    assert_eq!(third.ports[3].slot, 1, "now it is");
+}
+
+#[test]
+fn what_the_guest_negotiated_makes_a_port_anew_and_the_message_says_what() {
+    let old = config(2, &[]);
+    let mut new = old.clone();
+    new.ports[1].mtu = 9000;
+    let PortKind::VhostUser(kind) = &mut new.ports[1].kind;
+    (kind.packed, kind.offloads.uso) = (true, false);
+    let (_, second, steps) = after(&old, &new);
+    let why = "mtu 1500 is now 9000, packed false is now true, offloads csum+tso+uso is now csum+tso".to_owned();
+    assert_eq!(steps, [Step::PortRemade { old: 1, new: 1, why }]);
+    assert_eq!(second.ports[1].slot, 2);
+
+    let mut new = old.clone();
+    let PortKind::VhostUser(kind) = &mut new.ports[1].kind;
+    kind.perms = 0o660;
+    let (_, _, steps) = after(&old, &new);
+    assert_eq!(steps, [Step::PortMoved { old: 1, new: 1, permissions: true, network: None }]);
+}
+
+#[test]
+fn a_port_that_joins_another_workers_bridge_moves_and_its_guest_stays() {
+    let mut old = config(5, &[0, 1]);
+    old.bridges = vec![bridge(&["p0", "p1", "p2"])];
+    old.patches = vec![patch("p3", "p4")];
+    let mut new = old.clone();
+    new.patches.clear();
+    new.bridges[0].ports.push("p3".to_owned());
+    let (first, second, steps) = after(&old, &new);
+    assert_ne!(first.ports[3].worker, second.ports[3].worker);
+    assert_eq!(first.ports[3].slot, second.ports[3].slot);
+    assert_eq!(
+        steps,
+        [
+            Step::PortMoved { old: 3, new: 3, permissions: false, network: Some("bridge \"lan\"".to_owned()) },
+            Step::PortMoved { old: 4, new: 4, permissions: false, network: Some("no patch and no bridge".to_owned()) },
+            Step::PatchRemoved { old: 0 },
+            Step::BridgeChanged { old: 0, new: 0 },
+        ]
+    );
+}
+
+#[test]
+fn keys_that_need_a_restart_are_named() {
+    let old = SwitchConfig::default();
+    assert_eq!(needs_restart(&old, &old), None);
+    let new = SwitchConfig { workers: vec![0], api: Some("/a".into()), ..old.clone() };
+    assert_eq!(needs_restart(&old, &new).as_deref(), Some("workers, api"));
+}
+
+/// A configuration that its checks would let pass, of few names, so that two have much in common.
+fn configs() -> impl Strategy<Value = Config> {
+    let port = (any::<bool>(), 0..3_u16, any::<bool>());
+    let ports = prop::collection::vec(port, 8);
+    // For each port: what it is in. 0 and 1: a patch, 2 and 3: a bridge, else nothing.
+    let joins = prop::collection::vec(0..6_usize, 8);
+    (ports, joins, any::<[bool; 2]>(), 1..3_u32).prop_map(|(ports, joins, waits, ageing)| {
+        let mut config = config(0, &[0, 1, 2]);
+        for (n, (there, mtu, private)) in ports.iter().enumerate().filter(|(_, port)| port.0) {
+            let mut port = PortConfig::vhost_user(format!("p{n}"), format!("/s{n}"));
+            port.mtu = 1500 + mtu / 2;
+            let PortKind::VhostUser(kind) = &mut port.kind;
+            kind.perms = if *private && *there { 0o600 } else { 0o660 };
+            config.ports.push(port);
+        }
+        let members = |network: usize| -> Vec<String> {
+            let joined = joins.iter().enumerate().filter(|(_, at)| **at == network);
+            let names = joined.map(|(n, _)| format!("p{n}"));
+            names.filter(|name| config.port_index(name).is_some()).collect()
+        };
+        let patches = (0..2).filter_map(|at| {
+            let ports = members(at).into_iter().take(2).collect::<Vec<_>>().try_into().ok()?;
+            let full = if waits[at] { WhenFull::Wait } else { WhenFull::Drop };
+            Some(PatchConfig { name: format!("x{at}"), ports, full })
+        });
+        let bridges = (2..4).map(members).enumerate().filter(|(_, ports)| !ports.is_empty());
+        let bridges = bridges.map(|(at, ports)| BridgeConfig {
+            name: format!("b{at}"),
+            ports,
+            ageing,
+            limit: 16,
+            statics: Vec::new(),
+        });
+        let (patches, bridges) = (patches.collect(), bridges.collect());
+        Config { patches, bridges, ..config }
+    })
+}
+
+/// What runs, by name.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Model {
+    ports: BTreeMap<String, (PortConfig, Place)>,
+    patches: BTreeMap<String, PatchConfig>,
+    bridges: BTreeMap<String, BridgeConfig>,
+}
+
+impl Model {
+    fn of(config: &Config, plan: &Plan) -> Model {
+        let ports = config.ports.iter().zip(&plan.ports);
+        Model {
+            ports: ports.map(|(port, place)| (port.name.clone(), (port.clone(), *place))).collect(),
+            patches: config.patches.iter().map(|patch| (patch.name.clone(), patch.clone())).collect(),
+            bridges: config.bridges.iter().map(|bridge| (bridge.name.clone(), bridge.clone())).collect(),
+        }
+    }
+
+    fn apply(&mut self, steps: &[Step], old: &Config, new: &Config, plan: &Plan) {
+        for step in steps {
+            match step {
+                Step::PortAdded(at) => {
+                    let port = &new.ports[*at];
+                    assert!(self.ports.insert(port.name.clone(), (port.clone(), plan.ports[*at])).is_none());
+                }
+                Step::PortRemade { old: was, new: is, .. } | Step::PortMoved { old: was, new: is, .. } => {
+                    self.ports.remove(&old.ports[*was].name).expect("it ran");
+                    let port = &new.ports[*is];
+                    self.ports.insert(port.name.clone(), (port.clone(), plan.ports[*is]));
+                }
+                Step::PortRemoved { old: was } => drop(self.ports.remove(&old.ports[*was].name).expect("it ran")),
+                Step::PatchAdded(at) | Step::PatchChanged { new: at, .. } => {
+                    drop(self.patches.insert(new.patches[*at].name.clone(), new.patches[*at].clone()));
+                }
+                Step::PatchRemoved { old: was } => {
+                    drop(self.patches.remove(&old.patches[*was].name).expect("it ran"));
+                }
+                Step::BridgeAdded(at) | Step::BridgeChanged { new: at, .. } => {
+                    drop(self.bridges.insert(new.bridges[*at].name.clone(), new.bridges[*at].clone()));
+                }
+                Step::BridgeRemoved { old: was } => {
+                    drop(self.bridges.remove(&old.bridges[*was].name).expect("it ran"));
+                }
+            }
+        }
+    }
+}
+
+/// What must be so of any plan.
+fn check(config: &Config, plan: &Plan) {
+    let mut slots: Vec<_> = plan.ports.iter().map(|place| place.slot).collect();
+    slots.sort_unstable();
+    slots.dedup();
+    assert_eq!(slots.len(), config.ports.len(), "each port has a slot of its own");
+    let mut served = 0;
+    for (at, worker) in plan.workers.iter().enumerate() {
+        for domain in &worker.domains {
+            for port in domain.ports(config) {
+                served += 1;
+                assert_eq!((plan.ports[port].worker, plan.ports[port].waits), (at, domain.waits(config)));
+            }
+        }
+    }
+    assert_eq!(served, config.ports.len(), "each port is served by one worker, once");
+}
+
+proptest! {
+    /// Step by step from one configuration to another is the same as having begun with the other; and what the two have
+    /// in common is left alone.
+    #[test]
+    fn the_difference_leads_from_one_to_the_other(a in configs(), b in configs(), c in configs()) {
+        let mut now = (a.clone(), plan(&a, None));
+        check(&now.0, &now.1);
+        for next in [b, c] {
+            let (old, old_plan) = now;
+            let before = Before { config: &old, plan: &old_plan, lost: &[] };
+            let new_plan = plan(&next, Some(before));
+            check(&next, &new_plan);
+            let steps = difference(before, &next, &new_plan);
+            let mut model = Model::of(&old, &old_plan);
+            model.apply(&steps, &old, &next, &new_plan);
+            prop_assert_eq!(&model, &Model::of(&next, &new_plan));
+            for (port, place) in next.ports.iter().zip(&new_plan.ports) {
+                match before.same_port(port) {
+                    Some(at) => prop_assert_eq!(old_plan.ports[at].slot, place.slot),
+                    None => prop_assert!(!before.is_taken(place.slot)),
+                }
+            }
+            for (at, bridge) in next.bridges.iter().enumerate().filter(|(_, bridge)| old.bridges.contains(bridge)) {
+                // Nothing of it is other, so nothing of it may rest.
+                let members = Domain::Bridge(at).ports(&next);
+                if members.iter().all(|&port| before.same_port(&next.ports[port]).is_some()) {
+                    let worker = new_plan.ports[members[0]].worker;
+                    let calm = undisturbed(before, &next, &new_plan, worker);
+                    prop_assert!(calm.contains(&Domain::Bridge(at)), "{}", bridge.name);
+                }
+            }
+            for worker in 0..new_plan.workers.len() {
+                for domain in undisturbed(before, &next, &new_plan, worker) {
+                    let had = &old_plan.workers[worker].domains;
+                    prop_assert!(had.iter().any(|was| was.name(&old) == domain.name(&next)));
+                    for port in domain.ports(&next) {
+                        let remade = |step: &Step| matches!(step, Step::PortAdded(at) | Step::PortRemade { new: at, .. } if *at == port);
+                        prop_assert!(!steps.iter().any(remade));
+                    }
+                }
+            }
+            now = (next, new_plan);
+        }
+    }
+}

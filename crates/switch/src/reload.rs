@@ -1,0 +1,322 @@
+//! From one configuration to another while packets pass.
+//!
+//! 1. Everything that can fail comes first: new ports listen, ports that move are watched by their new worker as well,
+//!    sockets get other permissions. A failure takes all of it back.
+//! 2. Ports that are made anew at the same socket end, and begin again.
+//! 3. Each worker that is concerned is handed a graph of those domains alone that nothing changes for; the others are
+//!    at rest, and their packets wait in their guests' rings.
+//! 4. Now nobody uses their tables and ports, and they are changed.
+//! 5. The workers are handed their new graphs. What is in none of them any more ends.
+//!
+//! A worker takes a graph between two turns, when it holds no packet, so none is lost.
+
+use std::path::Path;
+use std::sync::{Arc, PoisonError};
+
+use anyhow::{Context, bail, ensure};
+use straightline_graph::{NodeStats, Work};
+use straightline_nodes::Fdb;
+use straightline_packet::Drops;
+use straightline_port::vhost_user::VhostUser;
+
+use crate::Switch;
+use crate::api::{Change, ChangeKind, Changed, Changes};
+use crate::assembly::{Parts, open, permissions, rules};
+use crate::config::{Config, PortConfig, PortKind};
+use crate::plan::{Before, Domain, Plan, Step, difference, needs_restart, plan, undisturbed};
+use crate::source::Now;
+
+/// An address's entry has 15 bits for its port, and ports that come take no slot of those that go.
+const MOST_PORTS: usize = 1 << 14;
+
+impl Switch {
+    /// Goes over to another checked configuration: what is the same in both loses no packet and no learned address, and
+    /// a guest whose port only joins something else stays connected.
+    ///
+    /// # Errors
+    /// What cannot be changed without a restart, or could not be had. All is as it was before then.
+    pub fn reload(&self, config: &Config) -> anyhow::Result<Changes> {
+        let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.change(config, &[])
+    }
+
+    fn change(&self, config: &Config, lost: &[String]) -> anyhow::Result<Changes> {
+        let now = self.running.now();
+        if let Some(keys) = needs_restart(&now.config.switch, &config.switch) {
+            bail!(
+                "[switch]: other {keys} than it was started with; only a restart can apply that, so nothing is changed"
+            );
+        }
+        ensure!(config.ports.len() <= MOST_PORTS, "{} ports; at most {MOST_PORTS} are served", config.ports.len());
+        let before = Before { config: &now.config, plan: &now.plan, lost };
+        let plan = plan(config, Some(before));
+        let steps = difference(before, config, &plan);
+
+        let mut attempt = Attempt { switch: self, now: &now, config, plan: &plan, fresh: Vec::new(), undo: Vec::new() };
+        let mut ended = Vec::new();
+        let prepared = attempt.prepare(&steps).and_then(|late| attempt.replace(&late, &mut ended));
+        if let Err(error) = prepared {
+            attempt.take_back();
+            // A failure to bring something back is not tried again.
+            if !ended.is_empty() && lost.is_empty() {
+                // Their sockets are free again.
+                let restored = self.change(&now.config, &ended);
+                let names = ended.join(", ");
+                restored.with_context(|| format!("and then {names} could not be brought back"))?;
+                return Err(error.context(format!("nothing is changed, but guests of {names} must connect again")));
+            }
+            return Err(error);
+        }
+        let (ports, drops) = attempt.ports(before);
+        let next = self.hand_over(&now, before, config, plan, ports, drops)?;
+        self.settle(&now, next, &steps);
+        Ok(Changes { changes: steps.iter().map(|step| describe(step, &now.config, config)).collect() })
+    }
+
+    /// Steps 3 to 5.
+    fn hand_over(
+        &self,
+        now: &Now,
+        before: Before<'_>,
+        config: &Config,
+        plan: Plan,
+        ports: Vec<Arc<VhostUser>>,
+        drops: Vec<Arc<Drops>>,
+    ) -> anyhow::Result<Now> {
+        let calm: Vec<_> = (0..self.crew.len()).map(|worker| undisturbed(before, config, &plan, worker)).collect();
+        let concerned = |worker: &usize| {
+            let same = calm[*worker].len();
+            same != plan.workers[*worker].domains.len() || same != now.plan.workers[*worker].domains.len()
+        };
+        let concerned: Vec<_> = (0..self.crew.len()).filter(concerned).collect();
+
+        let is_calm = |at: usize| calm.iter().any(|domains| domains.contains(&Domain::Bridge(at)));
+        let table = |name: &str| Some(&now.fdbs[now.config.bridges.iter().position(|old| old.name == name)?]);
+        let bridges = config.bridges.iter().enumerate();
+        let kept = bridges.map(|(at, bridge)| table(&bridge.name).filter(|_| is_calm(at)).cloned());
+        let mut fdbs: Vec<_> = kept.collect();
+        let nobody = self.running.removed_drops();
+        let parts = Parts { config, plan: &plan, ports: &ports, drops: &drops, fdbs: &fdbs, nobody };
+        let own = |worker: usize| now.workers[worker].1.clone();
+        self.post(concerned.iter().map(|&worker| (worker, parts.work(&calm[worker], own(worker)))))?;
+
+        for ((place, port), config) in plan.ports.iter().zip(&ports).zip(&config.ports) {
+            if before.same_port(config).is_some_and(|old| now.plan.ports[old].waits != place.waits) {
+                port.set_holds(place.waits);
+            }
+        }
+        for (at, bridge) in config.bridges.iter().enumerate().filter(|(at, _)| !is_calm(*at)) {
+            let (limit, ageing, fixed) = rules(config, &plan, bridge);
+            let slots: Vec<_> = Domain::Bridge(at).ports(config).iter().map(|&port| plan.ports[port].slot).collect();
+            fdbs[at] = Some(Arc::new(match table(&bridge.name) {
+                Some(old) => old.successor(limit, ageing, &fixed, |port| slots.contains(&port.0)),
+                None => Fdb::new(limit, ageing, &fixed),
+            }));
+        }
+        let parts = Parts { config, plan: &plan, ports: &ports, drops: &drops, fdbs: &fdbs, nobody };
+        let mut workers = now.workers.clone();
+        let work: Vec<_> = concerned
+            .iter()
+            .map(|&worker| {
+                let work = parts.work(&plan.workers[worker].domains, figures(now, config, &plan, worker));
+                workers[worker].1 = work.graph.stats();
+                (worker, work)
+            })
+            .collect();
+        self.post(work)?;
+        let fdbs = fdbs.into_iter().flatten().collect();
+        Ok(Now { config: config.clone(), plan, ports, drops, fdbs, workers })
+    }
+
+    /// Hands work to workers, and waits until each has left what it worked on before.
+    fn post(&self, work: impl IntoIterator<Item = (usize, Work)>) -> anyhow::Result<()> {
+        let mut posted = Vec::new();
+        for (worker, work) in work {
+            let hand = &self.crew[worker];
+            hand.mailbox.post(work);
+            hand.sleeper.ring();
+            posted.push((worker, hand));
+        }
+        let mut gone = None;
+        for (worker, hand) in posted {
+            if hand.mailbox.wait().is_none() {
+                gone = Some(worker);
+            }
+        }
+        gone.map_or(Ok(()), |worker| {
+            Err(anyhow::anyhow!("worker {worker} has ended: this is a bug; restart the switch"))
+        })
+    }
+
+    /// Ends what is in no graph any more, keeps its figures in the sums, and shows what runs now.
+    fn settle(&self, now: &Now, next: Now, steps: &[Step]) {
+        for step in steps {
+            match step {
+                Step::PortRemoved { old } => {
+                    now.ports[*old].stop();
+                    self.running.removed_drops().absorb(&now.drops[*old]);
+                }
+                Step::PortRemade { old, .. } => now.ports[*old].stop(),
+                _ => {}
+            }
+        }
+        let all =
+            |of: &Now| -> Vec<Arc<NodeStats>> { of.workers.iter().flat_map(|(_, nodes)| nodes).cloned().collect() };
+        let kept = all(&next);
+        for node in all(now).iter().filter(|node| !kept.iter().any(|other| Arc::ptr_eq(other, node))) {
+            self.running.removed_nodes().absorb(node);
+        }
+        self.running.show(next);
+    }
+}
+
+/// What was done so far, to be taken back where it does not succeed.
+struct Attempt<'a> {
+    switch: &'a Switch,
+    now: &'a Now,
+    config: &'a Config,
+    plan: &'a Plan,
+    /// Ports that are new, by their index.
+    fresh: Vec<(usize, Arc<VhostUser>)>,
+    undo: Vec<Undo>,
+}
+
+enum Undo {
+    Permissions { old: usize },
+    Place { old: usize },
+}
+
+impl Attempt<'_> {
+    /// What can be done beside all that runs. Returns the ports whose sockets others have that go.
+    fn prepare(&mut self, steps: &[Step]) -> anyhow::Result<Vec<usize>> {
+        let mut late = Vec::new();
+        for step in steps {
+            match *step {
+                Step::PortAdded(new) | Step::PortRemade { new, .. } => {
+                    let ours = self.now.config.ports.iter().zip(&self.now.ports);
+                    if ours.clone().any(|(port, _)| socket(port) == socket(&self.config.ports[new])) {
+                        late.push(new);
+                    } else {
+                        self.open(new)?;
+                    }
+                }
+                Step::PortMoved { old, new, permissions: other, .. } => {
+                    if other {
+                        self.undo.push(Undo::Permissions { old });
+                        self.now.ports[old].set_permissions(&permissions(&self.config.ports[new]))?;
+                    }
+                    let place = self.plan.ports[new];
+                    if place != self.now.plan.ports[old] {
+                        self.now.ports[old]
+                            .move_to(&self.switch.crew[place.worker].sleeper, place.waits)
+                            .with_context(|| format!("port \"{}\": cannot move", self.config.ports[new].name))?;
+                        self.undo.push(Undo::Place { old });
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(late)
+    }
+
+    /// Ends the ports whose sockets are needed, and makes those that need them. `ended` is their names.
+    fn replace(&mut self, late: &[usize], ended: &mut Vec<String>) -> anyhow::Result<()> {
+        for &new in late {
+            let path = socket(&self.config.ports[new]);
+            for (old, port) in self.now.config.ports.iter().zip(&self.now.ports) {
+                if socket(old) == path && !ended.contains(&old.name) {
+                    port.stop();
+                    ended.push(old.name.clone());
+                }
+            }
+        }
+        late.iter().try_for_each(|&new| self.open(new))
+    }
+
+    fn open(&mut self, new: usize) -> anyhow::Result<()> {
+        let port = &self.config.ports[new];
+        let place = self.plan.ports[new];
+        // One of the same name goes on counting.
+        let drops =
+            self.now.config.port_index(&port.name).map_or_else(Arc::default, |old| Arc::clone(&self.now.drops[old]));
+        let sleeper = Arc::clone(&self.switch.crew[place.worker].sleeper);
+        self.fresh.push((new, open(port, place, drops, &self.switch.gate, sleeper)?));
+        Ok(())
+    }
+
+    /// All ports as they are to be, and their counters.
+    fn ports(self, before: Before<'_>) -> (Vec<Arc<VhostUser>>, Vec<Arc<Drops>>) {
+        let ports = self.config.ports.iter().enumerate().filter_map(|(at, config)| {
+            let fresh = self.fresh.iter().find(|(new, _)| *new == at).map(|(_, port)| port);
+            let port = fresh.or_else(|| Some(&self.now.ports[before.same_port(config)?]))?;
+            Some((Arc::clone(port), Arc::clone(port.drops())))
+        });
+        ports.unzip()
+    }
+
+    fn take_back(&mut self) {
+        for (_, port) in self.fresh.drain(..) {
+            port.stop();
+        }
+        for undo in self.undo.drain(..).rev() {
+            let done = match undo {
+                Undo::Permissions { old } => self.now.ports[old]
+                    .set_permissions(&permissions(&self.now.config.ports[old]))
+                    .map_err(anyhow::Error::from),
+                Undo::Place { old } => {
+                    let place = self.now.plan.ports[old];
+                    let done = self.now.ports[old].move_to(&self.switch.crew[place.worker].sleeper, place.waits);
+                    done.map_err(anyhow::Error::from)
+                }
+            };
+            if let Err(error) = done {
+                tracing::error!("cannot take back what was begun: {error:#}");
+            }
+        }
+    }
+}
+
+fn socket(port: &PortConfig) -> &Path {
+    let PortKind::VhostUser(kind) = &port.kind;
+    &kind.socket
+}
+
+/// The figures that a worker's new graph goes on with: its own, and those of ports that move to it.
+fn figures(now: &Now, config: &Config, plan: &Plan, worker: usize) -> Vec<Arc<NodeStats>> {
+    let mut figures = now.workers[worker].1.clone();
+    for (place, port) in plan.ports.iter().zip(&config.ports).filter(|(place, _)| place.worker == worker) {
+        let Some(from) = now.config.port_index(&port.name).map(|old| now.plan.ports[old].worker) else { continue };
+        if from != place.worker {
+            let names = [format!("{}-rx", port.name), format!("{}-tx", port.name)];
+            figures.extend(now.workers[from].1.iter().filter(|node| names.contains(&node.name)).cloned());
+        }
+    }
+    figures
+}
+
+fn describe(step: &Step, old: &Config, new: &Config) -> Change {
+    use ChangeKind::{Bridge, Patch, Port};
+    use Changed::{Added, Changed as Other, Moved, Remade, Removed};
+    let (kind, name, change, detail) = match step {
+        Step::PortAdded(at) => (Port, &new.ports[*at].name, Added, String::new()),
+        Step::PortRemoved { old: at } => (Port, &old.ports[*at].name, Removed, String::new()),
+        Step::PortRemade { new: at, why, .. } => {
+            (Port, &new.ports[*at].name, Remade, format!("{why}; its guest must connect again"))
+        }
+        Step::PortMoved { new: at, permissions, network, .. } => {
+            let who = permissions.then(|| "other permissions".to_owned());
+            let to = network.as_ref().map(|network| format!("now in {network}"));
+            let parts: Vec<_> = to.into_iter().chain(who).collect();
+            (Port, &new.ports[*at].name, if network.is_some() { Moved } else { Other }, parts.join(", "))
+        }
+        Step::PatchAdded(at) => (Patch, &new.patches[*at].name, Added, new.patches[*at].ports.join(", ")),
+        Step::PatchRemoved { old: at } => (Patch, &old.patches[*at].name, Removed, String::new()),
+        Step::PatchChanged { new: at, .. } => (Patch, &new.patches[*at].name, Other, new.patches[*at].ports.join(", ")),
+        Step::BridgeAdded(at) => (Bridge, &new.bridges[*at].name, Added, new.bridges[*at].ports.join(", ")),
+        Step::BridgeRemoved { old: at } => (Bridge, &old.bridges[*at].name, Removed, String::new()),
+        Step::BridgeChanged { new: at, .. } => {
+            (Bridge, &new.bridges[*at].name, Other, new.bridges[*at].ports.join(", "))
+        }
+    };
+    Change { kind, name: name.clone(), change, detail }
+}
