@@ -2,7 +2,7 @@
 
 use straightline_virtio::features as f;
 use straightline_virtio::memory::GuestMemory;
-use straightline_virtio::ring::{Geometry, PackedDriver, SplitDriver};
+use straightline_virtio::ring::{DeviceFault, Geometry, Options, PackedDriver, SplitDriver};
 
 /// What the loops over a burst need. They are compiled for each layout, so that nothing is asked for each packet.
 pub(super) trait Driver {
@@ -10,7 +10,7 @@ pub(super) trait Driver {
     /// back as, or `None` where too few descriptors are free.
     fn add(&mut self, buffers: &[(u64, u32, bool)]) -> Option<u16>;
     /// The next chain that the device has used, and the bytes written; what cannot be is an `Err`.
-    fn used(&mut self) -> Option<Result<(u16, u32), u32>>;
+    fn used(&mut self) -> Option<Result<(u16, u32), DeviceFault>>;
 }
 
 impl Driver for SplitDriver {
@@ -20,7 +20,7 @@ impl Driver for SplitDriver {
     }
 
     #[inline]
-    fn used(&mut self) -> Option<Result<(u16, u32), u32>> {
+    fn used(&mut self) -> Option<Result<(u16, u32), DeviceFault>> {
         self.used()
     }
 }
@@ -32,7 +32,7 @@ impl Driver for PackedDriver {
     }
 
     #[inline]
-    fn used(&mut self) -> Option<Result<(u16, u32), u32>> {
+    fn used(&mut self) -> Option<Result<(u16, u32), DeviceFault>> {
         self.used()
     }
 }
@@ -62,17 +62,21 @@ impl AnyDriver {
     /// parts are.
     pub(super) fn new(memory: &GuestMemory, place: u64, size: u16, features: u64) -> anyhow::Result<(Self, Geometry)> {
         let n = u64::from(size);
-        let event_idx = features & f::VIRTIO_F_EVENT_IDX != 0;
+        let options = Options {
+            event_idx: features & f::VIRTIO_F_EVENT_IDX != 0,
+            in_order: features & f::VIRTIO_F_IN_ORDER != 0,
+            indirect: false,
+        };
         let wrong = |part| anyhow::anyhow!("a ring of {size} entries: its {part} does not fit");
         if features & f::VIRTIO_F_RING_PACKED != 0 {
             // What either side writes is in a cache line of its own.
             let avail = (place + 16 * n).next_multiple_of(64);
             let geometry = Geometry { size, desc: place, avail, used: avail + 64 };
-            Ok((AnyDriver::Packed(PackedDriver::new(memory, geometry, event_idx).map_err(wrong)?), geometry))
+            Ok((AnyDriver::Packed(PackedDriver::new(memory, geometry, options).map_err(wrong)?), geometry))
         } else {
             let used = (place + 18 * n + 6).next_multiple_of(64);
             let geometry = Geometry { size, desc: place, avail: place + 16 * n, used };
-            Ok((AnyDriver::Split(SplitDriver::new(memory, geometry, event_idx).map_err(wrong)?), geometry))
+            Ok((AnyDriver::Split(SplitDriver::new(memory, geometry, options).map_err(wrong)?), geometry))
         }
     }
 

@@ -97,6 +97,7 @@ impl VhostUserConfig {
         let mut features = f::VIRTIO_F_VERSION_1
             | f::VIRTIO_F_EVENT_IDX
             | f::VIRTIO_F_INDIRECT_DESC
+            | f::VIRTIO_F_IN_ORDER
             | f::VIRTIO_NET_F_MRG_RXBUF
             | f::VIRTIO_NET_F_STATUS
             | f::VHOST_F_LOG_ALL

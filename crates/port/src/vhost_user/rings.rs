@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use rustix::fs::OFlags;
 use straightline_virtio::features::{
-    VIRTIO_F_EVENT_IDX, VIRTIO_F_INDIRECT_DESC, VIRTIO_F_RING_PACKED, VIRTIO_NET_F_CSUM, VIRTIO_NET_F_MRG_RXBUF,
+    VIRTIO_F_EVENT_IDX, VIRTIO_F_IN_ORDER, VIRTIO_F_INDIRECT_DESC, VIRTIO_F_RING_PACKED, VIRTIO_NET_F_CSUM,
+    VIRTIO_NET_F_MRG_RXBUF,
 };
 use straightline_virtio::net_header::Receiver;
 use straightline_virtio::ring::{Direction, Geometry, Options, PackedDevice, Ring, SplitDevice};
@@ -111,8 +112,11 @@ impl Guest {
     fn start(&self, index: u16, setup: &RingSetup) -> Result<Running, String> {
         let geometry = Geometry { size: setup.size, desc: setup.desc, avail: setup.avail, used: setup.used };
         let acked = self.session.acked_features();
-        let options =
-            Options { event_idx: acked & VIRTIO_F_EVENT_IDX != 0, indirect: acked & VIRTIO_F_INDIRECT_DESC != 0 };
+        let options = Options {
+            event_idx: acked & VIRTIO_F_EVENT_IDX != 0,
+            indirect: acked & VIRTIO_F_INDIRECT_DESC != 0,
+            in_order: acked & VIRTIO_F_IN_ORDER != 0,
+        };
         let ring = if acked & VIRTIO_F_RING_PACKED != 0 {
             let direction = if is_transmit(index) { Direction::FromGuest } else { Direction::ToGuest };
             PackedDevice::recover(&self.memory, geometry, setup.base, options, direction, self.active_log())

@@ -66,7 +66,10 @@ impl Descriptor {
     }
 
     pub(super) fn write(self, table: &Area, index: u16) {
-        let at = usize::from(index) * DESCRIPTOR;
+        self.write_at(table, usize::from(index) * DESCRIPTOR);
+    }
+
+    pub(super) fn write_at(self, table: &Area, at: usize) {
         let (addr, rest) = self.words();
         table.write_u64(at, addr);
         table.write_u64(at + 8, rest);
@@ -93,6 +96,8 @@ pub struct Options {
     pub event_idx: bool,
     /// INDIRECT_DESC: a descriptor may name a table of descriptors.
     pub indirect: bool,
+    /// IN_ORDER: chains are used in the order in which they were made available.
+    pub in_order: bool,
 }
 
 /// The three parts of a packed ring in mapped memory (virtio 1.2, 2.8).

@@ -1,8 +1,10 @@
 //! The driver half of a packed ring (virtio 1.2, 2.8): what a guest does. Its memory is ours, its device a stranger's.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{Ordering, fence};
 
-use super::layout::{self, Geometry, NEXT, PackedParts, WRITE, event};
+use super::driver::{DeviceFault, Layout, Out, TableArea, Tables};
+use super::layout::{self, Geometry, NEXT, Options, PackedParts, WRITE, event};
 use super::packed_device::{AVAIL, EVENTS_AT, EVENTS_OFF, EVENTS_ON, Place, USED, wants_event};
 use crate::memory::GuestMemory;
 
@@ -16,13 +18,18 @@ use crate::memory::GuestMemory;
 pub struct PackedDriver {
     parts: PackedParts,
     size: u16,
-    event_idx: bool,
+    options: Options,
+    tables: Option<TableArea>,
     /// Free descriptors: those from `next_avail` on.
     free: u16,
     /// Free ids, the next one to use at the end.
     ids: Vec<u16>,
-    /// Descriptors in the chain with this id; 0 where none is out.
-    spans: Box<[u16]>,
+    /// The chain with this id.
+    out: Box<[Out]>,
+    /// In order: ids that are out, the oldest first; and the batch that is being returned, by its last chain and the bytes
+    /// in that.
+    order: VecDeque<u16>,
+    batch: Option<(u16, u32)>,
     next_avail: Place,
     next_used: Place,
     /// The first descriptor that is not published, and its flags, which are not in the ring yet.
@@ -36,7 +43,7 @@ pub struct PackedDriver {
 impl PackedDriver {
     /// An empty ring at `geometry` (its table, then the driver's and the device's event suppression), in memory that
     /// is all zeros there. Fails with the part that is not in memory.
-    pub fn new(memory: &GuestMemory, geometry: Geometry, event_idx: bool) -> Result<Self, &'static str> {
+    pub fn new(memory: &GuestMemory, geometry: Geometry, options: Options) -> Result<Self, &'static str> {
         let parts = geometry.locate_packed(memory)?;
         let size = geometry.size;
         // 2.8.1: both wrap counters begin with 1.
@@ -44,10 +51,13 @@ impl PackedDriver {
         Ok(PackedDriver {
             parts,
             size,
-            event_idx,
+            options,
+            tables: None,
             free: size,
             ids: (0..size).rev().collect(),
-            spans: vec![0; usize::from(size)].into_boxed_slice(),
+            out: vec![Out::default(); usize::from(size)].into_boxed_slice(),
+            order: VecDeque::with_capacity(if options.in_order { size.into() } else { 0 }),
+            batch: None,
             next_avail: start,
             next_used: start,
             held: None,
@@ -57,43 +67,66 @@ impl PackedDriver {
         })
     }
 
+    /// Puts chains of several buffers into tables, where INDIRECT_DESC was agreed on. Fails where they are not in memory.
+    pub fn with_tables(self, memory: &GuestMemory, tables: Tables) -> Result<Self, &'static str> {
+        let tables = self.options.indirect.then(|| TableArea::new(memory, tables, self.size)).transpose()?;
+        Ok(PackedDriver { tables, ..self })
+    }
+
     /// Descriptors that are free.
     pub fn free(&self) -> u16 {
         self.free
     }
 
     /// Makes a chain of `buffers` (guest address, length, whether the device writes it) ready, to be seen by the
-    /// device after [`Self::publish`]; where it makes a batch of the whole ring, those before it are published now. Returns its
-    /// id, or `None` where too few descriptors are free.
+    /// device after [`Self::publish`]; where it makes a batch of the whole ring, those before it are published now.
+    /// Returns its id, or `None` where too few descriptors are free.
     pub fn add(&mut self, buffers: &[(u64, u32, bool)]) -> Option<u16> {
-        let count = u16::try_from(buffers.len()).ok().filter(|&n| n > 0 && n <= self.free && !self.broken)?;
+        if buffers.is_empty() || self.free == 0 || self.broken {
+            return None;
+        }
+        let &id = self.ids.last()?;
+        let table = self.tables.as_ref().and_then(|tables| tables.write(id, buffers, Layout::Packed));
+        let count = if table.is_some() { 1 } else { u16::try_from(buffers.len()).ok().filter(|&n| n <= self.free)? };
         if self.held.is_some() && self.unpublished() + count == self.size {
             // A batch of the whole ring, but for its first flags, would look like a burst that a device was killed in the
             // middle of giving back (see `recover`).
             self.publish();
         }
-        let id = self.ids.pop()?;
-        for (i, &(addr, len, write)) in (1..).zip(buffers) {
-            let place = self.next_avail;
-            let at = usize::from(place.at) * layout::DESCRIPTOR;
-            self.parts.desc.write_u64(at, addr);
-            self.parts.desc.write_u32(at + 8, len);
-            // The id counts in the last descriptor of a chain only (2.8.6); it harms in no other.
-            self.parts.desc.write_u16(at + 12, id);
-            let flags = if i < count { NEXT } else { 0 } | if write { WRITE } else { 0 };
-            // 2.8.1: available is AVAIL as the wrap counter and USED as its inverse.
-            let flags = flags | if place.wrap { AVAIL } else { USED };
-            if self.held.is_none() {
-                self.held = Some((place, flags));
-            } else {
-                // The device comes here over the first one, which it cannot pass yet.
-                self.parts.desc.write_u16(at + 14, flags);
+        if let Some(table) = table {
+            self.put(table.addr, table.len, id, table.flags);
+        } else {
+            for (i, &(addr, len, write)) in (1..).zip(buffers) {
+                let flags = if i < count { NEXT } else { 0 } | if write { WRITE } else { 0 };
+                self.put(addr, len, id, flags);
             }
-            self.next_avail = place.plus(1, self.size);
         }
+        self.ids.pop();
         self.free -= count;
-        self.spans[usize::from(id)] = count;
+        self.out[usize::from(id)] = Out::new(count, buffers);
+        if self.options.in_order {
+            self.order.push_back(id);
+        }
         Some(id)
+    }
+
+    /// Writes the next descriptor. The id counts in the last one of a chain only (2.8.6); it harms in no other.
+    #[inline]
+    fn put(&mut self, addr: u64, len: u32, id: u16, flags: u16) {
+        let place = self.next_avail;
+        let at = usize::from(place.at) * layout::DESCRIPTOR;
+        self.parts.desc.write_u64(at, addr);
+        self.parts.desc.write_u32(at + 8, len);
+        self.parts.desc.write_u16(at + 12, id);
+        // 2.8.1: available is AVAIL as the wrap counter and USED as its inverse.
+        let flags = flags | if place.wrap { AVAIL } else { USED };
+        if self.held.is_none() {
+            self.held = Some((place, flags));
+        } else {
+            // The device comes here over the first one, which it cannot pass yet.
+            self.parts.desc.write_u16(at + 14, flags);
+        }
+        self.next_avail = place.plus(1, self.size);
     }
 
     /// Lets the device see all that was added.
@@ -121,30 +154,54 @@ impl PackedDriver {
         // The descriptors are visible before we look whether the device sleeps (2.8.21.3.1).
         fence(Ordering::SeqCst);
         let mode = self.parts.device.read_u16(event::MODE);
-        let count = Some(count).filter(|_| self.event_idx);
+        let count = Some(count).filter(|_| self.options.event_idx);
         wants_event(mode, count, self.published, self.size, || self.parts.device.read_u16(event::PLACE))
     }
 
-    /// The next chain that the device has used: its id and the bytes written. What the device says that cannot be
-    /// (an id that is not out) is an `Err`, once; nothing comes after it.
-    pub fn used(&mut self) -> Option<Result<(u16, u32), u32>> {
+    /// The next chain that the device has used: its id and the bytes written. What the device says that cannot be is an
+    /// `Err`, once; nothing comes after it.
+    pub fn used(&mut self) -> Option<Result<(u16, u32), DeviceFault>> {
         if !self.has_used() {
             return None;
         }
+        let used = self.next();
+        self.broken = used.is_err();
+        Some(used)
+    }
+
+    #[inline]
+    fn next(&mut self) -> Result<(u16, u32), DeviceFault> {
+        let (id, bytes) = match self.batch {
+            Some(batch) => batch,
+            None => self.element()?,
+        };
+        let (id, bytes) = if self.options.in_order { self.in_order(id, bytes)? } else { (id, bytes) };
+        let out = std::mem::take(&mut self.out[usize::from(id)]);
+        let bytes = out.written(id, bytes)?;
+        self.next_used = self.next_used.plus(out.span, self.size);
+        self.free += out.span;
+        self.ids.push(id);
+        Ok((id, bytes))
+    }
+
+    /// The used descriptor at our place: a chain that is out, and the bytes written as the device says.
+    #[inline]
+    fn element(&self) -> Result<(u16, u32), DeviceFault> {
         let at = usize::from(self.next_used.at) * layout::DESCRIPTOR;
         // 2.8.4: without WRITE the length means nothing.
         let written = self.parts.desc.read_u16(at + 14) & WRITE != 0;
         let bytes = if written { self.parts.desc.read_u32(at + 8) } else { 0 };
         let id = self.parts.desc.read_u16(at + 12);
-        let count = self.spans.get_mut(usize::from(id)).map(std::mem::take).filter(|&n| n > 0);
-        let Some(count) = count else {
-            self.broken = true;
-            return Some(Err(id.into()));
-        };
-        self.next_used = self.next_used.plus(count, self.size);
-        self.free += count;
-        self.ids.push(id);
-        Some(Ok((id, bytes)))
+        let is_out = self.out.get(usize::from(id)).is_some_and(|out| out.span > 0);
+        if is_out { Ok((id, bytes)) } else { Err(DeviceFault::Id(id.into())) }
+    }
+
+    /// The oldest chain, of a batch that ends with `last`: those before it have no used descriptor, and are wholly used
+    /// (2.8, "In-order use of descriptors").
+    fn in_order(&mut self, last: u16, bytes: u32) -> Result<(u16, u32), DeviceFault> {
+        let oldest = self.order.pop_front().ok_or(DeviceFault::Id(last.into()))?;
+        self.batch = (oldest != last).then_some((last, bytes));
+        Ok(if oldest == last { (last, bytes) } else { (oldest, self.out[usize::from(oldest)].room) })
     }
 
     /// Where a device goes on that knows nothing of what was before, in vhost-user's form: behind the last chain that
@@ -152,10 +209,15 @@ impl PackedDriver {
     pub fn base(&self) -> u32 {
         let mut place = self.next_used;
         let mut out = self.size - self.free;
-        while out > 0 && self.is_used(place) {
+        let mut batch = self.batch.map(|(last, _)| last);
+        let mut order = self.order.iter().copied();
+        while out > 0 && (batch.is_some() || self.is_used(place)) {
             let at = usize::from(place.at) * layout::DESCRIPTOR;
-            let id = self.parts.desc.read_u16(at + 12);
-            let Some(&count) = self.spans.get(usize::from(id)).filter(|&&n| n > 0 && n <= out) else { break };
+            let last = batch.unwrap_or_else(|| self.parts.desc.read_u16(at + 12));
+            let id = if self.options.in_order { order.next() } else { Some(last) };
+            batch = Some(last).filter(|_| id != Some(last));
+            let count = id.and_then(|id| self.out.get(usize::from(id))).map(|out| out.span);
+            let Some(count) = count.filter(|&n| n > 0 && n <= out) else { break };
             place = place.plus(count, self.size);
             out -= count;
         }
@@ -164,7 +226,7 @@ impl PackedDriver {
 
     /// Asks for no interrupts (we poll), or for one with the next used chain; `true` if there is one already.
     pub fn want_interrupt(&mut self, wanted: bool) -> bool {
-        let mode = match (wanted, self.event_idx) {
+        let mode = match (wanted, self.options.event_idx) {
             (false, _) => EVENTS_OFF,
             (true, false) => EVENTS_ON,
             (true, true) => EVENTS_AT,
@@ -180,7 +242,7 @@ impl PackedDriver {
 
     /// Whether the device has used the descriptor at our place, while chains are out.
     fn has_used(&self) -> bool {
-        !self.broken && self.free != self.size && self.is_used(self.next_used)
+        !self.broken && self.free != self.size && (self.batch.is_some() || self.is_used(self.next_used))
     }
 
     #[inline]

@@ -136,7 +136,8 @@ impl SplitDevice {
         self.next_avail = self.next_avail.wrapping_sub(n);
     }
 
-    /// Says how many bytes were written into the chain taken `back` chains ago (0: the last one).
+    /// Says how many bytes were written into the chain taken `back` chains ago (0: the last one). Without a word, or with
+    /// 0, it was only read.
     #[inline]
     pub fn written(&mut self, back: u16, bytes: u32) {
         let place = self.next_avail.wrapping_sub(1).wrapping_sub(back) & (self.size - 1);
@@ -188,11 +189,13 @@ impl SplitDevice {
         if n == 0 {
             return;
         }
-        let mask = self.size - 1;
-        for i in 0..n {
-            let place = usize::from(self.next_used.wrapping_add(i) & mask);
-            let (head, bytes) = self.taken[place];
-            let at = layout::used::entry(place);
+        // In order, one element stands for a batch: it names the last chain, and those before count as wholly used (2.7.9),
+        // which is true of what was only read. Lengths need an element each.
+        let is_batch = self.options.in_order && (0..n).all(|i| self.taken[self.slot(i)].1 == 0);
+        let (elements, ahead) = if is_batch { (1, n - 1) } else { (n, 0) };
+        for i in 0..elements {
+            let (head, bytes) = self.taken[self.slot(i + ahead)];
+            let at = layout::used::entry(self.slot(i));
             fail::hit("split-element");
             self.parts.used.write_u32(at, u32::from(head));
             self.parts.used.write_u32(at + 4, bytes);
@@ -220,6 +223,12 @@ impl SplitDevice {
         if let Some(log) = &self.log {
             layout::mark(log, &self.parts.used, offset, 2);
         }
+    }
+
+    /// Where the taken chain stands that has `n` before it, here and in the used ring.
+    #[inline]
+    fn slot(&self, n: u16) -> usize {
+        usize::from(self.next_used.wrapping_add(n) & (self.size - 1))
     }
 
     /// Whether the driver is to be notified of what was given back since the last call.

@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use super::layout::{self, Descriptor, Geometry, NEXT, NO_INTERRUPT, NO_NOTIFY, Parts, WRITE};
+use super::driver::{DeviceFault, Layout, Out, TableArea, Tables};
+use super::layout::{self, Descriptor, Geometry, NEXT, NO_INTERRUPT, NO_NOTIFY, Options, Parts, WRITE};
 use super::need_event;
 use crate::memory::GuestMemory;
 
@@ -13,40 +14,57 @@ use crate::memory::GuestMemory;
 pub struct SplitDriver {
     parts: Parts,
     size: u16,
-    event_idx: bool,
-    /// Free descriptors, a list through `next`.
+    options: Options,
+    tables: Option<TableArea>,
+    /// Free descriptors, a list through `next`. In order they are taken and come back around the table, so that the list
+    /// stays what it was at first (2.7.5.2).
     free_head: u16,
     free: u16,
     next: Box<[u16]>,
-    /// Descriptors in the chain that begins here; 0 where none does.
-    chain: Box<[u16]>,
+    /// The chain that begins here.
+    out: Box<[Out]>,
+    /// In order: the first descriptor of the oldest chain that is out; and the batch that is being returned, by its
+    /// last chain and the bytes in that.
+    oldest: u16,
+    batch: Option<(u16, u32)>,
     /// The next available entry to fill, what of it is published, and how far it was when we last decided to kick.
     next_avail: u16,
     published: u16,
     kicked: u16,
     last_used: u16,
     seen_used: u16,
+    broken: bool,
 }
 
 impl SplitDriver {
     /// An empty ring at `geometry`, in memory that is all zeros there. Fails with the part that is not in memory.
-    pub fn new(memory: &GuestMemory, geometry: Geometry, event_idx: bool) -> Result<Self, &'static str> {
+    pub fn new(memory: &GuestMemory, geometry: Geometry, options: Options) -> Result<Self, &'static str> {
         let parts = geometry.locate(memory)?;
         let size = geometry.size;
         Ok(SplitDriver {
             parts,
             size,
-            event_idx,
+            options,
+            tables: None,
             free_head: 0,
             free: size,
-            next: (1..=size).collect(),
-            chain: vec![0; usize::from(size)].into_boxed_slice(),
+            next: (1..=size).map(|next| next & (size - 1)).collect(),
+            out: vec![Out::default(); usize::from(size)].into_boxed_slice(),
+            oldest: 0,
+            batch: None,
             next_avail: 0,
             published: 0,
             kicked: 0,
             last_used: 0,
             seen_used: 0,
+            broken: false,
         })
+    }
+
+    /// Puts chains of several buffers into tables, where INDIRECT_DESC was agreed on. Fails where they are not in memory.
+    pub fn with_tables(self, memory: &GuestMemory, tables: Tables) -> Result<Self, &'static str> {
+        let tables = self.options.indirect.then(|| TableArea::new(memory, tables, self.size)).transpose()?;
+        Ok(SplitDriver { tables, ..self })
     }
 
     /// Descriptors that are free.
@@ -57,26 +75,40 @@ impl SplitDriver {
     /// Makes a chain of `buffers` (guest address, length, whether the device writes it) ready, to be seen by the
     /// device after [`Self::publish`]. Returns its head, or `None` where too few descriptors are free.
     pub fn add(&mut self, buffers: &[(u64, u32, bool)]) -> Option<u16> {
-        let count = u16::try_from(buffers.len()).ok().filter(|&n| n > 0 && n <= self.free)?;
+        if buffers.is_empty() || self.free == 0 || self.broken {
+            return None;
+        }
         let head = self.free_head;
-        let mut at = head;
+        let table = self.tables.as_ref().and_then(|tables| tables.write(head, buffers, Layout::Split));
+        let count = if let Some(table) = table {
+            self.free_head = self.next[usize::from(head)];
+            table.write(&self.parts.desc, head);
+            1
+        } else {
+            self.add_direct(buffers)?
+        };
+        self.free -= count;
+        self.out[usize::from(head)] = Out::new(count, buffers);
+        let slot = usize::from(self.next_avail & (self.size - 1));
+        self.parts.avail.write_u16(layout::avail::entry(slot), head);
+        self.next_avail = self.next_avail.wrapping_add(1);
+        Some(head)
+    }
+
+    /// A descriptor for each buffer; returns how many.
+    #[inline]
+    fn add_direct(&mut self, buffers: &[(u64, u32, bool)]) -> Option<u16> {
+        let count = u16::try_from(buffers.len()).ok().filter(|&n| n <= self.free)?;
+        let mut at = self.free_head;
         for (i, &(addr, len, write)) in (1..).zip(buffers) {
             let next = self.next[usize::from(at)];
             let more = if i < count { NEXT } else { 0 };
             let flags = more | if write { WRITE } else { 0 };
             Descriptor { addr, len, flags, next: if more == 0 { 0 } else { next } }.write(&self.parts.desc, at);
-            if more == 0 {
-                self.free_head = next;
-            } else {
-                at = next;
-            }
+            at = next;
         }
-        self.free -= count;
-        self.chain[usize::from(head)] = count;
-        let slot = usize::from(self.next_avail & (self.size - 1));
-        self.parts.avail.write_u16(layout::avail::entry(slot), head);
-        self.next_avail = self.next_avail.wrapping_add(1);
-        Some(head)
+        self.free_head = at;
+        Some(count)
     }
 
     /// Lets the device see all that was added.
@@ -96,7 +128,7 @@ impl SplitDriver {
         self.kicked = new;
         // The index is visible before we look whether the device sleeps (2.7.13.4.1).
         fence(Ordering::SeqCst);
-        if self.event_idx {
+        if self.options.event_idx {
             let event = self.parts.used.read_u16(layout::used::avail_event(usize::from(self.size)));
             need_event(event, new, old)
         } else {
@@ -104,32 +136,79 @@ impl SplitDriver {
         }
     }
 
-    /// The next chain that the device has used: its head and the bytes written. What the device says that cannot be
-    /// (an id that is not out) is left out, as `Err`.
-    pub fn used(&mut self) -> Option<Result<(u16, u32), u32>> {
-        if self.last_used == self.seen_used {
-            self.seen_used = self.parts.used.acquire_u16(layout::used::INDEX);
-            if self.last_used == self.seen_used {
-                return None;
-            }
+    /// The next chain that the device has used: its head and the bytes written. What the device says that cannot be is
+    /// an `Err`, once; nothing comes after it.
+    pub fn used(&mut self) -> Option<Result<(u16, u32), DeviceFault>> {
+        if self.broken || !self.has_used() {
+            return None;
         }
+        let used = self.next();
+        self.broken = used.is_err();
+        Some(used)
+    }
+
+    /// Whether the device's index is ahead of us; reads it where what we know of it is used up.
+    #[inline]
+    fn has_used(&mut self) -> bool {
+        if self.last_used == self.seen_used {
+            // Acquire: the elements behind the index are visible once the index is, and so are the bytes in the buffers.
+            self.seen_used = self.parts.used.acquire_u16(layout::used::INDEX);
+        }
+        self.last_used != self.seen_used
+    }
+
+    #[inline]
+    fn next(&mut self) -> Result<(u16, u32), DeviceFault> {
+        let ahead = self.seen_used.wrapping_sub(self.last_used);
+        let published = self.published.wrapping_sub(self.last_used);
+        if ahead > published {
+            return Err(DeviceFault::IndexJump { ahead, published });
+        }
+        let (head, bytes) = match self.batch {
+            Some(batch) => batch,
+            None => self.element()?,
+        };
+        let (head, bytes) = if self.options.in_order { self.in_order(head, bytes)? } else { (head, bytes) };
+        let out = std::mem::take(&mut self.out[usize::from(head)]);
+        let bytes = out.written(head, bytes)?;
+        self.last_used = self.last_used.wrapping_add(1);
+        self.free += out.span;
+        if self.options.in_order {
+            self.oldest = (self.oldest + out.span) & (self.size - 1);
+        } else {
+            let mut last = head;
+            for _ in 1..out.span {
+                last = self.next[usize::from(last)];
+            }
+            self.next[usize::from(last)] = self.free_head;
+            self.free_head = head;
+        }
+        Ok((head, bytes))
+    }
+
+    /// The next used element: a chain that is out, and the bytes written as the device says.
+    #[inline]
+    fn element(&self) -> Result<(u16, u32), DeviceFault> {
         let at = layout::used::entry(usize::from(self.last_used & (self.size - 1)));
         let id = self.parts.used.read_u32(at);
         let bytes = self.parts.used.read_u32(at + 4);
-        self.last_used = self.last_used.wrapping_add(1);
-        let head = match u16::try_from(id) {
-            Ok(head) if self.chain.get(usize::from(head)).is_some_and(|&n| n > 0) => head,
-            _ => return Some(Err(id)),
-        };
-        let count = std::mem::take(&mut self.chain[usize::from(head)]);
-        let mut last = head;
-        for _ in 1..count {
-            last = self.next[usize::from(last)];
+        match u16::try_from(id) {
+            Ok(head) if self.out.get(usize::from(head)).is_some_and(|out| out.span > 0) => Ok((head, bytes)),
+            _ => Err(DeviceFault::Id(id)),
         }
-        self.next[usize::from(last)] = self.free_head;
-        self.free_head = head;
-        self.free += count;
-        Some(Ok((head, bytes)))
+    }
+
+    /// The oldest chain, of a batch that ends with `last`: those before it have no element, and are wholly used (2.7.9).
+    fn in_order(&mut self, last: u16, bytes: u32) -> Result<(u16, u32), DeviceFault> {
+        self.batch = None;
+        if self.oldest == last {
+            return Ok((last, bytes));
+        }
+        if self.seen_used.wrapping_sub(self.last_used) == 1 {
+            return Err(DeviceFault::Batch(last));
+        }
+        self.batch = Some((last, bytes));
+        Ok((self.oldest, self.out[usize::from(self.oldest)].room))
     }
 
     /// Where a device goes on that knows nothing of what was before: behind the last chain that was used.
@@ -139,7 +218,7 @@ impl SplitDriver {
 
     /// Asks for no interrupts (we poll), or for one with the next used chain; `true` if there is one already.
     pub fn want_interrupt(&mut self, wanted: bool) -> bool {
-        if self.event_idx {
+        if self.options.event_idx {
             // Without a wish the event stays behind the index: far from what the device will pass.
             let at = if wanted { self.last_used } else { self.last_used.wrapping_sub(1) };
             self.parts.avail.write_u16(layout::avail::used_event(usize::from(self.size)), at);
@@ -148,6 +227,6 @@ impl SplitDriver {
             self.parts.avail.write_u16(layout::avail::FLAGS, if wanted { 0 } else { NO_INTERRUPT });
         }
         fence(Ordering::SeqCst);
-        self.parts.used.acquire_u16(layout::used::INDEX) != self.last_used
+        !self.broken && self.parts.used.acquire_u16(layout::used::INDEX) != self.last_used
     }
 }

@@ -7,6 +7,8 @@ use straightline_virtio::ring::{
 
 use super::guest::{AVAIL, BUFFERS, DESC, END, Guest, USED, USER};
 
+const ALL: Options = Options { event_idx: true, indirect: true, in_order: false };
+
 const SIZE: u16 = 8;
 /// Where indirect tables are written.
 const TABLE: u64 = BUFFERS + 0x8000;
@@ -14,7 +16,7 @@ const TABLE: u64 = BUFFERS + 0x8000;
 /// Takes the chain that begins with descriptor 0; gives what came of it, and the lengths of the staged segments.
 fn walk(guest: &mut Guest, indirect: bool, direction: Direction) -> (Result<Chain, Fault>, Vec<u32>) {
     guest.offer(0, 0);
-    let mut device = guest.device(0, true, indirect);
+    let mut device = guest.device(0, Options { indirect, ..ALL });
     let mut first = [First::default()];
     assert_eq!(device.available(1), Ok(1));
     device.look(&mut first).expect("a good head");
@@ -208,11 +210,11 @@ fn indirect_tables_that_may_not_be() {
 #[test]
 fn one_buffer_in_one_region_needs_no_staging() {
     let mut guest = Guest::with_more(SIZE, &[(END, 100)]);
-    let device = guest.device(0, true, true);
+    let device = guest.device(0, ALL);
     let mut single = |addr, len, flags, direction| {
         guest.descriptor(DESC, 0, addr, len, flags, 3);
         guest.offer(0, 0);
-        let mut device: SplitDevice = guest.device(0, true, true);
+        let mut device: SplitDevice = guest.device(0, ALL);
         let mut first = [First::default()];
         device.look(&mut first).expect("a good head");
         guest.turn(|_, memory| device.single(memory, &first[0], direction).map(|s| s.len()))
@@ -233,7 +235,7 @@ fn one_buffer_in_one_region_needs_no_staging() {
 #[test]
 fn what_the_driver_makes_available_is_checked() {
     let guest = Guest::new(SIZE);
-    let mut device = guest.device(65_530, true, true);
+    let mut device = guest.device(65_530, ALL);
     let index = |n| guest.write16(AVAIL + 2, n);
     index(65_530);
     assert_eq!(device.available(1), Ok(0));
@@ -268,7 +270,7 @@ fn what_the_driver_makes_available_is_checked() {
 #[test]
 fn a_used_index_that_the_guest_moves_changes_nothing() {
     let guest = Guest::new(SIZE);
-    let mut device = guest.device(0, false, true);
+    let mut device = guest.device(0, Options { event_idx: false, ..ALL });
     guest.offer(0, 3);
     let mut first = [First::default()];
     assert_eq!(device.available(1), Ok(1));
@@ -285,9 +287,7 @@ fn a_used_index_that_the_guest_moves_changes_nothing() {
 fn rings_that_are_not_in_memory() {
     let guest = Guest::new(SIZE);
     let good = guest.geometry();
-    let new = |geometry: Geometry| {
-        SplitDevice::new(&guest.ours, geometry, 0, Options { event_idx: true, indirect: true }).map(|d| d.size())
-    };
+    let new = |geometry: Geometry| SplitDevice::new(&guest.ours, geometry, 0, ALL).map(|d| d.size());
     assert_eq!(new(good), Ok(SIZE));
     for size in [0, 3, 7, 0xffff, 0x8001] {
         assert_eq!(new(Geometry { size, ..good }), Err("size"));

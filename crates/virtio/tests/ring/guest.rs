@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use straightline_packet::{Arena, Gate, Level, Published, Settings, Turn};
 use straightline_virtio::memory::{GuestMemory, Region};
-use straightline_virtio::ring::{Geometry, Options, SplitDevice, SplitDriver};
+use straightline_virtio::ring::{Geometry, Options, SplitDevice, SplitDriver, Tables};
 
 /// Where the frontend has the guest's address 0.
 pub(crate) const USER: u64 = 0x7f00_0000_0000;
@@ -15,6 +15,10 @@ pub(crate) const AVAIL: u64 = 0x8_0000;
 pub(crate) const USED: u64 = 0xa_0000;
 /// From here on there is room for buffers.
 pub(crate) const BUFFERS: u64 = 0x10_0000;
+/// Indirect tables of the driver halves, over the buffers' second half.
+pub(crate) const TABLES: u64 = 0x18_0000;
+/// Buffers in one table.
+pub(crate) const TABLE: u16 = 3;
 /// One past the last byte of the region with the ring.
 pub(crate) const END: u64 = 0x20_0000;
 
@@ -61,13 +65,23 @@ impl Guest {
         Geometry { size: self.size, desc: USER + DESC, avail: USER + AVAIL, used: USER + USED }
     }
 
-    pub(crate) fn device(&self, base: u16, event_idx: bool, indirect: bool) -> SplitDevice {
-        SplitDevice::new(&self.ours, self.geometry(), base, Options { event_idx, indirect })
-            .expect("the ring is in memory")
+    pub(crate) fn device(&self, base: u16, options: Options) -> SplitDevice {
+        SplitDevice::new(&self.ours, self.geometry(), base, options).expect("the ring is in memory")
     }
 
-    pub(crate) fn driver(&self, event_idx: bool) -> SplitDriver {
-        SplitDriver::new(&self.ours, self.geometry(), event_idx).expect("the ring is in memory")
+    pub(crate) fn driver(&self, options: Options) -> SplitDriver {
+        let driver = SplitDriver::new(&self.ours, self.geometry(), options).expect("the ring is in memory");
+        driver.with_tables(&self.ours, self.tables()).expect("in memory")
+    }
+
+    pub(crate) fn tables(&self) -> Tables {
+        Tables { guest: TABLES, user: USER + TABLES, entries: TABLE }
+    }
+
+    /// How many descriptors of the ring a chain of so many buffers takes.
+    pub(crate) fn span(&self, buffers: usize, options: Options) -> u16 {
+        let in_table = options.indirect && (2..=usize::from(TABLE.min(self.size))).contains(&buffers);
+        if in_table { 1 } else { u16::try_from(buffers).expect("small") }
     }
 
     pub(crate) fn turn<R>(&mut self, f: impl for<'t> FnOnce(&mut Turn<'t>, &'t GuestMemory) -> R) -> R {
@@ -116,4 +130,9 @@ impl Guest {
     pub(crate) fn avail_event(&self) -> u16 {
         self.read16(USED + 4 + 8 * u64::from(self.size))
     }
+}
+
+/// Of both halves: nothing but the event index.
+pub(crate) fn events(event_idx: bool) -> Options {
+    Options { event_idx, ..Options::default() }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use straightline_virtio::ring::{BURST, Direction, First};
+use straightline_virtio::ring::{BURST, DeviceFault, Direction, First, Options};
 
 use super::guest::{AVAIL, BUFFERS, DESC, Guest, USED};
 
@@ -62,7 +62,7 @@ proptest! {
 
     #[test]
     fn the_device_half_bears_any_ring(
-        (size, descriptors, heads, acts) in case(), base: u16, event_idx: bool, indirect: bool,
+        (size, descriptors, heads, acts) in case(), base: u16, event_idx: bool, indirect: bool, in_order: bool,
     ) {
         let mut guest = Guest::new(size);
         for i in 0..size {
@@ -72,7 +72,7 @@ proptest! {
             guest.descriptor(BUFFERS, i, addr, len, flags, next);
             guest.write16(AVAIL + 4 + 2 * u64::from(i), heads[usize::from(i) % heads.len()]);
         }
-        let mut device = guest.device(base, event_idx, indirect);
+        let mut device = guest.device(base, Options { event_idx, indirect, in_order });
         for act in acts {
             match act {
                 Act::Scribble(at, bytes) => guest.write(at, &bytes),
@@ -107,22 +107,24 @@ proptest! {
 
     #[test]
     fn the_driver_half_bears_any_device(
-        log in 0..6_u32, event_idx: bool,
+        log in 0..6_u32, event_idx: bool, in_order: bool, indirect: bool,
         acts in prop::collection::vec((0..5_u8, any::<u16>(), prop_oneof![0..40_u32, any::<u32>()]), 1..200),
     ) {
         let size = 1_u16 << log;
         let guest = Guest::new(size);
-        let mut driver = guest.driver(event_idx);
+        let options = Options { event_idx, indirect, in_order };
+        let mut driver = guest.driver(options);
         // Chains that are out: their heads and lengths.
         let mut out = BTreeMap::new();
-        let mut index = 0_u16;
+        let (mut index, mut broken) = (0_u16, false);
         for (what, n, id) in acts {
             match what {
                 0 | 1 => {
                     let count = 1 + n % 4;
                     let free = driver.free();
                     let head = driver.add(&vec![(BUFFERS, 64, n % 2 == 0); count.into()]);
-                    prop_assert_eq!(head.is_some(), count <= free);
+                    let count = guest.span(count.into(), options);
+                    prop_assert_eq!(head.is_some(), count <= free && !broken);
                     if let Some(head) = head {
                         prop_assert!(head < size && out.insert(head, count).is_none(), "a head that is out already");
                     }
@@ -143,13 +145,22 @@ proptest! {
                 3 => guest.descriptor(DESC, n % size, id.into(), id, n, n),
                 _ => {
                     driver.want_interrupt(n % 2 == 0);
-                    let mut seen = 0_u32;
                     while let Some(used) = driver.used() {
-                        if let Ok((head, _)) = used {
-                            prop_assert!(out.remove(&head).is_some(), "{} was not out", head);
+                        prop_assert!(!broken, "nothing comes after an error");
+                        match used {
+                            Ok((head, _)) => prop_assert!(out.remove(&head).is_some(), "{} was not out", head),
+                            Err(fault) => {
+                                broken = true;
+                                match fault {
+                                    DeviceFault::Id(id) => prop_assert!(!out.keys().any(|&o| u32::from(o) == id)),
+                                    DeviceFault::IndexJump { ahead, published } => prop_assert!(ahead > published),
+                                    DeviceFault::Length { id, bytes, room } => {
+                                        prop_assert!(bytes > room && out.contains_key(&id));
+                                    }
+                                    DeviceFault::Batch(id) => prop_assert!(in_order && out.contains_key(&id)),
+                                }
+                            }
                         }
-                        seen += 1;
-                        prop_assert!(seen <= 65_536, "the device's index bounds it");
                     }
                 }
             }

@@ -3,5 +3,6 @@
 mod chains;
 mod guest;
 mod hostile;
+mod in_order;
 mod notify;
 mod pair;

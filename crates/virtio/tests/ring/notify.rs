@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use straightline_virtio::ring::{First, need_event};
 
-use super::guest::{AVAIL, BUFFERS, Guest, USED};
+use super::guest::{AVAIL, BUFFERS, Guest, USED, events};
 
 proptest! {
     #[test]
@@ -20,8 +20,8 @@ proptest! {
 #[test]
 fn polling_asks_for_no_kicks() {
     let guest = Guest::new(8);
-    let mut device = guest.device(0, false, false);
-    let mut driver = guest.driver(false);
+    let mut device = guest.device(0, events(false));
+    let mut driver = guest.driver(events(false));
     let offered = |driver: &mut straightline_virtio::ring::SplitDriver| {
         driver.add(&[(BUFFERS, 64, false)]).expect("room");
         driver.publish();
@@ -36,8 +36,8 @@ fn polling_asks_for_no_kicks() {
     assert!(!driver.must_kick(), "nothing new");
 
     let guest = Guest::new(8);
-    let mut device = guest.device(0, true, false);
-    let mut driver = guest.driver(true);
+    let mut device = guest.device(0, events(true));
+    let mut driver = guest.driver(events(true));
     assert_eq!(device.arm(), Ok(0));
     assert_eq!(guest.avail_event(), 0);
     assert!(offered(&mut driver));
@@ -52,8 +52,8 @@ fn polling_asks_for_no_kicks() {
 fn a_driver_that_polls_wants_no_interrupts() {
     for event_idx in [false, true] {
         let guest = Guest::new(8);
-        let mut device = guest.device(0, event_idx, false);
-        let mut driver = guest.driver(event_idx);
+        let mut device = guest.device(0, events(event_idx));
+        let mut driver = guest.driver(events(event_idx));
         let mut used = |driver: &mut straightline_virtio::ring::SplitDriver| {
             driver.add(&[(BUFFERS, 64, false)]).expect("room");
             driver.publish();
@@ -100,7 +100,7 @@ fn sleepers_are_always_woken() {
     const CHAINS: u32 = 150_000;
     for event_idx in [false, true] {
         let guest = Guest::new(4);
-        let (mut device, mut driver) = (guest.device(0, event_idx, false), guest.driver(event_idx));
+        let (mut device, mut driver) = (guest.device(0, events(event_idx)), guest.driver(events(event_idx)));
         let (kicked, called) = (AtomicBool::new(false), AtomicBool::new(false));
         let driver_thread = std::thread::current();
         std::thread::scope(|s| {

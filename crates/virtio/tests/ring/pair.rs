@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 
 use proptest::prelude::*;
 use straightline_packet::Level;
-use straightline_virtio::ring::{Direction, First, SplitDevice, SplitDriver};
+use straightline_virtio::ring::{Direction, First, Options, SplitDevice, SplitDriver};
 
-use super::guest::{BUFFERS, Guest};
+use super::guest::{BUFFERS, Guest, events};
 
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
@@ -28,6 +28,7 @@ pub(crate) enum Op {
 struct Chain {
     head: u16,
     buffers: Vec<(u64, u32)>,
+    span: usize,
     written: u32,
 }
 
@@ -36,7 +37,7 @@ pub(crate) struct Pair {
     guest: Guest,
     device: SplitDevice,
     driver: SplitDriver,
-    event_idx: bool,
+    options: Options,
     direction: Direction,
     added: VecDeque<Chain>,
     published: VecDeque<Chain>,
@@ -66,15 +67,15 @@ fn told(event: u16, old: u64, new: u64) -> bool {
 }
 
 impl Pair {
-    pub(crate) fn new(size: u16, event_idx: bool, direction: Direction) -> Self {
+    pub(crate) fn new(size: u16, options: Options, direction: Direction) -> Self {
         let guest = Guest::new(size);
-        let (device, driver) = (guest.device(0, event_idx, false), guest.driver(event_idx));
+        let (device, driver) = (guest.device(0, options), guest.driver(options));
         let queue = VecDeque::new;
         Pair {
             guest,
             device,
             driver,
-            event_idx,
+            options,
             direction,
             added: queue(),
             published: queue(),
@@ -151,12 +152,13 @@ impl Pair {
             self.addr += u64::from(len);
         }
         let given: Vec<_> = buffers.iter().map(|&(addr, len)| (addr, len, write)).collect();
-        let fits = !lens.is_empty() && lens.len() <= usize::from(self.guest.size) - self.out;
+        let span = usize::from(self.guest.span(lens.len(), self.options));
+        let fits = !lens.is_empty() && span <= usize::from(self.guest.size) - self.out;
         let head = self.driver.add(&given);
         assert_eq!(head.is_some(), fits);
         if let Some(head) = head {
-            self.out += lens.len();
-            self.added.push_back(Chain { head, buffers, written: 0 });
+            self.out += span;
+            self.added.push_back(Chain { head, buffers, span, written: 0 });
         }
     }
 
@@ -196,8 +198,12 @@ impl Pair {
                 assert!(device.single(memory, first, reverse).is_none());
                 assert_eq!(turn.mark(), mark + expected.len(), "a fault stages nothing");
             });
-            chain.written = u32::try_from(i).expect("small") + 100;
-            self.device.written(0, chain.written);
+            // Whole batches that are only read, and others; what was written into such means nothing.
+            let bytes = u32::try_from(i).expect("small") * 100;
+            let room = chain.buffers.iter().map(|b| b.1).sum();
+            let bytes = if self.direction == Direction::ToGuest { (bytes + 1).min(room) } else { bytes / 300 };
+            chain.written = if self.direction == Direction::ToGuest { bytes } else { 0 };
+            self.device.written(0, bytes);
             self.taken.push_back(chain);
         }
     }
@@ -210,14 +216,14 @@ impl Pair {
             };
             let chain = self.used.pop_front().expect("the model has as many");
             assert_eq!(used, Ok((chain.head, chain.written)));
-            self.out -= chain.buffers.len();
+            self.out -= chain.span;
             self.driver_sleeps = false;
         }
     }
 
     fn must_kick(&mut self) {
         let (old, new) = (self.counts.kicked, self.counts.published);
-        let expected = if self.event_idx {
+        let expected = if self.options.event_idx {
             told(self.guest.avail_event(), old, new)
         } else {
             new > old && self.guest.read16(super::guest::USED) & 1 == 0
@@ -235,7 +241,7 @@ impl Pair {
 
     fn must_notify(&mut self) {
         let new = self.counts.given;
-        let expected = if !self.event_idx {
+        let expected = if !self.options.event_idx {
             self.counts.notified != Some(new) && self.guest.read16(super::guest::AVAIL) & 1 == 0
         } else if let Some(old) = self.counts.notified {
             told(self.guest.used_event(), old, new)
@@ -281,9 +287,11 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
-    fn any_order_of_operations((size, ops) in ops(), event_idx: bool, to_guest: bool) {
+    fn any_order_of_operations(
+        (size, ops) in ops(), event_idx: bool, indirect: bool, in_order: bool, to_guest: bool,
+    ) {
         let direction = if to_guest { Direction::ToGuest } else { Direction::FromGuest };
-        let mut pair = Pair::new(size, event_idx, direction);
+        let mut pair = Pair::new(size, Options { event_idx, indirect, in_order }, direction);
         for op in &ops {
             pair.step(op);
         }
@@ -294,7 +302,7 @@ proptest! {
 #[test]
 fn indexes_wrap() {
     for (event_idx, direction) in [(true, Direction::FromGuest), (false, Direction::ToGuest)] {
-        let mut pair = Pair::new(16, event_idx, direction);
+        let mut pair = Pair::new(16, Options { event_idx, indirect: event_idx, in_order: event_idx }, direction);
         let mut random = 1_u64;
         while pair.counts().published < 70_000 {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -320,7 +328,7 @@ fn indexes_wrap() {
 #[test]
 fn taken_chains_are_ours() {
     let mut guest = Guest::new(4);
-    let (mut device, mut driver) = (guest.device(0, true, false), guest.driver(true));
+    let (mut device, mut driver) = (guest.device(0, events(true)), guest.driver(events(true)));
     guest.write(BUFFERS, b"from the guest");
     let head = driver.add(&[(BUFFERS, 14, false)]).expect("room");
     driver.publish();

@@ -12,7 +12,7 @@ use straightline_packet::Level;
 use straightline_virtio::fail;
 use straightline_virtio::net_header::{LEN, NetHeader};
 use straightline_virtio::ring::{
-    Device, Direction, First, Options, PackedDevice, PackedDriver, SplitDevice, SplitDriver,
+    Device, DeviceFault, Direction, First, Options, PackedDevice, PackedDriver, SplitDevice, SplitDriver,
 };
 
 #[path = "../ring/guest.rs"]
@@ -57,7 +57,7 @@ impl Driver {
         }
     }
 
-    fn used(&mut self) -> Option<Result<(u16, u32), u32>> {
+    fn used(&mut self) -> Option<Result<(u16, u32), DeviceFault>> {
         match self {
             Driver::Split(driver) => driver.used(),
             Driver::Packed(driver) => driver.used(),
@@ -93,6 +93,7 @@ struct World {
     guest: Guest,
     driver: Driver,
     device: Option<Box<dyn Device>>,
+    options: Options,
     direction: Direction,
     out: BTreeMap<u16, Chain>,
     slots: Vec<u64>,
@@ -110,17 +111,19 @@ fn pattern(number: u32, at: usize) -> u8 {
 }
 
 impl World {
-    fn new(size: u16, packed: bool, direction: Direction, kills: Vec<usize>, told: bool) -> Self {
+    fn new(size: u16, packed: bool, options: Options, direction: Direction, kills: Vec<usize>, told: bool) -> Self {
         let guest = Guest::new(size);
         let driver = if packed {
-            Driver::Packed(PackedDriver::new(&guest.ours, guest.geometry(), false).expect("in memory"))
+            let driver = PackedDriver::new(&guest.ours, guest.geometry(), options).expect("in memory");
+            Driver::Packed(driver.with_tables(&guest.ours, guest.tables()).expect("in memory"))
         } else {
-            Driver::Split(guest.driver(false))
+            Driver::Split(guest.driver(options))
         };
         let mut world = World {
             guest,
             driver,
             device: None,
+            options,
             direction,
             out: BTreeMap::new(),
             slots: (0..u64::from(size)).map(|slot| BUFFERS + slot * SLOT).collect(),
@@ -157,12 +160,11 @@ impl World {
             match &world.driver {
                 Driver::Split(_) => {
                     let base = world.guest.read16(USED + 2);
-                    Box::new(SplitDevice::new(memory, geometry, base, Options::default()).expect("in memory"))
+                    Box::new(SplitDevice::new(memory, geometry, base, world.options).expect("in memory"))
                 }
                 Driver::Packed(driver) => {
                     let base = if world.told { driver.base() } else { 0 };
-                    let device =
-                        PackedDevice::recover(memory, geometry, base, Options::default(), world.direction, None);
+                    let device = PackedDevice::recover(memory, geometry, base, world.options, world.direction, None);
                     Box::new(device.expect("in memory"))
                 }
             }
@@ -370,13 +372,14 @@ proptest! {
 
     #[test]
     fn killed_at_every_step(
-        size in prop::sample::select(vec![2_u16, 4, 8, 16, 3, 5, 7]), packed: bool, to_guest: bool, told: bool,
+        size in prop::sample::select(vec![2_u16, 4, 8, 16, 3, 5, 7]), packed: bool, indirect: bool, in_order: bool, to_guest: bool, told: bool,
         ops in prop::collection::vec(op(), 1..30), again in 1..12_usize,
     ) {
         let packed = packed || !size.is_power_of_two();
         let direction = if to_guest { Direction::ToGuest } else { Direction::FromGuest };
+        let options = Options { event_idx: false, indirect, in_order };
         let run = |kills: Vec<usize>| {
-            let mut world = World::new(size, packed, direction, kills, told);
+            let mut world = World::new(size, packed, options, direction, kills, told);
             for op in &ops {
                 world.step(op);
             }

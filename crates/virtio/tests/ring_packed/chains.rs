@@ -2,8 +2,8 @@
 
 use straightline_packet::MAX_FRAME;
 use straightline_virtio::ring::{
-    Chain, ChainFault, Direction, Fault, First, Geometry, INDIRECT, NEXT, Options, PackedDevice, PackedDriver,
-    RingFault, WRITE,
+    Chain, ChainFault, DeviceFault, Direction, Fault, First, Geometry, INDIRECT, NEXT, Options, PackedDevice,
+    PackedDriver, RingFault, WRITE,
 };
 
 use super::common::{FLAG_AVAIL, FLAG_USED, START, descriptor, device, driver, halves};
@@ -278,7 +278,7 @@ fn the_driver_takes_chains_back_in_any_order() {
     let mut driver = driver(&guest, true);
     let (mut at, mut wrap) = (0, true);
     for _ in 0..20 {
-        let ids = [1, 2, 3].map(|n| driver.add(&vec![(BUFFERS, 64, false); n]).expect("room"));
+        let ids = [1, 2, 3].map(|n| driver.add(&vec![(BUFFERS, 64, true); n]).expect("room"));
         driver.publish();
         for n in [3, 1, 2] {
             let id = ids[usize::from(n) - 1];
@@ -303,7 +303,7 @@ fn an_id_that_is_not_out_breaks_the_driver() {
         assert_eq!(driver.add(&[(BUFFERS, 64, false)]), Some(0));
         driver.publish();
         descriptor(&guest, DESC, 0, (0, 5, id, FLAG_AVAIL | FLAG_USED));
-        assert_eq!(driver.used(), Some(Err(id.into())));
+        assert_eq!(driver.used(), Some(Err(DeviceFault::Id(id.into()))));
         // Even if the device thinks better of it.
         descriptor(&guest, DESC, 0, (0, 5, 0, FLAG_AVAIL | FLAG_USED));
         assert_eq!((driver.used(), driver.want_interrupt(true)), (None, false));
@@ -316,8 +316,13 @@ fn rings_that_cannot_be() {
     let guest = Guest::new(SIZE);
     let good = guest.geometry();
     let make = |geometry: Geometry| {
-        let device = PackedDevice::new(&guest.ours, geometry, 0x8000, Options { event_idx: true, indirect: true });
-        let driver = PackedDriver::new(&guest.ours, geometry, true);
+        let device = PackedDevice::new(
+            &guest.ours,
+            geometry,
+            0x8000,
+            Options { event_idx: true, indirect: true, in_order: false },
+        );
+        let driver = PackedDriver::new(&guest.ours, geometry, Options::default());
         assert_eq!(device.as_ref().err(), driver.as_ref().err());
         device.map(|device| assert_eq!((device.size(), device.base()), (geometry.size, START))).err()
     };
@@ -338,6 +343,9 @@ fn rings_that_cannot_be() {
         assert_eq!(make(geometry), Some(part));
     }
     for base in [u32::from(SIZE), 0x8000 | u32::from(SIZE), 0xffff, 0x7fff] {
-        assert!(PackedDevice::new(&guest.ours, good, base, Options { event_idx: true, indirect: true }).is_err());
+        assert!(
+            PackedDevice::new(&guest.ours, good, base, Options { event_idx: true, indirect: true, in_order: false })
+                .is_err()
+        );
     }
 }

@@ -2,7 +2,7 @@
 
 use straightline_virtio::ring::{Direction, Options, PackedDevice, PackedDriver};
 
-use super::guest::{AVAIL, Guest, USED};
+use super::guest::{AVAIL, Guest, USED, events};
 
 /// Flags of a packed descriptor (virtio 1.2, 2.8.1).
 pub(crate) const FLAG_AVAIL: u16 = 1 << 7;
@@ -16,18 +16,24 @@ pub(crate) const DEVICE_WISH: u64 = USED;
 pub(crate) const START: u32 = 0x8000_8000;
 
 pub(crate) fn device(guest: &Guest, base: u32, event_idx: bool, indirect: bool) -> PackedDevice {
-    PackedDevice::new(&guest.ours, guest.geometry(), base, Options { event_idx, indirect })
+    PackedDevice::new(&guest.ours, guest.geometry(), base, Options { event_idx, indirect, in_order: false })
         .expect("the ring is in memory")
 }
 
 /// After a device half that was lost: the frontend knows nothing.
 pub(crate) fn recovered(guest: &Guest, event_idx: bool, direction: Direction) -> PackedDevice {
-    let options = Options { event_idx, indirect: true };
+    let options = Options { event_idx, indirect: true, in_order: false };
     PackedDevice::recover(&guest.ours, guest.geometry(), 0, options, direction, None).expect("the ring is in memory")
 }
 
 pub(crate) fn driver(guest: &Guest, event_idx: bool) -> PackedDriver {
-    PackedDriver::new(&guest.ours, guest.geometry(), event_idx).expect("the ring is in memory")
+    any_driver(guest, events(event_idx))
+}
+
+/// Its chains are in tables where that was agreed on.
+pub(crate) fn any_driver(guest: &Guest, options: Options) -> PackedDriver {
+    let driver = PackedDriver::new(&guest.ours, guest.geometry(), options).expect("the ring is in memory");
+    driver.with_tables(&guest.ours, guest.tables()).expect("in memory")
 }
 
 /// Both halves of a new ring.

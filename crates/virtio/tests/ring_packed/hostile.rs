@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use straightline_packet::Segment;
-use straightline_virtio::ring::{BURST, Direction, First, PackedDevice};
+use straightline_virtio::ring::{BURST, DeviceFault, Direction, First, Options, PackedDevice};
 
-use super::common::{DEVICE_WISH, DRIVER_WISH, FLAG_AVAIL, FLAG_USED, descriptor, device, driver};
+use super::common::{DEVICE_WISH, DRIVER_WISH, FLAG_AVAIL, FLAG_USED, any_driver, descriptor, device};
 use super::guest::{BUFFERS, DESC, END, Guest};
 
 /// Address, length, id, flags.
@@ -126,11 +126,12 @@ proptest! {
 
     #[test]
     fn the_driver_half_bears_any_device(
-        size in prop_oneof![1..9_u16, Just(255), Just(32768)], event_idx: bool,
+        size in prop_oneof![1..9_u16, Just(255), Just(32768)], event_idx: bool, in_order: bool, indirect: bool,
         acts in prop::collection::vec((0..6_u8, any::<u16>(), prop_oneof![4 => 0..10_u16, 1 => any::<u16>()]), 1..200),
     ) {
         let guest = Guest::new(size);
-        let mut driver = driver(&guest, event_idx);
+        let options = Options { event_idx, indirect: indirect && size < 1000, in_order };
+        let mut driver = any_driver(&guest, options);
         // Chains that are out: their ids and lengths.
         let mut out = BTreeMap::new();
         let mut taken = 0_u16;
@@ -141,6 +142,7 @@ proptest! {
                 0 | 1 => {
                     let count = 1 + n % 4;
                     let got = driver.add(&vec![(BUFFERS, 64, n % 2 == 0); count.into()]);
+                    let count = guest.span(count.into(), options);
                     prop_assert_eq!(got.is_some(), count <= size - taken && !broken);
                     if let Some(id) = got {
                         prop_assert!(id < size && out.insert(id, count).is_none(), "an id that is out already");
@@ -174,9 +176,15 @@ proptest! {
                                 next += span.unwrap_or(0);
                                 (next, wrap) = if next >= size { (next - size, !wrap) } else { (next, wrap) };
                             }
-                            Err(id) => {
-                                prop_assert!(!out.keys().any(|&out| u32::from(out) == id));
+                            Err(fault) => {
                                 broken = true;
+                                match fault {
+                                    DeviceFault::Id(id) => prop_assert!(!out.keys().any(|&o| u32::from(o) == id)),
+                                    DeviceFault::Length { id, bytes, room } => {
+                                        prop_assert!(bytes > room && out.contains_key(&id));
+                                    }
+                                    fault => prop_assert!(false, "{}", fault),
+                                }
                             }
                         }
                     }

@@ -6,6 +6,7 @@ mod common;
 #[expect(dead_code, reason = "shared with the split ring's tests, which use all of it")]
 mod guest;
 mod hostile;
+mod in_order;
 mod notify;
 mod pair;
 mod recover;

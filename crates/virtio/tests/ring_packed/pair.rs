@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
-use straightline_virtio::ring::{Direction, First, PackedDevice, PackedDriver};
+use straightline_virtio::ring::{Direction, First, Options, PackedDevice, PackedDriver};
 
-use super::common::{DEVICE_WISH, DRIVER_WISH, START, bits, device, driver, recovered, told};
-use super::guest::{BUFFERS, END, Guest};
+use super::common::{DEVICE_WISH, DRIVER_WISH, START, any_driver, bits, device, recovered, told};
+use super::guest::{BUFFERS, END, Guest, events};
 
 const SIZES: [u16; 7] = [1, 2, 3, 5, 8, 255, 256];
 
@@ -34,6 +34,7 @@ enum Op {
 struct Chain {
     id: u16,
     buffers: Vec<(u64, u32)>,
+    span: u64,
     written: u32,
 }
 
@@ -50,7 +51,7 @@ struct Pair {
     guest: Guest,
     device: PackedDevice,
     driver: PackedDriver,
-    event_idx: bool,
+    options: Options,
     direction: Direction,
     /// A chain is in one of these, in this order.
     added: VecDeque<Chain>,
@@ -64,17 +65,17 @@ struct Pair {
 }
 
 fn span<'c>(chains: impl IntoIterator<Item = &'c Chain>) -> u64 {
-    chains.into_iter().map(|chain| chain.buffers.len() as u64).sum()
+    chains.into_iter().map(|chain| chain.span).sum()
 }
 
 impl Pair {
-    fn new(size: u16, event_idx: bool, direction: Direction) -> Self {
+    fn new(size: u16, options: Options, direction: Direction) -> Self {
         let guest = Guest::new(size);
         Pair {
-            device: device(&guest, START, event_idx, false),
-            driver: driver(&guest, event_idx),
+            device: device(&guest, START, options.event_idx, options.indirect),
+            driver: any_driver(&guest, options),
             guest,
-            event_idx,
+            options,
             direction,
             added: VecDeque::new(),
             published: VecDeque::new(),
@@ -136,7 +137,8 @@ impl Pair {
             }
             Op::Successor(true) => {
                 if self.taken.is_empty() {
-                    self.device = device(&self.guest, self.device.base(), self.event_idx, false);
+                    self.device =
+                        device(&self.guest, self.device.base(), self.options.event_idx, self.options.indirect);
                     self.at.notified = None;
                 }
             }
@@ -145,7 +147,7 @@ impl Pair {
                 if span(&self.added) == u64::from(self.guest.size) {
                     return;
                 }
-                self.device = recovered(&self.guest, self.event_idx, self.direction);
+                self.device = recovered(&self.guest, self.options.event_idx, self.direction);
                 self.at.notified = None;
                 self.device_sleeps = false;
                 for mut chain in self.taken.drain(..).rev() {
@@ -183,16 +185,17 @@ impl Pair {
             self.addr += u64::from(len);
         }
         let given: Vec<_> = buffers.iter().map(|&(addr, len)| (addr, len, write)).collect();
-        let fits = !lens.is_empty() && lens.len() as u64 <= u64::from(self.guest.size) - span(self.out());
+        let taken = u64::from(self.guest.span(lens.len(), self.options));
+        let fits = !lens.is_empty() && taken <= u64::from(self.guest.size) - span(self.out());
         let id = self.driver.add(&given);
         assert_eq!(id.is_some(), fits);
-        if fits && !self.added.is_empty() && span(&self.added) + lens.len() as u64 == u64::from(self.guest.size) {
+        if fits && !self.added.is_empty() && span(&self.added) + taken == u64::from(self.guest.size) {
             // The whole ring is never published at once.
             self.publish();
         }
         if let Some(id) = id {
             assert!(id < self.guest.size && self.out().all(|chain| chain.id != id), "an id that is out already");
-            self.added.push_back(Chain { id, buffers, written: 0 });
+            self.added.push_back(Chain { id, buffers, span: taken, written: 0 });
         }
     }
 
@@ -209,8 +212,12 @@ impl Pair {
             self.device_sleeps = false;
             self.follow(first, &chain);
             // 0 too: then the used descriptor has no WRITE flag.
-            chain.written = u32::try_from(i).expect("small") * 100;
-            self.device.written(chain.written);
+            let bytes = u32::try_from(i).expect("small") * 100;
+            let room = chain.buffers.iter().map(|b| b.1).sum();
+            let bytes = if self.direction == Direction::ToGuest { bytes.min(room) } else { bytes };
+            // What was written into a chain that is only read means nothing.
+            chain.written = if self.direction == Direction::ToGuest { bytes } else { 0 };
+            self.device.written(bytes);
             self.taken.push_back(chain);
         }
         let left = self.published.range(..found - found.min(n));
@@ -253,7 +260,7 @@ impl Pair {
 
     fn must_kick(&mut self) {
         let new = self.at.published;
-        let expected = told(&self.guest, DEVICE_WISH, self.event_idx, self.at.kicked, new);
+        let expected = told(&self.guest, DEVICE_WISH, self.options.event_idx, self.at.kicked, new);
         let kick = self.driver.must_kick();
         assert_eq!(kick, expected);
         assert!(kick || !self.device_sleeps || self.published.is_empty(), "the device sleeps, and is not woken");
@@ -266,7 +273,7 @@ impl Pair {
     fn must_notify(&mut self) {
         let new = self.at.given;
         let expected = match self.at.notified {
-            Some(old) => told(&self.guest, DRIVER_WISH, self.event_idx, old, new),
+            Some(old) => told(&self.guest, DRIVER_WISH, self.options.event_idx, old, new),
             // Nobody knows what was before: told unless it polls.
             None => self.guest.read16(DRIVER_WISH + 2) != 1,
         };
@@ -308,9 +315,11 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn any_order_of_operations((size, ops) in ops(), event_idx: bool, to_guest: bool) {
+    fn any_order_of_operations(
+        (size, ops) in ops(), event_idx: bool, indirect: bool, in_order: bool, to_guest: bool,
+    ) {
         let direction = if to_guest { Direction::ToGuest } else { Direction::FromGuest };
-        let mut pair = Pair::new(size, event_idx, direction);
+        let mut pair = Pair::new(size, Options { event_idx, indirect, in_order }, direction);
         for op in &ops {
             pair.step(op);
         }
@@ -322,7 +331,7 @@ proptest! {
 fn wrap_counters_change() {
     for (size, event_idx) in SIZES.into_iter().flat_map(|size| [(size, false), (size, true)]) {
         let direction = if event_idx { Direction::FromGuest } else { Direction::ToGuest };
-        let mut pair = Pair::new(size, event_idx, direction);
+        let mut pair = Pair::new(size, events(event_idx), direction);
         let mut random = 1_u64;
         while pair.at.given < 30 * u64::from(size).max(10) {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

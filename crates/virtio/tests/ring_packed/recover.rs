@@ -7,7 +7,7 @@ use straightline_virtio::ring::{Direction, First, NEXT, Options, PackedDevice, W
 use super::common::{FLAG_AVAIL, FLAG_USED, START, descriptor, device, driver, recovered};
 use super::guest::{BUFFERS, DESC, END, Guest};
 
-const OPTIONS: Options = Options { event_idx: true, indirect: true };
+const OPTIONS: Options = Options { event_idx: true, indirect: true, in_order: false };
 
 /// Where it goes on, as a place and a wrap counter.
 fn place(device: &PackedDevice) -> (u32, bool) {
@@ -121,7 +121,7 @@ proptest! {
             descriptor(&guest, DESC, at, (addr, len >> (id % 32), id, flags));
             guest.write16(BUFFERS + u64::from(at) * 2048 + 10, header);
         }
-        let options = Options { event_idx: false, indirect };
+        let options = Options { event_idx: false, indirect, in_order: false };
         let direction = if to_guest { Direction::ToGuest } else { Direction::FromGuest };
         let device = PackedDevice::recover(&guest.ours, guest.geometry(), 0, options, direction, None);
         let mut device = device.expect("the ring is in memory");

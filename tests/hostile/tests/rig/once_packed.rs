@@ -15,7 +15,7 @@ fn double(guest: &Guest, addr: u64, len: u32) -> Double {
 }
 
 fn device(guest: &Guest, event_idx: bool) -> PackedDevice {
-    let options = Options { event_idx, indirect: true };
+    let options = Options { event_idx, indirect: true, in_order: false };
     PackedDevice::new(&guest.ours, guest.geometry(), 0x8000_8000, options).expect("the ring is in memory")
 }
 

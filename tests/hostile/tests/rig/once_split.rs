@@ -2,9 +2,11 @@
 //! (CVE-2026-86562 and -93683 were an indirect table's length and a control command that were read twice.)
 
 use straightline_packet::double::Double;
-use straightline_virtio::ring::{Device, Direction, First, INDIRECT, NEXT, WRITE};
+use straightline_virtio::ring::{Device, Direction, First, INDIRECT, NEXT, Options, WRITE};
 
-use crate::memory::{AVAIL, BUFFERS, DESC, Guest};
+use crate::memory::{AVAIL, BUFFERS, DESC, Guest, events};
+
+const ALL: Options = Options { event_idx: true, indirect: true, in_order: false };
 
 const TABLE: u64 = BUFFERS + 0x1_0000;
 
@@ -27,7 +29,7 @@ fn walk(guest: &mut Guest, device: &mut impl Device, first: &First, direction: D
 #[test]
 fn once_split_index_entry_and_descriptor() {
     let mut guest = Guest::new(16);
-    let mut device = guest.device(0, true, true);
+    let mut device = guest.device(0, ALL);
     guest.descriptor(DESC, 3, BUFFERS, 100, 0, 9);
     guest.offer(0, 3);
     let index = double(&guest, AVAIL + 2, 2);
@@ -54,7 +56,7 @@ fn once_split_every_descriptor_of_a_chain() {
     for direction in [Direction::FromGuest, Direction::ToGuest] {
         let write = if direction == Direction::ToGuest { WRITE } else { 0 };
         let mut guest = Guest::new(16);
-        let mut device = guest.device(0, true, true);
+        let mut device = guest.device(0, ALL);
         let chain = [(5, 100, 7), (7, 200, 1), (1, 300, 0)];
         for (n, (at, len, next)) in (0..).zip(chain) {
             let more = if next == 0 { 0 } else { NEXT };
@@ -76,7 +78,7 @@ fn once_split_every_descriptor_of_a_chain() {
 #[test]
 fn cve_2026_86562_93683_an_indirect_table_and_its_length_are_read_once() {
     let mut guest = Guest::new(16);
-    let mut device = guest.device(0, true, true);
+    let mut device = guest.device(0, ALL);
     guest.descriptor(DESC, 2, TABLE, 48, INDIRECT, 0);
     for (n, (at, len, next)) in (0..).zip([(0, 100, 2), (2, 200, 1), (1, 300, 0)]) {
         let flags = if next == 0 { 0 } else { NEXT };
@@ -109,7 +111,7 @@ fn longer(addr: u64, len: u32, flags: u16) -> Vec<u8> {
 fn once_split_what_the_driver_wants_to_be_told() {
     for event_idx in [false, true] {
         let guest = Guest::new(16);
-        let mut device = guest.device(0, event_idx, false);
+        let mut device = guest.device(0, events(event_idx));
         let mut firsts = [First::default()];
         for n in 0..20 {
             guest.descriptor(DESC, n % 16, BUFFERS, 100, 0, 0);

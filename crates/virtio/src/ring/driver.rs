@@ -1,0 +1,117 @@
+//! What the driver halves of both layouts share: indirect tables, what they keep of a chain that is out, and what a device
+//! may not say.
+
+use super::layout::{DESCRIPTOR, Descriptor, INDIRECT, NEXT, WRITE};
+use crate::memory::{Area, GuestMemory};
+
+/// What a device said that cannot be. The driver half is then broken: where the device stands nobody knows, so it takes
+/// nothing more and finds nothing more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DeviceFault {
+    /// See the message.
+    #[error("the device gave back chain {0}, which is not out")]
+    Id(u32),
+    /// See the message.
+    #[error("the device's used index went {ahead} on, with {published} chains out")]
+    IndexJump {
+        /// Chains that it says it has used.
+        ahead: u16,
+        /// Chains that it can have used.
+        published: u16,
+    },
+    /// See the message.
+    #[error("the device wrote {bytes} bytes into chain {id}, which has room for {room}")]
+    Length {
+        /// The chain.
+        id: u16,
+        /// As the device says.
+        bytes: u32,
+        /// What the chain has.
+        room: u32,
+    },
+    /// See the message.
+    #[error("the device gave back chain {0} and those before it, more than it says it has used")]
+    Batch(u16),
+}
+
+/// Where a driver half may put indirect tables: one for each entry of its ring, one behind the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tables {
+    /// Where they are in the guest's memory, at a multiple of 16.
+    pub guest: u64,
+    /// The same place as the frontend has it.
+    pub user: u64,
+    /// Descriptors of each, of which no more are used than the ring has. A longer chain goes into the ring itself.
+    pub entries: u16,
+}
+
+/// The same, found in memory.
+#[derive(Debug)]
+pub(super) struct TableArea {
+    area: Area,
+    guest: u64,
+    entries: u16,
+}
+
+/// In a table, which of a descriptor's last two fields is which.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Layout {
+    Split,
+    Packed,
+}
+
+impl TableArea {
+    pub(super) fn new(memory: &GuestMemory, tables: Tables, size: u16) -> Result<Self, &'static str> {
+        // 2.7.5.3.1, 2.8.19: no chain is longer than the ring.
+        let entries = tables.entries.min(size);
+        let len = usize::from(entries) * usize::from(size) * DESCRIPTOR;
+        let area = memory.area(tables.user, len, DESCRIPTOR).ok_or("indirect tables")?;
+        Ok(TableArea { area, guest: tables.guest, entries })
+    }
+
+    /// Writes the buffers into the table of this number; returns the descriptor of the table. `None` where it is too
+    /// short for them, or where they need none.
+    pub(super) fn write(&self, number: u16, buffers: &[(u64, u32, bool)], layout: Layout) -> Option<Descriptor> {
+        let count = u16::try_from(buffers.len()).ok().filter(|&n| n > 1 && n <= self.entries)?;
+        let start = usize::from(number) * usize::from(self.entries);
+        for (next, &(addr, len, write)) in (1..).zip(buffers) {
+            let write = if write { WRITE } else { 0 };
+            let desc = match layout {
+                Layout::Split if next < count => Descriptor { addr, len, flags: write | NEXT, next },
+                Layout::Split => Descriptor { addr, len, flags: write, next: 0 },
+                // 2.8.7: in their order, without NEXT; the id is that of the descriptor in the ring.
+                Layout::Packed => Descriptor { addr, len, flags: 0, next: write },
+            };
+            desc.write_at(&self.area, (start + usize::from(next) - 1) * DESCRIPTOR);
+        }
+        let entry = u64::try_from(DESCRIPTOR).unwrap_or(16);
+        let addr = self.guest + u64::try_from(start).unwrap_or(0) * entry;
+        let len = u32::from(count) * u32::try_from(DESCRIPTOR).unwrap_or(16);
+        Some(Descriptor { addr, len, flags: INDIRECT, next: 0 })
+    }
+}
+
+/// What is kept of a chain that is out: its descriptors in the ring (0: it is not out), and the bytes that the device may
+/// write.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Out {
+    pub(super) span: u16,
+    pub(super) room: u32,
+}
+
+impl Out {
+    pub(super) fn new(span: u16, buffers: &[(u64, u32, bool)]) -> Self {
+        let room = buffers.iter().filter(|b| b.2).fold(0_u32, |sum, b| sum.saturating_add(b.1));
+        Out { span, room }
+    }
+
+    /// The bytes written into it as the device says. Of a chain that it only reads that means nothing.
+    #[inline]
+    pub(super) fn written(self, id: u16, bytes: u32) -> Result<u32, DeviceFault> {
+        match self.room {
+            0 => Ok(0),
+            room if bytes > room => Err(DeviceFault::Length { id, bytes, room }),
+            _ => Ok(bytes),
+        }
+    }
+}
