@@ -9,12 +9,14 @@ mod memory;
 mod scene;
 
 mod cve_2018_1059;
+mod cve_2020_10722;
 mod cve_2020_10723;
 mod cve_2020_10725;
 mod cve_2022_2132;
 mod cve_2024_11614;
 mod cve_2026_100236;
 mod cve_2026_86561;
+mod cve_2026_86563;
 mod cve_2026_86566;
 mod cve_2026_86567;
 mod messages;

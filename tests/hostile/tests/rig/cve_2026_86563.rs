@@ -1,0 +1,90 @@
+//! CVE-2026-86563: a dirty log's offset was applied twice.
+
+use std::os::fd::AsFd;
+
+use straightline_lab::memory_file;
+use straightline_virtio::features::VHOST_F_LOG_ALL;
+use straightline_virtio::ring::Descriptor;
+use straightline_virtio::vhost_user::{Message, Request};
+
+use crate::attacker::{Attacker, Layout};
+use crate::common::{frame, mac, send};
+use crate::cve_2026_86567::own_region;
+use crate::scene::{Ring, Scene, fine};
+
+/// Bytes of guest memory for each bit (vhost-user, "Migration").
+const PAGE: u64 = 4096;
+
+/// Bytes of the log's file, and of the log.
+const FILE: u64 = 1 << 17;
+const LOG: u64 = 1 << 15;
+
+/// All of the guest's memory.
+fn snapshot(guest: &Attacker) -> Vec<u8> {
+    let whole = own_region(guest);
+    guest.read_memory(whole.guest_addr, u32::try_from(whole.size).expect("a small guest")).expect("its own")
+}
+
+#[test]
+fn cve_2026_86563_marks_are_where_the_log_is() {
+    for layout in Layout::BOTH {
+        for offset in [0, 4096, 8192, 3 * LOG] {
+            let mut scene = Scene::of(layout);
+            let mut guest = scene.attacker();
+            let file = memory_file(FILE).expect("a log");
+            let payload = [LOG.to_ne_bytes(), offset.to_ne_bytes()].concat();
+            let base = Message::request(Request::SetLogBase, payload);
+            guest.client().send_raw(&base, &[file.as_fd()]).expect("sent");
+            let answer = guest.client().recv_raw().expect("answered").expect("not closed");
+            assert_eq!(answer.request, Request::SetLogBase.code());
+            let features = guest.features() | VHOST_F_LOG_ALL;
+            guest.client().set_features(features).expect("the log is turned on");
+
+            let before = snapshot(&guest);
+            for n in 0..5 {
+                let room = Descriptor {
+                    addr: guest.buffer_address(Ring::Receive, 2 * n),
+                    len: 2000,
+                    ..fine(&guest, Ring::Receive)
+                };
+                guest.publish(Ring::Receive, &[room]);
+                send(&mut scene.good, &frame(mac(1), mac(2), 1200, n.into()));
+                guest.wait_used(Ring::Receive);
+                guest.publish(Ring::Transmit, &[fine(&guest, Ring::Transmit)]);
+                guest.wait_used(Ring::Transmit);
+            }
+            let bases = guest.stop().expect("stopped: every mark is made");
+            drop(bases);
+            let after = snapshot(&guest);
+            let mut log = vec![0; usize::try_from(FILE).expect("small")];
+            assert_eq!(rustix::io::pread(&file, &mut log, 0).expect("the log"), log.len());
+
+            let start = own_region(&guest).guest_addr / PAGE;
+            let marked = |page: u64| {
+                let at = usize::try_from(offset + page / 8).expect("small");
+                log[at] & 1 << (page % 8) != 0
+            };
+            let pages = before.chunks(4096).zip(after.chunks(4096));
+            let mut changed = 0;
+            let mut marks = 0;
+            for (page, (before, after)) in (start..).zip(pages) {
+                // The driver's own writes are in the snapshot as well: what the device wrote is among the marks, and
+                // the receive buffers are all the device's.
+                marks += u32::from(marked(page));
+                let at = page * PAGE;
+                let buffers = guest.buffer_address(Ring::Receive, 0)..guest.buffer_address(Ring::Receive, 16);
+                if before != after && buffers.contains(&at) {
+                    changed += 1;
+                    assert!(marked(page), "{layout:?}: page {page:#x} was written and is not marked");
+                }
+            }
+            assert!(changed >= 3 && marks >= changed, "{changed} pages, {marks} marks");
+            let all: u32 = log.iter().map(|byte| byte.count_ones()).sum();
+            assert_eq!(all, marks, "{layout:?}, offset {offset:#x}: marks that stand for no page of the guest's");
+            drop(guest);
+            scene.settle();
+            scene.recovers("a log at an offset");
+            scene.end();
+        }
+    }
+}
