@@ -1,6 +1,7 @@
 //! `cargo xtask bugs`: puts each published bug back into a copy of the sources and sees the test that it belongs to turn
 //! red. A bug whose test stays green is one that the rig would not find.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -82,7 +83,9 @@ fn copy_sources(root: &Path, tree: &Path) -> Result<()> {
     let mut list = Command::new("git");
     list.current_dir(root).args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
     let list = run::output(&mut list)?;
-    for name in list.split('\0').filter(|name| !name.is_empty()) {
+    let names: BTreeSet<&str> = list.split('\0').filter(|name| !name.is_empty()).collect();
+    remove_others(tree, tree, &names)?;
+    for name in names {
         let (from, to) = (root.join(name), tree.join(name));
         // What is listed and not there is being removed.
         let Ok(bytes) = fs::read(&from) else { continue };
@@ -91,6 +94,20 @@ fn copy_sources(root: &Path, tree: &Path) -> Result<()> {
         }
         fs::create_dir_all(to.parent().context("a folder")?)?;
         fs::write(&to, bytes).with_context(|| format!("{}", to.display()))?;
+    }
+    Ok(())
+}
+
+/// Removes what an earlier copy had below `folder` and the sources have no more.
+fn remove_others(tree: &Path, folder: &Path, names: &BTreeSet<&str>) -> Result<()> {
+    for entry in fs::read_dir(folder).into_iter().flatten() {
+        let path = entry?.path();
+        let name = path.strip_prefix(tree)?.to_str();
+        if path.is_dir() {
+            remove_others(tree, &path, names)?;
+        } else if name.is_none_or(|name| !names.contains(name)) {
+            fs::remove_file(&path).with_context(|| format!("{}", path.display()))?;
+        }
     }
     Ok(())
 }
