@@ -170,6 +170,9 @@ pub struct Session {
     mtu: Option<u16>,
     rings: Vec<RingSetup>,
     regions: Vec<RegionSpec>,
+    /// Regions that were added again, once for each time: QEMU 7.2 adds each one for every queue pair, and removes it as
+    /// often.
+    repeated: Vec<RegionSpec>,
     pending: Option<Pending>,
     backend_channel: Option<OwnedFd>,
 }
@@ -231,6 +234,7 @@ impl Session {
             mtu: None,
             rings: (0..rings).map(|_| RingSetup::default()).collect(),
             regions: Vec::new(),
+            repeated: Vec::new(),
             pending: None,
         }
     }

@@ -159,6 +159,7 @@ impl Session {
         regions::check_table(&table, self.max_regions().min(MAX_FDS))?;
         let with_fds = table.iter().zip(fds).map(|(spec, fd)| RegionFd::new(*spec, fd)).collect();
         let undo = Undo::Regions(mem::replace(&mut self.regions, table));
+        self.repeated.clear();
         Ok((Effect::Memory(with_fds), Answer::Ack, undo))
     }
 
@@ -169,6 +170,11 @@ impl Session {
         let Some(fd) = fds.pop() else {
             return Err(ProtocolError::FdCount { request, got: 0, want: 1 });
         };
+        let times = self.repeated.iter().filter(|known| **known == spec).count() + 1;
+        if self.regions.contains(&spec) && times < usize::from(self.offer.queue_pairs) {
+            self.repeated.push(spec);
+            return done(Effect::None);
+        }
         let max = self.max_regions();
         if self.regions.len() >= max {
             return Err(ProtocolError::TooManyRegions { got: self.regions.len() + 1, max });
@@ -186,6 +192,10 @@ impl Session {
         // "REM_MEM_REG": one descriptor is borne for the sake of old frontends, and closed unused.
         if fds.len() > 1 {
             count_fds(request, &fds, 0)?;
+        }
+        if let Some(again) = regions::find(&self.repeated, &spec) {
+            self.repeated.swap_remove(again);
+            return done(Effect::None);
         }
         let found = regions::find(&self.regions, &spec)
             .ok_or(ProtocolError::RegionUnknown { guest_addr: spec.guest_addr, size: spec.size })?;

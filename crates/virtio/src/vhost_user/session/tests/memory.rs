@@ -50,7 +50,8 @@ fn regions_come_and_go_one_by_one() {
     assert!(matches!(effect, Effect::RemoveRegion(spec) if spec == region(3)));
     let refused = error(&mut session, Request::RemMemReg, region(3).encode_single(), 0);
     assert_eq!(refused, ProtocolError::RegionUnknown { guest_addr: 3 << 20, size: 1 << 20 });
-    let refused = error(&mut session, Request::AddMemReg, region(4).encode_single(), 1);
+    let overlapping = RegionSpec { guest_addr: (4 << 20) + 4096, ..region(40) };
+    let refused = error(&mut session, Request::AddMemReg, overlapping.encode_single(), 1);
     assert!(matches!(refused, ProtocolError::RegionOverlap { .. }));
     // Failures of the caller undo both.
     handle(&mut session, Request::AddMemReg, region(3).encode_single(), 1).unwrap();
@@ -62,4 +63,24 @@ fn regions_come_and_go_one_by_one() {
     assert!(session.ready(0));
     ok(&mut session, Request::RemMemReg, region(0).encode_single());
     assert_eq!(session.missing(0), Some("ring outside of the memory table"));
+}
+
+#[test]
+fn a_region_may_come_and_go_once_for_every_queue_pair() {
+    let mut session = running(0);
+    let add = |session: &mut Session| handle(session, Request::AddMemReg, region(4).encode_single(), 1);
+    let remove = |session: &mut Session| handle(session, Request::RemMemReg, region(4).encode_single(), 0);
+    for _ in 0..2 {
+        assert!(matches!(add(&mut session), Ok(Effect::AddRegion(_))));
+        assert!(matches!(add(&mut session), Ok(Effect::None)));
+        assert!(matches!(add(&mut session), Err(ProtocolError::RegionOverlap { .. })));
+        assert_eq!(session.regions(), [region(0), region(4)]);
+        assert!(matches!(remove(&mut session), Ok(Effect::None)));
+        assert!(matches!(remove(&mut session), Ok(Effect::RemoveRegion(_))));
+        assert!(matches!(remove(&mut session), Err(ProtocolError::RegionUnknown { .. })));
+    }
+    // A table begins anew.
+    assert!(add(&mut session).is_ok() && add(&mut session).is_ok());
+    ok_fds(&mut session, Request::SetMemTable, table(&[region(4)]), 1);
+    assert!(matches!(remove(&mut session), Ok(Effect::RemoveRegion(_))));
 }
