@@ -20,10 +20,12 @@ pub(crate) enum Kind {
     Qemu(Qemu),
 }
 
-/// What a QEMU guest has beyond a plain one: further properties of its socket and of its device.
+/// What a QEMU guest has beyond a plain one: further properties of its socket, of its network's end
+/// and of its device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Qemu {
     pub(crate) chardev: &'static str,
+    pub(crate) netdev: &'static str,
     pub(crate) device: &'static str,
 }
 
@@ -161,7 +163,7 @@ fn uml(socket: &Path, initrd: &Path) -> Command {
     command
 }
 
-fn qemu(socket: &Path, Qemu { chardev, device }: Qemu, kernel: &Path, initrd: &Path) -> Command {
+fn qemu(socket: &Path, Qemu { chardev, netdev, device }: Qemu, kernel: &Path, initrd: &Path) -> Command {
     let mut command = Command::new("qemu-system-x86_64");
     command
         .args(["-machine", "q35,memory-backend=m", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "1"])
@@ -174,7 +176,9 @@ fn qemu(socket: &Path, Qemu { chardev, device }: Qemu, kernel: &Path, initrd: &P
         .args(["-append", "console=ttyS0 panic=-1 quiet"])
         .arg("-chardev")
         .arg(format!("socket,id=c,path={}{chardev}", socket.display()))
-        .args(["-netdev", "vhost-user,id=n,chardev=c", "-device"])
+        .arg("-netdev")
+        .arg(format!("vhost-user,id=n,chardev=c{netdev}"))
+        .arg("-device")
         // No ROM: it would look for a network to boot from.
         // vectors=0: QEMU 7.2 crashes with MSI-X on a vhost-user device under software emulation.
         .arg(format!("virtio-net-pci,netdev=n,vectors=0,romfile={device}"));

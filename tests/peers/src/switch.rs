@@ -24,12 +24,13 @@ pub(crate) struct Port {
     pub(crate) client: bool,
     /// `None` leaves the key out.
     pub(crate) packed: Option<bool>,
+    pub(crate) queues: u32,
 }
 
 impl Port {
     /// A port with all else as it comes.
     pub(crate) const fn new(name: &'static str) -> Self {
-        Self { name, mtu: 1500, offloads: None, client: false, packed: None }
+        Self { name, mtu: 1500, offloads: None, client: false, packed: None, queues: 1 }
     }
 }
 
@@ -237,10 +238,11 @@ fn run(lab: &Lab, log: &str) -> Result<Proc> {
 
 fn configuration(lab: &Lab, ports: &[Port], join: Join) -> Result<String> {
     let mut text = format!("[switch]\napi = \"{}\"\n", lab.socket("api").display());
-    for Port { name, mtu, offloads, client, packed } in ports {
+    for Port { name, mtu, offloads, client, packed, queues } in ports {
         let socket = lab.socket(name);
         let socket = socket.display();
         write!(text, "\n[port.{name}]\nkind = \"vhost-user\"\nsocket = \"{socket}\"\nmtu = {mtu}\n")?;
+        writeln!(text, "queues = {queues}")?;
         if *client {
             writeln!(text, "mode = \"client\"")?;
         }

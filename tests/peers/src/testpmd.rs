@@ -42,6 +42,9 @@ impl Testpmd {
             // One buffer holds the frame: without mergeable buffers nothing else would do.
             args.push("--mbuf-size=9600".to_owned());
         }
+        if device.contains("queues=2") {
+            args.extend(["--rxq=2", "--txq=2", "--txonly-multi-flow"].map(str::to_owned));
+        }
         Self::spawn(lab, &format!("testpmd-{size}"), &devices, &args)
     }
 

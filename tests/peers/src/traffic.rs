@@ -119,7 +119,7 @@ pub(crate) fn no_errors(guest: &mut Guest) -> Result<()> {
 }
 
 /// Waits until something listens on a TCP port of the guest.
-fn listening(guest: &mut Guest, port: u16) -> Result<()> {
+pub(crate) fn listening(guest: &mut Guest, port: u16) -> Result<()> {
     // /proc/net/tcp: ports are hexadecimal, state 0A is LISTEN.
     guest.sh(&format!(
         "for i in $(seq 100); do cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | grep -q ':{port:04X} .* 0A ' \

@@ -7,6 +7,7 @@ mod offloads;
 mod ours;
 mod patch;
 mod qemu;
+mod queues;
 mod testpmd;
 
 use crate::runner::Test;
@@ -20,6 +21,7 @@ pub(crate) fn all() -> Vec<Test> {
     tests.extend(offloads::tests());
     tests.extend(testpmd::tests());
     tests.extend(ours::tests());
+    tests.extend(queues::tests());
     tests.extend(qemu::tests());
     tests
 }

@@ -19,7 +19,7 @@ pub(super) fn tests() -> Vec<Test> {
         for (who, chardev, client) in
             [("we_listen", ",reconnect=1", false), ("qemu_listens", ",server=on,wait=off", true)]
         {
-            let body = move |lab: &Lab| kill(lab, Qemu { chardev, device }, client, ring);
+            let body = move |lab: &Lab| kill(lab, Qemu { chardev, device, ..Qemu::default() }, client, ring);
             tests.push(Test::new(&format!("qemu_kill_{ring}_{who}"), &needs, body));
         }
     }

@@ -1,0 +1,94 @@
+//! Guests with two queue pairs: both are used, and what a pair counts adds up.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use crate::guest::{Guest, Kind, Qemu};
+use crate::lab::Lab;
+use crate::machine::Need;
+use crate::proc;
+use crate::runner::Test;
+use crate::switch::{Join, Port, PortStatus, Switch};
+use crate::testpmd::Testpmd;
+use crate::traffic;
+
+pub(super) fn tests() -> Vec<Test> {
+    vec![Test::new("testpmd_queues", &[Need::Dpdk], testpmd), Test::new("qemu_mq", &[Need::Qemu], qemu)]
+}
+
+fn ports() -> [Port; 2] {
+    ["a", "b"].map(|name| Port { queues: 2, ..Port::new(name) })
+}
+
+/// Packets received from and delivered to a port, by queue.
+fn counts(port: &PortStatus) -> Vec<[u64; 2]> {
+    port.queues.iter().map(|queue| [queue.rx.packets, queue.tx.packets]).collect()
+}
+
+/// Flows from both queues of both ports are bounced for a second.
+fn testpmd(lab: &Lab) -> Result<()> {
+    let switch = Switch::start(lab, &ports(), Join::Patch)?;
+    let mut guest = Testpmd::start(lab, ",queues=2", 570)?;
+    for name in ["a", "b"] {
+        let port = switch.wait_link(name, "up", Duration::from_secs(10))?;
+        ensure!(port.features.iter().any(|feature| feature == "mq"), "mq of port {name}: {:?}", port.features);
+    }
+    guest.command("start tx_first 8", "io packet forwarding")?;
+    proc::pause(Duration::from_secs(1))?;
+    guest.command("stop", "Done.")?;
+    proc::pause(Duration::from_millis(500))?;
+    let stats = guest.stats()?;
+    let (a, b) = (switch.port("a")?, switch.port("b")?);
+    guest.quit()?;
+    println!("  packets by queue [from, to]: a {:?}, b {:?}", counts(&a), counts(&b));
+    for (port, guest) in [(&a, stats[0]), (&b, stats[1])] {
+        ensure!(port.queues.len() == 2, "{port:?}");
+        ensure!(port.queues.iter().all(|queue| queue.rx.packets > 256 && queue.tx.packets > 256), "idle: {port:?}");
+        ensure!(port.rx().packets == guest.tx_packets, "sent {guest:?} and not received by the switch: {port:?}");
+    }
+    let (came, left) = (a.rx().packets + b.rx().packets, a.tx().packets + b.tx().packets);
+    let dropped = a.dropped() + b.dropped();
+    ensure!(came == left + dropped, "{came} came, {left} left, {dropped} dropped: {a:?} {b:?}");
+    switch.stop()
+}
+
+/// Linux turns the second pair on, off and on again, under traffic of many flows.
+fn qemu(lab: &Lab) -> Result<()> {
+    let switch = Switch::start(lab, &ports(), Join::Patch)?;
+    let kind = Kind::Qemu(Qemu { netdev: ",queues=2", device: ",mq=on", ..Qemu::default() });
+    let [mut one, mut two] = Guest::boot_pair(lab, kind, 1500)?;
+    let second = two.ip();
+    for guest in [&mut one, &mut two] {
+        guest.sh("ethtool -L eth0 combined 2")?;
+    }
+    traffic::reach(&mut one, &second)?;
+    many_flows(&mut one, &mut two)?;
+    for name in ["a", "b"] {
+        let port = switch.port(name)?;
+        println!("  packets by queue [from, to]: {name} {:?}", counts(&port));
+        let both = port.queues.len() == 2 && port.queues.iter().all(|q| q.rx.packets > 0 && q.tx.packets > 0);
+        ensure!(both, "a queue of port {name} is idle: {port:?}");
+    }
+    two.sh("ethtool -L eth0 combined 1")?;
+    let before = switch.port("b")?;
+    many_flows(&mut one, &mut two)?;
+    let after = switch.port("b")?;
+    ensure!(after.queues[1].tx == before.queues[1].tx, "a disabled queue was used: {before:?}, then {after:?}");
+    ensure!(after.queues[0].tx.packets > before.queues[0].tx.packets + 100, "{before:?}, then {after:?}");
+    two.sh("ethtool -L eth0 combined 2")?;
+    traffic::file(&mut one, &mut two, 8)?;
+    many_flows(&mut one, &mut two)?;
+    ensure!(switch.port("b")?.queues[1].tx.packets > after.queues[1].tx.packets, "it is not used again");
+    traffic::no_errors(&mut one)?;
+    traffic::no_errors(&mut two)?;
+    switch.stop()
+}
+
+/// 32 TCP connections at once.
+fn many_flows(from: &mut Guest, to: &mut Guest) -> Result<()> {
+    to.sh("iperf3 -s -1 </dev/null >/tmp/iperf.log 2>&1 &")?;
+    traffic::listening(to, 5201)?;
+    from.sh_within(&format!("iperf3 -c {} -P 32 -t 2 > /dev/null", to.ip()), Duration::from_secs(60))?;
+    Ok(())
+}
