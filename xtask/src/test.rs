@@ -45,7 +45,13 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     if options.only.is_none() {
         let mut tests = run::cargo(&root);
         // With the places at which tests let a device die.
-        tests.args(["test", "--workspace", "--no-fail-fast", "--features", "straightline-virtio/fail-points"]);
+        tests.args([
+            "test",
+            "--workspace",
+            "--no-fail-fast",
+            "--features",
+            "straightline-virtio/fail-points,straightline/fail-points",
+        ]);
         if options.long {
             tests.env("STRAIGHTLINE_LONG", "1");
         }

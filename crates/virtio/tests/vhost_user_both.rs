@@ -11,7 +11,7 @@ use straightline_virtio::features::{
     VIRTIO_NET_F_CSUM,
 };
 use straightline_virtio::vhost_user::{
-    ClientError, FrontendClient, FrontendError, Message, RegionRef, RegionSpec, Request, RingAddresses,
+    ClientError, FrontendClient, FrontendError, InflightSpec, Message, RegionRef, RegionSpec, Request, RingAddresses,
     SUPPORTED_PROTOCOL_FEATURES,
 };
 
@@ -59,6 +59,11 @@ fn a_whole_life() {
     assert_eq!(client.get_config(0, 12).unwrap(), [2, 0, 0, 0, 0, 1, 1, 0, 2, 0, 0xdc, 5]);
     client.set_features(agreed.features).unwrap();
     client.set_status(11).unwrap();
+    let (table, table_file) = client.get_inflight_fd(4, 256).unwrap().expect("a table");
+    assert_eq!((table.queues, table.queue_size, table.mmap_offset), (4, 256, 0));
+    client.set_inflight_fd(table, table_file.as_fd()).unwrap();
+    let larger = InflightSpec { queue_size: 512, ..table };
+    assert!(matches!(client.set_inflight_fd(larger, table_file.as_fd()), Err(ClientError::Protocol(_))));
 
     let file = memory(4 << 20);
     let at = |n| RegionRef { spec: region(n), fd: file.as_fd() };
@@ -85,7 +90,7 @@ fn a_whole_life() {
     };
     let expected = [
         &format!("Features({})", agreed.features),
-        "Status(11); memory 2; add 0x200000; remove 0x100000",
+        "Status(11); make inflight 4 256; keep inflight 4 256; keep inflight 4 512; memory 2; add 0x200000; remove 0x100000",
         &ring(0),
         &ring(1),
         "Status(15); Mtu(9000); Rarp([2, 0, 0, 0, 0, 1]); stop 0; stop 1; Reset",

@@ -4,7 +4,9 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 
-use vhost::vhost_user::message::{VhostUserConfigFlags, VhostUserHeaderFlag, VhostUserProtocolFeatures};
+use vhost::vhost_user::message::{
+    VhostUserConfigFlags, VhostUserHeaderFlag, VhostUserInflight, VhostUserProtocolFeatures,
+};
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
 use vmm_sys_util::eventfd::EventFd;
@@ -60,6 +62,11 @@ fn live(need_reply: bool) -> Seen {
     assert_eq!(frontend.get_queue_num().unwrap(), 4);
     frontend.set_features(features & !VIRTIO_F_RING_PACKED).unwrap();
 
+    let asked = VhostUserInflight { num_queues: 4, queue_size: 256, ..VhostUserInflight::default() };
+    let (table, table_file) = frontend.get_inflight_fd(&asked).unwrap();
+    assert!(table.mmap_size >= 4 * (16 + 256 * 16));
+    frontend.set_inflight_fd(&table, table_file.as_raw_fd()).unwrap();
+
     let (_, config) = frontend.get_config(0, 12, VhostUserConfigFlags::empty(), &[0; 12]).unwrap();
     assert_eq!(config, [2, 0, 0, 0, 0, 1, 1, 0, 2, 0, 0xdc, 5]);
 
@@ -111,7 +118,15 @@ fn a_stranger_s_frontend_sets_a_device_up() {
         assert_eq!((ring.desc, ring.avail, ring.used), (USER + 0x1_0000, USER + 0x1_1000, USER + 0x1_2000));
         assert!(ring.kick.is_some() && ring.call.is_some() && ring.err.is_some());
         assert_eq!(session.ring(3).unwrap().base, 103);
-        for effect in ["memory 2", "add 0x300000", "remove 0x100000", "ring 3 ready", "stop 3"] {
+        for effect in [
+            "make inflight 4 256",
+            "keep inflight 4 256",
+            "memory 2",
+            "add 0x300000",
+            "remove 0x100000",
+            "ring 3 ready",
+            "stop 3",
+        ] {
             assert!(effects.iter().any(|seen| seen == effect), "{effect} in {effects:?}");
         }
     }

@@ -28,7 +28,9 @@ use rustix::fs::fstat;
 use straightline_virtio::features as f;
 use straightline_virtio::memory::{GuestMemory, Region};
 use straightline_virtio::net_header::LEN as HEADER;
-use straightline_virtio::vhost_user::{FrontendClient, RegionRef, RegionSpec, SUPPORTED_PROTOCOL_FEATURES};
+use straightline_virtio::vhost_user::{
+    FrontendClient, InflightSpec, RegionRef, RegionSpec, SUPPORTED_PROTOCOL_FEATURES,
+};
 
 pub use options::{GuestOptions, Place, memory_file};
 pub use pair::{Pair, Ring};
@@ -58,6 +60,8 @@ pub struct Guest {
     protocol_features: u64,
     patience: Duration,
     pairs: Vec<Pair>,
+    /// What is in flight, kept for the backend's successor.
+    inflight: Option<(InflightSpec, OwnedFd)>,
 }
 
 impl Deref for Guest {
@@ -135,7 +139,13 @@ impl Guest {
             Pair::new(&memory, number, place, options, features)
         };
         let pairs = (0..options.queue_pairs).map(pair).collect::<anyhow::Result<Vec<_>>>()?;
-        Ok(Guest { client, memory, file, features, protocol_features, patience: options.patience, pairs })
+        let (patience, inflight) = (options.patience, None);
+        let mut guest = Guest { client, memory, file, features, protocol_features, patience, pairs, inflight };
+        if options.keep_inflight {
+            let rings = 2 * options.queue_pairs;
+            guest.inflight = Some(guest.client.get_inflight_fd(rings, options.ring_size)?.context("no table is made")?);
+        }
+        Ok(guest)
     }
 
     /// Tells the backend of memory and rings, enables all rings, and gives it the receive buffers.
@@ -230,6 +240,9 @@ impl Guest {
     /// Shows the backend the memory and sets all rings going after what is used of them.
     fn go_on(&mut self) -> anyhow::Result<()> {
         self.share_memory()?;
+        if let Some((spec, file)) = &self.inflight {
+            self.client.set_inflight_fd(*spec, file.as_fd())?;
+        }
         let base = |pair: &Pair| [pair.receive.driver.base(), pair.transmit.driver.base()];
         let bases: Vec<_> = self.pairs.iter().map(base).collect();
         self.resume(&bases)?;

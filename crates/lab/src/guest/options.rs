@@ -38,6 +38,8 @@ pub struct GuestOptions {
     pub withhold: bool,
     /// Where it lives, if not in a file of its own.
     pub place: Option<Place>,
+    /// Whether it keeps a table of what is in flight for a backend that comes back (INFLIGHT_SHMFD).
+    pub keep_inflight: bool,
     /// How long the backend may take to answer a request, or to connect where it is the one that does.
     pub patience: Duration,
 }
@@ -52,6 +54,7 @@ impl Default for GuestOptions {
             receive_cut: 0,
             withhold: false,
             place: None,
+            keep_inflight: false,
             patience: Duration::from_secs(20),
         }
     }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use straightline_virtio::features::{VIRTIO_F_RING_PACKED, names};
 use straightline_virtio::memory::{DirtyLog, GuestMemory, Region};
-use straightline_virtio::vhost_user::{Connection, Effect, Outcome, Refused, RegionFd, Session};
+use straightline_virtio::ring::{InflightShape, InflightTable};
+use straightline_virtio::vhost_user::{Connection, Effect, InflightSpec, Outcome, Refused, RegionFd, Session};
 
 use super::control::{Stop, wait_for};
 use super::queue::Queue;
@@ -28,6 +29,8 @@ pub(super) struct Guest {
     pub(super) acked: u64,
     /// Counts the links published.
     pub(super) generation: u64,
+    /// What the frontend keeps of buffers in flight.
+    pub(super) inflight: Option<InflightTable>,
     /// Rings that were stopped and that workers may still use until the next link is published.
     pub(super) stopping: Vec<(u16, Arc<Queue>)>,
 }
@@ -46,6 +49,7 @@ impl Guest {
             session,
             acked: 0,
             generation: 0,
+            inflight: None,
             stopping: Vec::new(),
         };
         guest.show();
@@ -80,9 +84,13 @@ impl Guest {
             return Ok(false);
         };
         tracing::trace!(port = self.shared.config.name, fds = fds.len(), "{message:?}");
+        let mut beside = None;
         let answer = match self.session.handle(message, fds) {
             Ok(effect) => {
-                let outcome = self.carry_out(effect);
+                let outcome = match effect {
+                    Effect::MakeInflight(spec) => self.make_inflight(spec, &mut beside),
+                    effect => self.carry_out(effect),
+                };
                 let failed = matches!(outcome, Outcome::Failed);
                 let answer = self.session.reply(outcome);
                 if failed {
@@ -109,14 +117,16 @@ impl Guest {
             },
         };
         if let Some(bytes) = answer {
-            self.connection.send(&bytes, &[]).map_err(|e| format!("its socket failed: {e}"))?;
+            let beside = beside.as_ref().map(OwnedFd::as_fd);
+            self.connection.send(&bytes, beside.as_slice()).map_err(|e| format!("its socket failed: {e}"))?;
         }
         Ok(true)
     }
 
     fn carry_out(&mut self, effect: Effect) -> Outcome {
         let done = match effect {
-            Effect::None | Effect::Status(_) | Effect::Rarp(_) => Ok(()),
+            Effect::KeepInflight(spec, file) => self.keep_inflight(spec, &file),
+            Effect::None | Effect::MakeInflight(_) | Effect::Status(_) | Effect::Rarp(_) => Ok(()),
             Effect::Memory(regions) => self.set_memory(regions),
             Effect::AddRegion(region) => self.add_region(&region),
             Effect::RemoveRegion(spec) => {
@@ -132,6 +142,7 @@ impl Guest {
                 // In a packed ring both wrap counters begin at 1 (2.8.1).
                 let base = if self.session.acked_features() & VIRTIO_F_RING_PACKED != 0 { 0x8000_8000 } else { 0 };
                 (0..self.session.rings()).for_each(|index| self.session.stopped_at(index, base));
+                (0..self.session.rings()).for_each(|index| self.forget_inflight(index));
                 done
             }
             Effect::StopRing(index) => {
@@ -142,6 +153,7 @@ impl Guest {
                     None => self.session.ring(index).map_or(0, |r| r.base),
                 };
                 if done.is_ok() {
+                    self.forget_inflight(index);
                     return Outcome::RingBase(base);
                 }
                 done
@@ -178,6 +190,41 @@ impl Guest {
         }
         self.publish();
         self.sync()
+    }
+
+    fn inflight_shape(&self, spec: InflightSpec) -> InflightShape {
+        let packed = self.session.acked_features() & VIRTIO_F_RING_PACKED != 0;
+        InflightShape { packed, queues: spec.queues, size: spec.queue_size }
+    }
+
+    /// A new table of buffers in flight, whose file goes `beside` the answer. One that was there before is the
+    /// frontend's alone from here on.
+    fn make_inflight(&mut self, spec: InflightSpec, beside: &mut Option<OwnedFd>) -> Outcome {
+        match InflightTable::create(self.inflight_shape(spec)) {
+            Ok((table, file)) => {
+                let bytes = table.shape().bytes();
+                (self.inflight, *beside) = (Some(table), Some(file));
+                Outcome::Inflight(bytes)
+            }
+            Err(error) => {
+                // It goes on without.
+                tracing::warn!(port = self.shared.config.name, "no table of buffers in flight: {error}");
+                Outcome::Done
+            }
+        }
+    }
+
+    fn forget_inflight(&self, index: u16) {
+        if let Some(table) = &self.inflight {
+            table.clear(index);
+        }
+    }
+
+    fn keep_inflight(&mut self, spec: InflightSpec, file: &OwnedFd) -> Result<(), String> {
+        let shape = self.inflight_shape(spec);
+        let table = InflightTable::map(shape, spec.mmap_offset, spec.mmap_size, file.as_fd());
+        self.inflight = Some(table.map_err(|error| format!("table of buffers in flight: {error}"))?);
+        Ok(())
     }
 
     /// Another memory map: rings are stopped, found again in the new map, and go on where they were.

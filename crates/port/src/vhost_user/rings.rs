@@ -10,7 +10,7 @@ use straightline_virtio::features::{
     VIRTIO_NET_F_MRG_RXBUF,
 };
 use straightline_virtio::net_header::Receiver;
-use straightline_virtio::ring::{Direction, Geometry, Options, PackedDevice, Ring, SplitDevice};
+use straightline_virtio::ring::{Direction, Geometry, InflightError, Options, PackedDevice, Ring, SplitDevice};
 use straightline_virtio::vhost_user::RingSetup;
 
 use super::Shared;
@@ -117,15 +117,32 @@ impl Guest {
             indirect: acked & VIRTIO_F_INDIRECT_DESC != 0,
             in_order: acked & VIRTIO_F_IN_ORDER != 0,
         };
-        let ring = if acked & VIRTIO_F_RING_PACKED != 0 {
-            let direction = if is_transmit(index) { Direction::FromGuest } else { Direction::ToGuest };
-            PackedDevice::recover(&self.memory, geometry, setup.base, options, direction, self.active_log())
-                .map(Ring::Packed)
-        } else {
-            let base = u16::try_from(setup.base & 0xffff).unwrap_or(0);
-            SplitDevice::new(&self.memory, geometry, base, options).map(Ring::Split)
+        let packed = acked & VIRTIO_F_RING_PACKED != 0;
+        let inflight = match &self.inflight {
+            Some(table) => table.queue(index, setup.size, packed),
+            None => Ok(None),
         };
-        let mut ring = ring.map_err(|part| format!("{}: its {part} is not in guest memory", ring_name(index)))?;
+        let (memory, log) = (&self.memory, self.active_log());
+        let ring = inflight.and_then(|inflight| {
+            if packed {
+                let direction = if is_transmit(index) { Direction::FromGuest } else { Direction::ToGuest };
+                let base = setup.base;
+                match inflight {
+                    None => PackedDevice::recover(memory, geometry, base, options, direction, log)
+                        .map_err(InflightError::Ring),
+                    Some(table) => PackedDevice::tracked(memory, geometry, base, options, direction, log, table),
+                }
+                .map(Ring::Packed)
+            } else {
+                let base = u16::try_from(setup.base & 0xffff).unwrap_or(0);
+                match inflight {
+                    None => SplitDevice::new(memory, geometry, base, options).map_err(InflightError::Ring),
+                    Some(table) => SplitDevice::tracked(memory, geometry, base, options, log, table),
+                }
+                .map(Ring::Split)
+            }
+        });
+        let mut ring = ring.map_err(|error| format!("{}: {error}", ring_name(index)))?;
         ring.set_log(self.active_log().cloned());
         ring.disarm();
         let holds = if is_transmit(index) { Arc::clone(&self.shared.holds) } else { Arc::default() };

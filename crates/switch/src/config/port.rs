@@ -46,7 +46,7 @@ pub(super) fn read(name: &str, section: &Section<'_>, report: &mut Report<'_>, d
     }
     let perms = read_perms(section, report).unwrap_or_else(|| VhostUserConfig::default_perms(group));
     let offloads = read_offloads(section, report);
-    let packed = section.boolean("packed", report).is_some_and(toml::Spanned::into_inner);
+    let packed = section.boolean("packed", report).is_none_or(toml::Spanned::into_inner);
     // vhost-user has eight bits for a ring's index where it sends a descriptor for it ("SET_VRING_KICK").
     let queues = section.integer("queues", 1..=127, report).map_or(1, toml::Spanned::into_inner);
     let kind = PortKind::VhostUser(VhostUserConfig { socket, mode, owner, group, perms, queues, packed, offloads });

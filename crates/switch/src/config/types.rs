@@ -165,7 +165,7 @@ pub struct VhostUserConfig {
     pub perms: u32,
     /// Queue pairs that the guest is offered, 1 to 127.
     pub queues: u16,
-    /// Whether the guest is offered the packed ring. Not by default: User Mode Linux says a wrong place to begin at.
+    /// Whether the guest is offered the packed ring.
     pub packed: bool,
     /// What the guest is offered.
     pub offloads: Offloads,
@@ -188,7 +188,7 @@ impl VhostUserConfig {
             group: None,
             perms: Self::default_perms(None),
             queues: 1,
-            packed: false,
+            packed: true,
             offloads: Offloads::default(),
         }
     }

@@ -3,6 +3,7 @@
 mod chain;
 mod device;
 mod driver;
+mod inflight;
 mod layout;
 mod packed_device;
 mod packed_driver;
@@ -13,6 +14,7 @@ mod split_driver;
 pub use chain::{BURST, Chain, ChainFault, Direction, Fault, First, RingFault};
 pub use device::{Device, Ring};
 pub use driver::{DeviceFault, Tables};
+pub use inflight::{Inflight, InflightError, InflightShape, InflightTable};
 pub use layout::{Descriptor, Geometry, INDIRECT, NEXT, Options, WRITE};
 pub use packed_device::PackedDevice;
 pub use packed_driver::PackedDriver;

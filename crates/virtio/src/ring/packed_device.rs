@@ -10,7 +10,7 @@ use straightline_packet::{Segment, Turn};
 
 use super::chain::{Chain, ChainFault, Direction, Fault, First, RingFault, Walk};
 use super::layout::{self, Descriptor, Geometry, INDIRECT, NEXT, Options, PackedParts, WRITE, event};
-use super::need_event;
+use super::{Inflight, need_event};
 use crate::fail;
 use crate::memory::{DirtyLog, GuestMemory};
 
@@ -86,6 +86,8 @@ pub struct PackedDevice {
     more: Vec<Descriptor>,
     hint: usize,
     log: Option<Arc<DirtyLog>>,
+    /// What the frontend keeps for a successor of ours, where it does.
+    pub(super) inflight: Option<Inflight>,
 }
 
 impl PackedDevice {
@@ -117,6 +119,7 @@ impl PackedDevice {
             more: Vec::with_capacity(usize::from(size)),
             hint: 0,
             log: None,
+            inflight: None,
         })
     }
 
@@ -314,6 +317,9 @@ impl PackedDevice {
         let spans = if n == self.outstanding { self.spans } else { self.spans_of(n) };
         let end = self.next_used.plus(spans, self.size);
         let next_taken = self.slot(n);
+        if let Some(inflight) = &self.inflight {
+            inflight.giving(end.bits());
+        }
         let (mut place, mut at) = (end, next_taken);
         for _ in 0..n {
             at = if at == 0 { self.taken.len() } else { at } - 1;
@@ -334,6 +340,9 @@ impl PackedDevice {
             // With the places that were left out.
             let start = self.next_used.at;
             layout::mark_entries(log, &self.parts.desc, 0, layout::DESCRIPTOR, start, spans, self.size);
+        }
+        if let Some(inflight) = &self.inflight {
+            inflight.gave(end.bits());
         }
         self.next_used = end;
         self.unsignalled = self.unsignalled.map(|given| given.saturating_add(spans).min(self.size));

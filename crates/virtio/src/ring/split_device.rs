@@ -14,7 +14,7 @@ use straightline_packet::Turn;
 
 use super::chain::{Chain, ChainFault, Direction, Fault, First, RingFault, Walk};
 use super::layout::{self, Descriptor, Geometry, INDIRECT, NEXT, NO_INTERRUPT, NO_NOTIFY, Options, Parts, WRITE};
-use super::need_event;
+use super::{Inflight, need_event};
 use crate::fail;
 use crate::memory::{DirtyLog, GuestMemory};
 
@@ -36,6 +36,8 @@ pub struct SplitDevice {
     taken: Box<[(u16, u32)]>,
     hint: usize,
     log: Option<Arc<DirtyLog>>,
+    /// What the frontend keeps for a successor of ours, where it does.
+    pub(super) inflight: Option<Inflight>,
 }
 
 impl SplitDevice {
@@ -53,6 +55,7 @@ impl SplitDevice {
             taken: vec![(0, 0); usize::from(geometry.size)].into_boxed_slice(),
             hint: 0,
             log: None,
+            inflight: None,
         })
     }
 
@@ -207,6 +210,9 @@ impl SplitDevice {
         fail::hit("split-published");
         if let Some(log) = &self.log {
             self.mark_given(log, n);
+        }
+        if let Some(inflight) = &self.inflight {
+            inflight.gave(self.next_used);
         }
     }
 

@@ -4,7 +4,7 @@
 //! backend is an error of the method; without it the next method may find the connection closed.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::features::VHOST_USER_F_PROTOCOL_FEATURES;
 
 use super::frontend::{Call, Frontend, FrontendError, choose};
-use super::message::{LogSpec, Message, RegionSpec, VRING_FLAG_LOG, VringAddr};
+use super::message::{InflightSpec, LogSpec, Message, RegionSpec, VRING_FLAG_LOG, VringAddr};
 use super::request::Request;
 use super::socket::{Connection, Stopper};
 
@@ -237,6 +237,22 @@ impl FrontendClient {
     /// SET_VRING_ERR; `None`: we do not want to know.
     pub fn set_vring_err(&mut self, index: u16, fd: Option<BorrowedFd<'_>>) -> Result<()> {
         self.set_ring_fd(Request::SetVringErr, index, fd)
+    }
+
+    /// GET_INFLIGHT_FD: a table of buffers in flight for so many rings, to keep while the backend is away. `None` where it
+    /// makes none.
+    pub fn get_inflight_fd(&mut self, queues: u16, queue_size: u16) -> Result<Option<(InflightSpec, OwnedFd)>> {
+        let call = self.frontend.get_inflight_fd(queues, queue_size)?;
+        self.connection.send(&call.message.to_bytes(), &[])?;
+        let (reply, mut fds) = self.connection.recv()?.ok_or(ClientError::Closed(call.name()))?;
+        let spec = call.answer(&reply, fds.len())?;
+        Ok(fds.pop().filter(|_| spec.mmap_size > 0).map(|fd| (spec, fd)))
+    }
+
+    /// SET_INFLIGHT_FD: go on by this table.
+    pub fn set_inflight_fd(&mut self, spec: InflightSpec, fd: BorrowedFd<'_>) -> Result<()> {
+        let call = self.frontend.set_inflight_fd(spec)?;
+        self.run(&call, &[fd])
     }
 
     /// GET_STATUS.

@@ -92,6 +92,9 @@ pub enum ProtocolError {
     /// NET_SET_MTU with a value that is no MTU.
     #[error("NET_SET_MTU with {mtu}; right is 68 to 65535")]
     Mtu { mtu: u64 },
+    /// A table of buffers in flight for rings that there are not, or cannot be.
+    #[error("{request} for {queues} rings of {size} entries; there are {rings} rings, of 1 to 32768 entries")]
+    Inflight { request: Request, queues: u16, size: u16, rings: usize },
     /// SET_STATUS with more than a byte.
     #[error("SET_STATUS with {status:#x}; the device status has 8 bits")]
     Status { status: u64 },

@@ -6,7 +6,7 @@
 use crate::features::{VHOST_USER_F_PROTOCOL_FEATURES, VHOST_USER_PROTOCOL_F_REPLY_ACK, list, names, protocol_names};
 
 use super::message::{
-    ConfigAccess, LogSpec, Message, RegionSpec, VERSION, VRING_NOFD, VringAddr, VringState, decode_u64,
+    ConfigAccess, InflightSpec, LogSpec, Message, RegionSpec, VERSION, VRING_NOFD, VringAddr, VringState, decode_u64,
 };
 use super::request::{Gate, Request};
 
@@ -25,6 +25,8 @@ pub struct Call<T> {
     pub message: Message,
     /// Reads the answer; without it there is none, and whether it worked is not known.
     read: Option<Read<T>>,
+    /// Most file descriptors that come with the answer.
+    fds: usize,
 }
 
 /// Reads the answer (second) to a request (first), whose headers fit.
@@ -80,15 +82,15 @@ impl Frontend {
         self.check_gate(request)?;
         let message = Message::request(request, payload);
         if self.protocol_acked & VHOST_USER_PROTOCOL_F_REPLY_ACK == 0 {
-            return Ok(Call { message, read: None });
+            return Ok(Call { message, read: None, fds: 0 });
         }
-        Ok(Call { message: message.with_need_reply(), read: Some(read_ack) })
+        Ok(Call { message: message.with_need_reply(), read: Some(read_ack), fds: 0 })
     }
 
     /// A request without payload that is answered with a number.
     pub fn ask(&self, request: Request) -> Result<Call<u64>, FrontendError> {
         self.check_gate(request)?;
-        Ok(Call { message: Message::request(request, Vec::new()), read: Some(read_number) })
+        Ok(Call { message: Message::request(request, Vec::new()), read: Some(read_number), fds: 0 })
     }
 
     /// What the backend answered to GET_FEATURES: from here on this may be set.
@@ -147,7 +149,7 @@ impl Frontend {
     pub fn set_log_base(&self, log: LogSpec) -> Result<Call<()>, FrontendError> {
         let request = Request::SetLogBase;
         self.check_gate(request)?;
-        Ok(Call { message: Message::request(request, log.encode()), read: Some(read_ack) })
+        Ok(Call { message: Message::request(request, log.encode()), read: Some(read_ack), fds: 0 })
     }
 
     /// GET_VRING_BASE.
@@ -155,7 +157,7 @@ impl Frontend {
         let request = Request::GetVringBase;
         self.check_gate(request)?;
         let payload = VringState { index, num: 0 }.encode();
-        Ok(Call { message: Message::request(request, payload), read: Some(read_base) })
+        Ok(Call { message: Message::request(request, payload), read: Some(read_base), fds: 0 })
     }
 
     /// GET_CONFIG.
@@ -164,7 +166,21 @@ impl Frontend {
         self.check_gate(request)?;
         let bytes = vec![0; usize::from(size)];
         let payload = ConfigAccess { offset, size: u32::from(size), flags: 0, bytes }.encode();
-        Ok(Call { message: Message::request(request, payload), read: Some(read_config) })
+        Ok(Call { message: Message::request(request, payload), read: Some(read_config), fds: 0 })
+    }
+
+    /// GET_INFLIGHT_FD: a table of buffers in flight for so many rings; its file comes with the answer, unless the backend
+    /// says that it has no bytes.
+    pub fn get_inflight_fd(&self, queues: u16, queue_size: u16) -> Result<Call<InflightSpec>, FrontendError> {
+        let request = Request::GetInflightFd;
+        self.check_gate(request)?;
+        let payload = InflightSpec { queues, queue_size, ..InflightSpec::default() }.encode();
+        Ok(Call { message: Message::request(request, payload), read: Some(read_inflight), fds: 1 })
+    }
+
+    /// SET_INFLIGHT_FD; the table's file goes beside it.
+    pub fn set_inflight_fd(&self, spec: InflightSpec) -> Result<Call<()>, FrontendError> {
+        self.call(Request::SetInflightFd, spec.encode())
     }
 
     fn check_gate(&self, request: Request) -> Result<(), FrontendError> {
@@ -201,8 +217,8 @@ impl<T> Call<T> {
         let Some(read) = self.read else {
             return Err(bad("no answer at all"));
         };
-        if code != request || !reply.is_reply() || reply.version() != VERSION || fds != 0 {
-            return Err(bad("the same request, the reply flag, version 1 and no file descriptor"));
+        if code != request || !reply.is_reply() || reply.version() != VERSION || fds > self.fds {
+            return Err(bad("the same request, the reply flag, version 1 and no file descriptor too many"));
         }
         read(&self.message, reply).map_err(|wrong| match wrong {
             Wrong::Failed(code) => FrontendError::Failed { request: name(request), code },
@@ -253,6 +269,13 @@ fn read_config(request: &Message, reply: &Message) -> Result<Vec<u8>, Wrong> {
         .filter(|access| Some((access.offset, access.size)) == asked && !access.bytes.is_empty())
         .map(|access| access.bytes)
         .ok_or(Wrong::Form("the bytes that were asked for"))
+}
+
+fn read_inflight(request: &Message, reply: &Message) -> Result<InflightSpec, Wrong> {
+    let asked = InflightSpec::decode(&request.payload).map(|spec| (spec.queues, spec.queue_size));
+    InflightSpec::decode(&reply.payload)
+        .filter(|spec| Some((spec.queues, spec.queue_size)) == asked)
+        .ok_or(Wrong::Form("20 or 24 bytes for the same rings"))
 }
 
 #[cfg(test)]

@@ -289,6 +289,54 @@ impl RegionSpec {
     }
 }
 
+/// "Inflight description": a table of buffers in flight, and the rings that it is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct InflightSpec {
+    /// Bytes of the table.
+    pub mmap_size: u64,
+    /// Where it begins in its file.
+    pub mmap_offset: u64,
+    /// Rings.
+    pub queues: u16,
+    /// Entries of each.
+    pub queue_size: u16,
+}
+
+impl InflightSpec {
+    /// Bytes on the wire.
+    pub const LEN: usize = 20;
+    /// The same as a C structure with its padding, which is what QEMU and others send.
+    pub const PADDED: usize = 24;
+
+    /// Reads it, with or without padding.
+    pub fn decode(payload: &[u8]) -> Option<Self> {
+        let mut fields = Fields(payload);
+        let (mmap_size, mmap_offset, last) = (fields.u64()?, fields.u64()?, fields.u32()?.to_ne_bytes());
+        let [q0, q1, s0, s1] = last;
+        let spec = Self {
+            mmap_size,
+            mmap_offset,
+            queues: u16::from_ne_bytes([q0, q1]),
+            queue_size: u16::from_ne_bytes([s0, s1]),
+        };
+        match payload.len() {
+            Self::LEN | Self::PADDED => Some(spec),
+            _ => None,
+        }
+    }
+
+    /// The payload's bytes, as a C structure.
+    pub fn encode(self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(Self::PADDED);
+        bytes.extend(self.mmap_size.to_ne_bytes());
+        bytes.extend(self.mmap_offset.to_ne_bytes());
+        bytes.extend(self.queues.to_ne_bytes());
+        bytes.extend(self.queue_size.to_ne_bytes());
+        bytes.resize(Self::PADDED, 0);
+        bytes
+    }
+}
+
 /// "Virtio device config space": which bytes, and for a write or an answer the bytes themselves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigAccess {
@@ -377,6 +425,7 @@ mod tests {
             // No region at all, perhaps with room for some.
             assert_eq!(RegionSpec::decode_table(&bytes).is_some(), len >= 8 && (len - 8) % RegionSpec::LEN == 0);
             assert_eq!(ConfigAccess::decode(&bytes).is_some(), len == ConfigAccess::HEADER_LEN);
+            assert_eq!(InflightSpec::decode(&bytes).is_some(), len == 20 || len == 24);
         }
     }
 
@@ -421,6 +470,10 @@ mod tests {
             prop_assert_eq!(LogSpec::decode(&log.encode()), Some(log));
             let region = RegionSpec { guest_addr: a, size: b, user_addr: c, mmap_offset: d };
             prop_assert_eq!(RegionSpec::decode_single(&region.encode_single()), Some(region));
+            let [queues, queue_size] = [index, flags].map(|n| u16::try_from(n >> 16).unwrap());
+            let inflight = InflightSpec { mmap_size: a, mmap_offset: b, queues, queue_size };
+            prop_assert_eq!(InflightSpec::decode(&inflight.encode()), Some(inflight));
+            prop_assert_eq!(InflightSpec::decode(&inflight.encode()[..InflightSpec::LEN]), Some(inflight));
         }
 
         #[test]

@@ -13,15 +13,15 @@ use std::os::fd::OwnedFd;
 
 use crate::features::{
     VHOST_F_LOG_ALL, VHOST_USER_F_PROTOCOL_FEATURES, VHOST_USER_PROTOCOL_F_BACKEND_REQ, VHOST_USER_PROTOCOL_F_CONFIG,
-    VHOST_USER_PROTOCOL_F_CONFIGURE_MEM_SLOTS, VHOST_USER_PROTOCOL_F_LOG_SHMFD, VHOST_USER_PROTOCOL_F_MQ,
-    VHOST_USER_PROTOCOL_F_NET_MTU, VHOST_USER_PROTOCOL_F_RARP, VHOST_USER_PROTOCOL_F_REPLY_ACK,
-    VHOST_USER_PROTOCOL_F_RESET_DEVICE, VHOST_USER_PROTOCOL_F_STATUS, VIRTIO_F_ACCESS_PLATFORM, VIRTIO_F_RING_PACKED,
-    VIRTIO_F_VERSION_1, VIRTIO_NET_F_CTRL_VQ,
+    VHOST_USER_PROTOCOL_F_CONFIGURE_MEM_SLOTS, VHOST_USER_PROTOCOL_F_INFLIGHT_SHMFD, VHOST_USER_PROTOCOL_F_LOG_SHMFD,
+    VHOST_USER_PROTOCOL_F_MQ, VHOST_USER_PROTOCOL_F_NET_MTU, VHOST_USER_PROTOCOL_F_RARP,
+    VHOST_USER_PROTOCOL_F_REPLY_ACK, VHOST_USER_PROTOCOL_F_RESET_DEVICE, VHOST_USER_PROTOCOL_F_STATUS,
+    VIRTIO_F_ACCESS_PLATFORM, VIRTIO_F_RING_PACKED, VIRTIO_F_VERSION_1, VIRTIO_NET_F_CTRL_VQ,
 };
 
 use super::config::NetConfig;
 use super::error::{Needed, ProtocolError, Refusal};
-use super::message::{Message, RegionSpec, VERSION, VringState};
+use super::message::{InflightSpec, Message, RegionSpec, VERSION, VringState};
 use super::regions;
 use super::request::{Gate, Request};
 use super::ring::RingSetup;
@@ -44,6 +44,7 @@ pub const SUPPORTED_PROTOCOL_FEATURES: u64 = VHOST_USER_PROTOCOL_F_MQ
     | VHOST_USER_PROTOCOL_F_REPLY_ACK
     | VHOST_USER_PROTOCOL_F_NET_MTU
     | VHOST_USER_PROTOCOL_F_CONFIG
+    | VHOST_USER_PROTOCOL_F_INFLIGHT_SHMFD
     | VHOST_USER_PROTOCOL_F_RESET_DEVICE
     | VHOST_USER_PROTOCOL_F_CONFIGURE_MEM_SLOTS
     | VHOST_USER_PROTOCOL_F_STATUS;
@@ -96,6 +97,11 @@ pub enum Effect {
     Mtu(u16),
     /// Announce this MAC address: its guest has just moved here.
     Rarp([u8; 6]),
+    /// Make a table of buffers in flight for rings of the layout that is negotiated, and answer with
+    /// [`Outcome::Inflight`]; its file goes beside the answer. Without one the frontend keeps nothing.
+    MakeInflight(InflightSpec),
+    /// Go on by this table, which the frontend has kept. Rings that run already go on without it.
+    KeepInflight(InflightSpec, OwnedFd),
 }
 
 /// A dirty log with its file.
@@ -147,6 +153,8 @@ pub enum Outcome {
     Failed,
     /// The ring is stopped, and this is its position in the form of [`RingSetup::base`].
     RingBase(u32),
+    /// The table of buffers in flight has so many bytes, from the start of its file on.
+    Inflight(u64),
 }
 
 /// What to do about a message that was refused.
@@ -196,6 +204,8 @@ enum Answer {
     Success,
     /// The position of this ring.
     RingBase(usize),
+    /// The table that was made, in a payload as long as the request's: with padding or without.
+    Inflight(InflightSpec, usize),
 }
 
 /// How the state goes back when the effect failed.
@@ -282,6 +292,12 @@ impl Session {
                     ring.base = base;
                 }
                 VringState { index: u32::try_from(index).ok()?, num: ring.base }.encode()
+            }
+            Answer::Inflight(asked, len) => {
+                let mmap_size = if let Outcome::Inflight(bytes) = outcome { bytes } else { 0 };
+                let mut payload = InflightSpec { mmap_size, mmap_offset: 0, ..asked }.encode();
+                payload.truncate(len);
+                payload
             }
             // "REPLY_ACK": 0 says that it worked. Judged by what is acknowledged now, so that the
             // acknowledgement of REPLY_ACK itself can be acknowledged.

@@ -2,12 +2,14 @@
 //! down.
 
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::thread::{self, JoinHandle};
 
 use straightline_virtio::features::{
     VIRTIO_F_RING_PACKED, VIRTIO_F_VERSION_1, VIRTIO_NET_F_CSUM, VIRTIO_NET_F_MAC, VIRTIO_NET_F_MQ, VIRTIO_NET_F_MTU,
 };
+use straightline_virtio::ring::{InflightShape, InflightTable};
 use straightline_virtio::vhost_user::{
     Connection, Effect, NetConfig, Offer, Outcome, Refused, RegionFd, SUPPORTED_PROTOCOL_FEATURES, Session,
 };
@@ -50,9 +52,19 @@ pub(crate) fn spawn(stream: UnixStream) -> JoinHandle<Seen> {
 
 fn serve(connection: &Connection, seen: &mut Seen) -> io::Result<()> {
     while let Some((message, fds)) = connection.recv()? {
+        let mut beside = None;
         let answer = match seen.session.handle(message, fds) {
             Ok(effect) => {
-                let outcome = carry_out(effect, seen);
+                let outcome = match effect {
+                    Effect::MakeInflight(spec) => {
+                        let shape = InflightShape { packed: false, queues: spec.queues, size: spec.queue_size };
+                        let (_, file) = InflightTable::create(shape).unwrap();
+                        seen.effects.push(format!("make inflight {} {}", spec.queues, spec.queue_size));
+                        beside = Some(file);
+                        Outcome::Inflight(shape.bytes())
+                    }
+                    effect => carry_out(effect, seen),
+                };
                 seen.session.reply(outcome)
             }
             Err(error) => match seen.session.refuse(&error) {
@@ -62,7 +74,8 @@ fn serve(connection: &Connection, seen: &mut Seen) -> io::Result<()> {
             },
         };
         if let Some(bytes) = answer {
-            connection.send(&bytes, &[])?;
+            let beside = beside.as_ref().map(OwnedFd::as_fd);
+            connection.send(&bytes, beside.as_slice())?;
         }
     }
     Ok(())
@@ -78,6 +91,11 @@ fn carry_out(effect: Effect, seen: &mut Seen) -> Outcome {
         Effect::None => return Outcome::Done,
         Effect::Memory(regions) => (format!("memory {}", regions.len()), regions.iter().all(fits)),
         Effect::AddRegion(region) => (format!("add {:#x}", region.guest_addr), fits(region)),
+        Effect::KeepInflight(spec, file) => {
+            let shape = InflightShape { packed: false, queues: spec.queues, size: spec.queue_size };
+            let table = InflightTable::map(shape, spec.mmap_offset, spec.mmap_size, file.as_fd());
+            (format!("keep inflight {} {}", spec.queues, spec.queue_size), table.is_ok())
+        }
         Effect::RemoveRegion(region) => (format!("remove {:#x}", region.guest_addr), true),
         Effect::Ring(index) => {
             let ready = if seen.session.ready(*index) { " ready" } else { "" };

@@ -12,7 +12,9 @@ use crate::traffic;
 pub(super) fn tests() -> Vec<Test> {
     let needs = [Need::Uml(2)];
     vec![
-        Test::new("uml_patch_ping", &needs, ping),
+        // User Mode Linux takes the packed ring where it is offered.
+        Test::new("uml_patch_ping", &needs, |lab| ping(lab, None, "packed")),
+        Test::new("uml_patch_ping_split", &needs, |lab| ping(lab, Some(false), "split")),
         Test::new("uml_patch_mtu1500", &needs, |lab| traffic(lab, 1500, true)),
         Test::new("uml_patch_mtu1500_no_offloads", &needs, |lab| traffic(lab, 1500, false)),
         Test::new("uml_patch_mtu9000", &needs, |lab| traffic(lab, 9000, true)),
@@ -21,8 +23,9 @@ pub(super) fn tests() -> Vec<Test> {
 }
 
 /// Echoes of each size that matters to a frame, and of more than one frame.
-fn ping(lab: &Lab) -> Result<()> {
-    let switch = Switch::start(lab, &[Port::new("a"), Port::new("b")], Join::Patch)?;
+fn ping(lab: &Lab, packed: Option<bool>, ring: &str) -> Result<()> {
+    let ports = ["a", "b"].map(|name| Port { packed, ..Port::new(name) });
+    let switch = Switch::start(lab, &ports, Join::Patch)?;
     let [mut one, mut two] = Guest::boot_pair(lab, Kind::Uml, 1500)?;
     let (first, second) = (one.ip(), two.ip());
     traffic::reach(&mut one, &second)?;
@@ -34,7 +37,7 @@ fn ping(lab: &Lab) -> Result<()> {
     for name in ["a", "b"] {
         let port = switch.port(name)?;
         ensure!(port.link == "up", "link of port {name} is {}", port.link);
-        ensure!(port.ring.as_deref() == Some("split"), "ring of port {name} is {:?}", port.ring);
+        ensure!(port.ring.as_deref() == Some(ring), "ring of port {name} is {:?}", port.ring);
         // 110 echoes went each way, those of 1473 and 8000 bytes in several frames.
         ensure!(port.rx().packets >= 110 && port.tx().packets >= 110, "{name} counts too little: {port:?}");
     }

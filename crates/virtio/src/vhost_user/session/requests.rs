@@ -9,7 +9,8 @@ use crate::features::{VHOST_F_LOG_ALL, VHOST_USER_F_PROTOCOL_FEATURES, VIRTIO_F_
 use super::super::config::NetConfig;
 use super::super::error::{Needed, ProtocolError};
 use super::super::message::{
-    ConfigAccess, LogSpec, MAX_FDS, RegionSpec, VRING_FLAG_LOG, VRING_NOFD, VringAddr, VringState, decode_u64,
+    ConfigAccess, InflightSpec, LogSpec, MAX_FDS, RegionSpec, VRING_FLAG_LOG, VRING_NOFD, VringAddr, VringState,
+    decode_u64,
 };
 use super::super::regions;
 use super::super::request::Request;
@@ -33,6 +34,7 @@ impl Session {
             Request::SetBackendReqFd => return self.set_backend_channel(payload, fds),
             Request::SetLogBase => return set_log_base(payload, fds),
             Request::SetLogFd => return set_log_fd(payload, &fds),
+            Request::SetInflightFd => return self.set_inflight_fd(payload, fds),
             _ => count_fds(request, &fds, 0)?,
         }
         match request {
@@ -69,6 +71,10 @@ impl Session {
                 Ok((Effect::StopRing(short(index)), Answer::RingBase(index), Undo::Nothing))
             }
             Request::GetConfig => self.get_config(payload),
+            Request::GetInflightFd => {
+                let spec = self.inflight(request, payload)?;
+                Ok((Effect::MakeInflight(spec), Answer::Inflight(spec, payload.len()), Undo::Nothing))
+            }
             Request::SetConfig => {
                 let offset = expect_config(request, payload)?.offset;
                 Err(ProtocolError::ConfigReadOnly { offset })
@@ -300,6 +306,28 @@ impl Session {
             .ok_or(ProtocolError::ConfigRange { offset, size, len: NetConfig::LEN })?;
         access.bytes = bytes.to_vec();
         Ok((Effect::None, Answer::Payload(access.encode()), Undo::Nothing))
+    }
+
+    fn set_inflight_fd(&mut self, payload: &[u8], mut fds: Vec<OwnedFd>) -> Handled {
+        let request = Request::SetInflightFd;
+        let spec = self.inflight(request, payload)?;
+        count_fds(request, &fds, 1)?;
+        match fds.pop() {
+            Some(fd) => done(Effect::KeepInflight(spec, fd)),
+            None => Err(ProtocolError::FdCount { request, got: 0, want: 1 }),
+        }
+    }
+
+    /// Reads the description of a table, and checks the rings that it is for: the whole range of both numbers.
+    fn inflight(&self, request: Request, payload: &[u8]) -> Result<InflightSpec, ProtocolError> {
+        let spec =
+            InflightSpec::decode(payload).ok_or_else(|| payload_size(request, payload, "20, or 24 with padding"))?;
+        let InflightSpec { queues, queue_size: size, .. } = spec;
+        let rings = self.rings.len();
+        if queues == 0 || usize::from(queues) > rings || !(1..=1 << 15).contains(&size) {
+            return Err(ProtocolError::Inflight { request, queues, size, rings });
+        }
+        Ok(spec)
     }
 
     /// Checks a ring's index over its whole width.

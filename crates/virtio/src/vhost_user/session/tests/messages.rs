@@ -15,6 +15,7 @@ fn descriptors_are_counted() {
             Request::AddMemReg => (region(3).encode_single(), 1..=1),
             Request::SetBackendReqFd => (Vec::new(), 1..=1),
             Request::SetLogBase => (LogSpec { size: 8, offset: 0 }.encode(), 1..=1),
+            Request::SetInflightFd => (inflight(2, 256), 1..=1),
             Request::RemMemReg => (region(0).encode_single(), 0..=1),
             Request::SetVringKick | Request::SetVringCall | Request::SetVringErr => (u64_payload(3), 1..=1),
             Request::SetLogFd | Request::IotlbMsg | Request::GpuSetSocket => continue,
@@ -56,6 +57,7 @@ fn payloads_of_the_wrong_length_are_refused() {
             Request::AddMemReg => (1, &[40]),
             Request::SetBackendReqFd => (1, &[0]),
             Request::SetLogBase => (1, &[16]),
+            Request::GetInflightFd | Request::SetInflightFd => (0, &[20, 24]),
             Request::RemMemReg => (0, &[40]),
             Request::SetVringAddr => (0, &[40]),
             Request::GetConfig | Request::SetConfig => (0, &[12]),
@@ -122,4 +124,45 @@ fn mtu_and_rarp() {
     let mac = [2, 1, 2, 3, 4, 5, 0, 0];
     let effect = ok(&mut session, Request::SendRarp, mac.to_vec());
     assert!(matches!(effect, Effect::Rarp([2, 1, 2, 3, 4, 5])));
+}
+
+fn inflight(queues: u16, queue_size: u16) -> Vec<u8> {
+    InflightSpec { queues, queue_size, ..InflightSpec::default() }.encode()
+}
+
+#[test]
+fn tables_of_buffers_in_flight() {
+    let mut session = negotiated();
+    let asked = InflightSpec { queues: 4, queue_size: 256, ..InflightSpec::default() };
+    for (outcome, mmap_size) in [(Outcome::Inflight(0x4080), 0x4080), (Outcome::Done, 0), (Outcome::Failed, 0)] {
+        let effect = handle(&mut session, Request::GetInflightFd, asked.encode(), 0).unwrap();
+        assert!(matches!(effect, Effect::MakeInflight(spec) if spec == asked));
+        let answer = InflightSpec::decode(&answer(&mut session, Request::GetInflightFd, outcome)).unwrap();
+        assert_eq!(answer, InflightSpec { mmap_size, ..asked });
+    }
+    let kept = InflightSpec { mmap_size: 0x4080, mmap_offset: 64, ..asked };
+    let effect = ok_fds(&mut session, Request::SetInflightFd, kept.encode(), 1);
+    assert!(matches!(effect, Effect::KeepInflight(spec, _) if spec == kept));
+
+    // The whole range of both numbers.
+    for queues in 0..=u16::MAX {
+        for request in [Request::GetInflightFd, Request::SetInflightFd] {
+            let fds = usize::from(request == Request::SetInflightFd);
+            let result = handle(&mut session, request, inflight(queues, 256), fds);
+            assert_eq!(result.is_ok(), (1..=4).contains(&queues), "{queues}");
+        }
+    }
+    for size in 0..=u16::MAX {
+        let result = handle(&mut session, Request::GetInflightFd, inflight(4, size), 0);
+        assert_eq!(result.is_ok(), (1..=32_768).contains(&size), "{size}");
+    }
+    let refused = error(&mut session, Request::SetInflightFd, inflight(5, 0), 1);
+    assert_eq!(
+        refused.to_string(),
+        "SET_INFLIGHT_FD for 5 rings of 0 entries; there are 4 rings, of 1 to 32768 entries"
+    );
+
+    let mut early = Session::new(offer());
+    let refused = error(&mut early, Request::GetInflightFd, asked.encode(), 0);
+    assert!(matches!(refused, ProtocolError::NotNegotiated { .. }), "{refused}");
 }

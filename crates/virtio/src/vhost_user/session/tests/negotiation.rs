@@ -82,8 +82,6 @@ fn requests_of_other_features_are_named_with_their_feature() {
         (Request::IotlbMsg, "the feature access-platform"),
         (Request::SetVringEndian, "the protocol feature cross-endian"),
         (Request::PostcopyAdvise, "the protocol feature pagefault"),
-        (Request::GetInflightFd, "the protocol feature inflight-shmfd"),
-        (Request::SetInflightFd, "the protocol feature inflight-shmfd"),
         (Request::VringKick, "the protocol feature inband-notifications"),
         (Request::GetSharedObject, "the protocol feature shared-object"),
         (Request::SetDeviceStateFd, "the protocol feature device-state"),
@@ -116,8 +114,8 @@ fn requests_of_our_features_wait_for_them() {
             );
         }
     }
-    let refused = error(&mut session, Request::SetProtocolFeatures, u64_payload(1 << 12 | 1), 0);
-    assert_eq!(refused.to_string(), "SET_PROTOCOL_FEATURES with features that were not offered: inflight-shmfd");
+    let refused = error(&mut session, Request::SetProtocolFeatures, u64_payload(1 << 11 | 1), 0);
+    assert_eq!(refused.to_string(), "SET_PROTOCOL_FEATURES with features that were not offered: host-notifier");
 }
 
 #[test]

@@ -1,0 +1,253 @@
+//! The switch is killed at each step of giving buffers back, and started again: its guests go on, no packet is garbled,
+//! and no buffer is lost.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixListener;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, eventfd};
+use straightline_lab::{Guest, GuestOptions, Ring};
+use straightline_virtio::features as f;
+use straightline_virtio::net_header::NetHeader;
+
+/// Only a failure waits so long.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Packets under way at most. Twice as many, those that were under way at a kill and new ones, are fewer than there are
+/// receive buffers in the smallest case: none is dropped for want of one.
+const WINDOW: u64 = 24;
+
+/// Frame lengths, in turn: wholly in a slot, with a body, and the longest.
+const LENGTHS: [usize; 5] = [60, 1514, 300, 60, 700];
+
+struct Case {
+    packed: bool,
+    /// The guests listen, and the switch connects.
+    client: bool,
+    /// The guests keep a table of what is in flight.
+    inflight: bool,
+    /// Bytes of a receive buffer in each descriptor; 0: all.
+    cut: u32,
+    /// Where the switch dies, and at which time.
+    point: &'static str,
+    count: u32,
+}
+
+#[test]
+fn split_ring() {
+    each(false, &["split-element", "split-index", "split-published"], 0);
+}
+
+#[test]
+fn packed_ring() {
+    each(true, &["packed-element", "packed-published"], 0);
+}
+
+#[test]
+fn packed_ring_of_long_chains() {
+    each(true, &["packed-left-out", "packed-element"], 512);
+}
+
+fn each(packed: bool, points: &[&'static str], cut: u32) {
+    for (n, point) in points.iter().enumerate() {
+        // Early and late in a burst, in the first round of the rings and after it; both rings come to these places.
+        for (at, count) in [1, 2, 7, 300, 1111].into_iter().enumerate() {
+            let (client, inflight) = ((n + at) % 2 == 0, at % 2 == 0);
+            survive(&Case { packed, client, inflight, cut, point, count });
+        }
+    }
+}
+
+/// A guest, and the socket that it shares with the switch.
+struct End {
+    guest: Guest,
+    socket: PathBuf,
+    listener: Option<UnixListener>,
+}
+
+impl End {
+    fn new(socket: PathBuf, listener: Option<UnixListener>, options: &GuestOptions) -> End {
+        let guest = match &listener {
+            Some(listener) => Guest::accept(listener, options),
+            None => Guest::connect(&socket, options),
+        };
+        End { guest: guest.expect("a guest"), socket, listener }
+    }
+
+    fn again(&mut self) {
+        match &self.listener {
+            Some(listener) => self.guest.accept_again(listener),
+            None => self.guest.reconnect(&self.socket),
+        }
+        .expect("the guest finds the switch again");
+    }
+}
+
+/// What was sent and what of it arrived.
+#[derive(Default)]
+struct Traffic {
+    sent: u64,
+    /// What was sent before this may never arrive: the switch died with it.
+    floor: u64,
+    arrived: BTreeSet<u64>,
+}
+
+impl Traffic {
+    /// Sends and receives once.
+    fn step(&mut self, from: &mut Guest, to: &mut Guest) {
+        while self.sent < self.last().max(self.floor) + WINDOW && from.send(&NetHeader::default(), &frame(self.sent)) {
+            self.sent += 1;
+        }
+        from.flush();
+        if self.receive(to) == 0 {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+
+    fn receive(&mut self, to: &mut Guest) -> usize {
+        let level = to.level();
+        let Traffic { arrived, sent, .. } = self;
+        to.receive(64, |_, pieces| {
+            let mut bytes = vec![0; pieces.iter().map(|piece| piece.len() as usize).sum()];
+            let mut at = 0;
+            for piece in pieces {
+                at += piece.read(level, &mut bytes[at..]);
+            }
+            // A buffer without a frame: the length of its packet died with the switch.
+            if bytes.is_empty() {
+                return;
+            }
+            let number = bytes.get(14..22).map_or(u64::MAX, |n| u64::from_be_bytes(n.try_into().expect("8 bytes")));
+            assert!(number < *sent, "a packet that nobody sent: {number}");
+            assert!(bytes == frame(number), "packet {number} is garbled");
+            arrived.insert(number);
+        })
+    }
+
+    /// The number after the highest that arrived.
+    fn last(&self) -> u64 {
+        self.arrived.last().map_or(0, |last| last + 1)
+    }
+}
+
+/// The frame of this number: every byte is known.
+fn frame(number: u64) -> Vec<u8> {
+    let len = LENGTHS[usize::try_from(number).expect("small") % LENGTHS.len()];
+    let mut bytes = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5];
+    bytes.extend(number.to_be_bytes());
+    let seed = number.to_le_bytes();
+    bytes.extend((bytes.len()..len).map(|i| seed[i % 2].wrapping_mul(31).wrapping_add(i.to_le_bytes()[0])));
+    bytes
+}
+
+fn survive(case: &Case) {
+    let &Case { packed, client, inflight, cut, point, count } = case;
+    let what = format!("{point}:{count}, client {client}, inflight {inflight}, cut {cut}");
+    let dir = tempfile::tempdir().expect("a folder");
+    let sockets = ["a", "b"].map(|name| dir.path().join(name));
+    let listeners = sockets.clone().map(|socket| client.then(|| UnixListener::bind(socket).expect("listen")));
+    let mode = if client { "client" } else { "server" };
+    let port = |name: &str, socket: &Path| {
+        let socket = socket.display();
+        format!("[port.{name}]\nkind = \"vhost-user\"\nsocket = \"{socket}\"\nmode = \"{mode}\"\n")
+    };
+    let patch = "[patch.p]\nports = [\"a\", \"b\"]\n";
+    let config = port("a", &sockets[0]) + &port("b", &sockets[1]) + patch;
+    fs::write(dir.path().join("switch.toml"), config).expect("the configuration");
+
+    let mut switch = Switch::start(dir.path(), Some(&format!("{point}:{count}")));
+    let layout = if packed { f::VIRTIO_F_RING_PACKED } else { 0 };
+    let features = GuestOptions::default().features | layout;
+    let options = GuestOptions { features, keep_inflight: inflight, receive_cut: cut, ..GuestOptions::default() };
+    let [mut b, mut a] = {
+        let [to_a, to_b] = listeners;
+        let [at_a, at_b] = sockets;
+        // The receiving one first: what is sent then has somewhere to go.
+        [End::new(at_b, to_b, &options), End::new(at_a, to_a, &options)]
+    };
+    assert_eq!(a.guest.features() & f::VIRTIO_F_RING_PACKED, layout);
+
+    let mut traffic = Traffic::default();
+    let end = Instant::now() + PATIENCE;
+    while !switch.was_killed() {
+        assert!(Instant::now() < end, "{what}: it was to be killed");
+        traffic.step(&mut a.guest, &mut b.guest);
+    }
+    drop(switch);
+    let mut switch = Switch::start(dir.path(), None);
+    b.again();
+    a.again();
+
+    // Who waits for the bell that the dead one did not ring is woken.
+    let bell = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).expect("an eventfd");
+    b.guest.client().set_vring_call(Ring::Receive as u16, Some(bell.as_fd())).expect("its call");
+    rustix::io::read(&bell, &mut [0; 8]).expect("the bell was rung");
+
+    traffic.floor = traffic.sent;
+    while traffic.last() < traffic.floor + 1000 {
+        assert!(Instant::now() < end, "{what}: traffic does not go on after {}", traffic.last());
+        assert!(!switch.was_killed(), "{what}: killed again");
+        traffic.step(&mut a.guest, &mut b.guest);
+    }
+    // Every receive buffer comes back with a packet once it is not given away any more, and every transmit buffer is
+    // free once all packets are gone.
+    b.guest.withhold(true);
+    let ring = usize::from(options.ring_size);
+    let buffers = if cut == 0 { ring } else { ring / (options.buffer_len / cut) as usize };
+    let (mut sent, mut free) = (0, 0);
+    while (b.guest.kept(), free) != (ring, ring) {
+        assert!(Instant::now() < end, "{what}: {} receive and {free} transmit buffers of {ring}", b.guest.kept());
+        if sent < 2 * buffers && a.guest.send(&NetHeader::default(), &frame(traffic.sent)) {
+            traffic.sent += 1;
+            sent += 1;
+        }
+        a.guest.flush();
+        traffic.receive(&mut b.guest);
+        // Looking for a free one takes the used ones back.
+        a.guest.next_buffer();
+        free = a.guest.spare();
+    }
+    // Those that the switch held are lost, no others.
+    let lost = (0..traffic.floor).filter(|number| !traffic.arrived.contains(number)).count() as u64;
+    assert!(lost <= WINDOW, "{what}: {lost} packets were lost");
+    let after = (traffic.floor..traffic.floor + 1000).filter(|number| !traffic.arrived.contains(number)).count();
+    assert_eq!(after, 0, "{what}: of the packets that were sent to the new one");
+}
+
+struct Switch(Child);
+
+impl Switch {
+    fn start(folder: &Path, kill: Option<&str>) -> Switch {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_straightline"));
+        command.args(["run", "switch.toml"]).current_dir(folder).stdout(Stdio::piped()).stderr(Stdio::null());
+        command.env_remove("STRAIGHTLINE_KILL").envs(kill.map(|at| ("STRAIGHTLINE_KILL", at)));
+        let mut switch = Switch(command.spawn().expect("the switch"));
+        let stdout = switch.0.stdout.take().expect("its output");
+        let ready = BufReader::new(stdout).lines().any(|line| line.is_ok_and(|line| line == "ready"));
+        assert!(ready, "the switch did not get ready");
+        switch
+    }
+
+    /// Whether it has ended, which it does by SIGKILL.
+    fn was_killed(&mut self) -> bool {
+        let ended = self.0.try_wait().expect("its state");
+        if let Some(status) = ended {
+            assert_eq!(status.signal(), Some(9), "{status}");
+        }
+        ended.is_some()
+    }
+}
+
+impl Drop for Switch {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

@@ -1,0 +1,481 @@
+//! The table of buffers in flight, which a frontend keeps while its backend is away (vhost-user, "Inflight I/O
+//! tracking").
+//!
+//! It is for devices that give buffers back in any order: a successor learns from it which ones it has to do again. Ours
+//! give back in the order in which they take, so all that a successor has to know is where the used index stands:
+//! whatever comes behind it is still in the ring, as the specification says of in-order devices. So we write into the
+//! table the used index alone, once for a burst, and mark nothing as in flight: the procedures of the specification, done
+//! by any successor, then give exactly our place.
+//!
+//! A predecessor may have been one that works in any order. What it left in flight is given back at start, as buffers of
+//! no bytes: for a network device these are lost packets, and no buffer is lost.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+
+use super::chain::{Direction, First};
+use super::layout::{self, Geometry, Options};
+use super::packed_device::{AVAIL, USED};
+use super::{PackedDevice, SplitDevice};
+use crate::memory::{Area, DirtyLog, GuestMemory, MapError, Region};
+
+/// Regions of queues begin at multiples of this.
+const ALIGN: u64 = 64;
+
+/// The base of a packed ring that says nothing: the ring itself is asked.
+const UNKNOWN: u32 = 0;
+
+/// The version of a region that somebody has begun to use; 0 is one that nobody has.
+const VERSION: u16 = 1;
+
+/// Offsets in `QueueRegionSplit` and `QueueRegionPacked`: where both have the same, and where they differ.
+const AT_VERSION: usize = 8;
+const AT_DESC_NUM: usize = 10;
+mod split {
+    pub(super) const LAST_BATCH_HEAD: usize = 12;
+    pub(super) const USED_IDX: usize = 14;
+    pub(super) const DESC: usize = 16;
+    /// Bytes of a `DescStateSplit`, and its fields.
+    pub(super) const STATE: usize = 16;
+    pub(super) const NEXT: usize = 6;
+    pub(super) const COUNTER: usize = 8;
+}
+mod packed {
+    pub(super) const FREE_HEAD: usize = 12;
+    pub(super) const OLD_FREE_HEAD: usize = 14;
+    pub(super) const USED_IDX: usize = 16;
+    pub(super) const OLD_USED_IDX: usize = 18;
+    /// `used_wrap_counter` and `old_used_wrap_counter`, a byte each.
+    pub(super) const WRAPS: usize = 20;
+    pub(super) const DESC: usize = 32;
+    /// Bytes of a `DescStatePacked`, and its fields.
+    pub(super) const STATE: usize = 32;
+    pub(super) const NEXT: usize = 2;
+    pub(super) const LAST: usize = 4;
+    pub(super) const NUM: usize = 6;
+    pub(super) const COUNTER: usize = 8;
+    pub(super) const ID: usize = 16;
+}
+
+/// What a table is made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InflightShape {
+    /// For packed rings.
+    pub packed: bool,
+    /// Rings.
+    pub queues: u16,
+    /// Entries of the largest of them.
+    pub size: u16,
+}
+
+impl InflightShape {
+    /// Bytes of one queue's region.
+    fn queue_len(self) -> u64 {
+        let (head, state) = if self.packed { (packed::DESC, packed::STATE) } else { (split::DESC, split::STATE) };
+        let len = head + usize::from(self.size) * state;
+        u64::try_from(len).unwrap_or(u64::MAX).next_multiple_of(ALIGN)
+    }
+
+    /// Bytes of the table.
+    pub fn bytes(self) -> u64 {
+        self.queue_len() * u64::from(self.queues)
+    }
+}
+
+/// A table, mapped.
+#[derive(Debug)]
+pub struct InflightTable {
+    memory: GuestMemory,
+    shape: InflightShape,
+}
+
+/// Why a table cannot be mapped, or a ring cannot go on by its part of one.
+#[derive(Debug, thiserror::Error)]
+pub enum InflightError {
+    /// See the message.
+    #[error(transparent)]
+    Map(#[from] MapError),
+    /// See the message.
+    #[error("a table of buffers in flight at {0:#x}; it must be a multiple of 8")]
+    Misaligned(u64),
+    /// See the message.
+    #[error("a table of buffers in flight of {bytes:#x} bytes; it needs {needed:#x}")]
+    Short {
+        /// What it has.
+        bytes: u64,
+        /// What its rings need.
+        needed: u64,
+    },
+    /// See the message.
+    #[error("its {0} is not in guest memory")]
+    Ring(&'static str),
+    /// See the message.
+    #[error("its table of buffers in flight is for {0} rings")]
+    Layout(&'static str),
+    /// See the message.
+    #[error("it has {size} entries, its table of buffers in flight has room for {room}")]
+    Size {
+        /// The ring's.
+        size: u16,
+        /// The table's.
+        room: u16,
+    },
+    /// See the message.
+    #[error("its table of buffers in flight is of version {0}; known is 1")]
+    Version(u16),
+    /// See the message.
+    #[error("its table of buffers in flight contradicts itself: {0}")]
+    Broken(&'static str),
+}
+
+impl InflightTable {
+    /// Makes an empty table, and the file to show to the frontend.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn create(shape: InflightShape) -> io::Result<(Self, OwnedFd)> {
+        let file = memfd_create("straightline-inflight", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        ftruncate(&file, shape.bytes())?;
+        // Whoever keeps it cannot take it away from under us.
+        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        let table = Self::map(shape, 0, shape.bytes(), file.as_fd()).map_err(io::Error::other)?;
+        Ok((table, file))
+    }
+
+    /// Maps a table that a frontend has kept: `bytes` bytes at `offset` of `file`.
+    ///
+    /// # Errors
+    /// Why it cannot be mapped; also if it is too small for its shape.
+    pub fn map(shape: InflightShape, offset: u64, bytes: u64, file: BorrowedFd<'_>) -> Result<Self, InflightError> {
+        let needed = shape.bytes();
+        if bytes < needed {
+            return Err(InflightError::Short { bytes, needed });
+        }
+        if !offset.is_multiple_of(8) {
+            return Err(InflightError::Misaligned(offset));
+        }
+        // No more of it than is ours, at addresses of its own.
+        let region = Region::map(file, offset, needed, 0, 0)?;
+        // One region overlaps none.
+        Ok(InflightTable { memory: GuestMemory::new(vec![Arc::new(region)]).unwrap_or_default(), shape })
+    }
+
+    /// What it is made for.
+    pub fn shape(&self) -> InflightShape {
+        self.shape
+    }
+
+    /// The part of a ring of this size and layout; `None` where the table has none for it.
+    ///
+    /// # Errors
+    /// Why the ring cannot use it.
+    pub fn queue(&self, index: u16, size: u16, packed: bool) -> Result<Option<Inflight>, InflightError> {
+        let shape = self.shape;
+        if packed != shape.packed {
+            return Err(InflightError::Layout(if shape.packed { "packed" } else { "split" }));
+        }
+        if size > shape.size {
+            return Err(InflightError::Size { size, room: shape.size });
+        }
+        let Some(area) = self.area(index) else { return Ok(None) };
+        let version = area.read_u16(AT_VERSION);
+        if version > VERSION {
+            return Err(InflightError::Version(version));
+        }
+        Ok(Some(Inflight { area, size, packed, is_new: version == 0 }))
+    }
+
+    /// Forgets what was in flight in a ring: it was stopped in order, and whoever stopped it knows its place, or it begins
+    /// anew.
+    pub fn clear(&self, index: u16) {
+        if let Some(area) = self.area(index) {
+            area.write_u16(AT_VERSION, 0);
+        }
+    }
+
+    fn area(&self, index: u16) -> Option<Area> {
+        if index >= self.shape.queues {
+            return None;
+        }
+        let len = self.shape.queue_len();
+        self.memory.area(u64::from(index) * len, usize::try_from(len).ok()?, 8)
+    }
+}
+
+/// A ring's part of a table.
+#[derive(Debug)]
+pub struct Inflight {
+    area: Area,
+    size: u16,
+    packed: bool,
+    /// Nobody has used it before.
+    is_new: bool,
+}
+
+/// A chain that a predecessor had taken and not given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Older {
+    /// Its head; in a packed ring, its id.
+    head: u16,
+    /// Its descriptors.
+    span: u16,
+    /// Its entry in the table.
+    at: u16,
+    counter: u64,
+}
+
+/// Where a predecessor in a packed ring stood.
+struct Reconnected {
+    /// 15 bits of place, and the wrap counter.
+    place: u16,
+    /// It died while it gave a batch back, of which the driver has seen nothing.
+    is_cut: bool,
+    older: Vec<Older>,
+}
+
+impl Inflight {
+    /// What a predecessor left in flight in a split ring whose used index is `used`, in the order in which it had taken
+    /// it ("When reconnecting").
+    fn reconnect_split(&self, used: u16) -> Result<Vec<Older>, InflightError> {
+        let area = &self.area;
+        let last = used.wrapping_sub(area.read_u16(split::USED_IDX));
+        if last > self.size {
+            return Err(InflightError::Broken("its used index is not one of the last round"));
+        }
+        let mut at = area.read_u16(split::LAST_BATCH_HEAD);
+        for _ in 0..last {
+            if at >= self.size {
+                return Err(InflightError::Broken("its last batch goes beyond the ring"));
+            }
+            self.clear_flag(at);
+            at = area.read_u16(self.state(at) + split::NEXT);
+        }
+        area.write_u16(split::USED_IDX, used);
+        self.older(|state| Ok((area.read_u64(state + split::COUNTER), None, 1)))
+    }
+
+    /// The same for a packed ring. `is_used` says whether the descriptor at a place was used in the round of this wrap
+    /// counter.
+    fn reconnect_packed(&self, is_used: impl FnOnce(u16, bool) -> bool) -> Result<Reconnected, InflightError> {
+        let area = &self.area;
+        let [wrap, old_wrap] = area.read_u16(packed::WRAPS).to_le_bytes().map(|wrap| wrap != 0);
+        let (new, old) = (area.read_u16(packed::USED_IDX), area.read_u16(packed::OLD_USED_IDX));
+        if new >= self.size || old >= self.size {
+            return Err(InflightError::Broken("its used index is beyond the ring"));
+        }
+        let at_rest = (new, wrap) == (old, old_wrap);
+        let committed = at_rest || is_used(old, old_wrap);
+        let free = if committed { packed::FREE_HEAD } else { packed::OLD_FREE_HEAD };
+        let mut free = area.read_u16(free);
+        area.write_u16(packed::FREE_HEAD, free);
+        area.write_u16(packed::OLD_FREE_HEAD, free);
+        // Whatever the list of free entries holds is not in flight.
+        for _ in 0..self.size {
+            if free >= self.size {
+                break;
+            }
+            self.clear_flag(free);
+            free = area.read_u16(self.state(free) + packed::NEXT);
+        }
+        let older = self.older(|state| {
+            let (id, num) = (area.read_u16(state + packed::ID), area.read_u16(state + packed::NUM));
+            if num == 0 || num > self.size {
+                return Err(InflightError::Broken("a chain in flight is longer than the ring"));
+            }
+            Ok((area.read_u64(state + packed::COUNTER), Some(id), num))
+        })?;
+        if older.iter().map(|chain| u32::from(chain.span)).sum::<u32>() > u32::from(self.size) {
+            return Err(InflightError::Broken("more is in flight than the ring holds"));
+        }
+        let (at, wrap) = if committed { (new, wrap) } else { (old, old_wrap) };
+        Ok(Reconnected { place: at | u16::from(wrap) << 15, is_cut: !committed, older })
+    }
+
+    /// The entries in flight, the oldest first.
+    fn older(
+        &self,
+        read: impl Fn(usize) -> Result<(u64, Option<u16>, u16), InflightError>,
+    ) -> Result<Vec<Older>, InflightError> {
+        let mut older = Vec::new();
+        for at in 0..self.size {
+            let state = self.state(at);
+            if self.area.read_u16(state) & 0xff == 1 {
+                let (counter, id, span) = read(state)?;
+                older.push(Older { head: id.unwrap_or(at), span, at, counter });
+            }
+        }
+        older.sort_by_key(|chain| chain.counter);
+        Ok(older)
+    }
+
+    /// These are about to be given back, as one batch ("When supplying used buffers to the driver").
+    fn giving_older(&self, older: &[Older]) {
+        let area = &self.area;
+        for chain in older {
+            let (link, head) = if self.packed {
+                // An entry that the table does not have is its writer's mistake, and its own only.
+                let last = area.read_u16(self.state(chain.at) + packed::LAST).min(self.size - 1);
+                (self.state(last) + packed::NEXT, packed::FREE_HEAD)
+            } else {
+                (self.state(chain.at) + split::NEXT, split::LAST_BATCH_HEAD)
+            };
+            area.write_u16(link, area.read_u16(head));
+            area.write_u16(head, chain.at);
+        }
+    }
+
+    /// These were given back.
+    fn gave_older(&self, older: &[Older]) {
+        older.iter().for_each(|chain| self.clear_flag(chain.at));
+        if self.packed {
+            self.area.write_u16(packed::OLD_FREE_HEAD, self.area.read_u16(packed::FREE_HEAD));
+        }
+    }
+
+    /// From here on it is ours, with the ring at `place`: an index, or in vhost-user's form.
+    fn begin(&self, place: u16) {
+        self.area.write_u16(AT_DESC_NUM, self.size);
+        if self.packed {
+            if self.is_new {
+                // A list of all entries, though none is ever taken from it.
+                for at in 0..self.size {
+                    self.area.write_u16(self.state(at), 0);
+                    self.area.write_u16(self.state(at) + packed::NEXT, at + 1);
+                }
+                self.area.write_u16(packed::FREE_HEAD, 0);
+                self.area.write_u16(packed::OLD_FREE_HEAD, 0);
+            }
+            self.giving(place);
+        } else if self.is_new {
+            (0..self.size).for_each(|at| self.clear_flag(at));
+        }
+        self.gave(place);
+        // Release: whoever sees the version sees the rest.
+        self.area.release_u16(AT_VERSION, VERSION);
+    }
+
+    /// A batch is about to be published, behind which the used place is this (packed rings).
+    #[inline]
+    pub(super) fn giving(&self, place: u16) {
+        self.area.write_u16(packed::USED_IDX, place & 0x7fff);
+        let [_, old_wrap] = self.area.read_u16(packed::WRAPS).to_le_bytes();
+        self.area.write_u16(packed::WRAPS, u16::from_le_bytes([u8::from(place & 0x8000 != 0), old_wrap]));
+    }
+
+    /// A batch is published; the used index, or place, is this.
+    #[inline]
+    pub(super) fn gave(&self, place: u16) {
+        // Release: what was published comes before the word that it was.
+        if self.packed {
+            let wrap = u8::from(place & 0x8000 != 0);
+            self.area.release_u16(packed::OLD_USED_IDX, place & 0x7fff);
+            self.area.release_u16(packed::WRAPS, u16::from_le_bytes([wrap, wrap]));
+        } else {
+            self.area.release_u16(split::USED_IDX, place);
+        }
+    }
+
+    fn state(&self, at: u16) -> usize {
+        let at = usize::from(at);
+        if self.packed { packed::DESC + at * packed::STATE } else { split::DESC + at * split::STATE }
+    }
+
+    fn clear_flag(&self, at: u16) {
+        // The byte beside it is padding.
+        self.area.write_u16(self.state(at), 0);
+    }
+}
+
+impl SplitDevice {
+    /// As [`SplitDevice::new`], and keeps a table of what is in flight. If a predecessor has kept it before, the ring's own
+    /// used index is believed, and not `base`.
+    ///
+    /// # Errors
+    /// Why the ring cannot go on.
+    pub fn tracked(
+        memory: &GuestMemory,
+        geometry: Geometry,
+        base: u16,
+        options: Options,
+        log: Option<&Arc<DirtyLog>>,
+        inflight: Inflight,
+    ) -> Result<Self, InflightError> {
+        let parts = geometry.locate(memory).map_err(InflightError::Ring)?;
+        let kept = !inflight.is_new;
+        let base = if kept { parts.used.acquire_u16(layout::used::INDEX) } else { base };
+        let mut device = Self::new(memory, geometry, base, options).map_err(InflightError::Ring)?;
+        let older = if kept { inflight.reconnect_split(base)? } else { Vec::new() };
+        let mut found = vec![First::default(); older.len()];
+        let wanted = u16::try_from(older.len()).unwrap_or(u16::MAX);
+        let there = device.available(wanted).is_ok_and(|n| n >= wanted) && device.look(&mut found).is_ok();
+        // In the ring's own order it can be taken again; what another order has overwritten there is given back.
+        if there && older.iter().zip(&found).all(|(older, found)| older.head == found.head) {
+            inflight.gave_older(&older);
+        } else {
+            older.iter().for_each(|older| device.take(&First { head: older.head, ..First::default() }));
+            inflight.giving_older(&older);
+            device.set_log(log.cloned());
+            device.give_back(device.outstanding());
+            inflight.gave_older(&older);
+            device = Self::new(memory, geometry, device.base(), options).map_err(InflightError::Ring)?;
+        }
+        inflight.begin(device.base());
+        device.inflight = Some(inflight);
+        Ok(device)
+    }
+}
+
+impl PackedDevice {
+    /// As [`PackedDevice::recover`], and keeps a table of what is in flight. If a predecessor has kept it before, its place is
+    /// believed, and not `base`.
+    ///
+    /// # Errors
+    /// Why the ring cannot go on.
+    pub fn tracked(
+        memory: &GuestMemory,
+        geometry: Geometry,
+        base: u32,
+        options: Options,
+        direction: Direction,
+        log: Option<&Arc<DirtyLog>>,
+        inflight: Inflight,
+    ) -> Result<Self, InflightError> {
+        let low = |base: u32| u16::try_from(base & 0xffff).unwrap_or(0);
+        let new = |base| Self::new(memory, geometry, base, options).map_err(InflightError::Ring);
+        let recover =
+            |base| Self::recover(memory, geometry, base, options, direction, log).map_err(InflightError::Ring);
+        let mut device = if inflight.is_new {
+            recover(base)?
+        } else {
+            let parts = geometry.locate_packed(memory).map_err(InflightError::Ring)?;
+            let is_used = |at: u16, wrap| {
+                let flags = parts.desc.acquire_u16(usize::from(at) * layout::DESCRIPTOR + 14);
+                (flags & AVAIL != 0) == wrap && (flags & USED != 0) == wrap
+            };
+            let Reconnected { place, is_cut, older } = inflight.reconnect_packed(is_used)?;
+            // One of ours marks nothing: what it has written of a batch is in the ring, and nowhere else.
+            let ours = is_cut && older.is_empty();
+            let mut device = if ours { recover(UNKNOWN)? } else { new(u32::from(place) * 0x1_0001)? };
+            let mut found = vec![First::default(); older.len()];
+            let there = device.look(&mut found).is_ok_and(|n| n == older.len());
+            let same = |(older, found): (&Older, &First)| (older.head, older.span) == (found.head, found.span);
+            if !(there && older.iter().zip(&found).all(same)) {
+                let first = |older: &Older| First { head: older.head, span: older.span, ..First::default() };
+                older.iter().for_each(|older| device.take(&first(older)));
+                inflight.giving_older(&older);
+                inflight.giving(low(device.base()));
+                device.set_log(log.cloned());
+                device.give_back(device.outstanding());
+                device = new(device.base())?;
+            }
+            inflight.gave_older(&older);
+            device
+        };
+        inflight.begin(low(device.base()));
+        device.inflight = Some(inflight);
+        Ok(device)
+    }
+}

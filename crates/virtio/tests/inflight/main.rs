@@ -1,0 +1,355 @@
+//! The table of buffers in flight: what successors of several kinds of device make of it.
+
+#[path = "../ring/guest.rs"]
+#[allow(dead_code, reason = "shared with other tests")]
+mod guest;
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use guest::{AVAIL, BUFFERS, Guest, USED, USER};
+use proptest::prelude::*;
+use rustix::fs::{fstat, ftruncate};
+use straightline_packet::Level;
+use straightline_virtio::memory::{GuestMemory, Region};
+use straightline_virtio::ring::{
+    Direction, First, InflightError, InflightShape, InflightTable, Options, PackedDevice, SplitDevice, WRITE,
+};
+
+const SIZE: u16 = 8;
+/// Flags of a packed descriptor (virtio 1.2, 2.8.1).
+const FLAG_AVAIL: u16 = 1 << 7;
+const FLAG_USED: u16 = 1 << 15;
+
+const SPLIT: InflightShape = InflightShape { packed: false, queues: 2, size: SIZE };
+const PACKED: InflightShape = InflightShape { packed: true, ..SPLIT };
+
+/// A table as its frontend keeps it, seen from the outside.
+struct Kept {
+    file: OwnedFd,
+    shape: InflightShape,
+    memory: GuestMemory,
+}
+
+impl Kept {
+    fn new(shape: InflightShape) -> Kept {
+        let (_, file) = InflightTable::create(shape).unwrap();
+        let region = Region::map(file.as_fd(), 0, shape.bytes(), 0, 0).unwrap();
+        Kept { file, shape, memory: GuestMemory::new(vec![region.into()]).unwrap() }
+    }
+
+    fn table(&self) -> InflightTable {
+        InflightTable::map(self.shape, 0, self.shape.bytes(), self.file.as_fd()).unwrap()
+    }
+
+    /// Ring 1 of the table, with both offsets as the specification's structures have them.
+    fn at(&self, offset: u64) -> u64 {
+        self.shape.bytes() / 2 + offset
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) {
+        let len = u32::try_from(bytes.len()).unwrap();
+        self.memory.segment(self.at(offset), len, &mut 0).unwrap().write(Level::Scalar, bytes);
+    }
+
+    fn write16(&self, offset: u64, value: u16) {
+        self.write(offset, &value.to_le_bytes());
+    }
+
+    fn read16(&self, offset: u64) -> u16 {
+        let mut bytes = [0; 2];
+        self.memory.segment(self.at(offset), 2, &mut 0).unwrap().read(Level::Scalar, &mut bytes);
+        u16::from_le_bytes(bytes)
+    }
+
+    /// A split ring's table of a predecessor with this used index, and these heads in flight, oldest first.
+    fn left_split(&self, used_idx: u16, heads: &[u16]) {
+        self.write16(8, 1);
+        self.write16(10, SIZE);
+        self.write16(14, used_idx);
+        for (counter, &head) in (100_u64..).zip(heads) {
+            let state = 16 + 16 * u64::from(head);
+            self.write(state + 8, &counter.to_le_bytes());
+            self.write(state, &[1]);
+        }
+    }
+
+    /// A packed ring's table: where it stands now, where it stood, and chains in flight by entry, id and descriptors.
+    fn left_packed(&self, new: (u16, u8), old: (u16, u8), chains: &[(u16, u16, u16)]) {
+        self.write16(8, 1);
+        self.write16(10, SIZE);
+        // Lists of free entries without any.
+        self.write16(12, SIZE);
+        self.write16(14, SIZE);
+        self.write16(16, new.0);
+        self.write16(18, old.0);
+        self.write(20, &[new.1, old.1]);
+        for (counter, &(entry, id, num)) in (100_u64..).zip(chains) {
+            let state = 32 + 32 * u64::from(entry);
+            self.write16(state + 4, entry);
+            self.write16(state + 6, num);
+            self.write(state + 8, &counter.to_le_bytes());
+            self.write16(state + 16, id);
+            self.write(state, &[1]);
+        }
+    }
+
+    fn is_flagged(&self, entry: u16) -> bool {
+        let at = if self.shape.packed { 32 + 32 * u64::from(entry) } else { 16 + 16 * u64::from(entry) };
+        self.read16(at) & 0xff == 1
+    }
+
+    fn flagged(&self) -> Vec<u16> {
+        (0..SIZE).filter(|&entry| self.is_flagged(entry)).collect()
+    }
+}
+
+/// A device on ring 1 that believes the table; its frontend says a base that is wrong if there is a predecessor.
+fn split(guest: &Guest, kept: &Kept, base: u16) -> Result<SplitDevice, InflightError> {
+    let inflight = kept.table().queue(1, SIZE, false)?.expect("ring 1 has a part");
+    SplitDevice::tracked(&guest.ours, guest.geometry(), base, Options::default(), None, inflight)
+}
+
+fn packed(guest: &Guest, kept: &Kept, base: u32) -> Result<PackedDevice, InflightError> {
+    let inflight = kept.table().queue(1, SIZE, true)?.expect("ring 1 has a part");
+    PackedDevice::tracked(&guest.ours, guest.geometry(), base, Options::default(), Direction::FromGuest, None, inflight)
+}
+
+/// The next `n` heads.
+fn take_split(device: &mut SplitDevice, n: usize) -> Vec<u16> {
+    let mut found = vec![First::default(); n];
+    assert!(usize::from(device.available(SIZE).unwrap()) >= n);
+    device.look(&mut found).unwrap();
+    found.iter().for_each(|first| device.take(first));
+    found.iter().map(|first| first.head).collect()
+}
+
+/// The ids of the next chains, `n` at most.
+fn take_packed(device: &mut PackedDevice, n: usize) -> Vec<u16> {
+    let mut found = vec![First::default(); n];
+    let n = device.look(&mut found).unwrap();
+    found[..n].iter().for_each(|first| device.take(first));
+    found[..n].iter().map(|first| first.head).collect()
+}
+
+/// A used element: id and length.
+fn used(guest: &Guest, entry: u16) -> (u16, u16) {
+    let at = USED + 4 + 8 * u64::from(entry % SIZE);
+    (guest.read16(at), guest.read16(at + 4))
+}
+
+/// The driver makes these available, as entries from `entry` on.
+fn offer(guest: &Guest, entry: u16, heads: &[u16]) {
+    for (i, &head) in (0..).zip(heads) {
+        guest.descriptor(0, head, BUFFERS + 4096 * u64::from(head), 100, WRITE, 0);
+        guest.offer(entry.wrapping_add(i), head);
+    }
+}
+
+/// The same in a packed ring: one descriptor each, from `place` on in the round of `wrap`.
+fn offer_packed(guest: &Guest, place: u16, wrap: bool, ids: &[u16]) {
+    for (i, &id) in (0..).zip(ids) {
+        let flags = WRITE | if wrap { FLAG_AVAIL } else { FLAG_USED };
+        guest.descriptor(0, place + i, BUFFERS + 4096 * u64::from(id), 100, id, flags);
+    }
+}
+
+#[test]
+fn a_successor_of_ours_goes_on_where_it_died() {
+    let (guest, kept) = (Guest::new(SIZE), Kept::new(SPLIT));
+    offer(&guest, 65_533, &[5, 1, 7, 2, 0]);
+    // A new table: the base is the frontend's.
+    let mut device = split(&guest, &kept, 65_533).unwrap();
+    assert_eq!(take_split(&mut device, 4), [5, 1, 7, 2]);
+    device.give_back(3);
+    drop(device);
+    assert_eq!((kept.read16(8), kept.read16(10), kept.read16(14)), (1, SIZE, 0));
+    // Killed with one taken. The base that it is told now is where it had taken.
+    let mut device = split(&guest, &kept, 1).unwrap();
+    assert_eq!((device.base(), take_split(&mut device, 2)), (0, vec![2, 0]));
+
+    let (guest, kept) = (Guest::new(SIZE), Kept::new(PACKED));
+    offer_packed(&guest, 0, true, &[5, 1, 7, 2, 0, 3, 4, 6]);
+    let mut device = packed(&guest, &kept, 0x8000_8000).unwrap();
+    assert_eq!(take_packed(&mut device, 8).len(), 8);
+    device.give_back(8);
+    offer_packed(&guest, 0, false, &[4, 3, 2]);
+    assert_eq!(take_packed(&mut device, 8), [4, 3, 2]);
+    device.give_back(2);
+    drop(device);
+    assert_eq!((kept.read16(16), kept.read16(18), kept.read16(20)), (2, 2, 0));
+    let mut device = packed(&guest, &kept, 0).unwrap();
+    assert_eq!((device.base(), take_packed(&mut device, 8)), (0x0002_0002, vec![2]));
+}
+
+#[test]
+fn what_stands_in_the_ring_is_taken_again() {
+    // A predecessor that marks what it takes, and works in order.
+    let (guest, kept) = (Guest::new(SIZE), Kept::new(SPLIT));
+    offer(&guest, 0, &[5, 1, 7]);
+    kept.left_split(0, &[5, 1]);
+    let mut device = split(&guest, &kept, 2).unwrap();
+    assert_eq!(take_split(&mut device, 3), [5, 1, 7]);
+    assert_eq!((kept.flagged(), guest.read16(USED + 2)), (vec![], 0));
+
+    let (guest, kept) = (Guest::new(SIZE), Kept::new(PACKED));
+    offer_packed(&guest, 3, true, &[5, 1, 7]);
+    kept.left_packed((3, 1), (3, 1), &[(0, 5, 1), (1, 1, 1)]);
+    let mut device = packed(&guest, &kept, 0).unwrap();
+    assert_eq!(take_packed(&mut device, 8), [5, 1, 7]);
+    assert_eq!(kept.flagged(), []);
+}
+
+#[test]
+fn what_another_order_left_is_given_back_oldest_first() {
+    // 5, 1, 7, 2 were taken; 1 and 7 given back. Then the driver made these two available again.
+    let (guest, kept) = (Guest::new(SIZE), Kept::new(SPLIT));
+    offer(&guest, 0, &[5, 1, 7, 2, 1, 7]);
+    guest.write16(USED + 2, 2);
+    kept.left_split(2, &[5, 2]);
+    let mut device = split(&guest, &kept, 6).unwrap();
+    assert_eq!(guest.read16(USED + 2), 4);
+    assert_eq!([used(&guest, 2), used(&guest, 3)], [(5, 0), (2, 0)]);
+    assert_eq!((kept.flagged(), kept.read16(14)), (vec![], 4));
+    assert_eq!(take_split(&mut device, 2), [1, 7]);
+
+    // The same with a chain of two descriptors, whose places another has overwritten.
+    let (guest, kept) = (Guest::new(SIZE), Kept::new(PACKED));
+    kept.left_packed((2, 1), (2, 1), &[(3, 5, 2), (0, 2, 1)]);
+    offer_packed(&guest, 5, true, &[1, 7]);
+    let mut device = packed(&guest, &kept, 0).unwrap();
+    let desc = |at: u64| (guest.read16(16 * at + 8), guest.read16(16 * at + 12), guest.read16(16 * at + 14));
+    let flags = FLAG_AVAIL | FLAG_USED;
+    assert_eq!([desc(2), desc(4)], [(0, 5, flags), (0, 2, flags)]);
+    assert_eq!((kept.flagged(), kept.read16(16), kept.read16(18)), (vec![], 5, 5));
+    assert_eq!(take_packed(&mut device, 8), [1, 7]);
+}
+
+#[test]
+fn a_batch_that_was_published_is_not_in_flight() {
+    // Published, and then killed before its flags were cleared: 1, then 5, which is the list's head.
+    let (guest, kept) = (Guest::new(SIZE), Kept::new(SPLIT));
+    offer(&guest, 0, &[5, 1, 7]);
+    guest.write16(USED + 2, 2);
+    kept.left_split(0, &[5, 1, 7]);
+    kept.write16(12, 5);
+    kept.write16(16 + 16 * 5 + 6, 1);
+    let mut device = split(&guest, &kept, 3).unwrap();
+    assert_eq!((kept.flagged(), guest.read16(USED + 2)), (vec![], 2));
+    assert_eq!(take_split(&mut device, 1), [7], "it stands in the ring");
+
+    for published in [false, true] {
+        let (guest, kept) = (Guest::new(SIZE), Kept::new(PACKED));
+        offer_packed(&guest, 0, true, &[5, 1, 7]);
+        kept.left_packed((1, 1), (0, 1), &[(0, 5, 1), (1, 1, 1)]);
+        // Entry 0, that of 5, is free if the batch was published.
+        kept.write16(12, 0);
+        kept.write16(32 + 2, SIZE);
+        if published {
+            guest.write16(14, FLAG_AVAIL | FLAG_USED | WRITE);
+        }
+        let mut device = packed(&guest, &kept, 0).unwrap();
+        let want: &[u16] = if published { &[1, 7] } else { &[5, 1, 7] };
+        assert_eq!(take_packed(&mut device, 8), want);
+        assert_eq!(kept.flagged(), []);
+        let stands = u16::from(published);
+        assert_eq!((kept.read16(16), kept.read16(18)), (stands, stands));
+    }
+}
+
+#[test]
+fn a_ring_that_was_stopped_is_forgotten() {
+    let (guest, kept) = (Guest::new(SIZE), Kept::new(SPLIT));
+    offer(&guest, 0, &[5, 1]);
+    guest.write16(USED + 2, 3);
+    kept.left_split(3, &[0]);
+    kept.table().clear(1);
+    guest.write16(USED + 2, 0);
+    assert_eq!(split(&guest, &kept, 0).unwrap().base(), 0);
+    assert_eq!(kept.flagged(), []);
+}
+
+#[test]
+fn tables_that_do_not_fit() {
+    let kept = Kept::new(SPLIT);
+    assert_eq!(fstat(&kept.file).unwrap().st_size, i64::try_from(SPLIT.bytes()).unwrap());
+    assert!(ftruncate(&kept.file, 0).is_err() && ftruncate(&kept.file, 1 << 20).is_err(), "it is sealed");
+    let error = |result: Result<_, InflightError>| result.map(|_: Option<_>| ()).unwrap_err().to_string();
+    assert!(error(kept.table().queue(1, 2 * SIZE, false)).contains("16 entries"));
+    assert!(error(kept.table().queue(1, SIZE, true)).contains("is for split rings"));
+    assert!(kept.table().queue(2, SIZE, false).unwrap().is_none(), "made for two rings");
+    assert!(kept.table().queue(1, SIZE / 2, false).unwrap().is_some(), "one of them may be smaller");
+    kept.write16(8, 2);
+    assert!(error(kept.table().queue(1, SIZE, false)).contains("version 2"));
+
+    let map = |shape, offset, bytes| InflightTable::map(shape, offset, bytes, kept.file.as_fd());
+    let bytes = SPLIT.bytes();
+    for (offset, bytes) in
+        [(0, bytes - 1), (0, 0), (8, bytes), (4, bytes), (u64::MAX - 7, bytes), (!7, u64::MAX), (1 << 63, bytes)]
+    {
+        assert!(map(SPLIT, offset, bytes).is_err(), "{bytes:#x} bytes at {offset:#x}");
+    }
+    for shape in [PACKED, InflightShape { queues: 3, ..SPLIT }, InflightShape { size: 32_768, ..SPLIT }] {
+        assert!(map(shape, 0, u64::MAX).is_err(), "{shape:?}");
+    }
+    assert!(map(InflightShape { queues: 1, ..SPLIT }, bytes / 2, bytes).is_ok(), "the second half");
+}
+
+#[test]
+fn tables_that_contradict_themselves() {
+    let guest = Guest::new(SIZE);
+    let fails = |prepare: fn(&Kept), packed_ring: bool| {
+        let kept = Kept::new(if packed_ring { PACKED } else { SPLIT });
+        prepare(&kept);
+        let result = if packed_ring { packed(&guest, &kept, 0).err() } else { split(&guest, &kept, 0).err() };
+        assert!(matches!(result, Some(InflightError::Broken(_))), "{result:?}");
+    };
+    fails(|kept| kept.left_split(100, &[]), false);
+    let far = |kept: &Kept| {
+        kept.left_split(u16::MAX, &[]);
+        kept.write16(12, SIZE);
+    };
+    fails(far, false);
+    fails(|kept| kept.left_packed((SIZE, 1), (0, 1), &[]), true);
+    fails(|kept| kept.left_packed((0, 1), (0x7fff, 1), &[]), true);
+    fails(|kept| kept.left_packed((0, 1), (0, 1), &[(0, 0, 0)]), true);
+    fails(|kept| kept.left_packed((0, 1), (0, 1), &[(0, 0, u16::MAX)]), true);
+    fails(|kept| kept.left_packed((0, 1), (0, 1), &[(0, 0, 5), (1, 1, 5)]), true);
+}
+
+proptest! {
+    /// Whatever a table and a ring hold, a device comes out or an error, and the device works within the ring.
+    #[test]
+    fn any_table_over_any_ring(
+        table in proptest::collection::vec(any::<u8>(), 600),
+        ring in proptest::collection::vec(any::<u8>(), 128),
+        index in proptest::collection::vec(0_u16..20, 3),
+        is_packed: bool,
+    ) {
+        let guest = Guest::new(SIZE);
+        let kept = Kept::new(if is_packed { PACKED } else { SPLIT });
+        let room = usize::try_from(kept.shape.bytes() / 2).unwrap();
+        kept.write(0, &table[..room.min(table.len())]);
+        kept.write16(8, 1);
+        kept.write16(if is_packed { 16 } else { 14 }, index[0]);
+        if is_packed {
+            kept.write16(18, index[1]);
+        }
+        guest.write(USER - USER, &ring);
+        guest.write(AVAIL + 4, &ring[..32]);
+        guest.write16(AVAIL + 2, index[1]);
+        guest.write16(USED + 2, index[2]);
+        if is_packed {
+            if let Ok(mut device) = packed(&guest, &kept, 0) {
+                let n = take_packed(&mut device, 4).len();
+                device.give_back(u16::try_from(n).unwrap());
+            }
+        } else if let Ok(mut device) = split(&guest, &kept, 0)
+            && let Ok(n) = device.available(1)
+            && n > 0
+            && device.look(&mut [First::default()]).is_ok()
+        {
+            device.take(&First::default());
+            device.give_back(1);
+        }
+    }
+}
