@@ -11,6 +11,7 @@ mod common;
 mod scene;
 
 mod cve_2019_14818;
+mod cve_2020_10726;
 mod footprint;
 mod rings;
 
