@@ -466,7 +466,7 @@ pub(super) fn wants_event(mode: u16, count: Option<u16>, new: Place, size: u16, 
 }
 
 impl Walk<'_, '_> {
-    /// All entries of an indirect table, in their order (2.8.7): only WRITE of their flags means anything.
+    /// All entries of an indirect table, in their order (2.8.7): of their flags only WRITE means anything.
     fn packed_table(&mut self, outer: Descriptor, size: u16) -> Result<(), ChainFault> {
         let bytes = u32::try_from(layout::DESCRIPTOR).unwrap_or(16);
         let entries = outer.len / bytes;
@@ -475,7 +475,12 @@ impl Walk<'_, '_> {
         }
         let table = self.memory.segment(outer.addr, outer.len, &mut self.hint).ok_or(ChainFault::Address)?;
         for at in 0..entries {
-            let desc = Descriptor::read_indirect_packed(self.turn.level(), table.split_at(at * bytes).1);
+            let mut desc = Descriptor::read_indirect_packed(self.turn.level(), table.split_at(at * bytes).1);
+            if self.direction == Direction::FromGuest {
+                // DPDK's driver (22.11) leaves WRITE in tables of what it sends: always in the header's entry, now and
+                // then in another. A device should not read such a buffer (2.8.5.1); it harms nobody that this one does.
+                desc.flags &= !WRITE;
+            }
             self.buffer(desc)?;
         }
         Ok(())
