@@ -144,6 +144,27 @@ fn a_connection_that_ends_costs_no_buffer() {
     }
 }
 
+/// DPDK's virtio-user begins with the rings' first base again after its backend was away, whatever they hold.
+#[test]
+fn a_frontend_that_forgot_the_base() {
+    for (packed, base) in [(false, 0), (true, 0x8000_8000)] {
+        let rig = patched();
+        let (mut a, mut b) = (rig.guest(0, &options(packed)), rig.guest(1, &options(packed)));
+        for round in 0..3 {
+            exchange(&mut a, &mut b, 100 + 7 * round, 1514);
+            exchange(&mut b, &mut a, 90, 1514);
+            for guest in [&mut a, &mut b] {
+                guest.stop().expect("rings stop");
+                guest.resume(&[[base, base]]).expect("rings start");
+            }
+            rig.wait_up(0);
+            rig.wait_up(1);
+        }
+        exchange(&mut a, &mut b, 100, 1514);
+        rig.no_drops();
+    }
+}
+
 #[test]
 fn packed_rings_laid_bare() {
     let rig = patched();

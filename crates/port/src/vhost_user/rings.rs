@@ -136,7 +136,7 @@ impl Guest {
             } else {
                 let base = u16::try_from(setup.base & 0xffff).unwrap_or(0);
                 match inflight {
-                    None => SplitDevice::new(memory, geometry, base, options).map_err(InflightError::Ring),
+                    None => SplitDevice::recover(memory, geometry, options).map_err(InflightError::Ring),
                     Some(table) => SplitDevice::tracked(memory, geometry, base, options, log, table),
                 }
                 .map(Ring::Split)

@@ -59,6 +59,13 @@ impl SplitDevice {
         })
     }
 
+    /// As [`Self::new`], going on behind the last chain that the ring itself says is used. A device that uses chains in
+    /// their order needs no other base, and frontends lose it with their backend: DPDK's then says 0.
+    pub fn recover(memory: &GuestMemory, geometry: Geometry, options: Options) -> Result<Self, &'static str> {
+        let base = geometry.locate(memory)?.used.acquire_u16(layout::used::INDEX);
+        Self::new(memory, geometry, base, options)
+    }
+
     /// What this half writes into its ring is marked in `log` from now on.
     pub fn set_log(&mut self, log: Option<Arc<DirtyLog>>) {
         self.log = log;
