@@ -68,6 +68,13 @@ pub(crate) struct Count {
     pub(crate) bytes: u64,
 }
 
+impl Count {
+    /// What has been added since it was `then`.
+    pub(crate) fn since(self, then: Self) -> Self {
+        Self { packets: self.packets - then.packets, bytes: self.bytes - then.bytes }
+    }
+}
+
 impl PortStatus {
     /// What the switch received from the port.
     pub(crate) fn rx(&self) -> Count {
@@ -77,6 +84,11 @@ impl PortStatus {
     /// What the switch delivered to the port.
     pub(crate) fn tx(&self) -> Count {
         self.sum(|queue| queue.tx)
+    }
+
+    /// Packets received from each queue pair, and delivered to it.
+    pub(crate) fn by_queue(&self) -> Vec<(u64, u64)> {
+        self.queues.iter().map(|queue| (queue.rx.packets, queue.tx.packets)).collect()
     }
 
     /// All drops counted at the port.

@@ -26,30 +26,27 @@ pub(crate) struct PortStats {
 }
 
 /// Descriptors of each ring.
-pub(crate) const RING: u64 = 1024;
+const RING: u64 = 1024;
 
 const PROMPT: &str = "testpmd> ";
 
 impl Testpmd {
-    /// Starts it as a guest with packets of `size` bytes; `device` holds further arguments of both virtio-user devices.
-    pub(crate) fn start(lab: &Lab, device: &str, size: u32) -> Result<Self> {
+    /// Starts it as a guest with so many queue pairs; `device` holds further arguments of both virtio-user devices,
+    /// `args` some of testpmd's own.
+    pub(crate) fn guest(lab: &Lab, name: &str, device: &str, queues: u32, args: &[&str]) -> Result<Self> {
         let devices = ["a", "b"].map(|port| {
             let path = lab.socket(port);
-            format!("net_virtio_user{{}},path={},queue_size={RING}{device}", path.display())
+            format!("net_virtio_user{{}},path={},queues={queues},queue_size={RING}{device}", path.display())
         });
-        let mut args = vec![format!("--txpkts={size}")];
-        if size > 2000 {
-            // One buffer holds the frame: without mergeable buffers nothing else would do.
-            args.push("--mbuf-size=9600".to_owned());
-        }
-        if device.contains("queues=2") {
-            args.extend(["--rxq=2", "--txq=2", "--txonly-multi-flow"].map(str::to_owned));
-        }
-        Self::spawn(lab, &format!("testpmd-{size}"), &devices, &args)
+        let mut all = [("rxq", u64::from(queues)), ("txq", queues.into()), ("rxd", RING), ("txd", RING)]
+            .map(|(name, value)| format!("--{name}={value}"))
+            .to_vec();
+        all.extend(args.iter().map(|arg| (*arg).to_owned()));
+        Self::spawn(lab, name, &devices, &all)
     }
 
     /// Starts it as a switch between the ports `a` and `b`, with so many queue pairs; `client`: it connects.
-    pub(crate) fn switch(lab: &Lab, name: &str, queues: u16, client: bool) -> Result<Self> {
+    pub(crate) fn switch(lab: &Lab, name: &str, queues: u32, client: bool) -> Result<Self> {
         let devices = ["a", "b"].map(|port| {
             let path = lab.socket(port);
             format!("net_vhost{{}},iface={},queues={queues},client={}", path.display(), u8::from(client))
@@ -94,6 +91,29 @@ impl Testpmd {
         self.proc.say(command)?;
         let what = format!("an answer to `{command}`");
         self.proc.wait_text(&what, mark, Duration::from_secs(20), |text| text.contains(end).then(|| text.to_owned()))
+    }
+
+    /// Frames of `segments` bytes, one buffer for each, start at each port, `bursts` times 32 for each queue; they are
+    /// bounced for a while, and then all that is on its way is taken in.
+    pub(crate) fn bounce(&mut self, segments: &str, bursts: u32, time: Duration) -> Result<()> {
+        self.proc.say(&format!("set txpkts {segments}"))?;
+        self.command("show config txpkts", "Split packet")?;
+        self.command(&format!("start tx_first {bursts}"), "io packet forwarding")?;
+        proc::pause(time)?;
+        self.command("stop", "Done.")?;
+        self.proc.say("set fwd rxonly")?;
+        self.command("start", "rxonly packet forwarding")?;
+        // What is still on its way arrives, and the counters come to rest.
+        proc::pause(Duration::from_millis(300))?;
+        self.command("stop", "Done.")?;
+        self.proc.say("set fwd io")
+    }
+
+    /// Stops both ports and starts them again.
+    pub(crate) fn restart_ports(&mut self) -> Result<()> {
+        self.command("port stop all", "Done")?;
+        self.command("port start all", "Done")?;
+        Ok(())
     }
 
     /// The counts of port 0 and 1.

@@ -55,7 +55,7 @@ fn connect(lab: &Lab, options: &GuestOptions) -> Result<Twins> {
 
 /// Every path through one and the same testpmd, whose counts must be ours.
 fn testpmd_paths(lab: &Lab, queues: u16) -> Result<()> {
-    let mut testpmd = Testpmd::switch(lab, "testpmd", queues, false)?;
+    let mut testpmd = Testpmd::switch(lab, "testpmd", queues.into(), false)?;
     for (name, features) in PATHS {
         println!("  {name}, {queues} queue pairs");
         let mut twins = connect(lab, &options(features, queues))?;

@@ -7,14 +7,12 @@ use anyhow::{Result, ensure};
 use crate::guest::{Guest, Kind, Qemu};
 use crate::lab::Lab;
 use crate::machine::Need;
-use crate::proc;
 use crate::runner::Test;
 use crate::switch::{Join, Port, PortStatus, Switch};
-use crate::testpmd::Testpmd;
 use crate::traffic;
 
 pub(super) fn tests() -> Vec<Test> {
-    vec![Test::new("testpmd_queues", &[Need::Dpdk], testpmd), Test::new("qemu_mq", &[Need::Qemu], qemu)]
+    vec![Test::new("qemu_mq", &[Need::Qemu], qemu)]
 }
 
 fn ports() -> [Port; 2] {
@@ -24,33 +22,6 @@ fn ports() -> [Port; 2] {
 /// Packets received from and delivered to a port, by queue.
 fn counts(port: &PortStatus) -> Vec<[u64; 2]> {
     port.queues.iter().map(|queue| [queue.rx.packets, queue.tx.packets]).collect()
-}
-
-/// Flows from both queues of both ports are bounced for a second.
-fn testpmd(lab: &Lab) -> Result<()> {
-    let switch = Switch::start(lab, &ports(), Join::Patch)?;
-    let mut guest = Testpmd::start(lab, ",queues=2", 570)?;
-    for name in ["a", "b"] {
-        let port = switch.wait_link(name, "up", Duration::from_secs(10))?;
-        ensure!(port.features.iter().any(|feature| feature == "mq"), "mq of port {name}: {:?}", port.features);
-    }
-    guest.command("start tx_first 8", "io packet forwarding")?;
-    proc::pause(Duration::from_secs(1))?;
-    guest.command("stop", "Done.")?;
-    proc::pause(Duration::from_millis(500))?;
-    let stats = guest.stats()?;
-    let (a, b) = (switch.port("a")?, switch.port("b")?);
-    guest.quit()?;
-    println!("  packets by queue [from, to]: a {:?}, b {:?}", counts(&a), counts(&b));
-    for (port, guest) in [(&a, stats[0]), (&b, stats[1])] {
-        ensure!(port.queues.len() == 2, "{port:?}");
-        ensure!(port.queues.iter().all(|queue| queue.rx.packets > 256 && queue.tx.packets > 256), "idle: {port:?}");
-        ensure!(port.rx().packets == guest.tx_packets, "sent {guest:?} and not received by the switch: {port:?}");
-    }
-    let (came, left) = (a.rx().packets + b.rx().packets, a.tx().packets + b.tx().packets);
-    let dropped = a.dropped() + b.dropped();
-    ensure!(came == left + dropped, "{came} came, {left} left, {dropped} dropped: {a:?} {b:?}");
-    switch.stop()
 }
 
 /// Linux turns the second pair on, off and on again, under traffic of many flows.
