@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -30,6 +30,13 @@ pub struct Sleeper {
     next: AtomicU64,
     /// What is in the set.
     watched: Mutex<HashMap<u64, Watched>>,
+}
+
+impl AsFd for Sleeper {
+    /// Readable when [`Sleeper::wait`] would not wait.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
 }
 
 #[derive(Debug)]

@@ -8,10 +8,12 @@ use straightline_graph::{NodeStats, WorkerStats};
 use straightline_nodes::Fdb as Table;
 use straightline_packet::{Drops as Counts, Level, PortIndex};
 use straightline_port::QueueCounters;
-use straightline_port::vhost_user::VhostUser;
+use straightline_port::vhost_user::{Receives, VhostUser};
+use straightline_wire::MacAddr;
 
 use crate::api::{
-    DropCount, Drops, Fdb, FdbEntry, Link, Node, Packets, Port, Ports, Queue, RingKind, Runtime, Source, Status, Worker,
+    DropCount, Drops, Fdb, FdbEntry, Link, Node, Packets, Port, Ports, Queue, RingKind, Runtime, RxMode, Source,
+    Status, Worker,
 };
 use crate::config::{Config, PortKind};
 use crate::plan::{Domain, Plan};
@@ -103,6 +105,7 @@ impl Source for Running {
                 regions: status.regions.try_into().unwrap_or(u32::MAX),
                 queues: port.counters().iter().enumerate().map(|(index, counters)| queue(index, counters)).collect(),
                 drops: port.drops().nonzero().map(|(reason, n)| (reason.name().to_owned(), n)).collect(),
+                rx_mode: status.receives.map(|(receives, vlans)| rx_mode(receives, vlans)),
                 mtu: config.mtu,
                 mac: config.mac.map(|mac| mac.to_string()),
                 socket: Some(kind.socket.display().to_string()),
@@ -176,6 +179,22 @@ impl Source for Running {
             sandbox: sandbox::in_force().iter().map(|mechanism| mechanism.as_str().to_owned()).collect(),
             refused_calls: sandbox::refused_calls(),
         }
+    }
+}
+
+fn rx_mode(receives: Receives, vlans: Vec<u16>) -> RxMode {
+    let text = |mac: [u8; 6]| MacAddr(mac).to_string();
+    RxMode {
+        promiscuous: receives.promiscuous,
+        all_multicast: receives.all_multicast,
+        all_unicast: receives.all_unicast,
+        no_multicast: receives.no_multicast,
+        no_unicast: receives.no_unicast,
+        no_broadcast: receives.no_broadcast,
+        mac: receives.mac.map(text),
+        unicast: receives.unicast.into_iter().map(text).collect(),
+        multicast: receives.multicast.into_iter().map(text).collect(),
+        vlans,
     }
 }
 

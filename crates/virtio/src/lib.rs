@@ -15,6 +15,7 @@
 pub mod fail;
 pub mod features;
 pub mod memory;
+pub mod net_control;
 pub mod net_header;
 pub mod ring;
 pub mod vhost_user;

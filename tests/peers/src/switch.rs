@@ -54,6 +54,16 @@ pub(crate) struct PortStatus {
     pub(crate) ring: Option<String>,
     pub(crate) queues: Vec<Queue>,
     pub(crate) drops: std::collections::BTreeMap<String, u64>,
+    /// What the guest's driver wants to receive, where it says so to the switch.
+    #[serde(default)]
+    pub(crate) rx_mode: Option<RxMode>,
+}
+
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+pub(crate) struct RxMode {
+    pub(crate) promiscuous: bool,
+    pub(crate) mac: Option<String>,
+    pub(crate) multicast: Vec<String>,
 }
 
 #[derive(Clone, Debug, Deserialize)]

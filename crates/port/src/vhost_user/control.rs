@@ -173,9 +173,15 @@ impl Control {
 }
 
 /// Waits until `fd` is readable (`true`) or the port's own event is.
-pub(super) fn wait_for(fd: BorrowedFd<'_>, event: BorrowedFd<'_>) -> bool {
-    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN), PollFd::from_borrowed_fd(event, PollFlags::IN)];
-    // An interrupted wait looks at both again.
-    let _ = poll(&mut fds, None);
-    !fds[0].revents().is_empty()
+fn wait_for(fd: BorrowedFd<'_>, event: BorrowedFd<'_>) -> bool {
+    wait_for_any([fd, event], None)
+}
+
+/// Waits until the first descriptor is readable (`true`), or another is, or the time has passed.
+pub(super) fn wait_for_any<const N: usize>(fds: [BorrowedFd<'_>; N], timeout: Option<Duration>) -> bool {
+    let mut fds = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+    let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+    // An interrupted wait looks at all again.
+    let _ = poll(&mut fds, timeout.as_ref());
+    fds.first().is_some_and(|fd| !fd.revents().is_empty())
 }

@@ -9,7 +9,8 @@ use straightline_virtio::memory::{DirtyLog, GuestMemory, Region};
 use straightline_virtio::ring::{InflightShape, InflightTable};
 use straightline_virtio::vhost_user::{Connection, Effect, InflightSpec, Outcome, Refused, RegionFd, Session};
 
-use super::control::{Stop, wait_for};
+use super::commands::Commands;
+use super::control::{Stop, wait_for_any};
 use super::queue::Queue;
 use super::rings::{Running, ring_name};
 use super::{LinkStatus, RingStatus, Shared};
@@ -27,6 +28,7 @@ pub(super) struct Guest {
     /// The kick of a ring that broke: it stays stopped until the frontend sets another.
     pub(super) broken: Vec<Option<Arc<OwnedFd>>>,
     pub(super) acked: u64,
+    pub(super) commands: Commands,
     /// Counts the links published.
     pub(super) generation: u64,
     /// What the frontend keeps of buffers in flight.
@@ -40,7 +42,6 @@ impl Guest {
         let session = Session::new(shared.config.offer());
         let rings = session.rings();
         let guest = Guest {
-            shared,
             connection,
             memory: Arc::default(),
             log: None,
@@ -48,9 +49,11 @@ impl Guest {
             broken: vec![None; rings.into()],
             session,
             acked: 0,
+            commands: Commands::new(Arc::clone(&shared.commands)),
             generation: 0,
             inflight: None,
             stopping: Vec::new(),
+            shared,
         };
         guest.show();
         guest
@@ -58,8 +61,10 @@ impl Guest {
 
     /// Serves until the frontend leaves or errs, or the port stops. Says which.
     pub(super) fn serve(&mut self, stop: &Stop) -> String {
+        let mut limit = None;
         loop {
-            let ready = wait_for(self.connection.stream().as_fd(), self.shared.report.event());
+            let fds = [self.connection.stream().as_fd(), self.shared.report.event(), self.commands.event()];
+            let ready = wait_for_any(fds, limit);
             // A report about a link that has been replaced since says nothing about this one.
             if let Some((_, fault)) = self.shared.report.take().filter(|(about, _)| *about == self.generation) {
                 self.break_off(fault);
@@ -67,14 +72,14 @@ impl Guest {
             if stop.is_set() {
                 return "the port was stopped".to_owned();
             }
-            if !ready {
-                continue;
+            if ready {
+                match self.step() {
+                    Ok(true) => self.show(),
+                    Ok(false) => return "the frontend closed its connection".to_owned(),
+                    Err(why) => return why,
+                }
             }
-            match self.step() {
-                Ok(true) => self.show(),
-                Ok(false) => return "the frontend closed its connection".to_owned(),
-                Err(why) => return why,
-            }
+            limit = self.execute();
         }
     }
 
@@ -137,6 +142,7 @@ impl Guest {
             Effect::Log(log) => self.set_log(&log),
             Effect::Features(_) | Effect::Ring(_) | Effect::DisableRings => self.sync(),
             Effect::Reset => {
+                self.reset_commands();
                 let done = self.sync();
                 // A reset device begins anew (virtio 1.2, 2.4), wherever its rings stood.
                 // In a packed ring both wrap counters begin at 1 (2.8.1).
@@ -248,7 +254,9 @@ impl Guest {
     /// The frontend is gone: nothing of it stays.
     pub(super) fn leave(&mut self) {
         for ring in &mut self.rings {
-            self.shared.forget(ring.take().and_then(|r| r.token));
+            if let Some(mut running) = ring.take() {
+                running.forget();
+            }
         }
         self.publish();
         self.memory = Arc::default();
@@ -265,6 +273,10 @@ impl Guest {
             reason: reason.unwrap_or_default(),
             features: names(self.session.acked_features()).collect(),
             regions: self.memory.regions().len(),
+            receives: self.running_control().map(|_| {
+                let state = &self.commands.state;
+                (state.receives().clone(), state.vlans().collect())
+            }),
             ring: self
                 .rings
                 .iter()

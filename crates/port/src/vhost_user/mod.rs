@@ -9,10 +9,12 @@
 //! | `guest` | a connected frontend: its messages, its memory |
 //! | `dirty` | the log of what we write while a guest is being moved |
 //! | `rings` | rings coming and going |
+//! | `commands` | the control queue |
 //! | `listener` | the socket file: made with its owner and permissions, a stale one replaced |
 //! | `connector` | the way to a frontend that listens itself |
 //! | `status` | what an operator is told |
 
+mod commands;
 mod connector;
 mod control;
 mod deliver;
@@ -43,6 +45,7 @@ use link::{Link, Report};
 pub use listener::{ListenError, Permissions};
 use status::State;
 pub use status::{LinkStatus, RingStatus};
+pub use straightline_virtio::net_control::Receives;
 
 /// Header bytes before every frame, as a length of guest memory.
 const HEADER: u32 = 12;
@@ -61,6 +64,14 @@ pub enum Mode {
     /// The frontend listens. The port connects, and again for ever when that fails or the connection ends.
     Client,
 }
+
+/// What a driver can ask for by commands, whatever else is offered.
+const CONTROL: u64 = f::VIRTIO_NET_F_CTRL_VQ
+    | f::VIRTIO_NET_F_CTRL_RX
+    | f::VIRTIO_NET_F_CTRL_RX_EXTRA
+    | f::VIRTIO_NET_F_CTRL_VLAN
+    | f::VIRTIO_NET_F_CTRL_MAC_ADDR
+    | f::VIRTIO_NET_F_GUEST_ANNOUNCE;
 
 /// How a vhost-user port is set up.
 #[derive(Clone, Debug)]
@@ -108,11 +119,12 @@ impl VhostUserConfig {
         if self.mac.is_some() {
             features |= f::VIRTIO_NET_F_MAC;
         }
+        features |= CONTROL;
         if self.queues > 1 {
             features |= f::VIRTIO_NET_F_MQ;
         }
         if self.csum {
-            features |= f::VIRTIO_NET_F_CSUM | f::VIRTIO_NET_F_GUEST_CSUM;
+            features |= f::VIRTIO_NET_F_CSUM | f::VIRTIO_NET_F_GUEST_CSUM | f::VIRTIO_NET_F_CTRL_GUEST_OFFLOADS;
             if self.tso {
                 features |= f::VIRTIO_NET_F_HOST_TSO4 | f::VIRTIO_NET_F_HOST_TSO6 | f::VIRTIO_NET_F_HOST_ECN;
                 features |= f::VIRTIO_NET_F_GUEST_TSO4 | f::VIRTIO_NET_F_GUEST_TSO6 | f::VIRTIO_NET_F_GUEST_ECN;
@@ -147,7 +159,10 @@ struct Shared {
     /// Of each queue pair.
     counters: Box<[Arc<QueueCounters>]>,
     link: Published<Link>,
-    berth: Berth,
+    gate: Gate,
+    /// Kicks of the control ring.
+    commands: Arc<Sleeper>,
+    berth: Arc<Berth>,
     /// Packets may be left in the guest's transmit rings.
     holds: Arc<AtomicBool>,
     report: Arc<Report>,
@@ -195,7 +210,9 @@ impl VhostUser {
             drops,
             counters: (0..config.queues.max(1)).map(|_| Arc::default()).collect(),
             link: Published::new(gate),
-            berth: Berth::new(sleeper, config.waits),
+            gate: gate.clone(),
+            commands: Arc::new(Sleeper::new().map_err(system)?),
+            berth: Arc::new(Berth::new(sleeper, config.waits)),
             holds: Arc::new(AtomicBool::new(config.holds)),
             report: Arc::new(Report::new().map_err(system)?),
             state: Mutex::default(),

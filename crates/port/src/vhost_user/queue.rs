@@ -93,6 +93,11 @@ impl Queue {
         }
     }
 
+    /// Whether nobody will kick.
+    pub(super) fn polled(&self) -> bool {
+        self.polled
+    }
+
     /// Held for a burst by the worker, for a moment by control.
     #[inline]
     pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {

@@ -13,12 +13,11 @@ use straightline_virtio::net_header::Receiver;
 use straightline_virtio::ring::{Direction, Geometry, InflightError, Options, PackedDevice, Ring, SplitDevice};
 use straightline_virtio::vhost_user::RingSetup;
 
-use super::Shared;
 use super::guest::Guest;
 use super::link::Link;
 use super::queue::Queue;
 use super::spread::Spread;
-use crate::berth::Kick;
+use crate::berth::{Berth, Kick};
 use crate::sleeper::Notifier;
 
 /// Whether a ring is one that its guest transmits by: receive and transmit rings take turns (virtio 1.2, 5.1.2).
@@ -26,10 +25,14 @@ pub(super) fn is_transmit(index: u16) -> bool {
     index % 2 == 1
 }
 
+/// Stands for the control ring's index, which depends on what was negotiated.
+const CONTROL: u16 = u16::MAX;
+
 /// What messages call a ring.
 pub(super) fn ring_name(index: u16) -> String {
     let kind = if is_transmit(index) { "transmit ring" } else { "receive ring" };
     match index / 2 {
+        _ if index == CONTROL => "control ring".to_owned(),
         0 => kind.to_owned(),
         pair => format!("{kind} {pair}"),
     }
@@ -40,14 +43,16 @@ pub(super) struct Running {
     pub(super) queue: Arc<Queue>,
     kick: Option<Arc<OwnedFd>>,
     call: Option<Arc<OwnedFd>>,
-    pub(super) token: Option<Kick>,
+    token: Option<Kick>,
+    /// Where its kicks are waited for.
+    berth: Arc<Berth>,
 }
 
 impl Guest {
     /// Takes a ring out of those that run. Workers may use it until the next link is published.
     pub(super) fn take_out(&mut self, index: u16) -> Option<Running> {
         let mut stopped = self.rings.get_mut(usize::from(index))?.take()?;
-        self.shared.forget(stopped.token.take());
+        stopped.forget();
         self.stopping.push((index, Arc::clone(&stopped.queue)));
         Some(stopped)
     }
@@ -62,6 +67,9 @@ impl Guest {
     /// Makes the rings that run those that should.
     pub(super) fn sync(&mut self) -> Result<(), String> {
         let mut changed = self.acked != self.session.acked_features();
+        if changed {
+            self.reset_commands();
+        }
         self.acked = self.session.acked_features();
         self.check_log(&self.memory)?;
         let mut result = Ok(());
@@ -96,7 +104,8 @@ impl Guest {
                     // Published again for its wait: no turn that saw the old state goes on.
                     return Ok(true);
                 }
-                self.shared.rewire(index, running, setup)?;
+                let index = if self.session.control_ring() == Some(index) { CONTROL } else { index };
+                running.rewire(index, setup)?;
                 Ok(false)
             }
             (None, true) => {
@@ -110,6 +119,9 @@ impl Guest {
     }
 
     fn start(&self, index: u16, setup: &RingSetup) -> Result<Running, String> {
+        let is_control = self.session.control_ring() == Some(index);
+        let berth = Arc::clone(if is_control { &self.commands.berth } else { &self.shared.berth });
+        let index = if is_control { CONTROL } else { index };
         let geometry = Geometry { size: setup.size, desc: setup.desc, avail: setup.avail, used: setup.used };
         let acked = self.session.acked_features();
         let options = Options {
@@ -145,15 +157,15 @@ impl Guest {
         let mut ring = ring.map_err(|error| format!("{}: {error}", ring_name(index)))?;
         ring.set_log(self.active_log().cloned());
         ring.disarm();
-        let holds = if is_transmit(index) { Arc::clone(&self.shared.holds) } else { Arc::default() };
+        let holds = if is_transmit(index) && !is_control { Arc::clone(&self.shared.holds) } else { Arc::default() };
         let counters = self.shared.counters.get(usize::from(index / 2)).cloned().unwrap_or_default();
         let memory = Arc::clone(&self.memory);
         let queue = Arc::new(Queue::new(ring, index, memory, setup.enabled, counters, holds, setup.polled));
-        let mut running = Running { queue, kick: None, call: None, token: None };
-        match self.shared.rewire(index, &mut running, setup) {
+        let mut running = Running { queue, kick: None, call: None, token: None, berth };
+        match running.rewire(index, setup) {
             Ok(()) => Ok(running),
             Err(why) => {
-                self.shared.forget(running.token);
+                running.forget();
                 Err(why)
             }
         }
@@ -163,10 +175,14 @@ impl Guest {
     pub(super) fn publish(&mut self) {
         self.generation += 1;
         let running = |index: usize| self.rings.get(index)?.as_ref().map(|r| Arc::clone(&r.queue));
-        let pairs = self.shared.counters.len();
+        // Without MQ the control ring stands where the second pair would (virtio 1.2, 5.1.2); with it, the driver says how
+        // many pairs it uses, if it says so to us.
+        let pairs = self.session.control_ring().map_or(self.shared.counters.len(), |ring| usize::from(ring / 2));
+        let used = self.running_control().map_or(pairs, |_| self.commands.state.pairs().into());
         let rx: Box<[_]> = (0..pairs).filter_map(|pair| running(2 * pair + 1)).collect();
-        let tx = Spread::new((0..pairs).map(|pair| running(2 * pair)));
+        let tx = Spread::new((0..pairs).map(|pair| running(2 * pair).filter(|_| pair < used)));
         let acked = self.session.acked_features();
+        let offloads = if self.running_control().is_some() { self.commands.state.features() } else { acked };
         let log = self.active_log();
         for ring in self.rings.iter().flatten() {
             ring.queue.set_log(log.cloned());
@@ -177,7 +193,7 @@ impl Guest {
                 memory: Arc::clone(&self.memory),
                 log: log.cloned(),
                 acked,
-                receiver: Receiver::new(acked),
+                receiver: Receiver::new(offloads),
                 mergeable: acked & VIRTIO_NET_F_MRG_RXBUF != 0,
                 // Segmentation needs it, so it stands for all that a header can ask for.
                 reads_header: acked & VIRTIO_NET_F_CSUM != 0,
@@ -218,29 +234,30 @@ impl Guest {
     }
 }
 
-impl Shared {
+impl Running {
     /// Takes over the descriptors of a ring's set-up where they are new.
-    fn rewire(&self, index: u16, running: &mut Running, setup: &RingSetup) -> Result<(), String> {
+    fn rewire(&mut self, index: u16, setup: &RingSetup) -> Result<(), String> {
         let name = ring_name(index);
-        if !same(running.kick.as_ref(), setup.kick.as_ref()) {
-            self.forget(running.token.take());
+        if !same(self.kick.as_ref(), setup.kick.as_ref()) {
+            self.forget();
             if let Some(kick) = &setup.kick {
-                let room = !is_transmit(index);
+                let room = index != CONTROL && !is_transmit(index);
                 let token = self.berth.add(Arc::clone(kick), room);
-                running.token = Some(token.map_err(|e| format!("{name}: cannot wait for its kick: {e}"))?);
+                self.token = Some(token.map_err(|e| format!("{name}: cannot wait for its kick: {e}"))?);
             }
-            running.kick = setup.kick.clone();
+            self.kick = setup.kick.clone();
         }
-        if !same(running.call.as_ref(), setup.call.as_ref()) {
+        if !same(self.call.as_ref(), setup.call.as_ref()) {
             let call = setup.call.clone().map(|fd| Notifier::new(fd, OFlags::WRONLY)).transpose();
-            running.queue.set_call(call.map_err(|e| format!("{name}: cannot use its call descriptor: {e}"))?);
-            running.call = setup.call.clone();
+            self.queue.set_call(call.map_err(|e| format!("{name}: cannot use its call descriptor: {e}"))?);
+            self.call = setup.call.clone();
         }
         Ok(())
     }
 
-    pub(super) fn forget(&self, token: Option<Kick>) {
-        if let Some(token) = token {
+    /// Waits for its kick no more.
+    pub(super) fn forget(&mut self) {
+        if let Some(token) = self.token.take() {
             self.berth.remove(token);
         }
     }

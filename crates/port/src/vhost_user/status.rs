@@ -1,5 +1,7 @@
 //! What an operator is told of a port: is the link up, if not why, and what was negotiated.
 
+use straightline_virtio::net_control::Receives;
+
 /// The link as of now.
 #[derive(Clone, Debug, Default)]
 pub struct LinkStatus {
@@ -11,6 +13,8 @@ pub struct LinkStatus {
     pub features: Vec<&'static str>,
     /// Memory regions mapped.
     pub regions: usize,
+    /// What the driver wants to receive, and which VLANs, where it says so by a control queue that is ours.
+    pub receives: Option<(Receives, Vec<u16>)>,
     /// The rings, where they are set up.
     pub ring: Option<RingStatus>,
 }

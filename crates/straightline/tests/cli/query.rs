@@ -59,6 +59,7 @@ impl Source for Fixed {
             regions: 0,
             queues: vec![Queue::default()],
             drops: [("too-big".to_owned(), 3)].into(),
+            rx_mode: None,
             mtu: 1500,
             mac: None,
             socket: None,

@@ -31,7 +31,7 @@ pub use client::{Answer, RequestError, ask, request};
 pub use server::{ApiError, ApiHandle, ApiServer};
 pub use types::{
     Change, ChangeKind, Changed, Changes, DropCount, Drops, Fdb, FdbEntry, Link, Node, Packets, Port, Ports, Queue,
-    RingKind, Runtime, Status, Worker,
+    RingKind, Runtime, RxMode, Status, Worker,
 };
 
 /// Where commands look for a switch that they are told nothing about.

@@ -26,6 +26,7 @@ impl Source for Fixed {
             regions: 2,
             queues: vec![Queue::default()],
             drops: [("too-big".to_owned(), 3)].into(),
+            rx_mode: None,
             mtu: 1500,
             mac: None,
             socket: None,

@@ -35,12 +35,40 @@ pub struct Port {
     pub queues: Vec<Queue>,
     /// Packets that came from or went to this port and were dropped, by reason.
     pub drops: BTreeMap<String, u64>,
+    /// What the guest's driver wants to receive, if it says so to us; nothing is filtered by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rx_mode: Option<RxMode>,
     /// The largest frame is this and 18 bytes more.
     pub mtu: u16,
     /// The address that the guest is told, if the configuration names one.
     pub mac: Option<String>,
     /// The socket, of a port that has one.
     pub socket: Option<String>,
+}
+
+/// What a driver wants to receive (virtio 1.2, 5.1.6.5.1 to 3).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RxMode {
+    /// Everything.
+    pub promiscuous: bool,
+    /// Every multicast frame.
+    pub all_multicast: bool,
+    /// Every unicast frame.
+    pub all_unicast: bool,
+    /// No multicast frame.
+    pub no_multicast: bool,
+    /// No unicast frame.
+    pub no_unicast: bool,
+    /// No broadcast frame.
+    pub no_broadcast: bool,
+    /// Its own address, where it has set one.
+    pub mac: Option<String>,
+    /// Further unicast addresses.
+    pub unicast: Vec<String>,
+    /// Multicast addresses.
+    pub multicast: Vec<String>,
+    /// VLANs.
+    pub vlans: Vec<u16>,
 }
 
 /// Whether packets can pass a port.

@@ -96,6 +96,8 @@ pub enum Direction {
     FromGuest,
     /// The device writes: what the guest receives.
     ToGuest,
+    /// The device reads, then writes: a command and its answer.
+    Command,
 }
 
 /// The first descriptor of a taken chain, read once.
@@ -115,6 +117,8 @@ pub struct First {
 pub struct Chain {
     /// Bytes in its buffers.
     pub len: u32,
+    /// Of these, the bytes that the device reads; they come first (2.7.4.2).
+    pub readable: u32,
 }
 
 /// A chain on its way from descriptors to staged segments.
@@ -124,25 +128,41 @@ pub(super) struct Walk<'w, 't> {
     pub(super) hint: usize,
     pub(super) direction: Direction,
     pub(super) len: u64,
+    /// Bytes before the first buffer that the device writes.
+    readable: u64,
     pub(super) descriptors: u32,
 }
 
 impl<'w, 't> Walk<'w, 't> {
     /// A walk that begins; `hint` is where the last one was.
     pub(super) fn new(memory: &'t GuestMemory, turn: &'w mut Turn<'t>, hint: usize, direction: Direction) -> Self {
-        Walk { memory, turn, hint, direction, len: 0, descriptors: 0 }
+        Walk { memory, turn, hint, direction, len: 0, readable: 0, descriptors: 0 }
+    }
+
+    /// The chain, after its last buffer.
+    pub(super) fn chain(&self) -> Chain {
+        let narrow = |n| u32::try_from(n).unwrap_or(u32::MAX);
+        Chain { len: narrow(self.len), readable: narrow(self.readable) }
     }
 
     /// Checks one buffer and stages it.
     pub(super) fn buffer(&mut self, desc: Descriptor) -> Result<(), ChainFault> {
         self.descriptors += 1;
         let writable = desc.flags & WRITE != 0;
-        if writable != (self.direction == Direction::ToGuest) {
+        let wrong = match self.direction {
+            Direction::FromGuest => writable,
+            Direction::ToGuest => !writable,
+            Direction::Command => !writable && self.readable < self.len,
+        };
+        if wrong {
             return Err(ChainFault::Direction);
         }
         self.len += u64::from(desc.len);
+        if !writable {
+            self.readable = self.len;
+        }
         // A header and the longest frame; what the guest offers for receiving may be larger.
-        if self.direction == Direction::FromGuest && self.len > u64::from(MAX_FRAME) + 12 {
+        if self.direction != Direction::ToGuest && self.len > u64::from(MAX_FRAME) + 12 {
             return Err(ChainFault::Long);
         }
         let turn = &mut *self.turn;

@@ -290,11 +290,12 @@ impl PackedDevice {
             };
             result = result.and(step);
         }
-        let Walk { hint, len, descriptors, .. } = walk;
+        let chain = walk.chain();
+        let Walk { hint, descriptors, .. } = walk;
         self.hint = hint;
         turn.count_walked(descriptors);
         match result {
-            Ok(()) => Ok(Chain { len: u32::try_from(len).unwrap_or(u32::MAX) }),
+            Ok(()) => Ok(chain),
             Err(fault) => {
                 turn.unstage(mark);
                 Err(fault)

@@ -180,11 +180,12 @@ impl SplitDevice {
         let mark = turn.mark();
         let mut walk = Walk::new(memory, turn, self.hint, direction);
         let result = walk.direct(&self.parts, self.size, self.options.indirect, first);
-        let Walk { hint, len, descriptors, .. } = walk;
+        let chain = walk.chain();
+        let Walk { hint, descriptors, .. } = walk;
         self.hint = hint;
         turn.count_walked(descriptors);
         match result {
-            Ok(()) => Ok(Chain { len: u32::try_from(len).unwrap_or(u32::MAX) }),
+            Ok(()) => Ok(chain),
             Err(fault) => {
                 turn.unstage(mark);
                 Err(fault)

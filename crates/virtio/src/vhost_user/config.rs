@@ -19,6 +19,9 @@ impl NetConfig {
     /// The link is up.
     pub const STATUS_LINK_UP: u16 = 1;
 
+    /// The driver is to announce itself, and to say by the control queue that it has.
+    pub const STATUS_ANNOUNCE: u16 = 2;
+
     /// The space as the driver sees it: little-endian, and zero behind the fields that we know.
     pub fn to_bytes(&self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];

@@ -16,7 +16,7 @@ use crate::features::{
     VHOST_USER_PROTOCOL_F_CONFIGURE_MEM_SLOTS, VHOST_USER_PROTOCOL_F_INFLIGHT_SHMFD, VHOST_USER_PROTOCOL_F_LOG_SHMFD,
     VHOST_USER_PROTOCOL_F_MQ, VHOST_USER_PROTOCOL_F_NET_MTU, VHOST_USER_PROTOCOL_F_RARP,
     VHOST_USER_PROTOCOL_F_REPLY_ACK, VHOST_USER_PROTOCOL_F_RESET_DEVICE, VHOST_USER_PROTOCOL_F_STATUS,
-    VIRTIO_F_ACCESS_PLATFORM, VIRTIO_F_RING_PACKED, VIRTIO_F_VERSION_1, VIRTIO_NET_F_CTRL_VQ,
+    VIRTIO_F_ACCESS_PLATFORM, VIRTIO_F_RING_PACKED, VIRTIO_F_VERSION_1, VIRTIO_NET_F_CTRL_VQ, VIRTIO_NET_F_MQ,
 };
 
 use super::config::NetConfig;
@@ -357,6 +357,18 @@ impl Session {
             Some(acked) if acked & VIRTIO_F_ACCESS_PLATFORM != 0 => Some(Refusal::Iommu),
             Some(_) => None,
         }
+    }
+
+    /// The ring by which the driver sends commands, if it has one (virtio 1.2, 5.1.2).
+    pub fn control_ring(&self) -> Option<u16> {
+        let pairs = if self.acked_features() & VIRTIO_NET_F_MQ != 0 { self.offer.queue_pairs } else { 1 };
+        (self.acked_features() & VIRTIO_NET_F_CTRL_VQ != 0).then_some(2 * pairs)
+    }
+
+    /// Whether the configuration space tells the driver to announce itself.
+    pub fn set_announce(&mut self, wanted: bool) {
+        let status = &mut self.offer.config.status;
+        *status = if wanted { *status | NetConfig::STATUS_ANNOUNCE } else { *status & !NetConfig::STATUS_ANNOUNCE };
     }
 
     /// How many rings there are.

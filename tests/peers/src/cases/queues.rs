@@ -1,4 +1,4 @@
-//! Guests with two queue pairs: both are used, and what a pair counts adds up.
+//! Guests with two queue pairs: both are used, and what a pair counts adds up. Guests whose control queue is ours.
 
 use std::time::Duration;
 
@@ -7,12 +7,13 @@ use anyhow::{Result, ensure};
 use crate::guest::{Guest, Kind, Qemu};
 use crate::lab::Lab;
 use crate::machine::Need;
+use crate::proc;
 use crate::runner::Test;
-use crate::switch::{Join, Port, PortStatus, Switch};
+use crate::switch::{Join, Port, PortStatus, RxMode, Switch};
 use crate::traffic;
 
 pub(super) fn tests() -> Vec<Test> {
-    vec![Test::new("qemu_mq", &[Need::Qemu], qemu)]
+    vec![Test::new("uml_control_queue", &[Need::Uml(2)], control), Test::new("qemu_mq", &[Need::Qemu], qemu)]
 }
 
 fn ports() -> [Port; 2] {
@@ -22,6 +23,29 @@ fn ports() -> [Port; 2] {
 /// Packets received from and delivered to a port, by queue.
 fn counts(port: &PortStatus) -> Vec<[u64; 2]> {
     port.queues.iter().map(|queue| [queue.rx.packets, queue.tx.packets]).collect()
+}
+
+/// A frontend that leaves the control queue to us: what its driver asks for is shown.
+fn control(lab: &Lab) -> Result<()> {
+    let switch = Switch::start(lab, &ports(), Join::Patch)?;
+    let [mut one, mut two] = Guest::boot_pair(lab, Kind::Uml, 1500)?;
+    let (mac, second) = (one.mac(), two.ip());
+    for command in ["true", "ip link set eth0 promisc on", "ip link set eth0 promisc off"] {
+        one.sh(command)?;
+        let promiscuous = command.ends_with("on");
+        // The driver has its acknowledgement before it is shown.
+        proc::until(&format!("`{command}` is shown"), Duration::from_secs(10), || {
+            let mode = switch.port("a")?.rx_mode;
+            let is_so = |mode: &RxMode| mode.promiscuous == promiscuous && mode.mac.as_ref() == Some(&mac);
+            // All hosts (RFC 1112, 4).
+            let multicast = |mode: &RxMode| mode.multicast.contains(&"01:00:5e:00:00:01".to_owned());
+            Ok(mode.filter(is_so).filter(multicast))
+        })?;
+        traffic::reach(&mut one, &second)?;
+        traffic::ping(&mut one, &second, 10, 1000)?;
+    }
+    traffic::ping(&mut two, &one.ip(), 10, 56)?;
+    switch.stop()
 }
 
 /// Linux turns the second pair on, off and on again, under traffic of many flows.

@@ -27,6 +27,7 @@ fn busy_port() -> Port {
             kicks_suppressed: 987_654_321_012,
         }],
         drops: [("no-buffer".to_owned(), 1200), ("too-big".to_owned(), 3), ("bad-ring".to_owned(), 0)].into(),
+        rx_mode: None,
         mtu: 1500,
         mac: Some("52:54:00:00:00:01".to_owned()),
         socket: Some("/run/straightline/vm1.sock".to_owned()),
@@ -45,6 +46,7 @@ fn ports_as_blocks() {
         regions: 0,
         queues: Vec::new(),
         drops: [].into(),
+        rx_mode: None,
         mac: None,
         ..busy_port()
     };

@@ -1,0 +1,189 @@
+//! The control queue: its guest's commands, executed in the port's own thread (virtio 1.2, 5.1.6.5).
+//!
+//! Frontends that execute commands themselves (QEMU, DPDK's virtio-user) never start this ring; User Mode Linux does. A
+//! command is copied once and looked at then; the ring goes the way of every ring, through a turn of this thread. The
+//! acknowledgement is written in that turn, and shown to the driver once what was asked for holds.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use straightline_packet::{Arena, AtTurnEnd, Segment, Settings, Turn};
+use straightline_virtio::net_control::{self, Done, NetControl};
+use straightline_virtio::ring::{Device, Direction, Fault, First, Ring, RingFault};
+
+use super::guest::Guest;
+use super::link::Link;
+use crate::Sleeper;
+use crate::berth::Berth;
+
+/// Commands executed in one go, before the frontend's next message.
+const BURST: usize = 16;
+
+/// How often a ring without a kick descriptor is looked at.
+const POLL: Duration = Duration::from_millis(10);
+
+/// What the commands of a guest need, and what they have come to.
+pub(super) struct Commands {
+    pub(super) state: NetControl,
+    kicks: Arc<Sleeper>,
+    pub(super) berth: Arc<Berth>,
+    /// Made when the first command comes: few frontends send any.
+    arena: Option<Arena>,
+}
+
+impl Commands {
+    /// Nothing negotiated; the control ring's kicks go to `kicks`.
+    pub(super) fn new(kicks: Arc<Sleeper>) -> Self {
+        let berth = Arc::new(Berth::new(Arc::clone(&kicks), false));
+        Commands { state: NetControl::new(0, 1), kicks, berth, arena: None }
+    }
+
+    /// Readable when there may be a command.
+    pub(super) fn event(&self) -> BorrowedFd<'_> {
+        self.kicks.as_fd()
+    }
+}
+
+/// What a burst of commands came to.
+#[derive(Default)]
+struct Outcome {
+    changed: bool,
+    announced: bool,
+    /// There may be more.
+    more: bool,
+}
+
+impl Guest {
+    /// A device that was just reset has no state.
+    pub(super) fn reset_commands(&mut self) {
+        let pairs = self.shared.config.queues.max(1);
+        self.commands.state = NetControl::new(self.session.acked_features(), pairs);
+    }
+
+    /// The place of the control ring, if it runs.
+    pub(super) fn running_control(&self) -> Option<usize> {
+        let at = usize::from(self.session.control_ring()?);
+        self.rings.get(at)?.is_some().then_some(at)
+    }
+
+    /// Executes what there is; says how long the next look may wait.
+    pub(super) fn execute(&mut self) -> Option<Duration> {
+        // What rings from here on is looked at again. That it cannot be waited for would have been said before.
+        let _ = self.commands.kicks.wait(Duration::ZERO);
+        let ring = self.rings.get(self.running_control()?)?.as_ref()?;
+        let queue = Arc::clone(&ring.queue);
+        if !queue.enabled() {
+            return None;
+        }
+        let Commands { state, arena, .. } = &mut self.commands;
+        let arena = arena.get_or_insert_with(|| Arena::new(self.shared.gate.member(), Settings::default(), Vec::new()));
+        let link = &self.shared.link;
+        // Its memory is the link's: without one, or with one that is broken, there is another look when that changes.
+        let result = arena.turn(|turn| {
+            let link = link.load(turn).filter(|link| link.is_sound())?;
+            Some(match &mut queue.lock().ring {
+                Ring::Split(ring) => burst(ring, state, link, turn),
+                Ring::Packed(ring) => burst(ring, state, link, turn),
+            })
+        })?;
+        let Outcome { changed, announced, more } = match result {
+            Ok(_) if self.memory.poisoned() => {
+                self.break_off("guest memory: its file was truncated while it was mapped".to_owned());
+                return None;
+            }
+            Ok(outcome) => outcome,
+            Err(fault) => {
+                self.break_off(format!("{}: {fault}", queue.name()));
+                return None;
+            }
+        };
+        if announced {
+            self.session.set_announce(false);
+        }
+        if changed {
+            self.publish();
+        }
+        let mut inner = queue.lock();
+        let taken = inner.ring.outstanding();
+        inner.ring.give_back(taken);
+        drop(inner);
+        if taken > 0 {
+            queue.notify();
+            self.show();
+        }
+        let more = more
+            || match queue.arm() {
+                Ok(more) => more && !queue.polled(),
+                Err(fault) => {
+                    self.break_off(format!("{}: {fault}", queue.name()));
+                    return None;
+                }
+            };
+        match more {
+            true => Some(Duration::ZERO),
+            false => queue.polled().then_some(POLL),
+        }
+    }
+}
+
+/// Takes and executes commands. Nothing is given back yet.
+fn burst<'t>(
+    ring: &mut impl Device,
+    state: &mut NetControl,
+    link: &'t Link,
+    turn: &mut Turn<'t>,
+) -> Result<Outcome, RingFault> {
+    let mut firsts = [First::default(); BURST];
+    let found = ring.find(&mut firsts)?;
+    let mut outcome = Outcome { more: found == BURST, ..Outcome::default() };
+    for first in &firsts[..found] {
+        ring.take(first);
+        let mark = turn.mark();
+        let readable = match ring.chain(&link.memory, turn, first, Direction::Command) {
+            Ok(chain) => chain.readable,
+            // Where the acknowledgement would go is not known.
+            Err(Fault::Chain(_)) => continue,
+            Err(Fault::Ring(fault)) => {
+                ring.untake(1);
+                return Err(fault);
+            }
+        };
+        let (command, answer) = split(turn, mark, readable);
+        turn.unstage(mark);
+        // Without a place for the acknowledgement the driver does not want to know, and the command is no command.
+        let Some(answer) = answer else { continue };
+        let done = command.and_then(|command| state.execute(&command));
+        let ack = if done.is_some() { net_control::OK } else { net_control::ERR };
+        answer.write(turn.level(), &[ack]);
+        ring.written(1);
+        if let Some(log) = &link.log {
+            match link.memory.guest_addr(answer) {
+                Some(addr) => log.after_writes().mark(addr, 1),
+                None => log.after_writes().missed(),
+            }
+        }
+        outcome.changed |= done == Some(Done::Changed);
+        outcome.announced |= done == Some(Done::Announced);
+    }
+    // That it is not logged, the port has said.
+    let _ = link.is_logged();
+    Ok(outcome)
+}
+
+/// A command's bytes, unless they are too many, and the byte where its acknowledgement goes.
+fn split<'t>(turn: &Turn<'t>, mark: usize, readable: u32) -> (Option<Vec<u8>>, Option<Segment<'t>>) {
+    let mut command = vec![0; usize::try_from(readable).unwrap_or(usize::MAX).min(net_control::LONGEST + 1)];
+    let (mut got, mut left) = (0, readable);
+    let mut answer = None;
+    for segment in turn.staged(mark) {
+        let (read, written) = segment.split_at(left);
+        left -= read.len();
+        got += read.read(turn.level(), &mut command[got..]);
+        if left == 0 && !written.is_empty() {
+            answer = Some(written.split_at(1).0);
+            break;
+        }
+    }
+    (Some(command).filter(|command| command.len() <= net_control::LONGEST), answer)
+}

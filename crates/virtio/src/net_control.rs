@@ -1,0 +1,304 @@
+//! The control queue's commands of a network device (virtio 1.2, 5.1.6.5): bytes in, another state or a refusal out.
+//!
+//! A command comes as it was read, once, from guest memory; where its acknowledgement goes is the caller's matter. What
+//! the driver asks for about receiving is kept, and shown to operators. Nothing is filtered by it: all of it is best effort
+//! (5.1.6.5.1, 5.1.6.5.3: "unwanted packets could still arrive"), and what a bridge sends to a port is looked at once more
+//! by the guest in any case.
+//!
+//! ```
+//! use straightline_virtio::features::{VIRTIO_NET_F_CTRL_RX, VIRTIO_NET_F_CTRL_VQ};
+//! use straightline_virtio::net_control::{Done, NetControl};
+//!
+//! let mut control = NetControl::new(VIRTIO_NET_F_CTRL_VQ | VIRTIO_NET_F_CTRL_RX, 1);
+//! // VIRTIO_NET_CTRL_RX, VIRTIO_NET_CTRL_RX_ALLMULTI, on.
+//! assert_eq!(control.execute(&[0, 1, 1]), Some(Done::Kept));
+//! assert!(control.receives().all_multicast);
+//! ```
+
+use crate::features as f;
+
+/// Bytes of the longest command that is read: an address table of more than two thousand entries.
+pub const LONGEST: usize = 16 << 10;
+
+/// The acknowledgements (5.1.6.5).
+pub const OK: u8 = 0;
+/// The command was not executed.
+pub const ERR: u8 = 1;
+
+/// The offloads that a driver can turn on and off (5.1.6.5.8): their bits are those of the features.
+const OFFLOADS: u64 = f::VIRTIO_NET_F_GUEST_CSUM
+    | f::VIRTIO_NET_F_GUEST_TSO4
+    | f::VIRTIO_NET_F_GUEST_TSO6
+    | f::VIRTIO_NET_F_GUEST_ECN
+    | f::VIRTIO_NET_F_GUEST_UFO
+    | f::VIRTIO_NET_F_GUEST_USO4
+    | f::VIRTIO_NET_F_GUEST_USO6;
+
+/// VLANs: 12 bits of a tag (IEEE 802.1Q, 9.6).
+const VLANS: usize = 4096;
+
+/// What the driver wants to receive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Receives {
+    /// Everything.
+    pub promiscuous: bool,
+    /// Every multicast frame.
+    pub all_multicast: bool,
+    /// Every unicast frame.
+    pub all_unicast: bool,
+    /// No multicast frame.
+    pub no_multicast: bool,
+    /// No unicast frame.
+    pub no_unicast: bool,
+    /// No broadcast frame.
+    pub no_broadcast: bool,
+    /// Its own address, where it has set one.
+    pub mac: Option<[u8; 6]>,
+    /// Further unicast addresses.
+    pub unicast: Vec<[u8; 6]>,
+    /// Multicast addresses.
+    pub multicast: Vec<[u8; 6]>,
+}
+
+/// What a command came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Done {
+    /// It is kept, and concerns nobody else.
+    Kept,
+    /// The driver has announced itself: its status is to say no more that it should (5.1.6.5.4).
+    Announced,
+    /// Other queue pairs or other offloads, before the command is acknowledged.
+    Changed,
+}
+
+/// A device's state as far as its driver sets it by commands.
+#[derive(Clone, Debug)]
+pub struct NetControl {
+    acked: u64,
+    max_pairs: u16,
+    receives: Receives,
+    vlans: Box<[bool]>,
+    pairs: u16,
+    offloads: u64,
+}
+
+impl NetControl {
+    /// A device that was just reset, with a driver that negotiated `acked` features.
+    pub fn new(acked: u64, max_pairs: u16) -> Self {
+        NetControl {
+            acked,
+            max_pairs,
+            receives: Receives {
+                promiscuous: true,
+                all_multicast: false,
+                all_unicast: false,
+                no_multicast: false,
+                no_unicast: false,
+                no_broadcast: false,
+                mac: None,
+                unicast: Vec::new(),
+                multicast: Vec::new(),
+            },
+            vlans: vec![false; VLANS].into(),
+            // 5.1.6.5.5: one pair until the driver asks for more.
+            pairs: 1,
+            // 5.1.6.5.8: all that were negotiated, until the driver asks for fewer.
+            offloads: acked & OFFLOADS,
+        }
+    }
+
+    /// What the driver wants to receive.
+    pub fn receives(&self) -> &Receives {
+        &self.receives
+    }
+
+    /// The VLANs that the driver wants to receive.
+    pub fn vlans(&self) -> impl Iterator<Item = u16> {
+        (0..).zip(&*self.vlans).filter(|(_, wanted)| **wanted).map(|(vlan, _)| vlan)
+    }
+
+    /// Queue pairs that the driver uses.
+    pub fn pairs(&self) -> u16 {
+        self.pairs
+    }
+
+    /// The negotiated features, without the offloads that the driver has turned off.
+    pub fn features(&self) -> u64 {
+        self.acked & !OFFLOADS | self.offloads
+    }
+
+    /// Executes a command: class, command, and what belongs to it. `None`, and nothing changed, if it cannot be.
+    pub fn execute(&mut self, command: &[u8]) -> Option<Done> {
+        let (&[class, command], data) = command.split_first_chunk()?;
+        match class {
+            0 => self.set_mode(command, data),
+            1 => self.set_addresses(command, data),
+            2 => self.set_vlan(command, data),
+            3 if command == 0 && self.has(f::VIRTIO_NET_F_GUEST_ANNOUNCE) => Some(Done::Announced),
+            4 if command == 0 && self.has(f::VIRTIO_NET_F_MQ) => {
+                let pairs = u16::from_le_bytes(data.try_into().ok()?);
+                self.pairs = Some(pairs).filter(|pairs| (1..=self.max_pairs).contains(pairs))?;
+                Some(Done::Changed)
+            }
+            5 if command == 0 && self.has(f::VIRTIO_NET_F_CTRL_GUEST_OFFLOADS) => {
+                let offloads = u64::from_le_bytes(data.try_into().ok()?);
+                // 5.1.6.5.8.1: only what was negotiated.
+                self.offloads = Some(offloads).filter(|wanted| wanted & !(self.acked & OFFLOADS) == 0)?;
+                Some(Done::Changed)
+            }
+            _ => None,
+        }
+    }
+
+    fn has(&self, feature: u64) -> bool {
+        self.acked & feature != 0
+    }
+
+    fn set_mode(&mut self, command: u8, data: &[u8]) -> Option<Done> {
+        let &[on @ 0..=1] = data else { return None };
+        let feature = if command < 2 { f::VIRTIO_NET_F_CTRL_RX } else { f::VIRTIO_NET_F_CTRL_RX_EXTRA };
+        if !self.has(feature) {
+            return None;
+        }
+        let receives = &mut self.receives;
+        let mode = match command {
+            0 => &mut receives.promiscuous,
+            1 => &mut receives.all_multicast,
+            2 => &mut receives.all_unicast,
+            3 => &mut receives.no_multicast,
+            4 => &mut receives.no_unicast,
+            5 => &mut receives.no_broadcast,
+            _ => return None,
+        };
+        *mode = on == 1;
+        Some(Done::Kept)
+    }
+
+    fn set_addresses(&mut self, command: u8, data: &[u8]) -> Option<Done> {
+        match command {
+            0 if self.has(f::VIRTIO_NET_F_CTRL_RX) => {
+                let (unicast, rest) = addresses(data)?;
+                let (multicast, rest) = addresses(rest)?;
+                if !rest.is_empty() {
+                    return None;
+                }
+                (self.receives.unicast, self.receives.multicast) = (unicast, multicast);
+            }
+            1 if self.has(f::VIRTIO_NET_F_CTRL_MAC_ADDR) => self.receives.mac = Some(data.try_into().ok()?),
+            _ => return None,
+        }
+        Some(Done::Kept)
+    }
+
+    fn set_vlan(&mut self, command: u8, data: &[u8]) -> Option<Done> {
+        let vlan = u16::from_le_bytes(data.try_into().ok()?);
+        let wanted = self.vlans.get_mut(usize::from(vlan)).filter(|_| self.acked & f::VIRTIO_NET_F_CTRL_VLAN != 0)?;
+        *wanted = match command {
+            0 => true,
+            1 => false,
+            _ => return None,
+        };
+        Some(Done::Kept)
+    }
+}
+
+/// A table of addresses behind their number, and what follows it (5.1.6.5.2).
+fn addresses(data: &[u8]) -> Option<(Vec<[u8; 6]>, &[u8])> {
+    let (&count, rest) = data.split_first_chunk()?;
+    let len = usize::try_from(u32::from_le_bytes(count)).ok()?.checked_mul(6)?;
+    let (table, rest) = rest.split_at_checked(len)?;
+    Some((table.as_chunks().0.to_vec(), rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all() -> NetControl {
+        NetControl::new(u64::MAX, 4)
+    }
+
+    #[test]
+    fn modes() {
+        let mut control = all();
+        assert!(control.receives().promiscuous);
+        for command in 0..6 {
+            for on in [1, 0] {
+                assert_eq!(control.execute(&[0, command, on]), Some(Done::Kept));
+                let r = control.receives();
+                let modes =
+                    [r.promiscuous, r.all_multicast, r.all_unicast, r.no_multicast, r.no_unicast, r.no_broadcast];
+                assert_eq!(modes[usize::from(command)], on == 1);
+            }
+        }
+        for bad in [&[0, 0, 2][..], &[0, 0], &[0, 0, 1, 1], &[0, 6, 1], &[0], &[], &[6, 0, 1]] {
+            assert_eq!(control.execute(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn addresses_and_vlans() {
+        let mut control = all();
+        let mut table = vec![1, 0, 2, 0, 0, 0];
+        table.extend([2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 1, 0, 0, 0, 0x33, 0x33, 0, 0, 0, 1]);
+        assert_eq!(control.execute(&table), Some(Done::Kept));
+        assert_eq!(
+            (control.receives().unicast.len(), &*control.receives().multicast),
+            (2, &[[0x33, 0x33, 0, 0, 0, 1]][..])
+        );
+        let before = control.receives().clone();
+        for cut in 2..table.len() {
+            assert_eq!(control.execute(&table[..cut]), None, "{cut}");
+        }
+        // Numbers that lie.
+        for lie in [[3, 0, 0, 0], [0, 0, 0, 0x80], [0xff; 4], [1, 0, 0, 0]] {
+            table[2..6].copy_from_slice(&lie);
+            assert_eq!(control.execute(&table), None, "{lie:?}");
+        }
+        assert_eq!(*control.receives(), before);
+        assert_eq!(control.execute(&[1, 1, 2, 0, 0, 0, 0, 9]), Some(Done::Kept));
+        assert_eq!(control.receives().mac, Some([2, 0, 0, 0, 0, 9]));
+        assert_eq!(control.execute(&[1, 1, 2, 0, 0, 0, 0]), None);
+
+        for vlan in [7, 4095_u16] {
+            assert_eq!(control.execute(&[&[2, 0][..], &vlan.to_le_bytes()].concat()), Some(Done::Kept));
+        }
+        assert_eq!(control.execute(&[2, 0, 0, 0x10]), None, "4096");
+        assert_eq!(control.execute(&[2, 1, 7, 0]), Some(Done::Kept));
+        assert_eq!(control.vlans().collect::<Vec<_>>(), [4095]);
+    }
+
+    #[test]
+    fn pairs_offloads_and_announcement() {
+        let mut control = all();
+        assert_eq!(control.pairs(), 1);
+        assert_eq!(control.execute(&[4, 0, 4, 0]), Some(Done::Changed));
+        for bad in [&[4, 0, 0, 0][..], &[4, 0, 5, 0], &[4, 0, 4], &[4, 1, 1, 0]] {
+            assert_eq!(control.execute(bad), None);
+        }
+        assert_eq!(control.pairs(), 4);
+        assert_eq!(control.execute(&[3, 0]), Some(Done::Announced));
+        let offloads = |bits: u64| [&[5, 0][..], &bits.to_le_bytes()].concat();
+        assert_eq!(control.execute(&offloads(f::VIRTIO_NET_F_GUEST_CSUM)), Some(Done::Changed));
+        assert_eq!(control.features() & OFFLOADS, f::VIRTIO_NET_F_GUEST_CSUM);
+        assert_eq!(control.features() | OFFLOADS, u64::MAX);
+        assert_eq!(control.execute(&offloads(1)), None, "the device's own");
+    }
+
+    #[test]
+    fn nothing_without_its_feature() {
+        let mut control = NetControl::new(f::VIRTIO_NET_F_CTRL_VQ, 4);
+        let commands: [&[u8]; 8] = [
+            &[0, 0, 1],
+            &[0, 2, 1],
+            &[1, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+            &[1, 1, 2, 0, 0, 0, 0, 9],
+            &[2, 0, 1, 0],
+            &[3, 0],
+            &[4, 0, 1, 0],
+            &[5, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        ];
+        assert!(commands.iter().all(|command| control.execute(command).is_none()));
+        assert!(commands.iter().all(|command| all().execute(command).is_some()));
+    }
+}
