@@ -158,7 +158,9 @@ fn survive(case: &Case) {
         format!("[port.{name}]\nkind = \"vhost-user\"\nsocket = \"{socket}\"\nmode = \"{mode}\"\n")
     };
     let patch = "[patch.p]\nports = [\"a\", \"b\"]\n";
-    let config = port("a", &sockets[0]) + &port("b", &sockets[1]) + patch;
+    // Who may not send signals cannot kill itself.
+    let sandbox = "[switch]\nsandbox = [\"capabilities\", \"landlock\"]\n".to_owned();
+    let config = sandbox + &port("a", &sockets[0]) + &port("b", &sockets[1]) + patch;
     fs::write(dir.path().join("switch.toml"), config).expect("the configuration");
 
     let mut switch = Switch::start(dir.path(), Some(&format!("{point}:{count}")));

@@ -340,7 +340,9 @@ proptest! {
         guest.write16(USED + 2, index[2]);
         if is_packed {
             if let Ok(mut device) = packed(&guest, &kept, 0) {
-                let n = take_packed(&mut device, 4).len();
+                let mut found = [First::default(); 4];
+                let n = device.look(&mut found).unwrap_or(0);
+                found[..n].iter().for_each(|first| device.take(first));
                 device.give_back(u16::try_from(n).unwrap());
             }
         } else if let Ok(mut device) = split(&guest, &kept, 0)
