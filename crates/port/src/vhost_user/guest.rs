@@ -131,13 +131,18 @@ impl Guest {
     fn carry_out(&mut self, effect: Effect) -> Outcome {
         let done = match effect {
             Effect::KeepInflight(spec, file) => self.keep_inflight(spec, &file),
-            Effect::None | Effect::MakeInflight(_) | Effect::Status(_) | Effect::Rarp(_) => Ok(()),
+            Effect::None | Effect::MakeInflight(_) | Effect::Status(_) => Ok(()),
+            Effect::Rarp(mac) => {
+                self.shared.announcement.ask(mac);
+                self.shared.berth.ring();
+                Ok(())
+            }
             Effect::Memory(regions) => self.set_memory(regions),
             Effect::AddRegion(region) => self.add_region(&region),
             Effect::RemoveRegion(spec) => {
                 let kept = |r: &&Arc<Region>| r.guest_addr() != spec.guest_addr;
                 let regions = self.memory.regions().iter().filter(kept).cloned().collect();
-                self.replace_memory(regions)
+                self.change_slots(regions)
             }
             Effect::Log(log) => self.set_log(&log),
             Effect::Features(_) | Effect::Ring(_) | Effect::DisableRings => self.sync(),
@@ -187,15 +192,26 @@ impl Guest {
     fn add_region(&mut self, region: &RegionFd) -> Result<(), String> {
         let mut regions = self.memory.regions().to_vec();
         regions.push(map(region)?);
+        self.change_slots(regions)
+    }
+
+    /// Another set of regions, of which those that stay are mapped where they were: rings in them go on, and miss nothing.
+    /// A ring in one that has gone stops; one that waited for what has come starts.
+    fn change_slots(&mut self, regions: Vec<Arc<Region>>) -> Result<(), String> {
         let memory = GuestMemory::new(regions).ok_or("memory regions overlap")?;
         self.check_log(&memory)?;
-        // The regions that were there stay where they are mapped, so the rings go on in them.
-        self.memory = Arc::new(memory);
+        let before = std::mem::replace(&mut self.memory, Arc::new(memory));
         for ring in self.rings.iter().flatten() {
             ring.queue.set_memory(Arc::clone(&self.memory));
         }
+        let done = (0..self.session.rings()).try_for_each(|index| self.sync_ring(index).map(drop));
         self.publish();
-        self.sync()
+        self.note_bases();
+        if done.is_err() {
+            // As below: the session takes its table back.
+            drop(self.swap_memory(before));
+        }
+        done
     }
 
     fn inflight_shape(&self, spec: InflightSpec) -> InflightShape {
@@ -237,18 +253,25 @@ impl Guest {
     fn replace_memory(&mut self, regions: Vec<Arc<Region>>) -> Result<(), String> {
         let memory = Arc::new(GuestMemory::new(regions).ok_or("memory regions overlap")?);
         self.check_log(&memory)?;
+        let before = self.swap_memory(memory);
+        let done = (0..self.session.rings()).try_for_each(|index| self.sync_ring(index).map(drop));
+        match done {
+            Ok(()) => self.publish(),
+            // The session takes the old table back, and so do we; rings start again in it when it has.
+            Err(_) => drop(self.swap_memory(before)),
+        }
+        done
+    }
+
+    /// Stops all rings, notes where they stand (one's memory may come back only later), and takes another map; returns
+    /// the one before, which nobody uses any more.
+    fn swap_memory(&mut self, memory: Arc<GuestMemory>) -> Arc<GuestMemory> {
         for index in 0..self.session.rings() {
             self.take_out(index);
         }
         self.publish();
-        // Also for a ring whose memory comes back only later.
         self.note_bases();
-        self.memory = memory;
-        for index in 0..self.session.rings() {
-            self.sync_ring(index)?;
-        }
-        self.publish();
-        Ok(())
+        std::mem::replace(&mut self.memory, memory)
     }
 
     /// The frontend is gone: nothing of it stays.

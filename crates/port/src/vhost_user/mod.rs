@@ -8,12 +8,14 @@
 //! | `control` | the port's own thread: one frontend after the other |
 //! | `guest` | a connected frontend: its messages, its memory |
 //! | `dirty` | the log of what we write while a guest is being moved |
+//! | `announce` | what is sent in the name of a guest that has moved here |
 //! | `rings` | rings coming and going |
 //! | `commands` | the control queue |
 //! | `listener` | the socket file: made with its owner and permissions, a stale one replaced |
 //! | `connector` | the way to a frontend that listens itself |
 //! | `status` | what an operator is told |
 
+mod announce;
 mod commands;
 mod connector;
 mod control;
@@ -39,6 +41,7 @@ use straightline_virtio::vhost_user::{NetConfig, Offer, SUPPORTED_PROTOCOL_FEATU
 
 use crate::berth::Berth;
 use crate::{Port, QueueCounters, Sleeper};
+use announce::Announcement;
 use connector::Connector;
 use control::{Control, Way};
 use link::{Link, Report};
@@ -136,8 +139,7 @@ impl VhostUserConfig {
         let link_up = 1;
         Offer {
             features,
-            // Nothing is announced for a guest that moved here, so nobody is to rely on it.
-            protocol_features: SUPPORTED_PROTOCOL_FEATURES & !f::VHOST_USER_PROTOCOL_F_RARP,
+            protocol_features: SUPPORTED_PROTOCOL_FEATURES,
             queue_pairs: self.queues.max(1),
             max_mem_slots: MAX_REGIONS,
             config: NetConfig {
@@ -163,6 +165,7 @@ struct Shared {
     /// Kicks of the control ring.
     commands: Arc<Sleeper>,
     berth: Arc<Berth>,
+    announcement: Announcement,
     /// Packets may be left in the guest's transmit rings.
     holds: Arc<AtomicBool>,
     report: Arc<Report>,
@@ -172,6 +175,18 @@ struct Shared {
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes what is to be announced in the guest's name, as if it had sent it.
+    #[cold]
+    fn announce(&self, turn: &mut Turn<'_>, into: &mut Frame) {
+        if let Some(id) = self.announcement.take(self.index, turn) {
+            into.push(id);
+            if let Some(counters) = self.counters.first() {
+                counters.rx_packets.add(1);
+                counters.rx_bytes.add(announce::LEN as u64);
+            }
+        }
     }
 
     /// Bytes of the longest frame that is not to be segmented.
@@ -213,6 +228,7 @@ impl VhostUser {
             gate: gate.clone(),
             commands: Arc::new(Sleeper::new().map_err(system)?),
             berth: Arc::new(Berth::new(sleeper, config.waits)),
+            announcement: Announcement::default(),
             holds: Arc::new(AtomicBool::new(config.holds)),
             report: Arc::new(Report::new().map_err(system)?),
             state: Mutex::default(),
@@ -287,6 +303,9 @@ impl Port for VhostUser {
     }
 
     fn receive(&self, turn: &mut Turn<'_>, into: &mut Frame, max: usize) {
+        if self.shared.announcement.is_due() && max > 0 {
+            return self.shared.announce(turn, into);
+        }
         let Some(link) = self.sound(turn) else { return };
         match &*link.rx {
             [queue] => _ = receive::receive(queue, link, turn, into, max),

@@ -1,0 +1,98 @@
+//! A guest that has just moved here is announced: a RARP request in its name, so that bridges learn where it is.
+//!
+//! A frontend asks for it (SEND_RARP) where the guest's driver does not announce itself. The frame goes into the next turn
+//! as if the guest had sent it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use straightline_packet::{PacketId, PortIndex, Turn};
+
+/// Bytes of the frame: the shortest that Ethernet has.
+pub(super) const LEN: usize = 60;
+
+/// Set beside the address: there is something to announce.
+const PENDING: u64 = 1 << 63;
+
+/// What is to be announced: nothing, or one address.
+#[derive(Debug, Default)]
+pub(super) struct Announcement(AtomicU64);
+
+impl Announcement {
+    /// Asks for one announcement. Of two before the next turn the later one counts.
+    pub(super) fn ask(&self, mac: [u8; 6]) {
+        let [a, b, c, d, e, f] = mac;
+        self.0.store(PENDING | u64::from_be_bytes([0, 0, a, b, c, d, e, f]), Ordering::Release);
+    }
+
+    #[inline]
+    pub(super) fn is_due(&self) -> bool {
+        self.0.load(Ordering::Relaxed) != 0
+    }
+
+    /// The announcement as a packet from `port`; it stays due where the turn is full.
+    #[cold]
+    pub(super) fn take(&self, port: PortIndex, turn: &mut Turn<'_>) -> Option<PacketId> {
+        let due = self.0.load(Ordering::Acquire);
+        let [_, _, mac @ ..] = due.to_be_bytes();
+        let id = turn.accept_owned(port, &frame(mac))?;
+        // Another one may have come meanwhile.
+        let _ = self.0.compare_exchange(due, 0, Ordering::AcqRel, Ordering::Relaxed);
+        Some(id)
+    }
+}
+
+/// A reverse request (RFC 903) of an address about itself, in the form of RFC 826, to everybody.
+fn frame(mac: [u8; 6]) -> [u8; LEN] {
+    let mut frame = [0; LEN];
+    frame[..6].fill(0xff);
+    frame[6..12].copy_from_slice(&mac);
+    // RARP; Ethernet and IPv4 with addresses of 6 and 4 bytes; "request reverse".
+    frame[12..22].copy_from_slice(&[0x80, 0x35, 0, 1, 8, 0, 6, 4, 0, 3]);
+    // Its own address, as the sender's and as the target's; the IP addresses are not known.
+    frame[22..28].copy_from_slice(&mac);
+    frame[32..38].copy_from_slice(&mac);
+    frame
+}
+
+#[cfg(test)]
+mod tests {
+    use straightline_packet::{Arena, Gate, Settings};
+
+    use super::*;
+
+    #[test]
+    fn it_is_the_frame_that_qemu_sends() {
+        // As captured from QEMU's `announce-self` for 52:54:00:12:34:56.
+        let mut expected = vec![0xff; 6];
+        let mac = [0x52, 0x54, 0x00, 0x12, 0x34, 0x56];
+        expected.extend(mac);
+        expected.extend([0x80, 0x35, 0x00, 0x01, 0x08, 0x00, 0x06, 0x04, 0x00, 0x03]);
+        expected.extend(mac);
+        expected.extend([0; 4]);
+        expected.extend(mac);
+        expected.resize(60, 0);
+        assert_eq!(frame(mac).to_vec(), expected);
+    }
+
+    #[test]
+    fn each_is_taken_once_and_none_is_lost_to_a_full_turn() {
+        let gate = Gate::new();
+        let mut arena = Arena::new(gate.member(), Settings::default(), Vec::new());
+        let announcement = Announcement::default();
+        assert!(!announcement.is_due());
+        announcement.ask([0; 6]);
+        announcement.ask([2, 0, 0, 0, 0, 7]);
+        arena.turn(|turn| {
+            while turn.room() > 0 {
+                turn.accept_owned(PortIndex(0), &[0; LEN]).expect("room");
+            }
+            assert!(announcement.take(PortIndex(3), turn).is_none());
+        });
+        assert!(announcement.is_due());
+        arena.turn(|turn| {
+            let id = announcement.take(PortIndex(3), turn).expect("room");
+            assert_eq!((turn.port(id), turn.head(id)), (PortIndex(3), &frame([2, 0, 0, 0, 0, 7])[..]));
+        });
+        assert!(!announcement.is_due());
+    }
+}
