@@ -13,7 +13,7 @@ use straightline_lab::{Guest, GuestOptions, Place, memory_file};
 use straightline_switch::api::RxMode;
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
-use straightline_virtio::ring::{Descriptor, Geometry, NEXT, SplitDriver, WRITE};
+use straightline_virtio::ring::{Descriptor, Geometry, NEXT, Options, SplitDriver, WRITE};
 use straightline_virtio::vhost_user::RingAddresses;
 
 const CONTROL: u64 = f::VIRTIO_NET_F_CTRL_VQ
@@ -46,7 +46,8 @@ fn guest(rig: &Rig, features: u64, queue_pairs: u16, index: u16) -> (Guest, Cont
     let mut guest = rig.guest(0, &GuestOptions { place: Some(Place { file, offset: 0 }), ..options });
     let at = guest.memory().regions()[0].guest_addr() + own;
     let geometry = Geometry { size: SIZE, desc: at, avail: at + 4096, used: at + 8192 };
-    let driver = SplitDriver::new(guest.memory(), geometry, true).expect("a ring");
+    let options = Options { event_idx: true, indirect: true, in_order: false };
+    let driver = SplitDriver::new(guest.memory(), geometry, options).expect("a ring");
     let kick = eventfd(0, EventfdFlags::CLOEXEC).expect("eventfd");
     let Geometry { desc, avail, used, .. } = geometry;
     let client = guest.client();

@@ -35,6 +35,8 @@ reasons! {
     Runt = "runt",
     /// The destination's link is down.
     LinkDown = "link-down",
+    /// An administrator has set the port's link down.
+    SetDown = "set-down",
     /// The ring is set up, but its frontend has disabled it.
     RingDisabled = "ring-disabled",
     /// The port is in no patch and no bridge.

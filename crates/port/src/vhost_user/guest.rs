@@ -4,6 +4,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
+use rustix::net::{SendFlags, send};
 use straightline_virtio::features::{VIRTIO_F_RING_PACKED, names};
 use straightline_virtio::memory::{DirtyLog, GuestMemory, Region};
 use straightline_virtio::ring::{InflightShape, InflightTable};
@@ -29,6 +30,8 @@ pub(super) struct Guest {
     pub(super) broken: Vec<Option<Arc<OwnedFd>>>,
     pub(super) acked: u64,
     pub(super) commands: Commands,
+    /// The link is set down, as far as workers and the frontend know.
+    pub(super) set_down: bool,
     /// Counts the links published.
     pub(super) generation: u64,
     /// What the frontend keeps of buffers in flight.
@@ -50,6 +53,7 @@ impl Guest {
             session,
             acked: 0,
             commands: Commands::new(Arc::clone(&shared.commands)),
+            set_down: false,
             generation: 0,
             inflight: None,
             stopping: Vec::new(),
@@ -63,6 +67,7 @@ impl Guest {
     pub(super) fn serve(&mut self, stop: &Stop) -> String {
         let mut limit = None;
         loop {
+            self.follow_administrator();
             let fds = [self.connection.stream().as_fd(), self.shared.report.event(), self.commands.event()];
             let ready = wait_for_any(fds, limit);
             // A report about a link that has been replaced since says nothing about this one.
@@ -80,6 +85,23 @@ impl Guest {
                 }
             }
             limit = self.execute();
+        }
+    }
+
+    /// Sets the link down or up where that has been asked for, and tells the frontend.
+    fn follow_administrator(&mut self) {
+        let down = self.shared.is_set_down();
+        if down == self.set_down {
+            return;
+        }
+        self.set_down = down;
+        let link = if down { "down" } else { "up" };
+        tracing::info!(port = self.shared.config.name, "the administrator has set the link {link}");
+        self.publish();
+        let Some((channel, message)) = self.session.set_link(!down) else { return };
+        // A frontend that does not read must not hold us up: it sees the status when it looks.
+        if let Err(error) = send(channel, &message, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            tracing::warn!(port = self.shared.config.name, "cannot tell the frontend of its link: {error}");
         }
     }
 

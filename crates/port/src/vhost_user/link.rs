@@ -20,6 +20,8 @@ pub(super) struct Link {
     pub(super) memory: Arc<GuestMemory>,
     /// Where what is written to it is marked, while the guest is being moved.
     pub(super) log: Option<Arc<DirtyLog>>,
+    /// An administrator has set it down: nothing passes.
+    pub(super) set_down: bool,
     /// The negotiated features.
     pub(super) acked: u64,
     pub(super) receiver: Receiver,

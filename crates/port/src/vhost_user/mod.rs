@@ -166,6 +166,8 @@ struct Shared {
     commands: Arc<Sleeper>,
     berth: Arc<Berth>,
     announcement: Announcement,
+    /// An administrator has set the link down.
+    set_down: AtomicBool,
     /// Packets may be left in the guest's transmit rings.
     holds: Arc<AtomicBool>,
     report: Arc<Report>,
@@ -177,10 +179,17 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn is_set_down(&self) -> bool {
+        self.set_down.load(Ordering::Acquire)
+    }
+
     /// Takes what is to be announced in the guest's name, as if it had sent it.
     #[cold]
     fn announce(&self, turn: &mut Turn<'_>, into: &mut Frame) {
         if let Some(id) = self.announcement.take(self.index, turn) {
+            if self.is_set_down() {
+                return turn.discard(id, Reason::SetDown);
+            }
             into.push(id);
             if let Some(counters) = self.counters.first() {
                 counters.rx_packets.add(1);
@@ -229,6 +238,7 @@ impl VhostUser {
             commands: Arc::new(Sleeper::new().map_err(system)?),
             berth: Arc::new(Berth::new(sleeper, config.waits)),
             announcement: Announcement::default(),
+            set_down: AtomicBool::new(false),
             holds: Arc::new(AtomicBool::new(config.holds)),
             report: Arc::new(Report::new().map_err(system)?),
             state: Mutex::default(),
@@ -275,9 +285,21 @@ impl VhostUser {
         listener::set_permissions(&self.shared.config.socket, permissions)
     }
 
+    /// Sets the link down, or up again where there is one. While it is down, whatever comes from the guest or is for it is
+    /// dropped, and the guest is told where its frontend lets us: by the status in its configuration space. Takes effect
+    /// soon, not at once.
+    pub fn set_link(&self, up: bool) {
+        self.shared.set_down.store(!up, Ordering::Release);
+        self.shared.report.wake();
+    }
+
     /// What an operator wants to know of it.
     pub fn status(&self) -> LinkStatus {
-        self.shared.state().status()
+        let status = self.shared.state().status();
+        if !self.shared.is_set_down() {
+            return status;
+        }
+        LinkStatus { up: false, reason: "set down by the administrator".to_owned(), ..status }
     }
 
     /// The counters of each of its queue pairs.

@@ -95,7 +95,11 @@ fn receive_from<'t>(
     let borrowed = turn.borrowed();
     // A guest may fill a ring before its frontend enables it: what is in there is taken and goes nowhere
     // (vhost-user, "Ring states").
-    let enabled = queue.enabled();
+    let refused = match queue.enabled() {
+        _ if link.set_down => Some(Reason::SetDown),
+        true => None,
+        false => Some(Reason::RingDisabled),
+    };
     let (mut packets, mut bytes) = (0, 0);
     for (first, single) in firsts.iter().zip(singles) {
         if turn.room() == 0 {
@@ -110,7 +114,10 @@ fn receive_from<'t>(
             Ok(id) => {
                 packets += 1;
                 bytes += u64::from(turn.len(id));
-                if enabled { into.push(id) } else { turn.discard(id, Reason::RingDisabled) }
+                match refused {
+                    None => into.push(id),
+                    Some(reason) => turn.discard(id, reason),
+                }
             }
             Err(Refused::Dropped(_)) if queue.holds() && packets > 0 => {
                 // What is left in the ring is the tail of what was taken: a chain without a packet must not stand

@@ -180,7 +180,9 @@ impl Guest {
         let pairs = self.session.control_ring().map_or(self.shared.counters.len(), |ring| usize::from(ring / 2));
         let used = self.running_control().map_or(pairs, |_| self.commands.state.pairs().into());
         let rx: Box<[_]> = (0..pairs).filter_map(|pair| running(2 * pair + 1)).collect();
-        let tx = Spread::new((0..pairs).map(|pair| running(2 * pair).filter(|_| pair < used)));
+        // A link that is set down has none that packets may go to.
+        let open = |pair: usize| pair < used && !self.set_down;
+        let tx = Spread::new((0..pairs).map(|pair| running(2 * pair).filter(|_| open(pair))));
         let acked = self.session.acked_features();
         let offloads = if self.running_control().is_some() { self.commands.state.features() } else { acked };
         let log = self.active_log();
@@ -192,6 +194,7 @@ impl Guest {
                 index: self.shared.index,
                 memory: Arc::clone(&self.memory),
                 log: log.cloned(),
+                set_down: self.set_down,
                 acked,
                 receiver: Receiver::new(offloads),
                 mergeable: acked & VIRTIO_NET_F_MRG_RXBUF != 0,

@@ -83,7 +83,11 @@ fn table(places: &[Option<u8>]) -> Box<[u8]> {
 pub(super) fn deliver<'t>(link: &'t Link, turn: &mut Turn<'t>, frame: &Frame, wait: bool) {
     match link.tx.queues() {
         [] => {
-            let reason = if link.tx.any_runs { Reason::RingDisabled } else { Reason::LinkDown };
+            let reason = match link.tx.any_runs {
+                _ if link.set_down => Reason::SetDown,
+                true => Reason::RingDisabled,
+                false => Reason::LinkDown,
+            };
             link.drops.add(reason, frame.len().try_into().unwrap_or(u64::MAX));
         }
         [queue] => {

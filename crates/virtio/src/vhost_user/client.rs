@@ -255,6 +255,11 @@ impl FrontendClient {
         self.run(&call, &[fd])
     }
 
+    /// SET_BACKEND_REQ_FD: a socket for the backend's own requests.
+    pub fn set_backend_channel(&mut self, socket: BorrowedFd<'_>) -> Result<()> {
+        self.set(Request::SetBackendReqFd, Vec::new(), &[socket])
+    }
+
     /// GET_STATUS.
     pub fn get_status(&mut self) -> Result<u64> {
         self.get(Request::GetStatus)

@@ -22,6 +22,9 @@ pub const FLAG_REPLY: u32 = 1 << 2;
 /// Flag of a request that wants an acknowledgement (REPLY_ACK).
 pub const FLAG_NEED_REPLY: u32 = 1 << 3;
 
+/// Code of the backend's request that says that the configuration space has changed ("Back-end message types").
+pub const BACKEND_CONFIG_CHANGE: u32 = 2;
+
 /// Bit 8 of the payload of SET_VRING_KICK, CALL and ERR: no file descriptor comes with it.
 pub const VRING_NOFD: u64 = 1 << 8;
 /// Flag of SET_VRING_ADDR: writes to the used ring are logged.

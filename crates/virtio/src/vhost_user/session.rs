@@ -21,7 +21,7 @@ use crate::features::{
 
 use super::config::NetConfig;
 use super::error::{Needed, ProtocolError, Refusal};
-use super::message::{InflightSpec, Message, RegionSpec, VERSION, VringState};
+use super::message::{BACKEND_CONFIG_CHANGE, InflightSpec, Message, RegionSpec, VERSION, VringState};
 use super::regions;
 use super::request::{Gate, Request};
 use super::ring::RingSetup;
@@ -35,8 +35,7 @@ pub const MAX_QUEUE_PAIRS: u16 = 127;
 
 /// The protocol features that a session can keep; what else an offer names is left out.
 ///
-/// The backend's channel is among them though nothing is sent over it yet: User Mode Linux has its interrupts from it,
-/// and no driver of it starts without.
+/// Of the backend's channel User Mode Linux has its interrupts; no driver of it starts without.
 pub const SUPPORTED_PROTOCOL_FEATURES: u64 = VHOST_USER_PROTOCOL_F_MQ
     | VHOST_USER_PROTOCOL_F_LOG_SHMFD
     | VHOST_USER_PROTOCOL_F_BACKEND_REQ
@@ -342,6 +341,17 @@ impl Session {
     /// The protocol features that were acknowledged.
     pub fn acked_protocol_features(&self) -> u64 {
         self.acked_protocol_features
+    }
+
+    /// Sets the link's status in the configuration space. Where the frontend is to be told that it changed: its channel,
+    /// and the message ("VHOST_USER_BACKEND_CONFIG_CHANGE_MSG").
+    pub fn set_link(&mut self, up: bool) -> Option<(&OwnedFd, Vec<u8>)> {
+        let status = &mut self.offer.config.status;
+        *status = if up { *status | NetConfig::STATUS_LINK_UP } else { *status & !NetConfig::STATUS_LINK_UP };
+        let told = self.acked_protocol_features & VHOST_USER_PROTOCOL_F_CONFIG != 0;
+        let channel = self.backend_channel.as_ref().filter(|_| told)?;
+        let message = Message { request: BACKEND_CONFIG_CHANGE, flags: VERSION, payload: Vec::new() };
+        Some((channel, message.to_bytes()))
     }
 
     /// Whether writes to guest memory are to be logged, once there is a log.

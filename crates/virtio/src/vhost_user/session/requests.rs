@@ -96,7 +96,7 @@ impl Session {
         }
     }
 
-    /// A socket for requests of ours. None is made so far; it is kept, since closing it could be taken for our end.
+    /// A socket for requests of ours.
     fn set_backend_channel(&mut self, payload: &[u8], mut fds: Vec<OwnedFd>) -> Handled {
         let request = Request::SetBackendReqFd;
         expect_empty(request, payload)?;
