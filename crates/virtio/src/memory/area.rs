@@ -80,6 +80,12 @@ impl Area {
         self.cell16(offset).store(value.to_le(), Ordering::Release);
     }
 
+    /// Reads 64 bits at once; what the writer of any of them stored before that is then visible.
+    #[inline]
+    pub fn acquire_u64(&self, offset: usize) -> u64 {
+        u64::from_le(self.cell64(offset).load(Ordering::Acquire))
+    }
+
     /// Writes 64 bits at once behind everything that was stored before them.
     #[inline]
     pub fn release_u64(&self, offset: usize, value: u64) {

@@ -166,11 +166,12 @@ impl PackedDevice {
             if free == 0 {
                 return Ok(found);
             }
-            let flags = self.flags_at(place);
+            let tail = self.tail(place);
+            let flags = flags_of(tail);
             if !is_available(flags, place.wrap) {
                 return Ok(found);
             }
-            let desc = self.read(place, flags);
+            let desc = self.read(place, tail);
             *first = First { head: desc.next, desc, span: 1, more: 0 };
             if flags & NEXT != 0 {
                 self.follow(first, place, free)?;
@@ -191,7 +192,7 @@ impl PackedDevice {
                 return Err(RingFault::Loop { head: start.at, size: self.size });
             }
             let place = start.plus(first.span, self.size);
-            let desc = self.read(place, self.flags_at(place));
+            let desc = self.read(place, self.tail(place));
             self.more.push(desc);
             first.span += 1;
             first.head = desc.next;
@@ -428,20 +429,32 @@ impl PackedDevice {
         if at >= usize::from(self.size) { at - usize::from(self.size) } else { at }
     }
 
-    /// The flags of the descriptor at `place`, read before anything else of it.
+    /// Length, id and flags of the descriptor at `place`, read together, before its address. The driver writes flags last,
+    /// and what one load of eight aligned bytes has of two stores is never the later one alone.
     #[inline]
-    fn flags_at(&self, place: Place) -> u16 {
-        // Acquire: the rest of the descriptor, and of its chain, is visible once its flags are (2.8.21).
-        self.parts.desc.acquire_u16(usize::from(place.at) * layout::DESCRIPTOR + 14)
+    fn tail(&self, place: Place) -> u64 {
+        // Acquire: the address, and the rest of its chain, are visible once its flags are (2.8.21).
+        self.parts.desc.acquire_u64(usize::from(place.at) * layout::DESCRIPTOR + 8)
     }
 
-    /// Address, length and id (as `next`) of the descriptor at `place`, each read once, with flags that were read before.
-    #[inline]
-    fn read(&self, place: Place, flags: u16) -> Descriptor {
-        let at = usize::from(place.at) * layout::DESCRIPTOR;
-        let desc = &self.parts.desc;
-        Descriptor { addr: desc.read_u64(at), len: desc.read_u32(at + 8), flags, next: desc.read_u16(at + 12) }
+    fn flags_at(&self, place: Place) -> u16 {
+        flags_of(self.tail(place))
     }
+
+    /// The descriptor at `place` (its id as `next`), of which all but the address was read before.
+    #[inline]
+    fn read(&self, place: Place, tail: u64) -> Descriptor {
+        let [a, b, c, d, id @ .., _, _] = tail.to_le_bytes();
+        let addr = self.parts.desc.read_u64(usize::from(place.at) * layout::DESCRIPTOR);
+        let len = u32::from_le_bytes([a, b, c, d]);
+        Descriptor { addr, len, flags: flags_of(tail), next: u16::from_le_bytes(id) }
+    }
+}
+
+#[inline]
+fn flags_of(tail: u64) -> u16 {
+    let [.., low, high] = tail.to_le_bytes();
+    u16::from_le_bytes([low, high])
 }
 
 /// 2.8.1: available while the AVAIL bit is the driver's wrap counter and the USED bit is not.
