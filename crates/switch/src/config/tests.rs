@@ -90,6 +90,7 @@ fn everything_at_once() {
         group: Some(0),
         perms: 0o640,
         queues: 127,
+        packed: false,
         offloads: Offloads { csum: true, tso: false, uso: true },
         ..VhostUserConfig::new(fixture.path("a"))
     };

@@ -23,6 +23,11 @@ const ALWAYS: &[c_long] = &[
     libc::SYS_epoll_create1,
     libc::SYS_epoll_ctl,
     libc::SYS_eventfd2,
+    // Notifications by asynchronous I/O, which never wait for room in an eventfd.
+    libc::SYS_io_setup,
+    libc::SYS_io_submit,
+    libc::SYS_io_getevents,
+    libc::SYS_io_destroy,
     libc::SYS_clock_nanosleep,
     libc::SYS_nanosleep,
     // Where the clock cannot be read without the kernel.
