@@ -47,15 +47,19 @@ fn direct_chains() {
     put(&guest, 0, BUFFERS, 100, NEXT);
     put(&guest, 1, u64::MAX, 0, NEXT);
     put(&guest, 2, END - 50, 50, 0);
-    assert_eq!(from_guest(&mut guest), (Ok(Chain { len: 150 }), vec![100, 50]), "no bytes may be anywhere");
+    assert_eq!(
+        from_guest(&mut guest),
+        (Ok(Chain { len: 150, readable: 150 }), vec![100, 50]),
+        "no bytes may be anywhere"
+    );
     // Flags that nobody has defined are no fault.
     put(&guest, 2, BUFFERS, 50, 0x7f78);
-    assert_eq!(from_guest(&mut guest).0, Ok(Chain { len: 150 }));
+    assert_eq!(from_guest(&mut guest).0, Ok(Chain { len: 150, readable: 150 }));
     // All descriptors of the ring, and no more. The id is that of the last.
     for i in 0..SIZE {
         put(&guest, i, BUFFERS, 10, if i + 1 < SIZE { NEXT } else { 0 });
     }
-    assert_eq!(from_guest(&mut guest), (Ok(Chain { len: 60 }), vec![10; 6]));
+    assert_eq!(from_guest(&mut guest), (Ok(Chain { len: 60, readable: 60 }), vec![10; 6]));
     let mut first = [First::default(); 2];
     assert_eq!(device(&guest, START, true, true).look(&mut first), Ok(1));
     assert_eq!(first[0].head, 100 + SIZE - 1);
@@ -122,13 +126,13 @@ fn buffers_outside_memory_and_too_long() {
     }
     put(&guest, 0, BUFFERS, 12, NEXT);
     put(&guest, 1, BUFFERS, MAX_FRAME, 0);
-    assert_eq!(from_guest(&mut guest).0, Ok(Chain { len: MAX_FRAME + 12 }));
+    assert_eq!(from_guest(&mut guest).0, Ok(Chain { len: MAX_FRAME + 12, readable: MAX_FRAME + 12 }));
     put(&guest, 1, BUFFERS, MAX_FRAME + 1, 0);
     assert_eq!(refused(&mut guest), Fault::Chain(ChainFault::Long));
     // What is offered for receiving may be larger.
     put(&guest, 0, BUFFERS, 12, WRITE | NEXT);
     put(&guest, 1, BUFFERS, MAX_FRAME + 1, WRITE);
-    assert_eq!(walk(&mut guest, true, Direction::ToGuest).0, Ok(Chain { len: MAX_FRAME + 13 }));
+    assert_eq!(walk(&mut guest, true, Direction::ToGuest).0, Ok(Chain { len: MAX_FRAME + 13, readable: 0 }));
 }
 
 #[test]
@@ -156,20 +160,20 @@ fn indirect_tables() {
     table(&guest, &[(BUFFERS, 100, 0), (BUFFERS, 0, NEXT), (BUFFERS + 500, 50, INDIRECT), (BUFFERS, 7, 0xfffd)]);
     for outer in [INDIRECT, INDIRECT | WRITE] {
         put(&guest, 0, TABLE, 64, outer);
-        assert_eq!(from_guest(&mut guest), (Ok(Chain { len: 157 }), vec![100, 50, 7]));
+        assert_eq!(from_guest(&mut guest), (Ok(Chain { len: 157, readable: 157 }), vec![100, 50, 7]));
     }
     // DPDK's driver says of some entries of what it sends that they are for writing.
     put(&guest, 0, TABLE, 32, INDIRECT);
     for (header, body) in [(WRITE, 0), (0, WRITE), (WRITE, WRITE)] {
         table(&guest, &[(BUFFERS, 12, header), (BUFFERS, 100, body)]);
-        assert_eq!(from_guest(&mut guest), (Ok(Chain { len: 112 }), vec![12, 100]));
+        assert_eq!(from_guest(&mut guest), (Ok(Chain { len: 112, readable: 112 }), vec![12, 100]));
     }
     table(&guest, &[(BUFFERS, 12, 0), (BUFFERS, 100, WRITE)]);
     assert_eq!(walk(&mut guest, true, Direction::ToGuest).0, Err(Fault::Chain(ChainFault::Direction)));
     let whole = [(BUFFERS, 10, 0); SIZE as usize + 1];
     table(&guest, &whole);
     put(&guest, 0, TABLE, 16 * u32::from(SIZE), INDIRECT);
-    assert_eq!(from_guest(&mut guest).0, Ok(Chain { len: 60 }));
+    assert_eq!(from_guest(&mut guest).0, Ok(Chain { len: 60, readable: 60 }));
     for len in [0, 1, 15, 17, 24, 16 * (u32::from(SIZE) + 1), u32::MAX, u32::MAX - 15] {
         put(&guest, 0, TABLE, len, INDIRECT);
         assert_eq!(refused(&mut guest), Fault::Chain(ChainFault::Indirect), "table of {len}");
@@ -199,7 +203,7 @@ fn indirect_stands_alone_and_only_where_negotiated() {
     put(&guest, 0, TABLE, 16, INDIRECT);
     let (result, staged) = walk(&mut guest, false, Direction::FromGuest);
     assert_eq!((result, staged), (Err(Fault::Ring(RingFault::Indirect(100))), vec![]));
-    assert_eq!(walk(&mut guest, true, Direction::FromGuest).0, Ok(Chain { len: 100 }));
+    assert_eq!(walk(&mut guest, true, Direction::FromGuest).0, Ok(Chain { len: 100, readable: 100 }));
 }
 
 /// What the driver writes into its ring after a chain was looked at changes nothing.
@@ -217,7 +221,7 @@ fn chains_looked_at_are_ours() {
     device.take(&first[0]);
     guest.turn(|turn, memory| {
         let mark = turn.mark();
-        assert_eq!(device.chain(memory, turn, &first[0], Direction::FromGuest), Ok(Chain { len: 20 }));
+        assert_eq!(device.chain(memory, turn, &first[0], Direction::FromGuest), Ok(Chain { len: 20, readable: 20 }));
         assert_eq!(turn.staged(mark).len(), 2);
     });
     device.give_back(1);
