@@ -190,6 +190,7 @@ impl World {
                         }
                         killed
                     }
+                    Direction::Command => unreachable!("commands are carried out without a burst"),
                 };
                 if killed {
                     self.recover();
@@ -348,6 +349,7 @@ impl World {
                 assert!(lost.into_iter().all(|n| self.packets.endangered.contains(&n)), "a packet is lost");
                 assert!(self.packets.empty == 0 || !self.packets.endangered.is_empty());
             }
+            Direction::Command => unreachable!("commands are carried out without a burst"),
         }
     }
 }
