@@ -194,8 +194,8 @@ fn receive_rings_are_enabled_and_disabled_under_traffic() {
                 traffic.run(&mut source, &mut sink, 0);
                 let before = traffic.seen_at;
                 traffic.run(&mut source, &mut sink, 1000);
-                for at in 0..usize::from(PAIRS) {
-                    let more = traffic.seen_at[at] - before[at];
+                for (at, (seen, before)) in traffic.seen_at.iter().zip(before).enumerate() {
+                    let more = seen - before;
                     assert!((more > 0) == (at < count), "{more} at pair {at} of {count} in round {round}");
                 }
             }
