@@ -1,8 +1,9 @@
-//! The project's chores: `cargo xtask test` runs every test there is, `cargo xtask house` checks the floors, `cargo xtask
-//! bugs` puts published bugs back to see that they would be found.
+//! The project's chores: `cargo xtask test` runs every test there is, `cargo xtask fuzz` fuzzes, `cargo xtask house`
+//! checks the floors, `cargo xtask bugs` puts published bugs back to see that they would be found.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "it is a command-line program")]
 
 mod bugs;
+mod fuzz;
 mod house;
 mod install;
 mod run;
@@ -21,6 +22,8 @@ const USAGE: &str = "usage: cargo xtask COMMAND
         --only PATTERN  only the end-to-end tests whose name contains PATTERN
         --no-install    install nothing: what lacks its programs is skipped
         --list          only name the end-to-end tests
+  fuzz [TARGET] [--secs N]
+        runs the fuzz targets (or one of them), each for N seconds (60)
   house
         checks who imports whom, and where `unsafe` stands
   bugs [PATTERN]
@@ -29,6 +32,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
 
 enum Command {
     Test(test::Options),
+    Fuzz(fuzz::Options),
     House,
     Bugs(Option<String>),
 }
@@ -43,6 +47,7 @@ fn main() -> ExitCode {
     };
     let done = match command {
         Command::Test(options) => test::run(&options),
+        Command::Fuzz(options) => run_fuzz(&options),
         Command::House => house(),
         Command::Bugs(pattern) => bugs::run(pattern.as_deref()),
     };
@@ -54,6 +59,15 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn run_fuzz(options: &fuzz::Options) -> Result<bool> {
+    let (passed, failed) = fuzz::run(options)?;
+    for failure in &failed {
+        println!("failed {failure}");
+    }
+    println!("{passed} targets passed, {} failed", failed.len());
+    Ok(failed.is_empty())
 }
 
 fn house() -> Result<bool> {
@@ -80,6 +94,9 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Command> {
             Some(arg) => bail!("bugs takes one pattern, not {arg} too"),
         };
     }
+    if command == "fuzz" {
+        return parse_fuzz(args).map(Command::Fuzz);
+    }
     if command != "test" {
         bail!("unknown command {command}");
     }
@@ -96,6 +113,21 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Command> {
     Ok(Command::Test(options))
 }
 
+fn parse_fuzz(mut args: impl Iterator<Item = String>) -> Result<fuzz::Options> {
+    let mut options = fuzz::Options { target: None, secs: 60 };
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--secs" => {
+                let secs = args.next().context("--secs needs a number")?;
+                options.secs = secs.parse().with_context(|| format!("--secs {secs}"))?;
+            }
+            target if options.target.is_none() && fuzz::is_target(target) => options.target = Some(arg),
+            other => bail!("no such target or argument: {other}"),
+        }
+    }
+    Ok(options)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -108,6 +140,13 @@ mod tests {
         };
         assert_eq!((options.only.as_deref(), options.long), (Some("uml"), true));
         assert!(matches!(parsed(&["house"]), Ok(Command::House)));
+        let Ok(Command::Fuzz(options)) = parsed(&["fuzz", "packet", "--secs", "9"]) else {
+            panic!("a good command line");
+        };
+        assert_eq!((options.target.as_deref(), options.secs), (Some("packet"), 9));
+        for bad in [&["fuzz", "pocket"][..], &["fuzz", "--secs"], &["fuzz", "--secs", "x"], &["fuzz", "api", "api"]] {
+            assert!(parsed(bad).is_err(), "{bad:?}");
+        }
         assert!(matches!(parsed(&["bugs"]), Ok(Command::Bugs(None))));
         assert!(matches!(parsed(&["bugs", "CVE-2018"]), Ok(Command::Bugs(Some(pattern))) if pattern == "CVE-2018"));
         for bad in [&[][..], &["tset"], &["test", "--only"], &["test", "--fast"], &["house", "x"], &["bugs", "a", "b"]]

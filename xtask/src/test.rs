@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
-use crate::{bugs, install, run};
+use crate::{bugs, fuzz, install, run};
 
 /// What the command line asks for.
 #[derive(Debug, Default)]
@@ -61,6 +61,15 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         }
         if options.long && !bugs::run(None)? {
             tally.failed.push("bugs: one that was put back was not found".to_owned());
+        }
+    }
+    if options.only.is_none() {
+        match fuzz::run(&fuzz::Options { target: None, secs: fuzz::SMOKE }) {
+            Ok((passed, failed)) => {
+                tally.passed += passed;
+                tally.failed.extend(failed);
+            }
+            Err(error) => tally.failed.push(format!("the fuzz targets: {error:#}")),
         }
     }
     if let Err(error) = guests(options, &root, &target, &cache, &mut tally) {

@@ -1,0 +1,44 @@
+//! The text of a configuration.
+//!
+//! Must hold: what is accepted names only ports that exist, uses each once, and has its numbers in range; what is not has
+//! errors, each with a message, whose lines are in the text.
+#![no_main]
+
+use std::collections::BTreeSet;
+
+use libfuzzer_sys::fuzz_target;
+use straightline_fuzz::reached;
+use straightline_switch::config::{Config, Machine};
+
+fuzz_target!(|text: &str| {
+    let machine = Machine::with_cpus(vec![0, 1, 2, 3], vec![0, 1]);
+    match Config::parse("f.toml", text, &machine) {
+        Ok(loaded) => {
+            let config = loaded.config;
+            let mut used = BTreeSet::new();
+            let patched = config.patches.iter().flat_map(|patch| &patch.ports);
+            for name in patched.chain(config.bridges.iter().flat_map(|bridge| &bridge.ports)) {
+                assert!(config.port_index(name).is_some(), "{name} is no port");
+                assert!(used.insert(name), "{name} is used twice");
+            }
+            for bridge in &config.bridges {
+                assert!(bridge.limit as usize >= bridge.statics.len());
+                assert!(bridge.statics.iter().all(|entry| bridge.ports.contains(&entry.port)));
+                reached!("a bridge");
+            }
+            for port in &config.ports {
+                assert!((68..=9216).contains(&port.mtu));
+                reached!("a port");
+            }
+            assert!(config.switch.workers.iter().all(|cpu| [0, 1].contains(cpu)));
+        }
+        Err(errors) => {
+            assert!(!errors.0.is_empty());
+            for error in errors.0 {
+                assert!(!error.message.is_empty());
+                assert!(error.line.is_none_or(|line| line >= 1 && line <= text.matches('\n').count() + 1));
+            }
+            reached!("an error");
+        }
+    }
+});

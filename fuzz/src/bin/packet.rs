@@ -1,0 +1,152 @@
+//! A packet from a guest: its virtio-net header, checked; its bytes, cut into segments where that was asked for and stored
+//! into another guest's buffers.
+//!
+//! Must hold: what arrives without segmentation is what was sent, but for a checksum that was finished, which is then
+//! right; pieces carry the payload once and in order, none longer than asked for, each with right lengths and checksums.
+#![no_main]
+
+use std::cell::RefCell;
+use std::ops::Range;
+
+use libfuzzer_sys::arbitrary::{Result, Unstructured};
+use libfuzzer_sys::fuzz_target;
+use straightline_fuzz::{END, Guest, reached};
+use straightline_packet::{Checksum, LenderId, Level, Offload, PacketId, Piece, PortIndex, Segmenter, Turn};
+use straightline_simd::plain;
+use straightline_virtio::memory::GuestMemory;
+use straightline_virtio::net_header::{LEN, NetHeader};
+
+/// The sender's half of the memory is the first.
+const SINK: u64 = END / 2;
+const LONGEST: usize = 0x7000;
+
+thread_local!(static GUEST: RefCell<Guest> = RefCell::default());
+
+fuzz_target!(|data: &[u8]| {
+    let _ = GUEST.with_borrow_mut(|guest| run(guest, &mut Unstructured::new(data)));
+});
+
+fn run(guest: &mut Guest, u: &mut Unstructured<'_>) -> Result<()> {
+    let acked = if u.ratio(3, 4)? { u64::MAX } else { u.arbitrary()? };
+    let header = NetHeader::parse(&u.arbitrary()?);
+    let finish = u.arbitrary()?;
+    let cuts: [u16; 3] = u.arbitrary()?;
+    let stretch = u.int_in_range(1..=64_usize)?;
+    let bytes = u.bytes(u.len())?;
+    // A long body of few bytes: headers are what matters.
+    let body: Vec<u8> = bytes.iter().rev().copied().cycle().take(bytes.len() * (stretch - 1)).collect();
+    let mut frame = [bytes, &body].concat();
+    frame.truncate(LONGEST);
+    if frame.len() < 14 {
+        return Ok(());
+    }
+    guest.clear();
+    guest.write(0, &frame);
+    guest.turn(|turn, memory| {
+        let Some(id) = accept(turn, memory, frame.len(), cuts) else { return };
+        match header.check(acked, turn, id) {
+            Err(reason) => {
+                assert!(!reason.meaning().is_empty());
+                reached!("a header that is refused");
+            }
+            Ok(offload) => {
+                turn.set_offload(id, offload);
+                deliver(turn, memory, id, &frame, offload, finish);
+            }
+        }
+    });
+    Ok(())
+}
+
+/// As a port takes a packet, in one segment or several.
+fn accept<'t>(turn: &mut Turn<'t>, memory: &'t GuestMemory, len: usize, cuts: [u16; 3]) -> Option<PacketId> {
+    let mark = turn.mark();
+    let mut at = 0;
+    for cut in cuts.map(usize::from).into_iter().chain([usize::MAX]) {
+        let n = cut.min(len - at);
+        let staged = memory.segments(at as u64, n as u32, &mut 0, |segment| turn.stage(segment));
+        assert!(staged, "it lies in memory");
+        at += n;
+    }
+    let id = turn.accept_staged(PortIndex(0), LenderId::NONE, mark, 0)?;
+    assert_eq!(turn.len(id) as usize, len);
+    Some(id)
+}
+
+/// Stages as many bytes as are to be stored, and gives what was stored there.
+fn stored<'t>(
+    turn: &mut Turn<'t>,
+    memory: &'t GuestMemory,
+    len: usize,
+    store: impl FnOnce(&mut Turn<'t>, Range<usize>),
+) -> Vec<u8> {
+    let mark = turn.mark();
+    assert!(memory.segments(SINK, len as u32, &mut 0, |segment| turn.stage(segment)));
+    let to = mark..turn.mark();
+    store(turn, to);
+    let mut bytes = vec![0; len];
+    let mut at = 0;
+    for segment in turn.staged(mark) {
+        at += segment.read(Level::Scalar, &mut bytes[at..]);
+    }
+    turn.unstage(mark);
+    bytes
+}
+
+fn deliver<'t>(
+    turn: &mut Turn<'t>,
+    memory: &'t GuestMemory,
+    id: PacketId,
+    frame: &[u8],
+    offload: Offload,
+    finish: bool,
+) {
+    let Some(gso) = offload.gso else {
+        *turn.front_mut::<LEN>(id) = NetHeader::for_receiver(offload, 1).to_bytes();
+        let got = stored(turn, memory, LEN + frame.len(), |turn, to| {
+            turn.store::<LEN>(id, to, finish);
+        });
+        let mut expected = frame.to_vec();
+        if let (Checksum::Partial { start, offset }, true) = (offload.checksum, finish) {
+            let (start, field) = (usize::from(start), usize::from(start + offset));
+            expected[field..field + 2].copy_from_slice(&got[LEN + field..][..2]);
+            // The sum was to be taken over the field as it was, which holds the pseudo header's.
+            let want = match !plain::sum(&[&frame[start..]]) {
+                0 => 0xffff,
+                sum => sum,
+            };
+            assert!(u16::from_be_bytes([expected[field], expected[field + 1]]) == want, "the checksum");
+            reached!("a checksum that was finished");
+        }
+        assert!(got[LEN..] == expected, "what arrives is what was sent");
+        return;
+    };
+    let Some(mut plan) = Segmenter::new(gso, frame.len() as u32) else {
+        reached!("a packet that cannot be cut");
+        return;
+    };
+    let headers = usize::from(gso.header_len);
+    let (count, mut made, mut payload) = (plan.count(), 0, Vec::new());
+    let mut piece = Piece::default();
+    while plan.next(turn.head(id), &mut piece) {
+        made += 1;
+        assert!(piece.len() <= u32::from(gso.header_len) + u32::from(gso.size));
+        let got = stored(turn, memory, LEN + piece.len() as usize, |turn, to| {
+            turn.store_piece::<LEN>(id, &mut piece, to, finish);
+        });
+        let got = &got[LEN..];
+        let (l3, l4) = (usize::from(gso.l3), usize::from(gso.l4));
+        if got[l3] >> 4 == 4 {
+            assert_eq!(plain::sum(&[&got[l3..l4]]), 0xffff, "the IPv4 header's checksum");
+            assert_eq!(u16::from_be_bytes([got[l3 + 2], got[l3 + 3]]) as usize, got.len() - l3);
+        } else {
+            assert_eq!(u16::from_be_bytes([got[l3 + 4], got[l3 + 5]]) as usize, got.len() - l3 - 40);
+        }
+        payload.extend_from_slice(&got[headers..]);
+    }
+    assert_eq!(made, count);
+    assert!(payload == frame[headers..], "the payload, once and in order");
+    if made > 1 {
+        reached!("a packet that was cut");
+    }
+}

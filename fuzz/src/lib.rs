@@ -1,0 +1,137 @@
+//! What the fuzz targets share: a guest's memory, input as structure, and marks for what was reached.
+//!
+//! `cargo xtask fuzz [TARGET] [--secs N]` builds and runs them; each target's file says what it feeds and what must hold.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use libfuzzer_sys::arbitrary::{Result, Unstructured};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use straightline_packet::{Arena, Gate, Level, Published, Segment, Settings, Turn};
+use straightline_virtio::memory::{GuestMemory, Region};
+use straightline_virtio::ring::Geometry;
+
+pub mod device;
+
+/// Says once that the input came here: the runner lists what was reached, and knows what the seeds must reach.
+#[macro_export]
+macro_rules! reached {
+    ($what:expr) => {{
+        static SEEN: std::sync::Once = std::sync::Once::new();
+        SEEN.call_once(|| eprintln!("reached: {}", $what));
+    }};
+}
+
+/// Where the frontend has the guest's address 0.
+pub const USER: u64 = 0x7f00_0000_0000;
+/// Where a ring is that is not put anywhere else: descriptors, what the driver writes, what the device writes.
+pub const DESC: u64 = 0;
+pub const AVAIL: u64 = 0x2000;
+pub const USED: u64 = 0x3000;
+/// Where indirect tables mostly are.
+pub const TABLE: u64 = 0x4000;
+/// One past the last byte. There are two regions, each a half.
+pub const END: u64 = 0x1_0000;
+
+/// A guest's memory, all zeros at first, and turns to look at it.
+pub struct Guest {
+    memory: Published<GuestMemory>,
+    arena: Arena,
+    pub ours: GuestMemory,
+    /// Where its regions are in this process.
+    places: Vec<std::ops::Range<usize>>,
+}
+
+impl Default for Guest {
+    fn default() -> Self {
+        let fd = memfd_create("guest", MemfdFlags::CLOEXEC).expect("memfd_create");
+        ftruncate(&fd, END).expect("ftruncate");
+        let half = END / 2;
+        let regions = vec![region(&fd, 0, half), region(&fd, half, half)];
+        let gate = Gate::new();
+        let memory = Published::new(&gate);
+        memory.swap(Some(Box::new(GuestMemory::new(regions.clone()).expect("no overlap"))));
+        let ours = GuestMemory::new(regions).expect("no overlap");
+        let places = [0, half].map(|at| {
+            let whole = ours.segment(at, u32::try_from(half).expect("small"), &mut 0).expect("a region");
+            whole.address()..whole.address() + whole.len() as usize
+        });
+        let arena = Arena::new(gate.member(), Settings::default(), Vec::new());
+        Guest { memory, arena, places: places.to_vec(), ours }
+    }
+}
+
+fn region(fd: &OwnedFd, at: u64, size: u64) -> Arc<Region> {
+    Arc::new(Region::map(fd.as_fd(), at, size, at, USER + at).expect("a good region"))
+}
+
+impl Guest {
+    /// All zeros again: mapping anew for each input would cost more than what is tested.
+    pub fn clear(&self) {
+        self.write(0, &[0; END as usize / 2]);
+        self.write(END / 2, &[0; END as usize / 2]);
+    }
+
+    /// A ring of this size at its usual place.
+    pub fn geometry(&self, size: u16) -> Geometry {
+        Geometry { size, desc: USER + DESC, avail: USER + AVAIL, used: USER + USED }
+    }
+
+    pub fn turn<R>(&mut self, f: impl for<'t> FnOnce(&mut Turn<'t>, &'t GuestMemory) -> R) -> R {
+        let memory = &self.memory;
+        self.arena.turn(|turn| f(turn, memory.load(turn).expect("published")))
+    }
+
+    /// Writes as much of `bytes` as there is memory at `addr`.
+    pub fn write(&self, addr: u64, mut bytes: &[u8]) {
+        bytes = &bytes[..bytes.len().min(END.saturating_sub(addr) as usize)];
+        self.ours.segments(addr, bytes.len() as u32, &mut 0, |segment| {
+            let done = segment.write(Level::Scalar, bytes);
+            bytes = &bytes[done..];
+        });
+    }
+
+    pub fn write16(&self, addr: u64, value: u16) {
+        self.write(addr, &value.to_le_bytes());
+    }
+
+    pub fn read16(&self, addr: u64) -> u16 {
+        let mut bytes = [0; 2];
+        self.ours.segment(addr, 2, &mut 0).expect("in memory").read(Level::Scalar, &mut bytes);
+        u16::from_le_bytes(bytes)
+    }
+
+    /// A segment never lies outside guest memory.
+    pub fn holds(places: &[std::ops::Range<usize>], segment: &Segment<'_>) {
+        let (from, to) = (segment.address(), segment.address() + segment.len() as usize);
+        let inside = places.iter().any(|place| place.start <= from && to <= place.end);
+        assert!(inside || segment.is_empty(), "{from:#x}..{to:#x} is outside {places:x?}");
+    }
+
+    pub fn places(&self) -> Vec<std::ops::Range<usize>> {
+        self.places.clone()
+    }
+
+    /// Writes 16 bytes of a descriptor: address, length, and two 16-bit fields (in a split ring flags and next, in a packed
+    /// ring id and flags).
+    pub fn descriptor(&self, at: u64, addr: u64, len: u32, third: u16, fourth: u16) {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&addr.to_le_bytes());
+        bytes[8..12].copy_from_slice(&len.to_le_bytes());
+        bytes[12..14].copy_from_slice(&third.to_le_bytes());
+        bytes[14..].copy_from_slice(&fourth.to_le_bytes());
+        self.write(at, &bytes);
+    }
+}
+
+/// An address and a length of a buffer: mostly inside memory, sometimes across its parts, at its end or nowhere.
+pub fn buffer(u: &mut Unstructured<'_>) -> Result<(u64, u32)> {
+    Ok(match u.int_in_range(0..=7_u8)? {
+        0 => (u.arbitrary()?, u.arbitrary()?),
+        1 => (END / 2 - u64::from(u.arbitrary::<u8>()?), u.arbitrary::<u16>()?.into()),
+        2 => (END - u64::from(u.arbitrary::<u8>()?), u.arbitrary::<u8>()?.into()),
+        3 => (TABLE, 16 * u32::from(u.int_in_range(0..=9_u8)?)),
+        4 => (TABLE + u64::from(u.arbitrary::<u8>()?), u.arbitrary::<u8>()?.into()),
+        _ => (0x5000 + u64::from(u.arbitrary::<u16>()? & 0x7fff), u.arbitrary::<u16>()?.into()),
+    })
+}

@@ -1,0 +1,124 @@
+//! `cargo xtask fuzz`: builds the targets of `fuzz/` with libFuzzer's counters, and runs them from their seeds.
+//!
+//! The flags are what cargo-fuzz gives to rustc, without what takes a nightly compiler: no address sanitizer. Guest memory
+//! lies between guard pages, and the targets check each segment themselves.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use crate::run;
+
+/// What the command line asks for.
+#[derive(Debug)]
+pub(crate) struct Options {
+    /// One of [`TARGETS`]; `None`: all.
+    pub(crate) target: Option<String>,
+    /// Seconds for each target.
+    pub(crate) secs: u32,
+}
+
+/// Seconds for each target in a smoke run: the seeds, and a little more.
+pub(crate) const SMOKE: u32 = 5;
+
+/// The targets, and what the seeds of each must reach, so that none of them rots.
+const TARGETS: &[(&str, &[&str])] = &[
+    ("api", &["an answer", "an error"]),
+    ("config", &["a port", "a bridge", "an error"]),
+    ("drivers", &["a packed driver's wrap", "a packed chain that came back", "a split chain that came back"]),
+    ("packed_device", &["a packed ring's wrap", "a chain of a packed ring", "an indirect table of a packed ring"]),
+    ("packet", &["a packet that was cut", "a checksum that was finished", "a header that is refused"]),
+    ("split_device", &["a chain of a split ring", "an indirect table of a split ring", "a notification"]),
+    ("vhost_user", &["a memory table", "a ring that is ready", "a ring stopped", "a message that was parsed"]),
+];
+
+const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+                     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+                     -Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing";
+
+/// Whether the name is one of a target.
+pub(crate) fn is_target(name: &str) -> bool {
+    TARGETS.iter().any(|(target, _)| *target == name)
+}
+
+/// Builds and runs them; what failed, and how many did not.
+pub(crate) fn run(options: &Options) -> Result<(u64, Vec<String>)> {
+    let root = run::root()?;
+    let folder = run::target(&root).join("fuzz");
+    let programs = build(&root, &folder)?;
+    let (mut passed, mut failed) = (0, Vec::new());
+    for (target, must_reach) in TARGETS {
+        if options.target.as_deref().is_some_and(|wanted| wanted != *target) {
+            continue;
+        }
+        match fuzz(&programs.join(target), &root, &folder, target, must_reach, options.secs) {
+            Ok(()) => passed += 1,
+            Err(error) => failed.push(format!("fuzz target {target}: {error:#}")),
+        }
+    }
+    Ok((passed, failed))
+}
+
+/// The folder of the built programs.
+fn build(root: &Path, folder: &Path) -> Result<PathBuf> {
+    let version = run::output(Command::new("rustc").arg("-vV").current_dir(root))?;
+    let host = version.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc names no host")?;
+    let mut build = run::cargo(root);
+    // With a target named, the flags are for the targets' code and not for build scripts.
+    build.args(["build", "--release", "--locked", "--manifest-path", "fuzz/Cargo.toml", "--target", host]);
+    build.arg("--target-dir").arg(folder).env("RUSTFLAGS", FLAGS);
+    run::must(&mut build)?;
+    Ok(folder.join(host).join("release"))
+}
+
+fn fuzz(program: &Path, root: &Path, folder: &Path, target: &str, must_reach: &[&str], secs: u32) -> Result<()> {
+    let (seeds, corpus) = (root.join("fuzz/seeds").join(target), folder.join("corpus").join(target));
+    fs::create_dir_all(&corpus).with_context(|| format!("{}", corpus.display()))?;
+    let found = format!("-artifact_prefix={}/{target}-", folder.display());
+    let reached = attempt(Command::new(program).args(["-runs=0", &found]).arg(&seeds))?;
+    if let Some(lost) = must_reach.iter().find(|what| !reached.contains(**what)) {
+        bail!("its seeds do not reach {lost:?} any more, only {reached:?}");
+    }
+    let time = format!("-max_total_time={secs}");
+    let limits = ["-timeout=20", "-rss_limit_mb=2048", "-print_final_stats=1"];
+    let all = attempt(Command::new(program).args(limits).args([&time, &found]).arg(&corpus).arg(&seeds))?;
+    println!("{target} has reached: {}", all.into_iter().collect::<Vec<_>>().join("; "));
+    Ok(())
+}
+
+/// Runs it. What it said of places reached; its last words where it failed.
+fn attempt(command: &mut Command) -> Result<BTreeSet<String>> {
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot start {command:?}"))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        let lines: Vec<_> = said.lines().collect();
+        bail!("{}\n{}", output.status, lines[lines.len().saturating_sub(40)..].join("\n"));
+    }
+    for line in said.lines().filter(|line| line.starts_with("stat::number_of_executed_units") || line.contains("DONE"))
+    {
+        println!("{line}");
+    }
+    Ok(said.lines().filter_map(|line| line.strip_prefix("reached: ")).map(str::to_owned).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_target_has_its_file_and_seeds() {
+        let fuzz = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").join("fuzz");
+        let files = fs::read_dir(fuzz.join("src/bin")).expect("the targets");
+        let names = files.map(|file| file.expect("a file").path());
+        let names: BTreeSet<_> = names.map(|path| path.file_stem().expect("a name").to_owned()).collect();
+        assert_eq!(names.len(), TARGETS.len());
+        for (target, _) in TARGETS {
+            assert!(names.contains(std::ffi::OsStr::new(target)), "{target}");
+            let seeds = fs::read_dir(fuzz.join("seeds").join(target)).expect("seeds");
+            assert!(seeds.count() > 0, "{target}");
+        }
+    }
+}
