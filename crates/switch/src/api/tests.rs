@@ -230,7 +230,8 @@ fn stalled_clients_hurt_nobody_and_are_closed() {
 #[test]
 fn a_client_that_leaves_early_is_forgotten() {
     let fixture = Fixture::new();
-    for _ in 0..50 {
+    // Each of these answers takes a debug build a while to make, and who asks next waits for all of them.
+    for _ in 0..10 {
         fixture.connect().write_all(b"{\"cmd\":\"fdb\"}\n").unwrap();
     }
     ask::<Status>(&fixture.path()).unwrap();
