@@ -1,13 +1,17 @@
 //! The port's own thread: one frontend at a time, the next waits until this one has left. A frontend connects to us, or
 //! we connect to it, for ever.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::net::sockopt::{socket_acceptconn, socket_domain, socket_type};
+use rustix::net::{AddressFamily, SocketType};
 use straightline_virtio::vhost_user::{Connection, Stopper};
 
 use super::connector::{Connector, Failed};
@@ -18,6 +22,9 @@ use super::{LinkStatus, Shared};
 
 /// How long nobody is accepted after the system could not give us a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// There is nothing more to do, until the port stops.
+const FOR_LONG: Duration = Duration::from_secs(3600);
 
 /// Tells the thread to end.
 #[derive(Debug, Default)]
@@ -56,6 +63,34 @@ pub(super) enum Way {
     Listener(Listener),
     /// We connect to the frontend.
     Connector(Connector),
+    /// The frontend is connected already; none once it was served.
+    Stream(Option<UnixStream>),
+}
+
+impl Way {
+    /// By a socket that somebody else has opened.
+    pub(super) fn given(socket: &OwnedFd) -> io::Result<Self> {
+        let is_unix = socket_domain(socket)? == AddressFamily::UNIX && socket_type(socket)? == SocketType::STREAM;
+        if !is_unix {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no stream socket of the Unix domain"));
+        }
+        let own = socket.try_clone()?;
+        if socket_acceptconn(socket)? {
+            return Ok(Way::Listener(Listener::given(own)));
+        }
+        let stream = UnixStream::from(own);
+        fcntl_setfl(&stream, fcntl_getfl(&stream)? - OFlags::NONBLOCK)?;
+        Ok(Way::Stream(Some(stream)))
+    }
+
+    /// What is waited for while nobody is connected.
+    fn waits(&self) -> String {
+        match self {
+            Way::Listener(_) => "waiting for a frontend".to_owned(),
+            Way::Connector(connector) => format!("connecting to {}", connector.path().display()),
+            Way::Stream(_) => "the connection that was handed over is served once".to_owned(),
+        }
+    }
 }
 
 /// The thread's state while nobody is connected.
@@ -72,7 +107,7 @@ impl Control {
         let control = Control { shared, way, stop, left: None };
         control.show(match &control.way {
             Way::Listener(_) => "no frontend has connected yet".to_owned(),
-            Way::Connector(connector) => format!("connecting to {}", connector.path().display()),
+            way => way.waits(),
         });
         control
     }
@@ -102,14 +137,15 @@ impl Control {
         self.stop.enter(Some(stopper));
         let mut guest = Guest::new(Arc::clone(&self.shared), connection);
         let why = guest.serve(&self.stop);
+        if let (Way::Stream(_), Some(connection)) = (&self.way, &*self.stop.connection()) {
+            // Whoever handed it over has it too, so that closing ours would not end it.
+            connection.stop();
+        }
         self.stop.enter(None);
         guest.leave();
         tracing::info!(port = self.shared.config.name, "the frontend has left: {why}");
         self.left = Some(why);
-        self.show(match &self.way {
-            Way::Listener(_) => "waiting for a frontend".to_owned(),
-            Way::Connector(connector) => format!("connecting to {}", connector.path().display()),
-        });
+        self.show(self.way.waits());
     }
 
     /// The next frontend; `None` when the port stops.
@@ -131,6 +167,10 @@ impl Control {
                         }
                     }
                 }
+                Way::Stream(stream) => match stream.take() {
+                    Some(stream) => return Some(stream),
+                    None => self.pause(FOR_LONG),
+                },
                 Way::Connector(connector) => match connector.connect() {
                     Ok(stream) => return Some(stream),
                     Err(Failed { why, is_new, pause }) => {

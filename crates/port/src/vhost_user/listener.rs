@@ -1,6 +1,7 @@
 //! The socket file of a port that listens.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
@@ -43,17 +44,20 @@ pub enum ListenError {
     },
 }
 
-/// A listening socket that removes its file when it goes.
+/// A listening socket that removes its file when it goes, if it made one.
 #[derive(Debug)]
-pub(super) struct Listener {
+pub struct Listener {
     socket: UnixListener,
-    path: PathBuf,
+    path: Option<PathBuf>,
 }
 
 impl Listener {
     /// Listens at `path`. A file that a dead process left there is replaced; nobody can connect before the file has
     /// its owner and permissions.
-    pub(super) fn bind(path: &Path, permissions: &Permissions) -> Result<Self, ListenError> {
+    ///
+    /// # Errors
+    /// What stands there, or what the system said.
+    pub fn bind(path: &Path, permissions: &Permissions) -> Result<Self, ListenError> {
         clear_stale(path)?;
         let system = |what| move |e: Errno| ListenError::System { path: path.to_owned(), what, source: e.into() };
         let address = SocketAddrUnix::new(path).map_err(system("is no path for a socket"))?;
@@ -63,21 +67,29 @@ impl Listener {
         // is set.
         fchmod(&socket, Mode::from_raw_mode(0o600)).map_err(system("cannot set its permissions"))?;
         bind(&socket, &address).map_err(system("cannot bind"))?;
-        let listener = Listener { socket: UnixListener::from(socket), path: path.to_owned() };
+        let listener = Listener { socket: UnixListener::from(socket), path: Some(path.to_owned()) };
         set_permissions(path, permissions)?;
         listen(&listener.socket, 8).map_err(system("cannot listen"))?;
         Ok(listener)
     }
 
-    pub(super) fn socket(&self) -> &UnixListener {
+    /// A socket that listens already, and whose file, if it has one, is somebody else's.
+    pub(super) fn given(socket: OwnedFd) -> Self {
+        Listener { socket: socket.into(), path: None }
+    }
+
+    /// The socket.
+    pub fn socket(&self) -> &UnixListener {
         &self.socket
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // Somebody may have removed it already; there is nothing else to do about it.
-        let _ = std::fs::remove_file(&self.path);
+        if let Some(path) = &self.path {
+            // Somebody may have removed it already; there is nothing else to do about it.
+            let _ = std::fs::remove_file(path);
+        }
     }
 }
 

@@ -30,6 +30,7 @@ mod rings;
 mod spread;
 mod status;
 
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -45,7 +46,7 @@ use announce::Announcement;
 use connector::Connector;
 use control::{Control, Way};
 use link::{Link, Report};
-pub use listener::{ListenError, Permissions};
+pub use listener::{ListenError, Listener, Permissions};
 use status::State;
 pub use status::{LinkStatus, RingStatus};
 pub use straightline_virtio::net_control::Receives;
@@ -66,6 +67,9 @@ pub enum Mode {
     Server(Permissions),
     /// The frontend listens. The port connects, and again for ever when that fails or the connection ends.
     Client,
+    /// A Unix socket that somebody has opened: one that listens, or one that is connected to a frontend. With the end of
+    /// that connection the port is at its end, and closes it.
+    Given(Arc<OwnedFd>),
 }
 
 /// What a driver can ask for by commands, whatever else is offered.
@@ -227,6 +231,11 @@ impl VhostUser {
         let way = match &config.mode {
             Mode::Server(permissions) => Way::Listener(listener::Listener::bind(&config.socket, permissions)?),
             Mode::Client => Way::Connector(Connector::new(&config.socket)),
+            Mode::Given(socket) => Way::given(socket).map_err(|source| ListenError::System {
+                path: config.socket.clone(),
+                what: "cannot serve it",
+                source,
+            })?,
         };
         let system = |source| ListenError::System { path: config.socket.clone(), what: "cannot set it up", source };
         let shared = Arc::new(Shared {
@@ -291,6 +300,11 @@ impl VhostUser {
     pub fn set_link(&self, up: bool) {
         self.shared.set_down.store(!up, Ordering::Release);
         self.shared.report.wake();
+    }
+
+    /// Whether an administrator has set the link down.
+    pub fn is_set_down(&self) -> bool {
+        self.shared.is_set_down()
     }
 
     /// What an operator wants to know of it.
