@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use straightline_switch::api::DEFAULT_PATH;
 
 /// A user-space switch for virtual machines
@@ -23,6 +23,10 @@ pub(crate) enum Command {
     Check(Config),
     /// Makes a running switch read its configuration file again (as SIGHUP does) and shows what changed
     Reload(Query),
+    /// Takes a port's link down, or lets it be up again
+    Link(Link),
+    /// Adds a port to a bridge of a running switch, for as long as this runs: a backend program as QEMU wants it
+    Port(Port),
     /// Shows the switch as a whole: version, uptime, instruction set
     Status(Query),
     /// Shows the ports: link, features, rings, counters, drops
@@ -50,6 +54,48 @@ pub(crate) struct Config {
     /// The configuration file
     #[arg(value_name = "CONFIG")]
     pub(crate) config: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Link {
+    /// The port
+    #[arg(value_name = "PORT")]
+    pub(crate) port: String,
+    /// What its link is to be
+    #[arg(value_name = "up|down")]
+    pub(crate) state: LinkState,
+    /// The socket of the switch's API
+    #[arg(long, value_name = "SOCKET", default_value = DEFAULT_PATH)]
+    pub(crate) api: PathBuf,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LinkState {
+    Up,
+    Down,
+}
+
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("what").required(true).args(["socket_path", "fd", "print_capabilities"]))]
+pub(crate) struct Port {
+    /// Listens there for the frontend; the file is ours, for our user alone
+    #[arg(long, value_name = "PATH", requires = "join")]
+    pub(crate) socket_path: Option<PathBuf>,
+    /// A socket that we were started with: one that listens, or one that is connected to the frontend
+    #[arg(long, value_name = "N", requires = "join")]
+    pub(crate) fd: Option<i32>,
+    /// The bridge that the port joins
+    #[arg(long, value_name = "BRIDGE")]
+    pub(crate) join: Option<String>,
+    /// The port's name; default: port- and our process's number
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// Prints what kind of backend this is, as JSON, and ends
+    #[arg(long)]
+    pub(crate) print_capabilities: bool,
+    /// The socket of the switch's API
+    #[arg(long, value_name = "SOCKET", default_value = DEFAULT_PATH)]
+    pub(crate) api: PathBuf,
 }
 
 #[derive(Debug, Args)]

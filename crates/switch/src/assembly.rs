@@ -1,5 +1,6 @@
 //! A plan's parts put together: ports that listen, tables, a worker's graph.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -32,6 +33,7 @@ pub(crate) fn open(
     drops: Arc<Drops>,
     gate: &Gate,
     sleeper: Arc<Sleeper>,
+    given: Option<Arc<OwnedFd>>,
 ) -> anyhow::Result<Arc<VhostUser>> {
     sandbox::allows(port).with_context(|| format!("port \"{}\"", port.name))?;
     let PortKind::VhostUser(kind) = &port.kind;
@@ -43,6 +45,7 @@ pub(crate) fn open(
                 vhost_user::Mode::Server(Permissions { owner: kind.owner, group: kind.group, mode: Some(kind.perms) })
             }
             Mode::Client => vhost_user::Mode::Client,
+            Mode::Given => vhost_user::Mode::Given(given.context("nobody handed its socket over")?),
         },
         mtu: port.mtu,
         mac: port.mac.map(|mac| mac.octets()),

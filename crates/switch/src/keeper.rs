@@ -1,10 +1,11 @@
 //! A running switch with the file that it was started from: what it is told to do comes here.
 
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::Switch;
-use crate::api::{Changes, Control};
+use crate::api::{Changes, Control, Lease, PortWish};
 use crate::config::{Config, Diagnostic};
 
 /// Reads the file again when it is asked to. Signals and the API ask.
@@ -40,5 +41,14 @@ impl Control for Keeper {
             Err(error) => tracing::error!("reload: nothing is changed: {error}"),
         }
         done
+    }
+
+    fn set_link(&self, port: &str, up: bool) -> Result<(), String> {
+        self.switch.set_link(port, up).map_err(|error| error.to_string())
+    }
+
+    fn lease_port(&self, wish: &PortWish, socket: OwnedFd) -> Result<Lease, String> {
+        let leased = self.switch.lease_port(&wish.name, &wish.join, socket, &wish.socket);
+        leased.map(|lease| Box::new(lease) as Lease).map_err(|error| format!("{error:#}"))
     }
 }

@@ -33,6 +33,7 @@ pub mod api;
 mod assembly;
 pub mod config;
 mod keeper;
+mod lease;
 mod plan;
 mod reload;
 pub mod sandbox;
@@ -40,4 +41,5 @@ mod source;
 mod switch;
 
 pub use keeper::Keeper;
+pub use lease::Lease;
 pub use switch::Switch;

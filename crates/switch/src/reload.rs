@@ -22,8 +22,10 @@ use straightline_port::vhost_user::VhostUser;
 use crate::Switch;
 use crate::api::{Change, ChangeKind, Changed, Changes};
 use crate::assembly::{Parts, open, permissions, rules};
-use crate::config::{Config, PortConfig, PortKind};
+use crate::config::{Config, Mode, PortConfig, PortKind};
+use crate::lease::Wanted;
 use crate::plan::{Before, Domain, Plan, Step, difference, needs_restart, plan, undisturbed};
+use crate::sandbox;
 use crate::source::Now;
 
 /// An address's entry has 15 bits for its port, and ports that come take no slot of those that go.
@@ -36,11 +38,13 @@ impl Switch {
     /// # Errors
     /// What cannot be changed without a restart, or could not be had. All is as it was before then.
     pub fn reload(&self, config: &Config) -> anyhow::Result<Changes> {
-        let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        self.change(config, &[])
+        let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        let changes = self.change(&wanted.with(config)?, &wanted, &[])?;
+        wanted.config = config.clone();
+        Ok(changes)
     }
 
-    fn change(&self, config: &Config, lost: &[String]) -> anyhow::Result<Changes> {
+    pub(crate) fn change(&self, config: &Config, wanted: &Wanted, lost: &[String]) -> anyhow::Result<Changes> {
         let now = self.running.now();
         if let Some(keys) = needs_restart(&now.config.switch, &config.switch) {
             bail!(
@@ -52,7 +56,8 @@ impl Switch {
         let plan = plan(config, Some(before));
         let steps = difference(before, config, &plan);
 
-        let mut attempt = Attempt { switch: self, now: &now, config, plan: &plan, fresh: Vec::new(), undo: Vec::new() };
+        let (fresh, undo) = (Vec::new(), Vec::new());
+        let mut attempt = Attempt { switch: self, now: &now, config, plan: &plan, wanted, fresh, undo };
         let mut ended = Vec::new();
         let prepared = attempt.prepare(&steps).and_then(|late| attempt.replace(&late, &mut ended));
         if let Err(error) = prepared {
@@ -60,7 +65,7 @@ impl Switch {
             // A failure to bring something back is not tried again.
             if !ended.is_empty() && lost.is_empty() {
                 // Their sockets are free again.
-                let restored = self.change(&now.config, &ended);
+                let restored = self.change(&now.config, wanted, &ended);
                 let names = ended.join(", ");
                 restored.with_context(|| format!("and then {names} could not be brought back"))?;
                 return Err(error.context(format!("nothing is changed, but guests of {names} must connect again")));
@@ -176,6 +181,7 @@ struct Attempt<'a> {
     now: &'a Now,
     config: &'a Config,
     plan: &'a Plan,
+    wanted: &'a Wanted,
     /// Ports that are new, by their index.
     fresh: Vec<(usize, Arc<VhostUser>)>,
     undo: Vec<Undo>,
@@ -193,8 +199,8 @@ impl Attempt<'_> {
         for step in steps {
             match *step {
                 Step::PortAdded(new) | Step::PortRemade { new, .. } => {
-                    let ours = self.now.config.ports.iter().zip(&self.now.ports);
-                    if ours.clone().any(|(port, _)| socket(port) == socket(&self.config.ports[new])) {
+                    let path = socket(&self.config.ports[new]);
+                    if path.is_some() && self.now.config.ports.iter().any(|port| socket(port) == path) {
                         late.push(new);
                     } else {
                         self.open(new)?;
@@ -202,6 +208,8 @@ impl Attempt<'_> {
                 }
                 Step::PortMoved { old, new, permissions: other, .. } => {
                     if other {
+                        sandbox::allows(&self.config.ports[new])
+                            .with_context(|| format!("port \"{}\"", self.config.ports[new].name))?;
                         self.undo.push(Undo::Permissions { old });
                         self.now.ports[old].set_permissions(&permissions(&self.config.ports[new]))?;
                     }
@@ -240,7 +248,12 @@ impl Attempt<'_> {
         let drops =
             self.now.config.port_index(&port.name).map_or_else(Arc::default, |old| Arc::clone(&self.now.drops[old]));
         let sleeper = Arc::clone(&self.switch.crew[place.worker].sleeper);
-        self.fresh.push((new, open(port, place, drops, &self.switch.gate, sleeper)?));
+        let fresh = open(port, place, drops, &self.switch.gate, sleeper, self.wanted.socket(&port.name))?;
+        let old = self.now.config.port_index(&port.name);
+        if old.is_some_and(|old| self.now.ports[old].is_set_down()) {
+            fresh.set_link(false);
+        }
+        self.fresh.push((new, fresh));
         Ok(())
     }
 
@@ -276,9 +289,10 @@ impl Attempt<'_> {
     }
 }
 
-fn socket(port: &PortConfig) -> &Path {
+/// The file that only one port can have.
+fn socket(port: &PortConfig) -> Option<&Path> {
     let PortKind::VhostUser(kind) = &port.kind;
-    &kind.socket
+    (kind.mode != Mode::Given).then_some(&*kind.socket)
 }
 
 /// The figures that a worker's new graph goes on with: its own, and those of ports that move to it.

@@ -11,6 +11,7 @@ use straightline_port::Sleeper;
 use crate::api::Source;
 use crate::assembly::settings;
 use crate::config::{Config, Idle};
+use crate::lease::Wanted;
 use crate::plan::plan;
 use crate::source::{Now, Running};
 
@@ -21,7 +22,7 @@ pub struct Switch {
     pub(crate) gate: Gate,
     pub(crate) crew: Vec<Hand>,
     /// Held while something is changed.
-    pub(crate) changing: Mutex<()>,
+    pub(crate) wanted: Mutex<Wanted>,
 }
 
 /// A worker, as control reaches it.
@@ -60,7 +61,7 @@ impl Switch {
         }
         let now =
             Now { config: nothing, plan, ports: Vec::new(), drops: Vec::new(), fdbs: Vec::new(), workers: figures };
-        let mut switch = Switch { running: Arc::new(Running::new(now)), gate, crew, changing: Mutex::default() };
+        let mut switch = Switch { running: Arc::new(Running::new(now)), gate, crew, wanted: Mutex::default() };
         for (at, (cpu, worker)) in workers.into_iter().enumerate() {
             switch.crew[at].spawn(at, cpu, worker)?;
         }

@@ -2,6 +2,8 @@
 
 mod check;
 mod demo;
+mod link;
+mod port;
 mod query;
 mod run;
 
@@ -14,6 +16,8 @@ pub(crate) fn execute(command: Command) -> anyhow::Result<()> {
         Command::Run(args) => run::execute(&args.config),
         Command::Check(args) => check::execute(&args.config),
         Command::Reload(args) => query::reload(&args),
+        Command::Link(args) => link::execute(&args),
+        Command::Port(args) => port::execute(&args),
         Command::Status(args) => query::status(&args),
         Command::Ports(args) => query::ports(&args),
         Command::Fdb(args) => query::fdb(&args),

@@ -2,6 +2,7 @@
 
 mod check;
 mod demo;
+mod port;
 mod query;
 mod reload;
 mod run;

@@ -24,7 +24,7 @@ fn help_and_version_exit_0() {
     let fixture = Fixture::new();
     let help = fixture.execute(&["--help"]);
     assert_eq!(help.code, Some(0));
-    for command in ["check", "reload", "status", "ports", "fdb", "runtime", "drops"] {
+    for command in ["check", "link", "port", "reload", "status", "ports", "fdb", "runtime", "drops"] {
         assert!(help.out.contains(&format!("\n  {command} ")), "{command} in {}", help.out);
     }
     let version = fixture.execute(&["--version"]);

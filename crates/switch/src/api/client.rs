@@ -1,15 +1,19 @@
 //! Asks a running switch.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, IoSlice, Read, Write};
+use std::mem::MaybeUninit;
+use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-use super::{Changes, Command, Drops, Fdb, Ports, Runtime, Status};
+use super::{Changes, Command, Drops, Fdb, PortWish, Ports, Runtime, Status};
 
 /// A switch that says nothing for so long is stuck.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -95,11 +99,73 @@ pub fn ask<A: Answer>(path: &Path) -> Result<A, RequestError> {
 /// # Errors
 /// If nobody listens there, or no answer comes back.
 pub fn request(path: &Path, command: Command) -> Result<String, RequestError> {
-    let line = exchange(path, command).map_err(|error| match error.kind() {
+    let line = format!("{{\"cmd\":\"{}\"}}", command.as_str());
+    Ok(exchange(path, &line, None)?.0)
+}
+
+/// Takes a port's link down, or lets it be up again, at the switch that listens at `path`.
+///
+/// # Errors
+/// If nobody listens there, or it has no such port.
+pub fn set_link(path: &Path, port: &str, up: bool) -> Result<(), RequestError> {
+    let line = serde_json::json!({"cmd": Command::Link.as_str(), "port": port, "up": up}).to_string();
+    exchange(path, &line, None).map(drop)
+}
+
+/// A port that the switch has for as long as this lives, and the process.
+#[derive(Debug)]
+pub struct Leased {
+    stream: UnixStream,
+    path: PathBuf,
+}
+
+/// Has the switch that listens at `path` add a port, whose `socket` listens or is connected to a frontend.
+///
+/// # Errors
+/// If nobody listens there, or it cannot.
+pub fn lease(path: &Path, wish: &PortWish, socket: BorrowedFd<'_>) -> Result<Leased, RequestError> {
+    let mut line = serde_json::json!({"cmd": Command::Port.as_str()});
+    // A struct of strings is an object, so it is only added to.
+    if let (Some(line), Ok(serde_json::Value::Object(wish))) = (line.as_object_mut(), serde_json::to_value(wish)) {
+        line.extend(wish);
+    }
+    let (_, stream) = exchange(path, &line.to_string(), Some(socket))?;
+    Ok(Leased { stream, path: path.to_owned() })
+}
+
+impl Leased {
+    /// Gives the port back, and waits until it is gone.
+    ///
+    /// # Errors
+    /// If the switch does not say so in time.
+    pub fn end(mut self) -> Result<(), RequestError> {
+        let gone = self.stream.shutdown(Shutdown::Write).and_then(|()| self.stream.read(&mut [0]));
+        match gone {
+            Ok(_) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(()),
+            Err(error) => Err(failed(&self.path, error)),
+        }
+    }
+}
+
+impl AsFd for Leased {
+    /// Readable when the switch has ended.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+fn failed(path: &Path, error: io::Error) -> RequestError {
+    match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => RequestError::Nobody(path.to_owned()),
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => RequestError::Timeout(path.to_owned()),
         _ => RequestError::Io { path: path.to_owned(), error },
-    })?;
+    }
+}
+
+/// Sends a request; the answer in it, and the connection.
+fn exchange(path: &Path, line: &str, fd: Option<BorrowedFd<'_>>) -> Result<(String, UnixStream), RequestError> {
+    let (line, stream) = send_and_read(path, line, fd).map_err(|error| failed(path, error))?;
     #[derive(Deserialize)]
     #[serde(rename_all = "lowercase")]
     enum Reply {
@@ -107,20 +173,31 @@ pub fn request(path: &Path, command: Command) -> Result<String, RequestError> {
         Error(String),
     }
     match serde_json::from_str(&line) {
-        Ok(Reply::Ok(json)) => Ok(json.get().to_owned()),
+        Ok(Reply::Ok(json)) => Ok((json.get().to_owned(), stream)),
         Ok(Reply::Error(message)) => Err(RequestError::Refused { path: path.to_owned(), message }),
         Err(error) => Err(nonsense(path, &error)),
     }
 }
 
-fn exchange(path: &Path, command: Command) -> io::Result<String> {
+fn send_and_read(path: &Path, line: &str, fd: Option<BorrowedFd<'_>>) -> io::Result<(String, UnixStream)> {
     let mut stream = UnixStream::connect(path)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    writeln!(stream, "{{\"cmd\":\"{}\"}}", command.as_str())?;
-    let mut line = String::new();
-    BufReader::new(stream).take(LONGEST_ANSWER).read_line(&mut line)?;
-    Ok(line)
+    let mut bytes = format!("{line}\n").into_bytes();
+    if let Some(fd) = fd {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let fds = [fd];
+        control.push(SendAncillaryMessage::ScmRights(&fds));
+        // It travels with the bytes that are sent first.
+        let sent = sendmsg(&stream, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)?;
+        bytes.drain(..sent);
+    }
+    stream.write_all(&bytes)?;
+    let mut answer = String::new();
+    // One line answers one request, so nothing is read ahead that would be missed later.
+    BufReader::new(&stream).take(LONGEST_ANSWER).read_line(&mut answer)?;
+    Ok((answer, stream))
 }
 
 fn nonsense(path: &Path, error: &serde_json::Error) -> RequestError {

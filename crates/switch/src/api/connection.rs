@@ -1,14 +1,16 @@
 //! One client of the server: its bytes in, its bytes out, and how long we wait for it.
 
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, recv, send};
-use serde::{Deserialize, Serialize};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recvmsg, send};
+use serde::Serialize;
 
-use super::{Command, Desk};
+use super::{Desk, Lease};
 
 /// The longest request, its newline included.
 pub(super) const LONGEST_REQUEST: usize = 4096;
@@ -21,6 +23,10 @@ const LONGEST_WRITE: Duration = Duration::from_secs(10);
 
 /// A client that is connected.
 pub(super) struct Connection {
+    /// A port that is there for as long as the client. Dropped first: when the socket closes, the port is gone.
+    lease: Option<Lease>,
+    /// The descriptor that came with the request.
+    fd: Option<OwnedFd>,
     socket: OwnedFd,
     input: Vec<u8>,
     output: Vec<u8>,
@@ -37,6 +43,8 @@ impl Connection {
     /// A client on this socket, which does not block.
     pub(super) fn new(socket: OwnedFd, now: Instant) -> Self {
         Self {
+            lease: None,
+            fd: None,
             socket,
             input: Vec::new(),
             output: Vec::new(),
@@ -51,8 +59,13 @@ impl Connection {
         &self.socket
     }
 
-    pub(super) fn deadline(&self) -> Instant {
-        self.deadline
+    /// When it is closed; never while it leases a port and reads its answers.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        (!self.has_lease() || !self.output.is_empty()).then_some(self.deadline)
+    }
+
+    pub(super) fn has_lease(&self) -> bool {
+        self.lease.is_some()
     }
 
     /// What we wait for.
@@ -78,7 +91,9 @@ impl Connection {
     fn read(&mut self, desk: &Desk, now: Instant) -> rustix::io::Result<bool> {
         if let Some(end) = self.input.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = self.input.drain(..=end).collect();
-            self.answer(respond(&line, desk), now);
+            let fd = self.fd.take();
+            let line = respond(&line, fd, desk, &mut self.lease);
+            self.answer(line, now);
             return Ok(true);
         }
         if self.input.len() >= LONGEST_REQUEST {
@@ -92,7 +107,16 @@ impl Connection {
         }
         let mut buffer = [0; LONGEST_REQUEST];
         let room = LONGEST_REQUEST - self.input.len();
-        let (count, _) = recv(&self.socket, &mut buffer[..room], RecvFlags::DONTWAIT)?;
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+        let count = recvmsg(&self.socket, &mut [IoSliceMut::new(&mut buffer[..room])], &mut control, flags)?.bytes;
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(mut rights) = message {
+                // One request takes one; the kernel closes what does not fit, and we what nobody asked for.
+                self.fd = rights.next();
+            }
+        }
         self.input.extend_from_slice(&buffer[..count]);
         if count == 0 {
             self.closing = true;
@@ -126,19 +150,11 @@ impl Connection {
 }
 
 /// The answer line to a request line.
-fn respond(line: &[u8], desk: &Desk) -> String {
-    #[derive(Deserialize)]
-    struct Request {
-        cmd: String,
+fn respond(line: &[u8], fd: Option<OwnedFd>, desk: &Desk, lease: &mut Option<Lease>) -> String {
+    match serde_json::from_slice(line) {
+        Ok(request) => desk.answer(&request, fd, lease).unwrap_or_else(failure),
+        Err(error) => failure(format!("not a request: {error}; write for example {{\"cmd\":\"ports\"}}")),
     }
-    let request: Request = match serde_json::from_slice(line) {
-        Ok(request) => request,
-        Err(error) => {
-            return failure(format!("not a request: {error}; write for example {{\"cmd\":\"ports\"}}"));
-        }
-    };
-    let answer = request.cmd.parse::<Command>();
-    answer.and_then(|command| command.answer(desk)).unwrap_or_else(failure)
 }
 
 fn failure(error: String) -> String {

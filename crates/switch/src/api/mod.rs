@@ -22,16 +22,18 @@ mod server;
 pub mod table;
 mod types;
 
+use std::any::Any;
+use std::os::fd::OwnedFd;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-pub use client::{Answer, RequestError, ask, request};
+pub use client::{Answer, Leased, RequestError, ask, lease, request, set_link};
 pub use server::{ApiError, ApiHandle, ApiServer};
 pub use types::{
-    Change, ChangeKind, Changed, Changes, DropCount, Drops, Fdb, FdbEntry, Link, Node, Packets, Port, Ports, Queue,
-    RingKind, Runtime, RxMode, Status, Worker,
+    Change, ChangeKind, Changed, Changes, DropCount, Drops, Fdb, FdbEntry, Link, Node, Packets, Port, PortWish, Ports,
+    Queue, RingKind, Runtime, RxMode, Status, Worker,
 };
 
 /// Where commands look for a switch that they are told nothing about.
@@ -59,7 +61,22 @@ pub trait Control: Send + Sync {
     /// # Errors
     /// What is wrong with it, or cannot be changed; in lines.
     fn reload(&self) -> Result<Changes, String>;
+
+    /// Takes a port's link down, or lets it be up again.
+    ///
+    /// # Errors
+    /// If there is no such port.
+    fn set_link(&self, port: &str, up: bool) -> Result<(), String>;
+
+    /// Adds a port until what is returned is dropped.
+    ///
+    /// # Errors
+    /// What is wrong with the wish or with the socket.
+    fn lease_port(&self, wish: &PortWish, socket: OwnedFd) -> Result<Lease, String>;
 }
+
+/// What takes a port away when it is dropped.
+pub type Lease = Box<dyn Any + Send>;
 
 /// Those who answer.
 #[derive(Clone)]
@@ -83,11 +100,16 @@ pub enum Command {
     Drops,
     /// [`Control::reload`]
     Reload,
+    /// [`Control::set_link`]
+    Link,
+    /// [`Control::lease_port`]
+    Port,
 }
 
 impl Command {
     /// All of them.
-    pub const ALL: [Self; 6] = [Self::Status, Self::Ports, Self::Fdb, Self::Runtime, Self::Drops, Self::Reload];
+    pub const ALL: [Self; 8] =
+        [Self::Status, Self::Ports, Self::Fdb, Self::Runtime, Self::Drops, Self::Reload, Self::Link, Self::Port];
 
     /// As a request names it.
     #[must_use]
@@ -99,11 +121,25 @@ impl Command {
             Self::Runtime => "runtime",
             Self::Drops => "drops",
             Self::Reload => "reload",
+            Self::Link => "link",
+            Self::Port => "port",
         }
     }
+}
 
-    /// The answer line to this command, without its newline; or why there is none.
-    fn answer(self, desk: &Desk) -> Result<String, String> {
+/// What a client asks for: a command, and what it is about.
+#[derive(Deserialize)]
+pub(super) struct Request {
+    cmd: String,
+    port: Option<String>,
+    up: Option<bool>,
+    #[serde(flatten)]
+    wish: Option<PortWish>,
+}
+
+impl Desk {
+    /// The answer line to a request, without its newline; or why there is none. A port is leased to the client.
+    fn answer(&self, request: &Request, fd: Option<OwnedFd>, lease: &mut Option<Lease>) -> Result<String, String> {
         fn good<T: Serialize>(ok: T) -> Result<String, String> {
             #[derive(Serialize)]
             struct Good<T> {
@@ -111,19 +147,31 @@ impl Command {
             }
             serde_json::to_string(&Good { ok }).map_err(|error| error.to_string())
         }
-        let source = &desk.source;
-        match self {
-            Self::Status => good(source.status()),
-            Self::Ports => good(source.ports()),
-            Self::Fdb => good(source.fdb()),
-            Self::Runtime => good(source.runtime()),
-            Self::Drops => good(source.drops()),
-            Self::Reload => good(desk.control()?.reload()?),
+        let source = &self.source;
+        match request.cmd.parse()? {
+            Command::Status => good(source.status()),
+            Command::Ports => good(source.ports()),
+            Command::Fdb => good(source.fdb()),
+            Command::Runtime => good(source.runtime()),
+            Command::Drops => good(source.drops()),
+            Command::Reload => good(self.control()?.reload()?),
+            Command::Link => {
+                let port = request.port.as_ref().ok_or("link: \"port\" says which")?;
+                self.control()?.set_link(port, request.up.ok_or("link: \"up\" is true or false")?)?;
+                good(serde_json::Map::new())
+            }
+            Command::Port => {
+                let wish = request.wish.as_ref().ok_or("port: it takes \"name\", \"join\" and \"socket\"")?;
+                if lease.is_some() {
+                    return Err("port: this connection has one already".to_owned());
+                }
+                let fd = fd.ok_or("port: its socket comes with the request, as a descriptor (SCM_RIGHTS)")?;
+                *lease = Some(self.control()?.lease_port(wish, fd)?);
+                good(serde_json::Map::new())
+            }
         }
     }
-}
 
-impl Desk {
     fn control(&self) -> Result<&dyn Control, String> {
         self.control
             .as_deref()

@@ -23,6 +23,9 @@ use crate::config::socket_path::{self, SocketPathError, SocketState};
 /// Clients at once.
 const MOST_CLIENTS: usize = 16;
 
+/// Clients that lease a port, beside those.
+const MOST_LEASES: usize = 1024;
+
 /// How long no client is accepted after the system could not give us one.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -160,8 +163,8 @@ fn run(server: &ApiServer, desk: &Desk, stop: &OwnedFd) {
     let mut accept_from = Instant::now();
     loop {
         let now = Instant::now();
-        clients.retain(|client| client.deadline() > now);
-        let accepting = clients.len() < MOST_CLIENTS && now >= accept_from;
+        clients.retain(|client| client.deadline().is_none_or(|deadline| deadline > now));
+        let accepting = has_room(&clients) && now >= accept_from;
 
         let mut fds = vec![PollFd::new(stop, PollFlags::IN)];
         fds.extend(clients.iter().map(|client| PollFd::new(client.socket(), client.interest())));
@@ -169,7 +172,7 @@ fn run(server: &ApiServer, desk: &Desk, stop: &OwnedFd) {
             fds.push(PollFd::new(&server.socket, PollFlags::IN));
         }
         let pause = (now < accept_from).then_some(accept_from);
-        let wake = clients.iter().map(Connection::deadline).chain(pause).min();
+        let wake = clients.iter().filter_map(Connection::deadline).chain(pause).min();
         let timeout = wake.and_then(|wake| Timespec::try_from(wake.saturating_duration_since(now)).ok());
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) => {}
@@ -197,8 +200,14 @@ fn run(server: &ApiServer, desk: &Desk, stop: &OwnedFd) {
     }
 }
 
+/// A client that leases a port takes no place from those that ask.
+fn has_room(clients: &[Connection]) -> bool {
+    let leases = clients.iter().filter(|client| client.has_lease()).count();
+    clients.len() - leases < MOST_CLIENTS && leases < MOST_LEASES
+}
+
 fn accept_all(server: &ApiServer, clients: &mut Vec<Connection>, now: Instant) -> rustix::io::Result<()> {
-    while clients.len() < MOST_CLIENTS {
+    while has_room(clients) {
         match accept_with(&server.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
             Ok(socket) => clients.push(Connection::new(socket, now)),
             Err(Errno::AGAIN) => return Ok(()),

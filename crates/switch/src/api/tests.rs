@@ -137,7 +137,7 @@ fn bad_requests_get_an_error_line() {
         (&b"\n"[..], "not a request"),
         (b"{}\n", "missing field `cmd`"),
         (b"{\"cmd\":1}\n", "not a request"),
-        (b"{\"cmd\":\"quit\"}\n", "commands are status, ports, fdb, runtime, drops, reload"),
+        (b"{\"cmd\":\"quit\"}\n", "commands are status, ports, fdb, runtime, drops, reload, link, port"),
         (b"\xff\xfe\n", "not a request"),
         (b"[[[[", "not a request"),
     ] {
@@ -165,6 +165,14 @@ impl Control for Once {
         };
         Ok(Changes { changes: vec![change] })
     }
+
+    fn set_link(&self, port: &str, up: bool) -> Result<(), String> {
+        if port == "vm1" && !up { Ok(()) } else { Err(format!("no such port {port:?}")) }
+    }
+
+    fn lease_port(&self, _wish: &PortWish, _socket: OwnedFd) -> Result<Lease, String> {
+        Err("not here".to_owned())
+    }
 }
 
 #[test]
@@ -180,6 +188,11 @@ fn a_reload_tells_what_changed_or_what_is_wrong() {
     );
     let error = ask::<Changes>(&path).unwrap_err();
     assert!(matches!(&error, RequestError::Refused { message, .. } if message.lines().count() == 2), "{error}");
+    set_link(&path, "vm1", false).unwrap();
+    assert!(set_link(&path, "vm2", false).unwrap_err().to_string().contains("no such port \"vm2\""));
+    let wish = PortWish { name: "x".to_owned(), join: "lan".to_owned(), socket: "s".to_owned() };
+    let (a, _b) = UnixStream::pair().unwrap();
+    assert!(lease(&path, &wish, std::os::fd::AsFd::as_fd(&a)).unwrap_err().to_string().contains("not here"));
     drop(handle);
 
     let only_answers = Fixture::new();

@@ -245,6 +245,17 @@ pub struct Status {
     pub refused_calls: u64,
 }
 
+/// Request `port`: its socket comes with it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortWish {
+    /// The port's name.
+    pub name: String,
+    /// The bridge that it joins.
+    pub join: String,
+    /// What answers call its socket.
+    pub socket: String,
+}
+
 /// Answer to `reload`: what is other than before.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Changes {

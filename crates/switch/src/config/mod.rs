@@ -57,6 +57,7 @@ pub use types::{
 use crate::sandbox;
 use diagnostic::{Report, Span};
 use section::Section;
+pub(crate) use section::is_name;
 use socket_path::SocketState;
 
 /// A configuration that was read, with what its reader should know about it.

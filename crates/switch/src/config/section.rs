@@ -270,7 +270,7 @@ fn kind(value: &DeValue<'_>) -> &'static str {
 }
 
 /// Names stand in messages, counters and tables, so they are short and plain.
-fn is_name(name: &str) -> bool {
+pub(crate) fn is_name(name: &str) -> bool {
     (1..=32).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte))
 }
 

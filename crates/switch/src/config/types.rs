@@ -202,6 +202,8 @@ pub enum Mode {
     Server,
     /// The frontend does; we connect, and again for ever.
     Client,
+    /// Not in a file: whoever added the port (`straightline port`) handed a socket over, and `socket` is what it calls it.
+    Given,
 }
 
 /// What a guest may leave to us, and we to it. `tso` and `uso` are never set without `csum`.

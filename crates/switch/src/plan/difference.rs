@@ -37,6 +37,7 @@ pub(crate) fn needs_restart(old: &SwitchConfig, new: &SwitchConfig) -> Option<St
         ("idle", old.idle != new.idle),
         ("copies", old.copies != new.copies),
         ("api", old.api != new.api),
+        ("sandbox", old.sandbox != new.sandbox),
     ];
     let changed: Vec<_> = keys.iter().filter(|(_, differs)| *differs).map(|(key, _)| *key).collect();
     if !changed.is_empty() {
@@ -58,7 +59,11 @@ pub(crate) fn remade(old: &PortConfig, new: &PortConfig) -> Option<String> {
     }
     let mut whys = Vec::new();
     note(&mut whys, "socket", was.socket.display().to_string(), is.socket.display().to_string());
-    let mode = |mode| if mode == Mode::Server { "server" } else { "client" };
+    let mode = |mode| match mode {
+        Mode::Server => "server",
+        Mode::Client => "client",
+        Mode::Given => "given",
+    };
     note(&mut whys, "mode", mode(was.mode), mode(is.mode));
     note(&mut whys, "queues", was.queues, is.queues);
     note(&mut whys, "mtu", old.mtu, new.mtu);

@@ -86,9 +86,9 @@ fn what_the_guest_negotiated_makes_a_port_anew_and_the_message_says_what() {
     let mut new = old.clone();
     new.ports[1].mtu = 9000;
     let PortKind::VhostUser(kind) = &mut new.ports[1].kind;
-    (kind.packed, kind.offloads.uso) = (true, false);
+    (kind.packed, kind.offloads.uso) = (false, false);
     let (_, second, steps) = after(&old, &new);
-    let why = "mtu 1500 is now 9000, packed false is now true, offloads csum+tso+uso is now csum+tso".to_owned();
+    let why = "mtu 1500 is now 9000, packed true is now false, offloads csum+tso+uso is now csum+tso".to_owned();
     assert_eq!(steps, [Step::PortRemade { old: 1, new: 1, why }]);
     assert_eq!(second.ports[1].slot, 2);
 

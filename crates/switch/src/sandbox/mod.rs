@@ -138,7 +138,7 @@ pub(crate) fn names_are_sealed() -> bool {
 pub(crate) fn allows(port: &PortConfig) -> Result<(), Denied> {
     let Some(entered) = ENTERED.get() else { return Ok(()) };
     let PortKind::VhostUser(kind) = &port.kind;
-    if kind.mode == Mode::Client {
+    if kind.mode != Mode::Server {
         return Ok(());
     }
     let folder = socket_path::folder(&kind.socket);
