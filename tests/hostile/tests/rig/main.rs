@@ -22,6 +22,7 @@ mod cve_2026_86565;
 mod cve_2026_86566;
 mod cve_2026_86567;
 mod messages;
+mod once_control;
 mod once_packed;
 mod once_packets;
 mod once_split;

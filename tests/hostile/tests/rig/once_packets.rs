@@ -3,6 +3,7 @@
 //! (CVE-2024-11614 was a header read twice besides: checked, and then used as it was by then.)
 
 use rustix::fs::fstat;
+use straightline_lab::Guest;
 use straightline_packet::Segment;
 use straightline_packet::double::Double;
 use straightline_virtio::features::{
@@ -11,7 +12,7 @@ use straightline_virtio::features::{
 use straightline_virtio::net_header::NetHeader;
 use straightline_virtio::ring::Descriptor;
 
-use crate::attacker::{Attacker, Layout};
+use crate::attacker::Layout;
 use crate::common::packets::{Kind, NEEDS_CSUM, check, partial, segmented};
 use crate::common::{frame, mac, noise, send, take};
 use crate::scene::{Ring, Scene, fine};
@@ -19,7 +20,7 @@ use crate::scene::{Ring, Scene, fine};
 const FEATURES: u64 = VIRTIO_NET_F_CSUM | VIRTIO_NET_F_HOST_TSO4 | VIRTIO_NET_F_HOST_TSO6 | VIRTIO_NET_F_HOST_USO;
 
 /// Doubles guest memory as the switch sees it: the guest's file is mapped twice here, by the guest and by the port.
-fn double(guest: &Attacker, addr: u64, len: u32) -> Double {
+pub(crate) fn double(guest: &Guest, addr: u64, len: u32) -> Double {
     let region = &guest.memory().regions()[0];
     let own = guest.memory().segment(region.guest_addr(), 1, &mut 0).expect("its own").address();
     let inode = fstat(guest.file()).expect("its file").st_ino.to_string();
