@@ -131,8 +131,9 @@ impl Guest {
         };
         let packed = acked & VIRTIO_F_RING_PACKED != 0;
         let inflight = match &self.inflight {
-            Some(table) => table.queue(index, setup.size, packed),
-            None => Ok(None),
+            // A command is executed in one go, and the control ring has a size of its own.
+            Some(table) if !is_control => table.queue(index, setup.size, packed),
+            _ => Ok(None),
         };
         let (memory, log) = (&self.memory, self.active_log());
         let ring = inflight.and_then(|inflight| {

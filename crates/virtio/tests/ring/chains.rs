@@ -44,18 +44,22 @@ fn direct_chains() {
     guest.descriptor(DESC, 0, BUFFERS, 100, NEXT, 5);
     guest.descriptor(DESC, 5, BUFFERS + 500, 0, NEXT, 2);
     guest.descriptor(DESC, 2, END - 50, 50, 0, 77);
-    assert_eq!(from_guest(&mut guest), (Ok(Chain { len: 150 }), vec![100, 50]), "the last `next` means nothing");
+    assert_eq!(
+        from_guest(&mut guest),
+        (Ok(Chain { len: 150, readable: 150 }), vec![100, 50]),
+        "the last `next` means nothing"
+    );
     // Flags that nobody has defined are no fault.
     guest.descriptor(DESC, 2, BUFFERS, 50, 0xfff8, 77);
-    assert_eq!(from_guest(&mut guest).0, Ok(Chain { len: 150 }));
+    assert_eq!(from_guest(&mut guest).0, Ok(Chain { len: 150, readable: 150 }));
     // A zero-length buffer may point anywhere.
     guest.descriptor(DESC, 5, u64::MAX, 0, NEXT, 2);
-    assert_eq!(from_guest(&mut guest).0, Ok(Chain { len: 150 }));
+    assert_eq!(from_guest(&mut guest).0, Ok(Chain { len: 150, readable: 150 }));
     // All descriptors of the ring, and no more.
     for i in 0..SIZE {
         guest.descriptor(DESC, i, BUFFERS, 10, if i + 1 < SIZE { NEXT } else { 0 }, i + 1);
     }
-    assert_eq!(from_guest(&mut guest), (Ok(Chain { len: 80 }), vec![10; 8]));
+    assert_eq!(from_guest(&mut guest), (Ok(Chain { len: 80, readable: 80 }), vec![10; 8]));
 }
 
 #[test]
@@ -75,7 +79,7 @@ fn buffers_over_several_regions() {
     // One that adjoins, then a gap of a byte, then another.
     let mut guest = Guest::with_more(SIZE, &[(END, 100), (END + 101, 1000)]);
     guest.descriptor(DESC, 0, END - 30, 130, 0, 0);
-    assert_eq!(from_guest(&mut guest), (Ok(Chain { len: 130 }), vec![30, 100]));
+    assert_eq!(from_guest(&mut guest), (Ok(Chain { len: 130, readable: 130 }), vec![30, 100]));
     for (addr, len) in [(END - 30, 131), (END - 30, 140), (END + 100, 1), (END + 99, 3)] {
         guest.descriptor(DESC, 0, addr, len, 0, 0);
         assert_eq!(refused(&mut guest), Fault::Chain(ChainFault::Address), "{addr:#x}+{len}");
@@ -92,7 +96,7 @@ fn directions() {
     assert_eq!(refused(&mut guest), Fault::Chain(ChainFault::Direction));
     assert_eq!(walk(&mut guest, true, Direction::ToGuest).0, Err(Fault::Chain(ChainFault::Direction)));
     guest.descriptor(DESC, 0, BUFFERS, 100, NEXT | WRITE, 1);
-    assert_eq!(walk(&mut guest, true, Direction::ToGuest), (Ok(Chain { len: 200 }), vec![100, 100]));
+    assert_eq!(walk(&mut guest, true, Direction::ToGuest), (Ok(Chain { len: 200, readable: 0 }), vec![100, 100]));
 }
 
 #[test]
@@ -100,7 +104,7 @@ fn chains_longer_than_a_frame() {
     let mut guest = Guest::new(SIZE);
     guest.descriptor(DESC, 0, BUFFERS, 12, NEXT, 1);
     guest.descriptor(DESC, 1, BUFFERS, MAX_FRAME, 0, 0);
-    assert_eq!(from_guest(&mut guest).0, Ok(Chain { len: MAX_FRAME + 12 }));
+    assert_eq!(from_guest(&mut guest).0, Ok(Chain { len: MAX_FRAME + 12, readable: MAX_FRAME + 12 }));
     guest.descriptor(DESC, 1, BUFFERS, MAX_FRAME + 1, 0, 0);
     assert_eq!(refused(&mut guest), Fault::Chain(ChainFault::Long));
     // Lengths whose sum wraps.
@@ -112,7 +116,7 @@ fn chains_longer_than_a_frame() {
         guest.descriptor(DESC, i, 0, 0x20_0000, WRITE | if i + 1 < SIZE { NEXT } else { 0 }, i + 1);
     }
     let (result, staged) = walk(&mut guest, true, Direction::ToGuest);
-    assert_eq!((result, staged.len()), (Ok(Chain { len: 0x100_0000 }), 8));
+    assert_eq!((result, staged.len()), (Ok(Chain { len: 0x100_0000, readable: 0 }), 8));
 }
 
 #[test]
@@ -145,7 +149,10 @@ fn indirect_tables() {
     for entries in 1..=SIZE {
         table(&guest, entries);
         let staged = vec![10; entries.into()];
-        assert_eq!(from_guest(&mut guest), (Ok(Chain { len: 10 * u32::from(entries) }), staged));
+        assert_eq!(
+            from_guest(&mut guest),
+            (Ok(Chain { len: 10 * u32::from(entries), readable: 10 * u32::from(entries) }), staged)
+        );
     }
     // In another order than the table's, and not all of it.
     table(&guest, 4);
@@ -162,7 +169,7 @@ fn indirect_tables() {
     // Behind descriptors of the ring, as the last of the chain.
     guest.descriptor(DESC, 0, BUFFERS, 100, NEXT, 1);
     guest.descriptor(DESC, 1, TABLE + 1, 16, INDIRECT, 0);
-    assert_eq!(from_guest(&mut guest), (Ok(Chain { len: 107 }), vec![100, 7]));
+    assert_eq!(from_guest(&mut guest), (Ok(Chain { len: 107, readable: 107 }), vec![100, 7]));
 }
 
 #[test]
@@ -304,4 +311,24 @@ fn rings_that_are_not_in_memory() {
     let last = Geometry { used: USER + END - 72, ..good };
     assert_eq!(new(last), Ok(SIZE));
     assert_eq!(new(Geometry { used: USER + END - 68, ..good }), Err("used ring"));
+}
+
+#[test]
+fn a_command_is_read_first_and_answered_behind() {
+    let mut guest = Guest::new(SIZE);
+    guest.descriptor(DESC, 0, BUFFERS, 10, NEXT, 1);
+    guest.descriptor(DESC, 1, BUFFERS + 100, 20, NEXT, 2);
+    guest.descriptor(DESC, 2, BUFFERS + 200, 1, WRITE, 0);
+    let command = |guest: &mut Guest| walk(guest, true, Direction::Command);
+    assert_eq!(command(&mut guest), (Ok(Chain { len: 31, readable: 30 }), vec![10, 20, 1]));
+    // Without an answer, and with nothing but one.
+    guest.descriptor(DESC, 1, BUFFERS + 100, 20, 0, 2);
+    assert_eq!(command(&mut guest).0, Ok(Chain { len: 30, readable: 30 }));
+    guest.descriptor(DESC, 0, BUFFERS, 10, WRITE, 1);
+    assert_eq!(command(&mut guest).0, Ok(Chain { len: 10, readable: 0 }));
+    // The other way round, and too much of it.
+    guest.descriptor(DESC, 0, BUFFERS, 10, WRITE | NEXT, 1);
+    assert_eq!(command(&mut guest), (Err(Fault::Chain(ChainFault::Direction)), vec![]));
+    guest.descriptor(DESC, 0, BUFFERS, MAX_FRAME + 13, 0, 1);
+    assert_eq!(command(&mut guest), (Err(Fault::Chain(ChainFault::Long)), vec![]));
 }
