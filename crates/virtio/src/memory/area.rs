@@ -83,7 +83,10 @@ impl Area {
     /// Reads 64 bits at once; what the writer of any of them stored before that is then visible.
     #[inline]
     pub fn acquire_u64(&self, offset: usize) -> u64 {
-        u64::from_le(self.cell64(offset).load(Ordering::Acquire))
+        let value = u64::from_le(self.cell64(offset).load(Ordering::Acquire));
+        #[cfg(feature = "memory-double")]
+        self.loaded(offset, 8);
+        value
     }
 
     /// Writes 64 bits at once behind everything that was stored before them.
