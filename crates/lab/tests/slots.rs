@@ -160,3 +160,22 @@ fn a_guest_that_moved_here_is_announced() {
     guests[0].client().send_rarp([0xff; 6]).expect("an announcement");
     rig.wait_drops(0, "bad-source", 1);
 }
+
+#[test]
+fn a_device_with_status_0_says_where_its_rings_stood_and_goes_on_there() {
+    // QEMU 7.2 stops and moves a guest this way: the status first, then the positions.
+    let (rig, mut one, mut two) = pair();
+    for round in 0..5 {
+        passes(&mut one, &mut two, round);
+        one.client().set_status(0).expect("stopped");
+        rig.wait_down(0, "no kick descriptor");
+        let bases = one.stop().expect("where they stand");
+        let stood = u32::from(one.used_index(Ring::Transmit));
+        assert_eq!(bases, [[u32::from(one.used_index(Ring::Receive)), stood]]);
+        assert!(stood > 0);
+        one.resume(&bases).expect("resumed");
+        rig.wait_up(0);
+    }
+    passes(&mut one, &mut two, 99);
+    rig.no_drops();
+}

@@ -168,6 +168,12 @@ impl Guest {
             }
             Effect::Log(log) => self.set_log(&log),
             Effect::Features(_) | Effect::Ring(_) | Effect::DisableRings => self.sync(),
+            Effect::StopRings => {
+                self.reset_commands();
+                let done = self.sync();
+                (0..self.session.rings()).for_each(|index| self.forget_inflight(index));
+                done
+            }
             Effect::Reset => {
                 self.reset_commands();
                 let done = self.sync();

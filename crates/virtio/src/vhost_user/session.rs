@@ -88,7 +88,10 @@ pub enum Effect {
     StopRing(u16),
     /// Every ring is disabled (RESET_OWNER).
     DisableRings,
-    /// Stop every ring: the device is reset (RESET_DEVICE, or SET_STATUS with 0). The memory table stays.
+    /// Stop every ring (SET_STATUS with 0). QEMU 7.2 asks only afterwards where they stand, to go on there, when it stops
+    /// or moves its guest: see [`Session::stopped_at`].
+    StopRings,
+    /// Stop every ring: the device is reset (RESET_DEVICE). The memory table stays.
     Reset,
     /// The driver's progress (virtio 1.3, section 2.1); never 0.
     Status(u8),

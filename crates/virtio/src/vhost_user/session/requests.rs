@@ -141,10 +141,10 @@ impl Session {
         let status = u8::try_from(status).map_err(|_| ProtocolError::Status { status })?;
         self.status = status;
         if status == 0 {
-            // Rings keep their set-up, but for the kick: QEMU has them stopped already, and starts from the positions
-            // that it was told.
+            // Rings keep their set-up, but for the kick: QEMU starts from the positions that it was told, or asks for them
+            // now. Whoever resets for good says where rings begin.
             self.rings.iter_mut().for_each(RingSetup::stop);
-            return done(Effect::Reset);
+            return done(Effect::StopRings);
         }
         done(Effect::Status(status))
     }

@@ -187,7 +187,7 @@ fn resets_stop_the_rings_and_keep_the_wiring() {
     assert_eq!(session.status(), Some(15));
 
     // The driver resets: QEMU keeps positions and enabled rings.
-    assert!(matches!(ok(&mut session, Request::SetStatus, u64_payload(0)), Effect::Reset));
+    assert!(matches!(ok(&mut session, Request::SetStatus, u64_payload(0)), Effect::StopRings));
     assert_eq!(session.missing(0), Some("no kick descriptor"));
     let ring = session.ring(0).unwrap();
     assert!(ring.enabled && ring.base == 7 && ring.call.is_some());
