@@ -19,9 +19,9 @@ use straightline_virtio::net_header::NetHeader;
 /// Only a failure waits so long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Packets under way at most. Twice as many, those that were under way at a kill and new ones, are fewer than there are
-/// receive buffers in the smallest case: none is dropped for want of one.
-const WINDOW: u64 = 24;
+/// Packets under way at most. Three times as many are fewer than there are receive buffers in the smallest case, so that
+/// none is dropped for want of one: those that a kill left in the receive ring, the same again, and new ones.
+const WINDOW: u64 = 16;
 
 /// Frame lengths, in turn: wholly in a slot, with a body, and the longest.
 const LENGTHS: [usize; 5] = [60, 1514, 300, 60, 700];
