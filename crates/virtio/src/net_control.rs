@@ -251,7 +251,7 @@ mod tests {
             assert_eq!(control.execute(&table[..cut]), None, "{cut}");
         }
         // Numbers that lie.
-        for lie in [[3, 0, 0, 0], [0, 0, 0, 0x80], [0xff; 4], [1, 0, 0, 0]] {
+        for lie in [[3, 0, 0, 0], [0, 0, 0, 0x80], [0xff; 4]] {
             table[2..6].copy_from_slice(&lie);
             assert_eq!(control.execute(&table), None, "{lie:?}");
         }

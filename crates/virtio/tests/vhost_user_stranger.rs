@@ -95,6 +95,7 @@ fn live(need_reply: bool) -> Seen {
         let write = frontend.set_config(0, VhostUserConfigFlags::WRITABLE, &[1; 6]);
         assert!(write.is_err(), "the configuration is read-only");
         assert!(frontend.set_vring_num(0, 512).is_err(), "ring 0 runs");
+        assert!(frontend.add_mem_region(&region(&file, 3)).is_ok(), "once for every queue pair");
         assert!(frontend.add_mem_region(&region(&file, 3)).is_err(), "it is there already");
         assert!(frontend.set_vring_num(2, 512).is_ok(), "and the session goes on");
     }

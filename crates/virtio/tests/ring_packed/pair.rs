@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
-use straightline_virtio::ring::{Direction, First, Options, PackedDevice, PackedDriver};
+use straightline_virtio::ring::{Direction, First, INDIRECT, Options, PackedDevice, PackedDriver};
 
 use super::common::{DEVICE_WISH, DRIVER_WISH, START, any_driver, bits, device, recovered, told};
 use super::guest::{BUFFERS, END, Guest, events};
@@ -240,9 +240,12 @@ impl Pair {
             assert_eq!(single.map(|s| s.len()), (chain.buffers.len() == 1).then(|| chain.buffers[0].1));
             // The wrong way round, it is not taken.
             let reverse = if direction == Direction::ToGuest { Direction::FromGuest } else { Direction::ToGuest };
-            assert!(device.chain(memory, turn, first, reverse).is_err());
+            // But what a guest sends by a table is read whatever WRITE says there.
+            if reverse == Direction::ToGuest || first.desc.flags & INDIRECT == 0 {
+                assert!(device.chain(memory, turn, first, reverse).is_err());
+                assert_eq!(turn.mark(), mark + expected.len(), "a fault stages nothing");
+            }
             assert!(device.single(memory, first, reverse).is_none());
-            assert_eq!(turn.mark(), mark + expected.len(), "a fault stages nothing");
         });
     }
 
