@@ -29,11 +29,13 @@ pub(super) fn tests() -> Vec<Test> {
 }
 
 /// The layouts and ways of receiving, by name.
-const PATHS: [(&str, u64); 4] = [
+const PATHS: [(&str, u64); 6] = [
     ("split", f::VIRTIO_NET_F_MRG_RXBUF),
     ("packed", f::VIRTIO_F_RING_PACKED | f::VIRTIO_NET_F_MRG_RXBUF),
     ("split, not mergeable", 0),
     ("packed, not mergeable", f::VIRTIO_F_RING_PACKED),
+    ("split, in order", f::VIRTIO_F_IN_ORDER | f::VIRTIO_NET_F_MRG_RXBUF),
+    ("packed, in order", f::VIRTIO_F_RING_PACKED | f::VIRTIO_F_IN_ORDER | f::VIRTIO_NET_F_MRG_RXBUF),
 ];
 
 /// Lengths for a guest whose buffers hold 2036 bytes of a frame, and those that need several.
