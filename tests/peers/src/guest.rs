@@ -54,6 +54,15 @@ impl Guest {
         Ok(Self { proc, kind, number, commands: 0 })
     }
 
+    /// The same with QEMU and more of its options: with `-incoming` it does not boot, but goes on where another left.
+    pub(crate) fn start_qemu(lab: &Lab, more: Qemu, number: u8, port: &str, options: &[&str]) -> Result<Self> {
+        let mut command = qemu(&lab.socket(port), more, &lab.machine.kernel()?, &lab.machine.qemu_initrd()?);
+        command.args(options);
+        let name = format!("guest{number}-{port}");
+        let proc = Proc::start(&name, command, &lab.log(&name))?;
+        Ok(Self { proc, kind: Kind::Qemu(more), number, commands: 0 })
+    }
+
     /// Waits until it has booted, and gives its interface addresses and an MTU.
     pub(crate) fn configure(&mut self, mtu: u32) -> Result<()> {
         self.boot()?;
@@ -167,7 +176,8 @@ fn qemu(socket: &Path, Qemu { chardev, netdev, device }: Qemu, kernel: &Path, in
     let mut command = Command::new("qemu-system-x86_64");
     command
         .args(["-machine", "q35,memory-backend=m", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "1"])
-        .args(["-m", "768", "-object", "memory-backend-memfd,id=m,size=768M,share=on"])
+        // No multiple of 256 KiB: of such memory QEMU 7.2 loses writes of its own software emulation in a migration.
+        .args(["-m", "786440K", "-object", "memory-backend-memfd,id=m,size=786440K,share=on"])
         .args(["-nographic", "-no-reboot", "-nodefaults", "-serial", "stdio"])
         .arg("-kernel")
         .arg(kernel)

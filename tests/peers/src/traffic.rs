@@ -138,7 +138,8 @@ fn hash(guest: &mut Guest, path: &str, limit: Duration) -> Result<String> {
     Ok(hash.to_owned())
 }
 
-fn parse_ping(text: &str) -> Option<Ping> {
+/// The summary that `ping` ends with.
+pub(crate) fn parse_ping(text: &str) -> Option<Ping> {
     let counts = text.lines().find(|line| line.contains("packets transmitted"))?;
     let mut numbers = counts.split(", ").filter_map(|part| part.split(' ').next()?.parse().ok());
     let average_ms = text

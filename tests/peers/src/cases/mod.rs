@@ -3,6 +3,7 @@
 mod bridge;
 mod idle;
 mod lifecycle;
+mod migrate;
 mod offloads;
 mod ours;
 mod patch;
@@ -23,5 +24,6 @@ pub(crate) fn all() -> Vec<Test> {
     tests.extend(ours::tests());
     tests.extend(queues::tests());
     tests.extend(qemu::tests());
+    tests.extend(migrate::tests());
     tests
 }

@@ -1,0 +1,130 @@
+//! A QEMU guest that moves from one port to another while it is pinged and receives a file: what it is sent meanwhile
+//! dirties its memory, and all of it has to arrive.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::guest::{Guest, Kind, Qemu};
+use crate::lab::Lab;
+use crate::machine::Need;
+use crate::proc;
+use crate::runner::Test;
+use crate::switch::{Join, Port, Switch};
+use crate::traffic::{self, Transfer};
+
+pub(super) fn tests() -> Vec<Test> {
+    let needs = [Need::Qemu, Need::Uml(1)];
+    [("split", ""), ("packed", ",packed=on")]
+        .map(|(ring, device)| {
+            let body = move |lab: &Lab| migrate(lab, Qemu { device, ..Qemu::default() }, ring);
+            Test::new(&format!("qemu_migrate_{ring}"), &needs, body)
+        })
+        .into()
+}
+
+fn migrate(lab: &Lab, qemu: Qemu, ring: &str) -> Result<()> {
+    let ports = ["a", "b", "c"].map(|name| Port { packed: Some(name != "c"), ..Port::new(name) });
+    let switch = Switch::start(lab, &ports, Join::Bridge)?;
+    let (monitor, way) = (lab.socket("monitor"), lab.socket("way"));
+    let mut source = Guest::start_qemu(lab, qemu, 1, "a", &["-monitor", &unix(&monitor, ",server=on,wait=off")])?;
+    let mut peer = Guest::start(lab, Kind::Uml, 3, "c")?;
+    peer.configure(1500)?;
+    source.configure(1500)?;
+    let (mac, ip) = (source.mac(), source.ip());
+    traffic::reach(&mut peer, &ip)?;
+    on_port(&switch, &mac, "a")?;
+    let mut target = Guest::start_qemu(lab, qemu, 1, "b", &["-incoming", &unix(&way, "")])?;
+    let mut monitor_a = Monitor::open(&monitor)?;
+
+    let mib = if lab.machine.long { 256 } else { 64 };
+    let file = Transfer::begin(&mut peer, &mut source, mib)?;
+    // It outlasts the move; how many come back is told below.
+    peer.sh(&format!("ping -i 0.05 -q {ip} </dev/null >/tmp/ping.log 2>&1 & echo $! > /tmp/ping.pid"))?;
+    monitor_a.ask("migrate_set_parameter max-bandwidth 1G")?;
+    monitor_a.ask(&format!("migrate -d {}", unix(&way, "")))?;
+    let end = proc::until("the guest has moved", Duration::from_secs(240), || {
+        let state = monitor_a.ask("info migrate")?;
+        ensure!(!state.contains("status: failed"), "the migration failed: {state}");
+        Ok(state.contains("status: completed").then_some(state))
+    })?;
+    let figure =
+        |name: &str| end.lines().find_map(|line| line.trim().strip_prefix(name)).unwrap_or("?").trim().to_owned();
+    println!("  moved in {}, {} of downtime", figure("total time:"), figure("downtime:"));
+    switch.wait_link("b", "up", Duration::from_secs(30))?;
+    // From here on its console is that of the other process.
+    drop(source);
+    println!("  the file had {}arrived by then", if file.is_over(&mut target)? { "" } else { "not " });
+    file.finish(&mut peer, &mut target)?;
+    // Interrupted, it says how it went.
+    peer.sh("kill -2 $(cat /tmp/ping.pid); sleep 0.5")?;
+    let said = peer.sh("cat /tmp/ping.log")?;
+    let pings = traffic::parse_ping(&said).with_context(|| format!("not understood: {said}"))?;
+    println!("  ping meanwhile: {} of {} came back", pings.received, pings.sent);
+    ensure!(pings.received > 0, "no ping came back");
+
+    on_port(&switch, &mac, "b")?;
+    let port = switch.port("b")?;
+    ensure!(port.ring.as_deref() == Some(ring), "ring of port b is {:?}, not {ring}", port.ring);
+    traffic::ping(&mut peer, &ip, 10, 1472)?;
+    let there = peer.ip();
+    traffic::ping(&mut target, &there, 10, 56)?;
+    traffic::file(&mut target, &mut peer, 8)?;
+    traffic::no_errors(&mut target)?;
+    traffic::no_errors(&mut peer)?;
+    drop(target);
+    for socket in [monitor, way] {
+        // QEMU leaves or removes them as it likes.
+        let _ = std::fs::remove_file(socket);
+    }
+    switch.stop()
+}
+
+/// An address of QEMU's for a socket.
+fn unix(path: &Path, more: &str) -> String {
+    format!("unix:{}{more}", path.display())
+}
+
+/// Where the bridge sends what is for `mac`.
+fn on_port(switch: &Switch, mac: &str, port: &str) -> Result<()> {
+    let table = switch.fdb()?;
+    let entry = table.iter().find(|entry| entry.mac == mac);
+    ensure!(entry.is_some_and(|entry| entry.port == port), "{mac} should be on port {port}: {table:?}");
+    Ok(())
+}
+
+/// QEMU's monitor for people, on a socket.
+struct Monitor(UnixStream);
+
+impl Monitor {
+    fn open(path: &Path) -> Result<Self> {
+        let stream = proc::until("QEMU's monitor", Duration::from_secs(20), || Ok(UnixStream::connect(path).ok()))?;
+        stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+        let mut monitor = Self(stream);
+        monitor.answer()?;
+        Ok(monitor)
+    }
+
+    fn ask(&mut self, command: &str) -> Result<String> {
+        self.0.write_all(format!("{command}\n").as_bytes())?;
+        self.answer().with_context(|| format!("QEMU's monitor, asked to {command}"))
+    }
+
+    /// All that comes before the next prompt.
+    fn answer(&mut self) -> Result<String> {
+        let mut text = Vec::new();
+        let mut bytes = [0; 4096];
+        loop {
+            match self.0.read(&mut bytes)? {
+                0 => bail!("it was closed"),
+                n => text.extend_from_slice(&bytes[..n]),
+            }
+            if text.ends_with(b"(qemu) ") {
+                return Ok(String::from_utf8_lossy(&text).replace('\r', ""));
+            }
+        }
+    }
+}
