@@ -201,7 +201,7 @@ fn survive(case: &Case) {
     // free once all packets are gone.
     b.guest.withhold(true);
     let ring = usize::from(options.ring_size);
-    let buffers = if cut == 0 { ring } else { ring / (options.buffer_len / cut) as usize };
+    let buffers = options.buffer_len.checked_div(cut).map_or(ring, |parts| ring / parts as usize);
     let (mut sent, mut free) = (0, 0);
     while (b.guest.kept(), free) != (ring, ring) {
         assert!(Instant::now() < end, "{what}: {} receive and {free} transmit buffers of {ring}", b.guest.kept());
