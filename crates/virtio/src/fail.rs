@@ -1,7 +1,7 @@
 //! Fail points: named places in the code where a test lets the process die, to see what the next one makes of it.
 //!
 //! Without the feature `fail-points`, [`hit`] is nothing. With it, a thread's own handler is called if it has one (see
-//! [`with`]); else the process kills itself at the `count`-th hit of `name` where the environment says
+//! `with`); else the process kills itself at the `count`-th hit of `name` where the environment says
 //! `STRAIGHTLINE_KILL=name:count`.
 
 /// The code has come to this place.
