@@ -1,0 +1,131 @@
+//! The gate, with real threads: no turn sees a value that was freed.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use straightline_packet::{Arena, Gate, Published, Settings};
+
+/// Counts how many of it are alive, and shows when one is read after it was freed.
+struct Canary(Arc<AtomicUsize>, AtomicBool);
+
+impl Drop for Canary {
+    fn drop(&mut self) {
+        self.1.store(true, Ordering::SeqCst);
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+fn canary(alive: &Arc<AtomicUsize>) -> Box<Canary> {
+    alive.fetch_add(1, Ordering::SeqCst);
+    Box::new(Canary(Arc::clone(alive), AtomicBool::new(false)))
+}
+
+#[test]
+fn swapped_values_outlive_the_turns_that_see_them() {
+    let gate = Gate::new();
+    let alive = Arc::new(AtomicUsize::new(0));
+    let published = Arc::new(Published::new(&gate));
+    published.swap(Some(canary(&alive)));
+    let stop = Arc::new(AtomicBool::new(false));
+    let turns = Arc::new([const { AtomicUsize::new(0) }; 2]);
+    let workers: Vec<_> = (0..2)
+        .map(|worker| {
+            let mut arena = Arena::new(gate.member(), Settings::default(), Vec::new());
+            let (published, stop, turns) = (Arc::clone(&published), Arc::clone(&stop), Arc::clone(&turns));
+            std::thread::spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    arena.turn(|turn| {
+                        if let Some(canary) = published.load(turn) {
+                            for _ in 0..20 {
+                                assert!(!canary.1.load(Ordering::SeqCst), "freed within a turn");
+                            }
+                        }
+                    });
+                    turns[worker].fetch_add(1, Ordering::Relaxed);
+                }
+            })
+        })
+        .collect();
+    // Until both have run beside it for a while: a machine with few CPUs starts them late.
+    let enough = || turns.iter().all(|n| n.load(Ordering::Relaxed) >= 1000) || workers.iter().any(|w| w.is_finished());
+    for i in (0..).take_while(|&i| i < 2000 || !enough()) {
+        let new = (i % 3 != 0).then(|| canary(&alive));
+        drop(published.swap(new));
+    }
+    stop.store(true, Ordering::Relaxed);
+    for worker in workers {
+        worker.join().expect("no worker saw a freed value");
+    }
+    drop(published);
+    gate.wait();
+    assert_eq!(alive.load(Ordering::SeqCst), 0, "nothing leaks");
+}
+
+#[test]
+fn dropping_the_holder_within_a_turn_keeps_the_value() {
+    let gate = Gate::new();
+    let alive = Arc::new(AtomicUsize::new(0));
+    let published = Published::new(&gate);
+    published.swap(Some(canary(&alive)));
+    let mut arena = Arena::new(gate.member(), Settings::default(), Vec::new());
+    let mut held = Some(published);
+    arena.turn(|turn| {
+        let canary = held.as_ref().and_then(|p| p.load(turn)).expect("published");
+        drop(held.take());
+        assert!(!canary.1.load(Ordering::SeqCst));
+    });
+    gate.wait();
+    assert_eq!(alive.load(Ordering::SeqCst), 0);
+}
+
+/// `wait` has passed by a member that was out; it comes in, reads a value, and the value is retired before `wait`
+/// is done with the others: that value is not this call's to free.
+#[test]
+fn a_value_retired_during_a_wait_outlives_the_turn_that_reads_it() {
+    let gate = Gate::new();
+    let arena = || Arena::new(gate.member(), Settings::default(), Vec::new());
+    let (mut late, mut early) = (arena(), arena());
+    let alive = Arc::new(AtomicUsize::new(0));
+    let mut published = Some(Published::new(&gate));
+    published.as_ref().expect("just made").swap(Some(canary(&alive)));
+    let [inside, leave, done] = [const { AtomicBool::new(false) }; 3];
+    let until = |flag: &AtomicBool, limit: Duration| {
+        let start = std::time::Instant::now();
+        while !flag.load(Ordering::SeqCst) && start.elapsed() < limit {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            early.turn(|_| {
+                inside.store(true, Ordering::SeqCst);
+                until(&leave, Duration::from_secs(20));
+            });
+        });
+        until(&inside, Duration::from_secs(20));
+        s.spawn(|| {
+            gate.wait();
+            done.store(true, Ordering::SeqCst);
+        });
+        // Long enough for it to pass by; a slower machine makes this test weaker, never wrong.
+        std::thread::sleep(Duration::from_millis(30));
+        late.turn(|turn| {
+            let canary = published.as_ref().and_then(|p| p.load(turn)).expect("published");
+            drop(published.take());
+            leave.store(true, Ordering::SeqCst);
+            until(&done, Duration::from_millis(500));
+            assert_eq!(alive.load(Ordering::SeqCst), 1, "freed within a turn");
+            assert!(!canary.1.load(Ordering::SeqCst));
+        });
+    });
+    gate.wait();
+    assert_eq!(alive.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn a_member_that_is_out_is_not_waited_for() {
+    let gate = Gate::new();
+    let _asleep = gate.member();
+    gate.wait();
+}
