@@ -12,16 +12,17 @@
 //! ```
 //! The fences are ordered one way or the other. If (a) is first, control reads the odd word and waits; if (b)
 //! is first, the member reads the new pointer. A sleeping member is out, so it is never waited for.
+//!
+//! `gate_loom.rs` builds this file a second time, on loom's atomics, and tries every order.
 
 use std::any::Any;
 use std::fmt;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::PoisonError;
 
 use crossbeam_utils::CachePadded;
 
 use super::Turn;
+use super::sync::{self, Arc, AtomicPtr, AtomicU64, Mutex, MutexGuard, Ordering, fence};
 
 type Word = CachePadded<AtomicU64>;
 
@@ -71,11 +72,7 @@ impl Gate {
             let mut tries = 0_u32;
             while seen % 2 == 1 && word.load(Ordering::Acquire) == seen {
                 tries += 1;
-                match tries {
-                    0..200 => std::hint::spin_loop(),
-                    200..1000 => std::thread::yield_now(),
-                    _ => std::thread::sleep(Duration::from_micros(50)),
-                }
+                sync::pause(tries);
             }
         }
         drop(retired);
@@ -86,7 +83,8 @@ impl Gate {
     }
 
     fn retire(&self, value: Box<dyn Any + Send>) {
-        fence(Ordering::SeqCst);
+        // No fence: who drops the holder has it alone, so the starts of all turns that read it happened before, and are
+        // seen here.
         let busy = lock(&self.0.members).iter().any(|w| w.load(Ordering::Acquire) % 2 == 1);
         if busy {
             lock(&self.0.retired).push(value);
@@ -110,7 +108,9 @@ impl Member {
     pub(super) fn enter(&self) -> Inside<'_> {
         let next = self.word.load(Ordering::Relaxed) + 1;
         debug_assert_eq!(next % 2, 1, "a member is in one turn at a time");
-        self.word.store(next, Ordering::Relaxed);
+        // Release: control may never see the even word, but that we are in the next turn already. What we read in the
+        // last one must come before this word as well.
+        self.word.store(next, Ordering::Release);
         fence(Ordering::SeqCst);
         Inside(&self.word)
     }
@@ -197,7 +197,7 @@ impl<T: Send + Sync + 'static> Published<T> {
 
 impl<T: Send + Sync + 'static> Drop for Published<T> {
     fn drop(&mut self) {
-        let old = *self.at.get_mut();
+        let old = self.at.load(Ordering::Relaxed);
         if !old.is_null() {
             // SAFETY: as in `swap`; a turn may still read it, so it is freed only when no member is in one.
             self.gate.retire(unsafe { Box::from_raw(old) });

@@ -2,6 +2,9 @@
 //! them is given back, all before it ends.
 
 mod gate;
+#[cfg(test)]
+mod gate_loom;
+mod sync;
 
 use std::fmt;
 use std::ops::Range;

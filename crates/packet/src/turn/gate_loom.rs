@@ -1,0 +1,142 @@
+//! `gate.rs` on loom's atomics: members and control in every order, and with every stale value that the memory model
+//! allows.
+
+use std::sync::Mutex as Untracked;
+
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::thread;
+
+#[path = "gate.rs"]
+#[expect(clippy::duplicate_mod, unreachable_pub, reason = "the same source on other atomics is what is tested")]
+mod gate;
+
+mod sync {
+    pub(super) use loom::sync::atomic::{AtomicPtr, AtomicU64, Ordering, fence};
+    pub(super) use loom::sync::{Arc, Mutex, MutexGuard};
+
+    pub(super) fn pause(_tries: u32) {
+        loom::thread::yield_now();
+    }
+}
+
+use gate::{Gate, Published};
+
+/// What a turn is to the gate.
+struct Turn<'t>(&'t Gate);
+
+impl<'t> Turn<'t> {
+    fn gate(&self) -> &'t Gate {
+        self.0
+    }
+}
+
+/// The memory of a value. Loom fails where its writing, as it is made and as it is freed, and a read of it are in no order;
+/// the lock is none to loom, it makes this `Sync`.
+#[derive(Clone)]
+struct Memory(std::sync::Arc<Untracked<UnsafeCell<()>>>);
+
+impl Memory {
+    fn new() -> Self {
+        Memory(std::sync::Arc::new(Untracked::new(UnsafeCell::new(()))))
+    }
+
+    fn read(&self) {
+        self.0.lock().expect("no reader fails").with(|_| ());
+    }
+
+    fn write(&self) {
+        self.0.lock().expect("no reader fails").with_mut(|_| ());
+    }
+}
+
+/// A published value: gone with its memory.
+struct Value(Memory);
+
+impl Drop for Value {
+    fn drop(&mut self) {
+        // A model that has failed is unwound: another panic would hide why.
+        if !std::thread::panicking() {
+            self.0.write();
+        }
+    }
+}
+
+/// A new value, and its memory: that is there beyond the value's end.
+fn value() -> (Option<Box<Value>>, Memory) {
+    let memory = Memory::new();
+    (Some(Box::new(Value(memory.clone()))), memory)
+}
+
+#[test]
+fn what_swap_gives_back_no_turn_can_see() {
+    loom::model(|| {
+        let gate = Gate::new();
+        let published = Arc::new(Published::new(&gate));
+        let (old, old_memory) = value();
+        let old_at = old.as_deref().map(std::ptr::from_ref).map(<*const _>::addr);
+        let (new, new_memory) = value();
+        assert!(published.swap(old).is_none());
+        let member = gate.member();
+        let worker = {
+            let (published, new_memory) = (Arc::clone(&published), new_memory.clone());
+            thread::spawn(move || {
+                for _ in 0..2 {
+                    let inside = member.enter();
+                    // Only where it is counts: if the gate failed, it would dangle.
+                    let at = published.load(&Turn(member.gate())).map(std::ptr::from_ref).map(<*const _>::addr);
+                    if at == old_at { &old_memory } else { &new_memory }.read();
+                    drop(inside);
+                }
+            })
+        };
+        new_memory.write();
+        drop(published.swap(new).expect("published"));
+        worker.join().expect("the worker ends");
+    });
+}
+
+/// The last holder of a value goes while a turn may have it; what frees it then is the next wait.
+#[test]
+fn a_value_outlives_its_holder_for_the_turns_that_see_it() {
+    loom::model(|| {
+        let gate = Gate::new();
+        let (new, memory) = value();
+        let published = Arc::new(Published::new(&gate));
+        assert!(published.swap(new).is_none());
+        let worker = {
+            let (gate, published) = (gate.clone(), Arc::clone(&published));
+            thread::spawn(move || {
+                let member = gate.member();
+                let inside = member.enter();
+                assert!(published.load(&Turn(member.gate())).is_some());
+                drop(published);
+                memory.read();
+                drop(inside);
+            })
+        };
+        drop(published);
+        gate.wait();
+        worker.join().expect("the worker ends");
+        gate.wait();
+    });
+}
+
+/// Whoever takes a value out may free it, also one that another thread made.
+#[test]
+fn threads_of_control_take_each_others_values() {
+    loom::model(|| {
+        let published = Arc::new(Published::new(&Gate::new()));
+        let replace = |published: &Published<Value>| {
+            let (new, memory) = value();
+            memory.write();
+            drop(published.swap(new));
+        };
+        let other = {
+            let published = Arc::clone(&published);
+            thread::spawn(move || replace(&published))
+        };
+        replace(&published);
+        other.join().expect("it ends");
+    });
+}
