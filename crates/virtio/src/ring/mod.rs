@@ -5,6 +5,9 @@ mod device;
 mod driver;
 mod inflight;
 mod layout;
+mod notify;
+#[cfg(test)]
+mod notify_loom;
 mod packed_device;
 mod packed_driver;
 mod recover;
@@ -20,6 +23,12 @@ pub use packed_device::PackedDevice;
 pub use packed_driver::PackedDriver;
 pub use split_device::SplitDevice;
 pub use split_driver::SplitDriver;
+
+/// What `notify` works on; its test has others.
+mod shared {
+    pub(super) use crate::memory::Area;
+    pub(super) use std::sync::atomic::{Ordering, fence};
+}
 
 /// Whether the other side wants to be told of entries `old..new`, given the index after which it asked to be told
 /// (virtio 1.2, 2.7.10: `vring_need_event`). All indexes wrap at 65536.

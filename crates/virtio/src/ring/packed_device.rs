@@ -4,13 +4,12 @@
 //! a chain is kept here, each field once; a used chain is one descriptor, and the rest of its places are left out.
 
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
 
 use straightline_packet::{Segment, Turn};
 
 use super::chain::{Chain, ChainFault, Direction, Fault, First, RingFault, Walk};
 use super::layout::{self, Descriptor, Geometry, INDIRECT, NEXT, Options, PackedParts, WRITE, event};
-use super::{Inflight, need_event};
+use super::{Inflight, notify};
 use crate::fail;
 use crate::memory::{DirtyLog, GuestMemory};
 
@@ -410,11 +409,8 @@ impl PackedDevice {
         if given == Some(0) {
             return false;
         }
-        // The used descriptors must be visible before we look whether the driver wants to know (2.8.14).
-        fence(Ordering::SeqCst);
-        let mode = self.parts.driver.read_u16(event::MODE);
         let given = given.filter(|_| self.options.event_idx);
-        wants_event(mode, given, self.next_used, self.size, || self.parts.driver.read_u16(event::PLACE))
+        notify::wanted_packed(&self.parts.driver, given, self.next_used, self.size)
     }
 
     /// Descriptors known to be available, without a look at the ring.
@@ -425,21 +421,17 @@ impl PackedDevice {
     /// Asks the driver for a kick with the next chain that it makes available. Returns how many descriptors are there
     /// already, so that sleeping would miss them.
     pub fn arm(&mut self) -> Result<u16, RingFault> {
-        if self.options.event_idx {
-            self.parts.device.write_u16(event::PLACE, self.next_avail.bits());
-            self.parts.device.release_u16(event::MODE, EVENTS_AT);
-        } else {
-            self.parts.device.write_u16(event::MODE, EVENTS_ON);
-        }
+        let mode = if self.options.event_idx { EVENTS_AT } else { EVENTS_ON };
+        let available = notify::ask_packed(&self.parts.device, mode, self.next_avail, || {
+            let mut place = self.next_avail;
+            let mut available = 0;
+            while available < self.size - self.spans && is_available(self.flags_at(place), place.wrap) {
+                available += 1;
+                place = place.plus(1, self.size);
+            }
+            available
+        });
         self.mark_wish();
-        // Our wish must be visible before we look: the driver writes its descriptors, then looks at the wish.
-        fence(Ordering::SeqCst);
-        let mut place = self.next_avail;
-        let mut available = 0;
-        while available < self.size - self.spans && is_available(self.flags_at(place), place.wrap) {
-            available += 1;
-            place = place.plus(1, self.size);
-        }
         Ok(available)
     }
 
@@ -493,24 +485,8 @@ fn flags_of(tail: u64) -> u16 {
 
 /// 2.8.1: available while the AVAIL bit is the driver's wrap counter and the USED bit is not.
 #[inline]
-fn is_available(flags: u16, wrap: bool) -> bool {
+pub(super) fn is_available(flags: u16, wrap: bool) -> bool {
     (flags & AVAIL != 0) == wrap && (flags & USED != 0) != wrap
-}
-
-/// Whether the other side, which has asked for events by `mode`, wants one for the `count` descriptors before `new`. At
-/// most a round of them: its wish is where it is itself, and no side is further behind. Without a count, the place it
-/// asked for says nothing.
-pub(super) fn wants_event(mode: u16, count: Option<u16>, new: Place, size: u16, place: impl FnOnce() -> u16) -> bool {
-    match (mode, count) {
-        (EVENTS_OFF, _) => false,
-        (EVENTS_AT, Some(count)) => {
-            let wanted = Place::from_bits(place());
-            // Places of the round before are counted down from this one's start.
-            let wanted = if wanted.wrap == new.wrap { wanted.at } else { wanted.at.wrapping_sub(size) };
-            need_event(wanted, new.at, new.at.wrapping_sub(count))
-        }
-        _ => true,
-    }
 }
 
 impl Walk<'_, '_> {

@@ -1,11 +1,11 @@
 //! The driver half of a packed ring (virtio 1.2, 2.8): what a guest does. Its memory is ours, its device a stranger's.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{Ordering, fence};
 
 use super::driver::{DeviceFault, Layout, Out, TableArea, Tables};
-use super::layout::{self, Geometry, NEXT, Options, PackedParts, WRITE, event};
-use super::packed_device::{AVAIL, EVENTS_AT, EVENTS_OFF, EVENTS_ON, Place, USED, wants_event};
+use super::layout::{self, Geometry, NEXT, Options, PackedParts, WRITE};
+use super::notify;
+use super::packed_device::{AVAIL, EVENTS_AT, EVENTS_OFF, EVENTS_ON, Place, USED};
 use crate::memory::GuestMemory;
 
 /// A chain of at most one buffer for each free descriptor goes out with [`PackedDriver::add`] and comes back with
@@ -151,11 +151,8 @@ impl PackedDriver {
         if count == 0 {
             return false;
         }
-        // The descriptors are visible before we look whether the device sleeps (2.8.21.3.1).
-        fence(Ordering::SeqCst);
-        let mode = self.parts.device.read_u16(event::MODE);
         let count = Some(count).filter(|_| self.options.event_idx);
-        wants_event(mode, count, self.published, self.size, || self.parts.device.read_u16(event::PLACE))
+        notify::wanted_packed(&self.parts.device, count, self.published, self.size)
     }
 
     /// The next chain that the device has used: its id and the bytes written. What the device says that cannot be is an
@@ -231,13 +228,7 @@ impl PackedDriver {
             (true, false) => EVENTS_ON,
             (true, true) => EVENTS_AT,
         };
-        if mode == EVENTS_AT {
-            self.parts.driver.write_u16(event::PLACE, self.next_used.bits());
-        }
-        self.parts.driver.release_u16(event::MODE, mode);
-        // Our wish must be visible before we look: the device writes its descriptors, then looks at the wish.
-        fence(Ordering::SeqCst);
-        self.has_used()
+        notify::ask_packed(&self.parts.driver, mode, self.next_used, || self.has_used())
     }
 
     /// Whether the device has used the descriptor at our place, while chains are out.

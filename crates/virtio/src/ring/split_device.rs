@@ -8,13 +8,13 @@
 //! indirect table by one copy into a local array. No function keeps a place in the ring to look at again.
 
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
 
 use straightline_packet::Turn;
 
+use super::Inflight;
 use super::chain::{Chain, ChainFault, Direction, Fault, First, RingFault, Walk};
 use super::layout::{self, Descriptor, Geometry, INDIRECT, NEXT, NO_INTERRUPT, NO_NOTIFY, Options, Parts, WRITE};
-use super::{Inflight, need_event};
+use super::notify::{self, Wish};
 use crate::fail;
 use crate::memory::{DirtyLog, GuestMemory};
 
@@ -102,7 +102,12 @@ impl SplitDevice {
     #[inline]
     fn refresh(&mut self) -> Result<u16, RingFault> {
         // Acquire: the entries and descriptors behind the index are visible once the index is (2.7.13.3).
-        let index = self.parts.avail.acquire_u16(layout::avail::INDEX);
+        self.saw(self.parts.avail.acquire_u16(layout::avail::INDEX))
+    }
+
+    /// The driver's index is this.
+    #[inline]
+    fn saw(&mut self, index: u16) -> Result<u16, RingFault> {
         let ahead = index.wrapping_sub(self.next_avail);
         // A driver has as many descriptors as the ring has entries, and those of taken chains are not free yet.
         if u32::from(ahead) + u32::from(self.outstanding()) > u32::from(self.size) {
@@ -252,14 +257,12 @@ impl SplitDevice {
         if old == Some(new) {
             return false;
         }
-        // The index must be visible before we look whether the driver wants to know: it writes its wish and then
-        // looks at the index, in the other order (2.7.7.2, 2.7.10).
-        fence(Ordering::SeqCst);
-        if !self.options.event_idx {
-            return self.parts.avail.read_u16(layout::avail::FLAGS) & NO_INTERRUPT == 0;
-        }
-        let event = self.parts.avail.read_u16(layout::avail::used_event(usize::from(self.size)));
-        old.is_none_or(|old| need_event(event, new, old))
+        let wish = if self.options.event_idx {
+            Wish::Event(layout::avail::used_event(usize::from(self.size)))
+        } else {
+            Wish::Flags(layout::avail::FLAGS, NO_INTERRUPT)
+        };
+        notify::wanted(&self.parts.avail, wish, old, new)
     }
 
     /// Chains known to be available, without a look at the ring.
@@ -270,17 +273,17 @@ impl SplitDevice {
     /// Asks the driver for a kick with the next chain that it makes available. Returns how many there are already, so
     /// that sleeping would miss them.
     pub fn arm(&mut self) -> Result<u16, RingFault> {
-        if self.options.event_idx {
+        let (at, wish, word) = if self.options.event_idx {
             let at = layout::used::avail_event(usize::from(self.size));
-            self.parts.used.write_u16(at, self.next_avail);
-            self.mark_wish(at);
+            (at, Wish::Event(at), self.next_avail)
         } else {
-            self.parts.used.write_u16(layout::used::FLAGS, 0);
-            self.mark_wish(layout::used::FLAGS);
-        }
-        // Our wish must be visible before we look: the driver moves its index, then looks at the wish (2.7.7.2).
-        fence(Ordering::SeqCst);
-        self.refresh()
+            (layout::used::FLAGS, Wish::Flags(layout::used::FLAGS, NO_NOTIFY), 0)
+        };
+        let Parts { avail, used, .. } = &self.parts;
+        // Acquire as in `refresh`.
+        let index = notify::ask(used, wish, word, || avail.acquire_u16(layout::avail::INDEX));
+        self.mark_wish(at);
+        self.saw(index)
     }
 
     /// Asks the driver for no kicks: we are polling. With the event index nothing is to be done: the wish that was

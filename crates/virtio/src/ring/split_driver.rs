@@ -1,10 +1,8 @@
 //! The driver half of a split ring: what a guest does. Its memory is ours, its device is a stranger's.
 
-use std::sync::atomic::{Ordering, fence};
-
 use super::driver::{DeviceFault, Layout, Out, TableArea, Tables};
 use super::layout::{self, Descriptor, Geometry, NEXT, NO_INTERRUPT, NO_NOTIFY, Options, Parts, WRITE};
-use super::need_event;
+use super::notify::{self, Wish};
 use crate::memory::GuestMemory;
 
 /// A chain of at most one buffer for each free descriptor goes out with [`SplitDriver::add`] and comes back with
@@ -126,14 +124,12 @@ impl SplitDriver {
             return false;
         }
         self.kicked = new;
-        // The index is visible before we look whether the device sleeps (2.7.13.4.1).
-        fence(Ordering::SeqCst);
-        if self.options.event_idx {
-            let event = self.parts.used.read_u16(layout::used::avail_event(usize::from(self.size)));
-            need_event(event, new, old)
+        let wish = if self.options.event_idx {
+            Wish::Event(layout::used::avail_event(usize::from(self.size)))
         } else {
-            self.parts.used.read_u16(layout::used::FLAGS) & NO_NOTIFY == 0
-        }
+            Wish::Flags(layout::used::FLAGS, NO_NOTIFY)
+        };
+        notify::wanted(&self.parts.used, wish, Some(old), new)
     }
 
     /// The next chain that the device has used: its head and the bytes written. What the device says that cannot be is
@@ -218,15 +214,15 @@ impl SplitDriver {
 
     /// Asks for no interrupts (we poll), or for one with the next used chain; `true` if there is one already.
     pub fn want_interrupt(&mut self, wanted: bool) -> bool {
-        if self.options.event_idx {
+        let (wish, word) = if self.options.event_idx {
             // Without a wish the event stays behind the index: far from what the device will pass.
-            let at = if wanted { self.last_used } else { self.last_used.wrapping_sub(1) };
-            self.parts.avail.write_u16(layout::avail::used_event(usize::from(self.size)), at);
+            let event = if wanted { self.last_used } else { self.last_used.wrapping_sub(1) };
+            (Wish::Event(layout::avail::used_event(usize::from(self.size))), event)
         } else {
             // With the event index the flags stay 0 (2.7.7.1).
-            self.parts.avail.write_u16(layout::avail::FLAGS, if wanted { 0 } else { NO_INTERRUPT });
-        }
-        fence(Ordering::SeqCst);
-        !self.broken && self.parts.used.acquire_u16(layout::used::INDEX) != self.last_used
+            (Wish::Flags(layout::avail::FLAGS, NO_INTERRUPT), if wanted { 0 } else { NO_INTERRUPT })
+        };
+        let Parts { avail, used, .. } = &self.parts;
+        notify::ask(avail, wish, word, || !self.broken && used.acquire_u16(layout::used::INDEX) != self.last_used)
     }
 }

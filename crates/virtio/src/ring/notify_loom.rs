@@ -1,0 +1,149 @@
+//! `notify.rs` on loom's atomics: a giver and a waiter in every order, and with every stale value that the memory model
+//! allows.
+
+use loom::sync::Arc;
+use loom::thread;
+
+#[path = "notify.rs"]
+#[expect(clippy::duplicate_mod, reason = "the same source on other atomics is what is tested")]
+mod notify;
+
+/// In place of `Area` and of the processor's fence: loom cannot watch mapped memory.
+mod shared {
+    use loom::sync::atomic::AtomicU16;
+    pub(super) use loom::sync::atomic::{Ordering, fence};
+
+    pub(super) struct Area(Vec<AtomicU16>);
+
+    impl Area {
+        pub(super) fn new(words: &[u16]) -> Self {
+            Area(words.iter().map(|&word| AtomicU16::new(word)).collect())
+        }
+
+        pub(super) fn read_u16(&self, offset: usize) -> u16 {
+            self.0[offset / 2].load(Ordering::Relaxed)
+        }
+
+        pub(super) fn write_u16(&self, offset: usize, value: u16) {
+            self.0[offset / 2].store(value, Ordering::Relaxed);
+        }
+
+        pub(super) fn acquire_u16(&self, offset: usize) -> u16 {
+            self.0[offset / 2].load(Ordering::Acquire)
+        }
+
+        pub(super) fn release_u16(&self, offset: usize, value: u16) {
+            self.0[offset / 2].store(value, Ordering::Release);
+        }
+    }
+}
+
+use super::layout::event;
+use super::packed_device::{AVAIL, EVENTS_AT, EVENTS_OFF, EVENTS_ON, Place, USED, is_available};
+use notify::Wish;
+use shared::Area;
+
+/// Entries that a giver publishes, one by one.
+const GIVEN: u16 = 2;
+
+/// What giver and waiter share.
+struct Ring {
+    /// A split ring's index, or the flags of a packed ring's descriptors.
+    given: Area,
+    wishes: Area,
+}
+
+/// One gives and looks after each entry whether it is to tell (`give`: entries before, and whether it is wanted). The
+/// other one takes all there is and asks (`ask`: entries seen, and how many it sees then), until there is nothing. Then it
+/// sleeps, and must have been told of what it has not seen.
+fn nobody_waits_for_ever(
+    ring: fn() -> Ring,
+    give: impl Fn(&Ring, u16) -> bool + Copy + Send + Sync + 'static,
+    ask: impl Fn(&Ring, u16) -> u16 + Copy + Send + Sync + 'static,
+) {
+    loom::model(move || {
+        let ring = Arc::new(ring());
+        let giver = {
+            let ring = Arc::clone(&ring);
+            thread::spawn(move || (0..GIVEN).filter(|&old| give(&ring, old)).last().map_or(0, |old| old + 1))
+        };
+        let mut seen = 0;
+        loop {
+            match ask(&ring, seen) {
+                now if now == seen => break,
+                now => seen = now,
+            }
+        }
+        let told = giver.join().expect("the giver ends");
+        assert!(seen == GIVEN || told > seen, "the waiter sleeps with {seen} of {GIVEN} entries, told of {told}");
+    });
+}
+
+fn split(wish: Wish, ring: fn() -> Ring, word: fn(u16) -> u16) {
+    let give = move |ring: &Ring, old: u16| {
+        ring.given.release_u16(0, old + 1);
+        notify::wanted(&ring.wishes, wish, Some(old), old + 1)
+    };
+    let ask = move |ring: &Ring, seen| {
+        if let Wish::Flags(at, never) = wish {
+            // It polled until now.
+            ring.wishes.write_u16(at, never);
+        }
+        notify::ask(&ring.wishes, wish, word(seen), || ring.given.acquire_u16(0))
+    };
+    nobody_waits_for_ever(ring, give, ask);
+}
+
+#[test]
+fn split_with_flags() {
+    let ring = || Ring { given: Area::new(&[0]), wishes: Area::new(&[1]) };
+    split(Wish::Flags(0, 1), ring, |_| 0);
+}
+
+#[test]
+fn split_with_the_event_index() {
+    // The wish of before was fulfilled: it is behind the index.
+    let ring = || Ring { given: Area::new(&[0]), wishes: Area::new(&[u16::MAX]) };
+    split(Wish::Event(0), ring, |seen| seen);
+}
+
+/// Of the packed ring, which is at its last place: what is given lies on both sides of the wrap.
+const SIZE: u16 = 4;
+const START: Place = Place { at: SIZE - 1, wrap: true };
+
+fn packed(event_idx: bool) {
+    let ring = || {
+        let used = |wrap| if wrap { AVAIL | USED } else { 0 };
+        let flags: Vec<_> = (0..SIZE).map(|at| used(at != START.at)).collect();
+        let mut wishes = [0; event::LEN / 2];
+        wishes[event::MODE / 2] = EVENTS_OFF;
+        Ring { given: Area::new(&flags), wishes: Area::new(&wishes) }
+    };
+    let flags_at = |place: Place| usize::from(place.at) * 2;
+    let give = move |ring: &Ring, old| {
+        let place = START.plus(old, SIZE);
+        ring.given.release_u16(flags_at(place), if place.wrap { AVAIL } else { USED });
+        notify::wanted_packed(&ring.wishes, event_idx.then_some(1), place.plus(1, SIZE), SIZE)
+    };
+    let ask = move |ring: &Ring, seen| {
+        // It polled until now.
+        ring.wishes.write_u16(event::MODE, EVENTS_OFF);
+        let place = START.plus(seen, SIZE);
+        let mode = if event_idx { EVENTS_AT } else { EVENTS_ON };
+        notify::ask_packed(&ring.wishes, mode, place, || {
+            let more = is_available(ring.given.acquire_u16(flags_at(place)), place.wrap);
+            seen + u16::from(more)
+        })
+    };
+    nobody_waits_for_ever(ring, give, ask);
+}
+
+#[test]
+fn packed_with_flags() {
+    packed(false);
+}
+
+#[test]
+fn packed_with_the_event_index() {
+    packed(true);
+}
