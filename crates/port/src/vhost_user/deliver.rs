@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use straightline_packet::{Checksum, Offload, PacketId, Piece, Reason, Segment, Segmenter, Turn};
+use straightline_packet::{Checksum, LenderId, Offload, PacketId, Piece, Reason, Segment, Segmenter, Turn};
 use straightline_virtio::memory::{GuestMemory, Marks, fault};
 use straightline_virtio::net_header::{LEN, NetHeader};
 use straightline_virtio::ring::{BURST, Device, Direction, Fault, First, Ring};
@@ -76,6 +76,9 @@ pub(super) fn deliver<'t>(
         // packets hold zeros now, so all is taken back, and the frame is done again without them.
         if inner.ring.poisoned() || link.memory.poisoned() {
             link.drops.add(Reason::MemoryFault, ids.len().try_into().unwrap_or(u64::MAX));
+            // What was reserved is not published: a successor finds the ring as if it had not been taken.
+            let taken = inner.ring.outstanding();
+            inner.ring.untake(taken);
             link.vanished();
             return Delivered { any: false, left: false };
         }
@@ -110,6 +113,15 @@ fn count(queue: &Queue, link: &Link, turn: &mut Turn<'_>, ids: &[PacketId], sum:
         }
     }
     for &id in sum.left_from.and_then(|from| ids.get(from..)).unwrap_or_default() {
+        leave(link, turn, id);
+    }
+}
+
+/// Leaves a packet in its source's ring. One of ours has none: it is dropped.
+pub(super) fn leave(link: &Link, turn: &mut Turn<'_>, id: PacketId) {
+    if turn.lender(id) == LenderId::NONE {
+        link.drops.add(Reason::NoBuffer, 1);
+    } else {
         turn.leave(id);
     }
 }

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use rustix::fs::OFlags;
 use straightline_virtio::features::{
-    VIRTIO_F_EVENT_IDX, VIRTIO_F_IN_ORDER, VIRTIO_F_INDIRECT_DESC, VIRTIO_F_RING_PACKED, VIRTIO_NET_F_CSUM,
-    VIRTIO_NET_F_MRG_RXBUF,
+    VHOST_F_LOG_ALL, VIRTIO_F_EVENT_IDX, VIRTIO_F_IN_ORDER, VIRTIO_F_INDIRECT_DESC, VIRTIO_F_RING_PACKED,
+    VIRTIO_NET_F_CSUM, VIRTIO_NET_F_MRG_RXBUF,
 };
 use straightline_virtio::net_header::Receiver;
 use straightline_virtio::ring::{Direction, Geometry, InflightError, Options, PackedDevice, Ring, SplitDevice};
@@ -66,8 +66,10 @@ impl Guest {
 
     /// Makes the rings that run those that should.
     pub(super) fn sync(&mut self) -> Result<(), String> {
-        let mut changed = self.acked != self.session.acked_features();
-        if changed {
+        let others = self.acked ^ self.session.acked_features();
+        let mut changed = others != 0;
+        // The dirty log comes and goes while the driver goes on.
+        if others & !VHOST_F_LOG_ALL != 0 {
             self.reset_commands();
         }
         self.acked = self.session.acked_features();

@@ -153,7 +153,7 @@ fn in_order<'t>(link: &'t Link, turn: &mut Turn<'t>, frame: &Frame) {
         let bit = 1_u128 << place;
         if full & bit != 0 || is_behind {
             is_behind = true;
-            run.iter().for_each(|&id| turn.leave(id));
+            run.iter().for_each(|&id| deliver::leave(link, turn, id));
             continue;
         }
         let Some(queue) = link.tx.queues().get(usize::from(place)) else { continue };

@@ -128,11 +128,10 @@ fn find(desc: &Area, size: u16) -> Found {
         1 => {
             let written = (0..size).find(|&i| !is_used(around(a, i))).unwrap_or(size);
             let start = around(a, written % size);
-            (written > 0 && written < size && all(start, size - written, false)).then_some((
-                start,
-                size - written,
-                written,
-            ))
+            // The first part again: a driver at work may have filled the ring behind our back, but it cannot touch what
+            // is used until it has seen all of it.
+            let is_cut = written > 0 && written < size && all(start, size - written, false) && all(a, written, true);
+            is_cut.then_some((start, size - written, written))
         }
         3 => {
             let cuts = [(a, b, c), (b, c, a), (c, a, b)].map(|(u, v, w)| (u, length(u, v), length(v, w)));
@@ -162,6 +161,9 @@ impl Borders {
     }
 }
 
+/// Entries of an indirect table that are looked at: a receive buffer has a header and as many pages as a segment.
+const MOST_ENTRIES: u32 = 64;
+
 /// A receive buffer that a predecessor has filled: what it can hold, and the header in it, which is made harmless when it
 /// is lost.
 struct Buffer<'m> {
@@ -176,9 +178,10 @@ impl<'m> Buffer<'m> {
             if desc.flags & INDIRECT == 0 {
                 buffer.add(memory, desc);
             } else if let Some(table) = memory.segment(desc.addr, desc.len, &mut 0) {
-                // 2.8.7: as many entries as have room.
+                // 2.8.7: as many entries as have room; a cut burst may have as many tables as the ring has places, and
+                // a guest may have made them all.
                 let bytes = u32::try_from(DESCRIPTOR).unwrap_or(16);
-                for at in 0..(desc.len / bytes).min(size.into()) {
+                for at in 0..(desc.len / bytes).min(size.into()).min(MOST_ENTRIES) {
                     let entry = Descriptor::read_indirect_packed(Level::Scalar, table.split_at(at * bytes).1);
                     buffer.add(memory, &entry);
                 }
@@ -190,12 +193,14 @@ impl<'m> Buffer<'m> {
     fn add(&mut self, memory: &'m GuestMemory, desc: &Descriptor) {
         let front = &mut self.front;
         let mut found = front.iter().map(|s| s.len() as usize).sum::<usize>();
-        memory.segments(desc.addr, desc.len, &mut 0, |piece| {
-            if found < LEN {
-                found += piece.len() as usize;
-                front.push(piece);
-            }
-        });
+        if found < LEN {
+            memory.segments(desc.addr, desc.len, &mut 0, |piece| {
+                if found < LEN {
+                    found += piece.len() as usize;
+                    front.push(piece);
+                }
+            });
+        }
         self.room = self.room.saturating_add(desc.len);
     }
 
