@@ -131,6 +131,13 @@ fn modes_addresses_and_vlans_are_kept_and_shown() {
     for (command, ack) in [(&[4, 0, 1, 0][..], 1), (&[9, 0], 1), (&[0], 1), (&[3, 0], 0)] {
         assert_eq!(control.send(&guest, command), ack, "{command:?}");
     }
+    // The dirty log comes and goes while the driver goes on.
+    for log in [f::VHOST_F_LOG_ALL, 0] {
+        let features = guest.features() | log;
+        guest.client().set_features(features).expect("the log alone may change");
+        guest.client().get_features().expect("an answer, behind what is shown");
+        assert_eq!(rig.port(0).rx_mode, Some(expected.clone()));
+    }
     guest.client().reset_device().expect("reset");
     wait_until("it is gone", || rig.port(0).rx_mode.is_none());
 }
