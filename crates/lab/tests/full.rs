@@ -61,6 +61,19 @@ fn with_wait_nothing_is_lost() {
     rig.no_drops();
 }
 
+/// An announcement is ours and has no ring to wait in.
+#[test]
+fn with_wait_an_announcement_that_finds_no_room_is_counted() {
+    let rig = rig(2, waiting);
+    let mut source = rig.guest(0, &GuestOptions::default());
+    let mut sink = rig.guest(1, &GuestOptions { withhold: true, ..GuestOptions::default() });
+    source.client().send_rarp([2, 0, 0, 0, 0, 1]).expect("an announcement");
+    rig.wait_drops(1, "no-buffer", 1);
+    sink.give(1);
+    send(&mut source, &frame(mac(2), mac(1), 700, 1));
+    assert_eq!(take(&mut sink, 1)[0].1, frame(mac(2), mac(1), 700, 1));
+}
+
 #[test]
 fn with_wait_a_bad_chain_in_the_middle_costs_no_good_one() {
     let rig = rig(2, waiting);
