@@ -149,10 +149,9 @@ impl Guest {
                 }
                 .map(Ring::Packed)
             } else {
-                let base = u16::try_from(setup.base & 0xffff).unwrap_or(0);
                 match inflight {
                     None => SplitDevice::recover(memory, geometry, options).map_err(InflightError::Ring),
-                    Some(table) => SplitDevice::tracked(memory, geometry, base, options, log, table),
+                    Some(table) => SplitDevice::tracked(memory, geometry, options, log, table),
                 }
                 .map(Ring::Split)
             }

@@ -390,23 +390,20 @@ impl Inflight {
 }
 
 impl SplitDevice {
-    /// As [`SplitDevice::new`], and keeps a table of what is in flight. If a predecessor has kept it before, the ring's own
-    /// used index is believed, and not `base`.
+    /// As [`SplitDevice::recover`], and keeps a table of what is in flight.
     ///
     /// # Errors
     /// Why the ring cannot go on.
     pub fn tracked(
         memory: &GuestMemory,
         geometry: Geometry,
-        base: u16,
         options: Options,
         log: Option<&Arc<DirtyLog>>,
         inflight: Inflight,
     ) -> Result<Self, InflightError> {
-        let parts = geometry.locate(memory).map_err(InflightError::Ring)?;
         let kept = !inflight.is_new;
-        let base = if kept { parts.used.acquire_u16(layout::used::INDEX) } else { base };
-        let mut device = Self::new(memory, geometry, base, options).map_err(InflightError::Ring)?;
+        let mut device = Self::recover(memory, geometry, options).map_err(InflightError::Ring)?;
+        let base = device.base();
         let older = if kept { inflight.reconnect_split(base)? } else { Vec::new() };
         let mut found = vec![First::default(); older.len()];
         let wanted = u16::try_from(older.len()).unwrap_or(u16::MAX);

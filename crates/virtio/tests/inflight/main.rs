@@ -103,10 +103,10 @@ impl Kept {
     }
 }
 
-/// A device on ring 1 that believes the table; its frontend says a base that is wrong if there is a predecessor.
-fn split(guest: &Guest, kept: &Kept, base: u16) -> Result<SplitDevice, InflightError> {
+/// A device on ring 1 that believes the table and the ring.
+fn split(guest: &Guest, kept: &Kept) -> Result<SplitDevice, InflightError> {
     let inflight = kept.table().queue(1, SIZE, false)?.expect("ring 1 has a part");
-    SplitDevice::tracked(&guest.ours, guest.geometry(), base, Options::default(), None, inflight)
+    SplitDevice::tracked(&guest.ours, guest.geometry(), Options::default(), None, inflight)
 }
 
 fn packed(guest: &Guest, kept: &Kept, base: u32) -> Result<PackedDevice, InflightError> {
@@ -157,14 +157,15 @@ fn offer_packed(guest: &Guest, place: u16, wrap: bool, ids: &[u16]) {
 fn a_successor_of_ours_goes_on_where_it_died() {
     let (guest, kept) = (Guest::new(SIZE), Kept::new(SPLIT));
     offer(&guest, 65_533, &[5, 1, 7, 2, 0]);
-    // A new table: the base is the frontend's.
-    let mut device = split(&guest, &kept, 65_533).unwrap();
+    // A new table at a ring that has been used before.
+    guest.write16(USED + 2, 65_533);
+    let mut device = split(&guest, &kept).unwrap();
     assert_eq!(take_split(&mut device, 4), [5, 1, 7, 2]);
     device.give_back(3);
     drop(device);
     assert_eq!((kept.read16(8), kept.read16(10), kept.read16(14)), (1, SIZE, 0));
     // Killed with one taken. The base that it is told now is where it had taken.
-    let mut device = split(&guest, &kept, 1).unwrap();
+    let mut device = split(&guest, &kept).unwrap();
     assert_eq!((device.base(), take_split(&mut device, 2)), (0, vec![2, 0]));
 
     let (guest, kept) = (Guest::new(SIZE), Kept::new(PACKED));
@@ -187,7 +188,7 @@ fn what_stands_in_the_ring_is_taken_again() {
     let (guest, kept) = (Guest::new(SIZE), Kept::new(SPLIT));
     offer(&guest, 0, &[5, 1, 7]);
     kept.left_split(0, &[5, 1]);
-    let mut device = split(&guest, &kept, 2).unwrap();
+    let mut device = split(&guest, &kept).unwrap();
     assert_eq!(take_split(&mut device, 3), [5, 1, 7]);
     assert_eq!((kept.flagged(), guest.read16(USED + 2)), (vec![], 0));
 
@@ -206,7 +207,7 @@ fn what_another_order_left_is_given_back_oldest_first() {
     offer(&guest, 0, &[5, 1, 7, 2, 1, 7]);
     guest.write16(USED + 2, 2);
     kept.left_split(2, &[5, 2]);
-    let mut device = split(&guest, &kept, 6).unwrap();
+    let mut device = split(&guest, &kept).unwrap();
     assert_eq!(guest.read16(USED + 2), 4);
     assert_eq!([used(&guest, 2), used(&guest, 3)], [(5, 0), (2, 0)]);
     assert_eq!((kept.flagged(), kept.read16(14)), (vec![], 4));
@@ -233,7 +234,7 @@ fn a_batch_that_was_published_is_not_in_flight() {
     kept.left_split(0, &[5, 1, 7]);
     kept.write16(12, 5);
     kept.write16(16 + 16 * 5 + 6, 1);
-    let mut device = split(&guest, &kept, 3).unwrap();
+    let mut device = split(&guest, &kept).unwrap();
     assert_eq!((kept.flagged(), guest.read16(USED + 2)), (vec![], 2));
     assert_eq!(take_split(&mut device, 1), [7], "it stands in the ring");
 
@@ -264,7 +265,7 @@ fn a_ring_that_was_stopped_is_forgotten() {
     kept.left_split(3, &[0]);
     kept.table().clear(1);
     guest.write16(USED + 2, 0);
-    assert_eq!(split(&guest, &kept, 0).unwrap().base(), 0);
+    assert_eq!(split(&guest, &kept).unwrap().base(), 0);
     assert_eq!(kept.flagged(), []);
 }
 
@@ -300,7 +301,7 @@ fn tables_that_contradict_themselves() {
     let fails = |prepare: fn(&Kept), packed_ring: bool| {
         let kept = Kept::new(if packed_ring { PACKED } else { SPLIT });
         prepare(&kept);
-        let result = if packed_ring { packed(&guest, &kept, 0).err() } else { split(&guest, &kept, 0).err() };
+        let result = if packed_ring { packed(&guest, &kept, 0).err() } else { split(&guest, &kept).err() };
         assert!(matches!(result, Some(InflightError::Broken(_))), "{result:?}");
     };
     fails(|kept| kept.left_split(100, &[]), false);
@@ -345,7 +346,7 @@ proptest! {
                 found[..n].iter().for_each(|first| device.take(first));
                 device.give_back(u16::try_from(n).unwrap());
             }
-        } else if let Ok(mut device) = split(&guest, &kept, 0)
+        } else if let Ok(mut device) = split(&guest, &kept)
             && let Ok(n) = device.available(1)
             && n > 0
             && device.look(&mut [First::default()]).is_ok()
