@@ -1,9 +1,9 @@
 //! What a chain is, whichever ring it is in: its first descriptor, its buffers on their way to segments, and all that
 //! can be wrong with it.
 
-use straightline_packet::{MAX_FRAME, Reason, Turn};
+use straightline_packet::{MAX_FRAME, Reason, Segment, Turn};
 
-use super::layout::{Descriptor, WRITE};
+use super::layout::{Descriptor, INDIRECT, NEXT, WRITE};
 use crate::memory::GuestMemory;
 
 /// Most chains looked at in one go: what is prefetched must not fall out of the cache before it is used.
@@ -112,6 +112,23 @@ pub struct First {
     pub(super) more: u16,
 }
 
+impl First {
+    /// The one buffer of a chain that has only one, in one region: the common case, without staging.
+    #[inline]
+    pub(super) fn single<'t>(
+        &self,
+        memory: &'t GuestMemory,
+        direction: Direction,
+        hint: &mut usize,
+    ) -> Option<Segment<'t>> {
+        let plain = if direction == Direction::ToGuest { WRITE } else { 0 };
+        if self.desc.flags & (NEXT | WRITE | INDIRECT) != plain {
+            return None;
+        }
+        memory.segment(self.desc.addr, self.desc.len, hint)
+    }
+}
+
 /// A chain whose bytes are all staged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chain {
@@ -131,18 +148,29 @@ pub(super) struct Walk<'w, 't> {
     /// Bytes before the first buffer that the device writes.
     readable: u64,
     pub(super) descriptors: u32,
+    /// Where its segments begin among those staged.
+    mark: usize,
 }
 
 impl<'w, 't> Walk<'w, 't> {
     /// A walk that begins; `hint` is where the last one was.
     pub(super) fn new(memory: &'t GuestMemory, turn: &'w mut Turn<'t>, hint: usize, direction: Direction) -> Self {
-        Walk { memory, turn, hint, direction, len: 0, readable: 0, descriptors: 0 }
+        let mark = turn.mark();
+        Walk { memory, turn, hint, direction, len: 0, readable: 0, descriptors: 0, mark }
     }
 
-    /// The chain, after its last buffer.
-    pub(super) fn chain(&self) -> Chain {
+    /// The chain, after its last buffer, and where the next walk begins to look. On a fault nothing stays staged.
+    pub(super) fn end(self, result: Result<(), Fault>, hint: &mut usize) -> Result<Chain, Fault> {
+        *hint = self.hint;
+        self.turn.count_walked(self.descriptors);
         let narrow = |n| u32::try_from(n).unwrap_or(u32::MAX);
-        Chain { len: narrow(self.len), readable: narrow(self.readable) }
+        match result {
+            Ok(()) => Ok(Chain { len: narrow(self.len), readable: narrow(self.readable) }),
+            Err(fault) => {
+                self.turn.unstage(self.mark);
+                Err(fault)
+            }
+        }
     }
 
     /// Checks one buffer and stages it.

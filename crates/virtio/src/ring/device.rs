@@ -38,6 +38,49 @@ pub trait Device {
     fn is_all_free(&mut self) -> bool;
 }
 
+/// What either layout has under the same name.
+macro_rules! both_layouts {
+    () => {
+        #[inline]
+        fn take(&mut self, first: &First) {
+            self.take(first);
+        }
+
+        fn untake(&mut self, n: u16) {
+            self.untake(n);
+        }
+
+        #[inline]
+        fn single<'t>(&mut self, memory: &'t GuestMemory, first: &First, direction: Direction) -> Option<Segment<'t>> {
+            self.single(memory, first, direction)
+        }
+
+        fn chain<'t>(
+            &mut self,
+            memory: &'t GuestMemory,
+            turn: &mut Turn<'t>,
+            first: &First,
+            direction: Direction,
+        ) -> Result<Chain, Fault> {
+            self.chain(memory, turn, first, direction)
+        }
+
+        #[inline]
+        fn give_back(&mut self, n: u16) {
+            self.give_back(n);
+        }
+
+        #[inline]
+        fn outstanding(&self) -> u16 {
+            self.outstanding()
+        }
+
+        fn known(&self) -> u16 {
+            self.known()
+        }
+    };
+}
+
 impl Device for SplitDevice {
     #[inline]
     fn find(&mut self, into: &mut [First]) -> Result<usize, RingFault> {
@@ -47,47 +90,11 @@ impl Device for SplitDevice {
         Ok(found)
     }
 
-    #[inline]
-    fn take(&mut self, first: &First) {
-        self.take(first);
-    }
-
-    fn untake(&mut self, n: u16) {
-        self.untake(n);
-    }
+    both_layouts!();
 
     #[inline]
     fn written(&mut self, bytes: u32) {
         self.written(0, bytes);
-    }
-
-    #[inline]
-    fn single<'t>(&mut self, memory: &'t GuestMemory, first: &First, direction: Direction) -> Option<Segment<'t>> {
-        self.single(memory, first, direction)
-    }
-
-    fn chain<'t>(
-        &mut self,
-        memory: &'t GuestMemory,
-        turn: &mut Turn<'t>,
-        first: &First,
-        direction: Direction,
-    ) -> Result<Chain, Fault> {
-        self.chain(memory, turn, first, direction)
-    }
-
-    #[inline]
-    fn give_back(&mut self, n: u16) {
-        self.give_back(n);
-    }
-
-    #[inline]
-    fn outstanding(&self) -> u16 {
-        self.outstanding()
-    }
-
-    fn known(&self) -> u16 {
-        self.known()
     }
 
     fn is_all_free(&mut self) -> bool {
@@ -101,47 +108,11 @@ impl Device for PackedDevice {
         self.look(into)
     }
 
-    #[inline]
-    fn take(&mut self, first: &First) {
-        self.take(first);
-    }
-
-    fn untake(&mut self, n: u16) {
-        self.untake(n);
-    }
+    both_layouts!();
 
     #[inline]
     fn written(&mut self, bytes: u32) {
         self.written(bytes);
-    }
-
-    #[inline]
-    fn single<'t>(&mut self, memory: &'t GuestMemory, first: &First, direction: Direction) -> Option<Segment<'t>> {
-        self.single(memory, first, direction)
-    }
-
-    fn chain<'t>(
-        &mut self,
-        memory: &'t GuestMemory,
-        turn: &mut Turn<'t>,
-        first: &First,
-        direction: Direction,
-    ) -> Result<Chain, Fault> {
-        self.chain(memory, turn, first, direction)
-    }
-
-    #[inline]
-    fn give_back(&mut self, n: u16) {
-        self.give_back(n);
-    }
-
-    #[inline]
-    fn outstanding(&self) -> u16 {
-        self.outstanding()
-    }
-
-    fn known(&self) -> u16 {
-        self.known()
     }
 
     fn is_all_free(&mut self) -> bool {

@@ -285,11 +285,7 @@ impl PackedDevice {
     /// The one buffer of a chain that has only one, in one region: the common case, without staging.
     #[inline]
     pub fn single<'t>(&mut self, memory: &'t GuestMemory, first: &First, direction: Direction) -> Option<Segment<'t>> {
-        let plain = if direction == Direction::ToGuest { WRITE } else { 0 };
-        if first.desc.flags & (NEXT | WRITE | INDIRECT) != plain {
-            return None;
-        }
-        memory.segment(first.desc.addr, first.desc.len, &mut self.hint)
+        first.single(memory, direction, &mut self.hint)
     }
 
     /// Stages all buffers of the chain that begins with `first`, of the last [`Self::look`]. On a fault nothing is
@@ -301,7 +297,6 @@ impl PackedDevice {
         first: &First,
         direction: Direction,
     ) -> Result<Chain, Fault> {
-        let mark = turn.mark();
         let mut walk = Walk::new(memory, turn, self.hint, direction);
         let mut result = Ok(());
         for desc in std::iter::once(&first.desc).chain(self.rest(first)) {
@@ -317,17 +312,7 @@ impl PackedDevice {
             };
             result = result.and(step);
         }
-        let chain = walk.chain();
-        let Walk { hint, descriptors, .. } = walk;
-        self.hint = hint;
-        turn.count_walked(descriptors);
-        match result {
-            Ok(()) => Ok(chain),
-            Err(fault) => {
-                turn.unstage(mark);
-                Err(fault)
-            }
-        }
+        walk.end(result, &mut self.hint)
     }
 
     /// Gives back the oldest `n` taken chains, each by one used descriptor. The last one is written first, and the first

@@ -13,7 +13,7 @@ use straightline_packet::Turn;
 
 use super::Inflight;
 use super::chain::{Chain, ChainFault, Direction, Fault, First, RingFault, Walk};
-use super::layout::{self, Descriptor, Geometry, INDIRECT, NEXT, NO_INTERRUPT, NO_NOTIFY, Options, Parts, WRITE};
+use super::layout::{self, Descriptor, Geometry, INDIRECT, NEXT, NO_INTERRUPT, NO_NOTIFY, Options, Parts};
 use super::notify::{self, Wish};
 use crate::fail;
 use crate::memory::{DirtyLog, GuestMemory};
@@ -167,11 +167,7 @@ impl SplitDevice {
         first: &First,
         direction: Direction,
     ) -> Option<straightline_packet::Segment<'t>> {
-        let plain = if direction == Direction::ToGuest { WRITE } else { 0 };
-        if first.desc.flags & (NEXT | WRITE | INDIRECT) != plain {
-            return None;
-        }
-        memory.segment(first.desc.addr, first.desc.len, &mut self.hint)
+        first.single(memory, direction, &mut self.hint)
     }
 
     /// Stages all buffers of the chain that begins with `first`. On a fault nothing is staged.
@@ -182,20 +178,9 @@ impl SplitDevice {
         first: &First,
         direction: Direction,
     ) -> Result<Chain, Fault> {
-        let mark = turn.mark();
         let mut walk = Walk::new(memory, turn, self.hint, direction);
         let result = walk.direct(&self.parts, self.size, self.options.indirect, first);
-        let chain = walk.chain();
-        let Walk { hint, descriptors, .. } = walk;
-        self.hint = hint;
-        turn.count_walked(descriptors);
-        match result {
-            Ok(()) => Ok(chain),
-            Err(fault) => {
-                turn.unstage(mark);
-                Err(fault)
-            }
-        }
+        walk.end(result, &mut self.hint)
     }
 
     /// Gives back the oldest `n` taken chains: writes their used elements, then the index, once.
