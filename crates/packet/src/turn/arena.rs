@@ -1,0 +1,142 @@
+//! What a worker keeps from turn to turn: its pool of slots and its lists, so that no turn allocates.
+
+use std::fmt;
+use std::sync::Arc;
+
+use straightline_simd::Level;
+
+use super::{AtTurnEnd, Member, Turn};
+use crate::slot::Slot;
+use crate::{Drops, FRAME, Segment};
+
+/// How a worker's turns are run.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// The instruction set of its copies.
+    pub level: Level,
+    /// Whether bodies are copied twice, through memory of ours, and their buffers given back early: the A/B of
+    /// the one-copy path.
+    pub two_copies: bool,
+    /// Bytes of bodies that a turn takes before it stops taking; one packet may exceed it.
+    pub body_limit: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings { level: Level::detect(), two_copies: false, body_limit: 1 << 20 }
+    }
+}
+
+/// Bytes that moved, for the proof that bodies are copied once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BodyCount {
+    /// Bytes of bodies copied, wherever from and to.
+    pub copied: u64,
+    /// Bytes of bodies delivered: in packets that a destination was given.
+    pub delivered: u64,
+}
+
+/// Room for the segments of a turn: its limit, the one chain that may exceed it, and the buffers they go to.
+const SEGMENTS: usize = 3 * 32768;
+
+/// What a worker keeps from turn to turn so that no turn allocates: its pool and its lists.
+pub struct Arena {
+    member: Member,
+    settings: Settings,
+    slots: Box<[Slot]>,
+    bounce: Box<[u8]>,
+    /// The limit of bytes that `bounce` was sized for.
+    most_bounced: u32,
+    drops: Vec<Arc<Drops>>,
+    segments: Vec<Segment<'static>>,
+    lenders: Vec<&'static dyn AtTurnEnd>,
+    bodies: BodyCount,
+    now: u32,
+}
+
+impl fmt::Debug for Arena {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Arena").field("settings", &self.settings).field("bodies", &self.bodies).finish_non_exhaustive()
+    }
+}
+
+/// An empty vector for another lifetime, in the memory of the old one (the standard library collects in place;
+/// the allocation test of the worker would show it if it ever did not).
+macro_rules! recycle {
+    ($vec:expr) => {{
+        let mut vec = $vec;
+        vec.clear();
+        vec.into_iter().map(|_| unreachable!("the vector is empty")).collect()
+    }};
+}
+
+impl Arena {
+    /// The pool of one worker. `drops` has the counters of every port, by its index.
+    pub fn new(member: Member, settings: Settings, drops: Vec<Arc<Drops>>) -> Self {
+        let bounce = if settings.two_copies { settings.body_limit as usize + 2 * crate::MAX_FRAME as usize } else { 0 };
+        Arena {
+            member,
+            settings,
+            slots: (0..FRAME).map(|_| Slot::EMPTY).collect(),
+            bounce: vec![0; bounce].into_boxed_slice(),
+            most_bounced: settings.body_limit,
+            drops,
+            segments: Vec::with_capacity(SEGMENTS),
+            lenders: Vec::with_capacity(1024),
+            bodies: BodyCount::default(),
+            now: 0,
+        }
+    }
+
+    /// Runs one turn. What was borrowed in it is given back before it ends, whatever `f` does, short of a panic: then
+    /// the turn is over for the [`Gate`], and nothing is given back.
+    pub fn turn<R>(&mut self, f: impl for<'t> FnOnce(&mut Turn<'t>) -> R) -> R {
+        let inside = self.member.enter();
+        let mut turn = Turn {
+            slots: &mut self.slots,
+            used: 0,
+            bounce: &mut self.bounce,
+            segments: std::mem::take(&mut self.segments),
+            lenders: std::mem::take(&mut self.lenders),
+            drops: &self.drops,
+            gate: self.member.gate(),
+            settings: self.settings,
+            borrowed: 0,
+            bounced: 0,
+            walked: 0,
+            left: 0,
+            bodies: self.bodies,
+            now: self.now,
+        };
+        let result = f(&mut turn);
+        turn.end();
+        self.bodies = turn.bodies;
+        self.segments = recycle!(turn.segments);
+        self.lenders = recycle!(turn.lenders);
+        drop(inside);
+        result
+    }
+
+    /// Other ports from the next turn on: their counters, and the share of bytes that a turn takes. Where bodies are
+    /// copied twice, that is at most what the arena was made with. Returns the counters of before.
+    pub fn change(&mut self, drops: Vec<Arc<Drops>>, body_limit: u32) -> Vec<Arc<Drops>> {
+        let most = if self.settings.two_copies { self.most_bounced } else { u32::MAX };
+        self.settings.body_limit = body_limit.min(most);
+        std::mem::replace(&mut self.drops, drops)
+    }
+
+    /// Sets the time of the turns to come, in seconds of whatever clock their owner has.
+    pub fn set_now(&mut self, seconds: u32) {
+        self.now = seconds;
+    }
+
+    /// Bytes of bodies moved by all turns so far.
+    pub fn bodies(&self) -> BodyCount {
+        self.bodies
+    }
+
+    /// How its turns are run.
+    pub fn settings(&self) -> Settings {
+        self.settings
+    }
+}
