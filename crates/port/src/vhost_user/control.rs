@@ -3,15 +3,15 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::net::sockopt::{socket_acceptconn, socket_domain, socket_type};
-use rustix::net::{AddressFamily, SocketType};
+use rustix::net::{AddressFamily, Shutdown, SocketType, shutdown};
 use straightline_virtio::vhost_user::{Connection, Stopper};
 
 use super::connector::{Connector, Failed};
@@ -26,12 +26,19 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// There is nothing more to do, until the port stops.
 const FOR_LONG: Duration = Duration::from_secs(3600);
 
+/// How long a connection that is there may take to be accepted. One that is not there takes for ever: whoever handed a
+/// listening socket over has it too, and may have taken the connection that we were called for.
+const ACCEPT_TIME: Duration = Duration::from_millis(100);
+
 /// Tells the thread to end.
 #[derive(Debug, Default)]
 pub(super) struct Stop {
     is_set: AtomicBool,
     /// The connection that is served: its frontend may be in the middle of a message, or not read our answers.
     connection: Mutex<Option<Stopper>>,
+    /// The thread accepts a connection, and wakes for nothing else.
+    accepting: Mutex<bool>,
+    accepted: Condvar,
 }
 
 impl Stop {
@@ -46,6 +53,33 @@ impl Stop {
     /// Whoever enters a connection looks at [`Self::is_set`] afterwards, before it waits for the frontend.
     fn enter(&self, connection: Option<Stopper>) {
         *self.connection() = connection;
+    }
+
+    /// Accepts a connection, unless the port stops. Whether it waits for one is not ours to say: the mode of a socket is
+    /// its owner's as well.
+    fn accept(&self, listener: &UnixListener) -> io::Result<Option<UnixStream>> {
+        *self.accepting() = true;
+        // Behind the mark: who sets the stop looks at that afterwards.
+        let stream = if self.is_set() { Ok(None) } else { listener.accept().map(|(stream, _)| Some(stream)) };
+        *self.accepting() = false;
+        self.accepted.notify_all();
+        stream
+    }
+
+    /// Sees to it that the thread does not wait in [`Self::accept`] on a socket that was handed over. Behind
+    /// [`Self::set`]. A thread that waits there although its socket was readable has an owner of it beside itself that
+    /// took the connection, and nothing ends its wait but an end of the socket: then nobody accepts by it any more.
+    pub(super) fn leave(&self, given: &OwnedFd) {
+        let accepting = self.accepting();
+        let left = self.accepted.wait_timeout_while(accepting, ACCEPT_TIME, |accepting| *accepting);
+        if *left.unwrap_or_else(PoisonError::into_inner).0 {
+            // It is a socket that listens, or the thread would not be there.
+            let _ = shutdown(given, Shutdown::Read);
+        }
+    }
+
+    fn accepting(&self) -> MutexGuard<'_, bool> {
+        self.accepting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn connection(&self) -> MutexGuard<'_, Option<Stopper>> {
@@ -158,8 +192,9 @@ impl Control {
                     if self.stop.is_set() || !ready {
                         continue;
                     }
-                    match listener.socket().accept() {
-                        Ok((stream, _)) => return Some(stream),
+                    match self.stop.accept(listener.socket()) {
+                        Ok(Some(stream)) => return Some(stream),
+                        Ok(None) => {}
                         Err(error) => {
                             tracing::warn!(port = self.shared.config.name, "cannot accept a frontend: {error}");
                             // Whoever waits still waits; what is missing (descriptors, mostly) comes back or does not.
@@ -224,4 +259,55 @@ pub(super) fn wait_for_any<const N: usize>(fds: [BorrowedFd<'_>; N], timeout: Op
     // An interrupted wait looks at all again.
     let _ = poll(&mut fds, timeout.as_ref());
     fds.first().is_some_and(|fd| !fd.revents().is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+    use std::thread;
+
+    /// A listening socket, which somebody else has as well, and its path.
+    fn listener(name: &str) -> (UnixListener, std::path::PathBuf) {
+        let path = std::env::temp_dir().join(format!("straightline-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        (UnixListener::bind(&path).expect("bind"), path)
+    }
+
+    #[test]
+    fn a_stop_ends_an_accept_for_which_nobody_is_left() {
+        let (listener, path) = listener("accept");
+        let given = OwnedFd::from(listener.try_clone().expect("dup"));
+        let stop = Arc::new(Stop::default());
+        let (ended, end) = mpsc::channel();
+        let seen = Arc::clone(&stop);
+        let thread = thread::spawn(move || {
+            // Its owner took the connection after we were called for it.
+            let accepted = seen.accept(&listener);
+            ended.send(()).expect("somebody waits");
+            accepted.is_ok_and(|stream| stream.is_some())
+        });
+        while !*stop.accepting() && !thread.is_finished() {
+            thread::yield_now();
+        }
+        stop.set(&Report::new().expect("eventfd"));
+        stop.leave(&given);
+        end.recv_timeout(Duration::from_secs(20)).expect("the thread waits for a connection for ever");
+        assert!(!thread.join().expect("it ended"), "nobody had connected");
+        std::fs::remove_file(path).expect("its file");
+    }
+
+    #[test]
+    fn a_stop_leaves_a_socket_alone_where_nobody_accepts() {
+        let (listener, path) = listener("alone");
+        let given = OwnedFd::from(listener.try_clone().expect("dup"));
+        let stop = Stop::default();
+        stop.set(&Report::new().expect("eventfd"));
+        stop.leave(&given);
+        assert!(stop.accept(&listener).expect("no accept").is_none(), "the port has stopped");
+        // Its owner goes on with it.
+        let _client = UnixStream::connect(&path).expect("it listens");
+        listener.accept().expect("it accepts");
+        std::fs::remove_file(path).expect("its file");
+    }
 }

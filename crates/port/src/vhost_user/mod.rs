@@ -267,6 +267,9 @@ impl VhostUser {
         let taken = self.control.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some((stop, thread)) = taken {
             stop.set(&self.shared.report);
+            if let Mode::Given(socket) = &self.shared.config.mode {
+                stop.leave(socket);
+            }
             // The thread ends on its own; that it panicked is in the log already.
             let _ = thread.join();
         }
