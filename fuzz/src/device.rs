@@ -89,7 +89,7 @@ pub fn run(guest: &mut Guest, packed: bool, u: &mut Unstructured<'_>) -> Result<
             10 => match u.int_in_range(0..=2_u8)? {
                 0 => {
                     // A ring whose faults arming finds is stopped all the same.
-                    if ring.arm().is_err() {
+                    if ring.arm(0).is_err() {
                         let Ok(again) = open(ring.base(), guest) else { return Ok(()) };
                         ring = again;
                     }

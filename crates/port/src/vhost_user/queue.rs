@@ -155,17 +155,19 @@ impl Queue {
     /// was left for want of room does not count: it is room that is waited for.
     pub(super) fn arm(&self) -> Result<bool, RingFault> {
         let mut inner = self.lock();
-        Ok((inner.ring.arm()? > 0 || self.polled) && !inner.stuck)
+        Ok((inner.ring.arm(0)? || self.polled) && !inner.stuck)
     }
 
     /// Where packets wait for room: asks for a kick with the next chain; `true` if there are more chains by now than
-    /// there were when there were too few. Each is news once: whoever waited may be gone meanwhile.
+    /// there were when there were too few. That is news once: whoever waits finds out whether they suffice, or is gone.
     pub(super) fn arm_for_room(&self) -> Result<bool, RingFault> {
         let mut inner = self.lock();
         let Some(known) = inner.short else { return Ok(false) };
-        let now = inner.ring.arm()?;
-        inner.short = Some(known.max(now));
-        Ok(now > known || self.polled)
+        let more = inner.ring.arm(known)?;
+        if more {
+            inner.short = None;
+        }
+        Ok(more || self.polled)
     }
 
     pub(super) fn disarm(&self) {

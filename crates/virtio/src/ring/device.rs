@@ -191,9 +191,10 @@ impl Ring {
         both!(self, ring => ring.must_notify())
     }
 
-    /// Asks the driver for a kick; returns how many chains (in a packed ring, descriptors) there are already.
-    pub fn arm(&mut self) -> Result<u16, RingFault> {
-        both!(self, ring => ring.arm())
+    /// Asks the driver for a kick when there are more than `beyond` chains (in a packed ring, descriptors); `true` if there
+    /// are already.
+    pub fn arm(&mut self, beyond: u16) -> Result<bool, RingFault> {
+        both!(self, ring => ring.arm(beyond))
     }
 
     /// Asks the driver for no kicks.

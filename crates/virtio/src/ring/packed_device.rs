@@ -403,21 +403,18 @@ impl PackedDevice {
         self.known
     }
 
-    /// Asks the driver for a kick with the next chain that it makes available. Returns how many descriptors are there
-    /// already, so that sleeping would miss them.
-    pub fn arm(&mut self) -> Result<u16, RingFault> {
+    /// Asks the driver for a kick with the next chain that it makes available behind `beyond` descriptors, which are known
+    /// to be. `true` if there is one already, so that sleeping would miss it. One place of the ring is looked at: a driver
+    /// makes its chains available in the ring's order.
+    pub fn arm(&mut self, beyond: u16) -> Result<bool, RingFault> {
         let mode = if self.options.event_idx { EVENTS_AT } else { EVENTS_ON };
-        let available = notify::ask_packed(&self.parts.device, mode, self.next_avail, || {
-            let mut place = self.next_avail;
-            let mut available = 0;
-            while available < self.size - self.spans && is_available(self.flags_at(place), place.wrap) {
-                available += 1;
-                place = place.plus(1, self.size);
-            }
-            available
+        let beyond = beyond.min(self.size);
+        let place = self.next_avail.plus(beyond, self.size);
+        let there = notify::ask_packed(&self.parts.device, mode, place, || {
+            beyond < self.size - self.spans && is_available(self.flags_at(place), place.wrap)
         });
         self.mark_wish();
-        Ok(available)
+        Ok(there)
     }
 
     /// Asks the driver for no kicks: we are polling.

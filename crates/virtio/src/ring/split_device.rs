@@ -255,12 +255,12 @@ impl SplitDevice {
         self.seen_avail.wrapping_sub(self.next_avail)
     }
 
-    /// Asks the driver for a kick with the next chain that it makes available. Returns how many there are already, so
-    /// that sleeping would miss them.
-    pub fn arm(&mut self) -> Result<u16, RingFault> {
+    /// Asks the driver for a kick with the next chain that it makes available behind `beyond`, which are known to be.
+    /// `true` if there is one already, so that sleeping would miss it.
+    pub fn arm(&mut self, beyond: u16) -> Result<bool, RingFault> {
         let (at, wish, word) = if self.options.event_idx {
             let at = layout::used::avail_event(usize::from(self.size));
-            (at, Wish::Event(at), self.next_avail)
+            (at, Wish::Event(at), self.next_avail.wrapping_add(beyond))
         } else {
             (layout::used::FLAGS, Wish::Flags(layout::used::FLAGS, NO_NOTIFY), 0)
         };
@@ -268,7 +268,7 @@ impl SplitDevice {
         // Acquire as in `refresh`.
         let index = notify::ask(used, wish, word, || avail.acquire_u16(layout::avail::INDEX));
         self.mark_wish(at);
-        self.saw(index)
+        Ok(self.saw(index)? > beyond)
     }
 
     /// Asks the driver for no kicks: we are polling. With the event index nothing is to be done: the wish that was

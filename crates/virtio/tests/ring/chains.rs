@@ -253,7 +253,7 @@ fn what_the_driver_makes_available_is_checked() {
     assert_eq!(device.available(9), Err(RingFault::IndexJump { index: 3, taken: 65_530, size: SIZE }));
     index(65_529);
     assert!(matches!(device.available(9), Err(RingFault::IndexJump { .. })), "backwards");
-    assert!(device.arm().is_err());
+    assert!(device.arm(0).is_err());
 
     // Descriptors of taken chains cannot be offered again before they are given back.
     index(2);

@@ -96,7 +96,7 @@ proptest! {
                 Act::Untake(n) => device.untake(n.min(device.outstanding())),
                 Act::Rest => {
                     device.must_notify();
-                    let _ = device.arm();
+                    let _ = device.arm(0);
                     device.disarm();
                 }
             }

@@ -30,7 +30,7 @@ fn polling_asks_for_no_kicks() {
     device.disarm();
     assert_eq!(guest.read16(USED), 1);
     assert!(!offered(&mut driver));
-    assert_eq!(device.arm(), Ok(1));
+    assert_eq!(device.arm(0), Ok(true));
     assert_eq!(guest.read16(USED), 0);
     assert!(offered(&mut driver));
     assert!(!driver.must_kick(), "nothing new");
@@ -38,7 +38,7 @@ fn polling_asks_for_no_kicks() {
     let guest = Guest::new(8);
     let mut device = guest.device(0, events(true));
     let mut driver = guest.driver(events(true));
-    assert_eq!(device.arm(), Ok(0));
+    assert_eq!(device.arm(0), Ok(false));
     assert_eq!(guest.avail_event(), 0);
     assert!(offered(&mut driver));
     device.disarm();
@@ -109,7 +109,7 @@ fn sleepers_are_always_woken() {
                 while done < CHAINS {
                     let available = device.available(4).expect("a good driver");
                     if available == 0 {
-                        if device.arm().expect("a good driver") == 0 {
+                        if !device.arm(0).expect("a good driver") {
                             sleep(&kicked, "device");
                         }
                         device.disarm();

@@ -18,7 +18,8 @@ pub(crate) enum Op {
     Reap(usize),
     MustKick,
     MustNotify,
-    DeviceArm,
+    /// Beyond as many chains as are known of, at most.
+    DeviceArm(usize),
     DeviceDisarm,
     DriverWants(bool),
 }
@@ -45,8 +46,8 @@ pub(crate) struct Pair {
     used: VecDeque<Chain>,
     out: usize,
     counts: Counts,
-    /// A side that sleeps was told that nothing is there. It must be woken by what came since.
-    device_sleeps: bool,
+    /// A side that sleeps was told that nothing is there, or not more than this. It must be woken by what came since.
+    device_sleeps: Option<usize>,
     driver_sleeps: bool,
     addr: u64,
 }
@@ -83,7 +84,7 @@ impl Pair {
             used: queue(),
             out: 0,
             counts: Counts::default(),
-            device_sleeps: false,
+            device_sleeps: None,
             driver_sleeps: false,
             addr: BUFFERS,
         }
@@ -104,7 +105,7 @@ impl Pair {
             Op::Take(n) => self.take(*n),
             Op::Untake(n) => {
                 for _ in 0..(*n).min(self.device.outstanding()) {
-                    self.device_sleeps = false;
+                    self.device_sleeps = None;
                     self.device.untake(1);
                     let mut chain = self.taken.pop_back().expect("as many as the device has");
                     chain.written = 0;
@@ -120,14 +121,15 @@ impl Pair {
             Op::Reap(n) => self.reap(*n),
             Op::MustKick => self.must_kick(),
             Op::MustNotify => self.must_notify(),
-            Op::DeviceArm => {
-                let more = self.device.arm().expect("a well-behaved driver");
-                assert_eq!(more > 0, !self.published.is_empty());
-                self.device_sleeps = more == 0;
+            Op::DeviceArm(beyond) => {
+                let beyond = *beyond.min(&self.published.len());
+                let more = self.device.arm(u16::try_from(beyond).expect("a ring's")).expect("a well-behaved driver");
+                assert_eq!(more, self.published.len() > beyond);
+                self.device_sleeps = (!more).then_some(beyond);
             }
             Op::DeviceDisarm => {
                 self.device.disarm();
-                self.device_sleeps = false;
+                self.device_sleeps = None;
             }
             Op::DriverWants(wanted) => {
                 let more = self.driver.want_interrupt(*wanted);
@@ -175,7 +177,7 @@ impl Pair {
             assert_eq!(first.head, chain.head);
             self.device.take(first);
             // Who takes is awake, whatever it was woken by.
-            self.device_sleeps = false;
+            self.device_sleeps = None;
             let (device, direction) = (&mut self.device, self.direction);
             self.guest.turn(|turn, memory| {
                 let mark = turn.mark();
@@ -230,11 +232,11 @@ impl Pair {
         };
         let kick = self.driver.must_kick();
         assert_eq!(kick, expected);
-        if self.device_sleeps && !self.published.is_empty() {
+        if self.device_sleeps.is_some_and(|beyond| self.published.len() > beyond) {
             assert!(kick, "the device sleeps, and is not woken");
         }
         if kick {
-            self.device_sleeps = false;
+            self.device_sleeps = None;
         }
         self.counts.kicked = new;
     }
@@ -272,7 +274,7 @@ fn op(size: u16) -> impl Strategy<Value = Op> {
         3 => few.prop_map(Op::Reap),
         2 => Just(Op::MustKick),
         2 => Just(Op::MustNotify),
-        1 => Just(Op::DeviceArm),
+        1 => prop_oneof![Just(0), 0..300_usize].prop_map(Op::DeviceArm),
         1 => Just(Op::DeviceDisarm),
         1 => any::<bool>().prop_map(Op::DriverWants),
     ]
@@ -316,7 +318,7 @@ fn indexes_wrap() {
                 17 => Op::Untake(1),
                 18 => Op::MustKick,
                 19 => Op::MustNotify,
-                20 => Op::DeviceArm,
+                20 => Op::DeviceArm(n),
                 21 => Op::DriverWants(n % 2 == 0),
                 _ => Op::DeviceDisarm,
             });

@@ -81,7 +81,7 @@ fn what_is_available() {
         descriptor(&guest, DESC, 4, (BUFFERS, 10, 7, flags));
         let mut device = device(&guest, 4 | u32::from(wrap) << 15, true, false);
         assert_eq!(device.look(&mut [First::default()]), Ok(available.into()), "{flags:#x} {wrap}");
-        assert_eq!(device.arm(), Ok(available.into()));
+        assert_eq!(device.arm(0), Ok(available));
     }
 }
 
@@ -106,7 +106,7 @@ fn a_chain_longer_than_the_ring_or_into_what_is_taken() {
     for i in 0..SIZE {
         descriptor(&guest, DESC, i, (BUFFERS, 10, i, FLAG_USED));
     }
-    assert_eq!((device.look(&mut first), device.arm()), (Ok(0), Ok(0)));
+    assert_eq!((device.look(&mut first), device.arm(0)), (Ok(0), Ok(false)));
     device.untake(1);
     assert_eq!(device.outstanding(), 1);
     // The untaken one is looked at as it is now: not available.

@@ -44,11 +44,11 @@ fn who_sleeps_is_woken_by_the_next_chain() {
                     round(&mut device, &mut driver);
                 }
             }
-            assert_eq!(device.arm(), Ok(0));
+            assert_eq!(device.arm(0), Ok(false));
             offer(&mut driver);
             assert!(driver.must_kick(), "size {size}, {n}: the device sleeps");
             assert!(!driver.must_kick(), "nothing new");
-            assert!(device.arm().is_ok_and(|n| n > 0));
+            assert!(device.arm(0).is_ok_and(|there| there));
             assert!(!driver.want_interrupt(true));
             serve(&mut device);
             assert!(device.must_notify(), "size {size}, {n}: the driver sleeps");
@@ -88,7 +88,7 @@ fn two_rounds_without_a_decision_are_not_nothing() {
         driver.must_kick();
         for n in 1..=2 * size {
             if n == 2 * size {
-                assert_eq!(device.arm(), Ok(0));
+                assert_eq!(device.arm(0), Ok(false));
                 assert!(!driver.want_interrupt(true));
             }
             round(&mut device, &mut driver);
@@ -104,7 +104,7 @@ fn a_chain_is_passed_over_as_a_whole() {
     let guest = Guest::new(5);
     let (mut device, mut driver) = halves(&guest, true);
     for _ in 0..12 {
-        assert_eq!(device.arm(), Ok(0));
+        assert_eq!(device.arm(0), Ok(false));
         driver.add(&[(BUFFERS, 64, false); 4]).expect("room");
         driver.publish();
         assert!(driver.must_kick());
@@ -145,7 +145,7 @@ fn sleepers_are_always_woken() {
                     let mut firsts = [First::default(); 3];
                     let found = device.look(&mut firsts).expect("a good driver");
                     if found == 0 {
-                        if device.arm().expect("a good driver") == 0 {
+                        if !device.arm(0).expect("a good driver") {
                             sleep(&kicked, "device");
                         }
                         device.disarm();

@@ -23,7 +23,8 @@ enum Op {
     Reap(usize),
     MustKick,
     MustNotify,
-    DeviceArm,
+    /// Beyond as many descriptors as are known of, at most.
+    DeviceArm(u64),
     DeviceDisarm,
     DriverWants(bool),
     /// The device half is made anew where the old one was: told, or after the old one was lost.
@@ -59,7 +60,8 @@ struct Pair {
     taken: VecDeque<Chain>,
     used: VecDeque<Chain>,
     at: Positions,
-    device_sleeps: bool,
+    /// Until there are more than so many.
+    device_sleeps: Option<u64>,
     driver_sleeps: bool,
     addr: u64,
 }
@@ -82,7 +84,7 @@ impl Pair {
             taken: VecDeque::new(),
             used: VecDeque::new(),
             at: Positions::default(),
-            device_sleeps: false,
+            device_sleeps: None,
             driver_sleeps: false,
             addr: BUFFERS,
         }
@@ -105,7 +107,7 @@ impl Pair {
                 let n = (*n).min(self.device.outstanding());
                 self.device.untake(n);
                 for _ in 0..n {
-                    self.device_sleeps = false;
+                    self.device_sleeps = None;
                     let mut chain = self.taken.pop_back().expect("as many as the device has");
                     chain.written = 0;
                     self.published.push_front(chain);
@@ -120,15 +122,17 @@ impl Pair {
             Op::Reap(n) => self.reap(*n),
             Op::MustKick => self.must_kick(),
             Op::MustNotify => self.must_notify(),
-            Op::DeviceArm => {
-                let more = self.device.arm().expect("a well-behaved driver");
+            Op::DeviceArm(beyond) => {
                 // Descriptors, in however many chains.
-                assert_eq!(u64::from(more), span(&self.published));
-                self.device_sleeps = more == 0;
+                let there = span(&self.published);
+                let beyond = *beyond.min(&there);
+                let more = self.device.arm(u16::try_from(beyond).expect("a ring's")).expect("a well-behaved driver");
+                assert_eq!(more, there > beyond);
+                self.device_sleeps = (!more).then_some(beyond);
             }
             Op::DeviceDisarm => {
                 self.device.disarm();
-                self.device_sleeps = false;
+                self.device_sleeps = None;
             }
             Op::DriverWants(wanted) => {
                 let more = self.driver.want_interrupt(*wanted);
@@ -149,7 +153,7 @@ impl Pair {
                 }
                 self.device = recovered(&self.guest, self.options.event_idx, self.direction);
                 self.at.notified = None;
-                self.device_sleeps = false;
+                self.device_sleeps = None;
                 for mut chain in self.taken.drain(..).rev() {
                     chain.written = 0;
                     self.published.push_front(chain);
@@ -209,7 +213,7 @@ impl Pair {
             assert_eq!(first.head, chain.id);
             self.device.take(first);
             // Who takes is awake, whatever it was woken by.
-            self.device_sleeps = false;
+            self.device_sleeps = None;
             self.follow(first, &chain);
             // 0 too: then the used descriptor has no WRITE flag.
             let bytes = u32::try_from(i).expect("small") * 100;
@@ -266,9 +270,11 @@ impl Pair {
         let expected = told(&self.guest, DEVICE_WISH, self.options.event_idx, self.at.kicked, new);
         let kick = self.driver.must_kick();
         assert_eq!(kick, expected);
-        assert!(kick || !self.device_sleeps || self.published.is_empty(), "the device sleeps, and is not woken");
+        let there = span(&self.published);
+        let is_due = self.device_sleeps.is_some_and(|beyond| there > beyond);
+        assert!(kick || !is_due, "the device sleeps, and is not woken");
         if kick {
-            self.device_sleeps = false;
+            self.device_sleeps = None;
         }
         self.at.kicked = new;
     }
@@ -303,7 +309,7 @@ fn op(size: u16) -> impl Strategy<Value = Op> {
         3 => few.prop_map(Op::Reap),
         2 => Just(Op::MustKick),
         2 => Just(Op::MustNotify),
-        1 => Just(Op::DeviceArm),
+        1 => prop_oneof![Just(0), 0..300_u64].prop_map(Op::DeviceArm),
         1 => Just(Op::DeviceDisarm),
         1 => any::<bool>().prop_map(Op::DriverWants),
         2 => any::<bool>().prop_map(Op::Successor),
@@ -348,7 +354,7 @@ fn wrap_counters_change() {
                 17 => Op::Untake(1),
                 18 => Op::MustKick,
                 19 => Op::MustNotify,
-                20 => Op::DeviceArm,
+                20 => Op::DeviceArm(n as u64),
                 21 => Op::DriverWants(n % 2 == 0),
                 22 => Op::Successor(n % 2 == 0),
                 _ => Op::DeviceDisarm,

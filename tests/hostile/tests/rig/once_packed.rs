@@ -104,6 +104,23 @@ fn cve_2026_86562_93683_a_packed_indirect_table_and_its_length_are_read_once() {
     assert_eq!(table.loads(), [1; 48]);
 }
 
+/// Before a worker sleeps it arms every ring of every port; a guest may have 254 rings of 32768 descriptors, all of them
+/// available.
+#[test]
+fn once_packed_one_place_before_a_sleep() {
+    for (beyond, there) in [(0, true), (5, true), (15, true), (16, false)] {
+        let guest = Guest::new(16);
+        let mut device = device(&guest, true);
+        for at in 0..16 {
+            descriptor(&guest, DESC, at, (BUFFERS, 100, at, AVAILABLE));
+        }
+        let table = double(&guest, DESC, 16 * 16);
+        assert_eq!(device.arm(beyond), Ok(there));
+        let looked: u32 = table.loads().iter().sum();
+        assert_eq!(looked, if there { 8 } else { 0 }, "length, id and flags of one descriptor");
+    }
+}
+
 #[test]
 fn once_packed_what_the_driver_wants_to_be_told() {
     /// Event suppression (virtio 1.2, 2.8.10).
