@@ -253,7 +253,8 @@ impl Guest {
         match InflightTable::create(self.inflight_shape(spec)) {
             Ok((table, file)) => {
                 let bytes = table.shape().bytes();
-                (self.inflight, *beside) = (Some(table), Some(file));
+                self.replace_inflight(table);
+                *beside = Some(file);
                 Outcome::Inflight(bytes)
             }
             Err(error) => {
@@ -273,8 +274,22 @@ impl Guest {
     fn keep_inflight(&mut self, spec: InflightSpec, file: &OwnedFd) -> Result<(), String> {
         let shape = self.inflight_shape(spec);
         let table = InflightTable::map(shape, spec.mmap_offset, spec.mmap_size, file.as_fd());
-        self.inflight = Some(table.map_err(|error| format!("table of buffers in flight: {error}"))?);
+        self.replace_inflight(table.map_err(|error| format!("table of buffers in flight: {error}"))?);
         Ok(())
+    }
+
+    /// Rings that run go over to the new table, so that a port has one mapped, however many its frontend asks for.
+    fn replace_inflight(&mut self, table: InflightTable) {
+        for (index, ring) in (0..).zip(&self.rings) {
+            if let Some(Running { queue, .. }) = ring
+                && self.session.control_ring() != Some(index)
+            {
+                // What has an entry for each buffer is written before a worker may have to wait for the ring.
+                let part = table.queue_anew(index, queue.size(), queue.is_packed());
+                queue.lock().ring.track(part);
+            }
+        }
+        self.inflight = Some(table);
     }
 
     /// Another memory map: rings are stopped, found again in the new map, and go on where they were.

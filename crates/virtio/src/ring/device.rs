@@ -5,7 +5,7 @@ use std::sync::Arc;
 use straightline_packet::{Segment, Turn};
 
 use super::chain::{Chain, Direction, Fault, First, RingFault};
-use super::{PackedDevice, SplitDevice};
+use super::{Inflight, PackedDevice, SplitDevice};
 use crate::memory::{DirtyLog, GuestMemory};
 
 /// What the loops over a burst need. They are compiled for each layout, so that nothing is asked for each packet.
@@ -155,6 +155,16 @@ impl Ring {
     /// What is written into the ring is marked in `log` from now on.
     pub fn set_log(&mut self, log: Option<Arc<DirtyLog>>) {
         both!(self, ring => ring.set_log(log));
+    }
+
+    /// What is in flight is kept in this table from now on, or in none.
+    pub fn track(&mut self, inflight: Option<Inflight>) {
+        let place = match self {
+            Ring::Split(ring) => ring.base().wrapping_sub(ring.outstanding()),
+            Ring::Packed(ring) => ring.used_place(),
+        };
+        inflight.iter().for_each(|table| table.begin(place));
+        both!(self, ring => ring.inflight = inflight);
     }
 
     /// Whether it is a packed ring.

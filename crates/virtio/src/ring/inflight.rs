@@ -188,6 +188,15 @@ impl InflightTable {
         Ok(Some(Inflight { area, size, packed, is_new: version == 0 }))
     }
 
+    /// The part of a ring that runs already, for [`Ring::track`](super::Ring::track): whatever it says of that ring is
+    /// void. `None` also where the ring cannot use it.
+    pub fn queue_anew(&self, index: u16, size: u16, packed: bool) -> Option<Inflight> {
+        let mut inflight = self.queue(index, size, packed).ok()??;
+        inflight.is_new = true;
+        inflight.prepare();
+        Some(inflight)
+    }
+
     /// Forgets what was in flight in a ring: it was stopped in order, and whoever stopped it knows its place, or it begins
     /// anew.
     pub fn clear(&self, index: u16) {
@@ -335,22 +344,25 @@ impl Inflight {
         }
     }
 
-    /// From here on it is ours, with the ring at `place`: an index, or in vhost-user's form.
-    fn begin(&self, place: u16) {
+    /// One that nobody has used gets its first state.
+    fn prepare(&self) {
         self.area.write_u16(AT_DESC_NUM, self.size);
+        if !self.is_new {
+            return;
+        }
+        (0..self.size).for_each(|at| self.clear_flag(at));
         if self.packed {
-            if self.is_new {
-                // A list of all entries, though none is ever taken from it.
-                for at in 0..self.size {
-                    self.area.write_u16(self.state(at), 0);
-                    self.area.write_u16(self.state(at) + packed::NEXT, at + 1);
-                }
-                self.area.write_u16(packed::FREE_HEAD, 0);
-                self.area.write_u16(packed::OLD_FREE_HEAD, 0);
-            }
+            // A list of all entries, though none is ever taken from it.
+            (0..self.size).for_each(|at| self.area.write_u16(self.state(at) + packed::NEXT, at + 1));
+            self.area.write_u16(packed::FREE_HEAD, 0);
+            self.area.write_u16(packed::OLD_FREE_HEAD, 0);
+        }
+    }
+
+    /// From here on it is ours, with the ring at `place`: an index, or in vhost-user's form. It is prepared.
+    pub(super) fn begin(&self, place: u16) {
+        if self.packed {
             self.giving(place);
-        } else if self.is_new {
-            (0..self.size).for_each(|at| self.clear_flag(at));
         }
         self.gave(place);
         // Release: whoever sees the version sees the rest.
@@ -419,6 +431,7 @@ impl SplitDevice {
             inflight.gave_older(&older);
             device = Self::new(memory, geometry, device.base(), options).map_err(InflightError::Ring)?;
         }
+        inflight.prepare();
         inflight.begin(device.base());
         device.inflight = Some(inflight);
         Ok(device)
@@ -471,6 +484,7 @@ impl PackedDevice {
             inflight.gave_older(&older);
             device
         };
+        inflight.prepare();
         inflight.begin(low(device.base()));
         device.inflight = Some(inflight);
         Ok(device)

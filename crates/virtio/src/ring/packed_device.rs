@@ -145,6 +145,11 @@ impl PackedDevice {
         u32::from(self.next_avail.bits()) | u32::from(self.next_used.bits()) << 16
     }
 
+    /// The next place to write a used descriptor to, in vhost-user's form.
+    pub(super) fn used_place(&self) -> u16 {
+        self.next_used.bits()
+    }
+
     /// Chains taken and not given back.
     pub fn outstanding(&self) -> u16 {
         self.outstanding

@@ -102,7 +102,8 @@ pub enum Effect {
     /// Make a table of buffers in flight for rings of the layout that is negotiated, and answer with
     /// [`Outcome::Inflight`]; its file goes beside the answer. Without one the frontend keeps nothing.
     MakeInflight(InflightSpec),
-    /// Go on by this table, which the frontend has kept. Rings that run already go on without it.
+    /// Go on by this table, which the frontend has kept. Of rings that run already it says nothing, and keeps it from here
+    /// on.
     KeepInflight(InflightSpec, OwnedFd),
 }
 

@@ -12,7 +12,7 @@ use rustix::fs::{fstat, ftruncate};
 use straightline_packet::Level;
 use straightline_virtio::memory::{GuestMemory, Region};
 use straightline_virtio::ring::{
-    Direction, First, InflightError, InflightShape, InflightTable, Options, PackedDevice, SplitDevice, WRITE,
+    Direction, First, InflightError, InflightShape, InflightTable, Options, PackedDevice, Ring, SplitDevice, WRITE,
 };
 
 const SIZE: u16 = 8;
@@ -180,6 +180,49 @@ fn a_successor_of_ours_goes_on_where_it_died() {
     assert_eq!((kept.read16(16), kept.read16(18), kept.read16(20)), (2, 2, 0));
     let mut device = packed(&guest, &kept, 0).unwrap();
     assert_eq!((device.base(), take_packed(&mut device, 8)), (0x0002_0002, vec![2]));
+}
+
+#[test]
+fn a_ring_that_runs_goes_over_to_another_table() {
+    for shape in [SPLIT, PACKED] {
+        let (guest, first, second) = (Guest::new(SIZE), Kept::new(shape), Kept::new(shape));
+        let mut ring = if shape.packed {
+            offer_packed(&guest, 0, true, &[5, 1, 7, 2, 0]);
+            Ring::Packed(packed(&guest, &first, 0x8000_8000).unwrap())
+        } else {
+            offer(&guest, 0, &[5, 1, 7, 2, 0]);
+            Ring::Split(split(&guest, &first).unwrap())
+        };
+        match &mut ring {
+            Ring::Split(ring) => assert_eq!(take_split(ring, 4), [5, 1, 7, 2]),
+            Ring::Packed(ring) => assert_eq!(take_packed(ring, 4), [5, 1, 7, 2]),
+        }
+        ring.give_back(2);
+        // What somebody left there is void: this ring is in nobody's flight but ours.
+        if shape.packed {
+            second.left_packed((7, 1), (6, 0), &[(0, 5, 1), (1, 1, 1)]);
+        } else {
+            second.left_split(5, &[5, 1]);
+        }
+        ring.track(second.table().queue_anew(1, SIZE, shape.packed));
+        assert_eq!(second.flagged(), []);
+        let used_idx = if shape.packed { 16 } else { 14 };
+        assert_eq!((second.read16(8), second.read16(used_idx)), (1, 2), "with two taken, and not given back");
+        ring.give_back(1);
+        assert_eq!((first.read16(used_idx), second.read16(used_idx)), (2, 3));
+        drop(ring);
+        if shape.packed {
+            let mut device = packed(&guest, &second, 0).unwrap();
+            assert_eq!((device.base(), take_packed(&mut device, 8)), (0x8003_8003, vec![2, 0]));
+        } else {
+            let mut device = split(&guest, &second).unwrap();
+            assert_eq!((device.base(), take_split(&mut device, 2)), (3, vec![2, 0]));
+        }
+        // None for a ring that it has no room for.
+        assert!(second.table().queue_anew(1, SIZE * 2, shape.packed).is_none());
+        assert!(second.table().queue_anew(2, SIZE, shape.packed).is_none());
+        assert!(second.table().queue_anew(1, SIZE, !shape.packed).is_none());
+    }
 }
 
 #[test]

@@ -1,8 +1,11 @@
 //! CVE-2020-10726: each GET_INFLIGHT_FD made a table, and the one before was kept.
 
 use std::io::{Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
+use rustix::event::{EventfdFlags, eventfd};
+use straightline_lab::GuestOptions;
 use straightline_virtio::features as f;
 use straightline_virtio::vhost_user::{Message, Request};
 
@@ -39,5 +42,29 @@ fn cve_2020_10726_get_inflight_fd_in_a_loop() {
     scene.rig.wait_down(0, "waiting for a frontend");
     before.is_as_before("tables in a loop");
     scene.recovers("tables in a loop");
+    scene.end();
+}
+
+/// A ring that started by a table kept it mapped when the next one came: with a table for each ring, a few frontends had
+/// all the mappings that the process watches.
+#[test]
+fn cve_2020_10726_a_table_for_each_ring() {
+    let _alone = alone();
+    let mut scene = Scene::new();
+    let options = GuestOptions { keep_inflight: true, ..GuestOptions::default() };
+    let mut guest = scene.rig.guest(0, &options);
+    scene.rig.wait_up(0);
+    let kick = eventfd(0, EventfdFlags::CLOEXEC).expect("eventfd");
+    let before = Footprint::now();
+    for ring in [0, 1, 0, 1] {
+        let client = guest.client();
+        drop(client.get_inflight_fd(2, options.ring_size).expect("a table"));
+        let base = client.get_vring_base(ring).expect("it stops");
+        client.set_vring_base(ring, base).expect("where it was");
+        client.set_vring_kick(ring, Some(kick.as_fd())).expect("it starts");
+        before.is_as_before("a table for each ring");
+    }
+    drop(guest);
+    scene.recovers("a table for each ring");
     scene.end();
 }
