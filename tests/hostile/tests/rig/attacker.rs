@@ -54,7 +54,8 @@ impl Attacker {
         let packed = if layout == Layout::Packed { f::VIRTIO_F_RING_PACKED } else { 0 };
         let options = GuestOptions { features: options.features | packed, ..options.clone() };
         let guest = Guest::connect(socket, &options).expect("a guest");
-        assert_eq!(guest.features() & f::VIRTIO_F_RING_PACKED, packed, "the layout that is to be attacked");
+        let rules = f::VIRTIO_F_RING_PACKED | f::VIRTIO_F_IN_ORDER;
+        assert_eq!(guest.features() & rules, options.features & rules, "the rules that are to be broken");
         Attacker { guest, layout, published: Default::default(), last: Default::default() }
     }
 
@@ -78,12 +79,12 @@ impl Attacker {
         for chain in chains {
             self.write_available(ring, count % size, at % size);
             for (n, &desc) in (1..).zip(*chain) {
-                let next = (at + 1) % size;
+                let next = at.wrapping_add(1) % size;
                 let flags = desc.flags | if n < chain.len() { NEXT } else { 0 };
                 self.write_descriptor(ring, at % size, Descriptor { flags, next, ..desc });
-                at += 1;
+                at = at.wrapping_add(1);
             }
-            count += 1;
+            count = count.wrapping_add(1);
         }
         self.published[ring as usize].set((at, count));
         self.publish_index(ring, count);
@@ -105,9 +106,9 @@ impl Attacker {
                 held.get_or_insert((place, flags));
                 // In a packed descriptor the id stands where a split one has its flags, and the flags come last.
                 self.write_descriptor_at(place, Descriptor { flags: count, next: now, ..desc });
-                at += 1;
+                at = at.wrapping_add(1);
             }
-            count += 1;
+            count = count.wrapping_add(1);
         }
         self.published[ring as usize].set((at, count));
         if let Some((place, flags)) = held {

@@ -10,6 +10,9 @@ const TABLE: u64 = BUFFERS + 0x1_0000;
 /// A descriptor of the first round that is available (virtio 1.2, 2.8.1).
 const AVAILABLE: u16 = 1 << 7;
 
+/// One that is used, together with that.
+const USED: u16 = 1 << 15;
+
 fn double(guest: &Guest, addr: u64, len: u32) -> Double {
     Double::complement(guest.ours.segment(addr, len, &mut 0).expect("in memory"))
 }
@@ -147,5 +150,45 @@ fn once_packed_what_the_driver_wants_to_be_told() {
             assert_eq!(place.loads(), vec![u32::from(mode == AT); 2]);
         }
         assert_eq!(mode_of.loads(), [1; 2]);
+    }
+}
+
+#[test]
+fn once_packed_a_batch_in_order() {
+    // A single, a chain of three, a table, a single, with ids of the guest's own: they come back as they were read.
+    for direction in [Direction::FromGuest, Direction::ToGuest] {
+        let write = if direction == Direction::ToGuest { WRITE } else { 0 };
+        let mut guest = Guest::new(16);
+        let options = Options { event_idx: true, indirect: true, in_order: true };
+        let mut device =
+            PackedDevice::new(&guest.ours, guest.geometry(), 0x8000_8000, options).expect("the ring is in memory");
+        let buffer = |n: u16| BUFFERS + 0x1000 * u64::from(n);
+        for (at, id, more) in [(0, 7, 0), (1, 900, NEXT), (2, 901, NEXT), (3, 7, 0), (5, 7, 0)] {
+            descriptor(&guest, DESC, at, (buffer(at), 100, id, AVAILABLE | write | more));
+        }
+        descriptor(&guest, DESC, 4, (TABLE, 32, 0xffff, AVAILABLE | INDIRECT));
+        descriptor(&guest, TABLE, 0, (buffer(6), 100, 0, write));
+        descriptor(&guest, TABLE, 1, (buffer(7), 100, 0, write));
+        let (ring, table) = (double(&guest, DESC, 96), double(&guest, TABLE, 32));
+        let mut firsts = [First::default(); 4];
+        assert_eq!(device.find(&mut firsts), Ok(4));
+        for (n, (first, staged)) in (0..).zip(firsts.iter().zip([&[0][..], &[1, 2, 3], &[6, 7], &[5]])) {
+            device.take(first);
+            let expected: Vec<_> = staged.iter().map(|&n| (buffer(n), 100)).collect();
+            assert_eq!(walk(&mut guest, &mut device, first, direction), expected);
+            if direction == Direction::ToGuest {
+                device.written(50 + n);
+            }
+        }
+        assert!(ring.loads().iter().chain(&table.loads()).all(|&loads| loads == 1), "{:?}", ring.loads());
+        device.give_back(4);
+        assert!(ring.loads().iter().all(|&loads| loads == 1), "nothing is read again to give it back");
+        drop((ring, table));
+        for (at, id, bytes) in [(0, 7, 50), (1, 7, 51), (4, 0xffff, 52), (5, 7, 53)] {
+            let bytes = if direction == Direction::ToGuest { bytes } else { 0 };
+            let place = DESC + 16 * at;
+            assert_eq!((guest.read16(place + 8), guest.read16(place + 12)), (bytes, id), "place {at}");
+            assert_eq!(guest.read16(place + 14), AVAILABLE | USED | write, "place {at}");
+        }
     }
 }

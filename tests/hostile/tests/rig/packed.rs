@@ -12,7 +12,10 @@ const RX: Ring = Ring::Receive;
 
 #[test]
 fn packed_chains_that_a_guest_must_not_send() {
-    let mut scene = Scene::of(Layout::Packed);
+    bad_chains(Scene::of(Layout::Packed));
+}
+
+pub(crate) fn bad_chains(mut scene: Scene) {
     let nowhere = Descriptor { addr: 0x10, len: 100, flags: 0, next: 0 };
     for addr in [0, 0x10, 1 << 40, 1 << 63, u64::MAX] {
         scene.sends("an address outside memory", &Dropped("bad-address"), |guest| {
@@ -48,7 +51,10 @@ fn packed_chains_that_a_guest_must_not_send() {
 
 #[test]
 fn packed_tables_that_a_guest_must_not_send() {
-    let mut scene = Scene::of(Layout::Packed);
+    bad_tables(Scene::of(Layout::Packed));
+}
+
+pub(crate) fn bad_tables(mut scene: Scene) {
     let table_of = |guest: &Attacker, chain: &[Descriptor]| guest.table(guest.buffer_address(TX, 1), chain);
     let refused = Dropped("bad-indirect");
     for len in [0, 1, 15, 17, 31, 16 * 17, u32::MAX, u32::MAX - 15] {
@@ -92,7 +98,10 @@ fn packed_tables_that_a_guest_must_not_send() {
 
 #[test]
 fn packed_buffers_that_a_guest_must_not_offer() {
-    let mut scene = Scene::of(Layout::Packed);
+    bad_buffers(Scene::of(Layout::Packed));
+}
+
+pub(crate) fn bad_buffers(mut scene: Scene) {
     for (what, change) in [
         ("read-only", (|desc| desc.flags = 0) as fn(&mut Descriptor)),
         ("an address outside memory", |desc| desc.addr = 0x10),
@@ -119,8 +128,11 @@ fn packed_buffers_that_a_guest_must_not_offer() {
 
 #[test]
 fn packed_ids_are_the_guests_own() {
-    // Every chain with the same id, and one that the ring does not have: they come back as they went, in order.
-    let mut scene = Scene::of(Layout::Packed);
+    ids_of_ones_own(Scene::of(Layout::Packed));
+}
+
+/// Every chain with the same id, and one that the ring does not have: they come back as they went, in order.
+pub(crate) fn ids_of_ones_own(mut scene: Scene) {
     let guest = scene.attacker();
     let geometry = guest.geometry(TX);
     let bytes = frame(mac(2), mac(1), 700, 9);
@@ -143,7 +155,10 @@ fn packed_ids_are_the_guests_own() {
 
 #[test]
 fn packed_descriptors_rewritten_all_the_time() {
-    let mut scene = Scene::of(Layout::Packed);
+    rewritten_all_the_time(Scene::of(Layout::Packed));
+}
+
+pub(crate) fn rewritten_all_the_time(mut scene: Scene) {
     for seed in 0..20 {
         let guest = scene.attacker();
         for (n, bytes) in noise(seed, 8192).chunks_exact(16).enumerate() {

@@ -19,6 +19,10 @@ pub(crate) struct Scene {
     pub(crate) good: Guest,
     pub(crate) victims: Victims,
     layout: Layout,
+    /// What the attacker negotiates besides.
+    features: u64,
+    /// Queue pairs that the attacker's port offers, all of which it uses.
+    queues: u16,
     round: u64,
 }
 
@@ -45,14 +49,25 @@ impl Scene {
 
     /// With an attacker whose rings are of this layout.
     pub(crate) fn of(layout: Layout) -> Scene {
+        Scene::with(layout, 1)
+    }
+
+    /// With one that has promised besides to use descriptors in order.
+    pub(crate) fn in_order(layout: Layout) -> Scene {
+        Scene { features: f::VIRTIO_F_IN_ORDER, ..Scene::of(layout) }
+    }
+
+    /// With one that has so many queue pairs.
+    pub(crate) fn with(layout: Layout, queues: u16) -> Scene {
         let rig = rig(4, |config| {
-            vhost_user(&mut config.ports[0]).packed = layout == Layout::Packed;
+            let port = vhost_user(&mut config.ports[0]);
+            (port.packed, port.queues) = (layout == Layout::Packed, queues);
             config.patches.push(patch(0, 1));
             config.patches.push(patch(2, 3));
         });
         let victims = Victims::start(&rig, 2, 3);
         let good = rig.guest(1, &GuestOptions::default());
-        Scene { rig, good, victims, layout, round: 0 }
+        Scene { rig, good, victims, layout, features: 0, queues, round: 0 }
     }
 
     /// A guest at the attacker's port that has given nothing yet.
@@ -62,8 +77,9 @@ impl Scene {
 
     /// The same, with more features.
     pub(crate) fn attacker_with(&self, features: u64) -> Attacker {
-        let features = features | GuestOptions::default().features | f::VIRTIO_F_INDIRECT_DESC;
-        let options = GuestOptions { features, ring_size: 16, withhold: true, ..GuestOptions::default() };
+        let features = features | self.features | GuestOptions::default().features | f::VIRTIO_F_INDIRECT_DESC;
+        let (ring_size, queue_pairs) = (16, self.queues);
+        let options = GuestOptions { features, queue_pairs, ring_size, withhold: true, ..GuestOptions::default() };
         Attacker::connect(self.rig.socket(0), self.layout, &options)
     }
 

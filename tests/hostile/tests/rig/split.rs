@@ -10,7 +10,10 @@ use crate::scene::{Down, Dropped, Scene, fine};
 
 #[test]
 fn chains_that_a_guest_must_not_send() {
-    let mut scene = Scene::new();
+    bad_chains(Scene::new());
+}
+
+pub(crate) fn bad_chains(mut scene: Scene) {
     let ring = Ring::Transmit;
     let one = |desc: Descriptor| move |guest: &Attacker| guest.publish_chain(Ring::Transmit, 0, &[desc]);
     let nowhere = Descriptor { addr: 0x10, len: 100, flags: 0, next: 0 };
@@ -90,7 +93,10 @@ fn chains_that_a_guest_must_not_send() {
 
 #[test]
 fn indirect_tables_that_a_guest_must_not_send() {
-    let mut scene = Scene::new();
+    bad_tables(Scene::new());
+}
+
+pub(crate) fn bad_tables(mut scene: Scene) {
     let ring = Ring::Transmit;
     /// A table of these entries in the attacker's second buffer, and a chain that leads there.
     fn table(guest: &Guest, entries: &[Descriptor], len: u32) -> Descriptor {
@@ -144,7 +150,10 @@ fn indirect_tables_that_a_guest_must_not_send() {
 
 #[test]
 fn buffers_that_a_guest_must_not_offer() {
-    let mut scene = Scene::new();
+    bad_buffers(Scene::new());
+}
+
+pub(crate) fn bad_buffers(mut scene: Scene) {
     let ring = Ring::Receive;
     let one = |change: fn(&mut Descriptor)| {
         move |guest: &Attacker| {
@@ -204,7 +213,10 @@ fn buffers_that_a_guest_must_not_offer() {
 
 #[test]
 fn one_descriptor_for_every_buffer_is_the_guests_own_loss() {
-    let mut scene = Scene::new();
+    one_descriptor_for_all(Scene::new());
+}
+
+pub(crate) fn one_descriptor_for_all(mut scene: Scene) {
     let guest = scene.attacker();
     let at = Ring::Receive;
     guest.write_descriptor(at, 0, Descriptor { len: 2000, ..fine(&guest, at) });
@@ -231,7 +243,10 @@ fn one_descriptor_for_every_buffer_is_the_guests_own_loss() {
 
 #[test]
 fn a_guest_that_rewrites_everything_all_the_time() {
-    let mut scene = Scene::new();
+    rewritten_all_the_time(Scene::new());
+}
+
+pub(crate) fn rewritten_all_the_time(mut scene: Scene) {
     for seed in 0..20 {
         let guest = scene.attacker();
         let random = noise(seed, 4096);
