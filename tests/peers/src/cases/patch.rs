@@ -27,13 +27,23 @@ fn ping(lab: &Lab, packed: Option<bool>, ring: &str) -> Result<()> {
     let ports = ["a", "b"].map(|name| Port { packed, ..Port::new(name) });
     let switch = Switch::start(lab, &ports, Join::Patch)?;
     let [mut one, mut two] = Guest::boot_pair(lab, Kind::Uml, 1500)?;
+    let result = echoes(&switch, &mut one, &mut two, ring);
+    if result.is_err() {
+        traffic::tell(&mut one);
+        traffic::tell(&mut two);
+    }
+    result?;
+    switch.stop()
+}
+
+fn echoes(switch: &Switch, one: &mut Guest, two: &mut Guest, ring: &str) -> Result<()> {
     let (first, second) = (one.ip(), two.ip());
-    traffic::reach(&mut one, &second)?;
+    traffic::reach(one, &second)?;
     // A lone header; around 256, from where a body may stay in the guest; a full frame; IP fragments.
     for bytes in [0, 56, 200, 214, 215, 256, 700, 1472, 1473, 8000] {
-        traffic::ping(&mut one, &second, 10, bytes)?;
+        traffic::ping(one, &second, 10, bytes)?;
     }
-    traffic::ping(&mut two, &first, 10, 1472)?;
+    traffic::ping(two, &first, 10, 1472)?;
     for name in ["a", "b"] {
         let port = switch.port(name)?;
         ensure!(port.link == "up", "link of port {name} is {}", port.link);
@@ -41,9 +51,11 @@ fn ping(lab: &Lab, packed: Option<bool>, ring: &str) -> Result<()> {
         // 110 echoes went each way, those of 1473 and 8000 bytes in several frames.
         ensure!(port.rx().packets >= 110 && port.tx().packets >= 110, "{name} counts too little: {port:?}");
     }
-    traffic::no_errors(&mut one)?;
-    traffic::no_errors(&mut two)?;
-    switch.stop()
+    for (guest, port) in [(one, "a"), (two, "b")] {
+        traffic::all_received(guest, "eth0", switch, port)?;
+        traffic::no_errors(guest)?;
+    }
+    Ok(())
 }
 
 /// A large file and iperf3 in both directions.
