@@ -1,6 +1,6 @@
 //! A Linux guest on a vhost-user socket: booted, spoken to over its console, and always ended.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -44,11 +44,20 @@ pub(crate) struct Guest {
 impl Guest {
     /// Starts a guest whose network device is the vhost-user socket of `port`; it boots meanwhile.
     pub(crate) fn start(lab: &Lab, kind: Kind, number: u8, port: &str) -> Result<Self> {
-        let socket = lab.socket(port);
         let command = match kind {
-            Kind::Uml => uml(&socket, &lab.machine.uml_initrd()?),
-            Kind::Qemu(more) => qemu(&socket, more, &lab.machine.kernel()?, &lab.machine.qemu_initrd()?),
+            Kind::Uml => uml(&[lab.socket(port)], &lab.machine.uml_initrd()?),
+            Kind::Qemu(more) => qemu(&lab.socket(port), more, &lab.machine.kernel()?, &lab.machine.qemu_initrd()?),
         };
+        Self::spawn(lab, kind, number, command)
+    }
+
+    /// The same with User Mode Linux, and a device for each of `ports`.
+    pub(crate) fn start_uml(lab: &Lab, number: u8, ports: &[&str]) -> Result<Self> {
+        let sockets: Vec<PathBuf> = ports.iter().map(|port| lab.socket(port)).collect();
+        Self::spawn(lab, Kind::Uml, number, uml(&sockets, &lab.machine.uml_initrd()?))
+    }
+
+    fn spawn(lab: &Lab, kind: Kind, number: u8, command: Command) -> Result<Self> {
         let name = format!("guest{number}");
         let proc = Proc::start(&name, command, &lab.log(&name))?;
         Ok(Self { proc, kind, number, commands: 0 })
@@ -161,13 +170,13 @@ impl Guest {
 
 /// User Mode Linux, started as it must be to speak vhost-user: without address randomisation (it counts the gap
 /// below its heap as guest memory otherwise), with its memory on a tmpfs, which other processes can map.
-fn uml(socket: &Path, initrd: &Path) -> Command {
+fn uml(sockets: &[PathBuf], initrd: &Path) -> Command {
     let mut command = Command::new("setarch");
     command
         .args(["-R", "linux.uml", &format!("mem={UML_MIB}M"), "quiet"])
         .arg(format!("initrd={}", initrd.display()))
         .args(["con=null", "con0=fd:0,fd:1", "ssl=null"])
-        .arg(format!("virtio_uml.device={}:1", socket.display()))
+        .args(sockets.iter().map(|socket| format!("virtio_uml.device={}:1", socket.display())))
         .env("TMPDIR", "/dev/shm");
     command
 }

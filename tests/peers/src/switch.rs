@@ -37,7 +37,7 @@ impl Port {
 /// How the ports are joined.
 #[derive(Clone, Copy)]
 pub(crate) enum Join {
-    /// `[patch.p]` of two ports.
+    /// A patch of each two ports: the first with the second, the third with the fourth.
     Patch,
     /// `[bridge.lan]` of all ports.
     Bridge,
@@ -276,10 +276,13 @@ fn configuration(lab: &Lab, ports: &[Port], join: Join) -> Result<String> {
         }
     }
     let names: Vec<&str> = ports.iter().map(|port| port.name).collect();
-    let table = match join {
-        Join::Patch => "patch.p",
-        Join::Bridge => "bridge.lan",
-    };
-    write!(text, "\n[{table}]\nports = {names:?}\n")?;
+    match join {
+        Join::Patch => {
+            for (number, pair) in names.chunks(2).enumerate() {
+                write!(text, "\n[patch.p{number}]\nports = {pair:?}\n")?;
+            }
+        }
+        Join::Bridge => write!(text, "\n[bridge.lan]\nports = {names:?}\n")?,
+    }
     Ok(text)
 }

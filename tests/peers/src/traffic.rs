@@ -90,6 +90,9 @@ pub(crate) fn file(from: &mut Guest, to: &mut Guest, mib: u32) -> Result<()> {
 
 /// A file of random bytes on its way from one guest to another.
 pub(crate) struct Transfer {
+    /// Where it goes to.
+    address: String,
+    port: u16,
     mib: u32,
     hash: String,
     began: Instant,
@@ -99,36 +102,52 @@ pub(crate) struct Transfer {
 impl Transfer {
     /// Makes the file, and begins to send it.
     pub(crate) fn begin(from: &mut Guest, to: &mut Guest, mib: u32) -> Result<Self> {
+        let mut file = Self::prepare(from, to, &to.ip(), 9000, mib)?;
+        file.send(from)?;
+        Ok(file)
+    }
+
+    /// Makes the file, and lets somebody listen for it at one of the addresses of `to`. With a TCP port for each, several
+    /// can be on their way at once.
+    pub(crate) fn prepare(from: &mut Guest, to: &mut Guest, address: &str, port: u16, mib: u32) -> Result<Self> {
         let limit = Duration::from_secs(if to.is_slow() { 300 } else { 120 });
         // nc itself copies a kibibyte at a time; it only connects, then cat moves 64 of them.
-        to.sh("nc -l -p 9000 -e sh -c 'cat > /tmp/got; echo > /tmp/done' </dev/null >/tmp/nc.log 2>&1 &")?;
-        listening(to, 9000)?;
-        from.sh_within(&format!("dd if=/dev/urandom of=/tmp/sent bs=1M count={mib} 2>/dev/null"), limit)?;
-        let hash = hash(from, "/tmp/sent", limit)?;
-        let began = Instant::now();
-        from.sh(&format!("nc {} 9000 -e cat /tmp/sent </dev/null >/dev/null 2>&1 &", to.ip()))?;
-        Ok(Self { mib, hash, began, limit })
+        let keep = format!("cat > /tmp/got-{port}; echo > /tmp/done-{port}");
+        to.sh(&format!("nc -l -p {port} -e sh -c '{keep}' </dev/null >/tmp/nc.log 2>&1 &"))?;
+        listening(to, port)?;
+        from.sh_within(&format!("dd if=/dev/urandom of=/tmp/sent-{port} bs=1M count={mib} 2>/dev/null"), limit)?;
+        let hash = hash(from, &format!("/tmp/sent-{port}"), limit)?;
+        Ok(Self { address: address.to_owned(), port, mib, hash, began: Instant::now(), limit })
+    }
+
+    /// Begins to send it.
+    pub(crate) fn send(&mut self, from: &mut Guest) -> Result<()> {
+        let Self { address, port, .. } = self;
+        self.began = Instant::now();
+        from.sh(&format!("nc {address} {port} -e cat /tmp/sent-{port} </dev/null >/dev/null 2>&1 &"))?;
+        Ok(())
     }
 
     /// Whether all of it has arrived.
     pub(crate) fn is_over(&self, to: &mut Guest) -> Result<bool> {
-        Ok(to.run("[ -e /tmp/done ]", self.limit)?.0 == 0)
+        Ok(to.run(&format!("[ -e /tmp/done-{} ]", self.port), self.limit)?.0 == 0)
     }
 
     /// Waits for its end and compares the hashes.
     pub(crate) fn finish(self, from: &mut Guest, to: &mut Guest) -> Result<()> {
-        let Self { mib, hash: sent, began, limit } = self;
-        to.sh_within("while [ ! -e /tmp/done ]; do sleep 0.05; done", limit)?;
+        let Self { address, port, mib, hash: sent, began, limit } = self;
+        to.sh_within(&format!("while [ ! -e /tmp/done-{port} ]; do sleep 0.05; done"), limit)?;
         let seconds = began.elapsed().as_secs_f64();
         // Busybox counts byte by byte, which takes its time under emulation.
-        let size = to.sh_within("wc -c < /tmp/got", limit)?;
-        let got = hash(to, "/tmp/got", limit)?;
-        from.sh("rm /tmp/sent")?;
-        to.sh("rm /tmp/got /tmp/done")?;
+        let size = to.sh_within(&format!("wc -c < /tmp/got-{port}"), limit)?;
+        let got = hash(to, &format!("/tmp/got-{port}"), limit)?;
+        from.sh(&format!("rm /tmp/sent-{port}"))?;
+        to.sh(&format!("rm /tmp/got-{port} /tmp/done-{port}"))?;
         ensure!(size == (mib << 20).to_string(), "{size} bytes arrived of a file of {mib} MiB");
         ensure!(sent == got, "the file's sha256 was {sent} and arrived as {got}");
         let rate = f64::from(mib) / seconds;
-        println!("  file {} to {}: {mib} MiB in {seconds:.2} s ({rate:.0} MiB/s), sha256 equal", from.ip(), to.ip());
+        let one = from.number;
+        println!("  file of guest {one} to {address}: {mib} MiB in {seconds:.2} s ({rate:.0} MiB/s), sha256 equal");
         Ok(())
     }
 }
@@ -159,8 +178,12 @@ pub(crate) fn no_errors(guest: &mut Guest) -> Result<()> {
         ensure!(count == 0, "guest {}: {count} {protocol} {field}", guest.number);
     }
     // virtio-net counts there the frames whose header or length it refused.
-    let errors = guest.sh("cat /sys/class/net/eth0/statistics/rx_errors")?;
-    ensure!(errors == "0", "guest {}: {errors} frames were refused by its driver", guest.number);
+    let errors = guest.sh("cat /sys/class/net/eth*/statistics/rx_errors")?;
+    ensure!(
+        errors.lines().all(|line| line.trim() == "0"),
+        "guest {}: its driver refused frames: {errors}",
+        guest.number
+    );
     Ok(())
 }
 

@@ -2,12 +2,12 @@
 
 use anyhow::{Result, ensure};
 
-use crate::guest::{Guest, Kind};
+use crate::guest::{Guest, Kind, USUAL};
 use crate::lab::Lab;
 use crate::machine::Need;
 use crate::runner::Test;
 use crate::switch::{Join, Port, Switch};
-use crate::traffic;
+use crate::traffic::{self, Transfer};
 
 pub(super) fn tests() -> Vec<Test> {
     let needs = [Need::Uml(2)];
@@ -15,6 +15,7 @@ pub(super) fn tests() -> Vec<Test> {
         // User Mode Linux takes the packed ring where it is offered.
         Test::new("uml_patch_ping", &needs, |lab| ping(lab, None, "packed")),
         Test::new("uml_patch_ping_split", &needs, |lab| ping(lab, Some(false), "split")),
+        Test::new("uml_two_devices", &needs, two_devices),
         Test::new("uml_patch_mtu1500", &needs, |lab| traffic(lab, 1500, true)),
         Test::new("uml_patch_mtu1500_no_offloads", &needs, |lab| traffic(lab, 1500, false)),
         Test::new("uml_patch_mtu9000", &needs, |lab| traffic(lab, 9000, true)),
@@ -82,11 +83,70 @@ fn traffic(lab: &Lab, mtu: u32, offloads: bool) -> Result<()> {
     switch.stop()
 }
 
+/// Guests with two devices each, every device on a network of its own: both carry a file at once, in opposite directions,
+/// and one goes on while the other is down.
+fn two_devices(lab: &Lab) -> Result<()> {
+    let switch = Switch::start(lab, &["a", "b", "c", "d"].map(Port::new), Join::Patch)?;
+    let (mut one, mut two) = (Guest::start_uml(lab, 1, &["a", "c"])?, Guest::start_uml(lab, 2, &["b", "d"])?);
+    let result = both_networks(&switch, &mut one, &mut two);
+    if result.is_err() {
+        traffic::tell(&mut one);
+        traffic::tell(&mut two);
+    }
+    result?;
+    switch.stop()
+}
+
+fn both_networks(switch: &Switch, one: &mut Guest, two: &mut Guest) -> Result<()> {
+    for guest in [&mut *one, &mut *two] {
+        guest.configure(1500)?;
+        let n = guest.number;
+        guest.sh(&format!(
+            "ip link set eth1 address 02:78:00:00:00:0{n} && ip addr add 10.78.0.{n}/24 dev eth1 && ip link set eth1 up"
+        ))?;
+    }
+    let (first, second) = (two.ip(), "10.78.0.2");
+    for address in [&first, second] {
+        traffic::reach(one, address)?;
+        traffic::ping(one, address, 10, 1472)?;
+    }
+    let mut there = Transfer::prepare(one, two, &first, 9000, 32)?;
+    let mut back = Transfer::prepare(two, one, "10.78.0.1", 9001, 32)?;
+    there.send(one)?;
+    back.send(two)?;
+    traffic::ping(one, &first, 10, 56)?;
+    traffic::ping(one, second, 10, 56)?;
+    there.finish(one, two)?;
+    back.finish(two, one)?;
+    let bytes = 32 << 20;
+    for (from, to) in [("a", "b"), ("d", "c")] {
+        let (from, to) = (switch.port(from)?, switch.port(to)?);
+        ensure!(from.rx().bytes > bytes && to.tx().bytes > bytes, "it went another way: {from:?}, {to:?}");
+        ensure!(from.tx().bytes < bytes && to.rx().bytes < bytes, "it went another way: {from:?}, {to:?}");
+    }
+    one.sh("ip link set eth1 down")?;
+    traffic::ping(one, &first, 10, 1000)?;
+    let (status, _) = one.run(&format!("ping -c 1 -W 1 -q {second}"), USUAL)?;
+    ensure!(status != 0, "a network whose device is down answers");
+    one.sh("ip link set eth1 up")?;
+    traffic::reach(one, second)?;
+    traffic::ping(one, second, 10, 1472)?;
+    for (guest, ports) in [(one, ["a", "c"]), (two, ["b", "d"])] {
+        for (interface, port) in ["eth0", "eth1"].iter().zip(ports) {
+            traffic::all_received(guest, interface, switch, port)?;
+            let dropped = switch.port(port)?.dropped();
+            ensure!(dropped == 0, "{dropped} packets were dropped at port {port}");
+        }
+        traffic::no_errors(guest)?;
+    }
+    Ok(())
+}
+
 /// Turns the guest's offloads off, and makes sure that they are.
 fn no_offloads(guest: &mut Guest) -> Result<()> {
     for feature in ["tso", "gso", "gro", "tx", "rx"] {
         // A feature that the device fixes is refused here; what counts is looked at below.
-        guest.run(&format!("ethtool -K eth0 {feature} off"), crate::guest::USUAL)?;
+        guest.run(&format!("ethtool -K eth0 {feature} off"), USUAL)?;
     }
     let state = guest.sh("ethtool -k eth0")?;
     for feature in ["tx-checksumming", "tcp-segmentation-offload", "generic-receive-offload"] {
