@@ -158,6 +158,16 @@ impl<'lab> Switch<'lab> {
         Ok(())
     }
 
+    /// Ends it in order.
+    pub(crate) fn end(&mut self) -> Result<()> {
+        self.proc.signal(Signal::TERM)?;
+        let status = self.proc.wait_end(Duration::from_secs(10))?;
+        if status.code() != Some(0) {
+            bail!("SIGTERM: the switch ended with {status}, not with exit code 0");
+        }
+        Ok(())
+    }
+
     /// Starts it again as it was started.
     pub(crate) fn start_again(&mut self) -> Result<()> {
         self.starts += 1;
@@ -225,11 +235,7 @@ impl<'lab> Switch<'lab> {
 
     /// Ends it with SIGTERM: exit code 0, and no socket left.
     pub(crate) fn stop(mut self) -> Result<()> {
-        self.proc.signal(Signal::TERM)?;
-        let status = self.proc.wait_end(Duration::from_secs(10))?;
-        if status.code() != Some(0) {
-            bail!("SIGTERM: the switch ended with {status}, not with exit code 0");
-        }
+        self.end()?;
         let mut left = self.lab.sockets_left()?;
         left.retain(|name| !self.clients.iter().any(|client| *name == format!("{client}.sock")));
         if !left.is_empty() {

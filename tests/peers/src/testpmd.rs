@@ -30,6 +30,9 @@ const RING: u64 = 1024;
 
 const PROMPT: &str = "testpmd> ";
 
+/// For who hands packets on: what is in the rings when it starts to is not thrown away.
+const KEEPS: [&str; 2] = ["--no-flush-rx", "--total-num-mbufs=16384"];
+
 impl Testpmd {
     /// Starts it as a guest with so many queue pairs; `device` holds further arguments of both virtio-user devices,
     /// `args` some of testpmd's own.
@@ -38,11 +41,35 @@ impl Testpmd {
             let path = lab.socket(port);
             format!("net_virtio_user{{}},path={},queues={queues},queue_size={RING}{device}", path.display())
         });
-        let mut all = [("rxq", u64::from(queues)), ("txq", queues.into()), ("rxd", RING), ("txd", RING)]
-            .map(|(name, value)| format!("--{name}={value}"))
-            .to_vec();
+        // All rings of both ports full, and as much again: what it holds of full rings it cannot give to empty ones.
+        let buffers = 8 * RING * u64::from(queues.max(2));
+        let mut all = [
+            ("rxq", u64::from(queues)),
+            ("txq", queues.into()),
+            ("rxd", RING),
+            ("txd", RING),
+            ("total-num-mbufs", buffers),
+        ]
+        .map(|(name, value)| format!("--{name}={value}"))
+        .to_vec();
         all.extend(args.iter().map(|arg| (*arg).to_owned()));
-        Self::spawn(lab, name, &devices, &all)
+        Self::spawn(lab, name, &devices, &all, 0)
+    }
+
+    /// Starts it as one of several guests that hand on what comes by either of two ports, packet by packet; it listens at
+    /// their sockets.
+    pub(crate) fn hand_on(lab: &Lab, number: u32, ports: [&str; 2], device: &str) -> Result<Self> {
+        let devices = ports.map(|port| {
+            let path = lab.socket(port);
+            // Who was killed leaves it behind.
+            let _ = std::fs::remove_file(&path);
+            format!("net_virtio_user{{}},path={},server=1,queue_size={RING}{device}", path.display())
+        });
+        let rings = [format!("--rxd={RING}"), format!("--txd={RING}")];
+        let args = [&rings[..], &KEEPS.map(str::to_owned)].concat();
+        let mut testpmd = Self::spawn(lab, &format!("testpmd-{number}"), &devices, &args, number)?;
+        testpmd.command("start", "io packet forwarding")?;
+        Ok(testpmd)
     }
 
     /// Starts it as a switch between the ports `a` and `b`, with so many queue pairs; `client`: it connects.
@@ -51,24 +78,26 @@ impl Testpmd {
             let path = lab.socket(port);
             format!("net_vhost{{}},iface={},queues={queues},client={}", path.display(), u8::from(client))
         });
-        // What is in the rings when it starts to forward is not thrown away.
-        let args = [format!("--rxq={queues}"), format!("--txq={queues}"), "--no-flush-rx".to_owned()];
-        Self::spawn(lab, name, &devices, &args)
+        let queues = [format!("--rxq={queues}"), format!("--txq={queues}")];
+        let args = [&queues[..], &KEEPS.map(str::to_owned)].concat();
+        Self::spawn(lab, name, &devices, &args, 0)
     }
 
-    /// Starts it on two devices, in which `{}` stands for their number.
-    fn spawn(lab: &Lab, name: &str, devices: &[String; 2], args: &[String]) -> Result<Self> {
+    /// Starts it on two devices, in which `{}` stands for their number. Of those that run at once each has a `number` of
+    /// its own; what one that was killed left in huge pages, the next of its number takes away.
+    fn spawn(lab: &Lab, name: &str, devices: &[String; 2], args: &[String], number: u32) -> Result<Self> {
         let (one, other) = two_cpus()?;
+        let (one, other) = if number.is_multiple_of(2) { (one, other) } else { (other, one) };
         // Line by line, else its answers come at its end.
         let mut command = Command::new("stdbuf");
         command
             .args(["-oL", "dpdk-testpmd", "--lcores", &format!("0@{one},1@{other}"), "--main-lcore", "0"])
-            .args(["--no-pci", "--single-file-segments", "-m", "512"])
-            .arg(format!("--file-prefix=peers{}", std::process::id()));
+            .args(["--no-pci", "--single-file-segments", "-m", if number == 0 { "512" } else { "256" }])
+            .arg(format!("--file-prefix=peers{}-{number}", std::process::id()));
         for (at, device) in devices.iter().enumerate() {
             command.args(["--vdev", &device.replace("{}", &at.to_string())]);
         }
-        command.args(["--", "-i", "--nb-cores=1", "--forward-mode=io", "--total-num-mbufs=16384"]).args(args);
+        command.args(["--", "-i", "--nb-cores=1", "--forward-mode=io"]).args(args);
         let mut proc = Proc::start("testpmd", command, &lab.log(name))?;
         proc.wait_text("its prompt", 0, Duration::from_secs(60), |text| text.contains(PROMPT).then_some(()))?;
         Ok(Self { proc })
@@ -107,6 +136,12 @@ impl Testpmd {
         proc::pause(Duration::from_millis(300))?;
         self.command("stop", "Done.")?;
         self.proc.say("set fwd io")
+    }
+
+    /// How many packets it takes and sends at once, from the next start on.
+    pub(crate) fn set_burst(&mut self, packets: u32) -> Result<()> {
+        self.command(&format!("set burst {packets}"), "Number of packets per burst set to")?;
+        Ok(())
     }
 
     /// Stops both ports and starts them again.

@@ -7,6 +7,7 @@ mod migrate;
 mod offloads;
 mod ours;
 mod patch;
+mod pvp;
 mod qemu;
 mod queues;
 mod testpmd;
@@ -21,6 +22,7 @@ pub(crate) fn all() -> Vec<Test> {
     tests.extend(bridge::tests());
     tests.extend(offloads::tests());
     tests.extend(testpmd::tests());
+    tests.extend(pvp::tests());
     tests.extend(ours::tests());
     tests.extend(queues::tests());
     tests.extend(qemu::tests());

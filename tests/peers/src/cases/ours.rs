@@ -42,12 +42,12 @@ const PATHS: [(&str, u64); 6] = [
 const LENS: [usize; 4] = [60, 566, 1514, 1000];
 const LARGE: [usize; 5] = [60, 566, 1514, 2036, 9014];
 
-fn options(features: u64, queue_pairs: u16) -> GuestOptions {
+pub(super) fn options(features: u64, queue_pairs: u16) -> GuestOptions {
     let features = features | f::VIRTIO_F_VERSION_1 | f::VIRTIO_F_EVENT_IDX;
     GuestOptions { features, queue_pairs, ..GuestOptions::default() }
 }
 
-fn connect(lab: &Lab, options: &GuestOptions) -> Result<Twins> {
+pub(super) fn connect(lab: &Lab, options: &GuestOptions) -> Result<Twins> {
     let twins = Twins::new([Guest::connect(&lab.socket("a"), options)?, Guest::connect(&lab.socket("b"), options)?]);
     for guest in &twins.guests {
         ensure!(guest.features() & options.features == options.features, "agreed on {:#x}", guest.features());

@@ -61,6 +61,7 @@ pub(super) fn tests() -> Vec<Test> {
         let name = format!("loopback_multi_queues+{}", path.name);
         tests.push(Test::new(&name, &[Need::Dpdk], move |lab| multi_queues(lab, path)));
     }
+    tests.push(Test::new("virtio_smoke+loopback_reconnect", &[Need::Dpdk], smoke_reconnect));
     for path in [SPLIT, PACKED] {
         let name = format!("virtio_user_server_mode+{}", path.name);
         tests.push(Test::new(&name, &[Need::Dpdk], move |lab| server_mode(lab, path)));
@@ -92,6 +93,30 @@ fn multi_queues(lab: &Lab, path: Path) -> Result<()> {
         let used = queues.len() == 2 && queues.iter().all(|&(rx, tx)| rx > 0 && tx > 0);
         ensure!(used, "packets received from and delivered to the queue pairs of port {name}: {queues:?}");
     }
+    guest.quit()?;
+    switch.stop()
+}
+
+/// The guest listens, with four queue pairs in order. The switch ends and starts again: all pairs are used as before, also
+/// by single packets.
+fn smoke_reconnect(lab: &Lab) -> Result<()> {
+    let path = Path { name: "split_in_order", device: ",in_order=1" };
+    let (mut switch, mut guest) = start(lab, path, 4, ",server=1")?;
+    for round in 0..2 {
+        if round > 0 {
+            switch.end()?;
+            switch.start_again()?;
+            wait_links(&switch, path, 4)?;
+        }
+        bounce(&switch, &mut guest, "64", 4)?;
+        for name in ["a", "b"] {
+            let queues = switch.port(name)?.by_queue();
+            let used = queues.len() == 4 && queues.iter().all(|&(rx, tx)| rx > 0 && tx > 0);
+            ensure!(used, "packets received from and delivered to the queue pairs of port {name}: {queues:?}");
+        }
+    }
+    guest.set_burst(1)?;
+    bounce_bursts(&switch, &mut guest, "64", 1, 4)?;
     guest.quit()?;
     switch.stop()
 }
@@ -154,10 +179,16 @@ fn wait_links(switch: &Switch<'_>, path: Path, queues: u32) -> Result<()> {
 
 /// Packets start at each port and are bounced for a while: what one side sends, the other has, and nothing is dropped.
 fn bounce(switch: &Switch<'_>, guest: &mut Testpmd, segments: &str, queues: u64) -> Result<()> {
-    let size: u64 = segments.split(',').filter_map(|len| len.parse::<u64>().ok()).sum();
-    let before = (guest.stats()?, switch.port("a")?, switch.port("b")?);
     // So many that each receive ring has room for all that go round.
     let bursts = if segments.contains(',') { 4 } else { 16 };
+    bounce_bursts(switch, guest, segments, bursts, u64::from(bursts) * 32 * queues)
+}
+
+/// The same with so many bursts for each queue; `started` is how many packets they are together, and some must come back
+/// more than once.
+fn bounce_bursts(switch: &Switch<'_>, guest: &mut Testpmd, segments: &str, bursts: u32, started: u64) -> Result<()> {
+    let size: u64 = segments.split(',').filter_map(|len| len.parse::<u64>().ok()).sum();
+    let before = (guest.stats()?, switch.port("a")?, switch.port("b")?);
     guest.bounce(segments, bursts, Duration::from_millis(700))?;
     let (stats, a, b) = (guest.stats()?, switch.port("a")?, switch.port("b")?);
     for (name, now, then, stats, stats_then) in
@@ -166,7 +197,7 @@ fn bounce(switch: &Switch<'_>, guest: &mut Testpmd, segments: &str, queues: u64)
         let guest = since(stats, stats_then);
         let (rx, tx) = (now.rx().since(then.rx()), now.tx().since(then.tx()));
         let both = format!("{size} B, port {name}: the guest counts {guest:?}, the switch rx {rx:?}, tx {tx:?}");
-        ensure!(guest.rx_packets > u64::from(bursts) * 32 * queues, "packets do not come back: {both}");
+        ensure!(guest.rx_packets > started, "packets do not come back: {both}");
         ensure!(guest.rx_bytes == guest.rx_packets * size, "received sizes are not {size}: {both}");
         ensure!(guest.tx_bytes == guest.tx_packets * size, "sent sizes are not {size}: {both}");
         ensure!((rx.packets, rx.bytes) == (guest.tx_packets, guest.tx_bytes), "sent is not received: {both}");

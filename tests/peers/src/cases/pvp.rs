@@ -1,0 +1,149 @@
+//! DPDK's test plans with traffic from outside: numbered packets of our own guests come in by the ports `a` and `b`, and go
+//! out by the other one; between, one or two of DPDK's testpmd hand them on. Its ports are clients: the guests listen.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use straightline_virtio::features as f;
+
+use super::ours;
+use crate::lab::Lab;
+use crate::machine::Need;
+use crate::ours::Twins;
+use crate::runner::Test;
+use crate::switch::{Join, Port, Switch};
+use crate::testpmd::Testpmd;
+
+/// A layout of the rings of all guests, by DPDK's arguments.
+#[derive(Clone, Copy)]
+struct Layout {
+    ring: &'static str,
+    device: &'static str,
+}
+
+const SPLIT: Layout = Layout { ring: "split", device: ",in_order=0" };
+const PACKED: Layout = Layout { ring: "packed", device: ",packed_vq=1,in_order=0" };
+const VECTORISED: Layout = Layout { ring: "packed", device: ",packed_vq=1,mrg_rxbuf=0,in_order=1,vectorized=1" };
+
+/// The ports of each of DPDK's guests.
+const GUESTS: [[&str; 2]; 2] = [["c", "d"], ["e", "f"]];
+
+pub(super) fn tests() -> Vec<Test> {
+    let mut tests = vec![Test::new("virtio_smoke+pvp_packed_vectorised", &[Need::Dpdk], smoke)];
+    for layout in [SPLIT, PACKED] {
+        for (count, guests) in [(1, "a_guest"), (2, "two_guests")] {
+            let name = format!("pvp_vhost_user_reconnect+{}_{guests}", layout.ring);
+            tests.push(Test::new(&name, &[Need::Dpdk], move |lab| reconnect(lab, layout, count)));
+        }
+    }
+    tests
+}
+
+/// The least and the largest frame.
+fn smoke(lab: &Lab) -> Result<()> {
+    let mut way = Way::start(lab, VECTORISED, 1)?;
+    way.exchange(2000, &[60])?;
+    way.exchange(2000, &[1514])?;
+    way.end()
+}
+
+/// The switch ends, or is killed, and starts again, several times; then so do the guests. Traffic goes on each time.
+fn reconnect(lab: &Lab, layout: Layout, guests: usize) -> Result<()> {
+    let (restarts, reboots) = if lab.machine.long { (8, 5) } else { (2, 2) };
+    let mut way = Way::start(lab, layout, guests)?;
+    way.exchange(500, &LENS)?;
+    for round in 0..restarts {
+        way.restart_switch(round % 2 == 1)?;
+        way.exchange(500, &LENS)?;
+    }
+    for round in 0..reboots {
+        way.restart_guests(round % 2 == 1)?;
+        way.exchange(500, &LENS)?;
+    }
+    way.end()
+}
+
+/// Of our own guests' frames.
+const LENS: [usize; 4] = [60, 566, 1514, 1000];
+
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// All that is between the two ends, and the ends.
+struct Way<'lab> {
+    lab: &'lab Lab<'lab>,
+    layout: Layout,
+    switch: Switch<'lab>,
+    guests: Vec<Testpmd>,
+    ends: Twins,
+}
+
+impl<'lab> Way<'lab> {
+    fn start(lab: &'lab Lab<'_>, layout: Layout, guests: usize) -> Result<Self> {
+        let names: Vec<&str> = ["a"].into_iter().chain(GUESTS[..guests].concat()).chain(["b"]).collect();
+        let port = |name| Port { client: name != "a" && name != "b", packed: Some(true), ..Port::new(name) };
+        let ports: Vec<Port> = names.into_iter().map(port).collect();
+        let switch = Switch::start(lab, &ports, Join::Patch)?;
+        let guests = (0..guests).map(|at| guest(lab, layout, at)).collect::<Result<_>>()?;
+        let packed = if layout.ring == "packed" { f::VIRTIO_F_RING_PACKED } else { 0 };
+        let ends = ours::connect(lab, &ours::options(packed | f::VIRTIO_NET_F_MRG_RXBUF, 1))?;
+        let way = Self { lab, layout, switch, guests, ends };
+        way.wait_links()?;
+        Ok(way)
+    }
+
+    /// Packets in both directions: all arrive, in order, every byte right; none is dropped, and both ends of the way have
+    /// counted the same.
+    fn exchange(&mut self, count: u64, lens: &[usize]) -> Result<()> {
+        self.ends.exchange(count, lens)?;
+        let ports = self.switch.ports()?;
+        ensure!(ports.iter().all(|port| port.dropped() == 0), "packets were dropped: {ports:?}");
+        let [a, b] = [self.switch.port("a")?, self.switch.port("b")?];
+        ensure!(a.rx() == b.tx() && b.rx() == a.tx(), "what came in did not go out: {a:?}, {b:?}");
+        ensure!(a.rx().packets >= count && b.rx().packets >= count, "too few are counted: {a:?}, {b:?}");
+        Ok(())
+    }
+
+    fn restart_switch(&mut self, kill: bool) -> Result<()> {
+        if kill {
+            self.switch.kill()?
+        } else {
+            self.switch.end()?
+        }
+        self.switch.start_again()?;
+        for (end, port) in self.ends.guests.iter_mut().zip(["a", "b"]) {
+            end.reconnect(&self.lab.socket(port))?;
+        }
+        self.wait_links()
+    }
+
+    fn restart_guests(&mut self, kill: bool) -> Result<()> {
+        let count = self.guests.len();
+        for testpmd in self.guests.drain(..) {
+            if kill { testpmd.kill()? } else { testpmd.quit()? }
+        }
+        for name in GUESTS[..count].concat() {
+            self.switch.wait_link(name, "down", LIMIT)?;
+        }
+        self.guests = (0..count).map(|at| guest(self.lab, self.layout, at)).collect::<Result<_>>()?;
+        self.wait_links()
+    }
+
+    fn wait_links(&self) -> Result<()> {
+        for port in self.switch.ports()? {
+            let port = self.switch.wait_link(&port.name, "up", LIMIT)?;
+            ensure!(port.ring.as_deref() == Some(self.layout.ring), "ring of port {} is {:?}", port.name, port.ring);
+        }
+        Ok(())
+    }
+
+    fn end(mut self) -> Result<()> {
+        for testpmd in self.guests.drain(..) {
+            testpmd.quit()?;
+        }
+        self.switch.stop()
+    }
+}
+
+fn guest(lab: &Lab, layout: Layout, at: usize) -> Result<Testpmd> {
+    Testpmd::hand_on(lab, u32::try_from(at)?, GUESTS[at], layout.device)
+}
