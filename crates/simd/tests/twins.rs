@@ -28,11 +28,11 @@ fn for_each_place(mut check: impl FnMut(&[u8], &mut [u8], usize, usize, &str)) {
     }
 }
 
-fn assert_only_inside(around: &[u8], at: usize, src: &[u8], what: &str) {
+fn assert_only_inside(around: &[u8], at: usize, src: &[u8], what: impl Fn() -> String) {
     let (before, rest) = around.split_at(at);
     let (inside, behind) = rest.split_at(src.len());
-    assert!(inside == src, "{what}: wrong bytes");
-    assert!(before.iter().chain(behind).all(|&byte| byte == CANARY), "{what}: touched the margin");
+    assert!(inside == src, "{}: wrong bytes", what());
+    assert!(before.iter().chain(behind).all(|&byte| byte == CANARY), "{}: touched the margin", what());
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn copy_is_its_twin() {
             // SAFETY: `around` holds `len` bytes from `at`, and is apart from `src`.
             unsafe { copy(level, around.as_mut_ptr().add(at), src.as_ptr(), len) };
             plain::copy(&mut twin[..len], src);
-            assert_only_inside(around, at, &twin[..len], &format!("{level} {name} len {len} at {at}"));
+            assert_only_inside(around, at, &twin[..len], || format!("{level} {name} len {len} at {at}"));
         });
     }
 }
@@ -74,11 +74,46 @@ fn copy_sum_is_its_twin() {
             let mut total = Sum::new();
             // SAFETY: `around` holds `len` bytes from `at`, and is apart from `src`.
             unsafe { copy_sum(level, around.as_mut_ptr().add(at), src.as_ptr(), len, &mut total) };
-            let what = format!("{level} {name} len {len} at {at}");
-            assert_only_inside(around, at, &twin[..len], &what);
-            assert_eq!(total.fold(), expected, "{what}");
+            let what = || format!("{level} {name} len {len} at {at}");
+            assert_only_inside(around, at, &twin[..len], what);
+            assert_eq!(total.fold(), expected, "{}", what());
         }
     });
+}
+
+/// Every pair of misalignments, at lengths on both sides of where the kernels change their way.
+#[test]
+fn every_pair_of_misalignments() {
+    let data = random_bytes(4096 + 64, 0xa119);
+    let mut around = vec![CANARY; MARGIN + 64 + 4096 + MARGIN];
+    for len in [1, 7, 15, 31, 33, 64, 65, 128, 130, 200, 256, 257, 300, 512, 513, 700, 1500, 2048, 3000, 4096] {
+        for from in 0..64 {
+            let src = &data[from..from + len];
+            let expected = plain::sum(&[src]);
+            for to in 0..64 {
+                let at = MARGIN + to;
+                for level in Level::supported() {
+                    for fused in [false, true] {
+                        let dst = &mut around[..at + len + MARGIN];
+                        let what = || format!("{level} len {len} from {from} to {to} fused {fused}");
+                        let mut total = Sum::new();
+                        // SAFETY: `dst` holds `len` bytes from `at`, and is apart from `src`.
+                        unsafe {
+                            let dst = dst.as_mut_ptr().add(at);
+                            if fused {
+                                copy_sum(level, dst, src.as_ptr(), len, &mut total);
+                                assert_eq!(total.fold(), expected, "{}", what());
+                            } else {
+                                copy(level, dst, src.as_ptr(), len);
+                            }
+                        }
+                        assert_only_inside(dst, at, src, what);
+                        dst.fill(CANARY);
+                    }
+                }
+            }
+        }
+    }
 }
 
 #[test]
@@ -123,7 +158,7 @@ fn guard_pages_are_not_touched() {
                 let from = if corner & 1 == 0 { 0 } else { src.len - len };
                 let to = if corner & 2 == 0 { 0 } else { dst.len - len };
                 src.bytes()[from..from + len].copy_from_slice(&data[..len]);
-                let what = format!("{level} len {len} corner {corner}");
+                let what = || format!("{level} len {len} corner {corner}");
 
                 let mut fused = Sum::new();
                 dst.bytes()[to..to + len].fill(0);
@@ -131,16 +166,16 @@ fn guard_pages_are_not_touched() {
                 unsafe {
                     copy_sum(level, dst.start().add(to), src.start().add(from), len, &mut fused);
                 }
-                assert!(dst.bytes()[to..to + len] == data[..len], "{what}: copy_sum");
+                assert!(dst.bytes()[to..to + len] == data[..len], "{}: copy_sum", what());
 
                 dst.bytes()[to..to + len].fill(0);
                 // SAFETY: as above.
                 unsafe { copy(level, dst.start().add(to), src.start().add(from), len) };
-                assert!(dst.bytes()[to..to + len] == data[..len], "{what}: copy");
+                assert!(dst.bytes()[to..to + len] == data[..len], "{}: copy", what());
 
                 let mut separate = Sum::new();
                 sum(level, &src.bytes()[from..from + len], &mut separate);
-                assert_eq!(fused.fold(), separate.fold(), "{what}: sums");
+                assert_eq!(fused.fold(), separate.fold(), "{}: sums", what());
             }
         }
     }

@@ -21,16 +21,24 @@ pub fn random_bytes(len: usize, mut seed: u64) -> Vec<u8> {
 /// The largest length of the harness, above the 64 KiB after which a kernel reduces its sum.
 pub const MAX: usize = 70_000;
 
-/// Each short length, then steps by a prime to [`MAX`], and the neighbours of powers of two.
+/// Up to this length every one is tried.
+pub const EACH: usize = 4096;
+
+/// Each length to [`EACH`], then steps by a prime to [`MAX`], and the neighbours of powers of two.
 pub fn lengths() -> Vec<usize> {
-    let near_powers = (11..=16).flat_map(|bit| (1usize << bit) - 2..=(1 << bit) + 2);
-    (0..=1100).chain((1101..MAX).step_by(593)).chain(near_powers).chain([65_536 + 128, MAX]).collect()
+    let near_powers = (12..=16).flat_map(|bit| (1usize << bit) - 2..=(1 << bit) + 2);
+    (0..=EACH).chain((EACH + 1..MAX).step_by(593)).chain(near_powers).chain([65_536 + 128, MAX]).collect()
 }
 
-/// Misalignments 0 to 63 of source and destination. Each short length gets all 64 source offsets, each with a
-/// destination offset that moves with the length, so that 64 lengths in a row cover all 4096 pairs.
+/// Misalignments 0 to 63 of source and destination. Each short length gets all 64 source offsets, a longer one every
+/// eighth or sixteenth from another start, so that as many lengths in a row get them all; each with a destination
+/// offset that moves with the length.
 pub fn offsets(len: usize) -> impl Iterator<Item = (usize, usize)> {
-    let step = if len <= 1100 { 1 } else { 16 };
+    let step = match len {
+        0..=320 => 1,
+        321..=EACH => 8,
+        _ => 16,
+    };
     (len % step..64).step_by(step).map(move |from| (from, (from * 3 + len) % 64))
 }
 
