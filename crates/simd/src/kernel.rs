@@ -1,7 +1,5 @@
 //! The public functions: a cheap choice by [`Level`], then a wrapper that turns the instruction set on.
 
-use std::ptr;
-
 use crate::generic;
 use crate::level::Level;
 use crate::sum::Sum;
@@ -13,8 +11,8 @@ use crate::arch::{Avx2Vector, Sse2Vector};
 /// Copies `len` bytes from `src` to `dst`.
 ///
 /// The ranges may overlap, and other processes or threads may write either of them meanwhile: then it is not said
-/// which bytes arrive, but no byte outside the ranges is touched. Each byte of the source is loaded once, each
-/// byte of the destination is stored once. There is no order between the bytes, and no fence.
+/// which bytes arrive, but no byte outside the ranges is touched. A byte may be loaded and stored more than once, and
+/// the last store is the one that stands. There is no order between the bytes, and no fence.
 ///
 /// # Safety
 /// - `src` is mapped and readable for `len` bytes, `dst` mapped and writable; neither range wraps round the end
@@ -47,11 +45,11 @@ pub unsafe fn copy_sum(level: Level, dst: *mut u8, src: *const u8, len: usize, s
     // SAFETY: the level proves the instruction set; the pointers are the caller's promise.
     let partial = unsafe {
         match level {
-            Level::Scalar => sum_scalar::<true>(dst, src, len),
+            Level::Scalar => copy_sum_scalar(dst, src, len),
             #[cfg(target_arch = "x86_64")]
-            Level::Sse2 => sum_sse2::<true>(dst, src, len),
+            Level::Sse2 => copy_sum_sse2(dst, src, len),
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2(_) => sum_avx2::<true>(dst, src, len),
+            Level::Avx2(_) => copy_sum_avx2(dst, src, len),
         }
     };
     sum.append(partial, len);
@@ -60,15 +58,15 @@ pub unsafe fn copy_sum(level: Level, dst: *mut u8, src: *const u8, len: usize, s
 /// Appends bytes that we own to `sum`.
 #[inline]
 pub fn sum(level: Level, bytes: &[u8], sum: &mut Sum) {
-    let (dst, src, len) = (ptr::null_mut(), bytes.as_ptr(), bytes.len());
-    // SAFETY: the level proves the instruction set; `src` is a slice, and nothing is stored without COPY.
+    let (src, len) = (bytes.as_ptr(), bytes.len());
+    // SAFETY: the level proves the instruction set; `src` and `len` are a slice's.
     let partial = unsafe {
         match level {
-            Level::Scalar => sum_scalar::<false>(dst, src, len),
+            Level::Scalar => sum_scalar(src, len),
             #[cfg(target_arch = "x86_64")]
-            Level::Sse2 => sum_sse2::<false>(dst, src, len),
+            Level::Sse2 => sum_sse2(src, len),
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2(_) => sum_avx2::<false>(dst, src, len),
+            Level::Avx2(_) => sum_avx2(src, len),
         }
     };
     sum.append(partial, len);
@@ -88,40 +86,37 @@ pub unsafe fn load12(src: *const u8) -> [u8; 12] {
     bytes
 }
 
-unsafe fn copy_scalar(dst: *mut u8, src: *const u8, len: usize) {
-    // SAFETY: every machine has words; the pointers are the caller's promise.
-    unsafe { generic::copy::<u64>(dst, src, len) }
+/// The three kernels of one instruction set.
+macro_rules! wrappers {
+    ($(#[$attribute:meta])* $vector:ty: $copy:ident, $sum:ident, $copy_sum:ident) => {
+        $(#[$attribute])*
+        unsafe fn $copy(dst: *mut u8, src: *const u8, len: usize) {
+            // SAFETY: the instruction set is on in this function; the pointers are the caller's promise.
+            unsafe { generic::copy::<$vector>(dst, src, len) }
+        }
+
+        $(#[$attribute])*
+        unsafe fn $sum(src: *const u8, len: usize) -> u64 {
+            // SAFETY: as above.
+            unsafe { generic::sum::<$vector>(src, len) }
+        }
+
+        $(#[$attribute])*
+        unsafe fn $copy_sum(dst: *mut u8, src: *const u8, len: usize) -> u64 {
+            // SAFETY: as above.
+            unsafe { generic::copy_sum::<$vector>(dst, src, len) }
+        }
+    };
 }
 
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "sse2")]
-unsafe fn copy_sse2(dst: *mut u8, src: *const u8, len: usize) {
-    // SAFETY: SSE2 is on in this function; the pointers are the caller's promise.
-    unsafe { generic::copy::<Sse2Vector>(dst, src, len) }
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-unsafe fn copy_avx2(dst: *mut u8, src: *const u8, len: usize) {
-    // SAFETY: AVX2 is on in this function; the pointers are the caller's promise.
-    unsafe { generic::copy::<Avx2Vector>(dst, src, len) }
-}
-
-unsafe fn sum_scalar<const COPY: bool>(dst: *mut u8, src: *const u8, len: usize) -> u64 {
-    // SAFETY: every machine has words; the pointers are the caller's promise.
-    unsafe { generic::sum::<u64, COPY>(dst, src, len) }
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "sse2")]
-unsafe fn sum_sse2<const COPY: bool>(dst: *mut u8, src: *const u8, len: usize) -> u64 {
-    // SAFETY: SSE2 is on in this function; the pointers are the caller's promise.
-    unsafe { generic::sum::<Sse2Vector, COPY>(dst, src, len) }
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-unsafe fn sum_avx2<const COPY: bool>(dst: *mut u8, src: *const u8, len: usize) -> u64 {
-    // SAFETY: AVX2 is on in this function; the pointers are the caller's promise.
-    unsafe { generic::sum::<Avx2Vector, COPY>(dst, src, len) }
-}
+wrappers!(u64: copy_scalar, sum_scalar, copy_sum_scalar);
+wrappers!(
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "sse2")]
+    Sse2Vector: copy_sse2, sum_sse2, copy_sum_sse2
+);
+wrappers!(
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2")]
+    Avx2Vector: copy_avx2, sum_avx2, copy_sum_avx2
+);

@@ -3,8 +3,8 @@
 //! What it is: functions that move bytes between two ranges of memory, that sum bytes as the Internet
 //! checksum wants them ([RFC 1071](https://www.rfc-editor.org/rfc/rfc1071)), and that do both in one pass.
 //! They may be used on memory that other processes write at the same time (the memory of a guest), and on
-//! two ranges that overlap: each byte of the source is loaded once, each byte of the destination is stored
-//! once, and a sum covers exactly the bytes that were stored.
+//! two ranges that overlap: no byte outside of them is touched, and a sum covers exactly the bytes that were stored,
+//! each of which was loaded once.
 //!
 //! What it is not: it knows no packets and no header, it allocates nothing, starts no thread and does no
 //! I/O. It does not decide which pointers are valid: the caller does.

@@ -4,9 +4,9 @@
 ///
 /// # Safety of the methods
 /// Each method may be compiled for an instruction set of its own, so each caller owes: *the machine has the
-/// instruction set of this type*. `load` and `store` add what they need of the pointer.
+/// instruction set of this type*. The loads and stores add what they need of the pointer.
 ///
-/// An implementation owes in return: `load` and `store` are one access instruction each, opaque to the
+/// An implementation owes in return: a load or a store is one access instruction for each register, opaque to the
 /// compiler, which therefore cannot repeat, split, merge or drop it. No alignment is needed.
 pub(crate) trait Vector: Copy {
     /// The length in bytes, a power of two.
@@ -30,17 +30,52 @@ pub(crate) trait Vector: Copy {
     /// As said above, and `dst` is mapped and writable for `BYTES` bytes that no live reference covers.
     unsafe fn store(self, dst: *mut u8);
 
+    /// Loads four registers in a row.
+    ///
+    /// # Safety
+    /// As for [`load`](Self::load), for `4 * BYTES` bytes.
+    #[inline(always)]
+    unsafe fn load4(src: *const u8) -> [Self; 4] {
+        let at = |i: usize| src.wrapping_add(i * Self::BYTES);
+        // SAFETY: the caller's `4 * BYTES` bytes hold these four.
+        unsafe { [Self::load(src), Self::load(at(1)), Self::load(at(2)), Self::load(at(3))] }
+    }
+
+    /// Stores four registers in a row.
+    ///
+    /// # Safety
+    /// As for [`store`](Self::store), for `4 * BYTES` bytes.
+    #[inline(always)]
+    unsafe fn store4(four: [Self; 4], dst: *mut u8) {
+        for (i, v) in four.into_iter().enumerate() {
+            // SAFETY: the caller's `4 * BYTES` bytes hold these four.
+            unsafe { v.store(dst.wrapping_add(i * Self::BYTES)) };
+        }
+    }
+
+    /// The last `n` bytes, with zeros in place of those before. `n` is at most `BYTES`.
+    ///
+    /// # Safety
+    /// As said above.
+    unsafe fn last(self, n: usize) -> Self;
+
     /// The sum of nothing.
     ///
     /// # Safety
     /// As said above.
     unsafe fn zero() -> Self::Acc;
 
-    /// Adds this register's words, in the machine's byte order, to a partial sum.
+    /// The sum of this register's words, in the machine's byte order.
     ///
     /// # Safety
     /// As said above.
-    unsafe fn accumulate(self, acc: Self::Acc) -> Self::Acc;
+    unsafe fn widen(self) -> Self::Acc;
+
+    /// The sum of both.
+    ///
+    /// # Safety
+    /// As said above.
+    unsafe fn join(a: Self::Acc, b: Self::Acc) -> Self::Acc;
 
     /// The partial sum as one number, which is equal to the sum of the 16-bit words modulo 0xffff, and
     /// zero only if all words were.

@@ -28,8 +28,20 @@ macro_rules! word {
             }
 
             #[inline(always)]
-            unsafe fn accumulate(self, acc: u64) -> u64 {
-                add_carry(acc, widen(self.to_ne_bytes()))
+            unsafe fn last(self, n: usize) -> Self {
+                let before = 8 * (size_of::<$word>() - n);
+                let mask = u32::try_from(before).ok().and_then(|bits| <$word>::MAX.checked_shl(bits)).unwrap_or(0);
+                self & <$word>::from_le(mask)
+            }
+
+            #[inline(always)]
+            unsafe fn widen(self) -> u64 {
+                widen(self.to_ne_bytes())
+            }
+
+            #[inline(always)]
+            unsafe fn join(a: u64, b: u64) -> u64 {
+                add_carry(a, b)
             }
 
             #[inline(always)]
