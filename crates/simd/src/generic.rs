@@ -445,9 +445,11 @@ mod tests {
                 #[cfg(target_arch = "x86_64")]
                 Level::Avx2(_) => {
                     check::<crate::arch::Avx2Vector>(level.name());
-                    // A length that no set of the machine may have.
+                    // The length of AVX-512.
                     check::<Pair<crate::arch::Avx2Vector>>("pairs of avx2");
                 }
+                #[cfg(target_arch = "x86_64")]
+                Level::Avx512(_) => check::<crate::arch::Avx512Vector>(level.name()),
             }
         }
     }

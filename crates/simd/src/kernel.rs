@@ -6,7 +6,7 @@ use crate::sum::Sum;
 use crate::vector::Vector;
 
 #[cfg(target_arch = "x86_64")]
-use crate::arch::{Avx2Vector, Sse2Vector};
+use crate::arch::{Avx2Vector, Avx512Vector, Sse2Vector};
 
 /// Copies `len` bytes from `src` to `dst`.
 ///
@@ -29,6 +29,8 @@ pub unsafe fn copy(level: Level, dst: *mut u8, src: *const u8, len: usize) {
             Level::Sse2 => copy_sse2(dst, src, len),
             #[cfg(target_arch = "x86_64")]
             Level::Avx2(_) => copy_avx2(dst, src, len),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512(_) => copy_avx512(dst, src, len),
         }
     }
 }
@@ -50,6 +52,8 @@ pub unsafe fn copy_sum(level: Level, dst: *mut u8, src: *const u8, len: usize, s
             Level::Sse2 => copy_sum_sse2(dst, src, len),
             #[cfg(target_arch = "x86_64")]
             Level::Avx2(_) => copy_sum_avx2(dst, src, len),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512(_) => copy_sum_avx512(dst, src, len),
         }
     };
     sum.append(partial, len);
@@ -67,6 +71,8 @@ pub fn sum(level: Level, bytes: &[u8], sum: &mut Sum) {
             Level::Sse2 => sum_sse2(src, len),
             #[cfg(target_arch = "x86_64")]
             Level::Avx2(_) => sum_avx2(src, len),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512(_) => sum_avx512(src, len),
         }
     };
     sum.append(partial, len);
@@ -119,4 +125,9 @@ wrappers!(
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2")]
     Avx2Vector: copy_avx2, sum_avx2, copy_sum_avx2
+);
+wrappers!(
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512f")]
+    Avx512Vector: copy_avx512, sum_avx512, copy_sum_avx512
 );

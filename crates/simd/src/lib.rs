@@ -51,7 +51,7 @@ mod vector;
 
 pub use kernel::{copy, copy_sum, load12, sum};
 #[cfg(target_arch = "x86_64")]
-pub use level::Avx2;
+pub use level::{Avx2, Avx512};
 pub use level::{Level, ParseLevelError};
 pub use prefetch::{prefetch_read, prefetch_write};
 pub use sum::Sum;

@@ -3,7 +3,7 @@
 //! | file | types | set |
 //! |---|---|---|
 //! | `word.rs` | `u8` to `u64` | any machine: the scalar level, and everybody's tails |
-//! | `x86_64.rs` | `Sse2Vector`, `AvxHalf`, `Avx2Vector` | SSE2 and AVX2 |
+//! | `x86_64.rs` | `Sse2Vector`, `AvxHalf`, `Avx2Vector`, `Avx512Vector` | SSE2, AVX2 and AVX-512 |
 //!
 //! Why assembly: a plain load in Rust assumes that nobody writes the bytes meanwhile, so the compiler may load
 //! twice and find two values. A guest does write meanwhile. An `asm!` block that is not `pure` runs as
@@ -14,4 +14,4 @@ mod word;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 #[cfg(target_arch = "x86_64")]
-pub(crate) use x86_64::{Avx2Vector, Sse2Vector};
+pub(crate) use x86_64::{Avx2Vector, Avx512Vector, Sse2Vector};

@@ -1,4 +1,4 @@
-//! SSE2 and AVX2, both from one pattern: what differs between them is a register's name and length.
+//! SSE2, AVX2 and AVX-512, all from one pattern: what differs between them is a register's name and length.
 //!
 //! The methods carry `#[target_feature]`, because `asm!` takes a vector register only where the feature is on.
 //! They are inlined into the wrappers of `kernel.rs`, which carry the same feature.
@@ -7,13 +7,17 @@
 //! their 16-bit halves. It adds up two things: the lanes as they are, modulo 2^64, and the high halves alone, which
 //! is one instruction less a register than to add up both halves by themselves. The sum of the low halves is
 //! the first less 2^32 times the second, exactly, since it is below 2^64.
+//!
+//! AVX-512 has not been run on any machine of ours: see `Level::Avx512`.
 
 use core::arch::asm;
 use core::arch::x86_64::{
-    __m128i, __m256i, _mm_add_epi64, _mm_and_si128, _mm_cvtsi128_si64, _mm_loadu_si128, _mm_setzero_si128,
+    __m128i, __m256i, __m512i, _mm_add_epi64, _mm_and_si128, _mm_cvtsi128_si64, _mm_loadu_si128, _mm_setzero_si128,
     _mm_slli_epi64, _mm_srli_epi64, _mm_sub_epi64, _mm_unpackhi_epi64, _mm256_add_epi64, _mm256_and_si256,
     _mm256_castsi256_si128, _mm256_extracti128_si256, _mm256_loadu_si256, _mm256_setzero_si256, _mm256_slli_epi64,
-    _mm256_srli_epi64, _mm256_sub_epi64,
+    _mm256_srli_epi64, _mm256_sub_epi64, _mm512_add_epi64, _mm512_and_si512, _mm512_castsi512_si256,
+    _mm512_extracti64x4_epi64, _mm512_loadu_si512, _mm512_setzero_si512, _mm512_slli_epi64, _mm512_srli_epi64,
+    _mm512_sub_epi64,
 };
 
 use crate::sum::add_carry;
@@ -30,6 +34,10 @@ pub(crate) struct AvxHalf(__m128i);
 /// 32 bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct Avx2Vector(__m256i);
+
+/// 64 bytes.
+#[derive(Clone, Copy)]
+pub(crate) struct Avx512Vector(__m512i);
 
 /// Lanes of 64 bits: their sum modulo 2^64, and the sum of their high halves.
 #[derive(Clone, Copy)]
@@ -169,6 +177,12 @@ vector!(
     zero: _mm256_setzero_si256, load: _mm256_loadu_si256, and: _mm256_and_si256, add: _mm256_add_epi64,
     sub: _mm256_sub_epi64, left: _mm256_slli_epi64, right: _mm256_srli_epi64, lanes: lanes_256
 );
+vector!(
+    Avx512Vector, Avx2Vector, __m512i, 64, "avx512f", class: zmm_reg, move: "vmovdqu64", pointer: "zmmword",
+    zero: _mm512_setzero_si512, load: _mm512_loadu_si512, and: _mm512_and_si512, add: _mm512_add_epi64,
+    sub: _mm512_sub_epi64, left: _mm512_slli_epi64, right: _mm512_srli_epi64, lanes: lanes_512
+);
+
 /// The sum of the lanes, as for all `lanes_` below.
 #[inline]
 #[target_feature(enable = "sse2")]
@@ -182,4 +196,10 @@ fn lanes_128(acc: __m128i) -> u64 {
 #[target_feature(enable = "avx2")]
 fn lanes_256(acc: __m256i) -> u64 {
     lanes_128(_mm_add_epi64(_mm256_castsi256_si128(acc), _mm256_extracti128_si256::<1>(acc)))
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn lanes_512(acc: __m512i) -> u64 {
+    lanes_256(_mm256_add_epi64(_mm512_castsi512_si256(acc), _mm512_extracti64x4_epi64::<1>(acc)))
 }
