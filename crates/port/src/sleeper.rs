@@ -106,6 +106,14 @@ impl Sleeper {
         events.iter().filter(|event| event.data.u64() != BELL).count()
     }
 
+    /// Whether the bell was rung since the last wait.
+    #[cfg(test)]
+    pub(crate) fn is_rung(&self) -> bool {
+        let mut room = [const { MaybeUninit::uninit() }; 16];
+        let (events, _) = epoll::wait(&self.epoll, &mut room, Some(&Timespec::default())).expect("epoll_wait");
+        events.iter().any(|event| event.data.u64() == BELL)
+    }
+
     /// Empties what was written to, unless it is an eventfd.
     fn drain(&self, token: u64) {
         let watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);

@@ -26,8 +26,8 @@ pub(super) struct Guest {
     pub(super) log: Option<Arc<DirtyLog>>,
     /// By their index.
     pub(super) rings: Vec<Option<Running>>,
-    /// The kick of a ring that broke: it stays stopped until the frontend sets another.
-    pub(super) broken: Vec<Option<Arc<OwnedFd>>>,
+    /// At which of its starts a ring broke: it stays stopped until the frontend starts it again.
+    pub(super) broken: Vec<Option<u32>>,
     pub(super) acked: u64,
     pub(super) commands: Commands,
     /// The link is set down, as far as workers and the frontend know.

@@ -23,7 +23,7 @@ pub(super) struct Queue {
     pub(super) clean: AtomicU64,
     pub(super) counters: Arc<QueueCounters>,
     /// The frontend gave no kick descriptor: nobody will say when there is something.
-    polled: bool,
+    polled: AtomicBool,
     /// The ring's index.
     index: u16,
     /// Packets may be left in this ring (`full = "wait"`), so it is given back only at the turn's end.
@@ -71,7 +71,7 @@ impl Queue {
             // Its memory may have vanished before it was made: the first use looks.
             clean: AtomicU64::new(u64::MAX),
             counters,
-            polled,
+            polled: AtomicBool::new(polled),
             index,
             holds,
         }
@@ -95,7 +95,12 @@ impl Queue {
 
     /// Whether nobody will kick.
     pub(super) fn polled(&self) -> bool {
-        self.polled
+        self.polled.load(Ordering::Relaxed)
+    }
+
+    /// Sets whether nobody will kick from now on. A worker that sleeps already is to be woken.
+    pub(super) fn set_polled(&self, polled: bool) {
+        self.polled.store(polled, Ordering::Relaxed);
     }
 
     /// Held for a burst by the worker, for a moment by control.
@@ -155,7 +160,7 @@ impl Queue {
     /// was left for want of room does not count: it is room that is waited for.
     pub(super) fn arm(&self) -> Result<bool, RingFault> {
         let mut inner = self.lock();
-        Ok((inner.ring.arm(0)? || self.polled) && !inner.stuck)
+        Ok((inner.ring.arm(0)? || self.polled()) && !inner.stuck)
     }
 
     /// Where packets wait for room: asks for a kick with the next chain; `true` if there are more chains by now than
@@ -167,7 +172,7 @@ impl Queue {
         if more {
             inner.short = None;
         }
-        Ok(more || self.polled)
+        Ok(more || self.polled())
     }
 
     pub(super) fn disarm(&self) {

@@ -92,7 +92,7 @@ impl Guest {
     pub(super) fn sync_ring(&mut self, index: u16) -> Result<bool, String> {
         let at = usize::from(index);
         let Some(setup) = self.session.ring(index) else { return Ok(false) };
-        let broken = self.broken[at].as_ref().is_some_and(|kick| same(Some(kick), setup.kick.as_ref()));
+        let broken = self.broken[at] == Some(setup.starts);
         let wanted = self.session.ready(index) && self.session.refusal().is_none() && !broken;
         match (&mut self.rings[at], wanted) {
             (None, false) => Ok(false),
@@ -222,8 +222,8 @@ impl Guest {
         tracing::warn!(port = self.shared.config.name, "the port stops: {fault}");
         for index in 0..self.session.rings() {
             let at = usize::from(index);
-            if let Some(running) = self.take_out(index) {
-                self.broken[at] = running.kick;
+            if self.take_out(index).is_some() {
+                self.broken[at] = self.session.ring(index).map(|setup| setup.starts);
             }
             if let Some(err) = self.session.ring(index).and_then(|r| r.err.as_ref()) {
                 // Whoever listens learns that the ring is broken; nobody has to.
@@ -252,6 +252,11 @@ impl Running {
             }
             self.kick = setup.kick.clone();
         }
+        if setup.polled != self.queue.polled() {
+            self.queue.set_polled(setup.polled);
+            // Whoever sleeps would be told of nothing any more.
+            self.berth.ring();
+        }
         if !same(self.call.as_ref(), setup.call.as_ref()) {
             let call = setup.call.clone().map(|fd| Notifier::new(fd, OFlags::WRONLY)).transpose();
             self.queue.set_call(call.map_err(|e| format!("{name}: cannot use its call descriptor: {e}"))?);
@@ -273,5 +278,53 @@ fn same(a: Option<&Arc<OwnedFd>>, b: Option<&Arc<OwnedFd>>) -> bool {
         (Some(a), Some(b)) => Arc::ptr_eq(a, b),
         (None, None) => true,
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    use rustix::event::{EventfdFlags, eventfd};
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+    use straightline_virtio::memory::{GuestMemory, Region};
+
+    use crate::Sleeper;
+
+    fn running(berth: &Arc<Berth>) -> Running {
+        let file = memfd_create("rings", MemfdFlags::CLOEXEC).expect("memfd");
+        ftruncate(&file, 1 << 16).expect("memory");
+        let region = Region::map(file.as_fd(), 0, 1 << 16, 0, 0).expect("mapped");
+        let memory = Arc::new(GuestMemory::new(vec![Arc::new(region)]).expect("one region"));
+        let geometry = Geometry { size: 8, desc: 0, avail: 0x1000, used: 0x2000 };
+        let ring = SplitDevice::new(&memory, geometry, 0, Options::default()).expect("in memory");
+        let (counters, holds) = Default::default();
+        let queue = Arc::new(Queue::new(Ring::Split(ring), 1, memory, true, counters, holds, false));
+        Running { queue, kick: None, call: None, token: None, berth: Arc::clone(berth) }
+    }
+
+    /// What the frontend sends: a kick descriptor, or that there is none.
+    fn started(kick: Option<OwnedFd>) -> RingSetup {
+        let (mut setup, polled) = (RingSetup::default(), kick.is_none());
+        (setup.kick, setup.polled) = (kick.map(Arc::new), polled);
+        setup
+    }
+
+    #[test]
+    fn a_ring_that_runs_may_lose_its_kick_and_get_one_again() {
+        let sleeper = Arc::new(Sleeper::new().expect("epoll"));
+        let berth = Arc::new(Berth::new(Arc::clone(&sleeper), false));
+        let mut ring = running(&berth);
+        let kick = || Some(eventfd(0, EventfdFlags::CLOEXEC).expect("eventfd"));
+        ring.rewire(1, &started(kick())).expect("a kick");
+        sleeper.wait(std::time::Duration::ZERO).expect("the bell of the kick");
+        assert_eq!(ring.queue.arm(), Ok(false), "a worker may sleep");
+        ring.rewire(1, &started(None)).expect("no kick");
+        assert!(sleeper.is_rung(), "whoever sleeps looks again");
+        assert_eq!(ring.queue.arm(), Ok(true), "nobody will kick");
+        ring.rewire(1, &started(kick())).expect("a kick");
+        assert_eq!(ring.queue.arm(), Ok(false));
+        ring.forget();
     }
 }

@@ -28,6 +28,8 @@ pub struct RingSetup {
     pub err: Option<Arc<OwnedFd>>,
     /// The frontend started the ring without a kick descriptor: it must be polled.
     pub polled: bool,
+    /// How often it was started, with a kick descriptor or without: a ring that broke goes on when it is started again.
+    pub starts: u32,
     /// Whether buffers may be used. A ring that is ready and disabled gets no packet, and what it sends is dropped
     /// ("Ring states").
     pub enabled: bool,
@@ -48,9 +50,9 @@ impl RingSetup {
     }
 
     /// Back to the beginning, but for the call and error descriptors: they are the frontend's wiring and no state of
-    /// the device, and QEMU does not always send them again after a reset.
+    /// the device, and QEMU does not always send them again after a reset. Starts go on being counted.
     pub(super) fn reset(&mut self) {
-        *self = Self { call: self.call.take(), err: self.err.take(), ..Self::default() };
+        *self = Self { call: self.call.take(), err: self.err.take(), starts: self.starts, ..Self::default() };
     }
 
     /// After a failure: it must be set up again before it can start.

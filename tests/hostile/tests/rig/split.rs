@@ -1,5 +1,8 @@
 //! Guests whose split rings break every rule, beside a pair of guests on the same worker that must not notice.
 
+use std::os::fd::AsFd;
+
+use rustix::event::{EventfdFlags, eventfd};
 use straightline_lab::{Guest, GuestOptions, Ring};
 use straightline_virtio::net_header::NetHeader;
 use straightline_virtio::ring::{Descriptor, INDIRECT, NEXT, WRITE};
@@ -285,5 +288,33 @@ pub(crate) fn rewritten_all_the_time(mut scene: Scene) {
         wait_until("what it left has arrived", || arrived(&mut scene.good).is_empty());
         scene.recovers("random rings");
     }
+    scene.end();
+}
+
+/// Without a kick descriptor there was nothing to know a ring's start by, and every message started it again.
+#[test]
+fn a_polled_ring_that_broke_stays_stopped_until_it_is_started_again() {
+    let mut scene = Scene::new();
+    let mut guest = scene.attacker();
+    let event = || eventfd(0, EventfdFlags::CLOEXEC).expect("eventfd");
+    for ring in [0, 1] {
+        guest.client().set_vring_kick(ring, None).expect("to be polled");
+    }
+    scene.rig.wait_up(0);
+    guest.publish(Ring::Receive, &[Descriptor { flags: 0, ..fine(&guest, Ring::Receive) }]);
+    send(&mut scene.good, &frame(mac(1), mac(2), 700, 1));
+    scene.rig.wait_down(0, "the buffer at descriptor");
+    for ring in [0, 1] {
+        guest.client().set_vring_call(ring, Some(event().as_fd())).expect("a call descriptor");
+    }
+    let port = scene.rig.port(0);
+    assert!(port.reason.as_ref().is_some_and(|why| why.contains("the buffer at descriptor")), "{port:?}");
+    for ring in [0, 1] {
+        guest.client().set_vring_kick(ring, None).expect("started again");
+    }
+    scene.rig.wait_up(0);
+    scene.victims.go_on();
+    drop(guest);
+    scene.recovers("a polled ring");
     scene.end();
 }

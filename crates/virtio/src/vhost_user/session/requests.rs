@@ -287,7 +287,10 @@ impl Session {
         let fd = fds.pop().map(Arc::new);
         let ring = &mut self.rings[index];
         match request {
-            Request::SetVringKick => (ring.kick, ring.polled) = (fd, no_fd),
+            Request::SetVringKick => {
+                (ring.kick, ring.polled) = (fd, no_fd);
+                ring.starts = ring.starts.wrapping_add(1);
+            }
             Request::SetVringCall => ring.call = fd,
             _ => ring.err = fd,
         }
