@@ -123,7 +123,7 @@ impl Testpmd {
     }
 
     /// Frames of `segments` bytes, one buffer for each, start at each port, `bursts` times 32 for each queue; they are
-    /// bounced for a while, and then all that is on its way is taken in.
+    /// bounced for a while, and from then on what comes is taken in, until [`Self::rest`].
     pub(crate) fn bounce(&mut self, segments: &str, bursts: u32, time: Duration) -> Result<()> {
         self.proc.say(&format!("set txpkts {segments}"))?;
         self.command("show config txpkts", "Split packet")?;
@@ -132,8 +132,11 @@ impl Testpmd {
         self.command("stop", "Done.")?;
         self.proc.say("set fwd rxonly")?;
         self.command("start", "rxonly packet forwarding")?;
-        // What is still on its way arrives, and the counters come to rest.
-        proc::pause(Duration::from_millis(300))?;
+        Ok(())
+    }
+
+    /// Nothing is taken in any more.
+    pub(crate) fn rest(&mut self) -> Result<()> {
         self.command("stop", "Done.")?;
         self.proc.say("set fwd io")
     }

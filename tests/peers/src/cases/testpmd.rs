@@ -7,8 +7,9 @@ use anyhow::{Result, ensure};
 
 use crate::lab::Lab;
 use crate::machine::Need;
+use crate::proc;
 use crate::runner::Test;
-use crate::switch::{Join, Port, Switch};
+use crate::switch::{Count, Join, Port, PortStatus, Switch};
 use crate::testpmd::{PortStats, Testpmd};
 
 /// A way of virtio-user's through its rings.
@@ -188,27 +189,64 @@ fn bounce(switch: &Switch<'_>, guest: &mut Testpmd, segments: &str, queues: u64)
 /// more than once.
 fn bounce_bursts(switch: &Switch<'_>, guest: &mut Testpmd, segments: &str, bursts: u32, started: u64) -> Result<()> {
     let size: u64 = segments.split(',').filter_map(|len| len.parse::<u64>().ok()).sum();
-    let before = (guest.stats()?, switch.port("a")?, switch.port("b")?);
+    let before = Counts::read(switch, guest)?;
     guest.bounce(segments, bursts, Duration::from_millis(700))?;
-    let (stats, a, b) = (guest.stats()?, switch.port("a")?, switch.port("b")?);
-    for (name, now, then, stats, stats_then) in
-        [("a", &a, &before.1, stats[0], before.0[0]), ("b", &b, &before.2, stats[1], before.0[1])]
-    {
-        let guest = since(stats, stats_then);
-        let (rx, tx) = (now.rx().since(then.rx()), now.tx().since(then.tx()));
+    // What is on its way arrives; when it does is up to who gets the CPUs.
+    let rest = proc::until("all is collected", Duration::from_secs(10), || {
+        Ok(Some(Counts::read(switch, guest)?).filter(|now| now.agree(&before)))
+    });
+    let now = rest.or_else(|_| Counts::read(switch, guest))?;
+    guest.rest()?;
+    for (at, name) in ["a", "b"].into_iter().enumerate() {
+        let (guest, rx, tx) = now.since(&before, at);
         let both = format!("{size} B, port {name}: the guest counts {guest:?}, the switch rx {rx:?}, tx {tx:?}");
         ensure!(guest.rx_packets > started, "packets do not come back: {both}");
         ensure!(guest.rx_bytes == guest.rx_packets * size, "received sizes are not {size}: {both}");
         ensure!(guest.tx_bytes == guest.tx_packets * size, "sent sizes are not {size}: {both}");
         ensure!((rx.packets, rx.bytes) == (guest.tx_packets, guest.tx_bytes), "sent is not received: {both}");
         ensure!((tx.packets, tx.bytes) == (guest.rx_packets, guest.rx_bytes), "delivered is not received: {both}");
-        ensure!(now.dropped() == then.dropped(), "dropped: {now:?}, {both}");
+        let (port, then) = (&now.ports[at], &before.ports[at]);
+        ensure!(port.dropped() == then.dropped(), "dropped: {port:?}, {both}");
     }
-    let came = [(&a, &before.1), (&b, &before.2)].map(|(now, then)| now.rx().since(then.rx()).packets);
-    let left = [(&a, &before.1), (&b, &before.2)].map(|(now, then)| now.tx().since(then.tx()).packets);
-    ensure!(came[0] == left[1] && came[1] == left[0], "{size} B: {came:?} came, {left:?} left: {a:?} {b:?}");
+    let [came, left] = now.passed(&before);
+    ensure!(came[0] == left[1] && came[1] == left[0], "{size} B: {came:?} came, {left:?} left: {:?}", now.ports);
     println!("  {size} B: {} packets", came[0] + came[1]);
     Ok(())
+}
+
+/// What the guest and the switch have counted, of the ports `a` and `b`.
+struct Counts {
+    stats: [PortStats; 2],
+    ports: [PortStatus; 2],
+}
+
+impl Counts {
+    fn read(switch: &Switch<'_>, guest: &mut Testpmd) -> Result<Self> {
+        Ok(Self { stats: guest.stats()?, ports: [switch.port("a")?, switch.port("b")?] })
+    }
+
+    /// What the guest has counted of a port since then, and what the switch has received from it and delivered to it.
+    fn since(&self, then: &Self, at: usize) -> (PortStats, Count, Count) {
+        let (port, port_then) = (&self.ports[at], &then.ports[at]);
+        let guest = since(self.stats[at], then.stats[at]);
+        (guest, port.rx().since(port_then.rx()), port.tx().since(port_then.tx()))
+    }
+
+    /// Packets that have come from the ports since then, and those that have left by them.
+    fn passed(&self, then: &Self) -> [[u64; 2]; 2] {
+        let [a, b] = [0, 1].map(|at| self.since(then, at));
+        [[a.1.packets, b.1.packets], [a.2.packets, b.2.packets]]
+    }
+
+    /// Whether nothing is on its way: neither between guest and switch nor in the switch.
+    fn agree(&self, then: &Self) -> bool {
+        let [came, left] = self.passed(then);
+        let counted = |at: usize| {
+            let guest = since(self.stats[at], then.stats[at]);
+            came[at] == guest.tx_packets && left[at] == guest.rx_packets
+        };
+        counted(0) && counted(1) && came[0] == left[1] && came[1] == left[0]
+    }
 }
 
 fn since(now: PortStats, then: PortStats) -> PortStats {
