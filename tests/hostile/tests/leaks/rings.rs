@@ -19,7 +19,7 @@ const RX: Ring = Ring::Receive;
 /// What is done to the port, with the words of its reason; none where the port goes on.
 type Attack = (&'static str, Option<&'static str>, fn(&mut Scene, &mut Attacker));
 
-const ATTACKS: [Attack; 9] = [
+const ATTACKS: [Attack; 10] = [
     ("a bad address", None, |_, guest| {
         guest.publish(TX, &[Descriptor { addr: 0, ..fine(guest, TX) }]);
         guest.wait_used(TX);
@@ -58,6 +58,13 @@ const ATTACKS: [Attack; 9] = [
             guest.resume(&bases).expect("started");
         }
     }),
+    ("pairs that come and go", None, |_, guest| {
+        for count in [0, 2, 1, 2] {
+            guest.enable(count).expect("enabled");
+            guest.client().get_vring_base(3).expect("stopped");
+            guest.client().set_vring_kick(3, None).expect("started");
+        }
+    }),
     ("an end in the midst of packets", None, |scene, guest| {
         guest.publish(RX, &[Descriptor { len: 2000, ..fine(guest, RX) }]);
         guest.publish(TX, &[fine(guest, TX), fine(guest, TX)]);
@@ -80,7 +87,7 @@ fn attack(scene: &mut Scene, (_, words, f): Attack) {
 fn leaks_guests_that_attack_and_come_again() {
     let _alone = alone();
     for layout in Layout::BOTH {
-        let mut scene = Scene::of(layout);
+        let mut scene = Scene::with(layout, 2);
         for what in ATTACKS {
             attack(&mut scene, what);
         }

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::fstat;
-use straightline_lab::memory_file;
+use straightline_lab::{Guest, memory_file};
 use straightline_virtio::ring::Descriptor;
 use straightline_virtio::vhost_user::{RegionRef, RegionSpec};
 
@@ -19,7 +19,7 @@ pub(crate) fn mappings(file: &OwnedFd) -> usize {
 }
 
 /// The guest's one region.
-pub(crate) fn own_region(guest: &Attacker) -> RegionSpec {
+pub(crate) fn own_region(guest: &Guest) -> RegionSpec {
     let region = &guest.memory().regions()[0];
     let (guest_addr, user_addr, size) = (region.guest_addr(), region.user_addr(), region.size());
     RegionSpec { guest_addr, size, user_addr, mmap_offset: 0 }

@@ -1,10 +1,10 @@
 //! Every byte of a command is read once. (CVE-2026-86562 was a command whose length was checked and then read again.)
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, eventfd};
-use straightline_lab::{GuestOptions, Place, memory_file};
+use straightline_lab::{Guest, GuestOptions, Place, memory_file};
 use straightline_virtio::features as f;
 use straightline_virtio::ring::{Geometry, Options, SplitDriver};
 use straightline_virtio::vhost_user::RingAddresses;
@@ -19,52 +19,87 @@ const CONTROL: u64 =
 /// Bytes behind the guest's own memory, for the control ring, a command and its answer.
 const ROOM: u64 = 64 << 10;
 
-/// The control ring stands behind the first queue pair.
-const RING: u16 = 2;
+/// A guest's control ring.
+pub(crate) struct Commander {
+    driver: SplitDriver,
+    kick: OwnedFd,
+    geometry: Geometry,
+    index: u16,
+    pub(crate) command: u64,
+}
+
+impl Commander {
+    /// A guest at the attacker's port with so many queue pairs, and its control ring, which stands behind all that are
+    /// offered.
+    pub(crate) fn new(scene: &Scene, queue_pairs: u16) -> (Guest, Commander) {
+        let features = GuestOptions::default().features | CONTROL;
+        let options = GuestOptions { features, queue_pairs, ..GuestOptions::default() };
+        let own = options.memory_len();
+        let file = Arc::new(memory_file(own + ROOM).expect("memory"));
+        let mut guest = scene.rig.guest(0, &GuestOptions { place: Some(Place { file, offset: 0 }), ..options });
+        let at = guest.memory().regions()[0].guest_addr() + own;
+        let geometry = Geometry { size: 64, desc: at, avail: at + 4096, used: at + 8192 };
+        let driver = driver(&guest, geometry);
+        let kick = eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd");
+        let mut commander = Commander { driver, kick, geometry, index: 2 * queue_pairs, command: at + (16 << 10) };
+        commander.start(&mut guest);
+        (guest, commander)
+    }
+
+    /// Sets the ring going from its beginning.
+    pub(crate) fn start(&mut self, guest: &mut Guest) {
+        let Geometry { size, desc, avail, used } = self.geometry;
+        guest.write_memory(desc, &[0; 16 << 10]);
+        self.driver = driver(guest, self.geometry);
+        let client = guest.client();
+        client.set_vring_num(self.index, size).expect("a size");
+        client.set_vring_base(self.index, 0).expect("a base");
+        client.set_vring_addr(self.index, RingAddresses { desc, avail, used }).expect("addresses");
+        client.set_vring_kick(self.index, Some(self.kick.as_fd())).expect("a kick");
+        client.set_vring_enable(self.index, true).expect("enabled");
+    }
+
+    /// Sends the first `len` bytes of the command that stands in memory, in pieces of `cut` bytes, and waits for its
+    /// answer.
+    pub(crate) fn send_in(&mut self, guest: &Guest, len: usize, cut: usize) -> u8 {
+        let answer = self.command + (32 << 10);
+        guest.write_memory(answer, &[0xee]);
+        let mut parts: Vec<_> = (0..len)
+            .step_by(cut)
+            .map(|from| (self.command + from as u64, u32::try_from(cut.min(len - from)).expect("short"), false))
+            .collect();
+        parts.push((answer, 1, true));
+        self.driver.add(&parts).expect("room");
+        self.driver.publish();
+        rustix::io::write(&self.kick, &1_u64.to_ne_bytes()).expect("a kick");
+        wait_until("the command is used", || self.driver.used().is_some());
+        guest.read_memory(answer, 1).expect("its own")[0]
+    }
+
+    /// Sends a command, and waits for its answer.
+    pub(crate) fn send(&mut self, guest: &Guest, command: &[u8]) -> u8 {
+        guest.write_memory(self.command, command);
+        self.send_in(guest, command.len(), command.len())
+    }
+}
+
+fn driver(guest: &Guest, geometry: Geometry) -> SplitDriver {
+    let options = Options { event_idx: true, ..Options::default() };
+    SplitDriver::new(guest.memory(), geometry, options).expect("a ring")
+}
 
 #[test]
 fn cve_2026_86562_a_command_is_read_once() {
     let mut scene = Scene::new();
-    let features = GuestOptions::default().features | CONTROL;
-    let options = GuestOptions { features, ..GuestOptions::default() };
-    let own = options.memory_len();
-    let file = Arc::new(memory_file(own + ROOM).expect("memory"));
-    let mut guest = scene.rig.guest(0, &GuestOptions { place: Some(Place { file, offset: 0 }), ..options });
-    let at = guest.memory().regions()[0].guest_addr() + own;
-    let geometry = Geometry { size: 64, desc: at, avail: at + 4096, used: at + 8192 };
-    let options = Options { event_idx: true, ..Options::default() };
-    let mut driver = SplitDriver::new(guest.memory(), geometry, options).expect("a ring");
-    let kick = eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd");
-    let client = guest.client();
-    client.set_vring_num(RING, 64).expect("a size");
-    client.set_vring_base(RING, 0).expect("a base");
-    let Geometry { desc, avail, used, .. } = geometry;
-    client.set_vring_addr(RING, RingAddresses { desc, avail, used }).expect("addresses");
-    client.set_vring_kick(RING, Some(kick.as_fd())).expect("a kick");
-    client.set_vring_enable(RING, true).expect("enabled");
-
-    let (command, answer) = (at + (16 << 10), at + (48 << 10));
+    let (guest, mut commander) = Commander::new(&scene, 1);
     // Promiscuous mode, a MAC address, a table of addresses with its two counts, a VLAN.
     let table = [&[1, 0, 1, 0, 0, 0, 2, 0, 0, 0, 0, 3, 1, 0, 0, 0][..], &[0x33, 0x33, 0, 0, 0, 1]].concat();
     for bytes in [&[0, 0, 0][..], &[1, 1, 2, 0, 0, 0, 0, 9], &table, &[2, 0, 42, 0]] {
         for cut in [1, 2, 5, bytes.len()] {
-            guest.write_memory(command, bytes);
-            guest.write_memory(answer, &[0xee]);
-            let double = double(&guest, command, u32::try_from(bytes.len()).expect("short"));
-            let mut parts: Vec<_> = (0..bytes.len())
-                .step_by(cut)
-                .map(|from| (command + from as u64, u32::try_from(cut.min(bytes.len() - from)).expect("short"), false))
-                .collect();
-            parts.push((answer, 1, true));
-            driver.add(&parts).expect("room");
-            driver.publish();
-            rustix::io::write(&kick, &1_u64.to_ne_bytes()).expect("a kick");
-            wait_until("the command is used", || driver.used().is_some());
-            assert_eq!(
-                guest.read_memory(answer, 1),
-                Some(vec![0]),
-                "{bytes:?} in pieces of {cut}: executed as first read"
-            );
+            guest.write_memory(commander.command, bytes);
+            let double = double(&guest, commander.command, u32::try_from(bytes.len()).expect("short"));
+            let answer = commander.send_in(&guest, bytes.len(), cut);
+            assert_eq!(answer, 0, "{bytes:?} in pieces of {cut}: executed as first read");
             assert!(double.loads().iter().all(|&loads| loads == 1), "{bytes:?}: {:?}", double.loads());
         }
     }

@@ -83,6 +83,13 @@ impl Scene {
         Attacker::connect(self.rig.socket(0), self.layout, &options)
     }
 
+    /// A guest at the attacker's port whose drivers keep every rule, with all its queue pairs.
+    pub(crate) fn driver(&self) -> Guest {
+        let layout = if self.layout == Layout::Packed { f::VIRTIO_F_RING_PACKED } else { 0 };
+        let features = GuestOptions::default().features | layout;
+        self.rig.guest(0, &GuestOptions { features, queue_pairs: self.queues, ..GuestOptions::default() })
+    }
+
     /// An attack by the transmit ring: `f` writes the descriptors and publishes.
     pub(crate) fn sends(&mut self, what: &str, then: &Then, f: impl FnOnce(&Attacker)) {
         let guest = self.attacker();

@@ -1,0 +1,332 @@
+//! A port with several queue pairs, whose frontend enables, disables, stops and starts its rings in any order and whose
+//! guest breaks one of them: what is under way arrives or is counted, a broken ring stops its port whole, and no other.
+
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use straightline_lab::{Guest, PackedDescriptor, Pair};
+use straightline_virtio::net_header::NetHeader;
+use straightline_virtio::ring::{Descriptor, NEXT, WRITE};
+use straightline_virtio::vhost_user::{Message, RegionRef, Request};
+
+use crate::attacker::Layout;
+use crate::common::{arrived, frame, mac, noise, send, take, wait_until};
+use crate::cve_2026_86567::own_region;
+use crate::scene::{Ring, Scene};
+
+pub(crate) const PAIRS: u16 = 4;
+pub(crate) const RINGS: u16 = 2 * PAIRS;
+
+/// Flows to the guest: enough to meet every pair, whichever of them run.
+pub(crate) const FLOWS: u8 = 40;
+
+/// A packet of a flow to the attacker's guest.
+pub(crate) fn flow(n: u8, len: usize) -> Vec<u8> {
+    frame(mac(n), mac(2), len, n.into())
+}
+
+/// Packets that have arrived by each pair.
+pub(crate) fn arrived_by(guest: &mut Guest) -> Vec<usize> {
+    guest.pairs().iter_mut().map(|pair| pair.receive(usize::MAX, |_, _| ())).collect()
+}
+
+/// One packet by each pair of the guest that has room; returns how many.
+fn send_by_all(guest: &mut Guest) -> usize {
+    let mut sent = 0;
+    for (n, pair) in (0..).zip(guest.pairs()) {
+        sent += usize::from(pair.send(&NetHeader::default(), &frame(mac(2), mac(1), 700, n)));
+        pair.flush();
+    }
+    sent
+}
+
+/// What the frontend has made of its rings, and what became of the packets.
+struct Wiring {
+    enabled: [bool; RINGS as usize],
+    runs: [bool; RINGS as usize],
+    sent: usize,
+    come: usize,
+}
+
+impl Wiring {
+    /// Enables, disables, stops or starts a ring, whatever it was before, and waits for the answer.
+    fn change(&mut self, guest: &mut Guest, ring: u16, what: u8) {
+        let at = usize::from(ring);
+        match what {
+            0 | 1 => {
+                guest.client().set_vring_enable(ring, what == 0).expect("enabled or disabled");
+                self.enabled[at] = what == 0;
+            }
+            2 => {
+                guest.client().get_vring_base(ring).expect("stopped");
+                self.runs[at] = false;
+            }
+            _ => {
+                // It has no kick now, and is polled.
+                guest.client().set_vring_kick(ring, None).expect("started");
+                self.runs[at] = true;
+            }
+        }
+    }
+
+    /// Pairs whose ring has this state.
+    fn pairs(&self, ring: Ring, runs: bool, enabled: bool) -> impl Iterator<Item = usize> {
+        let at = move |pair: usize| 2 * pair + ring as usize;
+        (0..usize::from(PAIRS)).filter(move |&pair| self.runs[at(pair)] == runs && self.enabled[at(pair)] == enabled)
+    }
+
+    /// Waits until every packet has arrived, or is counted, or waits in a transmit ring that is stopped.
+    fn account(&mut self, scene: &mut Scene, guest: &mut Guest) {
+        wait_until("every packet is accounted for", || {
+            self.come += arrived(&mut scene.good).len() + arrived_by(guest).iter().sum::<usize>();
+            let out = guest.pairs().iter_mut().map(|pair| {
+                pair.flush();
+                256 - pair.spare()
+            });
+            let out: Vec<_> = out.collect();
+            let dropped = usize::try_from(scene.dropped().values().sum::<u64>()).expect("few");
+            (0..out.len()).all(|pair| out[pair] == 0 || !self.runs[2 * pair + 1])
+                && self.come + dropped + out.iter().sum::<usize>() == self.sent
+        });
+    }
+
+    /// With the rings as they are: what goes by one that runs and is enabled arrives, and nothing by another.
+    fn check(&mut self, scene: &mut Scene, guest: &mut Guest) {
+        let before = scene.dropped();
+        self.sent += send_by_all(guest) + 8;
+        (0..8).for_each(|n| send(&mut scene.good, &flow(n, 600)));
+        self.come += take(&mut scene.good, self.pairs(Ring::Transmit, true, true).count()).len();
+        let open: Vec<_> = self.pairs(Ring::Receive, true, true).collect();
+        let any_runs = self.pairs(Ring::Receive, true, false).next().is_some();
+        let (disabled, down) = if !open.is_empty() {
+            (0, 0)
+        } else if any_runs {
+            (8, 0)
+        } else {
+            (0, 8)
+        };
+        let mut by = [0; PAIRS as usize];
+        wait_until("all have arrived", || {
+            by.iter_mut().zip(arrived_by(guest)).for_each(|(count, more)| *count += more);
+            by.iter().sum::<usize>() == 8 - disabled - down
+        });
+        self.come += 8 - disabled - down;
+        assert!((0..by.len()).all(|pair| by[pair] == 0 || open.contains(&pair)), "{by:?}, open are {open:?}");
+        let disabled = disabled + self.pairs(Ring::Transmit, true, false).count();
+        for (reason, n) in [("ring-disabled", disabled), ("link-down", down)] {
+            let n = before.get(reason).copied().unwrap_or(0) + u64::try_from(n).expect("few");
+            wait_until("the others are counted", || scene.rig.drops(0, reason) >= n);
+            assert_eq!(scene.rig.drops(0, reason), n, "{reason}");
+        }
+    }
+}
+
+#[test]
+fn pairs_that_come_and_go_in_any_order_under_traffic() {
+    for layout in Layout::BOTH {
+        let mut scene = Scene::with(layout, PAIRS);
+        let mut guest = scene.driver();
+        let mut wiring = Wiring { enabled: [true; 8], runs: [true; 8], sent: 0, come: 0 };
+        for byte in noise(1, hostile::repeats(200, 10_000)) {
+            // While these are under way the frontend changes one ring.
+            wiring.sent += send_by_all(&mut guest) + 8;
+            (0..8).for_each(|n| send(&mut scene.good, &flow(n, 600)));
+            wiring.change(&mut guest, u16::from(byte & 7), byte >> 3 & 3);
+            wiring.account(&mut scene, &mut guest);
+            wiring.check(&mut scene, &mut guest);
+        }
+        for ring in 0..RINGS {
+            wiring.change(&mut guest, ring, 0);
+            wiring.change(&mut guest, ring, 3);
+        }
+        wiring.account(&mut scene, &mut guest);
+        scene.rig.wait_up(0);
+        drop(guest);
+        scene.settle();
+        scene.recovers("pairs that come and go");
+        scene.end();
+    }
+}
+
+/// Makes a chain without an end available in a ring of a pair that has given nothing yet.
+fn break_ring(pair: &Pair, layout: Layout, ring: Ring) {
+    let write = if ring == Ring::Receive { WRITE } else { 0 };
+    let addr = pair.buffer_address(ring, 0);
+    if layout == Layout::Split {
+        pair.publish_chain(ring, 0, &[Descriptor { addr, len: 100, flags: NEXT | write, next: 0 }]);
+    } else {
+        let endless = PackedDescriptor { addr, len: 100, id: 0, flags: NEXT | write };
+        pair.publish_packed(ring, 0, true, &[endless; 16]);
+    }
+}
+
+/// Makes one good packet available in a transmit ring that has given none yet.
+fn publish_one(pair: &Pair, layout: Layout, bytes: &[u8]) {
+    let desc = filled(pair, bytes);
+    if layout == Layout::Split {
+        pair.publish_chain(Ring::Transmit, 0, &[desc]);
+    } else {
+        let Descriptor { addr, len, .. } = desc;
+        pair.publish_packed(Ring::Transmit, 0, true, &[PackedDescriptor { addr, len, id: 0, flags: 0 }]);
+    }
+}
+
+/// Writes a packet into the first transmit buffer; its descriptor comes back.
+fn filled(pair: &Pair, bytes: &[u8]) -> Descriptor {
+    let addr = pair.buffer_address(Ring::Transmit, 0);
+    pair.write_memory(addr, &[0; 12]);
+    pair.write_memory(addr + 12, bytes);
+    Descriptor { addr, len: u32::try_from(12 + bytes.len()).expect("short"), flags: 0, next: 0 }
+}
+
+#[test]
+fn a_broken_ring_of_any_pair_stops_all_rings_of_its_port() {
+    for layout in Layout::BOTH {
+        let mut scene = Scene::with(layout, PAIRS);
+        for broken in 0..RINGS {
+            let mut guest = scene.attacker();
+            let at = usize::from(broken / 2);
+            let (ring, name) =
+                if broken % 2 == 0 { (Ring::Receive, "receive ring") } else { (Ring::Transmit, "transmit ring") };
+            let name = if at == 0 { name.to_owned() } else { format!("{name} {at}") };
+            break_ring(&guest.pairs()[at], layout, ring);
+            // A flow for every receive ring; the others have no buffers.
+            (0..FLOWS).for_each(|n| send(&mut scene.good, &flow(n, 600)));
+            scene.rig.wait_down(0, &format!("{name}: the chain"));
+            scene.rig.wait_down(0, "it loops");
+            scene.victims.go_on();
+            // Whatever the other pairs give now, nothing is taken and nothing is written.
+            let bytes = frame(mac(2), mac(1), 900, broken.into());
+            let others: Vec<_> = (0..usize::from(PAIRS)).filter(|&pair| pair != at).collect();
+            for &pair in &others {
+                publish_one(&guest.pairs()[pair], layout, &bytes);
+            }
+            (0..FLOWS).for_each(|n| send(&mut scene.good, &flow(n, 600)));
+            let whole = own_region(&guest);
+            let memory = |guest: &Pair| {
+                let len = u32::try_from(whole.size).expect("a small guest");
+                guest.read_memory(whole.guest_addr, len).expect("its own")
+            };
+            let before = memory(&guest);
+            scene.victims.go_on();
+            assert!(memory(&guest) == before, "{name} is broken, and the port goes on");
+            assert!(arrived(&mut scene.good).is_empty());
+            // The frontend sets the others' kicks anew: those go on, one after the other, and the broken one does not.
+            for &pair in &others {
+                guest.client().set_vring_kick(2 * u16::try_from(pair).expect("few") + 1, None).expect("a kick");
+                assert!(take(&mut scene.good, 1)[0].1 == bytes, "pair {pair} goes on without {name}");
+            }
+            drop(guest);
+            scene.settle();
+            scene.recovers(&name);
+        }
+        scene.end();
+    }
+}
+
+#[test]
+fn a_flooded_pair_starves_neither_its_port_nor_another() {
+    for layout in Layout::BOTH {
+        let mut scene = Scene::with(layout, PAIRS);
+        let mut guest = scene.driver();
+        // All become visible at once: memory goes, rings are filled, memory comes back.
+        let spec = own_region(&guest);
+        for last in 1..usize::from(PAIRS) {
+            wait_until("all buffers are back", || {
+                guest.pairs().iter_mut().for_each(Pair::flush);
+                guest.pairs().iter().all(|pair| pair.spare() == 256)
+            });
+            guest.client().remove_mem_region(&spec).expect("removed");
+            let flood = frame(mac(2), mac(1), 60, 0);
+            for _ in 0..200 {
+                assert!(guest.pairs()[0].send(&NetHeader::default(), &flood));
+            }
+            let one = frame(mac(2), mac(1), 61, 0);
+            assert!(guest.pairs()[last].send(&NetHeader::default(), &one));
+            guest.pairs().iter_mut().for_each(Pair::flush);
+            let file = rustix::io::dup(guest.file()).expect("its file");
+            guest.client().add_mem_region(&RegionRef { spec, fd: file.as_fd() }).expect("added");
+            let came = take(&mut scene.good, 201);
+            let place = came.iter().position(|(_, bytes)| *bytes == one).expect("it is among them");
+            assert!(place <= 128, "{layout:?}: the one packet of pair {last} came behind {place} of the flood");
+        }
+        // All pairs at once, as fast as they can, for as long as the victims need for their packets.
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                let flood = frame(mac(2), mac(1), 60, 0);
+                while !stop.load(Ordering::Relaxed) {
+                    for pair in guest.pairs() {
+                        while pair.send(&NetHeader::default(), &flood) {}
+                        pair.flush();
+                    }
+                }
+            });
+            for _ in 0..hostile::repeats(20, 1000) {
+                scene.victims.go_on();
+                arrived(&mut scene.good);
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        drop(guest);
+        scene.settle();
+        scene.recovers("a flood by every pair");
+        scene.end();
+    }
+}
+
+/// How a frontend takes everything back.
+#[derive(Clone, Copy, Debug)]
+enum Back {
+    Device,
+    Owner,
+    Status,
+}
+
+#[test]
+fn all_pairs_are_reset_under_traffic() {
+    for layout in Layout::BOTH {
+        for back in [Back::Device, Back::Owner, Back::Status] {
+            let mut scene = Scene::with(layout, PAIRS);
+            let mut guest = scene.driver();
+            let mut wiring = Wiring { enabled: [true; 8], runs: [true; 8], sent: 0, come: 0 };
+            for _ in 0..hostile::repeats(20, 1000) {
+                wiring.sent += send_by_all(&mut guest) + 8;
+                (0..8).for_each(|n| send(&mut scene.good, &flow(n, 600)));
+                let runs = match back {
+                    Back::Device => guest.client().reset_device().map(|()| false),
+                    Back::Status => guest.client().set_status(0).map(|()| false),
+                    Back::Owner => {
+                        let message = Message::request(Request::ResetOwner, Vec::new());
+                        guest.client().send_raw(&message, &[]).expect("sent");
+                        guest.client().get_features().map(|_| true)
+                    }
+                };
+                (wiring.runs, wiring.enabled) = ([runs.expect("reset"); 8], [false; 8]);
+                wiring.account(&mut scene, &mut guest);
+                wiring.check(&mut scene, &mut guest);
+                scene.rig.wait_down(0, "");
+                scene.victims.go_on();
+                match back {
+                    Back::Device => {
+                        let features = guest.features();
+                        guest.client().set_features(features).expect("features");
+                        guest.start().expect("started");
+                    }
+                    Back::Status => {
+                        let bases = guest.stop().expect("stopped already");
+                        guest.resume(&bases).expect("started");
+                    }
+                    Back::Owner => guest.enable(PAIRS.into()).expect("enabled"),
+                }
+                (wiring.runs, wiring.enabled) = ([true; 8], [true; 8]);
+                wiring.account(&mut scene, &mut guest);
+                wiring.check(&mut scene, &mut guest);
+            }
+            drop(guest);
+            scene.settle();
+            scene.recovers("all pairs reset");
+            scene.end();
+        }
+    }
+}
