@@ -177,9 +177,9 @@ impl Guest {
     pub(super) fn publish(&mut self) {
         self.generation += 1;
         let running = |index: usize| self.rings.get(index)?.as_ref().map(|r| Arc::clone(&r.queue));
-        // Without MQ the control ring stands where the second pair would (virtio 1.2, 5.1.2); with it, the driver says how
-        // many pairs it uses, if it says so to us.
-        let pairs = self.session.control_ring().map_or(self.shared.counters.len(), |ring| usize::from(ring / 2));
+        // Without MQ the control ring stands where the second pair would (virtio 1.2, 5.1.2), and a frontend may set up
+        // rings that no driver has; with it, the driver says how many pairs it uses, if it says so to us.
+        let pairs = usize::from(self.session.queue_pairs());
         let used = self.running_control().map_or(pairs, |_| self.commands.state.pairs().into());
         let rx: Box<[_]> = (0..pairs).filter_map(|pair| running(2 * pair + 1)).collect();
         // A link that is set down has none that packets may go to.

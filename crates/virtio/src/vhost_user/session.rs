@@ -373,10 +373,14 @@ impl Session {
         }
     }
 
-    /// The ring by which the driver sends commands, if it has one (virtio 1.2, 5.1.2).
+    /// Queue pairs that the driver can have: one, unless several were negotiated (virtio 1.2, 5.1.2).
+    pub fn queue_pairs(&self) -> u16 {
+        if self.acked_features() & VIRTIO_NET_F_MQ != 0 { self.offer.queue_pairs } else { 1 }
+    }
+
+    /// The ring by which the driver sends commands, if it has one: the one behind all pairs (virtio 1.2, 5.1.2).
     pub fn control_ring(&self) -> Option<u16> {
-        let pairs = if self.acked_features() & VIRTIO_NET_F_MQ != 0 { self.offer.queue_pairs } else { 1 };
-        (self.acked_features() & VIRTIO_NET_F_CTRL_VQ != 0).then_some(2 * pairs)
+        (self.acked_features() & VIRTIO_NET_F_CTRL_VQ != 0).then_some(2 * self.queue_pairs())
     }
 
     /// Whether the configuration space tells the driver to announce itself.

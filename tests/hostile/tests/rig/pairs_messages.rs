@@ -5,11 +5,12 @@ use std::os::fd::AsFd;
 
 use rustix::event::{EventfdFlags, eventfd};
 use straightline_lab::{Guest, GuestOptions, Pair};
+use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 use straightline_virtio::vhost_user::{FrontendClient, Message, Request};
 
 use crate::attacker::Layout;
-use crate::common::{frame, mac, send, take, wait_until};
+use crate::common::{arrived, frame, mac, send, take, wait_until};
 use crate::cve_2020_10723::{all_that_name, is_refused};
 use crate::messages::frontend;
 use crate::pairs::{FLOWS, PAIRS, RINGS, arrived_by, flow};
@@ -64,6 +65,47 @@ fn how_many_pairs_there_are_asked_at_any_time() {
         scene.victims.go_on();
         scene.recovers("a number");
         scene.end();
+    }
+}
+
+#[test]
+fn pairs_that_were_not_negotiated_are_not_used() {
+    for layout in Layout::BOTH {
+        // Where the second pair's receive ring would be stands the control ring, where there is one (virtio 1.2, 5.1.2).
+        for control in [0, f::VIRTIO_NET_F_CTRL_VQ | f::VIRTIO_NET_F_CTRL_RX] {
+            let mut scene = Scene::with(layout, PAIRS);
+            let mut guest = scene.driver();
+            let features = guest.features() & !f::VIRTIO_NET_F_MQ | control;
+            guest.client().reset_device().expect("reset");
+            guest.client().set_features(features).expect("without MQ");
+            // It starts all its rings all the same.
+            guest.start().expect("started");
+            scene.rig.wait_up(0);
+            for (n, pair) in (0..).zip(guest.pairs()) {
+                assert!(pair.send(&NetHeader::default(), &frame(mac(2), mac(1), 700, n)));
+                pair.flush();
+            }
+            assert!(take(&mut scene.good, 1)[0].1 == frame(mac(2), mac(1), 700, 0));
+            (0..FLOWS).for_each(|n| send(&mut scene.good, &flow(n, 600)));
+            let mut by = vec![0; PAIRS.into()];
+            wait_until("all have arrived", || {
+                by.iter_mut().zip(arrived_by(&mut guest)).for_each(|(count, more)| *count += more);
+                by[0] == usize::from(FLOWS)
+            });
+            scene.victims.go_on();
+            assert!(arrived(&mut scene.good).is_empty(), "what stands in the other rings stays there");
+            // Buffers in what is the control ring are no commands: they come back with nothing in them.
+            let others = if control == 0 { 1 } else { 2 };
+            assert!(by[others..].iter().all(|&n| n == 0), "{by:?}");
+            for pair in &mut guest.pairs()[1..] {
+                pair.flush();
+                assert_eq!(pair.spare(), 255);
+            }
+            assert!(scene.dropped().is_empty(), "{:?}", scene.dropped());
+            drop(guest);
+            scene.recovers("pairs that were not negotiated");
+            scene.end();
+        }
     }
 }
 
