@@ -4,6 +4,7 @@
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rustix::event::{EventfdFlags, eventfd};
 use straightline_lab::{Guest, PackedDescriptor, Pair};
 use straightline_virtio::net_header::NetHeader;
 use straightline_virtio::ring::{Descriptor, NEXT, WRITE};
@@ -179,6 +180,21 @@ fn filled(pair: &Pair, bytes: &[u8]) -> Descriptor {
     Descriptor { addr, len: u32::try_from(12 + bytes.len()).expect("short"), flags: 0, next: 0 }
 }
 
+/// Puts one good packet where a chain without an end is available.
+fn publish_over(pair: &Pair, layout: Layout, bytes: &[u8]) {
+    let desc = filled(pair, bytes);
+    if layout == Layout::Split {
+        pair.write_descriptor(Ring::Transmit, 0, desc);
+        return;
+    }
+    // The others are nobody's now.
+    for place in (0..16).rev() {
+        let (addr, len) = if place == 0 { (desc.addr, desc.len) } else { (0, 0) };
+        let free = PackedDescriptor { addr, len, id: 0, flags: 0 };
+        pair.write_packed(Ring::Transmit, place, if place == 0 { free.available(true) } else { free });
+    }
+}
+
 #[test]
 fn a_broken_ring_of_any_pair_stops_all_rings_of_its_port() {
     for layout in Layout::BOTH {
@@ -221,6 +237,42 @@ fn a_broken_ring_of_any_pair_stops_all_rings_of_its_port() {
             scene.recovers(&name);
         }
         scene.end();
+    }
+}
+
+#[test]
+fn a_broken_ring_goes_on_with_a_kick_and_with_no_other_message() {
+    for layout in Layout::BOTH {
+        for polled in [false, true] {
+            let mut scene = Scene::with(layout, PAIRS);
+            let mut guest = scene.attacker();
+            let event = eventfd(0, EventfdFlags::NONBLOCK).expect("an eventfd");
+            let kick = (!polled).then_some(event.as_fd());
+            guest.client().set_vring_kick(3, kick).expect("a kick");
+            break_ring(&guest.pairs()[1], layout, Ring::Transmit);
+            rustix::io::write(&event, &1_u64.to_ne_bytes()).expect("a kick");
+            scene.rig.wait_down(0, "transmit ring 1: the chain");
+            // The guest thinks better of it; until its frontend does, nobody looks.
+            let bytes = frame(mac(2), mac(1), 900, 3);
+            publish_over(&guest.pairs()[1], layout, &bytes);
+            guest.client().set_vring_enable(3, false).expect("disabled");
+            guest.client().set_vring_enable(3, true).expect("enabled");
+            guest.client().set_vring_call(2, None).expect("no call");
+            guest.client().set_vring_call(3, None).expect("no call");
+            rustix::io::write(&event, &1_u64.to_ne_bytes()).expect("a kick");
+            scene.victims.go_on();
+            let what = format!("{layout:?}, polled: {polled}");
+            assert!(
+                arrived(&mut scene.good).is_empty() && scene.dropped().is_empty(),
+                "{what}: another message starts it"
+            );
+            guest.client().set_vring_kick(3, kick).expect("a kick");
+            assert!(take(&mut scene.good, 1)[0].1 == bytes, "{what}");
+            drop(guest);
+            scene.settle();
+            scene.recovers("a broken ring that goes on");
+            scene.end();
+        }
     }
 }
 
