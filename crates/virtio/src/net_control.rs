@@ -15,7 +15,11 @@
 //! assert!(control.receives().all_multicast);
 //! ```
 
+mod saved;
+
 use crate::features as f;
+
+pub use saved::{Saved, SavedError};
 
 /// Bytes of the longest command that is read: an address table of more than two thousand entries.
 pub const LONGEST: usize = 16 << 10;
