@@ -39,12 +39,25 @@ struct Control {
 
 /// A guest at port 0 with its control ring, as the ring of this index.
 fn guest(rig: &Rig, features: u64, queue_pairs: u16, index: u16) -> (Guest, Control) {
+    let mut guest = at_rest(rig, 0, features, queue_pairs);
+    guest.start().expect("rings");
+    let control = control(&mut guest, index);
+    (guest, control)
+}
+
+/// A guest whose rings do not run yet.
+fn at_rest(rig: &Rig, port: usize, features: u64, queue_pairs: u16) -> Guest {
     let features = GuestOptions::default().features | features | CONTROL;
     let options = GuestOptions { features, queue_pairs, ..GuestOptions::default() };
     let file = Arc::new(memory_file(options.memory_len() + ROOM).expect("memory"));
-    let own = options.memory_len();
-    let mut guest = rig.guest(0, &GuestOptions { place: Some(Place { file, offset: 0 }), ..options });
-    let at = guest.memory().regions()[0].guest_addr() + own;
+    let options = GuestOptions { place: Some(Place { file, offset: 0 }), ..options };
+    Guest::prepare(rig.socket(port), &options).expect("a guest")
+}
+
+/// Starts its control ring, behind its own memory.
+fn control(guest: &mut Guest, index: u16) -> Control {
+    let region = &guest.memory().regions()[0];
+    let at = region.guest_addr() + region.size() - ROOM;
     let geometry = Geometry { size: SIZE, desc: at, avail: at + 4096, used: at + 8192 };
     let options = Options { event_idx: true, indirect: true, in_order: false };
     let driver = SplitDriver::new(guest.memory(), geometry, options).expect("a ring");
@@ -56,7 +69,7 @@ fn guest(rig: &Rig, features: u64, queue_pairs: u16, index: u16) -> (Guest, Cont
     client.set_vring_addr(index, RingAddresses { desc, avail, used }).expect("addresses");
     client.set_vring_kick(index, Some(kick.as_fd())).expect("kick");
     client.set_vring_enable(index, true).expect("enabled");
-    (guest, Control { driver, kick, geometry, command: at + (16 << 10) })
+    Control { driver, kick, geometry, command: at + (16 << 10) }
 }
 
 impl Control {
@@ -193,6 +206,79 @@ fn offloads_change_while_the_guest_runs() {
     assert!(!is_partial(&mut sink));
     assert_eq!(control.send(&sink, &offloads(f::VIRTIO_NET_F_GUEST_CSUM)), 0);
     assert!(is_partial(&mut sink));
+}
+
+#[test]
+fn what_was_set_goes_on_at_another_port() {
+    let rig = rig(3, |config| {
+        config.ports.iter_mut().for_each(|port| vhost_user(port).queues = 4);
+        config.patches.push(patch(1, 2));
+    });
+    let features = f::VIRTIO_NET_F_GUEST_CSUM | f::VIRTIO_NET_F_GUEST_TSO4;
+    let (mut here, mut commands) = guest(&rig, features, 4, 8);
+    let table = [&[1, 0, 1, 0, 0, 0, 2, 0, 0, 0, 0, 3, 1, 0, 0, 0][..], &[0x33, 0x33, 0, 0, 0, 1]].concat();
+    let offloads = [&[5, 0][..], &0_u64.to_le_bytes()].concat();
+    for command in [
+        &[0, 0, 0][..],
+        &[0, 1, 1],
+        &[0, 5, 1],
+        &table,
+        &[1, 1, 2, 0, 0, 0, 0, 9],
+        &[2, 0, 42, 0],
+        &[4, 0, 2, 0],
+        &offloads,
+    ] {
+        assert_eq!(commands.send(&here, command), 0, "{command:?}");
+    }
+    wait_until("all is shown", || rig.port(0).rx_mode.is_some_and(|mode| mode.vlans == [42]));
+    let set = rig.port(0).rx_mode.expect("it runs");
+    // "Suspended device state": every ring is stopped.
+    assert!(here.client().save_state().is_err(), "it runs");
+    here.stop().expect("stopped");
+    assert!(here.client().save_state().is_err(), "its control ring runs");
+    here.client().get_vring_base(8).expect("stopped");
+    let state = here.client().save_state().expect("a state");
+    assert_eq!(here.client().save_state().expect("once more"), state);
+    // As QEMU stops a device.
+    here.client().set_status(0).expect("status");
+    assert_eq!(here.client().save_state().expect("still"), state);
+    here.client().reset_device().expect("reset");
+    assert_ne!(here.client().save_state().expect("another"), state);
+
+    let mut there = at_rest(&rig, 1, features, 4);
+    there.client().load_state(&state).expect("loaded");
+    assert_eq!(there.client().save_state().expect("a state"), state, "it can be moved on at once");
+    // Features may come only now, or again.
+    let acked = there.features();
+    for features in [acked & !f::VIRTIO_NET_F_GUEST_CSUM, acked] {
+        there.client().set_features(features).expect("features");
+    }
+    there.start().expect("rings");
+    let mut commands = control(&mut there, 8);
+    wait_until("it is shown", || rig.port(1).rx_mode == Some(set.clone()));
+    // Two pairs are in use, and a checksum is finished for a driver that has turned the offload off.
+    let features = GuestOptions::default().features | f::VIRTIO_NET_F_CSUM;
+    let mut source = rig.guest(2, &GuestOptions { features, ..GuestOptions::default() });
+    let mut got = [0; 4];
+    let mut partial = 0;
+    for n in 0..64 {
+        let (header, bytes) = packets::partial(Kind::Tcp4, mac(n), mac(100), &common::noise(n.into(), 100));
+        assert!(source.send(&header, &bytes));
+        source.flush();
+    }
+    wait_until("all have arrived", || {
+        for (pair, got) in there.pairs().iter_mut().zip(&mut got) {
+            *got += pair.receive(usize::MAX, |header, _| partial += header.flags & packets::NEEDS_CSUM);
+        }
+        got.iter().sum::<usize>() == 64
+    });
+    assert_eq!((got.map(|n| n > 0), partial), ([true, true, false, false], 0));
+    assert_eq!(commands.send(&there, &[0, 1, 0]), 0, "commands go on");
+    // A driver that is reset begins anew.
+    there.stop().expect("stopped");
+    there.client().get_vring_base(8).expect("stopped");
+    there.client().reset_device().expect("reset");
+    assert_ne!(there.client().save_state().expect("a state"), state);
 }
 
 #[test]

@@ -14,6 +14,7 @@ use straightline_virtio::ring::{Device, Direction, Fault, First, Ring, RingFault
 
 use super::guest::Guest;
 use super::link::Link;
+use super::transfer::Kept;
 use crate::Sleeper;
 use crate::berth::Berth;
 
@@ -26,6 +27,7 @@ const POLL: Duration = Duration::from_millis(10);
 /// What the commands of a guest need, and what they have come to.
 pub(super) struct Commands {
     pub(super) state: NetControl,
+    pub(super) kept: Kept,
     kicks: Arc<Sleeper>,
     pub(super) berth: Arc<Berth>,
     /// Made when the first command comes: few frontends send any.
@@ -36,7 +38,7 @@ impl Commands {
     /// Nothing negotiated; the control ring's kicks go to `kicks`.
     pub(super) fn new(kicks: Arc<Sleeper>) -> Self {
         let berth = Arc::new(Berth::new(Arc::clone(&kicks), false));
-        Commands { state: NetControl::new(0, 1), kicks, berth, arena: None }
+        Commands { state: NetControl::new(0, 1), kept: Kept::Nothing, kicks, berth, arena: None }
     }
 
     /// Readable when there may be a command.
@@ -55,10 +57,31 @@ struct Outcome {
 }
 
 impl Guest {
-    /// A device that was just reset has no state.
+    /// A device that was just reset has no state, unless it goes on for another one.
     pub(super) fn reset_commands(&mut self) {
-        let pairs = self.shared.config.queues.max(1);
-        self.commands.state = NetControl::new(self.session.acked_features(), pairs);
+        let (acked, pairs) = (self.session.acked_features(), self.shared.config.queues.max(1));
+        let fresh = || NetControl::new(acked, pairs);
+        self.commands.state = match &self.commands.kept {
+            Kept::Loaded(saved) => match NetControl::restore(saved, acked, pairs) {
+                Some(state) => {
+                    self.session.set_announce(saved.announces());
+                    state
+                }
+                None => fresh(),
+            },
+            _ => fresh(),
+        };
+    }
+
+    /// Resets the device, whose frontend may still want to save what it was.
+    pub(super) fn suspend_commands(&mut self) {
+        let kept = std::mem::take(&mut self.commands.kept);
+        let before = self.commands.state.clone();
+        self.reset_commands();
+        self.commands.kept = match kept {
+            Kept::Stopped(_) => kept,
+            _ => Kept::Stopped(before),
+        };
     }
 
     /// The place of the control ring, if it runs.

@@ -14,6 +14,7 @@ use super::commands::Commands;
 use super::control::{Stop, wait_for_any};
 use super::queue::Queue;
 use super::rings::{Running, ring_name};
+use super::transfer::{Kept, PACE, Transfer};
 use super::{LinkStatus, RingStatus, Shared};
 
 /// A connected frontend.
@@ -30,6 +31,7 @@ pub(super) struct Guest {
     pub(super) broken: Vec<Option<u32>>,
     pub(super) acked: u64,
     pub(super) commands: Commands,
+    pub(super) transfer: Transfer,
     /// The link is set down, as far as workers and the frontend know.
     pub(super) set_down: bool,
     /// Counts the links published.
@@ -53,6 +55,7 @@ impl Guest {
             session,
             acked: 0,
             commands: Commands::new(Arc::clone(&shared.commands)),
+            transfer: Transfer::None,
             set_down: false,
             generation: 0,
             inflight: None,
@@ -85,6 +88,9 @@ impl Guest {
                 }
             }
             limit = self.execute();
+            if self.move_state(false) {
+                limit = Some(limit.map_or(PACE, |limit| limit.min(PACE)));
+            }
         }
     }
 
@@ -168,13 +174,17 @@ impl Guest {
             }
             Effect::Log(log) => self.set_log(&log),
             Effect::Features(_) | Effect::Ring(_) | Effect::DisableRings => self.sync(),
+            Effect::SaveState(channel) => self.save_state(channel),
+            Effect::LoadState(channel) => self.load_state(channel),
+            Effect::CheckState => self.check_state(),
             Effect::StopRings => {
-                self.reset_commands();
+                self.suspend_commands();
                 let done = self.sync();
                 (0..self.session.rings()).for_each(|index| self.forget_inflight(index));
                 done
             }
             Effect::Reset => {
+                self.commands.kept = Kept::Nothing;
                 self.reset_commands();
                 let done = self.sync();
                 // A reset device begins anew (virtio 1.2, 2.4), wherever its rings stood.

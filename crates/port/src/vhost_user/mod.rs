@@ -11,6 +11,7 @@
 //! | `announce` | what is sent in the name of a guest that has moved here |
 //! | `rings` | rings coming and going |
 //! | `commands` | the control queue |
+//! | `transfer` | what the control queue has set, moved from one backend to another |
 //! | `listener` | the socket file: made with its owner and permissions, a stale one replaced |
 //! | `connector` | the way to a frontend that listens itself |
 //! | `status` | what an operator is told |
@@ -29,6 +30,7 @@ mod receive;
 mod rings;
 mod spread;
 mod status;
+mod transfer;
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;

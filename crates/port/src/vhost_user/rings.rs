@@ -17,6 +17,7 @@ use super::guest::Guest;
 use super::link::Link;
 use super::queue::Queue;
 use super::spread::Spread;
+use super::transfer::Kept;
 use crate::berth::{Berth, Kick};
 use crate::sleeper::Notifier;
 
@@ -113,6 +114,7 @@ impl Guest {
             (None, true) => {
                 let started = self.start(index, setup)?;
                 self.rings[at] = Some(started);
+                self.commands.kept = Kept::Nothing;
                 self.broken[at] = None;
                 self.shared.state().fault = None;
                 Ok(true)

@@ -35,6 +35,7 @@ fn guests_exchange_packets_through_a_switch_in_the_sandbox() {
         exchange(&fixture);
     }
     notifications(&fixture);
+    device_state(&fixture);
     let status = status(&fixture);
     assert_eq!(status["sandbox"], serde_json::json!(["capabilities", "landlock", "seccomp"]));
     assert_eq!(status["refused_calls"], 0);
@@ -74,6 +75,13 @@ fn notifications(fixture: &Fixture) {
     let mut told = [0; 8];
     rustix::io::read(&call, &mut told).unwrap();
     assert_eq!(u64::from_ne_bytes(told), 1000);
+}
+
+/// By a pipe, as QEMU does it (`port/src/vhost_user/transfer.rs`).
+fn device_state(fixture: &Fixture) {
+    let mut guest = Guest::prepare(&fixture.path("vm1"), &GuestOptions::default()).unwrap();
+    let state = guest.client().save_state().unwrap();
+    guest.client().load_state(&state).unwrap();
 }
 
 /// A socket that belonged to somebody else, left by a switch that was killed, is no obstacle to the next one.

@@ -75,6 +75,9 @@ const ALWAYS: &[c_long] = &[
     // Buffers in flight, which a frontend keeps for us.
     libc::SYS_memfd_create,
     libc::SYS_ftruncate,
+    // A device's state, by a frontend's pipe.
+    libc::SYS_pipe2,
+    libc::SYS_splice,
     // Threads: their start and end, locks, the CPU that a worker is pinned to.
     libc::SYS_set_robust_list,
     libc::SYS_rseq,

@@ -3,7 +3,8 @@
 //! Each method sends one request and waits for its answer, if there is one. With REPLY_ACK negotiated a failure of the
 //! backend is an error of the method; without it the next method may find the connection closed.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -12,7 +13,7 @@ use std::time::Duration;
 use crate::features::VHOST_USER_F_PROTOCOL_FEATURES;
 
 use super::frontend::{Call, Frontend, FrontendError, choose};
-use super::message::{InflightSpec, LogSpec, Message, RegionSpec, VRING_FLAG_LOG, VringAddr};
+use super::message::{InflightSpec, LogSpec, Message, RegionSpec, TransferSpec, VRING_FLAG_LOG, VringAddr};
 use super::request::Request;
 use super::socket::{Connection, Stopper};
 
@@ -253,6 +254,50 @@ impl FrontendClient {
     pub fn set_inflight_fd(&mut self, spec: InflightSpec, fd: BorrowedFd<'_>) -> Result<()> {
         let call = self.frontend.set_inflight_fd(spec)?;
         self.run(&call, &[fd])
+    }
+
+    /// SET_DEVICE_STATE_FD: the backend saves its device's state to this channel, or loads it from there (`load`). What
+    /// comes back is a channel of the backend's, to be used instead.
+    pub fn set_device_state_fd(&mut self, load: bool, channel: BorrowedFd<'_>) -> Result<Option<OwnedFd>> {
+        let call = self.frontend.set_device_state_fd(TransferSpec { direction: u32::from(load), phase: 0 })?;
+        self.connection.send(&call.message.to_bytes(), &[channel])?;
+        let (reply, mut fds) = self.connection.recv()?.ok_or(ClientError::Closed(call.name()))?;
+        let own = call.answer(&reply, fds.len())?;
+        Ok(fds.pop().filter(|_| own))
+    }
+
+    /// CHECK_DEVICE_STATE: whether all of it was written, or read and understood.
+    pub fn check_device_state(&mut self) -> Result<()> {
+        let call = self.frontend.check_device_state()?;
+        self.run(&call, &[])
+    }
+
+    /// The state of the backend's device, whose rings are stopped, by a pipe.
+    pub fn save_state(&mut self) -> Result<Vec<u8>> {
+        let (mut reader, writer) = io::pipe()?;
+        let own = self.set_device_state_fd(false, writer.as_fd())?;
+        drop(writer);
+        let mut state = Vec::new();
+        match own {
+            Some(own) => File::from(own).read_to_end(&mut state)?,
+            None => reader.read_to_end(&mut state)?,
+        };
+        self.check_device_state()?;
+        Ok(state)
+    }
+
+    /// Has the backend's device, whose rings are stopped, go on by this state, by a pipe. A backend that does not read
+    /// holds us up.
+    pub fn load_state(&mut self, state: &[u8]) -> Result<()> {
+        let (reader, mut writer) = io::pipe()?;
+        let own = self.set_device_state_fd(true, reader.as_fd())?;
+        drop(reader);
+        match own {
+            Some(own) => File::from(own).write_all(state)?,
+            None => writer.write_all(state)?,
+        }
+        drop(writer);
+        self.check_device_state()
     }
 
     /// SET_BACKEND_REQ_FD: a socket for the backend's own requests.

@@ -95,6 +95,12 @@ pub enum ProtocolError {
     /// A table of buffers in flight for rings that there are not, or cannot be.
     #[error("{request} for {queues} rings of {size} entries; there are {rings} rings, of 1 to 32768 entries")]
     Inflight { request: Request, queues: u16, size: u16, rings: usize },
+    /// A device's state is that of a device at rest ("Suspended device state").
+    #[error("{request} while ring {index} is started; stop it first with GET_VRING_BASE")]
+    StateWhileRunning { request: Request, index: usize },
+    /// SET_DEVICE_STATE_FD in a way that there is not.
+    #[error("SET_DEVICE_STATE_FD in direction {direction} and phase {phase}; right are 0 or 1, and phase 0")]
+    StateTransfer { direction: u32, phase: u32 },
     /// SET_STATUS with more than a byte.
     #[error("SET_STATUS with {status:#x}; the device status has 8 bits")]
     Status { status: u64 },

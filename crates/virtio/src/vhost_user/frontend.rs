@@ -6,7 +6,8 @@
 use crate::features::{VHOST_USER_F_PROTOCOL_FEATURES, VHOST_USER_PROTOCOL_F_REPLY_ACK, list, names, protocol_names};
 
 use super::message::{
-    ConfigAccess, InflightSpec, LogSpec, Message, RegionSpec, VERSION, VRING_NOFD, VringAddr, VringState, decode_u64,
+    ConfigAccess, InflightSpec, LogSpec, Message, RegionSpec, STATE_ERROR, STATE_NOFD, TransferSpec, VERSION,
+    VRING_NOFD, VringAddr, VringState, decode_u64,
 };
 use super::request::{Gate, Request};
 
@@ -183,6 +184,21 @@ impl Frontend {
         self.call(Request::SetInflightFd, spec.encode())
     }
 
+    /// SET_DEVICE_STATE_FD; our end of a channel goes beside it. The answer says whether the backend's own channel comes
+    /// back, which is then to be used instead.
+    pub fn set_device_state_fd(&self, transfer: TransferSpec) -> Result<Call<bool>, FrontendError> {
+        let request = Request::SetDeviceStateFd;
+        self.check_gate(request)?;
+        Ok(Call { message: Message::request(request, transfer.encode()), read: Some(read_channel), fds: 1 })
+    }
+
+    /// CHECK_DEVICE_STATE: whether the transfer was whole.
+    pub fn check_device_state(&self) -> Result<Call<()>, FrontendError> {
+        let request = Request::CheckDeviceState;
+        self.check_gate(request)?;
+        Ok(Call { message: Message::request(request, Vec::new()), read: Some(read_ack), fds: 0 })
+    }
+
     fn check_gate(&self, request: Request) -> Result<(), FrontendError> {
         let (open, feature) = match request.gate() {
             Gate::Free => return Ok(()),
@@ -248,6 +264,13 @@ fn read_ack(request: &Message, reply: &Message) -> Result<(), Wrong> {
     match read_number(request, reply)? {
         0 => Ok(()),
         code => Err(Wrong::Failed(code)),
+    }
+}
+
+fn read_channel(request: &Message, reply: &Message) -> Result<bool, Wrong> {
+    match read_number(request, reply)? {
+        number if number & STATE_ERROR != 0 => Err(Wrong::Failed(number & STATE_ERROR)),
+        number => Ok(number & STATE_NOFD == 0),
     }
 }
 
@@ -342,6 +365,17 @@ mod tests {
             assert!(matches!(answer, Err(FrontendError::BadReply { .. })), "{bad:?}");
         }
         assert!(call.answer(&good, 1).is_err());
+
+        frontend.learn_protocol_features(VHOST_USER_PROTOCOL_F_DEVICE_STATE);
+        frontend.set_protocol_features(VHOST_USER_PROTOCOL_F_DEVICE_STATE).unwrap();
+        let call = frontend.set_device_state_fd(TransferSpec { direction: 0, phase: 0 }).unwrap();
+        let answer = |value: u64| call.answer(&reply(Request::SetDeviceStateFd, &number(value)), 0);
+        assert_eq!((answer(0x100), answer(0)), (Ok(false), Ok(true)));
+        for failed in [1, 0x101, 0xff] {
+            assert!(matches!(answer(failed), Err(FrontendError::Failed { .. })), "{failed:#x}");
+        }
+        frontend.learn_protocol_features(VHOST_USER_PROTOCOL_F_CONFIG);
+        frontend.set_protocol_features(VHOST_USER_PROTOCOL_F_CONFIG).unwrap();
 
         let call = frontend.get_config(6, 2).unwrap();
         let access = |offset, bytes: &[u8]| {

@@ -27,6 +27,10 @@ pub const BACKEND_CONFIG_CHANGE: u32 = 2;
 
 /// Bit 8 of the payload of SET_VRING_KICK, CALL and ERR: no file descriptor comes with it.
 pub const VRING_NOFD: u64 = 1 << 8;
+/// Bit 8 of the answer to SET_DEVICE_STATE_FD: no file descriptor comes with it, and the frontend's own is used.
+pub const STATE_NOFD: u64 = 1 << 8;
+/// Bits 0 to 7 of that answer: 0, or it failed.
+pub const STATE_ERROR: u64 = 0xff;
 /// Flag of SET_VRING_ADDR: writes to the used ring are logged.
 pub const VRING_FLAG_LOG: u32 = 1;
 
@@ -340,6 +344,29 @@ impl InflightSpec {
     }
 }
 
+/// "Device state transfer parameters".
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TransferSpec {
+    /// 0: from the backend, which saves; 1: to the backend, which loads.
+    pub direction: u32,
+    /// 0: the guest and the device are stopped. There is no other yet.
+    pub phase: u32,
+}
+
+impl TransferSpec {
+    /// Reads it.
+    pub fn decode(payload: &[u8]) -> Option<Self> {
+        let mut fields = Fields(payload);
+        let spec = Self { direction: fields.u32()?, phase: fields.u32()? };
+        fields.end(spec)
+    }
+
+    /// The payload's bytes.
+    pub fn encode(self) -> Vec<u8> {
+        [self.direction.to_ne_bytes(), self.phase.to_ne_bytes()].concat()
+    }
+}
+
 /// "Virtio device config space": which bytes, and for a write or an answer the bytes themselves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigAccess {
@@ -427,6 +454,7 @@ mod tests {
             assert_eq!(RegionSpec::decode_single(&bytes).is_some(), len == RegionSpec::SINGLE_LEN);
             // No region at all, perhaps with room for some.
             assert_eq!(RegionSpec::decode_table(&bytes).is_some(), len >= 8 && (len - 8) % RegionSpec::LEN == 0);
+            assert_eq!(TransferSpec::decode(&bytes).is_some(), len == 8);
             assert_eq!(ConfigAccess::decode(&bytes).is_some(), len == ConfigAccess::HEADER_LEN);
             assert_eq!(InflightSpec::decode(&bytes).is_some(), len == 20 || len == 24);
         }

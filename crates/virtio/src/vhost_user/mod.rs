@@ -80,7 +80,7 @@ pub use client::{Agreed, ClientError, FrontendClient, RegionRef, RingAddresses};
 pub use config::NetConfig;
 pub use error::{Needed, ProtocolError, Refusal};
 pub use frontend::{Frontend, FrontendError};
-pub use message::{InflightSpec, LogSpec, MAX_FDS, MAX_PAYLOAD, Message, RegionSpec};
+pub use message::{InflightSpec, LogSpec, MAX_FDS, MAX_PAYLOAD, Message, RegionSpec, TransferSpec};
 pub use request::{Gate, Request};
 pub use ring::RingSetup;
 pub use session::{

@@ -13,15 +13,16 @@ use std::os::fd::OwnedFd;
 
 use crate::features::{
     VHOST_F_LOG_ALL, VHOST_USER_F_PROTOCOL_FEATURES, VHOST_USER_PROTOCOL_F_BACKEND_REQ, VHOST_USER_PROTOCOL_F_CONFIG,
-    VHOST_USER_PROTOCOL_F_CONFIGURE_MEM_SLOTS, VHOST_USER_PROTOCOL_F_INFLIGHT_SHMFD, VHOST_USER_PROTOCOL_F_LOG_SHMFD,
-    VHOST_USER_PROTOCOL_F_MQ, VHOST_USER_PROTOCOL_F_NET_MTU, VHOST_USER_PROTOCOL_F_RARP,
-    VHOST_USER_PROTOCOL_F_REPLY_ACK, VHOST_USER_PROTOCOL_F_RESET_DEVICE, VHOST_USER_PROTOCOL_F_STATUS,
-    VIRTIO_F_ACCESS_PLATFORM, VIRTIO_F_RING_PACKED, VIRTIO_F_VERSION_1, VIRTIO_NET_F_CTRL_VQ, VIRTIO_NET_F_MQ,
+    VHOST_USER_PROTOCOL_F_CONFIGURE_MEM_SLOTS, VHOST_USER_PROTOCOL_F_DEVICE_STATE,
+    VHOST_USER_PROTOCOL_F_INFLIGHT_SHMFD, VHOST_USER_PROTOCOL_F_LOG_SHMFD, VHOST_USER_PROTOCOL_F_MQ,
+    VHOST_USER_PROTOCOL_F_NET_MTU, VHOST_USER_PROTOCOL_F_RARP, VHOST_USER_PROTOCOL_F_REPLY_ACK,
+    VHOST_USER_PROTOCOL_F_RESET_DEVICE, VHOST_USER_PROTOCOL_F_STATUS, VIRTIO_F_ACCESS_PLATFORM, VIRTIO_F_RING_PACKED,
+    VIRTIO_F_VERSION_1, VIRTIO_NET_F_CTRL_VQ, VIRTIO_NET_F_MQ,
 };
 
 use super::config::NetConfig;
 use super::error::{Needed, ProtocolError, Refusal};
-use super::message::{BACKEND_CONFIG_CHANGE, InflightSpec, Message, RegionSpec, VERSION, VringState};
+use super::message::{BACKEND_CONFIG_CHANGE, InflightSpec, Message, RegionSpec, STATE_NOFD, VERSION, VringState};
 use super::regions;
 use super::request::{Gate, Request};
 use super::ring::RingSetup;
@@ -46,7 +47,8 @@ pub const SUPPORTED_PROTOCOL_FEATURES: u64 = VHOST_USER_PROTOCOL_F_MQ
     | VHOST_USER_PROTOCOL_F_INFLIGHT_SHMFD
     | VHOST_USER_PROTOCOL_F_RESET_DEVICE
     | VHOST_USER_PROTOCOL_F_CONFIGURE_MEM_SLOTS
-    | VHOST_USER_PROTOCOL_F_STATUS;
+    | VHOST_USER_PROTOCOL_F_STATUS
+    | VHOST_USER_PROTOCOL_F_DEVICE_STATE;
 
 /// What a device offers to its frontend.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -105,6 +107,14 @@ pub enum Effect {
     /// Go on by this table, which the frontend has kept. Of rings that run already it says nothing, and keeps it from here
     /// on.
     KeepInflight(InflightSpec, OwnedFd),
+    /// Write the device's state to this channel and close it ("Migrating back-end state"). Every ring is stopped. The
+    /// frontend reads once it has the answer; what went wrong later is for [`Effect::CheckState`]. A transfer that was
+    /// under way ends.
+    SaveState(OwnedFd),
+    /// Read the device's state from this channel until its end, which may come after the answer; as above.
+    LoadState(OwnedFd),
+    /// [`Outcome::Done`] if the last transfer was whole and, for one that was loaded, the device will go on by it.
+    CheckState,
 }
 
 /// A dirty log with its file.
@@ -205,6 +215,8 @@ enum Answer {
     Payload(Vec<u8>),
     /// The number 0, if it worked. A frontend that waits for it does not look at it (QEMU), so a failure has no answer.
     Success,
+    /// These flags, and 1 if it failed.
+    State { flags: u64 },
     /// The position of this ring.
     RingBase(usize),
     /// The table that was made, in a payload as long as the request's: with padding or without.
@@ -289,6 +301,7 @@ impl Session {
             Answer::Payload(payload) => payload,
             Answer::Success if outcome == Outcome::Failed => return None,
             Answer::Success => 0_u64.to_ne_bytes().to_vec(),
+            Answer::State { flags } => (flags | u64::from(outcome == Outcome::Failed)).to_ne_bytes().to_vec(),
             Answer::RingBase(index) => {
                 let ring = &mut self.rings[index];
                 if let Outcome::RingBase(base) = outcome {
@@ -321,6 +334,10 @@ impl Session {
         } else if matches!(error, ProtocolError::ConfigRange { .. }) {
             // "GET_CONFIG": a payload of no bytes is the error.
             Refused::Answer(Message::reply(code, Vec::new()).to_bytes())
+        } else if matches!(error, ProtocolError::StateTransfer { .. } | ProtocolError::StateWhileRunning { .. }) {
+            // Both answers have room for it, in the same place.
+            let flags = if request == Some(Request::SetDeviceStateFd) { STATE_NOFD } else { 0 };
+            Refused::Answer(Message::reply(code, (flags | 1).to_ne_bytes().to_vec()).to_bytes())
         } else if request.is_some_and(Request::has_own_reply) {
             Refused::Close
         } else if need_reply && self.replies() {
@@ -387,6 +404,11 @@ impl Session {
     pub fn set_announce(&mut self, wanted: bool) {
         let status = &mut self.offer.config.status;
         *status = if wanted { *status | NetConfig::STATUS_ANNOUNCE } else { *status & !NetConfig::STATUS_ANNOUNCE };
+    }
+
+    /// Whether it does.
+    pub fn announces(&self) -> bool {
+        self.offer.config.status & NetConfig::STATUS_ANNOUNCE != 0
     }
 
     /// How many rings there are.

@@ -9,8 +9,8 @@ use crate::features::{VHOST_F_LOG_ALL, VHOST_USER_F_PROTOCOL_FEATURES, VIRTIO_F_
 use super::super::config::NetConfig;
 use super::super::error::{Needed, ProtocolError};
 use super::super::message::{
-    ConfigAccess, InflightSpec, LogSpec, MAX_FDS, RegionSpec, VRING_FLAG_LOG, VRING_NOFD, VringAddr, VringState,
-    decode_u64,
+    ConfigAccess, InflightSpec, LogSpec, MAX_FDS, RegionSpec, STATE_NOFD, TransferSpec, VRING_FLAG_LOG, VRING_NOFD,
+    VringAddr, VringState, decode_u64,
 };
 use super::super::regions;
 use super::super::request::Request;
@@ -35,6 +35,7 @@ impl Session {
             Request::SetLogBase => return set_log_base(payload, fds),
             Request::SetLogFd => return set_log_fd(payload, &fds),
             Request::SetInflightFd => return self.set_inflight_fd(payload, fds),
+            Request::SetDeviceStateFd => return self.set_device_state_fd(payload, fds),
             _ => count_fds(request, &fds, 0)?,
         }
         match request {
@@ -74,6 +75,11 @@ impl Session {
             Request::GetInflightFd => {
                 let spec = self.inflight(request, payload)?;
                 Ok((Effect::MakeInflight(spec), Answer::Inflight(spec, payload.len()), Undo::Nothing))
+            }
+            Request::CheckDeviceState => {
+                expect_empty(request, payload)?;
+                self.check_suspended(request)?;
+                Ok((Effect::CheckState, Answer::State { flags: 0 }, Undo::Nothing))
             }
             Request::SetConfig => {
                 let offset = expect_config(request, payload)?.offset;
@@ -318,6 +324,28 @@ impl Session {
         match fds.pop() {
             Some(fd) => done(Effect::KeepInflight(spec, fd)),
             None => Err(ProtocolError::FdCount { request, got: 0, want: 1 }),
+        }
+    }
+
+    fn set_device_state_fd(&self, payload: &[u8], mut fds: Vec<OwnedFd>) -> Handled {
+        let request = Request::SetDeviceStateFd;
+        let TransferSpec { direction, phase } =
+            TransferSpec::decode(payload).ok_or_else(|| payload_size(request, payload, "8"))?;
+        count_fds(request, &fds, 1)?;
+        self.check_suspended(request)?;
+        let effect = match (direction, phase, fds.pop()) {
+            (0, 0, Some(fd)) => Effect::SaveState(fd),
+            (1, 0, Some(fd)) => Effect::LoadState(fd),
+            _ => return Err(ProtocolError::StateTransfer { direction, phase }),
+        };
+        Ok((effect, Answer::State { flags: STATE_NOFD }, Undo::Nothing))
+    }
+
+    /// "While all vrings are stopped, the device is suspended": only then its state can be moved.
+    fn check_suspended(&self, request: Request) -> Result<(), ProtocolError> {
+        match self.rings.iter().position(RingSetup::is_started) {
+            Some(index) => Err(ProtocolError::StateWhileRunning { request, index }),
+            None => Ok(()),
         }
     }
 

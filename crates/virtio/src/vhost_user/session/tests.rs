@@ -1,7 +1,8 @@
 use super::*;
 use crate::features::*;
 use crate::vhost_user::message::{
-    ConfigAccess, FLAG_NEED_REPLY, FLAG_REPLY, HEADER_LEN, Header, LogSpec, VRING_NOFD, VringAddr, decode_u64,
+    ConfigAccess, FLAG_NEED_REPLY, FLAG_REPLY, HEADER_LEN, Header, LogSpec, TransferSpec, VRING_NOFD, VringAddr,
+    decode_u64,
 };
 
 mod any;

@@ -16,6 +16,7 @@ fn descriptors_are_counted() {
             Request::SetBackendReqFd => (Vec::new(), 1..=1),
             Request::SetLogBase => (LogSpec { size: 8, offset: 0 }.encode(), 1..=1),
             Request::SetInflightFd => (inflight(2, 256), 1..=1),
+            Request::SetDeviceStateFd => (transfer(0, 0), 1..=1),
             Request::RemMemReg => (region(0).encode_single(), 0..=1),
             Request::SetVringKick | Request::SetVringCall | Request::SetVringErr => (u64_payload(3), 1..=1),
             Request::SetLogFd | Request::IotlbMsg | Request::GpuSetSocket => continue,
@@ -58,6 +59,7 @@ fn payloads_of_the_wrong_length_are_refused() {
             Request::SetBackendReqFd => (1, &[0]),
             Request::SetLogBase => (1, &[16]),
             Request::GetInflightFd | Request::SetInflightFd => (0, &[20, 24]),
+            Request::SetDeviceStateFd => (1, &[8]),
             Request::RemMemReg => (0, &[40]),
             Request::SetVringAddr => (0, &[40]),
             Request::GetConfig | Request::SetConfig => (0, &[12]),
@@ -124,6 +126,39 @@ fn mtu_and_rarp() {
     let mac = [2, 1, 2, 3, 4, 5, 0, 0];
     let effect = ok(&mut session, Request::SendRarp, mac.to_vec());
     assert!(matches!(effect, Effect::Rarp([2, 1, 2, 3, 4, 5])));
+}
+
+fn transfer(direction: u32, phase: u32) -> Vec<u8> {
+    TransferSpec { direction, phase }.encode()
+}
+
+#[test]
+fn the_state_of_a_device_at_rest_is_saved_and_loaded() {
+    let mut session = running(1);
+    // "Migrating back-end state": both sides are suspended.
+    for (request, payload, fds, flags) in
+        [(Request::SetDeviceStateFd, transfer(1, 0), 1, 0x100), (Request::CheckDeviceState, Vec::new(), 0, 0)]
+    {
+        let refused = error(&mut session, request, payload, fds);
+        assert_eq!(refused, ProtocolError::StateWhileRunning { request, index: 1 });
+        let failed = Message::reply(request.code(), u64_payload(flags | 1)).to_bytes();
+        assert_eq!(session.refuse(&refused), Refused::Answer(failed));
+    }
+    assert!(matches!(ok(&mut session, Request::GetVringBase, state(1, 0)), Effect::StopRing(1)));
+    for (outcome, number) in [(Outcome::Done, 0x100), (Outcome::Failed, 0x101)] {
+        for load in [false, true] {
+            let effect = handle(&mut session, Request::SetDeviceStateFd, transfer(load.into(), 0), 1).unwrap();
+            assert!(if load { matches!(effect, Effect::LoadState(_)) } else { matches!(effect, Effect::SaveState(_)) });
+            assert_eq!(decode_u64(&answer(&mut session, Request::SetDeviceStateFd, outcome)), Some(number));
+        }
+        assert!(matches!(handle(&mut session, Request::CheckDeviceState, Vec::new(), 0), Ok(Effect::CheckState)));
+        assert_eq!(decode_u64(&answer(&mut session, Request::CheckDeviceState, outcome)), Some(number & 0xff));
+    }
+    for (direction, phase) in [(2, 0), (0, 1), (1, 1), (u32::MAX, 0), (0, u32::MAX)] {
+        let refused = error(&mut session, Request::SetDeviceStateFd, transfer(direction, phase), 1);
+        assert_eq!(refused, ProtocolError::StateTransfer { direction, phase });
+        assert!(matches!(session.refuse(&refused), Refused::Answer(_)));
+    }
 }
 
 fn inflight(queues: u16, queue_size: u16) -> Vec<u8> {

@@ -84,8 +84,6 @@ fn requests_of_other_features_are_named_with_their_feature() {
         (Request::PostcopyAdvise, "the protocol feature pagefault"),
         (Request::VringKick, "the protocol feature inband-notifications"),
         (Request::GetSharedObject, "the protocol feature shared-object"),
-        (Request::SetDeviceStateFd, "the protocol feature device-state"),
-        (Request::CheckDeviceState, "the protocol feature device-state"),
         (Request::GetShmemConfig, "the protocol feature shmem"),
         (Request::CreateCryptoSession, "the protocol feature crypto-session"),
     ] {
