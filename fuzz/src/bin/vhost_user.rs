@@ -19,6 +19,7 @@ use straightline_virtio::vhost_user::message::{
 };
 use straightline_virtio::vhost_user::{
     Connection, Effect, MAX_FDS, MAX_PAYLOAD, Message, NetConfig, Offer, Outcome, Refused, RegionSpec, Session,
+    TransferSpec,
 };
 
 fuzz_target!(|data: &[u8]| {
@@ -58,6 +59,8 @@ fn session(u: &mut Unstructured<'_>) -> Result<()> {
                     Effect::StopRing(_) => reached!("a ring stopped"),
                     Effect::Ring(index) if session.ready(*index) => reached!("a ring that is ready"),
                     Effect::Reset => reached!("a reset"),
+                    Effect::SaveState(_) | Effect::LoadState(_) => reached!("a device's state on its way"),
+                    Effect::CheckState => reached!("a device's state checked"),
                     _ => {}
                 }
                 let outcome = match u.int_in_range(0..=7_u8)? {
@@ -158,6 +161,8 @@ fn message(u: &mut Unstructured<'_>, session: &Session) -> Result<Message> {
         }
         10 => (37, region(u)?.encode_single()),
         11 => (38, region(u)?.encode_single()),
+        13 if index == 0 => (43, Vec::new()),
+        13 => (42, TransferSpec { direction: index - 1, phase: u32::from(u.ratio(1, 8)?) }.encode()),
         12 => (39, u64::from(u.arbitrary::<u8>()?).to_ne_bytes().to_vec()),
         _ => {
             let len = u.int_in_range(0..=64)?;

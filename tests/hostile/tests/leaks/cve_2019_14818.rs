@@ -27,7 +27,8 @@ fn payload(request: Request, fds: usize) -> Vec<u8> {
         | f::VHOST_USER_PROTOCOL_F_CONFIGURE_MEM_SLOTS
         | f::VHOST_USER_PROTOCOL_F_BACKEND_REQ
         | f::VHOST_USER_PROTOCOL_F_INFLIGHT_SHMFD
-        | f::VHOST_USER_PROTOCOL_F_LOG_SHMFD;
+        | f::VHOST_USER_PROTOCOL_F_LOG_SHMFD
+        | f::VHOST_USER_PROTOCOL_F_DEVICE_STATE;
     match request {
         Request::SetFeatures => number(BASIC | f::VHOST_USER_F_PROTOCOL_FEATURES),
         Request::SetProtocolFeatures => number(protocol & offered_protocol()),
@@ -54,6 +55,8 @@ fn payload(request: Request, fds: usize) -> Vec<u8> {
         Request::SetInflightFd => [number(1 << 16), number(0), number(2 | 256 << 16)].concat(),
         Request::SetStatus | Request::NetSetMtu => number(1500 % 256),
         Request::SendRarp => number(2),
+        // To be loaded.
+        Request::SetDeviceStateFd => number(1),
         _ => Vec::new(),
     }
 }

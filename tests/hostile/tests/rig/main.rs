@@ -21,6 +21,7 @@ mod cve_2026_86563;
 mod cve_2026_86565;
 mod cve_2026_86566;
 mod cve_2026_86567;
+mod device_state;
 mod in_order;
 mod messages;
 mod once_control;

@@ -34,7 +34,8 @@ fn steps() -> Vec<Step> {
     let protocol = f::VHOST_USER_PROTOCOL_F_REPLY_ACK
         | f::VHOST_USER_PROTOCOL_F_CONFIGURE_MEM_SLOTS
         | f::VHOST_USER_PROTOCOL_F_RESET_DEVICE
-        | f::VHOST_USER_PROTOCOL_F_STATUS;
+        | f::VHOST_USER_PROTOCOL_F_STATUS
+        | f::VHOST_USER_PROTOCOL_F_DEVICE_STATE;
     vec![
         empty(Request::GetFeatures),
         plain(number(Request::SetFeatures, features)),
@@ -60,6 +61,10 @@ fn steps() -> Vec<Step> {
         plain(state(Request::SetVringEnable, 1, 1)),
         plain(state(Request::SetVringEnable, 1, 0)),
         plain(state(Request::GetVringBase, 1, 0)),
+        // To be saved, and to be loaded from a file that is no state.
+        with(number(Request::SetDeviceStateFd, 0), With::Memory),
+        with(number(Request::SetDeviceStateFd, 1), With::Memory),
+        empty(Request::CheckDeviceState),
     ]
 }
 

@@ -1,0 +1,151 @@
+//! A device's state as an attacker sends it, and channels that it would like us to wait for.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use rustix::fs::{OFlags, fcntl_setfl};
+use straightline_lab::{GuestOptions, memory_file};
+use straightline_virtio::vhost_user::{FrontendClient, Message, Request, TransferSpec};
+
+use crate::common::noise;
+use crate::messages::frontend;
+use crate::scene::Scene;
+
+/// The answer to a message, as a number: bits 0 to 7 say whether it failed.
+fn ask(client: &FrontendClient, request: Request, payload: Vec<u8>, fds: &[BorrowedFd<'_>]) -> u64 {
+    client.send_raw(&Message::request(request, payload), fds).expect("sent");
+    let answer = client.recv_raw().expect("an answer").expect("no end");
+    assert_eq!(answer.request, request.code());
+    u64::from_ne_bytes(answer.payload.try_into().expect("a number"))
+}
+
+fn begin(client: &FrontendClient, direction: u32, phase: u32, channel: impl AsFd) -> u64 {
+    let payload = TransferSpec { direction, phase }.encode();
+    ask(client, Request::SetDeviceStateFd, payload, &[channel.as_fd()])
+}
+
+fn check(client: &FrontendClient) -> u64 {
+    ask(client, Request::CheckDeviceState, Vec::new(), &[])
+}
+
+/// "SET_DEVICE_STATE_FD": it worked, and no other channel comes back.
+const TAKEN: u64 = 0x100;
+const REFUSED: u64 = 0x101;
+const SAVE: u32 = 0;
+const LOAD: u32 = 1;
+
+#[test]
+fn states_that_are_none() {
+    let mut scene = Scene::new();
+    let mut client = frontend(&scene);
+    let good = client.save_state().expect("a state");
+    let changed = |at: usize, value: u8| {
+        let mut bytes = good.clone();
+        bytes[at] = value;
+        bytes
+    };
+    let mut states: Vec<(Vec<u8>, &str)> = vec![
+        (Vec::new(), "it has 0 bytes"),
+        (noise(1, 600), "not the state of a network device"),
+        (changed(8, 2), "version 2"),
+        (changed(100, 0xaa), "checksum"),
+        ([&good[..], &[0]].concat(), "it says that it has"),
+        (noise(2, 60_000), "it has more than"),
+    ];
+    states.extend((1..good.len()).step_by(37).map(|cut| (good[..cut].to_vec(), "device state: it ")));
+    for (state, words) in states {
+        assert!(client.load_state(&state).is_err(), "{words}");
+        scene.rig.wait_down(0, words);
+        // The port goes on, also for who sends what is right.
+        client.load_state(&good).expect("the right one");
+    }
+    scene.victims.go_on();
+    drop(client);
+    scene.recovers("states that are none");
+    scene.end();
+}
+
+#[test]
+fn channels_that_nobody_reads_or_writes() {
+    let mut scene = Scene::new();
+    let client = frontend(&scene);
+    assert_eq!(check(&client), 1, "nothing was moved");
+
+    // A pipe that is full, is never read, and blocks.
+    let (reader, writer) = io::pipe().expect("a pipe");
+    let full = OwnedFd::from(writer.try_clone().expect("dup"));
+    fcntl_setfl(&full, OFlags::NONBLOCK).expect("flags");
+    while rustix::io::write(&full, &[0; 4096]).is_ok() {}
+    fcntl_setfl(&full, OFlags::empty()).expect("flags");
+    assert_eq!(begin(&client, SAVE, 0, &writer), TAKEN);
+    scene.victims.go_on();
+    assert_eq!(check(&client), 1, "it was not taken");
+    // One that nobody will ever read: at once, or when it is checked.
+    drop(reader);
+    begin(&client, SAVE, 0, &writer);
+    assert_eq!(check(&client), 1);
+
+    // A pipe without an end, with and without something in it.
+    let (reader, mut writer) = io::pipe().expect("a pipe");
+    for bytes in [0, 100] {
+        writer.write_all(&noise(3, bytes)).expect("room");
+        assert_eq!(begin(&client, LOAD, 0, &reader), TAKEN);
+        scene.victims.go_on();
+        assert_eq!(check(&client), 1, "it had no end");
+    }
+    // A socket whose other end says nothing; the next transfer takes its place.
+    let (ours, theirs) = UnixStream::pair().expect("sockets");
+    assert_eq!(begin(&client, LOAD, 0, &theirs), TAKEN);
+    assert_eq!(begin(&client, SAVE, 0, &theirs), TAKEN);
+    assert_eq!(check(&client), 0);
+    drop(theirs);
+    let mut state = Vec::new();
+    (&ours).read_to_end(&mut state).expect("it ends");
+    assert!(state.len() > 500);
+    // Files in memory: not sized for anything, and with what is no state.
+    let file = memory_file(1 << 20).expect("a file");
+    assert_eq!((begin(&client, SAVE, 0, &file), check(&client)), (TAKEN, 0));
+    assert_eq!((begin(&client, LOAD, 0, &file), check(&client)), (TAKEN, 1), "zeros");
+
+    // What is no channel; directions and phases that there are not.
+    let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).expect("an eventfd");
+    let null = File::options().read(true).write(true).open("/dev/null").expect("/dev/null");
+    let folder = File::open("/").expect("a folder");
+    for channel in [event.as_fd(), null.as_fd(), folder.as_fd()] {
+        assert_eq!(begin(&client, SAVE, 0, channel), REFUSED);
+        assert_eq!(begin(&client, LOAD, 0, channel), REFUSED);
+    }
+    for (direction, phase) in [(2, 0), (0, 1), (u32::MAX, u32::MAX)] {
+        assert_eq!(begin(&client, direction, phase, &writer), REFUSED);
+    }
+    // Who leaves in the middle of it leaves nothing behind.
+    assert_eq!(begin(&client, LOAD, 0, &reader), TAKEN);
+    drop(client);
+    scene.recovers("channels");
+    scene.end();
+}
+
+#[test]
+fn a_state_under_a_running_device() {
+    let mut scene = Scene::new();
+    let mut guest = scene.rig.guest(0, &GuestOptions::default());
+    let (reader, writer) = io::pipe().expect("a pipe");
+    assert_eq!(begin(guest.client(), LOAD, 0, &reader), REFUSED);
+    assert_eq!(begin(guest.client(), SAVE, 0, &writer), REFUSED);
+    assert_eq!(check(guest.client()), 1);
+    // Begun while it was at rest, and checked when it runs.
+    let bases = guest.stop().expect("stopped");
+    let state = guest.client().save_state().expect("a state");
+    let (reader, mut writer) = io::pipe().expect("a pipe");
+    assert_eq!(begin(guest.client(), LOAD, 0, &reader), TAKEN);
+    writer.write_all(&state).expect("room");
+    drop(writer);
+    guest.resume(&bases).expect("it goes on");
+    assert_eq!(check(guest.client()), 1);
+    scene.rig.wait_up(0);
+    drop(guest);
+    scene.recovers("a state under a running device");
+    scene.end();
+}
