@@ -137,6 +137,28 @@ fn a_full_table_floods_and_has_room_again_when_entries_age() {
 }
 
 #[test]
+fn a_guest_that_invents_addresses_leaves_the_others_theirs() {
+    let (rig, mut guests) = lan(|_| ());
+    for n in 0..=u8::MAX {
+        // For its own station, so that nobody has to take them.
+        send(&mut guests[0], &frame(MacAddr([2, 0, 0, 0, 1, 0]), MacAddr([2, 0, 0, 0, 1, n]), 60, 1));
+    }
+    guests.iter_mut().for_each(|guest| drop(arrived(guest)));
+    let addresses = |port| rig.port(port).addresses.expect("it is in a bridge");
+    // An eighth of 64 for each of four ports, and the half that is nobody's.
+    wait_until("all were heard", || addresses(0).refused == 256 - 40);
+    assert_eq!(addresses(0).learned, 40);
+    guests.iter_mut().for_each(|guest| drop(arrived(guest)));
+    for n in 1..=8 {
+        expect(&mut guests, 1, BROADCAST, mac(n), &[0, 2, 3]);
+        expect(&mut guests, 2, mac(n), mac(100 + n), &[1]);
+        expect(&mut guests, 1, mac(100 + n), mac(n), &[2]);
+    }
+    assert_eq!([1, 2].map(|port| addresses(port).learned), [8, 8]);
+    assert_eq!([1, 2, 3].map(|port| addresses(port).refused), [0; 3]);
+}
+
+#[test]
 fn link_local_frames_and_impossible_sources_go_nowhere() {
     let (rig, mut guests) = lan(|_| ());
     for last in 0..16 {

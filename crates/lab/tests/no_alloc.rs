@@ -100,7 +100,9 @@ fn hand(ports: usize, options: &GuestOptions, bridged: bool, two_copies: bool) -
     let all: Vec<Arc<dyn Port>> = (0..ports).map(|n| Arc::new(listen(n)) as Arc<dyn Port>).collect();
     let edges: Vec<_> = all.iter().map(|port| graph.output(Arc::clone(port), false)).collect();
     let node = if bridged {
-        let bridge = Bridge::new((0..ports).map(index).collect(), Arc::new(Fdb::new(64, 300, &[])));
+        let members: Vec<_> = (0..ports).map(index).collect();
+        let fdb = Arc::new(Fdb::new(64, 300, &members, &[]));
+        let bridge = Bridge::new(members, fdb);
         graph.node("bridge", Box::new(bridge), &edges)
     } else {
         graph.node("patch", Box::new(Patch::new(index(0))), &edges)

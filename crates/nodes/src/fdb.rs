@@ -9,6 +9,7 @@
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use crate::shares::{PortShare, Shares};
 use foldhash::fast::RandomState;
 use straightline_packet::PortIndex;
 use straightline_wire::MacAddr;
@@ -59,7 +60,7 @@ pub enum Heard {
     Moved,
     /// It is fixed to another port by the configuration.
     Fixed,
-    /// The table has as many as it may have.
+    /// The table has as many of this port as it may have (see [`crate::PortShare`]); it is known nowhere.
     Full,
 }
 
@@ -69,9 +70,8 @@ pub struct Fdb {
     hash: RandomState,
     limit: usize,
     ageing: u32,
-    learned: AtomicU32,
+    shares: Shares,
     fixed: u32,
-    full: AtomicU64,
     sweep_at: AtomicU32,
 }
 
@@ -95,9 +95,9 @@ fn port_of(word: u64) -> PortIndex {
 }
 
 impl Fdb {
-    /// A table of at most `limit` learned addresses, which are forgotten `ageing` seconds after they were last heard;
-    /// `fixed` ones are there from the start and count towards nothing.
-    pub fn new(limit: usize, ageing: u32, fixed: &[(MacAddr, PortIndex)]) -> Self {
+    /// A table of at most `limit` addresses learned at `ports`, which are forgotten `ageing` seconds after they were last
+    /// heard; `fixed` ones are there from the start and count towards nothing.
+    pub fn new(limit: usize, ageing: u32, ports: &[PortIndex], fixed: &[(MacAddr, PortIndex)]) -> Self {
         let size = ((limit + fixed.len()) * 2).next_power_of_two().max(64);
         let free = || Slot { word: AtomicU64::new(0), seen: AtomicU32::new(0) };
         let fdb = Fdb {
@@ -105,9 +105,8 @@ impl Fdb {
             hash: RandomState::default(),
             limit,
             ageing,
-            learned: AtomicU32::new(0),
+            shares: Shares::new(limit, ports),
             fixed: fixed.len().try_into().unwrap_or(u32::MAX),
-            full: AtomicU64::new(0),
             sweep_at: AtomicU32::new(0),
         };
         for &(mac, port) in fixed {
@@ -117,35 +116,34 @@ impl Fdb {
         fdb
     }
 
-    /// A table with other rules that knows what this one knows: learned addresses stay where `kept` says so of their
-    /// port and where there is room, those that were heard last first. Not while the worker uses this one.
-    pub fn successor(
-        &self,
-        limit: usize,
-        ageing: u32,
-        fixed: &[(MacAddr, PortIndex)],
-        kept: impl Fn(PortIndex) -> bool,
-    ) -> Self {
-        let fdb = Fdb::new(limit, ageing, fixed);
+    /// A table with other rules that knows what this one knows: learned addresses stay where their port does and where
+    /// there is room, those that were heard last first. Not while the worker uses this one.
+    pub fn successor(&self, limit: usize, ageing: u32, ports: &[PortIndex], fixed: &[(MacAddr, PortIndex)]) -> Self {
+        let fdb = Fdb::new(limit, ageing, ports, fixed);
         let mut known: Vec<FdbEntry> = self.slots.iter().filter_map(Slot::read).collect();
-        known.retain(|entry| !entry.is_static && kept(entry.port));
+        known.retain(|entry| !entry.is_static && fdb.shares.has(entry.port));
         known.sort_by_key(|entry| std::cmp::Reverse(entry.seen));
         for entry in known {
             fdb.hear(entry.mac, entry.port, entry.seen);
         }
         // What found no room here was not refused to anybody.
-        fdb.full.store(self.full(), Ordering::Relaxed);
+        fdb.shares.go_on(&self.shares);
         fdb
     }
 
     /// Addresses learned and not yet forgotten.
     pub fn learned(&self) -> u32 {
-        self.learned.load(Ordering::Relaxed)
+        self.shares.total().learned
     }
 
-    /// Times that an address could not be learned since the table was full.
+    /// Times that an address could not be learned for want of room.
     pub fn full(&self) -> u64 {
-        self.full.load(Ordering::Relaxed)
+        self.shares.total().refused
+    }
+
+    /// What a port has of the table.
+    pub fn share(&self, port: PortIndex) -> PortShare {
+        self.shares.of(port)
     }
 
     /// Seconds after which an address that is not heard is forgotten.
@@ -176,18 +174,21 @@ impl Fdb {
                 if port_of(before) == port {
                     return Heard::Known;
                 }
+                self.shares.give_back(port_of(before));
+                if !self.shares.take(port) {
+                    // It is not where it was, and nobody may take it for being there.
+                    self.close(at);
+                    return Heard::Full;
+                }
                 slot.word.store(word(mac, port, 0), Ordering::Relaxed);
                 Heard::Moved
             }
             Err(at) => {
-                let learned = self.learned();
-                if learned as usize >= self.limit {
-                    self.full.store(self.full() + 1, Ordering::Relaxed);
+                if !self.shares.take(port) {
                     return Heard::Full;
                 }
                 self.slots[at].seen.store(now, Ordering::Relaxed);
                 self.slots[at].word.store(word(mac, port, 0), Ordering::Relaxed);
-                self.learned.store(learned + 1, Ordering::Relaxed);
                 Heard::Learned
             }
         }
@@ -203,7 +204,8 @@ impl Fdb {
             let word = slot.word.load(Ordering::Relaxed);
             if word != 0 && word & STATIC == 0 && !self.is_fresh(slot, now) {
                 // Another entry may have moved here: it is looked at next time round.
-                self.remove(at);
+                self.shares.give_back(port_of(word));
+                self.close(at);
             }
             at = (at + 1) & mask;
         }
@@ -247,7 +249,7 @@ impl Fdb {
     }
 
     /// Frees a slot, and closes the gap that this leaves in a run of entries (Knuth, 6.4, algorithm R).
-    fn remove(&self, mut gap: usize) {
+    fn close(&self, mut gap: usize) {
         let mask = self.slots.len() - 1;
         let mut at = gap;
         loop {
@@ -266,7 +268,6 @@ impl Fdb {
             }
         }
         self.slots[gap].word.store(0, Ordering::Relaxed);
-        self.learned.store(self.learned().saturating_sub(1), Ordering::Relaxed);
     }
 }
 
@@ -284,7 +285,7 @@ mod tests {
 
     #[test]
     fn learns_moves_and_forgets() {
-        let fdb = Fdb::new(16, 300, &[]);
+        let fdb = Fdb::new(16, 300, &[A, B], &[]);
         assert_eq!(fdb.lookup(mac(1), 0), None);
         assert_eq!(fdb.hear(mac(1), A, 0), Heard::Learned);
         assert_eq!(fdb.hear(mac(1), A, 5), Heard::Known);
@@ -301,7 +302,7 @@ mod tests {
 
     #[test]
     fn static_entries_neither_move_nor_age() {
-        let fdb = Fdb::new(4, 300, &[(mac(7), B)]);
+        let fdb = Fdb::new(4, 300, &[A, B], &[(mac(7), B)]);
         assert_eq!(fdb.hear(mac(7), A, 0), Heard::Fixed);
         assert_eq!(fdb.lookup(mac(7), u32::MAX), Some(B));
         for now in 0..1000 {
@@ -312,7 +313,7 @@ mod tests {
 
     #[test]
     fn the_limit_holds_until_something_is_forgotten() {
-        let fdb = Fdb::new(3, 10, &[]);
+        let fdb = Fdb::new(3, 10, &[A], &[]);
         for n in 0..3 {
             assert_eq!(fdb.hear(mac(n + 1), A, 0), Heard::Learned);
         }
@@ -325,8 +326,32 @@ mod tests {
     }
 
     #[test]
+    fn a_port_that_invents_addresses_leaves_the_others_their_places() {
+        let ports = [0, 1, 2].map(PortIndex);
+        let fdb = Fdb::new(60, 300, &ports, &[]);
+        for n in 0..1000 {
+            fdb.hear(mac(n), A, 0);
+        }
+        // Ten of its own, and the thirty that are nobody's.
+        assert_eq!(fdb.share(A), PortShare { learned: 40, refused: 960 });
+        for (port, first) in [(B, 2000), (PortIndex(2), 3000)] {
+            for n in first..first + 10 {
+                assert_eq!(fdb.hear(mac(n), port, 1), Heard::Learned);
+            }
+            assert_eq!(fdb.hear(mac(first + 10), port, 1), Heard::Full);
+            assert_eq!(fdb.share(port), PortShare { learned: 10, refused: 1 });
+        }
+        // An address that goes where there is no room is known nowhere: what is for it goes to everybody.
+        assert_eq!((fdb.lookup(mac(2000), 1), fdb.hear(mac(2000), A, 1)), (Some(B), Heard::Full));
+        assert_eq!((fdb.lookup(mac(2000), 1), fdb.share(B).learned), (None, 9));
+        // One that comes back to its own port has its place.
+        assert_eq!(fdb.hear(mac(2000), B, 1), Heard::Learned);
+        assert_eq!(fdb.hear(mac(9000), PortIndex(3), 1), Heard::Full, "no port of this bridge");
+    }
+
+    #[test]
     fn a_successor_knows_what_still_holds() {
-        let fdb = Fdb::new(8, 300, &[(mac(9), B)]);
+        let fdb = Fdb::new(8, 300, &[A, B], &[(mac(9), B)]);
         for n in 1..=6_u32 {
             fdb.hear(mac(n.into()), if n % 2 == 0 { B } else { A }, n);
         }
@@ -335,15 +360,15 @@ mod tests {
             known.sort_unstable_by_key(|entry| entry.0.as_u64());
             known
         };
-        let same = fdb.successor(8, 300, &[(mac(9), B)], |_| true);
+        let same = fdb.successor(8, 300, &[A, B], &[(mac(9), B)]);
         assert_eq!((known(&same), same.learned()), (known(&fdb), 6));
         // One port is gone, one address is fixed now, and what was fixed is not.
-        let other = fdb.successor(8, 10, &[(mac(3), A)], |port| port == A);
+        let other = fdb.successor(8, 10, &[A], &[(mac(3), A)]);
         assert_eq!(known(&other), [(mac(1), A, 1, false), (mac(3), A, 0, true), (mac(5), A, 5, false)]);
         assert_eq!((other.learned(), other.ageing(), other.fixed()), (2, 10, 1));
         assert_eq!(other.lookup(mac(1), 11), None, "it ages by the new rule");
         // Too few places: those heard last stay, and nobody was refused.
-        let small = fdb.successor(2, 300, &[], |_| true);
+        let small = fdb.successor(2, 300, &[A, B], &[]);
         assert_eq!(known(&small), [(mac(5), A, 5, false), (mac(6), B, 6, false)]);
         assert_eq!((small.full(), small.hear(mac(7), A, 7)), (0, Heard::Full));
     }
@@ -351,21 +376,33 @@ mod tests {
     /// Against a map that is obviously right, with few buckets and much coming and going.
     #[test]
     fn agrees_with_a_map() {
-        let fdb = Fdb::new(100, 50, &[]);
+        let ports: Vec<_> = (0..16).map(PortIndex).collect();
+        let fdb = Fdb::new(100, 50, &ports, &[]);
+        // Three for each of sixteen ports, and 52 for whoever comes first.
+        let is_too_much = |model: &HashMap<u64, (PortIndex, u32)>| {
+            let of = |port: &PortIndex| model.values().filter(|e| e.0 == *port).count();
+            ports.iter().map(|port| of(port).saturating_sub(3)).sum::<usize>() > 52
+        };
         let mut model: HashMap<u64, (PortIndex, u32)> = HashMap::new();
+        let mut full = 0;
         let mut seed = 1_u64;
         for now in 0..20_000_u32 {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let n = seed >> 33 & 0xff;
             let port = PortIndex(u16::try_from(seed >> 60).unwrap());
             let now = now / 8;
-            match fdb.hear(mac(n), port, now) {
-                Heard::Full => assert!(fdb.learned() == 100 && !model.contains_key(&n)),
-                Heard::Fixed => panic!("nothing is fixed"),
-                _ => {
-                    model.insert(n, (port, now));
+            let before = model.insert(n, (port, now));
+            let expected = match before {
+                Some(before) if before.0 == port => Heard::Known,
+                _ if is_too_much(&model) => {
+                    model.remove(&n);
+                    Heard::Full
                 }
-            }
+                Some(_) => Heard::Moved,
+                None => Heard::Learned,
+            };
+            assert_eq!(fdb.hear(mac(n), port, now), expected, "address {n} at {now}");
+            full += u64::from(expected == Heard::Full);
             fdb.sweep(now);
             if now % 64 == 0 {
                 for m in 0..256 {
@@ -374,6 +411,8 @@ mod tests {
                 }
             }
             model.retain(|&m, e| now - e.1 < 50 || fdb.find(mac(m)).is_ok());
+            assert_eq!((fdb.learned() as usize, fdb.full()), (model.len(), full));
         }
+        assert!(full > 0, "there was always room");
     }
 }

@@ -19,9 +19,11 @@
 mod bridge;
 mod fdb;
 mod patch;
+mod shares;
 mod sink;
 
 pub use bridge::Bridge;
 pub use fdb::{Fdb, FdbEntry};
 pub use patch::Patch;
+pub use shares::PortShare;
 pub use sink::Sink;

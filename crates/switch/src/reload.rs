@@ -16,7 +16,7 @@ use std::sync::{Arc, PoisonError};
 use anyhow::{Context, bail, ensure};
 use straightline_graph::{NodeStats, Work};
 use straightline_nodes::Fdb;
-use straightline_packet::Drops;
+use straightline_packet::{Drops, PortIndex};
 use straightline_port::vhost_user::VhostUser;
 
 use crate::Switch;
@@ -112,10 +112,11 @@ impl Switch {
         }
         for (at, bridge) in config.bridges.iter().enumerate().filter(|(at, _)| !is_calm(*at)) {
             let (limit, ageing, fixed) = rules(config, &plan, bridge);
-            let slots: Vec<_> = Domain::Bridge(at).ports(config).iter().map(|&port| plan.ports[port].slot).collect();
+            let ports = Domain::Bridge(at).ports(config);
+            let ports: Vec<_> = ports.iter().map(|&port| PortIndex(plan.ports[port].slot)).collect();
             fdbs[at] = Some(Arc::new(match table(&bridge.name) {
-                Some(old) => old.successor(limit, ageing, &fixed, |port| slots.contains(&port.0)),
-                None => Fdb::new(limit, ageing, &fixed),
+                Some(old) => old.successor(limit, ageing, &ports, &fixed),
+                None => Fdb::new(limit, ageing, &ports, &fixed),
             }));
         }
         let parts = Parts { config, plan: &plan, ports: &ports, drops: &drops, fdbs: &fdbs, nobody };

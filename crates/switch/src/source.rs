@@ -12,8 +12,8 @@ use straightline_port::vhost_user::{Receives, VhostUser};
 use straightline_wire::MacAddr;
 
 use crate::api::{
-    DropCount, Drops, Fdb, FdbEntry, Link, Node, Packets, Port, Ports, Queue, RingKind, Runtime, RxMode, Source,
-    Status, Worker,
+    Addresses, DropCount, Drops, Fdb, FdbEntry, Link, Node, Packets, Port, Ports, Queue, RingKind, Runtime, RxMode,
+    Source, Status, Worker,
 };
 use crate::config::{Config, PortKind};
 use crate::plan::{Domain, Plan};
@@ -81,6 +81,14 @@ impl Now {
         at.map_or_else(String::new, |at| self.config.ports[at].name.clone())
     }
 
+    /// What the bridge of a port has learned there.
+    fn addresses(&self, port: &str) -> Option<Addresses> {
+        let at = self.config.bridges.iter().position(|bridge| bridge.ports.iter().any(|member| member == port))?;
+        let place = self.plan.ports.get(self.config.port_index(port)?)?;
+        let share = self.fdbs.get(at)?.share(PortIndex(place.slot));
+        Some(Addresses { learned: share.learned, refused: share.refused })
+    }
+
     /// The worker whose clock a bridge's table goes by.
     fn worker_of(&self, bridge: usize) -> Option<&WorkerStats> {
         let at = self.plan.workers.iter().position(|worker| worker.domains.contains(&Domain::Bridge(bridge)))?;
@@ -109,6 +117,7 @@ impl Source for Running {
                 mtu: config.mtu,
                 mac: config.mac.map(|mac| mac.to_string()),
                 socket: Some(kind.socket.display().to_string()),
+                addresses: now.addresses(&config.name),
             }
         });
         Ports { ports: ports.collect() }

@@ -32,8 +32,8 @@ use serde::{Deserialize, Serialize};
 pub use client::{Answer, Leased, RequestError, ask, lease, request, set_link};
 pub use server::{ApiError, ApiHandle, ApiServer};
 pub use types::{
-    Change, ChangeKind, Changed, Changes, DropCount, Drops, Fdb, FdbEntry, Link, Node, Packets, Port, PortWish, Ports,
-    Queue, RingKind, Runtime, RxMode, Status, Worker,
+    Addresses, Change, ChangeKind, Changed, Changes, DropCount, Drops, Fdb, FdbEntry, Link, Node, Packets, Port,
+    PortWish, Ports, Queue, RingKind, Runtime, RxMode, Status, Worker,
 };
 
 /// Where commands look for a switch that they are told nothing about.

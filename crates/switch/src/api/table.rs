@@ -2,7 +2,7 @@
 
 mod grid;
 
-use super::{Changes, Drops, Fdb, Link, Port, Ports, RingKind, Runtime, Status, Worker};
+use super::{Addresses, Changes, Drops, Fdb, Link, Port, Ports, RingKind, Runtime, Status, Worker};
 use grid::{Grid, count, wrap};
 
 /// The columns that text is wrapped at.
@@ -50,6 +50,11 @@ fn port(port: &Port) -> String {
     }
     if !port.features.is_empty() {
         field("features", &port.features.join(" "));
+    }
+
+    if let Some(Addresses { learned, refused }) = port.addresses {
+        let full = if refused > 0 { format!(", {} refused: its share is full", count(refused)) } else { String::new() };
+        field("addresses", &format!("{} learned{full}", count(learned.into())));
     }
 
     if !port.queues.is_empty() {

@@ -44,6 +44,18 @@ pub struct Port {
     pub mac: Option<String>,
     /// The socket, of a port that has one.
     pub socket: Option<String>,
+    /// Addresses behind it, of a port in a bridge.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub addresses: Option<Addresses>,
+}
+
+/// What a bridge has learned at a port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Addresses {
+    /// Addresses that it knows.
+    pub learned: u32,
+    /// Times that it could not learn one, since the port has filled what it may of the bridge's table.
+    pub refused: u64,
 }
 
 /// What a driver wants to receive (virtio 1.2, 5.1.6.5.1 to 3).

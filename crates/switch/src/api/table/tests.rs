@@ -31,6 +31,7 @@ fn busy_port() -> Port {
         mtu: 1500,
         mac: Some("52:54:00:00:00:01".to_owned()),
         socket: Some("/run/straightline/vm1.sock".to_owned()),
+        addresses: Some(Addresses { learned: 2560, refused: 1_000_000 }),
     }
 }
 
@@ -48,6 +49,7 @@ fn ports_as_blocks() {
         drops: [].into(),
         rx_mode: None,
         mac: None,
+        addresses: Some(Addresses::default()),
         ..busy_port()
     };
     let text = ports(&Ports { ports: vec![busy_port(), down] });
@@ -58,6 +60,7 @@ vm1  vhost-user  up
     socket    /run/straightline/vm1.sock
     features  VERSION_1 RING_EVENT_IDX RING_INDIRECT_DESC CSUM GUEST_CSUM GUEST_TSO4 GUEST_TSO6
               HOST_TSO4 HOST_TSO6 MRG_RXBUF MAC
+    addresses 2,560 learned, 1,000,000 refused: its share is full
     queue                packets                  bytes     kicks sent       suppressed
     0      rx  1,234,567,890,123  1,876,543,192,986,960  1,234,567,890  987,654,321,012
            tx                 12                    768
@@ -66,6 +69,7 @@ vm1  vhost-user  up
 vm2  vhost-user  down: no frontend is connected
     device    mtu 1500
     socket    /run/straightline/vm1.sock
+    addresses 0 learned
 ";
     assert_eq!(text, expected);
 }
