@@ -63,6 +63,7 @@ impl Source for Fixed {
             mtu: 1500,
             mac: None,
             socket: None,
+            addresses: None,
         };
         Ports { ports: vec![port] }
     }
