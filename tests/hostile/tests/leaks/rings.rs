@@ -33,11 +33,11 @@ const ATTACKS: [Attack; 10] = [
     }),
     ("a read-only buffer", Some("receive ring"), |scene, guest| {
         guest.publish(RX, &[Descriptor { flags: 0, ..fine(guest, RX) }]);
-        send(&mut scene.good, &frame(mac(1), mac(2), 700, 1));
+        send_to_both(scene, 700);
     }),
     ("a runt", Some("has no room for the header"), |scene, guest| {
         guest.publish(RX, &[Descriptor { len: 11, flags: WRITE, ..fine(guest, RX) }]);
-        send(&mut scene.good, &frame(mac(1), mac(2), 700, 1));
+        send_to_both(scene, 700);
     }),
     ("memory truncated", Some("truncated"), |_, guest| {
         ftruncate(guest.file(), 0).expect("truncate");
@@ -47,9 +47,14 @@ const ATTACKS: [Attack; 10] = [
         let file = memory_file(1 << 16).expect("memory");
         let spec = RegionSpec { guest_addr: 1 << 40, size: 1 << 16, user_addr: 1 << 40, mmap_offset: 0 };
         for _ in 0..3 {
-            guest.client().add_mem_region(&RegionRef { spec, fd: file.as_fd() }).expect("added");
+            // Once for each queue pair, as QEMU does.
+            for _ in 0..2 {
+                guest.client().add_mem_region(&RegionRef { spec, fd: file.as_fd() }).expect("added");
+            }
             assert!(guest.client().add_mem_region(&RegionRef { spec, fd: file.as_fd() }).is_err(), "it overlaps");
-            guest.client().remove_mem_region(&spec).expect("removed");
+            for _ in 0..2 {
+                guest.client().remove_mem_region(&spec).expect("removed");
+            }
         }
     }),
     ("rings stopped and started", None, |_, guest| {
@@ -68,9 +73,14 @@ const ATTACKS: [Attack; 10] = [
     ("an end in the midst of packets", None, |scene, guest| {
         guest.publish(RX, &[Descriptor { len: 2000, ..fine(guest, RX) }]);
         guest.publish(TX, &[fine(guest, TX), fine(guest, TX)]);
-        send(&mut scene.good, &frame(mac(1), mac(2), 1500, 1));
+        send_to_both(scene, 1500);
     }),
 ];
+
+/// Packets of some flows, so that either of the two receive rings gets one.
+fn send_to_both(scene: &mut Scene, len: usize) {
+    (0..8).for_each(|n| send(&mut scene.good, &frame(mac(n), mac(2), len, 1)));
+}
 
 fn attack(scene: &mut Scene, (_, words, f): Attack) {
     let mut guest = scene.attacker();
