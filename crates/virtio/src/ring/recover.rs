@@ -27,7 +27,7 @@ use straightline_packet::{Level, Segment};
 use super::chain::{Direction, First};
 use super::layout::{DESCRIPTOR, Descriptor, Geometry, INDIRECT, Options};
 use super::packed_device::{AVAIL, PackedDevice, Place, USED};
-use crate::memory::{Area, DirtyLog, GuestMemory};
+use crate::memory::{DirtyLog, GuestMemory};
 use crate::net_header::{LEN, NetHeader};
 
 /// Bytes of a header, as a length of guest memory.
@@ -58,7 +58,8 @@ impl PackedDevice {
         direction: Direction,
         log: Option<&Arc<DirtyLog>>,
     ) -> Result<Self, &'static str> {
-        let Found { place, cut } = find(&geometry.locate_packed(memory)?.desc, geometry.size);
+        let desc = geometry.locate_packed(memory)?.desc;
+        let Found { place, cut } = find(geometry.size, |at| desc.acquire_u16(usize::from(at) * DESCRIPTOR + 14));
         let at = |place: Place| u32::from(place.bits()) * 0x1_0001;
         // Who knows, and knows of another place, has a ring that we have not left.
         if !UNKNOWN.contains(&base) && base & 0xffff != at(place) & 0xffff {
@@ -99,9 +100,9 @@ impl PackedDevice {
     }
 }
 
-/// Finds the place; reads each descriptor's flags once, and those of a cut publication once more.
-fn find(desc: &Area, size: u16) -> Found {
-    let flags = |at: u16| desc.acquire_u16(usize::from(at) * DESCRIPTOR + 14);
+/// Finds the place in a ring of `size` descriptors with these `flags`; reads those of each once, and those of a cut
+/// publication once more.
+fn find(size: u16, flags: impl Fn(u16) -> u16) -> Found {
     let mut borders = Borders::default();
     // At the ring's start the wrap counter changes: there, equal bits are a border.
     let mut before = flags(size - 1) & USED == 0;
@@ -240,4 +241,49 @@ fn lengths(buffers: &[Buffer<'_>]) -> Vec<u32> {
         rest = &rest[count..];
     }
     lengths
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    /// The flags of a ring whose device has passed all before `place`, and whose driver has made `available` descriptors
+    /// available from there on.
+    fn flags(at: u16, place: Place, available: u16, size: u16) -> u16 {
+        let ahead = if at >= place.at { at - place.at } else { size - place.at + at };
+        // What was used was used in the round before, the ring's start in this one.
+        let wrap = if at >= place.at { place.wrap } else { !place.wrap };
+        match (ahead < available, wrap) {
+            (true, true) => AVAIL,
+            (true, false) => USED,
+            (false, true) => 0,
+            (false, false) => AVAIL | USED,
+        }
+    }
+
+    /// A driver at work may fill the ring between any two reads of ours. Nothing was cut, and nothing may be taken for cut:
+    /// it would be given back though nobody has filled or emptied it.
+    #[test]
+    fn a_driver_that_fills_the_ring_behind_our_back() {
+        for size in 1..=5 {
+            for (at, wrap) in (0..size).flat_map(|at| [(at, true), (at, false)]) {
+                let place = Place { at, wrap };
+                for before in 0..=size {
+                    for (more, when) in (0..=size - before).flat_map(|more| (0..5 * size).map(move |when| (more, when)))
+                    {
+                        let reads = Cell::new(0);
+                        let found = find(size, |at| {
+                            reads.set(reads.get() + 1);
+                            let available = if reads.get() > when { before + more } else { before };
+                            flags(at, place, available, size)
+                        });
+                        let what =
+                            format!("size {size}, {place:?}: {before} available, {more} more after {when} reads");
+                        assert_eq!(found, Found { place, cut: None }, "{what}");
+                    }
+                }
+            }
+        }
+    }
 }

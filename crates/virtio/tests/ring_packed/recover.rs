@@ -2,7 +2,7 @@
 //! one leaves behind is in `ring_killed`.
 
 use proptest::prelude::*;
-use straightline_virtio::ring::{Direction, First, NEXT, Options, PackedDevice, WRITE};
+use straightline_virtio::ring::{Direction, First, INDIRECT, NEXT, Options, PackedDevice, WRITE};
 
 use super::common::{FLAG_AVAIL, FLAG_USED, START, descriptor, device, driver, recovered};
 use super::guest::{BUFFERS, DESC, END, Guest};
@@ -99,6 +99,27 @@ fn a_driver_in_the_middle_of_a_chain() {
                 }
             }
         }
+    }
+}
+
+/// A receive ring whose device died while it gave back a packet in two buffers: the second is published, and of the first,
+/// a table, one counts no more than what has room for a segment. A guest may have a table of the ring's size at each place.
+#[test]
+fn of_a_table_no_more_entries_are_looked_at_than_a_buffer_has() {
+    for (entries, looked_at) in [(2, 2), (64, 64), (65, 64), (256, 64)] {
+        let guest = Guest::new(256);
+        let table = BUFFERS + 0x1_0000;
+        for at in 0..entries {
+            descriptor(&guest, table, at, (BUFFERS, 100, 0, WRITE));
+        }
+        // The header: of a packet in two buffers.
+        guest.write16(BUFFERS + 10, 2);
+        descriptor(&guest, DESC, 0, (table, 16 * u32::from(entries), 7, FLAG_AVAIL | INDIRECT));
+        descriptor(&guest, DESC, 1, (BUFFERS, 100, 8, FLAG_AVAIL | FLAG_USED | WRITE));
+        assert_eq!(place(&recovered(&guest, true, Direction::ToGuest)), (2, true));
+        let [len, id] = [8, 12].map(|at| guest.read16(DESC + at));
+        assert_eq!((len, id), (100 * looked_at, 7), "{entries} entries");
+        assert_eq!(guest.read16(DESC + 14), FLAG_AVAIL | FLAG_USED | WRITE);
     }
 }
 

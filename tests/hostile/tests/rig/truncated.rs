@@ -45,3 +45,29 @@ fn a_memory_file_truncated_while_it_is_mapped() {
         scene.end();
     }
 }
+
+/// What was reserved for a packet that found no memory to go to is not used: who goes on with the ring finds it as it was.
+#[test]
+fn a_buffer_that_vanishes_while_it_is_reserved_is_not_taken() {
+    for layout in Layout::BOTH {
+        let mut scene = Scene::of(layout);
+        let mut guest = scene.attacker();
+        let (one, gone) = (fine(&guest, Ring::Receive), guest.buffer_address(Ring::Receive, 15));
+        guest.publish(Ring::Receive, &[Descriptor { len: 1500, ..one }]);
+        send(&mut scene.good, &frame(mac(1), mac(2), 700, 0));
+        guest.wait_used(Ring::Receive);
+        // What is left of the page that a file ends in is still there.
+        let end = (gone - guest.memory().regions()[0].guest_addr()) / 4096 * 4096;
+        ftruncate(guest.file(), end).expect("truncate");
+        guest.publish(Ring::Receive, &[Descriptor { addr: gone, len: 1500, ..one }]);
+        send(&mut scene.good, &frame(mac(1), mac(2), 700, 1));
+        scene.rig.wait_down(0, "truncated while it was mapped");
+        let base = guest.client().get_vring_base(0).expect("where it stands");
+        assert_eq!(base, if layout == Layout::Packed { 0x8001_8001 } else { 1 }, "{layout:?}");
+        scene.victims.go_on();
+        drop(guest);
+        scene.settle();
+        scene.recovers("a buffer that vanishes");
+        scene.end();
+    }
+}
