@@ -95,3 +95,22 @@ fn segments_of_one_body_are_copied_once_in_all() {
     assert_eq!(copied, delivered);
     assert!(delivered > 39 * 1448);
 }
+
+/// What was copied of a body is what its segments have that found room.
+#[test]
+fn segments_that_find_no_room_are_neither_copied_nor_delivered() {
+    let rig = rig(2, |config| config.patches.push(patch(0, 1)));
+    let all = GuestOptions::default().features | f::VIRTIO_NET_F_CSUM | f::VIRTIO_NET_F_HOST_TSO4;
+    let options = GuestOptions { features: all, buffer_len: 65_600, ring_size: 64, ..GuestOptions::default() };
+    let mut source = rig.guest(0, &options);
+    let mut sink = rig.guest(1, &GuestOptions { withhold: true, ..GuestOptions::default() });
+    sink.give(10);
+    let (header, frame) = common::packets::tcp4(mac(2), mac(1), 40 * 1448, 1448);
+    assert!(source.send(&header, &frame));
+    source.flush();
+    rig.wait_drops(1, "no-buffer", 30);
+    take(&mut sink, 10);
+    let (copied, delivered) = bodies(&rig, 1);
+    assert_eq!(copied, delivered);
+    assert!((9 * 1448..10 * 1448).contains(&delivered), "{delivered}");
+}

@@ -237,8 +237,8 @@ impl<R: Device> Filling<'_, '_, R> {
         let finish = !self.link.receiver.takes_partial();
         // A ring whose every buffer is free and too few for this packet will never have more: waiting would be for ever.
         let patient = self.wait && !self.buffers.all_free();
-        let (mut packets, mut bytes, mut taken) = (0, 0, 0);
-        let (mut done, mut lost) = (0, 0);
+        let (mut packets, mut bytes, mut body, mut taken) = (0, 0, 0, 0);
+        let mut done = 0;
         while plan.next(self.turn.head(id), self.piece) {
             let len = self.piece.len();
             let (to, chains) = match self.reserve(len) {
@@ -249,8 +249,7 @@ impl<R: Device> Filling<'_, '_, R> {
                 }
                 Err(Refused::Dropped(reason)) => {
                     // There will not be room for the others either.
-                    lost = plan.count() - done;
-                    sum.drops[reason as usize] += lost;
+                    sum.drops[reason as usize] += plan.count() - done;
                     break;
                 }
                 Err(broken) => return Err(broken),
@@ -258,7 +257,7 @@ impl<R: Device> Filling<'_, '_, R> {
             let checksum = if finish { Checksum::Complete } else { self.piece.checksum() };
             *self.piece.prefix_mut::<LEN>() =
                 NetHeader::for_receiver(Offload { checksum, gso: None }, chains).to_bytes();
-            self.turn.store_piece::<LEN>(id, self.piece, to.clone(), finish);
+            body += u64::from(self.turn.store_piece::<LEN>(id, self.piece, to.clone(), finish));
             if let Some(log) = &self.link.log {
                 mark(&log.after_writes(), &self.link.memory, self.turn.staged_at(to), len + HEADER);
             }
@@ -269,9 +268,7 @@ impl<R: Device> Filling<'_, '_, R> {
         }
         sum.packets += packets;
         sum.bytes += bytes;
-        if lost == 0 {
-            sum.body += u64::from(self.turn.body_len(id));
-        }
+        sum.body += body;
         Ok(())
     }
 
