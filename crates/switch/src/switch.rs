@@ -1,6 +1,6 @@
 //! A running switch: its workers, and how they start and stop.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use anyhow::Context;
@@ -23,6 +23,17 @@ pub struct Switch {
     pub(crate) crew: Vec<Hand>,
     /// Held while something is changed.
     pub(crate) wanted: Mutex<Wanted>,
+    failure: Arc<Failure>,
+}
+
+/// Whether a worker has ended by a bug, and who wants to know.
+#[derive(Default)]
+struct Failure(Mutex<Failed>);
+
+#[derive(Default)]
+struct Failed {
+    has_failed: bool,
+    tell: Option<Box<dyn FnOnce() + Send>>,
 }
 
 /// A worker, as control reaches it.
@@ -61,9 +72,11 @@ impl Switch {
         }
         let now =
             Now { config: nothing, plan, ports: Vec::new(), drops: Vec::new(), fdbs: Vec::new(), workers: figures };
-        let mut switch = Switch { running: Arc::new(Running::new(now)), gate, crew, wanted: Mutex::default() };
+        let failure = Arc::default();
+        let mut switch = Switch { running: Arc::new(Running::new(now)), gate, crew, wanted: Mutex::default(), failure };
         for (at, (cpu, worker)) in workers.into_iter().enumerate() {
-            switch.crew[at].spawn(at, cpu, worker)?;
+            let failure = Arc::clone(&switch.failure);
+            switch.crew[at].spawn(at, cpu, worker, failure)?;
         }
         switch.reload(config)?;
         Ok(switch)
@@ -82,6 +95,22 @@ impl Switch {
     /// The figures of every node, in the order of a packet's way, for whoever embeds the switch.
     pub fn nodes(&self) -> Vec<Arc<NodeStats>> {
         self.running.now().workers.iter().flat_map(|(_, nodes)| nodes.iter().cloned()).collect()
+    }
+
+    /// Calls `tell`, on any thread, when a worker has ended by a bug: its ports pass nothing any more, and only a restart
+    /// helps.
+    pub fn on_failure(&self, tell: impl FnOnce() + Send + 'static) {
+        let mut failed = self.failure.lock();
+        if failed.has_failed {
+            drop(failed);
+            return tell();
+        }
+        failed.tell = Some(Box::new(tell));
+    }
+
+    /// Whether a worker has ended by a bug.
+    pub fn has_failed(&self) -> bool {
+        self.failure.lock().has_failed
     }
 
     /// Stops it: links go down, sockets are removed, threads end.
@@ -113,11 +142,18 @@ impl Drop for Switch {
 }
 
 impl Hand {
-    fn spawn(&mut self, at: usize, cpu: Option<usize>, mut worker: Worker) -> anyhow::Result<()> {
+    fn spawn(
+        &mut self,
+        at: usize,
+        cpu: Option<usize>,
+        mut worker: Worker,
+        failure: Arc<Failure>,
+    ) -> anyhow::Result<()> {
         let mailbox = Arc::clone(&self.mailbox);
         let thread = std::thread::Builder::new()
             .name(format!("worker {at}"))
             .spawn(move || {
+                let _watch = Watch { failure, at };
                 if let Some(cpu) = cpu
                     && let Err(error) = pin(cpu)
                 {
@@ -128,6 +164,41 @@ impl Hand {
             .context("cannot start a worker's thread")?;
         self.thread = Some(thread);
         Ok(())
+    }
+}
+
+impl Failure {
+    fn lock(&self) -> MutexGuard<'_, Failed> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Failure").field(&self.lock().has_failed).finish()
+    }
+}
+
+/// Reports it when the worker's thread unwinds.
+struct Watch {
+    failure: Arc<Failure>,
+    at: usize,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return;
+        }
+        tracing::error!(worker = self.at, "it has ended by a bug of the switch; its ports pass nothing any more");
+        let tell = {
+            let mut failed = self.failure.lock();
+            failed.has_failed = true;
+            failed.tell.take()
+        };
+        if let Some(tell) = tell {
+            tell();
+        }
     }
 }
 

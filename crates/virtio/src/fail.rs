@@ -2,7 +2,7 @@
 //!
 //! Without the feature `fail-points`, [`hit`] is nothing. With it, a thread's own handler is called if it has one (see
 //! `with`); else the process kills itself at the `count`-th hit of `name` where the environment says
-//! `STRAIGHTLINE_KILL=name:count`.
+//! `STRAIGHTLINE_KILL=name:count`, and with `STRAIGHTLINE_PANIC=name:count` the thread panics that comes there.
 
 /// The code has come to this place.
 #[cfg(not(feature = "fail-points"))]
@@ -26,19 +26,29 @@ mod enabled {
         static HANDLER: RefCell<Option<Handler>> = const { RefCell::new(None) };
     }
 
-    /// The place to die at, and how many hits of it are left.
-    static KILL: OnceLock<Option<(String, AtomicU64)>> = OnceLock::new();
+    /// A place, and how many hits of it are left.
+    type Wish = OnceLock<Option<(String, AtomicU64)>>;
+
+    /// Where to die, and where to panic.
+    static KILL: Wish = Wish::new();
+    static PANIC: Wish = Wish::new();
 
     /// The code has come to this place.
     #[inline]
     pub fn hit(name: &'static str) {
         let handled = HANDLER.with_borrow_mut(|handler| handler.as_mut().map(|handler| handler(name)).is_some());
-        if let (false, Some((place, left))) = (handled, KILL.get_or_init(wish))
-            && place == name
-            && left.fetch_sub(1, Ordering::Relaxed) == 1
-        {
+        if handled {
+            return;
+        }
+        if is_due(&KILL, "STRAIGHTLINE_KILL", name) {
             let _ = kill_process(getpid(), Signal::KILL);
         }
+        assert!(!is_due(&PANIC, "STRAIGHTLINE_PANIC", name), "the fail point {name}");
+    }
+
+    fn is_due(wish: &Wish, variable: &str, name: &str) -> bool {
+        let Some((place, left)) = wish.get_or_init(|| read(variable)) else { return false };
+        place == name && left.fetch_sub(1, Ordering::Relaxed) == 1
     }
 
     /// Runs `f` with a handler for this thread's hits. It may panic: what is unwound is a crash that leaves memory as it
@@ -54,8 +64,8 @@ mod enabled {
         f()
     }
 
-    fn wish() -> Option<(String, AtomicU64)> {
-        let wish = std::env::var("STRAIGHTLINE_KILL").ok()?;
+    fn read(variable: &str) -> Option<(String, AtomicU64)> {
+        let wish = std::env::var(variable).ok()?;
         let (name, count) = wish.split_once(':')?;
         Some((name.to_owned(), AtomicU64::new(count.parse().ok()?)))
     }

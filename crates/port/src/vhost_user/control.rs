@@ -1,9 +1,11 @@
 //! The port's own thread: one frontend at a time, the next waits until this one has left. A frontend connects to us, or
 //! we connect to it, for ever.
 
+use std::any::Any;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -22,6 +24,9 @@ use super::{LinkStatus, Shared};
 
 /// How long nobody is accepted after the system could not give us a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// How long nobody is served after a frontend that led us to a bug of ours: it may come again at once, for ever.
+const BUG_PAUSE: Duration = Duration::from_secs(1);
 
 /// There is nothing more to do, until the port stops.
 const FOR_LONG: Duration = Duration::from_secs(3600);
@@ -146,7 +151,21 @@ impl Control {
         control
     }
 
-    pub(super) fn run(mut self) {
+    pub(super) fn run(self) {
+        let (shared, stop) = (Arc::clone(&self.shared), Arc::clone(&self.stop));
+        // Its socket goes with it: who connects is refused, and does not wait for nobody.
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.serve_all())) {
+            let reason = format!("the port has ended; only a restart brings it back: {}", a_bug(&*panic));
+            tracing::error!(port = shared.config.name, "{reason}");
+            if let Some(connection) = &*stop.connection() {
+                connection.stop();
+            }
+            drop(shared.link.swap(None));
+            shared.state().now = LinkStatus { reason, ..LinkStatus::default() };
+        }
+    }
+
+    fn serve_all(mut self) {
         while let Some(stream) = self.next() {
             let began = Instant::now();
             let connection = Connection::new(stream);
@@ -170,16 +189,28 @@ impl Control {
         tracing::info!(port = self.shared.config.name, "a frontend has connected");
         self.stop.enter(Some(stopper));
         let mut guest = Guest::new(Arc::clone(&self.shared), connection);
-        let why = guest.serve(&self.stop);
+        // A bug that a frontend leads us to takes its own link down. What it left half done goes with the guest.
+        let served = catch_unwind(AssertUnwindSafe(|| guest.serve(&self.stop)));
+        let is_bug = served.is_err();
+        let why = served.unwrap_or_else(|panic| a_bug(&*panic));
         if let (Way::Stream(_), Some(connection)) = (&self.way, &*self.stop.connection()) {
             // Whoever handed it over has it too, so that closing ours would not end it.
             connection.stop();
         }
         self.stop.enter(None);
         guest.leave();
-        tracing::info!(port = self.shared.config.name, "the frontend has left: {why}");
+        if is_bug {
+            tracing::error!(port = self.shared.config.name, "its frontend is left: {why}");
+        } else {
+            tracing::info!(port = self.shared.config.name, "the frontend has left: {why}");
+        }
         self.left = Some(why);
+        // Its connection ends here.
+        drop(guest);
         self.show(self.way.waits());
+        if is_bug {
+            self.pause(BUG_PAUSE);
+        }
     }
 
     /// The next frontend; `None` when the port stops.
@@ -245,6 +276,12 @@ impl Control {
             self.shared.report.take();
         }
     }
+}
+
+/// What a panic said.
+fn a_bug(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    format!("a bug of the switch: {}", text.unwrap_or("it said nothing"))
 }
 
 /// Waits until `fd` is readable (`true`) or the port's own event is.

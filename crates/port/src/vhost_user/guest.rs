@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::net::{SendFlags, send};
+use straightline_virtio::fail;
 use straightline_virtio::features::{VIRTIO_F_RING_PACKED, names};
 use straightline_virtio::memory::{DirtyLog, GuestMemory, Region};
 use straightline_virtio::ring::{InflightShape, InflightTable};
@@ -117,6 +118,7 @@ impl Guest {
             return Ok(false);
         };
         tracing::trace!(port = self.shared.config.name, fds = fds.len(), "{message:?}");
+        fail::hit("port-message");
         let mut beside = None;
         let answer = match self.session.handle(message, fds) {
             Ok(effect) => {
@@ -329,11 +331,8 @@ impl Guest {
 
     /// The frontend is gone: nothing of it stays.
     pub(super) fn leave(&mut self) {
-        for ring in &mut self.rings {
-            if let Some(mut running) = ring.take() {
-                running.forget();
-            }
-        }
+        fail::hit("port-left");
+        self.rings.fill_with(|| None);
         self.publish();
         self.memory = Arc::default();
         self.log = None;

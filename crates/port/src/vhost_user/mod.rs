@@ -272,7 +272,7 @@ impl VhostUser {
             if let Mode::Given(socket) = &self.shared.config.mode {
                 stop.leave(socket);
             }
-            // The thread ends on its own; that it panicked is in the log already.
+            // The thread ends on its own, and has said what it panicked of.
             let _ = thread.join();
         }
     }

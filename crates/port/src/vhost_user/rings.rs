@@ -166,13 +166,8 @@ impl Guest {
         let memory = Arc::clone(&self.memory);
         let queue = Arc::new(Queue::new(ring, index, memory, setup.enabled, counters, holds, setup.polled));
         let mut running = Running { queue, kick: None, call: None, token: None, berth };
-        match running.rewire(index, setup) {
-            Ok(()) => Ok(running),
-            Err(why) => {
-                running.forget();
-                Err(why)
-            }
-        }
+        running.rewire(index, setup)?;
+        Ok(running)
     }
 
     /// Shows workers the rings as they are now, and waits until none uses what is gone.
@@ -272,6 +267,12 @@ impl Running {
         if let Some(token) = self.token.take() {
             self.berth.remove(token);
         }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.forget();
     }
 }
 

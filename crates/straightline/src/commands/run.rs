@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use straightline_switch::api::{ApiHandle, ApiServer, Control};
@@ -23,6 +23,9 @@ pub(crate) fn execute(path: &Path) -> anyhow::Result<()> {
     // Before the first thread: each inherits it.
     sandbox::enter(&config, path)?;
     let switch = Arc::new(Switch::start(&config)?);
+    // Without one of its workers it is no switch: whoever started us can do it again.
+    let signals_end = signals.handle();
+    switch.on_failure(move || signals_end.close());
     let keeper = Arc::new(Keeper::new(Arc::clone(&switch), path));
     let api = serve_api(&config, &switch, &keeper)?;
     output::answer("ready\n")?;
@@ -36,8 +39,10 @@ pub(crate) fn execute(path: &Path) -> anyhow::Result<()> {
         tracing::info!("stopping on {}", if signal == SIGTERM { "SIGTERM" } else { "SIGINT" });
         break;
     }
+    let has_failed = switch.has_failed();
     // Nobody is left to ask for anything, then the last handle stops the switch.
     drop((api, keeper, switch));
+    ensure!(!has_failed, "a worker has ended by a bug of the switch; what it was stands above");
     Ok(())
 }
 

@@ -13,8 +13,10 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use straightline_lab::{Guest, GuestOptions, Ring};
+use straightline_switch::api;
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
+use straightline_virtio::vhost_user::FrontendClient;
 
 /// Only a failure waits so long.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -222,13 +224,87 @@ fn survive(case: &Case) {
     assert_eq!(after, 0, "{what}: of the packets that were sent to the new one");
 }
 
+/// A switch of two ports and an API, in a folder of its own.
+fn with_a_bug(at: &str) -> (tempfile::TempDir, Switch) {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let port = |name: &str| format!("[port.{name}]\nkind = \"vhost-user\"\nsocket = \"{}\"\n", path(name));
+    let config = format!("[switch]\napi = \"{}\"\n", path("api")) + &port("a") + &port("b");
+    fs::write(dir.path().join("switch.toml"), config + "[patch.p]\nports = [\"a\", \"b\"]\n").expect("written");
+    let switch = Switch::with(dir.path(), Some(("STRAIGHTLINE_PANIC", at)));
+    (dir, switch)
+}
+
+#[test]
+fn a_worker_that_panics_ends_the_process_with_an_error() {
+    let (dir, mut switch) = with_a_bug("split-published:1");
+    let [mut a, _b] = ["a", "b"].map(|name| Guest::connect(&dir.path().join(name), &GuestOptions::default()).unwrap());
+    assert!(a.send(&NetHeader::default(), &frame(0)));
+    a.flush();
+    let end = Instant::now() + PATIENCE;
+    let status = loop {
+        if let Some(status) = switch.0.try_wait().expect("its state") {
+            break status;
+        }
+        assert!(Instant::now() < end, "it goes on without its worker");
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    assert_eq!(status.code(), Some(1), "{status}");
+    assert!(["a", "b", "api"].iter().all(|name| !dir.path().join(name).exists()), "sockets are left behind");
+}
+
+/// What `ports` says of port a.
+fn reason(folder: &Path) -> String {
+    let ports: api::Ports = api::ask(&folder.join("api")).expect("an answer");
+    ports.ports[0].reason.clone().unwrap_or_default()
+}
+
+#[test]
+fn a_port_whose_thread_ends_by_a_panic_refuses_whoever_comes() {
+    let (dir, _switch) = with_a_bug("port-left:1");
+    drop(Guest::connect(&dir.path().join("a"), &GuestOptions::default()).expect("a guest"));
+    let end = Instant::now() + PATIENCE;
+    while !reason(dir.path()).contains("only a restart brings it back: a bug of the switch: the fail point port-left") {
+        assert!(Instant::now() < end, "{}", reason(dir.path()));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(FrontendClient::connect(dir.path().join("a")).is_err(), "nobody would answer");
+    FrontendClient::connect(dir.path().join("b")).expect("connect").get_features().expect("the other one serves");
+}
+
+#[test]
+fn a_port_whose_thread_panics_leaves_its_frontend_and_serves_the_next() {
+    let (dir, mut switch) = with_a_bug("port-message:1");
+    let mut first = FrontendClient::connect(dir.path().join("a")).expect("connect");
+    first.set_timeout(Some(PATIENCE)).expect("a timeout");
+    let refused = first.get_features().expect_err("nobody is there to answer").to_string();
+    assert!(refused.contains("closed the connection"), "it was left waiting: {refused}");
+    let end = Instant::now() + PATIENCE;
+    while !reason(dir.path()).contains("a bug of the switch: the fail point port-message") {
+        assert!(Instant::now() < end, "{}", reason(dir.path()));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // Others were never concerned, and the next at this port is served.
+    let [mut a, mut b] =
+        ["a", "b"].map(|name| Guest::connect(&dir.path().join(name), &GuestOptions::default()).unwrap());
+    let mut traffic = Traffic::default();
+    while traffic.last() < 100 {
+        assert!(Instant::now() < end && !switch.was_killed(), "no traffic");
+        traffic.step(&mut a, &mut b);
+    }
+}
+
 struct Switch(Child);
 
 impl Switch {
     fn start(folder: &Path, kill: Option<&str>) -> Switch {
+        Switch::with(folder, kill.map(|at| ("STRAIGHTLINE_KILL", at)))
+    }
+
+    fn with(folder: &Path, wish: Option<(&str, &str)>) -> Switch {
         let mut command = Command::new(env!("CARGO_BIN_EXE_straightline"));
         command.args(["run", "switch.toml"]).current_dir(folder).stdout(Stdio::piped()).stderr(Stdio::null());
-        command.env_remove("STRAIGHTLINE_KILL").envs(kill.map(|at| ("STRAIGHTLINE_KILL", at)));
+        command.env_remove("STRAIGHTLINE_KILL").env_remove("STRAIGHTLINE_PANIC").envs(wish);
         let mut switch = Switch(command.spawn().expect("the switch"));
         let stdout = switch.0.stdout.take().expect("its output");
         let ready = BufReader::new(stdout).lines().any(|line| line.is_ok_and(|line| line == "ready"));
