@@ -4,7 +4,8 @@ mod common;
 
 use common::{BASIC, BROADCAST, Rig, bridge, frame, mac, patch, rig, send, take, wait_until};
 use straightline_lab::GuestOptions;
-use straightline_switch::config::Copies;
+use straightline_packet::Level;
+use straightline_switch::config::{Copier, Copies};
 use straightline_virtio::features as f;
 
 /// Bytes copied and bytes delivered, once the worker has brought both up to date.
@@ -62,6 +63,24 @@ fn two_copies_are_two() {
     mixed(&rig);
     let (copied, delivered) = bodies(&rig, LEAST);
     assert_eq!(copied, 2 * delivered);
+}
+
+#[test]
+fn every_instruction_set_carries() {
+    let ours = Level::supported().map(|level| (Some(level), Copier::Kernel, level.name()));
+    for (simd, copy, name) in ours.chain([(None, Copier::Libc, "libc")]) {
+        let rig = rig(2, |config| {
+            config.patches.push(patch(0, 1));
+            (config.switch.simd, config.switch.copy) = (simd, copy);
+        });
+        assert_eq!(rig.switch.source().status().simd, name);
+        let (mut source, mut sink) = (rig.guest(0, &GuestOptions::default()), rig.guest(1, &GuestOptions::default()));
+        for len in [60, 100, 255, 256, 257, 300, 391, 566, 1024, 1514] {
+            let sent = frame(mac(2), mac(1), len, 3);
+            send(&mut source, &sent);
+            assert!(take(&mut sink, 1)[0].1 == sent, "{name}, {len} bytes");
+        }
+    }
 }
 
 #[test]

@@ -450,6 +450,7 @@ mod tests {
                 }
                 #[cfg(target_arch = "x86_64")]
                 Level::Avx512(_) => check::<crate::arch::Avx512Vector>(level.name()),
+                Level::Libc => panic!("no set of the machine"),
             }
         }
     }

@@ -23,22 +23,20 @@ pub enum Level {
     /// frequency for it.) The tests run it wherever the machine has it.
     #[cfg(target_arch = "x86_64")]
     Avx512(Avx512),
+    /// No set: copies by the C library's `memmove`, to be compared with; what is summed goes by what
+    /// [`Level::detect`] says. Not among the [supported](Level::supported), and has no name to be read by.
+    Libc,
 }
 
 impl Level {
     /// The widest level that this machine supports, of those that were run on ours: AVX2 at most.
     #[must_use]
     pub fn detect() -> Self {
-        Self::supported().filter(|level| level.is_proven()).last().unwrap_or(Self::Scalar)
-    }
-
-    /// Whether it was ever run.
-    fn is_proven(self) -> bool {
-        match self {
-            #[cfg(target_arch = "x86_64")]
-            Self::Avx512(_) => false,
-            _ => true,
-        }
+        #[cfg(target_arch = "x86_64")]
+        let level = Avx2::detect().map_or(Self::Sse2, Self::Avx2);
+        #[cfg(not(target_arch = "x86_64"))]
+        let level = Self::Scalar;
+        level
     }
 
     /// All levels that this machine supports, the narrowest first.
@@ -56,6 +54,9 @@ impl Level {
         .flatten()
     }
 
+    /// The names of all sets on any machine, the narrowest first.
+    pub const NAMES: [&str; 4] = ["scalar", "sse2", "avx2", "avx512"];
+
     /// The name that [`FromStr`] reads: `scalar`, `sse2`, `avx2`, `avx512`.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -67,6 +68,7 @@ impl Level {
             Self::Avx2(_) => "avx2",
             #[cfg(target_arch = "x86_64")]
             Self::Avx512(_) => "avx512",
+            Self::Libc => "libc",
         }
     }
 }
@@ -84,12 +86,9 @@ impl FromStr for Level {
         if let Some(level) = Self::supported().find(|level| level.name() == name) {
             return Ok(level);
         }
-        if ALL_NAMES.contains(&name) { Err(ParseLevelError::Unsupported) } else { Err(ParseLevelError::Unknown) }
+        if Self::NAMES.contains(&name) { Err(ParseLevelError::Unsupported) } else { Err(ParseLevelError::Unknown) }
     }
 }
-
-/// Every name on any machine, so that a known set that is missing here can be told from a typing error.
-const ALL_NAMES: [&str; 4] = ["scalar", "sse2", "avx2", "avx512"];
 
 /// Why a name is not a [`Level`] of this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +102,7 @@ pub enum ParseLevelError {
 impl fmt::Display for ParseLevelError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unknown => write!(f, "unknown level; the levels are {}", ALL_NAMES.join(", ")),
+            Self::Unknown => write!(f, "unknown level; the levels are {}", Level::NAMES.join(", ")),
             Self::Unsupported => f.write_str("this machine does not support that level"),
         }
     }
@@ -166,15 +165,16 @@ mod tests {
         for level in Level::supported() {
             assert_eq!(level.name().parse(), Ok(level));
             assert_eq!(level.to_string(), level.name());
-            assert!(ALL_NAMES.contains(&level.name()));
+            assert!(Level::NAMES.contains(&level.name()));
         }
     }
 
     #[test]
     fn a_name_that_is_no_level_here_is_an_error() {
         assert_eq!("mmx".parse::<Level>(), Err(ParseLevelError::Unknown));
+        assert_eq!("libc".parse::<Level>(), Err(ParseLevelError::Unknown));
         assert_eq!("AVX2".parse::<Level>(), Err(ParseLevelError::Unknown));
-        for name in ALL_NAMES {
+        for name in Level::NAMES {
             let here = Level::supported().any(|level| level.name() == name);
             assert_eq!(name.parse::<Level>().is_ok(), here, "{name}");
         }

@@ -17,7 +17,7 @@ fn overlap_stays_inside_and_sums_what_it_stored() {
     let fresh = random_bytes(memory.len, 0x0e7a);
     let base = 2500;
     let lengths = (0..=320).chain((321..2400).step_by(61));
-    for level in Level::supported() {
+    for level in Level::supported().chain([Level::Libc]) {
         for len in lengths.clone() {
             for distance in [0, 1, 2, 3, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 300, 1024] {
                 for dst in [base + distance, base - distance] {

@@ -38,7 +38,7 @@ fn assert_only_inside(around: &[u8], at: usize, src: &[u8], what: impl Fn() -> S
 #[test]
 fn copy_is_its_twin() {
     let mut twin = vec![0; MAX];
-    for level in Level::supported() {
+    for level in Level::supported().chain([Level::Libc]) {
         for_each_place(|src, around, at, len, name| {
             // SAFETY: `around` holds `len` bytes from `at`, and is apart from `src`.
             unsafe { copy(level, around.as_mut_ptr().add(at), src.as_ptr(), len) };
@@ -120,7 +120,7 @@ fn every_pair_of_misalignments() {
 fn chunks_in_a_row_sum_as_one() {
     let (_, data) = &data()[0];
     let cuts = random_bytes(1 << 14, 0xc075);
-    for level in Level::supported() {
+    for level in Level::supported().chain([Level::Libc]) {
         for (round, cut) in cuts.chunks_exact(8).enumerate() {
             // Odd and even lengths, short and long, each way of giving the bytes.
             let mut chunks: Vec<&[u8]> = Vec::new();

@@ -23,7 +23,7 @@ pub(crate) type Rules = (usize, u32, Vec<(MacAddr, PortIndex)>);
 
 /// How a worker's turns are run, before it has anything to do.
 pub(crate) fn settings(config: &Config) -> Settings {
-    Settings { two_copies: config.switch.copies == Copies::Two, body_limit: TURN_BYTES, ..Settings::default() }
+    Settings { level: config.switch.level(), two_copies: config.switch.copies == Copies::Two, body_limit: TURN_BYTES }
 }
 
 /// Makes a port.

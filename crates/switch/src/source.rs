@@ -6,7 +6,7 @@ use std::time::Instant;
 use straightline_graph::clock::{cycles, seconds};
 use straightline_graph::{NodeStats, WorkerStats};
 use straightline_nodes::Fdb as Table;
-use straightline_packet::{Drops as Counts, Level, PortIndex};
+use straightline_packet::{Drops as Counts, PortIndex};
 use straightline_port::QueueCounters;
 use straightline_port::vhost_user::{Receives, VhostUser};
 use straightline_wire::MacAddr;
@@ -181,7 +181,7 @@ impl Source for Running {
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_s: self.since.elapsed().as_secs_f64(),
-            simd: Level::detect().name().to_owned(),
+            simd: now.config.switch.level().name().to_owned(),
             workers: now.workers.len(),
             ports_up: now.ports.iter().filter(|port| port.status().up).count(),
             ports: now.ports.len(),

@@ -50,8 +50,8 @@ pub use diagnostic::{ConfigErrors, Diagnostic};
 pub use mac::{Mac, MacError};
 pub use machine::Machine;
 pub use types::{
-    BridgeConfig, Config, Copies, Idle, Mechanism, Mode, Offloads, PatchConfig, PortConfig, PortKind, SandboxConfig,
-    StaticEntry, SwitchConfig, VhostUserConfig, WhenFull,
+    BridgeConfig, Config, Copier, Copies, Idle, Mechanism, Mode, Offloads, PatchConfig, PortConfig, PortKind,
+    SandboxConfig, StaticEntry, SwitchConfig, VhostUserConfig, WhenFull,
 };
 
 use crate::sandbox;

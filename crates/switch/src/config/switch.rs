@@ -2,12 +2,14 @@
 
 use std::path::PathBuf;
 
+use straightline_packet::Level;
+
 use super::diagnostic::Report;
 use super::section::{Section, hint};
-use super::{Copies, Draft, DraftSocket, Idle, Machine, Mechanism, SandboxConfig, socket_path};
+use super::{Copier, Copies, Draft, DraftSocket, Idle, Machine, Mechanism, SandboxConfig, socket_path};
 
 /// The keys of `[switch]`.
-pub(super) const KEYS: &[&str] = &["workers", "idle", "api", "copies", "sandbox"];
+pub(super) const KEYS: &[&str] = &["workers", "idle", "api", "copies", "simd", "copy", "sandbox"];
 
 pub(super) fn read(section: &Section<'_>, machine: &Machine, report: &mut Report<'_>, draft: &mut Draft) {
     section.only(KEYS, report);
@@ -17,6 +19,14 @@ pub(super) fn read(section: &Section<'_>, machine: &Machine, report: &mut Report
     }
     if let Some(copies) = section.integer("copies", 1..=2, report) {
         draft.switch.copies = if *copies.get_ref() == 1 { Copies::One } else { Copies::Two };
+    }
+    draft.switch.simd = read_simd(section, report);
+    if let Some(copy) = section.choice("copy", &[("kernel", Copier::Kernel), ("libc", Copier::Libc)], report) {
+        draft.switch.copy = *copy.get_ref();
+        if *copy.get_ref() == Copier::Libc && draft.switch.simd.is_some() {
+            let message = format!("copy \"libc\" in {}: no set of ours copies then; leave simd out", section.title());
+            report.error(&copy.span(), message);
+        }
     }
     if let Some(sandbox) = read_sandbox(section, report) {
         draft.switch.sandbox = sandbox;
@@ -52,6 +62,29 @@ fn read_sandbox(section: &Section<'_>, report: &mut Report<'_>) -> Option<Sandbo
     }
     mechanisms.sort_by_key(|mechanism| mechanism.as_str());
     Some(SandboxConfig { mechanisms, required: true })
+}
+
+/// The set that the file names, if this machine has it.
+fn read_simd(section: &Section<'_>, report: &mut Report<'_>) -> Option<Level> {
+    let named = section.text("simd", "simd = \"auto\"", report)?;
+    let word = *named.get_ref();
+    if word == "auto" {
+        return None;
+    }
+    let level = Level::supported().find(|level| level.name() == word);
+    if level.is_none() {
+        let title = section.title();
+        let message = if Level::NAMES.contains(&word) {
+            let here: Vec<_> = Level::supported().map(Level::name).collect();
+            format!("simd {word:?} in {title}: this machine does not have it; it has {}", here.join(", "))
+        } else {
+            let mut words = vec!["auto"];
+            words.extend(Level::NAMES);
+            format!("simd {word:?} in {title}: unknown; {}", hint(word, &words, "known"))
+        };
+        report.error(&named.span(), message);
+    }
+    level
 }
 
 fn read_workers(section: &Section<'_>, machine: &Machine, report: &mut Report<'_>) -> Vec<usize> {

@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
+use straightline_packet::Level;
+
 use super::*;
 
 mod mistakes;
@@ -63,8 +65,10 @@ fn one_error(text: &str, line: usize, parts: &[&str]) {
 #[test]
 fn everything_at_once() {
     let fixture = Fixture::new();
-    let mut text =
-        format!("[switch]\nworkers = [1, 0]\nidle = \"spin\"\napi = \"{}\"\ncopies = 2\n", fixture.path("api"));
+    let mut text = format!(
+        "[switch]\nworkers = [1, 0]\nidle = \"spin\"\napi = \"{}\"\ncopies = 2\nsimd = \"scalar\"\n",
+        fixture.path("api")
+    );
     text += &fixture.ports(&["z", "a"]);
     text += "owner = \"root\"\ngroup = \"0\"\nperms = \"640\"\nmode = \"server\"\nqueues = 127\nmtu = 9216\n";
     text += "mac = \"52:54:00:00:00:0A\"\npacked = false\noffloads = [\"csum\", \"uso\"]\n";
@@ -78,6 +82,7 @@ fn everything_at_once() {
 
     assert_eq!(config.switch.workers, [1, 0]);
     assert_eq!((config.switch.idle, config.switch.copies), (Idle::Spin, Copies::Two));
+    assert_eq!((config.switch.simd, config.switch.level()), (Some(Level::Scalar), Level::Scalar));
     assert_eq!(config.switch.api, Some(fixture.path("api").into()));
     let names: Vec<_> = config.ports.iter().map(|port| port.name.as_str()).collect();
     assert_eq!(names, ["z", "a", "m", "k"], "the file's order");
@@ -115,9 +120,12 @@ fn defaults() {
             idle: Idle::Sleep,
             api: None,
             copies: Copies::One,
+            simd: None,
+            copy: Copier::Kernel,
             sandbox: SandboxConfig::default()
         }
     );
+    assert_eq!(config.switch.level(), Level::detect());
     let port = &config.ports[0];
     assert_eq!((port.mtu, port.mac), (1500, None));
     let PortKind::VhostUser(vhost) = &port.kind;

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use straightline_packet::Level;
+
 use super::Mac;
 
 /// A whole configuration, everything in the file's order.
@@ -39,8 +41,23 @@ pub struct SwitchConfig {
     pub api: Option<PathBuf>,
     /// How often the body of a packet is copied.
     pub copies: Copies,
+    /// The instruction set of copies and checksums. None: the widest that is known to be good here.
+    pub simd: Option<Level>,
+    /// Who copies.
+    pub copy: Copier,
     /// What the process gives up at its start.
     pub sandbox: SandboxConfig,
+}
+
+impl SwitchConfig {
+    /// How copies and checksums are made, with what the file leaves open settled.
+    #[must_use]
+    pub fn level(&self) -> Level {
+        match self.copy {
+            Copier::Kernel => self.simd.unwrap_or_else(Level::detect),
+            Copier::Libc => Level::Libc,
+        }
+    }
 }
 
 /// What the process gives up at its start.
@@ -102,6 +119,16 @@ pub enum Copies {
     One,
     /// Through a buffer of the switch: what others do, and what ours is measured against.
     Two,
+}
+
+/// Who copies bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Copier {
+    /// Our kernels, in the instruction set of [`SwitchConfig::simd`].
+    #[default]
+    Kernel,
+    /// The C library, for comparison; but what is summed in the same pass is copied by our kernels.
+    Libc,
 }
 
 /// `[port.NAME]`

@@ -36,6 +36,8 @@ pub(crate) fn needs_restart(old: &SwitchConfig, new: &SwitchConfig) -> Option<St
         ("workers", old.workers != new.workers),
         ("idle", old.idle != new.idle),
         ("copies", old.copies != new.copies),
+        ("simd", old.simd != new.simd),
+        ("copy", old.copy != new.copy),
         ("api", old.api != new.api),
         ("sandbox", old.sandbox != new.sandbox),
     ];

@@ -1,5 +1,7 @@
 //! What each mistake is told.
 
+use straightline_packet::Level;
+
 use super::{Fixture, Mechanism, SandboxConfig, errors, good, one_error, parse};
 
 #[test]
@@ -112,6 +114,30 @@ fn numbers() {
     let bridge = format!("{port}[bridge.b]\nports = [\"p\"]\n");
     one_error(&format!("{bridge}ageing = 0\n"), 6, &["ageing 0", "1 to 1000000"]);
     one_error(&format!("{bridge}limit = 0\n"), 6, &["limit 0", "1 to 1048576"]);
+}
+
+#[test]
+fn instruction_sets() {
+    let level = |key: &str| good(&format!("[switch]\n{key}\n")).config.switch.level();
+    assert_eq!(level("simd = \"auto\""), Level::detect());
+    for set in Level::supported() {
+        assert_eq!(level(&format!("simd = \"{set}\"")), set);
+    }
+    assert_eq!((level("copy = \"kernel\""), level("copy = \"libc\"")), (Level::detect(), Level::Libc));
+    for name in Level::NAMES {
+        if !Level::supported().any(|set| set.name() == name) {
+            one_error(
+                &format!("[switch]\nsimd = \"{name}\"\n"),
+                2,
+                &[name, "this machine does not have it; it has scalar"],
+            );
+        }
+    }
+    one_error("[switch]\nsimd = \"avx3\"\n", 2, &["simd \"avx3\" in [switch]: unknown; did you mean \"avx2\"?"]);
+    one_error("[switch]\nsimd = \"libc\"\n", 2, &["known are auto, scalar, sse2, avx2, avx512"]);
+    one_error("[switch]\nsimd = 2\n", 2, &["it must be a string, for example simd = \"auto\""]);
+    one_error("[switch]\ncopy = \"memcpy\"\n", 2, &["copy \"memcpy\" in [switch]: unknown; known are kernel, libc"]);
+    one_error("[switch]\nsimd = \"scalar\"\ncopy = \"libc\"\n", 3, &["leave simd out"]);
 }
 
 #[test]
