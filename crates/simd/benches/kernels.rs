@@ -1,101 +1,77 @@
-//! The kernels of each level beside libc's `memcpy`, in cache. A first sieve only: what counts is the pipeline.
+//! The kernels of each level beside their peers, by criterion. A first sieve only: what counts is the pipeline. Where
+//! something else runs as well, `ratios.rs` says more.
 //!
-//! `cargo bench -p straightline-simd -- --test` runs each once.
+//! `cargo bench -p straightline-simd --bench kernels -- FILTER`, such as `sum/warm/1500`; `-- --test` runs each once.
+#![expect(unreachable_pub, reason = "a module of several bench binaries")]
 
-use std::hint::black_box;
-use std::ptr;
+mod field;
+
+use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use straightline_simd::{Level, Sum, copy, copy_sum, sum};
 
-const SIZES: [usize; 9] = [64, 128, 256, 512, 1024, 1500, 4096, 16_384, 65_536];
+use field::dirty::Writer;
+use field::{Contest, LENGTHS, Load};
 
-/// Neither range is aligned: bodies of packets rarely are.
-const SRC_AT: usize = 12;
-const DST_AT: usize = 10;
-
-fn buffers(size: usize) -> (Vec<u8>, Vec<u8>) {
-    let src = (0..size + 64).map(|i| (i * i / 7).to_le_bytes()[0]).collect();
-    (src, vec![0; size + 64])
-}
-
-fn bench_copy(c: &mut Criterion) {
-    let mut group = c.benchmark_group("copy");
-    for size in SIZES {
-        let (src, mut dst) = buffers(size);
-        group.throughput(Throughput::Bytes(size as u64));
-        for level in Level::supported() {
-            group.bench_function(BenchmarkId::new(level.name(), size), |b| {
-                b.iter(|| {
-                    let (dst, src) = (dst[DST_AT..].as_mut_ptr(), src[SRC_AT..].as_ptr());
-                    // SAFETY: both buffers hold 64 bytes more than `size`.
-                    unsafe { copy(black_box(level), black_box(dst), black_box(src), black_box(size)) };
-                });
-            });
-        }
-        group.bench_function(BenchmarkId::new("memcpy", size), |b| {
-            b.iter(|| {
-                let (dst, src) = (dst[DST_AT..].as_mut_ptr(), src[SRC_AT..].as_ptr());
-                // SAFETY: both buffers hold 64 bytes more than `size`, and they are apart.
-                unsafe { ptr::copy_nonoverlapping(black_box(src), black_box(dst), black_box(size)) };
-            });
-        });
+fn kernels(c: &mut Criterion) {
+    for contest in [field::copies(), field::sums(), field::fused()] {
+        warm(c, &contest, "warm", 4 << 10);
+        warm(c, &contest, "l2", 192 << 10);
+        dirty(c, &contest);
     }
 }
 
-fn bench_sum(c: &mut Criterion) {
-    let mut group = c.benchmark_group("sum");
-    for size in SIZES {
-        let (src, _) = buffers(size);
-        let bytes = &src[SRC_AT..SRC_AT + size];
-        group.throughput(Throughput::Bytes(size as u64));
-        for level in Level::supported() {
-            group.bench_function(BenchmarkId::new(level.name(), size), |b| {
+/// Places at random; one iteration is one place.
+fn warm(c: &mut Criterion, contest: &Contest, name: &str, spread: usize) {
+    let mut group = c.benchmark_group(format!("{}/{name}", contest.name));
+    for lengths in LENGTHS {
+        let mut load = Load::spread(lengths, spread);
+        let places = load.places.len();
+        for kernel in &contest.kernels {
+            let mut at = 0;
+            group.bench_function(BenchmarkId::new(kernel.name.as_str(), lengths), |b| {
                 b.iter(|| {
-                    let mut total = Sum::new();
-                    sum(black_box(level), black_box(bytes), &mut total);
-                    total.fold()
+                    at = (at + 1) % places;
+                    load.run(kernel, at, 1)
                 });
             });
         }
-        group.bench_function(BenchmarkId::new("add_bytes", size), |b| {
-            b.iter(|| {
-                let mut total = Sum::new();
-                total.add_bytes(black_box(bytes));
-                total.fold()
-            });
-        });
     }
 }
 
-fn bench_copy_sum(c: &mut Criterion) {
-    let mut group = c.benchmark_group("copy_sum");
-    for size in SIZES {
-        let (src, mut dst) = buffers(size);
-        group.throughput(Throughput::Bytes(size as u64));
-        for level in Level::supported() {
-            group.bench_function(BenchmarkId::new(level.name(), size), |b| {
-                b.iter(|| {
-                    let (dst, src) = (dst[DST_AT..].as_mut_ptr(), src[SRC_AT..].as_ptr());
-                    let mut total = Sum::new();
-                    // SAFETY: both buffers hold 64 bytes more than `size`.
-                    unsafe { copy_sum(black_box(level), black_box(dst), black_box(src), black_box(size), &mut total) };
-                    total.fold()
+/// Lines that the other core has just written; one iteration is all places, and the writing is not counted.
+fn dirty(c: &mut Criterion, contest: &Contest) {
+    let mut group = c.benchmark_group(format!("{}/dirty", contest.name));
+    for lengths in LENGTHS {
+        let mut load = Load::in_a_row(lengths);
+        let places = load.places.len();
+        // SAFETY: the source is not touched but by the writer and the kernels, and outlives it in this round.
+        let Some(mut writer) = (unsafe { Writer::new(load.src.as_ptr(), load.src.len()) }) else {
+            eprintln!("one CPU: no other core can write");
+            return;
+        };
+        let bytes = load.places.iter().map(|place| place.2 as u64).sum();
+        group.throughput(Throughput::Bytes(bytes));
+        for kernel in &contest.kernels {
+            group.bench_function(BenchmarkId::new(kernel.name.as_str(), lengths), |b| {
+                b.iter_custom(|iterations| {
+                    let mut time = Duration::ZERO;
+                    for _ in 0..iterations {
+                        writer.write();
+                        let began = Instant::now();
+                        std::hint::black_box(load.run(kernel, 0, places));
+                        time += began.elapsed();
+                    }
+                    time
                 });
             });
         }
-        group.bench_function(BenchmarkId::new("memcpy_then_add_bytes", size), |b| {
-            b.iter(|| {
-                let (to, from) = (dst[DST_AT..].as_mut_ptr(), src[SRC_AT..].as_ptr());
-                // SAFETY: both buffers hold 64 bytes more than `size`, and they are apart.
-                unsafe { ptr::copy_nonoverlapping(black_box(from), black_box(to), black_box(size)) };
-                let mut total = Sum::new();
-                total.add_bytes(black_box(&dst[DST_AT..DST_AT + size]));
-                total.fold()
-            });
-        });
     }
 }
 
-criterion_group!(benches, bench_copy, bench_sum, bench_copy_sum);
+criterion_group! {
+    name = benches;
+    config = Criterion::default().sample_size(20).warm_up_time(Duration::from_millis(100)).measurement_time(Duration::from_millis(500));
+    targets = kernels
+}
 criterion_main!(benches);
