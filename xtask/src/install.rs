@@ -9,8 +9,8 @@ use anyhow::{Context, Result, bail};
 use crate::run;
 
 /// dpdk-testpmd lies in dpdk-dev; its drivers come with dpdk. libc-bin, coreutils and util-linux, of which the
-/// tests use ldd, stdbuf and setarch, are on every Debian.
-const PACKAGES: [&str; 9] = [
+/// tests use ldd, stdbuf and setarch, are on every Debian. gcc compiles the test of the library for C.
+const PACKAGES: [&str; 10] = [
     "dpdk",
     "dpdk-dev",
     "openvswitch-switch-dpdk",
@@ -19,6 +19,7 @@ const PACKAGES: [&str; 9] = [
     "iperf3",
     "busybox-static",
     "ethtool",
+    "gcc",
     "iproute2",
 ];
 

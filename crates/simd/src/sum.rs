@@ -76,6 +76,21 @@ impl Sum {
         !self.fold()
     }
 
+    /// What it consists of, for those who keep it where Rust's types do not reach: a number that means
+    /// something only to [`from_parts`](Self::from_parts), and whether the bytes so far are an odd number.
+    #[inline]
+    #[must_use]
+    pub const fn into_parts(self) -> (u64, bool) {
+        (self.acc, self.odd)
+    }
+
+    /// A sum of the parts that [`into_parts`](Self::into_parts) gave.
+    #[inline]
+    #[must_use]
+    pub const fn from_parts(acc: u64, odd: bool) -> Self {
+        Self { acc, odd }
+    }
+
     /// Appends a chunk of `len` bytes whose own sum, in the machine's byte order, is `partial`.
     #[inline]
     pub(crate) fn append(&mut self, partial: u64, len: usize) {
