@@ -15,7 +15,7 @@ use super::commands::Commands;
 use super::control::{Stop, wait_for_any};
 use super::queue::Queue;
 use super::rings::{Running, ring_name};
-use super::transfer::{Kept, PACE, Transfer};
+use super::transfer::{Kept, Transfer};
 use super::{LinkStatus, RingStatus, Shared};
 
 /// A connected frontend.
@@ -89,9 +89,6 @@ impl Guest {
                 }
             }
             limit = self.execute();
-            if self.move_state(false) {
-                limit = Some(limit.map_or(PACE, |limit| limit.min(PACE)));
-            }
         }
     }
 
@@ -334,6 +331,7 @@ impl Guest {
         fail::hit("port-left");
         self.rings.fill_with(|| None);
         self.publish();
+        self.transfer = Transfer::None;
         self.memory = Arc::default();
         self.log = None;
         self.shared.state().fault = None;

@@ -168,6 +168,8 @@ struct Shared {
     counters: Box<[Arc<QueueCounters>]>,
     link: Published<Link>,
     gate: Gate,
+    /// Moves a device's state, or did.
+    mover: Mutex<Option<JoinHandle<()>>>,
     /// Kicks of the control ring.
     commands: Arc<Sleeper>,
     berth: Arc<Berth>,
@@ -246,6 +248,7 @@ impl VhostUser {
             counters: (0..config.queues.max(1)).map(|_| Arc::default()).collect(),
             link: Published::new(gate),
             gate: gate.clone(),
+            mover: Mutex::default(),
             commands: Arc::new(Sleeper::new().map_err(system)?),
             berth: Arc::new(Berth::new(sleeper, config.waits)),
             announcement: Announcement::default(),

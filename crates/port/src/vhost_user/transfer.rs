@@ -1,13 +1,22 @@
 //! The device's state on its way to or from a frontend that moves its guest ("Migrating back-end state"). What it is
 //! stands in `virtio/src/net_control/saved.rs`.
 //!
-//! The channel is the frontend's: a pipe (QEMU), a file in memory (Cloud Hypervisor), a socket. Nobody waits for it: what
-//! cannot be moved now is tried again soon, and after [`LIMIT`] the transfer has failed. Whether a pipe blocks is said by
-//! an open file description that the frontend shares, and so may change at any moment; it cannot be opened anew, since it
-//! may be another user's. But splice(2) has a flag for each call (`SPLICE_F_NONBLOCK`), so bytes go through a pipe of ours.
+//! The channel is the frontend's: a pipe (QEMU), a file in memory (Cloud Hypervisor), a socket. It is never waited for:
+//! what cannot be moved now is tried again soon, and after [`LIMIT`] the transfer has failed. Whether a pipe blocks is
+//! said by an open file description that the frontend shares, and so may change at any moment; it cannot be opened anew,
+//! since it may be another user's. But splice(2) has a flag for each call (`SPLICE_F_NONBLOCK`), so bytes go through a
+//! pipe of ours.
+//!
+//! All of that is done by a thread of its own: a frontend that reads or writes its end of a pipe with memory that it
+//! never fills keeps the kernel's lock on the pipe, and no flag helps whoever wants it next. Such a thread stays until
+//! the frontend lets it go, one for a port.
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, PoisonError};
+use std::thread::{Builder, Thread, park_timeout, sleep};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FileType, fstat, fstatfs};
@@ -22,7 +31,7 @@ use super::guest::Guest;
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// How often a transfer that is under way is tried.
-pub(super) const PACE: Duration = Duration::from_millis(10);
+const PACE: Duration = Duration::from_millis(10);
 
 /// Bytes moved at a time: less than any pipe holds.
 const PIECE: usize = 4096;
@@ -35,11 +44,11 @@ pub(super) enum Transfer {
     /// There was none.
     #[default]
     None,
-    Saving(Moving),
-    Loading(Moving),
+    Saving(Mover),
+    Loading(Mover),
     /// All was written.
     Saved,
-    /// All was read, and goes on when it is checked.
+    /// All was read, and can be gone on by.
     Loaded(Box<Saved>),
     Failed(String),
 }
@@ -64,42 +73,29 @@ impl Guest {
             Kept::Stopped(state) => state.save(announces),
             Kept::Loaded(saved) => (**saved).clone(),
         };
-        self.transfer = Transfer::Saving(Moving::begin(channel, saved.to_bytes())?);
-        self.move_state(false);
+        self.transfer = Transfer::None;
+        self.transfer = Transfer::Saving(self.start_moving(Moving::begin(channel, saved.to_bytes())?, Moving::write)?);
         Ok(())
     }
 
     /// Begins to read a state.
     pub(super) fn load_state(&mut self, channel: OwnedFd) -> Result<(), String> {
-        self.transfer = Transfer::Loading(Moving::begin(channel, Vec::new())?);
+        self.transfer = Transfer::None;
+        self.transfer = Transfer::Loading(self.start_moving(Moving::begin(channel, Vec::new())?, Moving::read)?);
         Ok(())
-    }
-
-    /// Moves what can be moved now. `true` if there is more to come. `at_end`: the frontend has done its part.
-    pub(super) fn move_state(&mut self, at_end: bool) -> bool {
-        let done = match &mut self.transfer {
-            Transfer::Saving(moving) => moving.write().map(|whole| whole.then_some(Transfer::Saved)),
-            Transfer::Loading(moving) => moving.read(at_end).and_then(|whole| match whole {
-                true => Saved::read(&moving.bytes)
-                    .map(|saved| Some(Transfer::Loaded(Box::new(saved))))
-                    .map_err(|error| error.to_string()),
-                false => Ok(None),
-            }),
-            _ => return false,
-        };
-        match done {
-            Ok(None) => return true,
-            Ok(Some(done)) => self.transfer = done,
-            Err(why) => self.transfer = Transfer::Failed(why),
-        }
-        false
     }
 
     /// Whether the last transfer was whole; what was loaded is what the device goes on by.
     pub(super) fn check_state(&mut self) -> Result<(), String> {
-        if self.move_state(true) {
-            self.transfer = Transfer::Failed("it had not come to its end when it was checked".to_owned());
-        }
+        let done = match std::mem::take(&mut self.transfer) {
+            Transfer::Saving(mover) => mover.finish().map(|_| Transfer::Saved),
+            Transfer::Loading(mover) => mover.finish().and_then(|bytes| match Saved::read(&bytes) {
+                Ok(saved) => Ok(Transfer::Loaded(Box::new(saved))),
+                Err(error) => Err(error.to_string()),
+            }),
+            before => Ok(before),
+        };
+        self.transfer = done.unwrap_or_else(Transfer::Failed);
         let loaded = match &self.transfer {
             Transfer::Saved => return Ok(()),
             Transfer::Loaded(saved) => saved,
@@ -120,6 +116,85 @@ impl Guest {
             self.reset_commands();
         }
         Ok(())
+    }
+}
+
+impl Guest {
+    /// Moves all in a thread, a step at a time, once the transfer before has ended.
+    fn start_moving(&self, mut moving: Moving, step: Step) -> Result<Mover, String> {
+        let mut last = self.shared.mover.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.as_ref().is_some_and(|thread| !ends(|| thread.is_finished())) {
+            return Err("device state: the channel of the last transfer still holds its thread".to_owned());
+        }
+        let orders = Arc::new(Orders::default());
+        let (sender, end) = channel();
+        let theirs = Arc::clone(&orders);
+        let run = move || {
+            let done = loop {
+                let at_end = theirs.at_end.load(Ordering::Acquire);
+                match step(&mut moving, at_end) {
+                    Ok(false) if at_end => break Err("it had not come to its end when it was checked".to_owned()),
+                    Ok(false) if theirs.stop.load(Ordering::Acquire) => return,
+                    Ok(false) => park_timeout(PACE),
+                    Ok(true) => break Ok(std::mem::take(&mut moving.bytes)),
+                    Err(why) => break Err(why),
+                }
+            };
+            drop(moving);
+            // Nobody hears it if the frontend has left.
+            let _ = sender.send(done);
+        };
+        let name = format!("state {}", self.shared.config.name);
+        let thread = Builder::new().name(name).spawn(run).map_err(|e| format!("device state: no thread: {e}"))?;
+        let mover = Mover { orders, end, thread: thread.thread().clone() };
+        *last = Some(thread);
+        Ok(mover)
+    }
+}
+
+/// Waits a while until it is so.
+fn ends(mut is_so: impl FnMut() -> bool) -> bool {
+    let until = Instant::now() + LIMIT;
+    while !is_so() {
+        if Instant::now() > until {
+            return false;
+        }
+        sleep(Duration::from_millis(1));
+    }
+    true
+}
+
+/// A step of a transfer: `true` at its end. The second argument: the frontend has done its part.
+type Step = fn(&mut Moving, bool) -> Result<bool, String>;
+
+/// The thread of a transfer that is under way; it ends soon after this does.
+#[derive(Debug)]
+pub(super) struct Mover {
+    orders: Arc<Orders>,
+    /// What was moved, or why not.
+    end: Receiver<Result<Vec<u8>, String>>,
+    thread: Thread,
+}
+
+#[derive(Debug, Default)]
+struct Orders {
+    at_end: AtomicBool,
+    stop: AtomicBool,
+}
+
+impl Mover {
+    /// The frontend has done its part: what has come of it?
+    fn finish(self) -> Result<Vec<u8>, String> {
+        self.orders.at_end.store(true, Ordering::Release);
+        self.thread.unpark();
+        self.end.recv_timeout(LIMIT).unwrap_or_else(|_| Err("its channel holds its thread".to_owned()))
+    }
+}
+
+impl Drop for Mover {
+    fn drop(&mut self) {
+        self.orders.stop.store(true, Ordering::Release);
+        self.thread.unpark();
     }
 }
 
@@ -167,7 +242,7 @@ impl Moving {
     }
 
     /// Writes; `true` when all is written.
-    fn write(&mut self) -> Result<bool, String> {
+    fn write(&mut self, _at_end: bool) -> Result<bool, String> {
         loop {
             let rest = self.bytes.get(self.at..).unwrap_or(&[]);
             let piece = &rest[..rest.len().min(PIECE)];
@@ -283,7 +358,7 @@ mod tests {
                 let mut there = Moving::begin(writer, some(len)).expect("a channel");
                 let mut here = Moving::begin(reader, Vec::new()).expect("a channel");
                 assert_eq!(here.read(false), Ok(false), "nothing has come, and it is not the end");
-                assert_eq!(there.write(), Ok(true));
+                assert_eq!(there.write(false), Ok(true));
                 assert_eq!((here.read(false), here.bytes.len()), (Ok(false), len));
                 drop(there);
                 assert_eq!((here.read(false), here.bytes), (Ok(true), some(len)));
@@ -291,7 +366,7 @@ mod tests {
             // As Cloud Hypervisor does it: it goes on at the place where the file stands, on both ways.
             let file = memfd_create("state", MemfdFlags::CLOEXEC).expect("a file");
             let ours = || rustix::io::dup(&file).expect("dup");
-            assert_eq!(Moving::begin(ours(), some(len)).expect("a channel").write(), Ok(true));
+            assert_eq!(Moving::begin(ours(), some(len)).expect("a channel").write(false), Ok(true));
             seek(&file, SeekFrom::Start(0)).expect("seek");
             let mut here = Moving::begin(ours(), Vec::new()).expect("a channel");
             assert_eq!(here.read(false), Ok(false), "it may grow");
@@ -304,10 +379,10 @@ mod tests {
         for (reader, writer) in [waiting_pipe(), sockets()] {
             let len = 1 << 20;
             let mut there = Moving::begin(writer, some(len)).expect("a channel");
-            assert_eq!(there.write(), Ok(false));
-            assert_eq!(there.write(), Ok(false));
+            assert_eq!(there.write(false), Ok(false));
+            assert_eq!(there.write(false), Ok(false));
             let taken = std::thread::spawn(move || read_all(reader));
-            while !there.write().expect("it goes on") {
+            while !there.write(false).expect("it goes on") {
                 std::thread::sleep(Duration::from_millis(1));
             }
             drop(there);
@@ -323,7 +398,7 @@ mod tests {
         assert!(here.read(false).expect_err("too late").contains("within 5 s"));
         drop(here);
         let mut there = Moving::begin(writer, some(10)).expect("a channel");
-        assert!(there.write().expect_err("nobody reads").contains("its channel failed"));
+        assert!(there.write(false).expect_err("nobody reads").contains("its channel failed"));
         for (reader, writer) in [waiting_pipe(), sockets()] {
             let mut here = Moving::begin(reader, Vec::new()).expect("a channel");
             // More than there can be, and no end.
@@ -332,7 +407,7 @@ mod tests {
         }
         // The wrong end of a pipe.
         let (reader, writer) = waiting_pipe();
-        assert!(Moving::begin(reader, some(10)).expect("a channel").write().is_err());
+        assert!(Moving::begin(reader, some(10)).expect("a channel").write(false).is_err());
         assert!(Moving::begin(writer, Vec::new()).expect("a channel").read(false).is_err());
     }
 
