@@ -15,6 +15,13 @@
 //!   is which.
 //! - A burst of the whole ring has no rest; it leaves one border, with the part that is available before it.
 //!
+//! What a frontend says can be long past: QEMU, which could not ask, says again what it said or heard before. And it gives
+//! back itself what it finds in a transmit ring while no backend is there (`virtqueue_packed_drop_all`), from where it
+//! believes to be: mostly at the ring's start in the first round. Where what is available goes on that far, that leaves
+//! the same three borders, and QEMU then says where it stopped, which is where a cut publication ends. So a ring with one
+//! border is believed, and no frontend against it, unless it names the end of a chain of which only the first descriptor
+//! is passed: that is how other devices leave a ring. One with more borders is theirs.
+//!
 //! A publication that was cut is completed: what was written before is not written again. Of a transmit ring that is
 //! all: the packets were delivered before they were given back. In a receive ring the bytes are there, but lengths are
 //! lost. Where the rest of a packet is in the published part, its first buffers are full. Any other packet is lost: each
@@ -25,8 +32,8 @@ use std::sync::Arc;
 use straightline_packet::{Level, Segment};
 
 use super::chain::{Direction, First};
-use super::layout::{DESCRIPTOR, Descriptor, Geometry, INDIRECT, Options};
-use super::packed_device::{AVAIL, PackedDevice, Place, USED};
+use super::layout::{DESCRIPTOR, Descriptor, Geometry, INDIRECT, NEXT, Options};
+use super::packed_device::{AVAIL, PackedDevice, Place, USED, is_available};
 use crate::memory::{DirtyLog, GuestMemory};
 use crate::net_header::{LEN, NetHeader};
 
@@ -43,13 +50,15 @@ struct Found {
     place: Place,
     /// Of a publication that was cut: how many descriptors are not written, and how many behind them are.
     cut: Option<(u16, u16)>,
+    /// There is one border.
+    is_sure: bool,
 }
 
 impl PackedDevice {
-    /// As [`PackedDevice::new`], but a base that a frontend also sends when it does not know (0, or that of a new ring)
-    /// is not believed: the ring itself says where its last device stood. If that one was killed while it gave back
-    /// buffers, they are given back now, and what is written for it is marked in `log`. `direction` is that of the ring's
-    /// buffers. Whatever the ring holds, some place comes out.
+    /// As [`PackedDevice::new`], but the base is not believed if the ring itself says where its last device stood: frontends
+    /// also send one when they do not know (see the module). If that device was killed while it gave back buffers, they
+    /// are given back now, and what is written for it is marked in `log`. `direction` is that of the ring's buffers.
+    /// Whatever the ring holds, some place comes out.
     pub fn recover(
         memory: &GuestMemory,
         geometry: Geometry,
@@ -58,18 +67,28 @@ impl PackedDevice {
         direction: Direction,
         log: Option<&Arc<DirtyLog>>,
     ) -> Result<Self, &'static str> {
+        let size = geometry.size;
         let desc = geometry.locate_packed(memory)?.desc;
-        let Found { place, cut } = find(geometry.size, |at| desc.acquire_u16(usize::from(at) * DESCRIPTOR + 14));
+        let flags = |at: u16| desc.acquire_u16(usize::from(at) * DESCRIPTOR + 14);
+        let Found { place, cut, is_sure } = find(size, flags);
         let at = |place: Place| u32::from(place.bits()) * 0x1_0001;
-        // Who knows, and knows of another place, has a ring that we have not left.
-        if !UNKNOWN.contains(&base) && base & 0xffff != at(place) & 0xffff {
+        let [low, high, _, _] = base.to_le_bytes();
+        let told = Place::from_bits(u16::from_le_bytes([low, high]));
+        let is_dropped = direction == Direction::FromGuest
+            && cut.is_some_and(|(unwritten, written)| {
+                let start = place.plus(unwritten, size);
+                let is_theirs = start != Place { at: 0, wrap: true } && is_rest(size, place, start, flags);
+                told == start.plus(written, size) && !is_theirs
+            });
+        let is_told = !UNKNOWN.contains(&base) && told != place && !is_dropped;
+        if is_told && (told.at >= size || !is_sure || is_rest(size, place, told, flags)) {
             return Self::new(memory, geometry, base, options);
         }
         let mut device = Self::new(memory, geometry, at(place), options)?;
         let Some((unwritten, written)) = cut else { return Ok(device) };
         device.set_log(log.cloned());
         device.complete(memory, unwritten, direction);
-        let end = place.plus(unwritten, geometry.size).plus(written, geometry.size);
+        let end = place.plus(unwritten, size).plus(written, size);
         Self::new(memory, geometry, at(end), options)
     }
 
@@ -140,10 +159,25 @@ fn find(size: u16, flags: impl Fn(u16) -> u16) -> Found {
         }
         _ => None,
     };
+    let is_sure = borders.count == 1;
     match cut {
-        Some((start, unwritten, written)) => Found { place: place(start), cut: Some((unwritten, written)) },
-        None => Found { place: place(a), cut: None },
+        Some((start, unwritten, written)) => Found { place: place(start), cut: Some((unwritten, written)), is_sure },
+        None => Found { place: place(a), cut: None, is_sure },
     }
+}
+
+/// Whether the descriptors between two places are the rest of a chain.
+fn is_rest(size: u16, from: Place, to: Place, flags: impl Fn(u16) -> u16) -> bool {
+    let mut place = from;
+    for _ in 0..size {
+        let bits = flags(place.at);
+        let is_of_chain = is_available(bits, place.wrap);
+        place = place.plus(1, size);
+        if !is_of_chain || bits & NEXT == 0 {
+            return is_of_chain && place == to;
+        }
+    }
+    false
 }
 
 /// The first three borders, and how many there are: an odd number, so at least one.
@@ -280,7 +314,7 @@ mod tests {
                         });
                         let what =
                             format!("size {size}, {place:?}: {before} available, {more} more after {when} reads");
-                        assert_eq!(found, Found { place, cut: None }, "{what}");
+                        assert_eq!(found, Found { place, cut: None, is_sure: true }, "{what}");
                     }
                 }
             }

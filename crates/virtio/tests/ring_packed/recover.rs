@@ -1,8 +1,10 @@
 //! Where a device half goes on that was told nothing it can believe, and in rings that nobody could have left. What a killed
 //! one leaves behind is in `ring_killed`.
 
+use std::ops::Range;
+
 use proptest::prelude::*;
-use straightline_virtio::ring::{Direction, First, INDIRECT, NEXT, Options, PackedDevice, WRITE};
+use straightline_virtio::ring::{Direction, First, INDIRECT, NEXT, Options, PackedDevice, PackedDriver, WRITE};
 
 use super::common::{FLAG_AVAIL, FLAG_USED, START, descriptor, device, driver, recovered};
 use super::guest::{BUFFERS, DESC, END, Guest};
@@ -16,7 +18,7 @@ fn place(device: &PackedDevice) -> (u32, bool) {
 }
 
 #[test]
-fn a_base_is_believed_but_for_two() {
+fn a_base_in_a_new_ring() {
     for size in [1, 2, 3, 8, 255] {
         let guest = Guest::new(size);
         for direction in [Direction::ToGuest, Direction::FromGuest] {
@@ -25,8 +27,8 @@ fn a_base_is_believed_but_for_two() {
             };
             // A new ring, whose frontend may say 0: User Mode Linux does.
             assert_eq!((recover(0), recover(START)), (Ok((0, true)), Ok((0, true))));
-            let last = u32::from(size - 1);
-            assert_eq!(recover(last | 0x8000), Ok((last, true)));
+            // Nobody has been there.
+            assert_eq!(recover(u32::from(size - 1) | 0x8000), Ok((0, true)));
             // Halves that differ: DPDK's driver sends the first alone.
             assert_eq!(recover(0x8000), Ok((0, true)));
             for base in [u32::from(size), 0x8000 | u32::from(size), 0xffff, 0x7fff, u32::MAX] {
@@ -63,6 +65,132 @@ fn a_ring_of_one_round_or_many() {
             }
         }
     }
+}
+
+/// QEMU, while a backend is away: what it finds available from where it believes to be, it gives back, and then it knows
+/// that place (`virtqueue_packed_drop_all`).
+#[test]
+fn what_qemu_drops_of_a_transmit_ring_while_nobody_is_there() {
+    const SIZE: u16 = 8;
+    for start in 1..SIZE {
+        for pending in SIZE - start + 1..=SIZE {
+            let end = pending - (SIZE - start);
+            for (from, more) in (0..end).flat_map(|from| (0..=SIZE - pending).map(move |more| (from, more))) {
+                dropped(SIZE, start, pending, from..end, more);
+            }
+        }
+    }
+}
+
+/// In the second round, `pending` chains from `start` on, of which QEMU gives back those at `places`; then come `more`.
+fn dropped(size: u16, start: u16, pending: u16, places: Range<u16>, more: u16) {
+    let case = format!("from {start}, {pending}, {places:?} dropped, and {more}");
+    let guest = Guest::new(size);
+    let (mut old, mut driver) = (device(&guest, START, true, false), driver(&guest, true));
+    let add = |driver: &mut PackedDriver| {
+        driver.add(&[(BUFFERS, 64, false)]).expect("room");
+        driver.publish();
+    };
+    for _ in 0..size + start {
+        add(&mut driver);
+        exchange(&mut old, &mut driver, 1);
+    }
+    (0..pending).for_each(|_| add(&mut driver));
+    let base = (u32::from(places.end) | 0x8000) * 0x1_0001;
+    for at in places {
+        let tail = DESC + 16 * u64::from(at) + 8;
+        assert_eq!(guest.read16(tail + 6) & (FLAG_AVAIL | FLAG_USED), FLAG_AVAIL, "it finds it available");
+        guest.write16(tail, 0);
+        guest.write16(tail + 2, 0);
+        guest.write16(tail + 6, FLAG_AVAIL | FLAG_USED);
+    }
+    (0..more).for_each(|_| add(&mut driver));
+    let new = PackedDevice::recover(&guest.ours, guest.geometry(), base, OPTIONS, Direction::FromGuest, None);
+    let mut new = new.expect("a ring in memory");
+    assert_eq!(new.base(), base, "{case}");
+    // The driver has all back, and goes on.
+    for n in 0..pending {
+        assert!(matches!(driver.used(), Some(Ok(_))), "{case}: {n} came back");
+    }
+    assert!(driver.used().is_none(), "{case}");
+    exchange(&mut new, &mut driver, more);
+    for _ in 0..3 * size {
+        add(&mut driver);
+        exchange(&mut new, &mut driver, 1);
+    }
+}
+
+/// A base that was right once, as QEMU sends it after its backend was lost.
+#[test]
+fn a_base_of_the_past_is_not_believed() {
+    const SIZE: u16 = 8;
+    for before in 0..2 * SIZE {
+        let guest = Guest::new(SIZE);
+        let (mut old, mut driver) = (device(&guest, START, true, false), driver(&guest, true));
+        for _ in 0..before {
+            driver.add(&[(BUFFERS, 64, false)]).expect("room");
+            driver.publish();
+            exchange(&mut old, &mut driver, 1);
+        }
+        for pending in 0..=SIZE {
+            if pending > 0 {
+                driver.add(&[(BUFFERS, 64, false)]).expect("room");
+                driver.publish();
+            }
+            for past in 0..2 * SIZE {
+                // The end of a chain of two, of which another device has marked the first, looks the same.
+                if pending > 0 && past == (before + 1) % (2 * SIZE) {
+                    continue;
+                }
+                let base = (u32::from(past % SIZE) | if past < SIZE { 0x8000 } else { 0 }) * 0x1_0001;
+                for direction in [Direction::ToGuest, Direction::FromGuest] {
+                    let new = PackedDevice::recover(&guest.ours, guest.geometry(), base, OPTIONS, direction, None);
+                    assert_eq!(new.expect("a ring").base(), old.base(), "{before}, {pending}: {past}");
+                }
+            }
+        }
+    }
+}
+
+/// Only the first descriptor of a used chain need be marked.
+#[test]
+fn a_base_behind_the_rest_of_a_chain_is_believed() {
+    const SIZE: u16 = 8;
+    for before in 0..2 * SIZE {
+        for len in 2..=4 {
+            let guest = Guest::new(SIZE);
+            let (mut old, mut driver) = (device(&guest, START, true, false), driver(&guest, true));
+            for _ in 0..before {
+                driver.add(&[(BUFFERS, 64, false)]).expect("room");
+                driver.publish();
+                exchange(&mut old, &mut driver, 1);
+            }
+            driver.add(&[(BUFFERS, 64, false); 4][..len.into()]).expect("room");
+            driver.publish();
+            let head = DESC + 16 * u64::from(before % SIZE);
+            let wrap = before < SIZE;
+            guest.write16(head + 14, if wrap { FLAG_AVAIL | FLAG_USED } else { 0 });
+            let end = before + len;
+            if end % SIZE == 0 {
+                // Who does not know says that, too.
+                continue;
+            }
+            let base = u32::from(end % SIZE) | if (end / SIZE).is_multiple_of(2) { 0x8000 } else { 0 };
+            let base = base * 0x1_0001;
+            let new = PackedDevice::recover(&guest.ours, guest.geometry(), base, OPTIONS, Direction::FromGuest, None);
+            assert_eq!(place(&new.expect("a ring")), (base & 0x7fff, base & 0x8000 != 0), "{before}, {len}");
+        }
+    }
+}
+
+/// So many chains are taken and come back.
+fn exchange(device: &mut PackedDevice, driver: &mut PackedDriver, count: u16) {
+    let mut firsts = [First::default(); 8];
+    let found = device.look(&mut firsts[..count.into()]).expect("a good driver");
+    assert_eq!(found, usize::from(count));
+    firsts[..found].iter().for_each(|first| device.take(first));
+    device.give_back(count);
+    (0..count).for_each(|_| assert!(matches!(driver.used(), Some(Ok(_)))));
 }
 
 /// A chain whose first descriptor is not published yet: those behind it are the driver's business.
