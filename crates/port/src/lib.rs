@@ -19,6 +19,7 @@
 
 mod berth;
 mod counters;
+mod notifier;
 mod null;
 mod signal;
 mod sleeper;

@@ -10,10 +10,8 @@ use std::time::Duration;
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
-use rustix::fs::{FileType, Mode, OFlags, fcntl_getfl, fcntl_setfl, fstat, open};
-use rustix::net::{RecvFlags, SendFlags, recv, send};
 
-use crate::signal::signal;
+use crate::notifier::is_eventfd;
 
 /// The bell's event.
 const BELL: u64 = 0;
@@ -29,7 +27,7 @@ pub struct Sleeper {
     bell: OwnedFd,
     next: AtomicU64,
     /// What is in the set.
-    watched: Mutex<HashMap<u64, Watched>>,
+    watched: Mutex<HashMap<u64, Arc<OwnedFd>>>,
 }
 
 impl AsFd for Sleeper {
@@ -37,12 +35,6 @@ impl AsFd for Sleeper {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
-}
-
-#[derive(Debug)]
-struct Watched {
-    fd: Arc<OwnedFd>,
-    notifier: Notifier,
 }
 
 impl Sleeper {
@@ -60,14 +52,16 @@ impl Sleeper {
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
 
-    /// Adds a kick. The descriptor is watched for edges and, if it is an eventfd, never read: a guest's frontend
-    /// shares it and could make a read block.
+    /// Adds a kick: an eventfd. It is watched for edges and never read: a guest's frontend shares it and could make a read
+    /// block.
     pub fn add(&self, fd: Arc<OwnedFd>) -> io::Result<Token> {
-        let notifier = Notifier::new(Arc::clone(&fd), OFlags::RDONLY)?;
+        if !is_eventfd(&fd)? {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no eventfd"));
+        }
         let token = self.next.fetch_add(1, Ordering::Relaxed);
         let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
         epoll::add(&self.epoll, &*fd, EventData::new_u64(token), EventFlags::IN | EventFlags::ET)?;
-        watched.insert(token, Watched { fd, notifier });
+        watched.insert(token, fd);
         drop(watched);
         self.ring();
         Ok(Token(token))
@@ -79,7 +73,7 @@ impl Sleeper {
         let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(gone) = watched.remove(&token.0) {
             // It is in the set as long as it is in the table; the frontend may have closed its end, not ours.
-            let _ = epoll::delete(&self.epoll, &*gone.fd);
+            let _ = epoll::delete(&self.epoll, &*gone);
         }
     }
 
@@ -91,11 +85,9 @@ impl Sleeper {
             tv_nsec: timeout.subsec_nanos().into(),
         };
         match epoll::wait(&self.epoll, &mut room, Some(&timeout)) {
-            Ok((events, _)) => events.iter().for_each(|event| self.drain(event.data.u64())),
-            Err(rustix::io::Errno::INTR) => {}
-            Err(errno) => return Err(errno.into()),
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(errno) => Err(errno.into()),
         }
-        Ok(())
     }
 
     /// How many kicks would wake it now, the bell apart.
@@ -112,69 +104,6 @@ impl Sleeper {
         let mut room = [const { MaybeUninit::uninit() }; 16];
         let (events, _) = epoll::wait(&self.epoll, &mut room, Some(&Timespec::default())).expect("epoll_wait");
         events.iter().any(|event| event.data.u64() == BELL)
-    }
-
-    /// Empties what was written to, unless it is an eventfd.
-    fn drain(&self, token: u64) {
-        let watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(Watched { notifier, .. }) = watched.get(&token) {
-            notifier.drain();
-        }
-    }
-}
-
-/// A descriptor that somebody sent us, to be notified by it or to notify.
-#[derive(Debug)]
-pub(crate) enum Notifier {
-    /// Signalled, which never waits; to be woken by it, watched and never read.
-    Event(Arc<OwnedFd>),
-    /// A handle of our own on a pipe: whether it blocks is ours to say.
-    Pipe(OwnedFd),
-    /// User Mode Linux sends these. Whether to block is said with each call.
-    Socket(Arc<OwnedFd>),
-}
-
-impl Notifier {
-    /// Looks at what it is. Files and the like are refused: they can block whatever they are told.
-    pub(crate) fn new(fd: Arc<OwnedFd>, mode: OFlags) -> io::Result<Self> {
-        let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&*fd));
-        match FileType::from_raw_mode(fstat(&*fd)?.st_mode) {
-            FileType::Fifo => Ok(Notifier::Pipe(open(path, mode | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?)),
-            FileType::Socket => Ok(Notifier::Socket(fd)),
-            _ if std::fs::read_link(path)?.as_os_str() == "anon_inode:[eventfd]" => {
-                // Signals need it not; a write does, where there are no signals.
-                fcntl_setfl(&*fd, fcntl_getfl(&*fd)? | OFlags::NONBLOCK)?;
-                Ok(Notifier::Event(fd))
-            }
-            _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no eventfd, no pipe and no socket")),
-        }
-    }
-
-    /// Notifies the other side.
-    pub(crate) fn ring(&self) {
-        let one = 1_u64.to_ne_bytes();
-        // What is full has its notification already; what is closed has nobody left to tell.
-        match self {
-            Notifier::Event(fd) => signal(fd.as_fd()),
-            Notifier::Pipe(fd) => drop(rustix::io::write(fd, &one)),
-            Notifier::Socket(fd) => drop(send(fd, &one, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)),
-        }
-    }
-
-    /// Takes what has been written, so that its writer never finds it full.
-    fn drain(&self) {
-        let mut bytes = [0; 512];
-        // At most a pipe's default size; what a flood adds meanwhile waits for the next time.
-        for _ in 0..128 {
-            let got = match self {
-                Notifier::Event(_) => return,
-                Notifier::Pipe(fd) => rustix::io::read(fd, &mut bytes),
-                Notifier::Socket(fd) => recv(fd, &mut bytes, RecvFlags::DONTWAIT).map(|(n, _)| n),
-            };
-            if !got.is_ok_and(|n| n > 0) {
-                return;
-            }
-        }
     }
 }
 
@@ -209,15 +138,13 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_is_emptied() {
+    fn only_an_eventfd_is_waited_for() {
         let sleeper = Sleeper::new().expect("epoll");
-        let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK).expect("pipe");
-        let _token = sleeper.add(Arc::new(read)).expect("add");
-        for _ in 0..10 {
-            for _ in 0..4000 {
-                rustix::io::write(&write, &[1; 8]).expect("the pipe has room: it was emptied");
-            }
-            sleeper.wait(Duration::from_secs(20)).expect("wait");
+        let (pipe, _write) = io::pipe().expect("a pipe");
+        let (socket, _theirs) = std::os::unix::net::UnixStream::pair().expect("sockets");
+        for fd in [OwnedFd::from(pipe), socket.into()] {
+            let error = sleeper.add(Arc::new(fd)).expect_err("it would have to be emptied");
+            assert_eq!(error.to_string(), "it is no eventfd");
         }
     }
 }

@@ -10,7 +10,7 @@ use straightline_virtio::ring::{Ring, RingFault};
 use super::deliver::Planned;
 use super::rings::ring_name;
 use crate::QueueCounters;
-use crate::sleeper::Notifier;
+use crate::notifier::Notifier;
 
 /// A ring, where to tell its driver, and what to count.
 #[derive(Debug)]

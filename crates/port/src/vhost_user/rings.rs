@@ -4,7 +4,6 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
-use rustix::fs::OFlags;
 use straightline_virtio::features::{
     VHOST_F_LOG_ALL, VIRTIO_F_EVENT_IDX, VIRTIO_F_IN_ORDER, VIRTIO_F_INDIRECT_DESC, VIRTIO_F_RING_PACKED,
     VIRTIO_NET_F_CSUM, VIRTIO_NET_F_MRG_RXBUF,
@@ -19,7 +18,7 @@ use super::queue::Queue;
 use super::spread::Spread;
 use super::transfer::Kept;
 use crate::berth::{Berth, Kick};
-use crate::sleeper::Notifier;
+use crate::notifier::Notifier;
 
 /// Whether a ring is one that its guest transmits by: receive and transmit rings take turns (virtio 1.2, 5.1.2).
 pub(super) fn is_transmit(index: u16) -> bool {
@@ -224,7 +223,7 @@ impl Guest {
             }
             if let Some(err) = self.session.ring(index).and_then(|r| r.err.as_ref()) {
                 // Whoever listens learns that the ring is broken; nobody has to.
-                if let Ok(err) = Notifier::new(Arc::clone(err), OFlags::WRONLY) {
+                if let Ok(err) = Notifier::new(Arc::clone(err)) {
                     err.ring();
                 }
             }
@@ -255,7 +254,7 @@ impl Running {
             self.berth.ring();
         }
         if !same(self.call.as_ref(), setup.call.as_ref()) {
-            let call = setup.call.clone().map(|fd| Notifier::new(fd, OFlags::WRONLY)).transpose();
+            let call = setup.call.clone().map(Notifier::new).transpose();
             self.queue.set_call(call.map_err(|e| format!("{name}: cannot use its call descriptor: {e}"))?);
             self.call = setup.call.clone();
         }

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 
 use straightline_lab::{Ring, memory_file};
 use straightline_virtio::features as f;
@@ -170,19 +170,29 @@ fn every_request_at_the_wrong_time() {
 #[test]
 fn kicks_without_end_and_descriptors_that_are_no_eventfds() {
     let mut scene = Scene::new();
-    let mut guest = scene.attacker();
+    let guest = scene.attacker();
     for _ in 0..20_000 {
         guest.publish_index(Ring::Transmit, 0);
     }
-    let (read, write) = std::io::pipe().expect("a pipe");
-    guest.client().set_vring_call(0, Some(write.as_fd())).expect("a pipe may be one's call");
-    drop(read);
-    let file = std::fs::File::open("/dev/null").expect("/dev/null");
-    // Refused, or useless: the worker goes on.
-    let _ = guest.client().set_vring_kick(1, Some(file.as_fd()));
-    let _ = guest.client().set_vring_call(1, Some(file.as_fd()));
     scene.victims.go_on();
     drop(guest);
     scene.recovers("kicks");
+    // By memory that is not there, their owner keeps the kernel's lock on a pipe for ever, and whoever reads or writes it
+    // next waits, whatever flags he gives.
+    let (read, write) = std::io::pipe().expect("a pipe");
+    let (socket, _theirs) = UnixStream::pair().expect("sockets");
+    let datagram = UnixDatagram::unbound().expect("a socket");
+    let file = std::fs::File::open("/dev/null").expect("/dev/null");
+    let bad = [read.as_fd(), write.as_fd(), datagram.as_fd(), file.as_fd()];
+    let kicks = bad.into_iter().chain([socket.as_fd()]).map(|fd| (fd, true));
+    for (fd, is_kick) in kicks.chain(bad.into_iter().map(|fd| (fd, false))) {
+        let mut guest = scene.attacker();
+        let client = guest.client();
+        let answer = if is_kick { client.set_vring_kick(1, Some(fd)) } else { client.set_vring_call(1, Some(fd)) };
+        answer.expect_err("it is no eventfd");
+        scene.victims.go_on();
+        drop(guest);
+        scene.recovers("no eventfd");
+    }
     scene.end();
 }
