@@ -32,7 +32,17 @@ const TARGETS: &[(&str, &[&str])] = &[
     ("packed_device", &["a packed ring's wrap", "a chain of a packed ring", "an indirect table of a packed ring"]),
     ("packet", &["a packet that was cut", "a checksum that was finished", "a header that is refused"]),
     ("split_device", &["a chain of a split ring", "an indirect table of a split ring", "a notification"]),
-    ("vhost_user", &["a memory table", "a ring that is ready", "a ring stopped", "a message that was parsed"]),
+    (
+        "vhost_user",
+        &[
+            "a memory table",
+            "a region removed",
+            "a ring that is ready",
+            "a ring stopped",
+            "a reset",
+            "a message that was parsed",
+        ],
+    ),
 ];
 
 const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \

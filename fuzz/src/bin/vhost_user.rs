@@ -142,7 +142,8 @@ fn message(u: &mut Unstructured<'_>, session: &Session) -> Result<Message> {
     // The numbers are those of "Front-end message types".
     let (request, payload) = match u.int_in_range(0..=15_u8)? {
         0 => (2, session.offered_features().to_ne_bytes().to_vec()),
-        1 => (16, u64::MAX.wrapping_shr(u.int_in_range(0..=63)?).to_ne_bytes().to_vec()),
+        // All that are offered but a few.
+        1 => (16, (session.offered_protocol_features() & !(1 << u.int_in_range(0..=63)?)).to_ne_bytes().to_vec()),
         2 => (8, VringState { index, num: 1 << u.int_in_range(0..=16_u8)? }.encode()),
         3 => (10, VringState { index, num: u.arbitrary()? }.encode()),
         4 => {

@@ -359,6 +359,11 @@ impl Session {
         self.acked_features.unwrap_or(0)
     }
 
+    /// The protocol features that are offered.
+    pub fn offered_protocol_features(&self) -> u64 {
+        self.offer.protocol_features
+    }
+
     /// The protocol features that were acknowledged.
     pub fn acked_protocol_features(&self) -> u64 {
         self.acked_protocol_features
