@@ -3,7 +3,7 @@
 mod common;
 
 use common::packets::{Kind, check, segmented};
-use common::{arrived, frame, mac, noise, nothing, patch, pause, rig, send, take, wait_until};
+use common::{Rig, arrived, frame, mac, noise, nothing, patch, pause, rig, send, take, wait_until};
 use straightline_lab::GuestOptions;
 use straightline_switch::config::{Config, WhenFull};
 use straightline_virtio::features as f;
@@ -163,6 +163,32 @@ fn with_wait_a_source_that_left_keeps_nobody_awake() {
     rig.wait_down(0, "waiting for a frontend");
     // Room for packets that nobody has any more.
     sink.give(20);
+    falls_asleep(&rig);
+}
+
+/// The first segments of a packet find room, again and again, and give it back.
+#[test]
+fn with_wait_segments_that_find_too_little_keep_nobody_awake() {
+    let rig = rig(2, waiting);
+    let features = GuestOptions::default().features | f::VIRTIO_NET_F_CSUM | f::VIRTIO_NET_F_HOST_TSO4;
+    let mut source = rig.guest(0, &GuestOptions { features, buffer_len: 65_600, ring_size: 32, ..Default::default() });
+    let mut sink = rig.guest(1, &GuestOptions { withhold: true, ..GuestOptions::default() });
+    sink.give(7);
+    let (header, frame) = segmented(Kind::Tcp4, mac(2), mac(1), &noise(5, 20 * 1000), 1000);
+    assert!(source.send(&header, &frame));
+    source.flush();
+    nothing(&mut sink);
+    falls_asleep(&rig);
+    sink.give(13);
+    let mut got = 0;
+    wait_until("all have come", || {
+        got += arrived(&mut sink).len();
+        got == 20
+    });
+    rig.no_drops();
+}
+
+fn falls_asleep(rig: &Rig) {
     let turns = || rig.switch.source().runtime().workers[0].turns;
     wait_until("the worker sleeps", || {
         let before = turns();

@@ -156,7 +156,7 @@ fn fill_into<'t>(
 ) -> Sum {
     let mark = turn.mark();
     let walk_limit = turn.walked().saturating_add(WALK_LIMIT);
-    let mut filling = Filling { link, turn, buffers: Buffers::new(ring), plan, piece, wait, walk_limit, short: 0 };
+    let mut filling = Filling { link, turn, buffers: Buffers::new(ring), plan, piece, wait, walk_limit };
     let mut sum =
         Sum { packets: 0, bytes: 0, body: 0, drops: [0; Reason::ALL.len()], left_from: None, short: 0, broken: None };
     for (at, &id) in ids.iter().enumerate() {
@@ -170,7 +170,8 @@ fn fill_into<'t>(
             }
             if !all_free && full(&added) {
                 sum.left_from = Some(at);
-                sum.short = filling.short;
+                // With what a packet that was cut had taken and gave back.
+                sum.short = filling.buffers.ring.known();
                 break;
             }
         }
@@ -200,8 +201,6 @@ struct Filling<'a, 't, R> {
     wait: bool,
     /// How far the turn's count of descriptors may go.
     walk_limit: u32,
-    /// What was there when it last did not suffice.
-    short: u16,
 }
 
 impl<R: Device> Filling<'_, '_, R> {
@@ -282,7 +281,6 @@ impl<R: Device> Filling<'_, '_, R> {
             Err(refused) => {
                 self.buffers.untake(chains);
                 self.turn.unstage(mark);
-                self.short = self.buffers.ring.known();
                 Err(refused)
             }
         }
