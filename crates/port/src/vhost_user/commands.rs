@@ -67,7 +67,14 @@ impl Guest {
                     self.session.set_announce(saved.announces());
                     state
                 }
-                None => fresh(),
+                None => {
+                    let port = &self.shared.config.name;
+                    tracing::warn!(
+                        port,
+                        "the device state that was loaded is of a driver with other features: it is unused"
+                    );
+                    fresh()
+                }
             },
             _ => fresh(),
         };
@@ -79,8 +86,8 @@ impl Guest {
         let before = self.commands.state.clone();
         self.reset_commands();
         self.commands.kept = match kept {
-            Kept::Stopped(_) => kept,
-            _ => Kept::Stopped(before),
+            Kept::Nothing => Kept::Stopped(before),
+            kept => kept,
         };
     }
 

@@ -15,7 +15,7 @@ use super::commands::Commands;
 use super::control::{Stop, wait_for_any};
 use super::queue::Queue;
 use super::rings::{Running, ring_name};
-use super::transfer::{Kept, Transfer};
+use super::transfer::Transfer;
 use super::{LinkStatus, RingStatus, Shared};
 
 /// A connected frontend.
@@ -183,7 +183,7 @@ impl Guest {
                 done
             }
             Effect::Reset => {
-                self.commands.kept = Kept::Nothing;
+                self.forget_state();
                 self.reset_commands();
                 let done = self.sync();
                 // A reset device begins anew (virtio 1.2, 2.4), wherever its rings stood.

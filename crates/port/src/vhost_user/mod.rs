@@ -37,6 +37,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use straightline_packet::{Drops, Frame, Gate, PortIndex, Published, Reason, Turn};
 use straightline_virtio::features as f;
@@ -55,6 +56,10 @@ pub use straightline_virtio::net_control::Receives;
 
 /// Header bytes before every frame, as a length of guest memory.
 const HEADER: u32 = 12;
+
+/// How long a port's thread may take to end, which it does at once, or when a transfer of device state has failed. To close
+/// a descriptor can take for ever: that of a pipe whose lock its frontend keeps, or of a file that the frontend serves.
+const END_TIME: Duration = Duration::from_secs(6);
 
 /// Bytes of an Ethernet header and a VLAN tag: what a frame may have beyond the MTU.
 const FRAMING: u32 = 18;
@@ -275,7 +280,16 @@ impl VhostUser {
             if let Mode::Given(socket) = &self.shared.config.mode {
                 stop.leave(socket);
             }
-            // The thread ends on its own, and has said what it panicked of.
+            if !is_within(END_TIME, || thread.is_finished()) {
+                // Its link is in no graph any more, or soon will not be.
+                let port = &self.shared.config.name;
+                tracing::error!(
+                    port,
+                    "a descriptor that its frontend sent keeps its thread; the thread is left behind"
+                );
+                return;
+            }
+            // It has said what it panicked of.
             let _ = thread.join();
         }
     }
@@ -388,5 +402,32 @@ impl VhostUser {
     #[inline]
     fn sound<'t>(&self, turn: &Turn<'t>) -> Option<&'t Link> {
         self.shared.link.load(turn).filter(|link| link.is_sound())
+    }
+}
+
+/// Waits until it is so, at most for that long; whether it is.
+fn is_within(limit: Duration, mut is_so: impl FnMut() -> bool) -> bool {
+    let until = Instant::now() + limit;
+    while !is_so() {
+        if Instant::now() > until {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn a_thread_that_is_held_is_waited_for_in_vain() {
+        let (release, held) = channel::<()>();
+        let thread = std::thread::spawn(move || held.recv());
+        assert!(!is_within(Duration::from_millis(20), || thread.is_finished()));
+        drop(release);
+        assert!(is_within(Duration::from_secs(60), || thread.is_finished()));
     }
 }

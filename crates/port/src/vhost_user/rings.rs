@@ -16,7 +16,6 @@ use super::guest::Guest;
 use super::link::Link;
 use super::queue::Queue;
 use super::spread::Spread;
-use super::transfer::Kept;
 use crate::berth::{Berth, Kick};
 use crate::notifier::Notifier;
 
@@ -113,7 +112,7 @@ impl Guest {
             (None, true) => {
                 let started = self.start(index, setup)?;
                 self.rings[at] = Some(started);
-                self.commands.kept = Kept::Nothing;
+                self.forget_state();
                 self.broken[at] = None;
                 self.shared.state().fault = None;
                 Ok(true)

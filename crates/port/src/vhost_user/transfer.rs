@@ -16,7 +16,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, PoisonError};
-use std::thread::{Builder, Thread, park_timeout, sleep};
+use std::thread::{Builder, Thread, park_timeout};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FileType, fstat, fstatfs};
@@ -26,6 +26,7 @@ use straightline_virtio::features::{list, names};
 use straightline_virtio::net_control::{NetControl, Saved};
 
 use super::guest::Guest;
+use super::is_within;
 
 /// How long a frontend may take for its part.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -85,6 +86,14 @@ impl Guest {
         Ok(())
     }
 
+    /// What was moved is past: the device has run since, or begins anew.
+    pub(super) fn forget_state(&mut self) {
+        self.commands.kept = Kept::Nothing;
+        if matches!(self.transfer, Transfer::Loaded(_)) {
+            self.transfer = Transfer::None;
+        }
+    }
+
     /// Whether the last transfer was whole; what was loaded is what the device goes on by.
     pub(super) fn check_state(&mut self) -> Result<(), String> {
         let done = match std::mem::take(&mut self.transfer) {
@@ -123,7 +132,7 @@ impl Guest {
     /// Moves all in a thread, a step at a time, once the transfer before has ended.
     fn start_moving(&self, mut moving: Moving, step: Step) -> Result<Mover, String> {
         let mut last = self.shared.mover.lock().unwrap_or_else(PoisonError::into_inner);
-        if last.as_ref().is_some_and(|thread| !ends(|| thread.is_finished())) {
+        if last.as_ref().is_some_and(|thread| !is_within(LIMIT, || thread.is_finished())) {
             return Err("device state: the channel of the last transfer still holds its thread".to_owned());
         }
         let orders = Arc::new(Orders::default());
@@ -150,18 +159,6 @@ impl Guest {
         *last = Some(thread);
         Ok(mover)
     }
-}
-
-/// Waits a while until it is so.
-fn ends(mut is_so: impl FnMut() -> bool) -> bool {
-    let until = Instant::now() + LIMIT;
-    while !is_so() {
-        if Instant::now() > until {
-            return false;
-        }
-        sleep(Duration::from_millis(1));
-    }
-    true
 }
 
 /// A step of a transfer: `true` at its end. The second argument: the frontend has done its part.
