@@ -5,7 +5,8 @@
 //! test wants, and the loads of each byte are counted. Whoever reads a field twice gets two values, and is counted.
 //!
 //! Only compiled with the feature `memory-double`. All loads of guest memory are hooked: those of rings
-//! (`virtio/src/memory/area.rs`) and those of segments (`segment.rs`).
+//! (`virtio/src/memory/area.rs`) and those of segments (`segment.rs`). A copy out of a segment counts as one load of each
+//! byte, though a kernel may load some twice on the way: nobody looks at a copy before it is done.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};

@@ -94,13 +94,13 @@ fn the_sum_is_that_of_the_bytes_stored() {
     });
 }
 
-/// Copies until the writer was seen at work 500 times or some seconds have passed, or says what went wrong. It does not panic: the writer must be
-/// told to stop first.
+/// Copies until the writer was seen at work 500 times, or at least once and some seconds have passed; or says what went
+/// wrong. It does not panic: the writer must be told to stop first.
 fn copies_of_a_changing_source(level: Level, source: &[AtomicU8]) -> Option<String> {
     let began = Instant::now();
     let mut before = Vec::new();
     let (mut changed, mut round) = (0, 0);
-    while changed < 500 && began.elapsed() < Duration::from_secs(3) {
+    while changed < 500 && began.elapsed() < Duration::from_secs(if changed == 0 { 120 } else { 3 }) {
         let len = source.len() - round % 200;
         let mut dst = vec![0; len];
         let mut total = Sum::new();

@@ -57,8 +57,8 @@ pub(super) fn ask<R>(wishes: &Area, wish: Wish, word: u16, look: impl FnOnce() -
 }
 
 /// Whether the waiter of a packed ring is to be told of the `count` descriptors before `new`, which were published: at
-/// most a round of them, for its wish is where it is itself, and no side is further behind. Without a count, the place it
-/// asked for says nothing.
+/// most a round of them. The wish is where the waiter is, or at most a round ahead: then it is told once too often at worst.
+/// Without a count, the place it asked for says nothing.
 #[inline]
 pub(super) fn wanted_packed(wishes: &Area, count: Option<u16>, new: Place, size: u16) -> bool {
     fence(Ordering::SeqCst);
