@@ -89,7 +89,7 @@ impl Arena {
     }
 
     /// Runs one turn. What was borrowed in it is given back before it ends, whatever `f` does, short of a panic: then
-    /// the turn is over for the [`Gate`], and nothing is given back.
+    /// the turn is over for the [`Gate`](crate::Gate), and nothing is given back.
     pub fn turn<R>(&mut self, f: impl for<'t> FnOnce(&mut Turn<'t>) -> R) -> R {
         let inside = self.member.enter();
         let mut turn = Turn {
