@@ -187,6 +187,8 @@ fn take(
 ) -> Result<std::result::Result<(), String>> {
     let places = guest.places();
     let (room, keep) = (u.int_in_range(1..=BURST)?, u.int_in_range(0..=BURST)?);
+    // Packets for the guest are of one length, and take as many buffers as they need.
+    let mut packet = Packet { need: 60 + 1000 * u32::try_from(keep).unwrap_or(0), got: 0, chains: 0 };
     Ok(guest.turn(|turn, memory| {
         let packed = ring.is_packed();
         let device: &mut dyn Device = match ring {
@@ -201,7 +203,7 @@ fn take(
             if let Some(segment) = device.single(memory, first, direction) {
                 Guest::holds(&places, &segment);
                 assert_eq!(segment.len(), first.desc.len);
-                device.written(segment.len());
+                packet.put(device, segment.len(), direction, packed);
                 continue;
             }
             let mark = turn.mark();
@@ -217,25 +219,59 @@ fn take(
                         (false, true) => reached!("a chain of a packed ring"),
                         (false, false) => reached!("a chain of a split ring"),
                     }
-                    device.written(chain.len);
+                    packet.put(device, chain.len, direction, packed);
                     turn.unstage(mark);
                 }
                 Err(Fault::Chain(fault)) => {
                     assert!(turn.staged(mark).is_empty(), "a chain that is refused stages nothing");
                     assert!(!fault.reason().meaning().is_empty());
+                    packet.put(device, 0, direction, packed);
                 }
                 Err(Fault::Ring(fault)) => {
                     assert!(turn.staged(mark).is_empty());
-                    device_untake(device);
+                    // The chain at which the ring broke stays the driver's.
+                    packet.untake(device, 1);
                     return Err(fault.to_string());
                 }
             }
         }
+        packet.untake(device, 0);
         Ok(())
     }))
 }
 
-/// The chain at which the ring broke stays the driver's.
-fn device_untake(device: &mut dyn Device) {
-    device.untake(1);
+/// A packet on its way into a ring's buffers.
+struct Packet {
+    need: u32,
+    got: u32,
+    /// Buffers that it has, and that are not enough.
+    chains: u16,
+}
+
+impl Packet {
+    /// Another buffer, of so many bytes. What comes from the guest is a packet with each.
+    fn put(&mut self, device: &mut dyn Device, room: u32, direction: Direction, packed: bool) {
+        if direction == Direction::FromGuest {
+            device.written(room);
+            return;
+        }
+        device.written(room.min(self.need - self.got));
+        self.got = self.got.saturating_add(room);
+        self.chains += 1;
+        if self.got >= self.need {
+            match (self.chains > 1, packed) {
+                (true, true) => reached!("a packet in several buffers of a packed ring"),
+                (true, false) => reached!("a packet in several buffers of a split ring"),
+                (false, _) => {}
+            }
+            (self.got, self.chains) = (0, 0);
+        }
+    }
+
+    /// There is no room for the rest of it: its buffers are available again, and the last `more` that were taken.
+    fn untake(&mut self, device: &mut dyn Device, more: u16) {
+        let (n, before) = (self.chains + more, device.outstanding());
+        device.untake(n);
+        assert_eq!(device.outstanding(), before - n);
+    }
 }

@@ -29,9 +29,25 @@ const TARGETS: &[(&str, &[&str])] = &[
     ("api", &["an answer", "an error"]),
     ("config", &["a port", "a bridge", "an error"]),
     ("drivers", &["a packed driver's wrap", "a packed chain that came back", "a split chain that came back"]),
-    ("packed_device", &["a packed ring's wrap", "a chain of a packed ring", "an indirect table of a packed ring"]),
+    (
+        "packed_device",
+        &[
+            "a packed ring's wrap",
+            "a chain of a packed ring",
+            "an indirect table of a packed ring",
+            "a packet in several buffers of a packed ring",
+        ],
+    ),
     ("packet", &["a packet that was cut", "a checksum that was finished", "a header that is refused"]),
-    ("split_device", &["a chain of a split ring", "an indirect table of a split ring", "a notification"]),
+    (
+        "split_device",
+        &[
+            "a chain of a split ring",
+            "an indirect table of a split ring",
+            "a packet in several buffers of a split ring",
+            "a notification",
+        ],
+    ),
     (
         "vhost_user",
         &[
