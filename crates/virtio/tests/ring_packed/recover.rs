@@ -203,11 +203,7 @@ fn a_driver_in_the_middle_of_a_chain() {
         for _ in 0..before {
             driver.add(&[(BUFFERS, 64, false)]).expect("room");
             driver.publish();
-            let mut first = [First::default()];
-            assert_eq!(old.look(&mut first), Ok(1));
-            old.take(&first[0]);
-            old.give_back(1);
-            assert!(driver.used().is_some());
+            exchange(&mut old, &mut driver, 1);
         }
         for unpublished in 1..SIZE {
             for published in 0..=SIZE - unpublished {
