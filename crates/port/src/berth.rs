@@ -120,15 +120,15 @@ mod tests {
         let berth = Berth::new(Arc::clone(&old), false);
         let fd = kick();
         let token = berth.add(Arc::clone(&fd), false).expect("add");
-        old.kicked();
+        old.woken_by();
         write(&fd);
-        assert_eq!(old.kicked(), 1);
+        assert_eq!(old.woken_by().0, 1);
         // Kicked before it moves, and nobody has looked: the new one learns of it.
         write(&fd);
         berth.change(&new, false).expect("change");
-        assert_eq!((new.kicked(), old.kicked()), (1, 0));
+        assert_eq!((new.woken_by().0, old.woken_by().0), (1, 0));
         write(&fd);
-        assert_eq!((new.kicked(), old.kicked()), (1, 0));
+        assert_eq!((new.woken_by().0, old.woken_by().0), (1, 0));
         berth.remove(token);
         assert_eq!(Arc::strong_count(&fd), 1, "nothing is kept");
     }
@@ -141,9 +141,9 @@ mod tests {
         let token = berth.add(Arc::clone(&fd), true).expect("add");
         for waits in [false, true, true, false] {
             berth.change(&sleeper, waits).expect("change");
-            sleeper.kicked();
+            sleeper.woken_by();
             write(&fd);
-            assert_eq!(sleeper.kicked(), usize::from(waits));
+            assert_eq!(sleeper.woken_by().0, usize::from(waits));
         }
         berth.remove(token);
         assert_eq!(Arc::strong_count(&fd), 1, "nothing is kept");

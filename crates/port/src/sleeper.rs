@@ -90,20 +90,13 @@ impl Sleeper {
         }
     }
 
-    /// How many kicks would wake it now, the bell apart.
+    /// How many kicks would wake it now, and whether the bell was rung since the last wait.
     #[cfg(test)]
-    pub(crate) fn kicked(&self) -> usize {
+    pub(crate) fn woken_by(&self) -> (usize, bool) {
         let mut room = [const { MaybeUninit::uninit() }; 16];
         let (events, _) = epoll::wait(&self.epoll, &mut room, Some(&Timespec::default())).expect("epoll_wait");
-        events.iter().filter(|event| event.data.u64() != BELL).count()
-    }
-
-    /// Whether the bell was rung since the last wait.
-    #[cfg(test)]
-    pub(crate) fn is_rung(&self) -> bool {
-        let mut room = [const { MaybeUninit::uninit() }; 16];
-        let (events, _) = epoll::wait(&self.epoll, &mut room, Some(&Timespec::default())).expect("epoll_wait");
-        events.iter().any(|event| event.data.u64() == BELL)
+        let bells = events.iter().filter(|event| event.data.u64() == BELL).count();
+        (events.len() - bells, bells > 0)
     }
 }
 

@@ -322,7 +322,7 @@ mod tests {
         sleeper.wait(std::time::Duration::ZERO).expect("the bell of the kick");
         assert_eq!(ring.queue.arm(), Ok(false), "a worker may sleep");
         ring.rewire(1, &started(None)).expect("no kick");
-        assert!(sleeper.is_rung(), "whoever sleeps looks again");
+        assert!(sleeper.woken_by().1, "whoever sleeps looks again");
         assert_eq!(ring.queue.arm(), Ok(true), "nobody will kick");
         ring.rewire(1, &started(kick())).expect("a kick");
         assert_eq!(ring.queue.arm(), Ok(false));
