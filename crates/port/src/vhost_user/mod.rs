@@ -12,11 +12,13 @@
 //! | `rings` | rings coming and going |
 //! | `commands` | the control queue |
 //! | `transfer` | what the control queue has set, moved from one backend to another |
+//! | `channel` | the pipe, socket or file that it moves through |
 //! | `listener` | the socket file: made with its owner and permissions, a stale one replaced |
 //! | `connector` | the way to a frontend that listens itself |
 //! | `status` | what an operator is told |
 
 mod announce;
+mod channel;
 mod commands;
 mod connector;
 mod control;

@@ -1,43 +1,29 @@
 //! The device's state on its way to or from a frontend that moves its guest ("Migrating back-end state"). What it is
 //! stands in `virtio/src/net_control/saved.rs`.
 //!
-//! The channel is the frontend's: a pipe (QEMU), a file in memory (Cloud Hypervisor), a socket. It is never waited for:
-//! what cannot be moved now is tried again soon, and after [`LIMIT`] the transfer has failed. Whether a pipe blocks is
-//! said by an open file description that the frontend shares, and so may change at any moment; it cannot be opened anew,
-//! since it may be another user's. But splice(2) has a flag for each call (`SPLICE_F_NONBLOCK`), so bytes go through a
-//! pipe of ours.
-//!
-//! All of that is done by a thread of its own: a frontend that reads or writes its end of a pipe with memory that it
+//! It is moved by a thread of its own: a frontend that reads or writes its end of a pipe with memory that it
 //! never fills keeps the kernel's lock on the pipe, and no flag helps whoever wants it next. Such a thread stays until
 //! the frontend lets it go, one for a port.
 
-use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, PoisonError};
 use std::thread::{Builder, Thread, park_timeout};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::fs::{FileType, fstat, fstatfs};
-use rustix::net::{RecvFlags, SendFlags, recv, send};
-use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with, splice};
 use straightline_virtio::features::{list, names};
 use straightline_virtio::net_control::{NetControl, Saved};
 
+use super::channel::Moving;
 use super::guest::Guest;
 use super::is_within;
 
 /// How long a frontend may take for its part.
-const LIMIT: Duration = Duration::from_secs(5);
+pub(super) const LIMIT: Duration = Duration::from_secs(5);
 
 /// How often a transfer that is under way is tried.
 const PACE: Duration = Duration::from_millis(10);
-
-/// Bytes moved at a time: less than any pipe holds.
-const PIECE: usize = 4096;
-
-const TMPFS_MAGIC: u64 = 0x0102_1994;
 
 /// The last transfer.
 #[derive(Debug, Default)]
@@ -145,7 +131,7 @@ impl Guest {
                     Ok(false) if at_end => break Err("it had not come to its end when it was checked".to_owned()),
                     Ok(false) if theirs.stop.load(Ordering::Acquire) => return,
                     Ok(false) => park_timeout(PACE),
-                    Ok(true) => break Ok(std::mem::take(&mut moving.bytes)),
+                    Ok(true) => break Ok(moving.take()),
                     Err(why) => break Err(why),
                 }
             };
@@ -192,229 +178,5 @@ impl Drop for Mover {
     fn drop(&mut self) {
         self.orders.stop.store(true, Ordering::Release);
         self.thread.unpark();
-    }
-}
-
-/// Bytes on their way through a frontend's channel.
-#[derive(Debug)]
-pub(super) struct Moving {
-    channel: Channel,
-    bytes: Vec<u8>,
-    /// Bytes written, into a pipe of ours perhaps.
-    at: usize,
-    until: Instant,
-}
-
-#[derive(Debug)]
-enum Channel {
-    Pipe {
-        theirs: OwnedFd,
-        reader: OwnedFd,
-        writer: OwnedFd,
-        /// Bytes in the pipe between `writer` and `reader`.
-        inside: usize,
-    },
-    Socket(OwnedFd),
-    File(OwnedFd),
-}
-
-impl Moving {
-    /// Looks at what the channel is. What can block whatever it is told is refused.
-    fn begin(channel: OwnedFd, bytes: Vec<u8>) -> Result<Self, String> {
-        let system = |error: rustix::io::Errno| format!("device state: cannot use its channel: {error}");
-        let channel = match FileType::from_raw_mode(fstat(&channel).map_err(system)?.st_mode) {
-            FileType::Fifo => {
-                let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).map_err(system)?;
-                Channel::Pipe { theirs: channel, reader, writer, inside: 0 }
-            }
-            FileType::Socket => Channel::Socket(channel),
-            FileType::RegularFile
-                if u64::try_from(fstatfs(&channel).map_err(system)?.f_type).unwrap_or(0) == TMPFS_MAGIC =>
-            {
-                Channel::File(channel)
-            }
-            _ => return Err("device state: its channel is no pipe, no socket and no file in memory".to_owned()),
-        };
-        Ok(Moving { channel, bytes, at: 0, until: Instant::now() + LIMIT })
-    }
-
-    /// Writes; `true` when all is written.
-    fn write(&mut self, _at_end: bool) -> Result<bool, String> {
-        loop {
-            let rest = self.bytes.get(self.at..).unwrap_or(&[]);
-            let piece = &rest[..rest.len().min(PIECE)];
-            let moved = match &mut self.channel {
-                Channel::Pipe { theirs, reader, writer, inside } => {
-                    if *inside == 0 && !piece.is_empty() {
-                        *inside = rustix::io::write(&*writer, piece).map_err(|e| e.to_string())?;
-                        self.at += *inside;
-                    }
-                    if *inside == 0 {
-                        return Ok(true);
-                    }
-                    let moved = splice(&*reader, None, &*theirs, None, *inside, SpliceFlags::NONBLOCK);
-                    moved.inspect(|n| *inside -= n)
-                }
-                _ if piece.is_empty() => return Ok(true),
-                Channel::Socket(fd) => {
-                    send(&*fd, piece, SendFlags::DONTWAIT | SendFlags::NOSIGNAL).inspect(|n| self.at += n)
-                }
-                Channel::File(fd) => rustix::io::write(&*fd, piece).inspect(|n| self.at += n),
-            };
-            match moved {
-                Ok(0) => return Err("its channel takes nothing".to_owned()),
-                Ok(_) => {}
-                Err(error) => return self.later(error).map(|()| false),
-            }
-        }
-    }
-
-    /// Reads; `true` when all is read. A file is read only `at_end`: until then it may grow.
-    fn read(&mut self, at_end: bool) -> Result<bool, String> {
-        let mut piece = [0; PIECE];
-        loop {
-            let got = match &mut self.channel {
-                Channel::Pipe { theirs, reader, writer, .. } => {
-                    match splice(&*theirs, None, &*writer, None, PIECE, SpliceFlags::NONBLOCK) {
-                        Ok(0) => Ok(0),
-                        Ok(_) => rustix::io::read(&*reader, &mut piece),
-                        Err(error) => Err(error),
-                    }
-                }
-                Channel::Socket(fd) => recv(&*fd, &mut piece, RecvFlags::DONTWAIT).map(|(n, _)| n),
-                Channel::File(_) if !at_end => return self.in_time().map(|()| false),
-                Channel::File(fd) => rustix::io::read(&*fd, &mut piece),
-            };
-            match got {
-                Ok(0) => return Ok(true),
-                Ok(n) => self.bytes.extend(&piece[..n]),
-                Err(error) => return self.later(error).map(|()| false),
-            }
-            if self.bytes.len() > Saved::LONGEST {
-                return Err(format!("it has more than {} bytes", Saved::LONGEST));
-            }
-        }
-    }
-
-    /// What only takes its time is tried again.
-    fn later(&self, error: rustix::io::Errno) -> Result<(), String> {
-        match io::Error::from(error).kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => self.in_time(),
-            _ => Err(format!("its channel failed: {error}")),
-        }
-    }
-
-    fn in_time(&self) -> Result<(), String> {
-        if Instant::now() < self.until {
-            return Ok(());
-        }
-        Err(format!("the frontend did not do its part within {} s", LIMIT.as_secs()))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::os::fd::AsFd;
-
-    use rustix::fs::{MemfdFlags, OFlags, SeekFrom, fcntl_setfl, memfd_create, seek};
-    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-    use rustix::pipe::pipe;
-
-    use super::*;
-
-    fn some(len: usize) -> Vec<u8> {
-        (0..len).map(|n| u8::try_from(n % 251).unwrap_or(0)).collect()
-    }
-
-    fn read_all(fd: impl AsFd) -> Vec<u8> {
-        let mut all = Vec::new();
-        let mut piece = [0; 1000];
-        while let Ok(n @ 1..) = rustix::io::read(&fd, &mut piece) {
-            all.extend(&piece[..n]);
-        }
-        all
-    }
-
-    fn sockets() -> (OwnedFd, OwnedFd) {
-        socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).expect("sockets")
-    }
-
-    /// A pipe whose ends wait, as a frontend's may at any moment.
-    fn waiting_pipe() -> (OwnedFd, OwnedFd) {
-        let (reader, writer) = pipe().expect("a pipe");
-        for end in [&reader, &writer] {
-            fcntl_setfl(end, OFlags::empty()).expect("flags");
-        }
-        (reader, writer)
-    }
-
-    #[test]
-    fn all_arrives_by_every_channel() {
-        for len in [0, 1, PIECE - 1, PIECE, PIECE + 1, Saved::LONGEST] {
-            for (reader, writer) in [waiting_pipe(), sockets()] {
-                let mut there = Moving::begin(writer, some(len)).expect("a channel");
-                let mut here = Moving::begin(reader, Vec::new()).expect("a channel");
-                assert_eq!(here.read(false), Ok(false), "nothing has come, and it is not the end");
-                assert_eq!(there.write(false), Ok(true));
-                assert_eq!((here.read(false), here.bytes.len()), (Ok(false), len));
-                drop(there);
-                assert_eq!((here.read(false), here.bytes), (Ok(true), some(len)));
-            }
-            // As Cloud Hypervisor does it: it goes on at the place where the file stands, on both ways.
-            let file = memfd_create("state", MemfdFlags::CLOEXEC).expect("a file");
-            let ours = || rustix::io::dup(&file).expect("dup");
-            assert_eq!(Moving::begin(ours(), some(len)).expect("a channel").write(false), Ok(true));
-            seek(&file, SeekFrom::Start(0)).expect("seek");
-            let mut here = Moving::begin(ours(), Vec::new()).expect("a channel");
-            assert_eq!(here.read(false), Ok(false), "it may grow");
-            assert_eq!((here.read(true), here.bytes), (Ok(true), some(len)));
-        }
-    }
-
-    #[test]
-    fn a_full_channel_is_tried_again_and_not_waited_for() {
-        for (reader, writer) in [waiting_pipe(), sockets()] {
-            let len = 1 << 20;
-            let mut there = Moving::begin(writer, some(len)).expect("a channel");
-            assert_eq!(there.write(false), Ok(false));
-            assert_eq!(there.write(false), Ok(false));
-            let taken = std::thread::spawn(move || read_all(reader));
-            while !there.write(false).expect("it goes on") {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            drop(there);
-            assert!(taken.join().expect("the reader") == some(len));
-        }
-    }
-
-    #[test]
-    fn who_takes_too_long_or_has_left_is_told_so() {
-        let (reader, writer) = waiting_pipe();
-        let mut here = Moving::begin(reader, Vec::new()).expect("a channel");
-        here.until = Instant::now();
-        assert!(here.read(false).expect_err("too late").contains("within 5 s"));
-        drop(here);
-        let mut there = Moving::begin(writer, some(10)).expect("a channel");
-        assert!(there.write(false).expect_err("nobody reads").contains("its channel failed"));
-        for (reader, writer) in [waiting_pipe(), sockets()] {
-            let mut here = Moving::begin(reader, Vec::new()).expect("a channel");
-            // More than there can be, and no end.
-            rustix::io::write(&writer, &some(Saved::LONGEST + 1)).expect("room");
-            assert!(here.read(false).expect_err("too long").contains("more than"));
-        }
-        // The wrong end of a pipe.
-        let (reader, writer) = waiting_pipe();
-        assert!(Moving::begin(reader, some(10)).expect("a channel").write(false).is_err());
-        assert!(Moving::begin(writer, Vec::new()).expect("a channel").read(false).is_err());
-    }
-
-    #[test]
-    fn what_can_block_is_refused() {
-        let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).expect("an eventfd");
-        let null = std::fs::File::open("/dev/null").expect("/dev/null");
-        let on_disk = std::fs::File::open("/proc/self/exe").expect("this program");
-        for fd in [event, null.into(), on_disk.into()] {
-            assert!(Moving::begin(fd, Vec::new()).is_err());
-        }
     }
 }
