@@ -41,8 +41,8 @@ pub(crate) fn must(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs a command, shows each line of its standard output and gives it to `see`.
-pub(crate) fn passes_seen(command: &mut Command, mut see: impl FnMut(&str)) -> Result<bool> {
+/// Runs a command, and shows those lines of its standard output of which `shown` says so.
+pub(crate) fn passes_shown(command: &mut Command, mut shown: impl FnMut(&str) -> bool) -> Result<bool> {
     say(command);
     let mut child = command
         .stdin(Stdio::null())
@@ -53,8 +53,9 @@ pub(crate) fn passes_seen(command: &mut Command, mut see: impl FnMut(&str)) -> R
     for line in lines {
         let line = line?;
         let line = String::from_utf8_lossy(&line);
-        println!("{line}");
-        see(&line);
+        if shown(&line) {
+            println!("{line}");
+        }
     }
     Ok(child.wait()?.success())
 }

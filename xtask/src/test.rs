@@ -17,6 +17,10 @@ pub(crate) struct Options {
     pub(crate) only: Option<String>,
 }
 
+/// The workspace's tests, with the places at which they let a device die.
+const WORKSPACE: [&str; 5] =
+    ["test", "--workspace", "--no-fail-fast", "--features", "straightline-virtio/fail-points,straightline/fail-points"];
+
 /// Counts and reasons of what was run so far.
 #[derive(Debug, Default)]
 struct Tally {
@@ -44,21 +48,18 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     let mut tally = Tally::default();
     if options.only.is_none() {
         let mut tests = run::cargo(&root);
-        // With the places at which tests let a device die.
-        tests.args([
-            "test",
-            "--workspace",
-            "--no-fail-fast",
-            "--features",
-            "straightline-virtio/fail-points,straightline/fail-points",
-        ]);
+        tests.args(WORKSPACE);
         if options.long {
             tests.env("STRAIGHTLINE_LONG", "1");
         }
-        let passed = run::passes_seen(&mut tests, |line| tally.see(line))?;
+        let passed = run::passes_shown(&mut tests, |line| {
+            tally.see(line);
+            true
+        })?;
         if !passed && tally.failed.is_empty() {
             tally.failed.push("cargo test: it did not build".to_owned());
         }
+        benches(&root, &mut tally)?;
         if options.long && !bugs::run(None)? {
             tally.failed.push("bugs: one that was put back was not found".to_owned());
         }
@@ -87,6 +88,32 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     Ok(tally.failed.is_empty())
 }
 
+/// Runs each bench of the workspace once, for what it does and not for how long it takes: without `--bench` on their
+/// command line criterion's run each function once, and those of our own one round of each. They are built as the
+/// tests were.
+fn benches(root: &Path, tally: &mut Tally) -> Result<()> {
+    let mut benches = run::cargo(root);
+    benches.args(WORKSPACE).args(["--bench", "*"]);
+    let mut skips = Vec::new();
+    let see = |line: &str| {
+        skips.extend(line.strip_prefix("skipped ").map(str::to_owned));
+        // Criterion says two things of each of some thousand functions.
+        !line.is_empty() && line != "Success" && !line.starts_with("Testing ")
+    };
+    if run::passes_shown(&mut benches, see)? {
+        tally.passed += 1;
+    } else {
+        tally.failed.push("cargo test --bench '*': a bench failed, or did not build".to_owned());
+    }
+    skips.into_iter().for_each(|skip| tally.skip(skip, strict()));
+    Ok(())
+}
+
+/// Whether nothing may be skipped: a machine of continuous integration is there to run it all.
+fn strict() -> bool {
+    std::env::var("CI").is_ok_and(|ci| ci == "true") && rustix::process::geteuid().is_root()
+}
+
 /// Builds the switch as users get it, and runs the end-to-end tests against it.
 fn guests(options: &Options, root: &Path, target: &Path, cache: &Path, tally: &mut Tally) -> Result<()> {
     run::must(run::cargo(root).args(["build", "--release", "-p", "straightline"]))?;
@@ -108,9 +135,7 @@ fn guests(options: &Options, root: &Path, target: &Path, cache: &Path, tally: &m
     let text = fs::read_to_string(&report).context("they wrote no report")?;
     let report: Report = serde_json::from_str(&text).context("their report")?;
     let no_failure = report.failed.is_empty();
-    // A machine of continuous integration is there to run them all.
-    let strict = std::env::var("CI").is_ok_and(|ci| ci == "true") && rustix::process::geteuid().is_root();
-    tally.add(report, strict);
+    tally.add(report, strict());
     if passed != no_failure {
         bail!("interrupted");
     }
@@ -160,11 +185,14 @@ impl Tally {
         let text = |remark: Remark| format!("{}: {}", remark.name, remark.why);
         self.passed += u64::try_from(report.passed.len()).unwrap_or(u64::MAX);
         self.failed.extend(report.failed.into_iter().map(text));
-        let skips = report.skipped.into_iter().map(text);
+        report.skipped.into_iter().for_each(|remark| self.skip(text(remark), strict));
+    }
+
+    fn skip(&mut self, skip: String, strict: bool) {
         if strict {
-            self.failed.extend(skips.map(|skip| format!("{skip} (CI may not skip it)")));
+            self.failed.push(format!("{skip} (CI may not skip it)"));
         } else {
-            self.skipped.extend(skips);
+            self.skipped.push(skip);
         }
     }
 }

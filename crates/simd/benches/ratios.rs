@@ -4,6 +4,7 @@
 //! A cell is the smallest time of all rounds in nanoseconds, and how many times the speed of the better peer of the same
 //! round that is, in the median. For `copy_sum` it is compared with the copy alone.
 #![expect(unreachable_pub, reason = "a module of several bench binaries")]
+#![allow(clippy::print_stdout, reason = "it is a command-line program")]
 
 mod field;
 
@@ -62,7 +63,7 @@ fn table(contest: &Contest, lines: Lines, rounds: usize) -> io::Result<()> {
     writeln!(out)?;
     for lengths in LENGTHS {
         let Some(times) = times(contest, lines, lengths, rounds) else {
-            writeln!(out, "  one CPU: no other core can write")?;
+            writeln!(out, "skipped {} dirty: one CPU, no other core can write", contest.name)?;
             return Ok(());
         };
         write!(out, "{lengths:>16}")?;
