@@ -61,6 +61,7 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/simd/src/kernel.rs",
     "crates/simd/src/level.rs",
     "crates/simd/src/prefetch.rs",
+    "crates/simd/src/run.rs",
     "crates/simd/src/vector.rs",
     "crates/simd/tests/common/mod.rs",
     "crates/simd/tests/shared.rs",

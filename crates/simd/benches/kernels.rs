@@ -51,7 +51,7 @@ fn dirty(c: &mut Criterion, contest: &Contest) {
             println!("skipped {}/dirty: one CPU, no other core can write", contest.name);
             return;
         };
-        let bytes = load.places.iter().map(|place| place.2 as u64).sum();
+        let bytes = load.places.iter().map(|place| place.len as u64).sum();
         group.throughput(Throughput::Bytes(bytes));
         for kernel in &contest.kernels {
             group.bench_function(BenchmarkId::new(kernel.name.as_str(), lengths), |b| {

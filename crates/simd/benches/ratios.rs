@@ -94,7 +94,7 @@ fn times(contest: &Contest, lines: Lines, lengths: Lengths, rounds: usize) -> Op
         // SAFETY: the source is not touched but by the writer and the kernels, and outlives it in this function.
         writer = Some(unsafe { Writer::new(load.src.as_ptr(), load.src.len()) }?);
     }
-    let bytes = load.places.iter().map(|place| place.2).sum::<usize>() / load.places.len();
+    let bytes = load.places.iter().map(|place| place.len).sum::<usize>() / load.places.len();
     let n = if writer.is_some() { load.places.len() } else { (40_000 / (bytes / 20 + 12)).clamp(8, 4096) };
     let kernels = &contest.kernels;
     let mut rows = Vec::new();

@@ -103,7 +103,7 @@ unsafe extern "C" {
 }
 
 /// By the C library: `memmove`, which bears overlap, and is the same code as `memcpy` in glibc.
-unsafe fn copy_libc(dst: *mut u8, src: *const u8, len: usize) {
+pub(crate) unsafe fn copy_libc(dst: *mut u8, src: *const u8, len: usize) {
     // A call that the compiler cannot see through: to a `memmove` that it knows it would say that nobody writes the bytes.
     let memmove: unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> *mut c_void = black_box(memmove);
     // SAFETY: the pointers are the caller's promise. What the C library does with bytes that change is the machine's
@@ -114,20 +114,23 @@ unsafe fn copy_libc(dst: *mut u8, src: *const u8, len: usize) {
 /// The three kernels of one instruction set.
 macro_rules! wrappers {
     ($(#[$attribute:meta])* $vector:ty: $copy:ident, $sum:ident, $copy_sum:ident) => {
+        #[inline]
         $(#[$attribute])*
-        unsafe fn $copy(dst: *mut u8, src: *const u8, len: usize) {
+        pub(crate) unsafe fn $copy(dst: *mut u8, src: *const u8, len: usize) {
             // SAFETY: the instruction set is on in this function; the pointers are the caller's promise.
             unsafe { generic::copy::<$vector>(dst, src, len) }
         }
 
+        #[inline]
         $(#[$attribute])*
-        unsafe fn $sum(src: *const u8, len: usize) -> u64 {
+        pub(crate) unsafe fn $sum(src: *const u8, len: usize) -> u64 {
             // SAFETY: as above.
             unsafe { generic::sum::<$vector>(src, len) }
         }
 
+        #[inline]
         $(#[$attribute])*
-        unsafe fn $copy_sum(dst: *mut u8, src: *const u8, len: usize) -> u64 {
+        pub(crate) unsafe fn $copy_sum(dst: *mut u8, src: *const u8, len: usize) -> u64 {
             // SAFETY: as above.
             unsafe { generic::copy_sum::<$vector>(dst, src, len) }
         }
@@ -147,6 +150,6 @@ wrappers!(
 );
 wrappers!(
     #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx512f")]
+    #[target_feature(enable = "avx512f,avx2")]
     Avx512Vector: copy_avx512, sum_avx512, copy_sum_avx512
 );

@@ -10,7 +10,7 @@
 //! I/O. It does not decide which pointers are valid: the caller does.
 //!
 //! A [`Level`] is an instruction set that this machine was seen to have. Choose it once per thread, outside
-//! of the loop, and hand it to each call:
+//! of the loop, and hand it to each call, or have the loop [compiled for it](Level::run):
 //!
 //! ```
 //! use straightline_simd::{Level, Sum, copy_sum};
@@ -30,6 +30,7 @@
 //! |---|---|
 //! | `level.rs` | [`Level`] and the tokens that prove an instruction set |
 //! | `kernel.rs` | the public functions: dispatch, and one `#[target_feature]` wrapper for each set |
+//! | `run.rs` | [`Kernels`] and [`Level::run`]: a caller's loop, compiled for each set |
 //! | `generic.rs` | the algorithms, written once over `vector.rs` |
 //! | `vector.rs` | the trait that an instruction set implements |
 //! | `arch/` | its implementations: the only places that touch the memory, in assembly |
@@ -37,7 +38,7 @@
 //! | `prefetch.rs` | hints for the caches |
 //! | `plain.rs` | the obviously right twin of each kernel, for tests |
 //!
-//! `unsafe` stands in `kernel.rs`, `generic.rs`, `arch/`, `prefetch.rs`, and in the trait of `vector.rs`;
+//! `unsafe` stands in `kernel.rs`, `run.rs`, `generic.rs`, `arch/`, `prefetch.rs`, and in the trait of `vector.rs`;
 //! `level.rs` has one function that is unsafe to call.
 
 mod arch;
@@ -46,6 +47,7 @@ mod kernel;
 mod level;
 pub mod plain;
 mod prefetch;
+mod run;
 mod sum;
 mod vector;
 
@@ -54,4 +56,7 @@ pub use kernel::{copy, copy_sum, load12, sum};
 pub use level::{Avx2, Avx512};
 pub use level::{Level, ParseLevelError};
 pub use prefetch::{prefetch_read, prefetch_write};
+#[cfg(target_arch = "x86_64")]
+pub use run::Sse2;
+pub use run::{Kernels, Libc, Scalar, WithKernels};
 pub use sum::Sum;

@@ -1,9 +1,10 @@
-//! Every kernel against its plain twin: each supported level, lengths, misalignments, guard pages, chunks in a row.
+//! Every kernel against its plain twin: each supported level called and inlined, lengths, misalignments, guard pages, chunks in
+//! a row.
 
 mod common;
 
-use common::{Guarded, MAX, lengths, offsets, random_bytes};
-use straightline_simd::{Level, Sum, copy, copy_sum, plain, sum};
+use common::{Guarded, MAX, Way, lengths, offsets, random_bytes, ways};
+use straightline_simd::{Level, Sum, copy, plain};
 
 /// What surrounds the destination; no byte of it may change.
 const MARGIN: usize = 64;
@@ -38,12 +39,12 @@ fn assert_only_inside(around: &[u8], at: usize, src: &[u8], what: impl Fn() -> S
 #[test]
 fn copy_is_its_twin() {
     let mut twin = vec![0; MAX];
-    for level in Level::supported().chain([Level::Libc]) {
+    for way in ways().chain(Way::of(Level::Libc)) {
         for_each_place(|src, around, at, len, name| {
             // SAFETY: `around` holds `len` bytes from `at`, and is apart from `src`.
-            unsafe { copy(level, around.as_mut_ptr().add(at), src.as_ptr(), len) };
+            unsafe { way.copy(around.as_mut_ptr().add(at), src.as_ptr(), len) };
             plain::copy(&mut twin[..len], src);
-            assert_only_inside(around, at, &twin[..len], || format!("{level} {name} len {len} at {at}"));
+            assert_only_inside(around, at, &twin[..len], || format!("{way} {name} len {len} at {at}"));
         });
     }
 }
@@ -52,10 +53,10 @@ fn copy_is_its_twin() {
 fn sum_is_its_twin() {
     for_each_place(|src, _, _, len, name| {
         let expected = plain::sum(&[src]);
-        for level in Level::supported() {
+        for way in ways() {
             let mut total = Sum::new();
-            sum(level, src, &mut total);
-            assert_eq!(total.fold(), expected, "{level} {name} len {len}");
+            way.sum(src, &mut total);
+            assert_eq!(total.fold(), expected, "{way} {name} len {len}");
             assert_eq!(total.finish(), !expected);
         }
         let mut total = Sum::new();
@@ -69,12 +70,12 @@ fn copy_sum_is_its_twin() {
     let mut twin = vec![0; MAX];
     for_each_place(|src, around, at, len, name| {
         let expected = plain::copy_sum(&mut twin[..len], src);
-        for level in Level::supported() {
+        for way in ways() {
             around.fill(CANARY);
             let mut total = Sum::new();
             // SAFETY: `around` holds `len` bytes from `at`, and is apart from `src`.
-            unsafe { copy_sum(level, around.as_mut_ptr().add(at), src.as_ptr(), len, &mut total) };
-            let what = || format!("{level} {name} len {len} at {at}");
+            unsafe { way.copy_sum(around.as_mut_ptr().add(at), src.as_ptr(), len, &mut total) };
+            let what = || format!("{way} {name} len {len} at {at}");
             assert_only_inside(around, at, &twin[..len], what);
             assert_eq!(total.fold(), expected, "{}", what());
         }
@@ -92,19 +93,19 @@ fn every_pair_of_misalignments() {
             let expected = plain::sum(&[src]);
             for to in 0..64 {
                 let at = MARGIN + to;
-                for level in Level::supported() {
+                for way in ways() {
                     for fused in [false, true] {
                         let dst = &mut around[..at + len + MARGIN];
-                        let what = || format!("{level} len {len} from {from} to {to} fused {fused}");
+                        let what = || format!("{way} len {len} from {from} to {to} fused {fused}");
                         let mut total = Sum::new();
                         // SAFETY: `dst` holds `len` bytes from `at`, and is apart from `src`.
                         unsafe {
                             let dst = dst.as_mut_ptr().add(at);
                             if fused {
-                                copy_sum(level, dst, src.as_ptr(), len, &mut total);
+                                way.copy_sum(dst, src.as_ptr(), len, &mut total);
                                 assert_eq!(total.fold(), expected, "{}", what());
                             } else {
-                                copy(level, dst, src.as_ptr(), len);
+                                way.copy(dst, src.as_ptr(), len);
                             }
                         }
                         assert_only_inside(dst, at, src, what);
@@ -120,7 +121,7 @@ fn every_pair_of_misalignments() {
 fn chunks_in_a_row_sum_as_one() {
     let (_, data) = &data()[0];
     let cuts = random_bytes(1 << 14, 0xc075);
-    for level in Level::supported().chain([Level::Libc]) {
+    for way in ways().chain(Way::of(Level::Libc)) {
         for (round, cut) in cuts.chunks_exact(8).enumerate() {
             // Odd and even lengths, short and long, each way of giving the bytes.
             let mut chunks: Vec<&[u8]> = Vec::new();
@@ -130,18 +131,18 @@ fn chunks_in_a_row_sum_as_one() {
                 let len = usize::from(byte) * [1, 1, 3, 7][i % 4] / [1, 16, 1, 1][i % 4];
                 let chunk = &data[at..at + len];
                 match (usize::from(byte) + i) % 3 {
-                    0 => sum(level, chunk, &mut total),
+                    0 => way.sum(chunk, &mut total),
                     1 => total.add_bytes(chunk),
                     _ => {
                         let mut dst = vec![0; len];
                         // SAFETY: `dst` holds `len` bytes and is apart from `chunk`.
-                        unsafe { copy_sum(level, dst.as_mut_ptr(), chunk.as_ptr(), len, &mut total) };
+                        unsafe { way.copy_sum(dst.as_mut_ptr(), chunk.as_ptr(), len, &mut total) };
                         assert_eq!(dst, chunk);
                     }
                 }
                 chunks.push(chunk);
                 at += len;
-                assert_eq!(total.fold(), plain::sum(&chunks), "{level} after {i} chunks of {cut:?}");
+                assert_eq!(total.fold(), plain::sum(&chunks), "{way} after {i} chunks of {cut:?}");
             }
         }
     }
@@ -152,29 +153,29 @@ fn chunks_in_a_row_sum_as_one() {
 fn guard_pages_are_not_touched() {
     let data = random_bytes(MAX, 0x9a9e);
     let (mut src, mut dst) = (Guarded::new(MAX), Guarded::new(MAX));
-    for level in Level::supported() {
+    for way in ways() {
         for len in lengths() {
             for corner in 0..4 {
                 let from = if corner & 1 == 0 { 0 } else { src.len - len };
                 let to = if corner & 2 == 0 { 0 } else { dst.len - len };
                 src.bytes()[from..from + len].copy_from_slice(&data[..len]);
-                let what = || format!("{level} len {len} corner {corner}");
+                let what = || format!("{way} len {len} corner {corner}");
 
                 let mut fused = Sum::new();
                 dst.bytes()[to..to + len].fill(0);
                 // SAFETY: both ranges lie between the guard pages of their own mapping.
                 unsafe {
-                    copy_sum(level, dst.start().add(to), src.start().add(from), len, &mut fused);
+                    way.copy_sum(dst.start().add(to), src.start().add(from), len, &mut fused);
                 }
                 assert!(dst.bytes()[to..to + len] == data[..len], "{}: copy_sum", what());
 
                 dst.bytes()[to..to + len].fill(0);
                 // SAFETY: as above.
-                unsafe { copy(level, dst.start().add(to), src.start().add(from), len) };
+                unsafe { way.copy(dst.start().add(to), src.start().add(from), len) };
                 assert!(dst.bytes()[to..to + len] == data[..len], "{}: copy", what());
 
                 let mut separate = Sum::new();
-                sum(level, &src.bytes()[from..from + len], &mut separate);
+                way.sum(&src.bytes()[from..from + len], &mut separate);
                 assert_eq!(fused.fold(), separate.fold(), "{}: sums", what());
             }
         }

@@ -5,15 +5,44 @@
 pub mod dirty;
 pub mod peers;
 
-use straightline_simd::{Level, Sum, copy, copy_sum, sum};
+use std::hint::black_box;
 
-/// A kernel or a peer: destination, source, length; what it returns keeps its work from being left out.
-pub struct Kernel {
-    pub name: String,
-    pub run: Box<dyn Fn(*mut u8, *const u8, usize) -> u64>,
+use straightline_simd::{Kernels, Level, Sum, WithKernels};
+
+/// One place to work on.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Place {
+    /// From where the destination and the source begin.
+    pub dst: usize,
+    pub src: usize,
+    pub len: usize,
 }
 
-fn kernel(name: impl Into<String>, run: impl Fn(*mut u8, *const u8, usize) -> u64 + 'static) -> Kernel {
+/// Work at some places: where destination and source begin, and the places.
+pub struct Work<'a> {
+    dst: *mut u8,
+    src: *const u8,
+    places: &'a [Place],
+}
+
+impl Work<'_> {
+    /// Does `one` at each place. What it returns keeps the work from being left out.
+    #[inline(always)]
+    fn each(&self, mut one: impl FnMut(*mut u8, *const u8, usize) -> u64) -> u64 {
+        self.places.iter().fold(0, |total, place| {
+            total ^ one(self.dst.wrapping_add(place.dst), self.src.wrapping_add(place.src), place.len)
+        })
+    }
+}
+
+/// A kernel or a peer, in a loop of its own: it is inlined into it where its users would have it so.
+pub struct Kernel {
+    pub name: String,
+    pub run: Box<dyn Fn(&Work<'_>) -> u64>,
+}
+
+fn kernel(name: impl Into<String>, run: impl Fn(&Work<'_>) -> u64 + 'static) -> Kernel {
     Kernel { name: name.into(), run: Box::new(run) }
 }
 
@@ -24,74 +53,125 @@ pub struct Contest {
     pub peers: usize,
 }
 
-// The level of each is loaded from the closure, as a worker loads it from its turn.
-//
+/// What is done at each place with a set's kernels.
+trait One: Copy + 'static {
+    fn one<K: Kernels>(kernels: K, dst: *mut u8, src: *const u8, len: usize) -> u64;
+}
+
 // SAFETY of all blocks below: `Load::places` has only places within its areas, and these outlive the runs.
 
-pub fn copies() -> Contest {
-    let mut kernels = vec![kernel("memcpy", |dst, src, len| {
-        // SAFETY: see above; the areas are apart.
-        unsafe { peers::memcpy(dst, src, len) };
+#[derive(Clone, Copy)]
+struct Copying;
+
+impl One for Copying {
+    #[inline(always)]
+    fn one<K: Kernels>(kernels: K, dst: *mut u8, src: *const u8, len: usize) -> u64 {
+        // SAFETY: see above.
+        unsafe { kernels.copy(dst, src, len) };
         0
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Summing;
+
+impl One for Summing {
+    #[inline(always)]
+    fn one<K: Kernels>(kernels: K, _: *mut u8, src: *const u8, len: usize) -> u64 {
+        let mut total = Sum::new();
+        // SAFETY: see above.
+        kernels.sum(unsafe { std::slice::from_raw_parts(src, len) }, &mut total);
+        u64::from(total.fold())
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Both;
+
+impl One for Both {
+    #[inline(always)]
+    fn one<K: Kernels>(kernels: K, dst: *mut u8, src: *const u8, len: usize) -> u64 {
+        let mut total = Sum::new();
+        // SAFETY: see above.
+        unsafe { kernels.copy_sum(dst, src, len, &mut total) };
+        u64::from(total.fold())
+    }
+}
+
+/// The loop for one set.
+struct Loop<'a, O>(&'a Work<'a>, O);
+
+impl<O: One> WithKernels for Loop<'_, O> {
+    type Output = u64;
+
+    #[inline(always)]
+    fn with<K: Kernels>(self, kernels: K) -> u64 {
+        self.0.each(
+            #[inline(always)]
+            |dst, src, len| O::one(kernels, dst, src, len),
+        )
+    }
+}
+
+/// Each set in a loop that was compiled for it, and the widest chosen by level for each place, as in a loop that is not.
+fn ours(what: impl One) -> impl Iterator<Item = Kernel> {
+    let inlined = move |level: Level| kernel(level.name(), move |work| level.run(Loop(work, what)));
+    let widest = Level::detect();
+    let called = kernel(format!("{widest} by level"), move |work| {
+        // It is loaded each time, as a worker loads it.
+        work.each(|dst, src, len| one(what, black_box(widest), dst, src, len))
+    });
+    Level::supported().map(inlined).chain([called])
+}
+
+fn one<O: One>(_: O, level: Level, dst: *mut u8, src: *const u8, len: usize) -> u64 {
+    O::one(level, dst, src, len)
+}
+
+pub fn copies() -> Contest {
+    let mut kernels = vec![kernel("memcpy", |work| {
+        work.each(|dst, src, len| {
+            // SAFETY: see above; the areas are apart.
+            unsafe { peers::memcpy(dst, src, len) };
+            0
+        })
     })];
     if let Some(rte_memcpy) = peers::rte_memcpy() {
-        kernels.push(kernel("rte_memcpy", move |dst, src, len| {
+        kernels.push(kernel("rte_memcpy", move |work| {
             // SAFETY: see above; the areas are apart.
-            unsafe { rte_memcpy(dst.cast(), src.cast(), len) };
+            unsafe { rte_memcpy(work.dst, work.src, work.places.as_ptr(), work.places.len()) };
             0
         }));
     }
     let peers = kernels.len();
-    kernels.extend(Level::supported().map(|level| {
-        kernel(level.name(), move |dst, src, len| {
-            // SAFETY: see above.
-            unsafe { copy(level, dst, src, len) };
-            0
-        })
-    }));
+    kernels.extend(ours(Copying));
     Contest { name: "copy", kernels, peers }
 }
 
 pub fn sums() -> Contest {
-    let mut kernels = vec![kernel("adc chain", |_, src, len| {
+    let mut kernels = vec![kernel("adc chain", |work| {
         // SAFETY: see above.
-        u64::from(peers::fold(unsafe { peers::adc_chain(src, len) }))
+        work.each(|_, src, len| u64::from(peers::fold(unsafe { peers::adc_chain(src, len) })))
     })];
-    kernels.extend(Level::supported().map(|level| {
-        kernel(level.name(), move |_, src, len| {
-            let mut total = Sum::new();
-            // SAFETY: see above.
-            sum(level, unsafe { std::slice::from_raw_parts(src, len) }, &mut total);
-            u64::from(total.fold())
-        })
-    }));
+    kernels.extend(ours(Summing));
     Contest { name: "sum", kernels, peers: 1 }
 }
 
 pub fn fused() -> Contest {
     let widest = Level::detect();
     let mut kernels = vec![
-        kernel("copy alone", move |dst, src, len| {
-            // SAFETY: see above.
-            unsafe { copy(widest, dst, src, len) };
-            0
-        }),
-        kernel("memcpy, then adc chain", |dst, src, len| {
-            // SAFETY: see above; the areas are apart.
-            unsafe {
-                peers::memcpy(dst, src, len);
-                u64::from(peers::fold(peers::adc_chain(dst, len)))
-            }
+        kernel("copy alone", move |work| widest.run(Loop(work, Copying))),
+        kernel("memcpy, then adc chain", |work| {
+            work.each(|dst, src, len| {
+                // SAFETY: see above; the areas are apart.
+                unsafe {
+                    peers::memcpy(dst, src, len);
+                    u64::from(peers::fold(peers::adc_chain(dst, len)))
+                }
+            })
         }),
     ];
-    kernels.extend(Level::supported().map(|level| {
-        kernel(level.name(), move |dst, src, len| {
-            let mut total = Sum::new();
-            // SAFETY: see above.
-            unsafe { copy_sum(level, dst, src, len, &mut total) };
-            u64::from(total.fold())
-        })
-    }));
+    kernels.extend(ours(Both));
     // The first alone: what the second does is known to be slow.
     Contest { name: "copy_sum", kernels, peers: 1 }
 }
@@ -147,8 +227,7 @@ impl std::fmt::Display for Lengths {
 pub struct Load {
     pub src: Vec<u8>,
     pub dst: Vec<u8>,
-    /// Destination, source, length.
-    pub places: Vec<(usize, usize, usize)>,
+    pub places: Vec<Place>,
 }
 
 /// Places in a table: so many that their order is not learned.
@@ -161,8 +240,8 @@ impl Load {
         let mut random = random();
         let places: Vec<_> = (0..PLACES)
             .map(|_| {
-                let at = ((random() % spread) & !1, (random() % spread) & !1);
-                (at.0, at.1, length(lengths, &mut random))
+                let (dst, src) = ((random() % spread) & !1, (random() % spread) & !1);
+                Place { dst, src, len: length(lengths, &mut random) }
             })
             .collect();
         Self::of(places)
@@ -174,14 +253,14 @@ impl Load {
         let (mut places, mut at) = (Vec::new(), 0);
         while places.is_empty() || (at < 96 << 10 && places.len() < 512) {
             let len = length(lengths, &mut random);
-            places.push((at + 10, at + 12, len));
+            places.push(Place { dst: at + 10, src: at + 12, len });
             at += (len + 12).next_multiple_of(64);
         }
         Self::of(places)
     }
 
-    fn of(places: Vec<(usize, usize, usize)>) -> Self {
-        let end = places.iter().map(|&(dst, src, len)| dst.max(src) + len).max().unwrap_or(0);
+    fn of(places: Vec<Place>) -> Self {
+        let end = places.iter().map(|place| place.dst.max(place.src) + place.len).max().unwrap_or(0);
         let mut random = random();
         let src = (0..end).map(|_| random().to_le_bytes()[0]).collect();
         Self { src, dst: vec![0; end], places }
@@ -189,12 +268,8 @@ impl Load {
 
     /// Runs a kernel over `n` places from one on.
     pub fn run(&mut self, kernel: &Kernel, from: usize, n: usize) -> u64 {
-        let (dst, src) = (self.dst.as_mut_ptr(), self.src.as_ptr());
-        let mut total = 0;
-        for &(to, at, len) in &self.places[from..from + n] {
-            total ^= (kernel.run)(dst.wrapping_add(to), src.wrapping_add(at), len);
-        }
-        total
+        let places = &self.places[from..from + n];
+        (kernel.run)(&Work { dst: self.dst.as_mut_ptr(), src: self.src.as_ptr(), places })
     }
 }
 

@@ -1,22 +1,27 @@
 //! What others have: libc's and DPDK's copies, and the checksum by a 64-bit chain of additions with carry.
 
-use std::ffi::{CString, c_void};
+use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::Command;
+
+use super::Place;
 
 /// libc's.
 ///
 /// # Safety
 /// As for `ptr::copy_nonoverlapping`.
-#[inline(never)]
+#[inline(always)]
 pub unsafe fn memcpy(dst: *mut u8, src: *const u8, len: usize) {
     // SAFETY: the caller's promise.
     unsafe { libc::memcpy(dst.cast(), src.cast(), len) };
 }
 
-/// DPDK's, which is inlined C: compiled here, for this machine, where its headers and a compiler are.
-pub fn rte_memcpy() -> Option<unsafe extern "C" fn(*mut c_void, *const c_void, usize)> {
+/// A loop over places: destination, source, places and their number.
+type Loop = unsafe extern "C" fn(*mut u8, *const u8, *const Place, usize);
+
+/// DPDK's, which is inlined C, in a loop: compiled here, for this machine, where its headers and a compiler are.
+pub fn rte_memcpy() -> Option<Loop> {
     match build() {
         Ok(function) => Some(function),
         Err(why) => {
@@ -26,7 +31,7 @@ pub fn rte_memcpy() -> Option<unsafe extern "C" fn(*mut c_void, *const c_void, u
     }
 }
 
-fn build() -> Result<unsafe extern "C" fn(*mut c_void, *const c_void, usize), String> {
+fn build() -> Result<Loop, String> {
     let said = |command: &mut Command| -> Result<String, String> {
         let output = command.output().map_err(|error| format!("{:?}: {error}", command.get_program()))?;
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
@@ -51,13 +56,14 @@ fn build() -> Result<unsafe extern "C" fn(*mut c_void, *const c_void, usize), St
         return Err("the library that was just built cannot be loaded".to_owned());
     }
     // SAFETY: the function of this type in rte_memcpy.c.
-    Ok(unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void, *const c_void, usize)>(function) })
+    Ok(unsafe { std::mem::transmute::<*mut libc::c_void, Loop>(function) })
 }
 
 /// A sum of words in the machine's byte order: eight of 64 bits for each round of a chain.
 ///
 /// # Safety
 /// `src` is readable for `len` bytes.
+#[inline(always)]
 #[cfg(target_arch = "x86_64")]
 pub unsafe fn adc_chain(mut src: *const u8, mut len: usize) -> u64 {
     use std::arch::asm;
@@ -96,6 +102,7 @@ pub unsafe fn adc_chain(src: *const u8, len: usize) -> u64 {
 }
 
 /// Fewer than 16 bytes more.
+#[inline(always)]
 fn acc_tail(mut acc: u64, bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<8>();
     for &word in words {
@@ -112,12 +119,14 @@ fn acc_tail(mut acc: u64, bytes: &[u8]) -> u64 {
     rest.iter().fold(acc, |acc, &byte| add(acc, u64::from(u16::from_ne_bytes([byte, 0]))))
 }
 
+#[inline(always)]
 fn add(a: u64, b: u64) -> u64 {
     let (sum, carry) = a.overflowing_add(b);
     sum + u64::from(carry)
 }
 
 /// As a sum of ours is folded, so that both do it.
+#[inline(always)]
 pub fn fold(acc: u64) -> u16 {
     let acc = (acc & 0xffff_ffff) + (acc >> 32);
     let acc = (acc & 0xffff) + (acc >> 16);

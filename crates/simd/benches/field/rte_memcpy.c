@@ -3,7 +3,12 @@
 
 #include <rte_memcpy.h>
 
-void bench_rte_memcpy(void *dst, const void *src, size_t len)
+struct place {
+	size_t dst, src, len;
+};
+
+void bench_rte_memcpy(char *dst, const char *src, const struct place *places, size_t n)
 {
-	rte_memcpy(dst, src, len);
+	for (size_t i = 0; i < n; i++)
+		rte_memcpy(dst + places[i].dst, src + places[i].src, places[i].len);
 }

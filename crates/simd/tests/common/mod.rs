@@ -2,7 +2,83 @@
 #![expect(unreachable_pub, reason = "a module of several test binaries")]
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+use std::fmt;
 use std::ptr;
+
+use straightline_simd::{Kernels, Level, Sum, WithKernels, copy, copy_sum, sum};
+
+/// A level's kernels, and how they are reached.
+#[derive(Clone, Copy)]
+pub struct Way {
+    level: Level,
+    /// Inlined into code that was compiled for the level, instead of chosen in a call.
+    inlined: bool,
+}
+
+/// All levels, each in both ways.
+pub fn ways() -> impl Iterator<Item = Way> {
+    Level::supported().flat_map(Way::of)
+}
+
+impl Way {
+    /// Both of one level.
+    pub fn of(level: Level) -> impl Iterator<Item = Self> {
+        [false, true].into_iter().map(move |inlined| Self { level, inlined })
+    }
+
+    /// # Safety
+    /// As for the crate's `copy`.
+    pub unsafe fn copy(self, dst: *mut u8, src: *const u8, len: usize) {
+        if self.inlined {
+            self.level.run(Work::Copy(dst, src, len, None));
+        } else {
+            // SAFETY: passed on.
+            unsafe { copy(self.level, dst, src, len) }
+        }
+    }
+
+    pub fn sum(self, bytes: &[u8], total: &mut Sum) {
+        if self.inlined { self.level.run(Work::Sum(bytes, total)) } else { sum(self.level, bytes, total) }
+    }
+
+    /// # Safety
+    /// As for the crate's `copy_sum`.
+    pub unsafe fn copy_sum(self, dst: *mut u8, src: *const u8, len: usize, total: &mut Sum) {
+        if self.inlined {
+            self.level.run(Work::Copy(dst, src, len, Some(total)));
+        } else {
+            // SAFETY: passed on.
+            unsafe { copy_sum(self.level, dst, src, len, total) }
+        }
+    }
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.level, if self.inlined { " inlined" } else { "" })
+    }
+}
+
+/// One kernel's arguments.
+enum Work<'a> {
+    Copy(*mut u8, *const u8, usize, Option<&'a mut Sum>),
+    Sum(&'a [u8], &'a mut Sum),
+}
+
+impl WithKernels for Work<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with<K: Kernels>(self, kernels: K) {
+        match self {
+            // SAFETY: the promise of the two callers above.
+            Work::Copy(dst, src, len, None) => unsafe { kernels.copy(dst, src, len) },
+            // SAFETY: as above.
+            Work::Copy(dst, src, len, Some(total)) => unsafe { kernels.copy_sum(dst, src, len, total) },
+            Work::Sum(bytes, total) => kernels.sum(bytes, total),
+        }
+    }
+}
 
 /// Bytes without a period: a kernel that adds the wrong vector cannot be right by chance.
 pub fn random_bytes(len: usize, mut seed: u64) -> Vec<u8> {

@@ -1,0 +1,208 @@
+//! Code that is compiled once for each instruction set, so that the kernels are inlined into it.
+
+#[cfg(target_arch = "x86_64")]
+use crate::arch::{Avx2Vector, Avx512Vector, Sse2Vector};
+use crate::generic;
+use crate::kernel;
+use crate::level::Level;
+#[cfg(target_arch = "x86_64")]
+use crate::level::{Avx2, Avx512};
+use crate::sum::Sum;
+
+/// An instruction set as a type: what a loop is generic over. A value proves that the machine has it.
+///
+/// [`Level`] is one too, which chooses in each call: code that is generic need not be for a fixed set.
+///
+/// The copy of a set is inlined into its caller. Fast it is only where the set is turned on: in what [`Level::run`] runs,
+/// as far as *that* is inlined. Elsewhere it is as right, but each load and each store is a call. Sums are one call, without
+/// a choice.
+pub trait Kernels: Copy + sealed::Sealed {
+    /// The set as a value.
+    fn level(self) -> Level;
+
+    /// Copies `len` bytes as [`copy`](crate::copy) does.
+    ///
+    /// # Safety
+    /// As for [`copy`](crate::copy).
+    unsafe fn copy(self, dst: *mut u8, src: *const u8, len: usize);
+
+    /// Appends bytes that we own to `sum`.
+    fn sum(self, bytes: &[u8], sum: &mut Sum);
+
+    /// Copies and sums as [`copy_sum`](crate::copy_sum) does.
+    ///
+    /// # Safety
+    /// As for [`copy_sum`](crate::copy_sum).
+    unsafe fn copy_sum(self, dst: *mut u8, src: *const u8, len: usize, sum: &mut Sum);
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// What [`Level::run`] runs: a closure that is generic over the set.
+pub trait WithKernels {
+    /// What it returns.
+    type Output;
+
+    /// Does the work. It must be `#[inline(always)]`, and so must all that it hands `kernels` to, or the set is not
+    /// turned on where the kernels are called.
+    fn with<K: Kernels>(self, kernels: K) -> Self::Output;
+}
+
+impl Level {
+    /// Runs `work` compiled for this level.
+    ///
+    /// ```
+    /// use straightline_simd::{Kernels, Level, Sum, WithKernels};
+    ///
+    /// struct SumAll<'a>(&'a [&'a [u8]]);
+    ///
+    /// impl WithKernels for SumAll<'_> {
+    ///     type Output = u16;
+    ///
+    ///     #[inline(always)]
+    ///     fn with<K: Kernels>(self, kernels: K) -> u16 {
+    ///         let mut total = Sum::new();
+    ///         for bytes in self.0 {
+    ///             kernels.sum(bytes, &mut total);
+    ///         }
+    ///         total.fold()
+    ///     }
+    /// }
+    ///
+    /// assert_eq!(Level::detect().run(SumAll(&[b"odd", b"even"])), straightline_simd::plain::sum(&[b"oddeven"]));
+    /// ```
+    #[inline]
+    pub fn run<W: WithKernels>(self, work: W) -> W::Output {
+        match self {
+            Self::Scalar => work.with(Scalar),
+            #[cfg(target_arch = "x86_64")]
+            Self::Sse2 => work.with(Sse2),
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the token proves the set.
+            Self::Avx2(token) => unsafe { with_avx2(work, token) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the token proves the set.
+            Self::Avx512(token) => unsafe { with_avx512(work, token) },
+            Self::Libc => work.with(Libc),
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn with_avx2<W: WithKernels>(work: W, token: Avx2) -> W::Output {
+    work.with(token)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx2")]
+fn with_avx512<W: WithKernels>(work: W, token: Avx512) -> W::Output {
+    work.with(token)
+}
+
+/// The set of [`Level::Scalar`].
+#[derive(Clone, Copy, Debug)]
+pub struct Scalar;
+
+/// The set of [`Level::Sse2`].
+#[cfg(target_arch = "x86_64")]
+#[derive(Clone, Copy, Debug)]
+pub struct Sse2;
+
+/// The set of [`Level::Libc`].
+#[derive(Clone, Copy, Debug)]
+pub struct Libc;
+
+/// The kernels of a set: the copy as it is written, the others by the set's functions in `kernel.rs`.
+macro_rules! kernels {
+    ($(#[$attribute:meta])* $set:ty: $self:ident => $level:expr, $vector:ty, $sum:ident, $copy_sum:ident) => {
+        $(#[$attribute])*
+        impl sealed::Sealed for $set {}
+
+        $(#[$attribute])*
+        impl Kernels for $set {
+            #[inline(always)]
+            fn level($self) -> Level {
+                $level
+            }
+
+            #[inline(always)]
+            unsafe fn copy(self, dst: *mut u8, src: *const u8, len: usize) {
+                // SAFETY: a value proves the set; the pointers are the caller's promise.
+                unsafe { generic::copy::<$vector>(dst, src, len) }
+            }
+
+            #[inline(always)]
+            fn sum(self, bytes: &[u8], sum: &mut Sum) {
+                // SAFETY: a value proves the set; the bytes are a slice's.
+                sum.append(unsafe { kernel::$sum(bytes.as_ptr(), bytes.len()) }, bytes.len());
+            }
+
+            #[inline(always)]
+            unsafe fn copy_sum(self, dst: *mut u8, src: *const u8, len: usize, sum: &mut Sum) {
+                // SAFETY: a value proves the set; the pointers are the caller's promise.
+                sum.append(unsafe { kernel::$copy_sum(dst, src, len) }, len);
+            }
+        }
+    };
+}
+
+kernels!(Scalar: self => Level::Scalar, u64, sum_scalar, copy_sum_scalar);
+kernels!(#[cfg(target_arch = "x86_64")] Sse2: self => Level::Sse2, Sse2Vector, sum_sse2, copy_sum_sse2);
+kernels!(#[cfg(target_arch = "x86_64")] Avx2: self => Level::Avx2(self), Avx2Vector, sum_avx2, copy_sum_avx2);
+kernels!(#[cfg(target_arch = "x86_64")] Avx512: self => Level::Avx512(self), Avx512Vector, sum_avx512, copy_sum_avx512);
+
+impl sealed::Sealed for Libc {}
+
+impl Kernels for Libc {
+    #[inline(always)]
+    fn level(self) -> Level {
+        Level::Libc
+    }
+
+    #[inline(always)]
+    unsafe fn copy(self, dst: *mut u8, src: *const u8, len: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { kernel::copy_libc(dst, src, len) }
+    }
+
+    #[inline(always)]
+    fn sum(self, bytes: &[u8], sum: &mut Sum) {
+        Level::detect().sum(bytes, sum);
+    }
+
+    #[inline(always)]
+    unsafe fn copy_sum(self, dst: *mut u8, src: *const u8, len: usize, sum: &mut Sum) {
+        // SAFETY: the caller's promise.
+        unsafe { Level::detect().copy_sum(dst, src, len, sum) }
+    }
+}
+
+impl sealed::Sealed for Level {}
+
+/// Chosen in each call.
+impl Kernels for Level {
+    #[inline(always)]
+    fn level(self) -> Level {
+        self
+    }
+
+    #[inline(always)]
+    unsafe fn copy(self, dst: *mut u8, src: *const u8, len: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { kernel::copy(self, dst, src, len) }
+    }
+
+    #[inline(always)]
+    fn sum(self, bytes: &[u8], sum: &mut Sum) {
+        kernel::sum(self, bytes, sum);
+    }
+
+    #[inline(always)]
+    unsafe fn copy_sum(self, dst: *mut u8, src: *const u8, len: usize, sum: &mut Sum) {
+        // SAFETY: the caller's promise.
+        unsafe { kernel::copy_sum(self, dst, src, len, sum) }
+    }
+}
