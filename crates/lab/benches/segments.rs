@@ -1,0 +1,254 @@
+//! Segments of 64 KiB from one guest's memory to another's, beside the copy kernel alone, round by round.
+//!
+//! `cargo bench -p straightline-lab --bench segments [WORD...]`; without `--bench`, one round of each. One thread does all:
+//! it sends a few segments as one guest, runs the worker's turns (only these are timed), and takes what arrived as the other.
+//! A cell is the median of the nanoseconds for a segment, and the median of how many times the speed of a plain copy of
+//! the same round that is: of a copy into one place (`one`), and of a copy into the very buffers (`buffers`). Places are
+//! taken in turn by all three, so that they find as many of their lines in the caches.
+
+use std::env;
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use straightline_graph::{Graph, Idle, Worker, WorkerStats};
+use straightline_lab::{Guest, GuestOptions};
+use straightline_nodes::Patch;
+use straightline_packet::{Arena, Drops, Gate, Level, PortIndex, Settings};
+use straightline_port::vhost_user::{Mode, Permissions, VhostUser, VhostUserConfig};
+use straightline_port::{Port, Sleeper};
+use straightline_virtio::features as f;
+use straightline_virtio::net_header::{LEN as HEADER, NetHeader};
+use straightline_wire::MacAddr;
+use straightline_wire::frame::{Checksum, Frame, Net, Transport};
+use straightline_wire::tcp::Flags;
+
+/// Payload of a piece: of 1500 bytes of MTU, with the usual options of TCP.
+const SIZE: u16 = 1448;
+/// Pieces of a segment, and its payload: about the most that an IP packet has.
+const PIECES: u16 = 45;
+const PAYLOAD: u16 = PIECES * SIZE;
+/// Bytes of Ethernet, IPv4 and TCP headers.
+const HEADERS: u16 = 14 + 20 + 20;
+/// Segments that the worker finds at once.
+const BURST: usize = 4;
+const ROUNDS: usize = 2000;
+/// Places of 64 KiB that a plain copy goes to in turn: as much memory as the buffers have.
+const SPAN: usize = 7;
+/// Bytes of a segment in its buffer, virtio-net header included.
+const LENGTH: u32 = 12 + HEADERS as u32 + PAYLOAD as u32;
+
+const BASIC: u64 = f::VIRTIO_F_VERSION_1 | f::VIRTIO_F_EVENT_IDX;
+const MERGE: u64 = BASIC | f::VIRTIO_NET_F_MRG_RXBUF;
+const PACKED: u64 = MERGE | f::VIRTIO_F_RING_PACKED;
+const SEND: u64 = BASIC | f::VIRTIO_NET_F_CSUM | f::VIRTIO_NET_F_HOST_TSO4;
+const TAKE: u64 = f::VIRTIO_NET_F_GUEST_CSUM | f::VIRTIO_NET_F_GUEST_TSO4;
+
+/// What the receiving guest has.
+struct Cell {
+    name: &'static str,
+    features: u64,
+    buffer_len: u32,
+    ring_size: u16,
+    /// Bytes in each of a buffer's descriptors; 0: one descriptor.
+    cut: u32,
+}
+
+const CELLS: [Cell; 8] = [
+    Cell { name: "cut-sums", features: MERGE, buffer_len: 2048, ring_size: 256, cut: 0 },
+    Cell { name: "cut-sums-packed", features: PACKED, buffer_len: 2048, ring_size: 256, cut: 0 },
+    Cell {
+        name: "cut-partial",
+        features: MERGE | f::VIRTIO_NET_F_GUEST_CSUM,
+        buffer_len: 2048,
+        ring_size: 256,
+        cut: 0,
+    },
+    Cell { name: "whole-2048", features: MERGE | TAKE, buffer_len: 2048, ring_size: 256, cut: 0 },
+    Cell { name: "whole-2048-packed", features: PACKED | TAKE, buffer_len: 2048, ring_size: 256, cut: 0 },
+    Cell { name: "whole-4096", features: MERGE | TAKE, buffer_len: 4096, ring_size: 128, cut: 0 },
+    Cell { name: "whole-one", features: BASIC | TAKE, buffer_len: 65_600, ring_size: 8, cut: 0 },
+    Cell { name: "whole-17-parts", features: BASIC | TAKE, buffer_len: 65_600, ring_size: 128, cut: 4096 },
+];
+
+fn main() -> anyhow::Result<()> {
+    let asked: Vec<String> = env::args().skip(1).collect();
+    let measure = asked.iter().any(|word| word == "--bench") && !asked.iter().any(|word| word == "--test");
+    let words: Vec<_> = asked.iter().filter(|word| !word.starts_with('-')).collect();
+    let mut out = io::stdout().lock();
+    writeln!(out, "{:>18} |     ns |  GB/s | of one | of buffers", "")?;
+    for cell in CELLS.iter().filter(|cell| words.is_empty() || words.iter().any(|word| cell.name.contains(*word))) {
+        let rows = Rig::new(cell)?.rows(if measure { ROUNDS } else { 1 })?;
+        let time = median(rows.iter().map(|row| row[0]));
+        write!(out, "{:>18} | {time:>6.0} | {:>5.2}", cell.name, f64::from(PAYLOAD) / time)?;
+        writeln!(
+            out,
+            " | {:>6.2} | {:>10.2}",
+            median(rows.iter().map(|row| row[1] / row[0])),
+            median(rows.iter().map(|row| row[2] / row[0]))
+        )?;
+        out.flush()?;
+    }
+    Ok(())
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<_> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// Two guests, and a worker between them that this thread drives.
+struct Rig {
+    worker: Worker,
+    source: Guest,
+    sink: Guest,
+    /// Packets that a segment becomes.
+    packets: usize,
+    /// Where the bodies of some bursts were stored: guest addresses and lengths.
+    places: Vec<Vec<(u64, u32)>>,
+    _dir: tempfile::TempDir,
+}
+
+impl Rig {
+    fn new(cell: &Cell) -> anyhow::Result<Self> {
+        let dir = tempfile::tempdir()?;
+        let (gate, sleeper) = (Gate::new(), Arc::new(Sleeper::new()?));
+        let drops: Vec<Arc<Drops>> = vec![Arc::default(), Arc::default()];
+        let mut ports: Vec<Arc<dyn Port>> = Vec::new();
+        for (n, drops) in (0..).zip(&drops) {
+            let config = VhostUserConfig {
+                name: format!("p{n}"),
+                socket: dir.path().join(format!("p{n}")),
+                mode: Mode::Server(Permissions::default()),
+                mtu: 1500,
+                mac: None,
+                csum: true,
+                tso: true,
+                uso: true,
+                queues: 1,
+                packed: true,
+                holds: false,
+                waits: false,
+            };
+            let port = VhostUser::open(config, PortIndex(n), Arc::clone(drops), &gate, Arc::clone(&sleeper))?;
+            ports.push(Arc::new(port));
+        }
+        let mut graph = Graph::new();
+        let edges: Vec<_> = ports.iter().map(|port| graph.output(Arc::clone(port), false)).collect();
+        let node = graph.node("patch", Box::new(Patch::new(PortIndex(0))), &edges);
+        ports.into_iter().for_each(|port| graph.input(port, node));
+        let arena = Arena::new(gate.member(), Settings::default(), drops);
+        let worker = Worker::new(graph, arena, sleeper, Arc::new(WorkerStats::default()), Idle::Spin);
+        let Cell { features, buffer_len, ring_size, cut, .. } = *cell;
+        let sends = GuestOptions { features: SEND, buffer_len: 65_600, ring_size: 8, ..GuestOptions::default() };
+        let takes = GuestOptions { features, buffer_len, ring_size, receive_cut: cut, ..GuestOptions::default() };
+        let mut source = Guest::connect(&dir.path().join("p0"), &sends)?;
+        let sink = Guest::connect(&dir.path().join("p1"), &takes)?;
+        ensure!(sink.features() & features == features, "{}: not all of it was agreed on", cell.name);
+        fill(&mut source)?;
+        let packets = if features & TAKE == TAKE { 1 } else { PIECES.into() };
+        let mut rig = Rig { worker, source, sink, packets, places: Vec::new(), _dir: dir };
+        rig.places = (0..64).map(|_| Ok(rig.delivered()?.1)).collect::<anyhow::Result<_>>()?;
+        Ok(rig)
+    }
+
+    /// Sends a burst, and delivers it; returns the nanoseconds a segment, and where the bodies are.
+    fn delivered(&mut self) -> anyhow::Result<(f64, Vec<(u64, u32)>)> {
+        for _ in 0..BURST {
+            ensure!(self.source.send_next(LENGTH), "no buffer to send from");
+        }
+        self.source.flush();
+        let began = Instant::now();
+        while self.worker.turn() > 0 {}
+        let time = began.elapsed();
+        self.source.flush();
+        let (mut places, memory) = (Vec::new(), Arc::clone(self.sink.memory()));
+        let got = self.sink.receive(usize::MAX, |_, pieces| {
+            let first = pieces.iter().take(1).map(|piece| piece.split_at(HEADERS.into()).1);
+            let rest = first.chain(pieces.iter().skip(1).copied());
+            places.extend(rest.filter_map(|piece| Some((memory.guest_addr(piece)?, piece.len()))));
+        });
+        ensure!(got == BURST * self.packets, "{got} packets arrived");
+        let bytes: u64 = places.iter().map(|place| u64::from(place.1)).sum();
+        ensure!(bytes == BURST as u64 * u64::from(PAYLOAD), "{bytes} bytes arrived");
+        Ok((time.as_secs_f64() * 1e9 / BURST as f64, places))
+    }
+
+    /// Copies the same bodies by the kernel alone to these places; returns the nanoseconds a segment.
+    fn copied(&mut self, places: &[(u64, u32)]) -> anyhow::Result<f64> {
+        let (level, memory, mut hint) = (self.source.level(), Arc::clone(self.sink.memory()), 0);
+        let mut took = Duration::ZERO;
+        for (buffer, places) in (0..).zip(places.chunks(places.len() / BURST)) {
+            let buffer = self.source.buffer(buffer).context("no such buffer")?;
+            let mut from = buffer.split_at(LENGTH - u32::from(PAYLOAD)).1;
+            let began = Instant::now();
+            for &(place, len) in places {
+                let to = memory.segment(place, len, &mut hint).context("no such place")?;
+                to.copy_from(level, from, None);
+                from = from.split_at(len).1;
+            }
+            took += began.elapsed();
+        }
+        Ok(took.as_secs_f64() * 1e9 / BURST as f64)
+    }
+
+    /// Nanoseconds a segment, a row for each round: delivered, copied into one place, copied into the buffers.
+    fn rows(&mut self, rounds: usize) -> anyhow::Result<Vec<[f64; 3]>> {
+        let memory = Arc::clone(self.sink.memory());
+        let area = self.sink.buffer(0).and_then(|first| memory.guest_addr(first)).context("no place")?;
+        let mut rows = Vec::new();
+        for round in 0..rounds {
+            let mut row = [0.0; 3];
+            for turn in 0..3 {
+                match (round + turn) % 3 {
+                    0 => row[0] = self.delivered()?.0,
+                    1 => {
+                        let nth = |n: usize| area + (((BURST * round + n) % SPAN) << 16) as u64;
+                        let places: Vec<_> = (0..BURST).map(|n| (nth(n), PAYLOAD.into())).collect();
+                        row[1] = self.copied(&places)?;
+                    }
+                    _ => {
+                        let places = std::mem::take(&mut self.places[(round + 32) % 64]);
+                        row[2] = self.copied(&places)?;
+                        self.places[(round + 32) % 64] = places;
+                    }
+                }
+            }
+            rows.push(row);
+        }
+        Ok(rows)
+    }
+}
+
+/// Writes a segment into each transmit buffer.
+fn fill(source: &mut Guest) -> anyhow::Result<()> {
+    let headers = Frame {
+        src: MacAddr([2, 0, 0, 0, 0, 1]),
+        dst: MacAddr([2, 0, 0, 0, 0, 2]),
+        tags: [None, None],
+        net: Net::v4([10, 0, 0, 1].into(), [10, 0, 0, 2].into()),
+        transport: Transport::Tcp { src_port: 1000, dst_port: 2000, seq: 1, ack: 2, flags: Flags(0x18), window: 500 },
+        payload_len: PAYLOAD,
+    };
+    let ask = NetHeader {
+        flags: 1,
+        gso_type: 1,
+        hdr_len: HEADERS,
+        gso_size: SIZE,
+        csum_start: 34,
+        csum_offset: 16,
+        num_buffers: 0,
+    };
+    let mut bytes = vec![0; HEADER];
+    bytes.copy_from_slice(&ask.to_bytes());
+    bytes.resize(HEADER + usize::from(HEADERS), 0);
+    headers.emit(&mut bytes[HEADER..], Checksum::Partial)?;
+    // Without a period of a power of two.
+    bytes.extend((0..251_u8).cycle().take(PAYLOAD.into()));
+    for buffer in 0..source.size() {
+        source.buffer(buffer).context("no such buffer")?.write(Level::detect(), &bytes);
+    }
+    Ok(())
+}
