@@ -78,6 +78,9 @@ pub struct PackedDevice {
     unsignalled: Option<u16>,
     /// Taken chains, the oldest at `first_taken`.
     taken: Box<[Taken]>,
+    /// Where the chain taken last stands in `taken`: to find it by the fields of 16 bits that taking it has just changed
+    /// would wait for their stores.
+    last: usize,
     first_taken: u16,
     outstanding: u16,
     /// Descriptors of all taken chains.
@@ -114,6 +117,7 @@ impl PackedDevice {
             next_used: place,
             unsignalled: None,
             taken: vec![Taken::default(); usize::from(size)].into_boxed_slice(),
+            last: 0,
             first_taken: 0,
             outstanding: 0,
             spans: 0,
@@ -249,8 +253,8 @@ impl PackedDevice {
     /// Takes the next chain, whose first descriptor is `first`.
     #[inline]
     pub fn take(&mut self, first: &First) {
-        let at = self.slot(self.outstanding);
-        self.taken[at] = Taken { id: first.head, span: first.span, bytes: 0 };
+        self.last = self.slot(self.outstanding);
+        self.taken[self.last] = Taken { id: first.head, span: first.span, bytes: 0 };
         self.outstanding += 1;
         self.spans += first.span;
         self.known = self.known.saturating_sub(first.span);
@@ -271,8 +275,7 @@ impl PackedDevice {
     /// Says how many bytes were written into the chain that was taken last.
     #[inline]
     pub fn written(&mut self, bytes: u32) {
-        let at = self.slot(self.outstanding - 1);
-        self.taken[at].bytes = bytes;
+        self.taken[self.last].bytes = bytes;
     }
 
     /// The same of the taken chain that has `n` before it.

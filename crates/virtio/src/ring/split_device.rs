@@ -23,6 +23,9 @@ use crate::memory::{DirtyLog, GuestMemory};
 pub struct SplitDevice {
     parts: Parts,
     size: u16,
+    /// The size less one. Apart from it, and as wide as it is used: what was stored a moment ago beside a field of 16 bits
+    /// keeps a load of 32 bits waiting for the cache.
+    mask: usize,
     options: Options,
     /// The next available entry to take.
     next_avail: u16,
@@ -34,6 +37,8 @@ pub struct SplitDevice {
     signalled: Option<u16>,
     /// Heads of taken chains and the bytes written into each, by their place in the ring.
     taken: Box<[(u16, u32)]>,
+    /// Where the chain taken last stands in `taken`.
+    last: usize,
     hint: usize,
     log: Option<Arc<DirtyLog>>,
     /// What the frontend keeps for a successor of ours, where it does.
@@ -47,12 +52,14 @@ impl SplitDevice {
         Ok(SplitDevice {
             parts,
             size: geometry.size,
+            mask: usize::from(geometry.size).wrapping_sub(1),
             options,
             next_avail: base,
             seen_avail: base,
             next_used: base,
             signalled: None,
             taken: vec![(0, 0); usize::from(geometry.size)].into_boxed_slice(),
+            last: 0,
             hint: 0,
             log: None,
             inflight: None,
@@ -140,8 +147,8 @@ impl SplitDevice {
     /// Takes the next chain, whose first descriptor is `first`.
     #[inline]
     pub fn take(&mut self, first: &First) {
-        let place = usize::from(self.next_avail & (self.size - 1));
-        self.taken[place] = (first.head, 0);
+        self.last = usize::from(self.next_avail) & self.mask;
+        self.taken[self.last] = (first.head, 0);
         self.next_avail = self.next_avail.wrapping_add(1);
     }
 
@@ -155,8 +162,8 @@ impl SplitDevice {
     /// 0, it was only read.
     #[inline]
     pub fn written(&mut self, back: u16, bytes: u32) {
-        let place = self.next_avail.wrapping_sub(1).wrapping_sub(back) & (self.size - 1);
-        self.taken[usize::from(place)].1 = bytes;
+        let place = self.last.wrapping_sub(usize::from(back)) & self.mask;
+        self.taken[place].1 = bytes;
     }
 
     /// The one buffer of a chain that has only one, in one region: the common case, without staging.
@@ -232,7 +239,7 @@ impl SplitDevice {
     /// Where the taken chain stands that has `n` before it, here and in the used ring.
     #[inline]
     fn slot(&self, n: u16) -> usize {
-        usize::from(self.next_used.wrapping_add(n) & (self.size - 1))
+        usize::from(self.next_used.wrapping_add(n)) & self.mask
     }
 
     /// Whether the driver is to be notified of what was given back since the last call.
