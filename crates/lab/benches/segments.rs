@@ -161,8 +161,9 @@ impl Rig {
         }
         self.source.flush();
         let began = Instant::now();
-        while self.worker.turn() > 0 {}
+        let took = self.worker.turn();
         let time = began.elapsed();
+        ensure!(took == BURST, "{took} segments in a turn");
         self.source.flush();
         let (mut places, memory) = (Vec::new(), Arc::clone(self.sink.memory()));
         let got = self.sink.receive(usize::MAX, |_, pieces| {

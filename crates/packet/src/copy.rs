@@ -130,17 +130,23 @@ fn store<const N: usize>(
     sum.add_bytes(&front[finish.from..]);
     sum.add_bytes(own);
     let copied = store_body(level, body, range, &mut at_rest, Some(&mut sum));
-    // A sum of 0 is sent as its twin: for UDP, 0 would mean "none" (RFC 768); for TCP both are the same.
-    let value = match sum.finish() {
-        0 => 0xffff,
-        value => value,
-    };
+    let value = sent(sum);
     let field = finish.field..finish.field + 2;
     let pseudo = [front[field.start], front[field.start + 1]];
     front[field.clone()].copy_from_slice(&value.to_be_bytes());
     put_front::<N>(&mut at_front, level, front);
     front[field].copy_from_slice(&pseudo);
     copied
+}
+
+/// The checksum as it is sent. One of 0 is sent as its twin: for UDP, 0 would mean "none" (RFC 768); for TCP both are the
+/// same.
+#[inline]
+fn sent(sum: Sum) -> u16 {
+    match sum.finish() {
+        0 => 0xffff,
+        value => value,
+    }
 }
 
 /// Stores the `N` bytes of the destination's header, and what follows them.
@@ -193,24 +199,72 @@ impl<'t> Turn<'t> {
     }
 
     /// Stores one piece of a packet that is cut into segments: its `N` bytes in front and its headers, then its
-    /// share of the payload.
+    /// share of the payload, which is looked for from where the piece before ended.
     pub fn store_piece<const N: usize>(
         &mut self,
         id: PacketId,
-        piece: &mut Piece,
+        piece: &Piece,
+        from: &mut BodyPlace,
         to: Range<usize>,
         finish: bool,
     ) -> u32 {
-        let Some(to) = Scatter::new(self.staged_at(to)) else { return 0 };
-        let checksum = if finish { piece.checksum() } else { Checksum::Complete };
-        let range = piece.payload();
-        let head = self.head(id);
+        let level = self.level();
+        let Some(mut at_front) = Scatter::new(self.staged_at(to)) else { return 0 };
+        let (front, range, head) = (piece.front::<N>(), piece.payload(), self.head(id));
         let in_head = u32::try_from(head.len()).unwrap_or(u32::MAX);
         let own = &head[range.start.min(in_head) as usize..range.end.min(in_head) as usize];
         let in_body = range.start.saturating_sub(in_head)..range.end.saturating_sub(in_head);
-        let finish = Finish::of(checksum, N);
-        let copied = store::<N>(self.level(), piece.front_mut::<N>(), finish, own, self.body(id), in_body, to);
+        let finish = if finish { Finish::of(piece.checksum(), N) } else { None };
+        let mut sum = finish.map(|_| {
+            let mut sum = Sum::new();
+            sum.add_u16(piece.transport_sum());
+            sum.add_bytes(own);
+            sum
+        });
+        // The headers go last: they have just been made, by stores that a load of many bytes would wait for.
+        let (mut at_rest, mut at_field) = (at_front, at_front);
+        at_rest.skip(front.len().try_into().unwrap_or(u32::MAX));
+        at_rest.put(level, own);
+        let copied = from.store(level, self.body(id), in_body, &mut at_rest, sum.as_mut());
+        put_front::<N>(&mut at_front, level, front);
+        if let (Some(sum), Some(finish)) = (sum, finish) {
+            at_field.skip(finish.field.try_into().unwrap_or(u32::MAX));
+            at_field.put(level, &sent(sum).to_be_bytes());
+        }
         self.count_copied(copied);
         copied
+    }
+}
+
+/// Where in a body the next bytes of it are: the pieces of a packet come one after the other, and a body that consists of
+/// many segments is not gone through again for each.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BodyPlace {
+    /// A segment, and where it begins in the body.
+    segment: usize,
+    start: u32,
+}
+
+impl BodyPlace {
+    /// As [`store_body`].
+    fn store(
+        &mut self,
+        level: Level,
+        body: &[Segment<'_>],
+        range: Range<u32>,
+        to: &mut Scatter<'_, '_>,
+        sum: Option<&mut Sum>,
+    ) -> u32 {
+        if range.start < self.start {
+            *self = BodyPlace::default();
+        }
+        while let Some(segment) = body.get(self.segment)
+            && segment.len() <= range.start - self.start
+        {
+            self.start += segment.len();
+            self.segment += 1;
+        }
+        let rest = body.get(self.segment..).unwrap_or_default();
+        store_body(level, rest, range.start - self.start..range.end - self.start, to, sum)
     }
 }

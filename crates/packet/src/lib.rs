@@ -32,7 +32,7 @@ mod segmentation;
 mod slot;
 mod turn;
 
-pub use copy::Scatter;
+pub use copy::{BodyPlace, Scatter};
 pub use drops::{Drops, Reason};
 pub use frame::{FRAME, Frame, PacketId};
 pub use offload::{Checksum, Gso, GsoKind, Offload};

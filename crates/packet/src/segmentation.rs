@@ -3,7 +3,8 @@
 //!
 //! What changes from piece to piece: the IP length, the IPv4 identification and header checksum, the TCP sequence
 //! number and flags, the UDP length. The transport checksum's field gets the piece's pseudo-header sum and is left
-//! partial, to be finished by whoever delivers or to be passed on.
+//! partial, to be finished by whoever delivers or to be passed on. What does not change is summed once, for the first
+//! piece; the sums of a piece's headers are made of that and of what changes (as RFC 1624 does it for one field).
 
 use std::ops::Range;
 
@@ -25,19 +26,32 @@ pub struct Piece {
     headers: u16,
     payload: Range<u32>,
     checksum: Checksum,
+    /// The sum of its transport header, with the pseudo header's sum in the checksum's field.
+    transport_sum: u16,
 }
 
 impl Default for Piece {
     fn default() -> Self {
-        Piece { bytes: [0; HEADROOM + MAX_HEADERS], headers: 0, payload: 0..0, checksum: Checksum::Complete }
+        Piece {
+            bytes: [0; HEADROOM + MAX_HEADERS],
+            headers: 0,
+            payload: 0..0,
+            checksum: Checksum::Complete,
+            transport_sum: 0,
+        }
     }
 }
 
 impl Piece {
     /// Its headers with `N` bytes in front of them.
-    pub(crate) fn front_mut<const N: usize>(&mut self) -> &mut [u8] {
+    pub(crate) fn front<const N: usize>(&self) -> &[u8] {
         const { assert!(N <= HEADROOM) };
-        &mut self.bytes[HEADROOM - N..HEADROOM + usize::from(self.headers)]
+        &self.bytes[HEADROOM - N..HEADROOM + usize::from(self.headers)]
+    }
+
+    /// The sum of its transport header and of the pseudo header.
+    pub(crate) fn transport_sum(&self) -> u16 {
+        self.transport_sum
     }
 
     /// The `N` bytes in front of its headers, for a header that the destination wants there.
@@ -72,6 +86,20 @@ impl Piece {
     }
 }
 
+/// What the headers of all pieces have in common: sums of what does not change, and what changes as it begins.
+#[derive(Clone, Copy, Debug, Default)]
+struct Common {
+    /// Of an IPv4 header, without its length, identification and checksum.
+    network: u16,
+    /// Of the pseudo header, without its length.
+    pseudo: u16,
+    /// Of a TCP header without its sequence number, flags and checksum; of a UDP header, its ports.
+    transport: u16,
+    id: u16,
+    seq: u32,
+    flags: u8,
+}
+
 /// A plan of all pieces of one packet.
 #[derive(Clone, Debug)]
 pub struct Segmenter {
@@ -79,6 +107,7 @@ pub struct Segmenter {
     total: u32,
     next: u32,
     index: u16,
+    common: Common,
 }
 
 impl Segmenter {
@@ -95,10 +124,13 @@ impl Segmenter {
         let fits = l3.checked_add(network)? <= l4
             && l4.checked_add(transport)? <= gso.header_len
             && usize::from(gso.header_len) <= MAX_HEADERS
+            // Sums of headers of an odd length could not be added to that of what follows.
+            && (gso.header_len - gso.l4).is_multiple_of(2)
             && u32::from(gso.header_len) <= total
             && total - u32::from(l3) <= longest
             && gso.size > 0;
-        fits.then_some(Segmenter { gso, total, next: u32::from(gso.header_len), index: 0 })
+        let (next, index, common) = (u32::from(gso.header_len), 0, Common::default());
+        fits.then_some(Segmenter { gso, total, next, index, common })
     }
 
     /// How many pieces there are in all; a packet without payload is one.
@@ -119,21 +151,23 @@ impl Segmenter {
         piece.payload = self.next..end;
         let bytes = &mut piece.bytes[HEADROOM..HEADROOM + headers];
         bytes.copy_from_slice(&head[..headers]);
-        let sent = self.next - u32::from(self.gso.header_len);
+        if first {
+            self.common = Common::of(&self.gso, bytes);
+        }
         let payload = end - self.next;
-        let offset = match self.gso.kind {
-            GsoKind::Tcp4 | GsoKind::Tcp6 => {
-                self.tcp(&mut bytes[usize::from(self.gso.l4)..], sent, first, last);
-                16
-            }
+        let transport_len = u32::from(self.gso.header_len - self.gso.l4) + payload;
+        self.network(bytes, transport_len);
+        let pseudo = fold([self.common.pseudo.into(), transport_len >> 16, transport_len & 0xffff]);
+        let transport = &mut bytes[usize::from(self.gso.l4)..];
+        let (changed, offset) = match self.gso.kind {
+            GsoKind::Tcp4 | GsoKind::Tcp6 => (self.tcp(transport, first, last), 16),
             GsoKind::Udp4 | GsoKind::Udp6 => {
-                let len = low16(u32::from(self.gso.header_len - self.gso.l4) + payload);
-                bytes[usize::from(self.gso.l4) + 4..][..2].copy_from_slice(&len.to_be_bytes());
-                6
+                transport[4..6].copy_from_slice(&low16(transport_len).to_be_bytes());
+                (low16(transport_len), 6)
             }
         };
-        let pseudo = self.network(bytes, payload);
-        bytes[usize::from(self.gso.l4 + offset)..][..2].copy_from_slice(&pseudo.to_be_bytes());
+        transport[usize::from(offset)..][..2].copy_from_slice(&pseudo.to_be_bytes());
+        piece.transport_sum = fold([self.common.transport.into(), changed.into(), pseudo.into()]);
         piece.checksum = Checksum::Partial { start: self.gso.l4, offset };
         self.next = end;
         self.index = self.index.wrapping_add(1);
@@ -141,60 +175,79 @@ impl Segmenter {
     }
 
     /// The sequence number goes on with the payload; FIN and PSH belong to the last segment, CWR to the first
-    /// (RFC 3168, 6.1.2).
-    fn tcp(&self, tcp: &mut [u8], sent: u32, first: bool, last: bool) {
-        let seq = u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]).wrapping_add(sent);
+    /// (RFC 3168, 6.1.2). Returns the sum of what changes.
+    fn tcp(&self, tcp: &mut [u8], first: bool, last: bool) -> u16 {
+        let seq = self.common.seq.wrapping_add(self.next - u32::from(self.gso.header_len));
         tcp[4..8].copy_from_slice(&seq.to_be_bytes());
+        let mut flags = self.common.flags;
         if !last {
-            tcp[13] &= !(TCP_FIN | TCP_PSH);
+            flags &= !(TCP_FIN | TCP_PSH);
         }
         if !first {
-            tcp[13] &= !TCP_CWR;
+            flags &= !TCP_CWR;
         }
+        tcp[13] = flags;
+        fold([seq >> 16, seq & 0xffff, flags.into()])
     }
 
-    /// Sets the network header's length (and, for IPv4, identification and checksum); returns the folded sum of the
-    /// pseudo header (RFC 9293, 3.1; RFC 8200, 8.1).
-    fn network(&self, bytes: &mut [u8], payload: u32) -> u16 {
+    /// Sets the network header's length and, for IPv4, identification and checksum.
+    fn network(&self, bytes: &mut [u8], transport_len: u32) {
         let (l3, l4) = (usize::from(self.gso.l3), usize::from(self.gso.l4));
-        let transport_len = u32::from(self.gso.header_len - self.gso.l4) + payload;
-        let protocol = match self.gso.kind {
-            GsoKind::Tcp4 | GsoKind::Tcp6 => 6,
-            GsoKind::Udp4 | GsoKind::Udp6 => 17,
-        };
-        let addresses = match self.gso.kind {
+        let ip = &mut bytes[l3..l4];
+        let whole = u32::from(self.gso.l4 - self.gso.l3) + transport_len;
+        match self.gso.kind {
             GsoKind::Tcp4 | GsoKind::Udp4 => {
-                let ip = &mut bytes[l3..l4];
-                let len = low16(u32::from(self.gso.l4 - self.gso.l3) + transport_len);
+                let (len, id) = (low16(whole), self.common.id.wrapping_add(self.index));
+                let sum = !fold([self.common.network.into(), len.into(), id.into()]);
                 ip[2..4].copy_from_slice(&len.to_be_bytes());
-                let id = u16::from_be_bytes([ip[4], ip[5]]).wrapping_add(self.index);
                 ip[4..6].copy_from_slice(&id.to_be_bytes());
-                ip[10..12].fill(0);
-                let sum = !checksum::sum(ip);
                 ip[10..12].copy_from_slice(&sum.to_be_bytes());
-                12..20
             }
-            GsoKind::Tcp6 | GsoKind::Udp6 => {
-                let ip = &mut bytes[l3..l4];
-                // Extension headers count as payload (RFC 8200, 3).
-                let len = low16(u32::from(self.gso.l4 - self.gso.l3) - 40 + transport_len);
-                ip[4..6].copy_from_slice(&len.to_be_bytes());
-                8..40
-            }
-        };
-        let addresses = &bytes[l3 + addresses.start..l3 + addresses.end];
-        pseudo_sum(addresses, protocol, transport_len)
+            // Extension headers count as payload (RFC 8200, 3).
+            GsoKind::Tcp6 | GsoKind::Udp6 => ip[4..6].copy_from_slice(&low16(whole - 40).to_be_bytes()),
+        }
     }
 }
 
-/// The folded sum of addresses, protocol and transport length.
-fn pseudo_sum(addresses: &[u8], protocol: u32, len: u32) -> u16 {
-    let words = addresses.chunks_exact(2).map(|w| u32::from(u16::from_be_bytes([w[0], w[1]])));
-    let mut sum = words.sum::<u32>() + protocol + (len >> 16) + (len & 0xffff);
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
+impl Common {
+    /// Of the headers of a packet that is to be cut. The pseudo header is that of RFC 9293, 3.1, and RFC 8200, 8.1.
+    fn of(gso: &Gso, headers: &[u8]) -> Self {
+        let (ip, transport) = (&headers[usize::from(gso.l3)..], &headers[usize::from(gso.l4)..]);
+        let word = |of: &[u8], at: usize| u16::from_be_bytes([of[at], of[at + 1]]);
+        let sum = |parts: [&[u8]; 3]| fold(parts.map(|part| u32::from(checksum::sum(part))));
+        let mut common = Common::default();
+        let addresses = match gso.kind {
+            GsoKind::Tcp4 | GsoKind::Udp4 => {
+                common.id = word(ip, 4);
+                common.network = sum([&ip[..2], &ip[6..10], &ip[12..usize::from(gso.l4 - gso.l3)]]);
+                &ip[12..20]
+            }
+            GsoKind::Tcp6 | GsoKind::Udp6 => &ip[8..40],
+        };
+        let protocol = match gso.kind {
+            GsoKind::Tcp4 | GsoKind::Tcp6 => {
+                common.seq = u32::from(word(transport, 4)) << 16 | u32::from(word(transport, 6));
+                common.flags = transport[13];
+                common.transport = sum([&transport[..4], &transport[8..13], &transport[14..16]]);
+                common.transport = fold([common.transport.into(), checksum::sum(&transport[18..]).into(), 0]);
+                6
+            }
+            GsoKind::Udp4 | GsoKind::Udp6 => {
+                common.transport = checksum::sum(&transport[..4]);
+                17
+            }
+        };
+        common.pseudo = fold([checksum::sum(addresses).into(), protocol, 0]);
+        common
     }
-    low16(sum)
+}
+
+/// The one's complement sum of three words or sums of words. It is 0 only where all are.
+fn fold(words: [u32; 3]) -> u16 {
+    // Below 2^18, so that after the first step the carry is at most 3, and after the second there is none.
+    let sum: u32 = words.iter().sum();
+    let sum = (sum & 0xffff) + (sum >> 16);
+    low16((sum & 0xffff) + (sum >> 16))
 }
 
 #[expect(

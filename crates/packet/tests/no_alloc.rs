@@ -4,8 +4,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use straightline_packet::{
-    Arena, AtTurnEnd, Checksum, Gate, Gso, GsoKind, LenderId, Offload, Piece, PortIndex, Published, Segment, Segmenter,
-    Settings, Turn,
+    Arena, AtTurnEnd, BodyPlace, Checksum, Gate, Gso, GsoKind, LenderId, Offload, Piece, PortIndex, Published, Segment,
+    Segmenter, Settings, Turn,
 };
 
 thread_local! {
@@ -74,8 +74,9 @@ fn work<'t>(turn: &mut Turn<'t>, lender: &'t Lender, memory: Segment<'t>) {
         turn.store::<12>(id, mark..end, true);
         let gso = Gso { kind: GsoKind::Tcp4, ecn: false, size: 536, l3: 14, l4: 34, header_len: 54 };
         let mut plan = Segmenter::new(gso, turn.len(id)).expect("the numbers fit");
+        let mut from = BodyPlace::default();
         while plan.next(turn.head(id), &mut piece) {
-            turn.store_piece::<12>(id, &mut piece, mark..end, true);
+            turn.store_piece::<12>(id, &piece, &mut from, mark..end, true);
         }
         turn.unstage(mark);
     }

@@ -11,7 +11,7 @@ use std::ops::Range;
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use straightline_fuzz::{END, Guest, reached};
-use straightline_packet::{Checksum, LenderId, Level, Offload, PacketId, Piece, PortIndex, Segmenter, Turn};
+use straightline_packet::{BodyPlace, Checksum, LenderId, Level, Offload, PacketId, Piece, PortIndex, Segmenter, Turn};
 use straightline_simd::plain;
 use straightline_virtio::memory::GuestMemory;
 use straightline_virtio::net_header::{LEN, NetHeader};
@@ -127,12 +127,12 @@ fn deliver<'t>(
     };
     let headers = usize::from(gso.header_len);
     let (count, mut made, mut payload) = (plan.count(), 0, Vec::new());
-    let mut piece = Piece::default();
+    let (mut piece, mut from) = (Piece::default(), BodyPlace::default());
     while plan.next(turn.head(id), &mut piece) {
         made += 1;
         assert!(piece.len() <= u32::from(gso.header_len) + u32::from(gso.size));
         let got = stored(turn, memory, LEN + piece.len() as usize, |turn, to| {
-            turn.store_piece::<LEN>(id, &mut piece, to, finish);
+            turn.store_piece::<LEN>(id, &piece, &mut from, to, finish);
         });
         let got = &got[LEN..];
         let (l3, l4) = (usize::from(gso.l3), usize::from(gso.l4));

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use proptest::prelude::*;
 use straightline_packet::{
-    Checksum, Gso, GsoKind, HEAD, LenderId, MAX_HEADERS, Offload, Piece, PortIndex, Segmenter, Settings,
+    BodyPlace, Checksum, Gso, GsoKind, HEAD, LenderId, MAX_HEADERS, Offload, Piece, PortIndex, Segmenter, Settings,
 };
 use straightline_simd::plain;
 
@@ -197,7 +197,7 @@ fn delivered(headers: &Headers, payload: &[u8], size: u16, cuts: &[usize], finis
         assert!(turn.pull_up(id, headers.header_len()));
         let (start, offset) = (gso.l4, u16_of(headers.checksum_offset()));
         turn.set_offload(id, Offload { checksum: Checksum::Partial { start, offset }, gso: Some(gso) });
-        let mut piece = Piece::default();
+        let (mut piece, mut from) = (Piece::default(), BodyPlace::default());
         while plan.next(turn.head(id), &mut piece) {
             assert_eq!(piece.checksum(), Checksum::Partial { start, offset });
             let len = piece.len() as usize;
@@ -206,7 +206,7 @@ fn delivered(headers: &Headers, payload: &[u8], size: u16, cuts: &[usize], finis
             let front = piece.headers().to_vec();
             let mark = turn.mark();
             destination.cut(&[7, 0, 70]).into_iter().for_each(|s| turn.stage(s));
-            turn.store_piece::<12>(id, &mut piece, mark..turn.mark(), finish);
+            turn.store_piece::<12>(id, &piece, &mut from, mark..turn.mark(), finish);
             turn.unstage(mark);
             assert_eq!(piece.headers(), front, "the headers are as before, for the next destination");
             let stored = destination.bytes();

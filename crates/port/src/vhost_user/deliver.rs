@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use straightline_packet::{Checksum, LenderId, Offload, PacketId, Piece, Reason, Segment, Segmenter, Turn};
+use straightline_packet::{BodyPlace, Checksum, LenderId, Offload, PacketId, Piece, Reason, Segment, Segmenter, Turn};
 use straightline_virtio::memory::{GuestMemory, Marks, fault};
 use straightline_virtio::net_header::{LEN, NetHeader};
 use straightline_virtio::ring::{BURST, Device, Direction, Fault, First, Ring};
@@ -238,6 +238,7 @@ impl<R: Device> Filling<'_, '_, R> {
         let patient = self.wait && !self.buffers.all_free();
         let (mut packets, mut bytes, mut body, mut taken) = (0, 0, 0, 0);
         let mut done = 0;
+        let mut from = BodyPlace::default();
         while plan.next(self.turn.head(id), self.piece) {
             let len = self.piece.len();
             let (to, chains) = match self.reserve(len) {
@@ -256,7 +257,7 @@ impl<R: Device> Filling<'_, '_, R> {
             let checksum = if finish { Checksum::Complete } else { self.piece.checksum() };
             *self.piece.prefix_mut::<LEN>() =
                 NetHeader::for_receiver(Offload { checksum, gso: None }, chains).to_bytes();
-            body += u64::from(self.turn.store_piece::<LEN>(id, self.piece, to.clone(), finish));
+            body += u64::from(self.turn.store_piece::<LEN>(id, self.piece, &mut from, to.clone(), finish));
             if let Some(log) = &self.link.log {
                 mark(&log.after_writes(), &self.link.memory, self.turn.staged_at(to), len + HEADER);
             }
