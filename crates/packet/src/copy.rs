@@ -46,7 +46,7 @@ impl<'a, 't> Scatter<'a, 't> {
     pub fn put(&mut self, level: Level, bytes: &[u8]) -> usize {
         let mut done = 0;
         while done < bytes.len() && self.advance() {
-            let n = self.now.write(level, &bytes[done..]);
+            let n = self.now.write_frame(level, &bytes[done..]);
             self.now = self.now.split_at(n.try_into().unwrap_or(u32::MAX)).1;
             done += n;
         }

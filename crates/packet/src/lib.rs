@@ -42,6 +42,10 @@ pub use slot::{HEAD, HEADROOM};
 pub use straightline_simd::Level;
 pub use turn::{Arena, AtTurnEnd, BodyCount, Gate, LenderId, Member, Published, Settings, Turn};
 
+/// Whether packets are copied at all. A build that leaves the copies out (`bench-no-copies`) shows what all the rest costs:
+/// rings are worked and headers for receivers written as ever, but no byte of a frame is read or written, nor fetched.
+pub const COPIES: bool = cfg!(not(feature = "bench-no-copies"));
+
 /// The longest frame that a port may carry: the 64 KiB of an IP packet behind an Ethernet header.
 pub const MAX_FRAME: u32 = 65_550;
 

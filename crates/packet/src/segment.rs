@@ -4,6 +4,8 @@ use std::marker::PhantomData;
 
 use straightline_simd::{Level, Sum};
 
+use crate::COPIES;
+
 /// A pointer and a length into memory that stays mapped until the turn `'t` ends.
 ///
 /// It is no slice: the guest may write the bytes at any moment, so they are only ever copied, by kernels that
@@ -86,16 +88,20 @@ impl<'t> Segment<'t> {
         straightline_simd::prefetch_read(self.at);
     }
 
-    /// Asks for the line `offset` bytes in, to be read.
+    /// Asks for the line of a frame `offset` bytes in, to be read.
     #[inline]
     pub fn prefetch_at(self, offset: u32) {
-        straightline_simd::prefetch_read(self.at.wrapping_add(offset as usize));
+        if COPIES {
+            straightline_simd::prefetch_read(self.at.wrapping_add(offset as usize));
+        }
     }
 
-    /// Asks for the line `offset` bytes in, to be written.
+    /// Asks for the line of a frame `offset` bytes in, to be written.
     #[inline]
     pub fn prefetch_write_at(self, offset: u32) {
-        straightline_simd::prefetch_write(self.at.wrapping_add(offset as usize));
+        if COPIES {
+            straightline_simd::prefetch_write(self.at.wrapping_add(offset as usize));
+        }
     }
 
     /// Copies the first bytes, as many as both have, into memory that is ours. Returns how many.
@@ -107,6 +113,12 @@ impl<'t> Segment<'t> {
         #[cfg(feature = "memory-double")]
         crate::double::loaded(self.at, n);
         n
+    }
+
+    /// [`Self::read`] for bytes of a frame: see [`COPIES`].
+    #[inline]
+    pub(crate) fn read_frame(self, level: Level, into: &mut [u8]) -> usize {
+        if COPIES { self.read(level, into) } else { into.len().min(self.len as usize) }
     }
 
     /// Its first 12 bytes, each loaded once; `None` where it is shorter.
@@ -128,11 +140,20 @@ impl<'t> Segment<'t> {
         n
     }
 
+    /// [`Self::write`] for bytes of a frame: see [`COPIES`].
+    #[inline]
+    pub(crate) fn write_frame(self, level: Level, from: &[u8]) -> usize {
+        if COPIES { self.write(level, from) } else { from.len().min(self.len as usize) }
+    }
+
     /// Copies from another segment, as many bytes as both have, and adds them to `sum` if there is one: the
     /// sum is that of the bytes stored. The two may overlap; what the shared bytes are then is unspecified.
     #[inline]
     pub fn copy_from(self, level: Level, from: Segment<'_>, sum: Option<&mut Sum>) -> u32 {
         let n = from.len.min(self.len);
+        if !COPIES {
+            return n;
+        }
         // SAFETY: `n` bytes are valid on both sides by the type; the kernels bear overlap and writers.
         unsafe {
             match sum {

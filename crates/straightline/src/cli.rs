@@ -7,7 +7,7 @@ use straightline_switch::api::DEFAULT_PATH;
 
 /// A user-space switch for virtual machines
 #[derive(Debug, Parser)]
-#[command(name = "straightline", version, arg_required_else_help = true)]
+#[command(name = "straightline", version = straightline_switch::VERSION, arg_required_else_help = true)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,

@@ -179,7 +179,7 @@ impl Source for Running {
     fn status(&self) -> Status {
         let now = self.now();
         Status {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
+            version: crate::VERSION.to_owned(),
             uptime_s: self.since.elapsed().as_secs_f64(),
             simd: now.config.switch.level().name().to_owned(),
             workers: now.workers.len(),

@@ -157,7 +157,7 @@ impl<'t> Turn<'t> {
         let slot = &mut self.slots[self.used];
         let mut head = 0;
         while let Some(segment) = self.segments.get_mut(first) {
-            let n = segment.read(self.settings.level, &mut slot.data.0[HEADROOM + head..HEADROOM + HEAD]);
+            let n = segment.read_frame(self.settings.level, &mut slot.data.0[HEADROOM + head..HEADROOM + HEAD]);
             head += n;
             *segment = segment.split_at(narrow(n)).1;
             if !segment.is_empty() {
@@ -179,7 +179,7 @@ impl<'t> Turn<'t> {
             return None;
         }
         let slot = &mut self.slots[self.used];
-        let head = bytes.read(self.settings.level, &mut slot.data.0[HEADROOM..HEADROOM + HEAD]);
+        let head = bytes.read_frame(self.settings.level, &mut slot.data.0[HEADROOM..HEADROOM + HEAD]);
         let body = bytes.split_at(narrow(head)).1;
         let first = self.segments.len();
         if !body.is_empty() {

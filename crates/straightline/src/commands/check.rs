@@ -18,6 +18,9 @@ pub(crate) fn load(path: &Path) -> anyhow::Result<Config> {
     for warning in &loaded.warnings {
         output::message("warning", warning);
     }
+    if cfg!(feature = "bench-no-copies") {
+        output::message("warning", &format_args!("this is straightline {}", straightline_switch::VERSION));
+    }
     let taken = loaded.taken_sockets();
     if !taken.is_empty() {
         return Err(report(&taken));
