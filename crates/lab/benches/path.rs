@@ -1,0 +1,170 @@
+//! What a packet costs the switch when no line comes from another core: guests and worker take turns on one thread.
+//!
+//! `cargo bench -p straightline-lab --bench path` prints cycles of the time-stamp counter a packet, for each node: the
+//! median over many short rounds, in which all rings and sizes take turns. It is the cost of the instructions; what lines
+//! cost that cross cores, only two cores show. `-- "packed 60"` measures that row alone. With `--test` it runs each once and
+//! prints nothing.
+
+use std::sync::Arc;
+
+use straightline_graph::{Graph, Idle, NodeStats, Worker, WorkerStats};
+use straightline_lab::{Guest, GuestOptions};
+use straightline_nodes::Patch;
+use straightline_packet::{Arena, Drops, Gate, PortIndex, Settings};
+use straightline_port::vhost_user::{Mode, Permissions, VhostUser, VhostUserConfig};
+use straightline_port::{Port, Sleeper};
+use straightline_virtio::features as f;
+use straightline_virtio::net_header::NetHeader;
+
+/// Packets that each guest sends before the worker looks.
+const BURST: usize = 32;
+
+/// Bursts of a round, of which one figure is made.
+const BURSTS: usize = 100;
+
+/// Frame lengths; 0: 64, 594 and 1518 bytes, 7 to 4 to 1.
+const SIZES: [usize; 6] = [60, 128, 256, 512, 1514, 0];
+
+/// Two guests, a patch between them, and the worker.
+struct Path {
+    name: &'static str,
+    worker: Worker,
+    nodes: Vec<Arc<NodeStats>>,
+    guests: Vec<Guest>,
+    _dir: tempfile::TempDir,
+}
+
+impl Path {
+    fn new(name: &'static str, features: u64) -> anyhow::Result<Path> {
+        let dir = tempfile::tempdir()?;
+        let gate = Gate::new();
+        let sleeper = Arc::new(Sleeper::new()?);
+        let drops: Vec<Arc<Drops>> = vec![Arc::default(), Arc::default()];
+        let mut graph = Graph::new();
+        let mut ports: Vec<Arc<dyn Port>> = Vec::new();
+        for (n, name) in (0..).zip(["a", "b"]) {
+            let config = VhostUserConfig {
+                name: name.to_owned(),
+                socket: dir.path().join(name),
+                mode: Mode::Server(Permissions::default()),
+                mtu: 1500,
+                mac: None,
+                csum: true,
+                tso: true,
+                uso: true,
+                queues: 1,
+                packed: true,
+                holds: false,
+                waits: false,
+            };
+            let drops = Arc::clone(&drops[usize::from(n)]);
+            ports.push(Arc::new(VhostUser::open(config, PortIndex(n), drops, &gate, Arc::clone(&sleeper))?));
+        }
+        let edges: Vec<_> = ports.iter().map(|port| graph.output(Arc::clone(port), false)).collect();
+        let patch = graph.node("patch", Box::new(Patch::new(PortIndex(0))), &edges);
+        for port in ports {
+            graph.input(port, patch);
+        }
+        let nodes = graph.stats();
+        let arena = Arena::new(gate.member(), Settings::default(), drops);
+        let worker = Worker::new(graph, arena, sleeper, Arc::new(WorkerStats::default()), Idle::Spin);
+        let options = GuestOptions { features, ..GuestOptions::default() };
+        let guests =
+            ["a", "b"].iter().map(|name| Guest::connect(&dir.path().join(name), &options)).collect::<Result<_, _>>()?;
+        Ok(Path { name, worker, nodes, guests, _dir: dir })
+    }
+
+    /// One round; cycles a packet of each kind of node: receive, patch, send, the turn's end.
+    fn round(&mut self, size: usize, bursts: usize) -> [f64; 4] {
+        let frames = frames(size);
+        let before = self.cycles();
+        let mut arrived = 0;
+        for _ in 0..bursts {
+            for guest in &mut self.guests {
+                for frame in &frames {
+                    assert!(guest.send(&NetHeader::default(), frame), "a ring of 256 has room for {BURST} packets");
+                }
+                guest.flush();
+            }
+            while self.worker.turn() > 0 {}
+            for guest in &mut self.guests {
+                arrived += guest.receive(usize::MAX, |_, _| ());
+            }
+        }
+        assert_eq!(arrived, bursts * 2 * BURST, "packets were lost");
+        let after = self.cycles();
+        let mut at = 0;
+        after.map(|cycles| {
+            let cycles = cycles - before[at];
+            at += 1;
+            float(cycles) / float(u64::try_from(arrived).unwrap_or(u64::MAX))
+        })
+    }
+
+    fn cycles(&self) -> [u64; 4] {
+        let of = |end: &str| self.nodes.iter().filter(|node| node.name.ends_with(end)).map(|n| n.cycles.get()).sum();
+        [of("-rx"), of("patch"), of("-tx"), of("turn-end")]
+    }
+}
+
+fn frames(size: usize) -> Vec<Vec<u8>> {
+    let imix = [60, 590, 60, 60, 590, 60, 1514, 60, 590, 60, 590, 60];
+    (0..BURST)
+        .map(|n| {
+            let mut frame = vec![0xa5; if size == 0 { imix[n % imix.len()] } else { size }];
+            frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5]);
+            frame
+        })
+        .collect()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "cycles of one round")]
+fn float(n: u64) -> f64 {
+    n as f64
+}
+
+fn main() -> anyhow::Result<()> {
+    let is_test = std::env::args().any(|arg| arg == "--test") || !std::env::args().any(|arg| arg == "--bench");
+    let wanted = std::env::args().skip(1).find(|arg| !arg.starts_with("--"));
+    let (rounds, bursts) = if is_test { (1, 2) } else { (if wanted.is_some() { 1000 } else { 61 }, BURSTS) };
+    let basic = f::VIRTIO_F_VERSION_1 | f::VIRTIO_F_EVENT_IDX;
+    let all = GuestOptions::default().features | f::VIRTIO_NET_F_CSUM | f::VIRTIO_NET_F_GUEST_CSUM;
+    let mut paths = [
+        Path::new("split", basic | f::VIRTIO_NET_F_MRG_RXBUF)?,
+        Path::new("split, not mergeable", basic)?,
+        Path::new("split, checksum offload", all)?,
+        Path::new("packed", basic | f::VIRTIO_NET_F_MRG_RXBUF | f::VIRTIO_F_RING_PACKED)?,
+    ];
+    let is_wanted = |path: &Path, size: usize| wanted.as_ref().is_none_or(|it| *it == format!("{} {size}", path.name));
+    let mut figures = vec![Vec::new(); paths.len() * SIZES.len()];
+    for _ in 0..rounds {
+        for (path, figures) in paths.iter_mut().zip(figures.chunks_mut(SIZES.len())) {
+            for (&size, figures) in SIZES.iter().zip(figures) {
+                if is_wanted(path, size) {
+                    figures.push(path.round(size, bursts));
+                }
+            }
+        }
+    }
+    if is_test {
+        return Ok(());
+    }
+    println!("| ring | bytes | rx | patch | tx | turn-end | sum |\n|---|---|---|---|---|---|---|");
+    for (path, figures) in paths.iter().zip(figures.chunks_mut(SIZES.len())) {
+        for (size, figures) in SIZES.iter().zip(figures).filter(|(_, figures)| !figures.is_empty()) {
+            let median = |at: usize| {
+                let mut of: Vec<f64> = figures.iter().map(|figure| figure[at]).collect();
+                of.sort_by(f64::total_cmp);
+                of[of.len() / 2]
+            };
+            let of = [0, 1, 2, 3].map(median);
+            let size = if *size == 0 { "imix".to_owned() } else { size.to_string() };
+            let sum: f64 = of.iter().sum();
+            println!(
+                "| {} | {size} | {:.1} | {:.1} | {:.1} | {:.1} | {sum:.1} |",
+                path.name, of[0], of[1], of[2], of[3]
+            );
+        }
+    }
+    Ok(())
+}
