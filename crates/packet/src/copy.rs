@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use straightline_simd::{Level, Sum};
+use straightline_simd::{Kernels, Level, Sum};
 
 use crate::{Checksum, PacketId, Piece, Segment, Turn};
 
@@ -195,6 +195,26 @@ impl<'t> Turn<'t> {
         }
         let copied = store::<N>(level, front, Finish::of(checksum, N), &[], body, range, to);
         self.count_copied(copied);
+        copied
+    }
+
+    /// Stores a whole packet of which nothing is left to be done, behind `header`, into `to`.
+    /// The header is written only where it is not there already (see [`Scatter::put_header`]). The destination was
+    /// reserved large enough. Returns the bytes of body copied.
+    #[inline(always)]
+    pub fn store_plain(&self, kernels: impl Kernels, id: PacketId, to: Segment<'_>, header: &[u8; 12]) -> u32 {
+        if to.read12() != Some(*header) {
+            to.write(kernels, header);
+        }
+        let frame = to.split_at(12).1;
+        let head = frame.write_frame(kernels, self.head(id));
+        let mut rest = frame.split_at(head.try_into().unwrap_or(u32::MAX)).1;
+        let mut copied = 0;
+        for &segment in self.body(id) {
+            let n = rest.copy_from(kernels, segment, None);
+            rest = rest.split_at(n).1;
+            copied += n;
+        }
         copied
     }
 

@@ -1,8 +1,9 @@
 //! A piece of memory that is not ours: checked, borrowed for one turn, and changed by its guest at any time.
 
 use std::marker::PhantomData;
+use std::ptr::NonNull;
 
-use straightline_simd::{Level, Sum};
+use straightline_simd::{Kernels, Sum};
 
 use crate::COPIES;
 
@@ -34,7 +35,8 @@ use crate::COPIES;
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Segment<'t> {
-    at: *mut u8,
+    /// Never null, so that an absent segment needs no word of its own.
+    at: NonNull<u8>,
     len: u32,
     turn: PhantomData<&'t ()>,
 }
@@ -48,10 +50,12 @@ impl<'t> Segment<'t> {
     /// A segment of `len` bytes at `at`.
     ///
     /// # Safety
-    /// The bytes are mapped readable and writable for all of `'t`, and no Rust reference to any of them lives
+    /// `at` is not null. The bytes are mapped readable and writable for all of `'t`, and no Rust reference to any of them lives
     /// meanwhile. Other processes may read and write them.
     #[inline]
     pub unsafe fn new(at: *mut u8, len: u32) -> Self {
+        // SAFETY: what is mapped has an address, and that of an empty segment is not null either, by the caller's promise.
+        let at = unsafe { NonNull::new_unchecked(at) };
         Segment { at, len, turn: PhantomData }
     }
 
@@ -70,7 +74,7 @@ impl<'t> Segment<'t> {
     /// Where it begins. Only its number means anything outside the kernels.
     #[inline]
     pub fn address(self) -> usize {
-        self.at.addr()
+        self.at.addr().get()
     }
 
     /// The first `n` bytes and the rest; `n` beyond the end splits there.
@@ -85,14 +89,14 @@ impl<'t> Segment<'t> {
     /// Asks for the first line early, to be read.
     #[inline]
     pub fn prefetch(self) {
-        straightline_simd::prefetch_read(self.at);
+        straightline_simd::prefetch_read(self.at.as_ptr());
     }
 
     /// Asks for the line of a frame `offset` bytes in, to be read.
     #[inline]
     pub fn prefetch_at(self, offset: u32) {
         if COPIES {
-            straightline_simd::prefetch_read(self.at.wrapping_add(offset as usize));
+            straightline_simd::prefetch_read(self.at.as_ptr().wrapping_add(offset as usize));
         }
     }
 
@@ -100,56 +104,56 @@ impl<'t> Segment<'t> {
     #[inline]
     pub fn prefetch_write_at(self, offset: u32) {
         if COPIES {
-            straightline_simd::prefetch_write(self.at.wrapping_add(offset as usize));
+            straightline_simd::prefetch_write(self.at.as_ptr().wrapping_add(offset as usize));
         }
     }
 
     /// Copies the first bytes, as many as both have, into memory that is ours. Returns how many.
-    #[inline]
-    pub fn read(self, level: Level, into: &mut [u8]) -> usize {
+    #[inline(always)]
+    pub fn read(self, kernels: impl Kernels, into: &mut [u8]) -> usize {
         let n = into.len().min(self.len as usize);
         // SAFETY: `n` bytes are valid on both sides: the segment by its type, the slice by its borrow.
-        unsafe { straightline_simd::copy(level, into.as_mut_ptr(), self.at, n) };
+        unsafe { kernels.copy(into.as_mut_ptr(), self.at.as_ptr(), n) };
         #[cfg(feature = "memory-double")]
-        crate::double::loaded(self.at, n);
+        crate::double::loaded(self.at.as_ptr(), n);
         n
     }
 
     /// [`Self::read`] for bytes of a frame: see [`COPIES`].
-    #[inline]
-    pub(crate) fn read_frame(self, level: Level, into: &mut [u8]) -> usize {
-        if COPIES { self.read(level, into) } else { into.len().min(self.len as usize) }
+    #[inline(always)]
+    pub(crate) fn read_frame(self, kernels: impl Kernels, into: &mut [u8]) -> usize {
+        if COPIES { self.read(kernels, into) } else { into.len().min(self.len as usize) }
     }
 
     /// Its first 12 bytes, each loaded once; `None` where it is shorter.
     #[inline]
     pub fn read12(self) -> Option<[u8; 12]> {
         // SAFETY: the segment has the bytes.
-        let bytes = (self.len >= 12).then(|| unsafe { straightline_simd::load12(self.at) });
+        let bytes = (self.len >= 12).then(|| unsafe { straightline_simd::load12(self.at.as_ptr()) });
         #[cfg(feature = "memory-double")]
-        crate::double::loaded(self.at, bytes.map_or(0, |bytes| bytes.len()));
+        crate::double::loaded(self.at.as_ptr(), bytes.map_or(0, |bytes| bytes.len()));
         bytes
     }
 
     /// Copies bytes of ours to its beginning, as many as fit. Returns how many.
-    #[inline]
-    pub fn write(self, level: Level, from: &[u8]) -> usize {
+    #[inline(always)]
+    pub fn write(self, kernels: impl Kernels, from: &[u8]) -> usize {
         let n = from.len().min(self.len as usize);
         // SAFETY: `n` bytes are valid on both sides: the segment by its type, the slice by its borrow.
-        unsafe { straightline_simd::copy(level, self.at, from.as_ptr(), n) };
+        unsafe { kernels.copy(self.at.as_ptr(), from.as_ptr(), n) };
         n
     }
 
     /// [`Self::write`] for bytes of a frame: see [`COPIES`].
-    #[inline]
-    pub(crate) fn write_frame(self, level: Level, from: &[u8]) -> usize {
-        if COPIES { self.write(level, from) } else { from.len().min(self.len as usize) }
+    #[inline(always)]
+    pub(crate) fn write_frame(self, kernels: impl Kernels, from: &[u8]) -> usize {
+        if COPIES { self.write(kernels, from) } else { from.len().min(self.len as usize) }
     }
 
     /// Copies from another segment, as many bytes as both have, and adds them to `sum` if there is one: the
     /// sum is that of the bytes stored. The two may overlap; what the shared bytes are then is unspecified.
-    #[inline]
-    pub fn copy_from(self, level: Level, from: Segment<'_>, sum: Option<&mut Sum>) -> u32 {
+    #[inline(always)]
+    pub fn copy_from(self, kernels: impl Kernels, from: Segment<'_>, sum: Option<&mut Sum>) -> u32 {
         let n = from.len.min(self.len);
         if !COPIES {
             return n;
@@ -157,12 +161,12 @@ impl<'t> Segment<'t> {
         // SAFETY: `n` bytes are valid on both sides by the type; the kernels bear overlap and writers.
         unsafe {
             match sum {
-                None => straightline_simd::copy(level, self.at, from.at, n as usize),
-                Some(sum) => straightline_simd::copy_sum(level, self.at, from.at, n as usize, sum),
+                None => kernels.copy(self.at.as_ptr(), from.at.as_ptr(), n as usize),
+                Some(sum) => kernels.copy_sum(self.at.as_ptr(), from.at.as_ptr(), n as usize, sum),
             }
         }
         #[cfg(feature = "memory-double")]
-        crate::double::loaded(from.at, n as usize);
+        crate::double::loaded(from.at.as_ptr(), n as usize);
         n
     }
 }

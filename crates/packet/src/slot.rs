@@ -11,6 +11,7 @@ pub const HEADROOM: usize = 128;
 /// How far a head can grow when headers lie deeper than [`HEAD`].
 pub(crate) const HEAD_MAX: usize = 512;
 
+#[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Slot {
     /// Where the head begins in `data`.
@@ -33,6 +34,7 @@ pub(crate) struct Slot {
 }
 
 /// The head's bytes, on lines of their own so that an Ethernet header never straddles two.
+#[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Data(pub(crate) [u8; HEADROOM + HEAD_MAX]);
 

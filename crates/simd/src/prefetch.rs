@@ -7,7 +7,7 @@ pub fn prefetch_read(ptr: *const u8) {
     // SAFETY: a prefetch changes no register and no memory, and does not fault on any address (Intel SDM
     // volume 2, PREFETCHh).
     unsafe {
-        core::arch::asm!("prefetcht0 byte ptr [{p}]", p = in(reg) ptr, options(nostack, preserves_flags, readonly));
+        core::arch::asm!("prefetcht0 byte ptr [{p}]", p = in(reg) ptr, options(nomem, nostack, preserves_flags));
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = ptr;
@@ -21,7 +21,7 @@ pub fn prefetch_write(ptr: *mut u8) {
     // SAFETY: as above. Machines without PREFETCHW execute it as a no-operation in 64-bit mode (AMD64 manual
     // volume 3, PREFETCHW; Intel SDM volume 2, PREFETCHW).
     unsafe {
-        core::arch::asm!("prefetchw byte ptr [{p}]", p = in(reg) ptr, options(nostack, preserves_flags, readonly));
+        core::arch::asm!("prefetchw byte ptr [{p}]", p = in(reg) ptr, options(nomem, nostack, preserves_flags));
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = ptr;

@@ -67,6 +67,12 @@ impl NetHeader {
         b
     }
 
+    /// Whether a header from a driver asks for anything: its flags or its kind of segmentation.
+    #[inline]
+    pub fn asks(b: &[u8; LEN]) -> bool {
+        b[0] & NEEDS_CSUM != 0 || b[1] != GSO_NONE
+    }
+
     /// What the header asks for, checked against the packet and against what the driver negotiated. May pull bytes
     /// of the packet up into its head, so that all headers and the checksum's field are there.
     #[inline]

@@ -43,7 +43,7 @@ const SEGMENTS: usize = 3 * 32768;
 pub struct Arena {
     member: Member,
     settings: Settings,
-    slots: Box<[Slot]>,
+    slots: Box<[Slot; FRAME]>,
     bounce: Box<[u8]>,
     /// The limit of bytes that `bounce` was sized for.
     most_bounced: u32,
@@ -77,7 +77,7 @@ impl Arena {
         Arena {
             member,
             settings,
-            slots: (0..FRAME).map(|_| Slot::EMPTY).collect(),
+            slots: vec![Slot::EMPTY; FRAME].into_boxed_slice().try_into().expect("as many as asked for"),
             bounce: vec![0; bounce].into_boxed_slice(),
             most_bounced: settings.body_limit,
             drops,

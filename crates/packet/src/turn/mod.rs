@@ -11,7 +11,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use straightline_simd::Level;
+use straightline_simd::{Kernels, Level};
 
 use crate::slot::{HEAD, HEAD_MAX, HEADROOM, Slot};
 use crate::{Drops, FRAME, Offload, PacketId, PortIndex, Reason, Segment};
@@ -49,7 +49,7 @@ type Parts<'a, 't> = (&'a mut [u8], &'a [Segment<'t>], &'a [Segment<'t>]);
 ///
 /// The lifetime is the turn's own: nothing that carries it can be kept.
 pub struct Turn<'t> {
-    slots: &'t mut [Slot],
+    slots: &'t mut [Slot; FRAME],
     used: usize,
     /// What is left of the two-copy mode's memory.
     bounce: &'t mut [u8],
@@ -169,23 +169,36 @@ impl<'t> Turn<'t> {
             self.segments.truncate(mark);
             first = mark;
         }
-        Some(self.enter_slot(port, lender, head, first))
+        let body = self.segments[first..].iter().map(|s| s.len()).sum();
+        Some(self.enter_slot(port, lender, head, first, body))
     }
 
     /// Makes a packet of one segment: the common case, without staging.
     #[inline]
     pub fn accept(&mut self, port: PortIndex, lender: LenderId, bytes: Segment<'t>) -> Option<PacketId> {
+        self.accept_by(self.settings.level, port, lender, bytes)
+    }
+
+    /// The same by kernels that the caller was compiled for.
+    #[inline(always)]
+    pub fn accept_by(
+        &mut self,
+        kernels: impl Kernels,
+        port: PortIndex,
+        lender: LenderId,
+        bytes: Segment<'t>,
+    ) -> Option<PacketId> {
         if self.used == FRAME {
             return None;
         }
         let slot = &mut self.slots[self.used];
-        let head = bytes.read_frame(self.settings.level, &mut slot.data.0[HEADROOM..HEADROOM + HEAD]);
+        let head = bytes.read_frame(kernels, &mut slot.data.0[HEADROOM..HEADROOM + HEAD]);
         let body = bytes.split_at(narrow(head)).1;
         let first = self.segments.len();
         if !body.is_empty() {
             self.segments.push(body);
         }
-        Some(self.enter_slot(port, lender, head, first))
+        Some(self.enter_slot(port, lender, head, first, body.len()))
     }
 
     /// Makes a packet of bytes that are ours, as a generator does: at most [`HEAD`] of them.
@@ -194,13 +207,12 @@ impl<'t> Turn<'t> {
             return None;
         }
         self.slots[self.used].data.0[HEADROOM..HEADROOM + bytes.len()].copy_from_slice(bytes);
-        Some(self.enter_slot(port, LenderId::NONE, bytes.len(), self.segments.len()))
+        Some(self.enter_slot(port, LenderId::NONE, bytes.len(), self.segments.len(), 0))
     }
 
-    /// Fills the next slot's words; its head is in place, its body is all segments from `first` on.
-    #[inline]
-    fn enter_slot(&mut self, port: PortIndex, lender: LenderId, head: usize, first: usize) -> PacketId {
-        let body: u32 = self.segments[first..].iter().map(|s| s.len()).sum();
+    /// Fills the next slot's words; its head is in place, its body is all segments from `first` on, `body` bytes.
+    #[inline(always)]
+    fn enter_slot(&mut self, port: PortIndex, lender: LenderId, head: usize, first: usize, body: u32) -> PacketId {
         if body > 0 && self.settings.two_copies && self.bounce_body(first, body) {
             self.bounced = self.bounced.saturating_add(body);
         } else {
@@ -399,7 +411,7 @@ impl<'t> Turn<'t> {
 
     /// Counts bytes of bodies that were copied.
     #[inline]
-    pub(crate) fn count_copied(&mut self, bytes: u32) {
+    pub fn count_copied(&mut self, bytes: u32) {
         self.bodies.copied += u64::from(bytes);
     }
 

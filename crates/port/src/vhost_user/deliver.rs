@@ -6,7 +6,9 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use straightline_packet::{BodyPlace, Checksum, LenderId, Offload, PacketId, Piece, Reason, Segment, Segmenter, Turn};
+use straightline_packet::{
+    BodyPlace, Checksum, Kernels, LenderId, Offload, PacketId, Piece, Reason, Segment, Segmenter, Turn, WithKernels,
+};
 use straightline_virtio::memory::{GuestMemory, Marks, fault};
 use straightline_virtio::net_header::{LEN, NetHeader};
 use straightline_virtio::ring::{BURST, Device, Direction, Fault, First, Ring};
@@ -135,31 +137,32 @@ fn fill<'t>(
     wait: bool,
     without_vanished: bool,
 ) -> Sum {
-    let Inner { ring, plan, piece, .. } = inner;
+    let Inner { ring, firsts, plan, piece, .. } = inner;
     plan.clear();
+    let walk_limit = turn.walked().saturating_add(WALK_LIMIT);
     match ring {
-        Ring::Split(ring) => fill_into(ring, plan, piece, link, turn, ids, wait, without_vanished),
-        Ring::Packed(ring) => fill_into(ring, plan, piece, link, turn, ids, wait, without_vanished),
+        Ring::Split(ring) => {
+            let buffers = Buffers::new(ring, firsts);
+            fill_into(Filling { link, turn, buffers, plan, piece, wait, walk_limit }, ids, without_vanished)
+        }
+        Ring::Packed(ring) => {
+            let buffers = Buffers::new(ring, firsts);
+            fill_into(Filling { link, turn, buffers, plan, piece, wait, walk_limit }, ids, without_vanished)
+        }
     }
 }
 
-#[expect(clippy::too_many_arguments, reason = "the parts of what is filled, apart so that each can be borrowed")]
-fn fill_into<'t>(
-    ring: &mut impl Device,
-    plan: &mut Vec<Planned>,
-    piece: &mut Piece,
-    link: &'t Link,
-    turn: &mut Turn<'t>,
-    ids: &[PacketId],
-    wait: bool,
-    without_vanished: bool,
-) -> Sum {
-    let mark = turn.mark();
-    let walk_limit = turn.walked().saturating_add(WALK_LIMIT);
-    let mut filling = Filling { link, turn, buffers: Buffers::new(ring), plan, piece, wait, walk_limit };
+fn fill_into(mut filling: Filling<'_, '_, impl Device>, ids: &[PacketId], without_vanished: bool) -> Sum {
+    let (wait, mark) = (filling.wait, filling.turn.mark());
+    let level = filling.turn.level();
     let mut sum =
         Sum { packets: 0, bytes: 0, body: 0, drops: [0; Reason::ALL.len()], left_from: None, short: 0, broken: None };
-    for (at, &id) in ids.iter().enumerate() {
+    let mut at = 0;
+    loop {
+        if !without_vanished {
+            at += level.run(Plain { filling: &mut filling, ids: &ids[at..], sum: &mut sum });
+        }
+        let Some(&id) = ids.get(at) else { break };
         let mut added = filling.add(id, without_vanished, &mut sum);
         let full = |added: &Result<(), Refused>| matches!(added, Err(Refused::Dropped(Reason::NoBuffer)));
         if wait && full(&added) {
@@ -185,10 +188,36 @@ fn fill_into<'t>(
                 break;
             }
         }
+        at += 1;
     }
     filling.copy();
     filling.turn.unstage(mark);
     sum
+}
+
+/// The common case, compiled for each instruction set: packets for which nothing is left to be done, each into one buffer.
+/// Runs as far as they are of this kind; returns how many were delivered.
+struct Plain<'f, 'a, 't, R> {
+    filling: &'f mut Filling<'a, 't, R>,
+    ids: &'f [PacketId],
+    sum: &'f mut Sum,
+}
+
+impl<R: Device> WithKernels for Plain<'_, '_, '_, R> {
+    type Output = usize;
+
+    #[inline(always)]
+    fn with<K: Kernels>(self, kernels: K) -> usize {
+        let header = NetHeader::for_receiver(Offload::default(), 1).to_bytes();
+        let mut done = 0;
+        loop {
+            let burst = self.filling.plain_burst(kernels, &self.ids[done..], &header, self.sum);
+            done += burst;
+            if burst == 0 || done == self.ids.len() {
+                return done;
+            }
+        }
+    }
 }
 
 /// A frame on its way into a ring's buffers.
@@ -204,8 +233,54 @@ struct Filling<'a, 't, R> {
 }
 
 impl<R: Device> Filling<'_, '_, R> {
+    /// Delivers a burst of packets, each into one buffer that is known of: all buffers are found, and then all are filled. Ends
+    /// before a packet or a buffer of another kind; returns how many were delivered.
+    #[inline(always)]
+    fn plain_burst<K: Kernels>(&mut self, kernels: K, ids: &[PacketId], header: &[u8; LEN], sum: &mut Sum) -> usize {
+        if ids.is_empty() || !self.buffers.look() {
+            return 0;
+        }
+        let Filling { link, turn, buffers: Buffers { ring, firsts, at, known }, .. } = self;
+        let (mut bytes, mut body) = (0, 0);
+        let mut places = [None; BURST];
+        let mut found = 0;
+        for ((&id, first), place) in ids.iter().zip(&firsts[*at..*known]).zip(&mut places) {
+            let len = turn.len(id);
+            if len > link.max_len || turn.offload(id) != Offload::default() {
+                break;
+            }
+            let Some(segment) = ring.single(&link.memory, first, Direction::ToGuest) else { break };
+            if segment.len() < len + HEADER {
+                break;
+            }
+            // The header is mostly the same and only read (see `store_plain`); the frame is written.
+            segment.prefetch();
+            segment.prefetch_write_at(HEADER);
+            ring.take(first);
+            ring.written(len + HEADER);
+            *place = Some(segment);
+            bytes += u64::from(len);
+            found += 1;
+        }
+        *at += found;
+        for (&id, place) in ids.iter().zip(places[..found].iter().flatten()) {
+            body += turn.store_plain(kernels, id, *place, header);
+        }
+        if let Some(log) = &link.log {
+            let marks = log.after_writes();
+            for (&id, place) in ids.iter().zip(places[..found].iter().flatten()) {
+                mark(&marks, &link.memory, &[*place], turn.len(id) + HEADER);
+            }
+        }
+        turn.count_copied(body);
+        sum.packets += found as u64;
+        sum.bytes += bytes;
+        sum.body += u64::from(body);
+        found
+    }
+
     /// Reserves buffers for a packet, to be copied later; or cuts it, and copies the pieces now.
-    #[inline]
+    #[cold]
     fn add(&mut self, id: PacketId, without_vanished: bool, sum: &mut Sum) -> Result<(), Refused> {
         if without_vanished && self.turn.poisoned(id) {
             return Err(Refused::Dropped(Reason::MemoryFault));
@@ -378,24 +453,33 @@ fn mark(marks: &Marks<'_>, memory: &GuestMemory, buffers: &[Segment<'_>], mut le
 /// The next buffers of a ring, looked at in bursts.
 struct Buffers<'a, R> {
     ring: &'a mut R,
-    firsts: [First; BURST],
+    firsts: &'a mut [First; BURST],
     at: usize,
     known: usize,
 }
 
 impl<'a, R: Device> Buffers<'a, R> {
-    fn new(ring: &'a mut R) -> Self {
-        Buffers { ring, firsts: [First::default(); BURST], at: 0, known: 0 }
+    fn new(ring: &'a mut R, firsts: &'a mut [First; BURST]) -> Self {
+        Buffers { ring, firsts, at: 0, known: 0 }
+    }
+
+    /// Whether a next buffer is known of, in `firsts` at `at`. A fault is seen again, and told, by [`Self::next`].
+    #[inline]
+    fn look(&mut self) -> bool {
+        self.at < self.known || self.find().is_ok_and(|known| known > 0)
+    }
+
+    fn find(&mut self) -> Result<usize, straightline_virtio::ring::RingFault> {
+        (self.at, self.known) = (0, 0);
+        self.known = self.ring.find(self.firsts)?;
+        Ok(self.known)
     }
 
     /// Takes the next buffer. Where none is known of, the driver's index is read once more before `None`.
     #[inline]
     fn next(&mut self) -> Result<Option<First>, straightline_virtio::ring::RingFault> {
-        if self.at == self.known {
-            (self.at, self.known) = (0, self.ring.find(&mut self.firsts)?);
-            if self.known == 0 {
-                return Ok(None);
-            }
+        if self.at == self.known && self.find()? == 0 {
+            return Ok(None);
         }
         let first = self.firsts[self.at];
         self.at += 1;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use straightline_packet::{AtTurnEnd, FRAME, LenderId, Piece, Turn};
 use straightline_virtio::memory::{DirtyLog, GuestMemory, fault};
-use straightline_virtio::ring::{Ring, RingFault};
+use straightline_virtio::ring::{BURST, First, Ring, RingFault};
 
 use super::deliver::Planned;
 use super::rings::ring_name;
@@ -40,6 +40,8 @@ pub(super) struct Inner {
     pub(super) short: Option<u16>,
     /// All that the last turn took from it was left for want of room: what is in it waits behind that.
     stuck: bool,
+    /// The chains found last.
+    pub(super) firsts: Box<[First; BURST]>,
     /// The packets of the frame being delivered, with the buffers reserved for them.
     pub(super) plan: Vec<Planned>,
     /// The segment being cut, where one is.
@@ -61,6 +63,7 @@ impl Queue {
             call: None,
             short: None,
             stuck: false,
+            firsts: Box::new([First::default(); BURST]),
             plan: Vec::with_capacity(FRAME),
             piece: Box::default(),
         };

@@ -2,13 +2,15 @@
 
 use std::sync::atomic::Ordering;
 
-use straightline_packet::{Frame, LenderId, MAX_FRAME, MIN_FRAME, Offload, PacketId, Reason, Segment, Turn};
+use straightline_packet::{
+    Frame, Kernels, LenderId, MAX_FRAME, MIN_FRAME, Offload, PacketId, Reason, Segment, Turn, WithKernels,
+};
 use straightline_virtio::net_header::{LEN, NetHeader};
 use straightline_virtio::ring::{BURST, Device, Direction, Fault, First, Ring, RingFault};
 
 use super::HEADER;
 use super::link::Link;
-use super::queue::Queue;
+use super::queue::{Inner, Queue};
 
 /// Why a chain gives no packet.
 enum Refused {
@@ -53,14 +55,16 @@ pub(super) fn receive<'t>(
     if !link.is_logged() {
         return 0;
     }
-    match &mut queue.lock().ring {
-        Ring::Split(ring) => receive_from(ring, queue, link, turn, into, max),
-        Ring::Packed(ring) => receive_from(ring, queue, link, turn, into, max),
+    let Inner { ring, firsts, .. } = &mut *queue.lock();
+    match ring {
+        Ring::Split(ring) => receive_from(ring, firsts, queue, link, turn, into, max),
+        Ring::Packed(ring) => receive_from(ring, firsts, queue, link, turn, into, max),
     }
 }
 
 fn receive_from<'t>(
     ring: &mut impl Device,
+    firsts: &mut [First; BURST],
     queue: &'t Queue,
     link: &'t Link,
     turn: &mut Turn<'t>,
@@ -68,7 +72,6 @@ fn receive_from<'t>(
     max: usize,
 ) -> usize {
     let wanted = max.min(BURST).min(turn.room());
-    let mut firsts = [First::default(); BURST];
     let found = match ring.find(&mut firsts[..wanted]) {
         Ok(found) => found,
         Err(fault) => {
@@ -79,62 +82,9 @@ fn receive_from<'t>(
     if found == 0 {
         return 0;
     }
-    let firsts = &firsts[..found];
-    let mut singles: [Option<Segment<'t>>; BURST] = [None; BURST];
-    for (first, single) in firsts.iter().zip(&mut singles) {
-        *single = ring.single(&link.memory, first, Direction::FromGuest);
-        if let Some(segment) = single {
-            if link.reads_header {
-                segment.prefetch();
-            }
-            segment.prefetch_at(HEADER);
-            segment.prefetch_at(HEADER + 64);
-        }
-    }
     let lender = turn.lend(queue);
     let borrowed = turn.borrowed();
-    // A guest may fill a ring before its frontend enables it: what is in there is taken and goes nowhere
-    // (vhost-user, "Ring states").
-    let refused = match queue.enabled() {
-        _ if link.set_down => Some(Reason::SetDown),
-        true => None,
-        false => Some(Reason::RingDisabled),
-    };
-    let (mut packets, mut bytes) = (0, 0);
-    for (first, single) in firsts.iter().zip(singles) {
-        if turn.room() == 0 {
-            break;
-        }
-        ring.take(first);
-        let taken = match single {
-            Some(segment) => take_single(link, turn, lender, segment),
-            None => take_chain(link, turn, lender, ring, first),
-        };
-        match taken {
-            Ok(id) => {
-                packets += 1;
-                bytes += u64::from(turn.len(id));
-                match refused {
-                    None => into.push(id),
-                    Some(reason) => turn.discard(id, reason),
-                }
-            }
-            Err(Refused::Dropped(_)) if queue.holds() && packets > 0 => {
-                // What is left in the ring is the tail of what was taken: a chain without a packet must not stand
-                // among those that may be left. It comes first in the next burst.
-                ring.untake(1);
-                break;
-            }
-            Err(Refused::Dropped(reason)) => link.drops.add(reason, 1),
-            Err(Refused::Broken(fault)) => {
-                ring.untake(1);
-                link.fail(queue.name(), &fault);
-                break;
-            }
-        }
-    }
-    queue.counters.rx_packets.add(packets);
-    queue.counters.rx_bytes.add(bytes);
+    turn.level().run(Taking { ring, firsts: &firsts[..found], queue, link, turn, lender, into });
     // A burst that borrowed nothing is given back at once.
     if turn.borrowed() == borrowed && !queue.holds() {
         let taken = ring.outstanding();
@@ -143,19 +93,116 @@ fn receive_from<'t>(
     found
 }
 
-/// A frame in one buffer, behind its header.
-#[inline]
+/// The chains of a burst on their way into the turn, compiled for each instruction set.
+struct Taking<'a, 't, R> {
+    ring: &'a mut R,
+    firsts: &'a [First],
+    queue: &'t Queue,
+    link: &'t Link,
+    turn: &'a mut Turn<'t>,
+    lender: LenderId,
+    into: &'a mut Frame,
+}
+
+impl<R: Device> WithKernels for Taking<'_, '_, R> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with<K: Kernels>(self, kernels: K) {
+        let Taking { ring, firsts, queue, link, turn, lender, into } = self;
+        let mut singles = [None; BURST];
+        for (first, single) in firsts.iter().zip(&mut singles) {
+            *single = ring.single(&link.memory, first, Direction::FromGuest);
+            if let Some(segment) = single {
+                if link.reads_header {
+                    segment.prefetch();
+                }
+                segment.prefetch_at(HEADER);
+                if segment.len() > HEADER + 64 {
+                    segment.prefetch_at(HEADER + 64);
+                }
+            }
+        }
+        // A guest may fill a ring before its frontend enables it: what is in there is taken and goes nowhere
+        // (vhost-user, "Ring states").
+        let refused = match queue.enabled() {
+            _ if link.set_down => Some(Reason::SetDown),
+            true => None,
+            false => Some(Reason::RingDisabled),
+        };
+        let (mut packets, mut bytes) = (0, 0);
+        for (first, single) in firsts.iter().zip(singles) {
+            if turn.room() == 0 {
+                break;
+            }
+            ring.take(first);
+            // A header that is not looked at is not read: its line stays with the guest.
+            let header = single.and_then(|segment| if link.reads_header { segment.read12() } else { None });
+            let plain = single.and_then(|segment| take_plain(kernels, link, turn, lender, segment, header));
+            let taken = match (plain, single) {
+                (Some(id), _) => Ok(id),
+                (None, Some(segment)) => take_single(link, turn, lender, segment, header),
+                (None, None) => take_chain(link, turn, lender, ring, first),
+            };
+            match taken {
+                Ok(id) => {
+                    packets += 1;
+                    bytes += u64::from(turn.len(id));
+                    match refused {
+                        None => into.push(id),
+                        Some(reason) => turn.discard(id, reason),
+                    }
+                }
+                Err(Refused::Dropped(_)) if queue.holds() && packets > 0 => {
+                    // What is left in the ring is the tail of what was taken: a chain without a packet must not stand
+                    // among those that may be left. It comes first in the next burst.
+                    ring.untake(1);
+                    break;
+                }
+                Err(Refused::Dropped(reason)) => link.drops.add(reason, 1),
+                Err(Refused::Broken(fault)) => {
+                    ring.untake(1);
+                    link.fail(queue.name(), &fault);
+                    break;
+                }
+            }
+        }
+        queue.counters.rx_packets.add(packets);
+        queue.counters.rx_bytes.add(bytes);
+    }
+}
+
+/// A frame in one buffer, behind a header that asks for nothing: the common case. `None`, and nothing was done, where it is
+/// of another kind.
+#[inline(always)]
+fn take_plain<'t>(
+    kernels: impl Kernels,
+    link: &Link,
+    turn: &mut Turn<'t>,
+    lender: LenderId,
+    segment: Segment<'t>,
+    header: Option<[u8; LEN]>,
+) -> Option<PacketId> {
+    let (before, frame) = segment.split_at(HEADER);
+    let fits = before.len() == HEADER && (MIN_FRAME..=link.max_len).contains(&frame.len());
+    if !fits || header.is_some_and(|header| NetHeader::asks(&header)) {
+        return None;
+    }
+    turn.accept_by(kernels, link.index, lender, frame)
+}
+
+/// A frame in one buffer, behind its header, which was read once.
+#[cold]
 fn take_single<'t>(
     link: &Link,
     turn: &mut Turn<'t>,
     lender: LenderId,
     segment: Segment<'t>,
+    header: Option<[u8; LEN]>,
 ) -> Result<PacketId, Refused> {
     if segment.len() < HEADER {
         return Err(Refused::Dropped(Reason::ShortChain));
     }
-    // A header that is not looked at is not read: its line stays with the guest.
-    let header = if link.reads_header { segment.read12() } else { None };
     let frame = segment.split_at(HEADER).1;
     check_len(frame.len())?;
     let id = turn.accept(link.index, lender, frame).ok_or(Refused::Dropped(Reason::NoBuffer))?;
