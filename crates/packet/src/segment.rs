@@ -100,11 +100,16 @@ impl<'t> Segment<'t> {
         }
     }
 
-    /// Asks for the line of a frame `offset` bytes in, to be written.
+    /// Asks for the lines in which a frame behind `HEADER` bytes of header begins. A header is mostly the same as before and
+    /// only read (see `Turn::store_plain`), the frame is written: one line for both is asked for once, to be written.
     #[inline]
-    pub fn prefetch_write_at(self, offset: u32) {
+    pub fn prefetch_for_store<const HEADER: u32>(self) {
+        let frame = self.at.as_ptr().wrapping_add(HEADER as usize);
+        if !COPIES || (self.at.addr().get() ^ frame.addr()) & !63 != 0 {
+            straightline_simd::prefetch_read(self.at.as_ptr());
+        }
         if COPIES {
-            straightline_simd::prefetch_write(self.at.as_ptr().wrapping_add(offset as usize));
+            straightline_simd::prefetch_write(frame);
         }
     }
 

@@ -253,9 +253,7 @@ impl<R: Device> Filling<'_, '_, R> {
             if segment.len() < len + HEADER {
                 break;
             }
-            // The header is mostly the same and only read (see `store_plain`); the frame is written.
-            segment.prefetch();
-            segment.prefetch_write_at(HEADER);
+            segment.prefetch_for_store::<HEADER>();
             ring.take(first);
             ring.written(len + HEADER);
             *place = Some(segment);
@@ -372,9 +370,7 @@ impl<R: Device> Filling<'_, '_, R> {
             *chains += 1;
             let room = match self.buffers.ring.single(&self.link.memory, &first, Direction::ToGuest) {
                 Some(segment) => {
-                    // The header is mostly the same and only read (see `put_header`); the frame is written.
-                    segment.prefetch();
-                    segment.prefetch_write_at(HEADER);
+                    segment.prefetch_for_store::<HEADER>();
                     self.turn.stage(segment);
                     segment.len()
                 }

@@ -65,6 +65,29 @@ impl Area {
     access!(u32, AtomicU32, cell32, read_u32, write_u32);
     access!(u64, AtomicU64, cell64, read_u64, write_u64);
 
+    /// Reads the two little-endian numbers at `offset` and behind it, each once, as [`Self::read_u64`] does.
+    #[inline]
+    pub fn read_two_u64(&self, offset: usize) -> (u64, u64) {
+        assert!(offset < self.len && 16 <= self.len - offset && offset % 8 == 0 && 8 <= self.align);
+        // SAFETY: in bounds, and aligned since both the area's start and the offset are; atomics may be shared with whoever
+        // else writes the memory.
+        let words: &[AtomicU64; 2] = unsafe { &*self.at.add(offset).cast() };
+        let both = words.each_ref().map(|word| u64::from_le(word.load(Ordering::Relaxed)));
+        #[cfg(feature = "memory-double")]
+        self.loaded(offset, 16);
+        both.into()
+    }
+
+    /// Writes two little-endian numbers, at `offset` and behind it, as [`Self::write_u32`] does.
+    #[inline]
+    pub fn write_two_u32(&self, offset: usize, first: u32, second: u32) {
+        assert!(offset < self.len && 8 <= self.len - offset && offset % 4 == 0 && 4 <= self.align);
+        // SAFETY: as above.
+        let words: &[AtomicU32; 2] = unsafe { &*self.at.add(offset).cast() };
+        words[0].store(first.to_le(), Ordering::Relaxed);
+        words[1].store(second.to_le(), Ordering::Relaxed);
+    }
+
     /// Reads a 16-bit index; what its writer stored before it is then visible.
     #[inline]
     pub fn acquire_u16(&self, offset: usize) -> u16 {

@@ -114,7 +114,7 @@ pub struct First {
 
 impl First {
     /// The one buffer of a chain that has only one, in one region: the common case, without staging.
-    #[inline]
+    #[inline(always)]
     pub(super) fn single<'t>(
         &self,
         memory: &'t GuestMemory,

@@ -50,7 +50,7 @@ macro_rules! both_layouts {
             self.untake(n);
         }
 
-        #[inline]
+        #[inline(always)]
         fn single<'t>(&mut self, memory: &'t GuestMemory, first: &First, direction: Direction) -> Option<Segment<'t>> {
             self.single(memory, first, direction)
         }

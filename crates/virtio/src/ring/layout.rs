@@ -46,7 +46,8 @@ impl Descriptor {
     #[inline]
     pub(super) fn read(table: &Area, index: u16) -> Self {
         let at = usize::from(index) * DESCRIPTOR;
-        Self::from_words(table.read_u64(at), table.read_u64(at + 8))
+        let (addr, rest) = table.read_two_u64(at);
+        Self::from_words(addr, rest)
     }
 
     /// Reads the first descriptor of an indirect table, once.

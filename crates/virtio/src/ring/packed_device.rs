@@ -291,7 +291,7 @@ impl PackedDevice {
     }
 
     /// The one buffer of a chain that has only one, in one region: the common case, without staging.
-    #[inline]
+    #[inline(always)]
     pub fn single<'t>(&mut self, memory: &'t GuestMemory, first: &First, direction: Direction) -> Option<Segment<'t>> {
         first.single(memory, direction, &mut self.hint)
     }

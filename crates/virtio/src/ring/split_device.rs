@@ -167,7 +167,7 @@ impl SplitDevice {
     }
 
     /// The one buffer of a chain that has only one, in one region: the common case, without staging.
-    #[inline]
+    #[inline(always)]
     pub fn single<'t>(
         &mut self,
         memory: &'t GuestMemory,
@@ -205,8 +205,7 @@ impl SplitDevice {
             let (head, bytes) = self.taken[self.slot(i + ahead)];
             let at = layout::used::entry(self.slot(i));
             fail::hit("split-element");
-            self.parts.used.write_u32(at, u32::from(head));
-            self.parts.used.write_u32(at + 4, bytes);
+            self.parts.used.write_two_u32(at, u32::from(head), bytes);
         }
         self.next_used = self.next_used.wrapping_add(n);
         fail::hit("split-index");
