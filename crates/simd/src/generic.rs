@@ -3,8 +3,9 @@
 //! ```text
 //! copy      up to 8 vectors:   1, 2 or 4 from each end
 //!           more:              the first; then 4 at a time from where the destination is aligned; the last 4
-//! sum       the last vector, without the bytes that the others have; 4 at a time, then 2, then 1
-//! copy_sum  4 at a time, then 2, then 1; then the same with half the vector, and its half, down to one byte
+//! sum       few bytes:         words, by a chain of additions with carry
+//!           more:              the last vector, without the bytes that the others have; 4 at a time, then 2, then 1
+//! copy_sum  4 at a time, then 2, then 1; then one of half the length, if it is due, and so on down to one byte
 //! ```
 //!
 //! Why so:
@@ -17,7 +18,8 @@
 //!    destination at the end, unless somebody else writes it; for overlapping ranges too. (A tail that overlaps
 //!    can be had as well, if what is stored last is what is summed. It was measured, see BENCHMARKING.md.)
 //! 4. The destination is aligned in long copies, since a store that crosses a line costs two.
-//! 5. All loads of a group stand before its stores, so that they run in parallel.
+//! 5. Sums have two accumulators: each addition waits for the one before it.
+//! 6. All loads of a group stand before its stores, so that they run in parallel.
 //!
 //! Known imperfection: a tail of `copy_sum` takes one branch for each size.
 //!
@@ -25,11 +27,21 @@
 //! The machine has the instruction set of `V`; `src` is readable and `dst` writable for `len` bytes, as
 //! [`copy`](crate::copy) says. Offsets are computed with `wrapping_add`, which is safe; no offset beyond `len` is used.
 
+use crate::arch::sum_words;
 use crate::sum::add_carry;
 use crate::vector::Vector;
 
 /// Sums are reduced to one number after as many bytes, so that no lane of [`Vector::Acc`] can overflow.
 const SUM_BLOCK: usize = 1 << 16;
+
+/// Up to as many bytes are summed sooner by words than by vectors, whose lanes must be added up.
+const fn few<V: Vector>() -> usize {
+    match V::BYTES {
+        0..=8 => usize::MAX,
+        16 => 255,
+        _ => 127,
+    }
+}
 
 /// From this length on `copy_sum` aligns its destination; below, the tail that this needs costs more than it saves.
 const ALIGN_SUMS: usize = 2048;
@@ -98,11 +110,18 @@ unsafe fn copy_long<V: Vector>(mut dst: *mut u8, mut src: *const u8, len: usize)
     }
 }
 
+/// The single byte of a set.
+type Byte<V> = <<<<V as Vector>::Word as Vector>::Half as Vector>::Half as Vector>::Half;
+
 /// The sum of `len` bytes that nobody else writes.
 ///
 /// The result is a sum of words in the machine's byte order, the first byte at an even place; so for all below.
 #[inline(always)]
 pub(crate) unsafe fn sum<V: Vector>(mut src: *const u8, mut len: usize) -> u64 {
+    if len <= few::<V>() {
+        // SAFETY: the caller's promise.
+        return unsafe { sum_words(src, len) };
+    }
     let mut total = 0;
     while len > SUM_BLOCK {
         // SAFETY: `len` covers the block.
@@ -116,37 +135,33 @@ pub(crate) unsafe fn sum<V: Vector>(mut src: *const u8, mut len: usize) -> u64 {
 /// As [`sum`], for at most [`SUM_BLOCK`] bytes.
 #[inline(always)]
 unsafe fn sum_block<V: Vector>(mut src: *const u8, len: usize) -> u64 {
-    // Few bytes are summed sooner by words than a vector's lanes are added up.
-    let few = V::BYTES > size_of::<u64>() && len <= 2 * V::BYTES;
-    if few || len < V::BYTES {
+    if len < V::BYTES {
         // SAFETY: any `len` will do.
-        return if V::BYTES > 1 { unsafe { sum_block::<V::Half>(src, len) } } else { 0 };
-    }
-    if V::BYTES == 1 {
-        // SAFETY: one byte, which is the first of its word.
-        return unsafe { V::reduce(V::load(src).widen()) };
+        return unsafe { sum_words(src, len) };
     }
     // A last odd byte is the first of its word. The vector before it begins at an even place, as all do.
     let even = len & !1;
     // SAFETY: `len` is a vector at least, so that there is a last byte and, up to `even`, a last vector; the
     // groups of vectors are taken as long as `left` covers them.
     unsafe {
-        let odd = u8::load(src.wrapping_add(len - 1)).last(len & 1).widen();
-        let end = V::load(src.wrapping_add(even - V::BYTES)).last(even % V::BYTES);
-        let mut acc = end.widen();
+        let odd = Byte::<V>::peek(src.wrapping_add(len - 1)).last(len & 1).widen();
+        let end = V::peek(src.wrapping_add(even - V::BYTES)).last(even % V::BYTES);
+        let (mut acc, mut other) = (end.widen(), V::zero());
         let mut left = even;
         while left >= 4 * V::BYTES {
-            acc = V::join(acc, widen4(V::load4(src)));
+            acc = V::join(acc, peek2::<V>(src));
+            other = V::join(other, peek2::<V>(src.wrapping_add(2 * V::BYTES)));
             (src, left) = (src.wrapping_add(4 * V::BYTES), left - 4 * V::BYTES);
         }
         if left >= 2 * V::BYTES {
-            acc = V::join(acc, widen2(load2::<V>(src)));
+            acc = V::join(acc, peek2::<V>(src));
             (src, left) = (src.wrapping_add(2 * V::BYTES), left - 2 * V::BYTES);
         }
         if left >= V::BYTES {
-            acc = V::join(acc, V::load(src).widen());
+            other = V::join(other, V::peek(src).widen());
         }
-        add_carry(V::reduce(acc), odd)
+        acc = V::join(acc, other);
+        add_carry(V::reduce(acc, 1 + even / V::BYTES), Byte::<V>::reduce(odd, 1))
     }
 }
 
@@ -158,7 +173,7 @@ pub(crate) unsafe fn copy_sum<V: Vector>(mut dst: *mut u8, mut src: *const u8, m
         // An even number, so that words stay words: from an odd address all stores are one byte off.
         let skip = (dst.addr().wrapping_neg() % V::BYTES) & !1;
         // SAFETY: `len` covers less than one vector.
-        total = unsafe { copy_sum_tail::<V>(dst, src, skip, 0) };
+        total = unsafe { tail::<V>(dst, src, skip, 0) };
         (dst, src, len) = advance(dst, src, len, skip);
     }
     while len > SUM_BLOCK {
@@ -173,14 +188,16 @@ pub(crate) unsafe fn copy_sum<V: Vector>(mut dst: *mut u8, mut src: *const u8, m
 /// As [`copy_sum`], for at most [`SUM_BLOCK`] bytes.
 #[inline(always)]
 unsafe fn copy_sum_block<V: Vector>(mut dst: *mut u8, mut src: *const u8, mut len: usize) -> u64 {
-    // SAFETY: each group touches the next 4 or 2 vectors, and is taken only if `len`, which counts the bytes left,
+    let vectors = len / V::BYTES;
+    // SAFETY: each group touches the next 4, 2 or 1 vectors, and is taken only if `len`, which counts the bytes left,
     // covers them; the rest is the caller's promise.
     unsafe {
-        let mut acc = V::zero();
+        let (mut acc, mut other) = (V::zero(), V::zero());
         while len >= 4 * V::BYTES {
-            let four = V::load4(src);
-            V::store4(four, dst);
-            acc = V::join(acc, widen4(four));
+            let [a, b, c, d] = V::load4(src);
+            V::store4([a, b, c, d], dst);
+            acc = V::join(acc, widen2([a, b]));
+            other = V::join(other, widen2([c, d]));
             (dst, src, len) = advance(dst, src, len, 4 * V::BYTES);
         }
         if len >= 2 * V::BYTES {
@@ -189,35 +206,53 @@ unsafe fn copy_sum_block<V: Vector>(mut dst: *mut u8, mut src: *const u8, mut le
             acc = V::join(acc, widen2(two));
             (dst, src, len) = advance(dst, src, len, 2 * V::BYTES);
         }
-        copy_sum_tail::<V>(dst, src, len, V::reduce(acc))
+        if len >= V::BYTES {
+            let one = V::load(src);
+            one.store(dst);
+            other = V::join(other, one.widen());
+            (dst, src, len) = advance(dst, src, len, V::BYTES);
+        }
+        tail::<V>(dst, src, len, V::reduce(V::join(acc, other), vectors))
     }
 }
 
-/// Copies fewer than two vectors and adds them to `total`. Each size but the last is even, so each word begins at an
-/// even place. What is left is below the vector's length once the vector is done, so the bits of the length say which
-/// of the halves are due.
+/// Copies fewer bytes than a vector has and adds them to `total`. Each size but the last is even, so each word begins at an
+/// even place. The bits of the length say which of the halves are due. Sixteen bytes are two words: they are summed sooner
+/// so.
 #[inline(always)]
-unsafe fn copy_sum_tail<V: Vector>(mut dst: *mut u8, mut src: *const u8, mut len: usize, mut total: u64) -> u64 {
-    if len >= V::BYTES {
-        // SAFETY: `len` covers this vector.
-        unsafe {
-            let v = V::load(src);
-            v.store(dst);
-            total = add_carry(total, V::reduce(v.widen()));
+unsafe fn tail<V: Vector>(mut dst: *mut u8, mut src: *const u8, mut len: usize, mut total: u64) -> u64 {
+    if V::BYTES == 1 {
+        return total;
+    }
+    // SAFETY: `len` covers what is taken of it.
+    unsafe {
+        if len >= V::BYTES / 2 {
+            if V::BYTES == 32 {
+                let two = load2::<V::Word>(src);
+                store2(two, dst);
+                total = add_carry(total, V::Word::reduce(widen2(two), 2));
+            } else {
+                let v = V::Half::load(src);
+                v.store(dst);
+                total = add_carry(total, V::Half::reduce(v.widen(), 1));
+            }
+            (dst, src, len) = advance(dst, src, len, V::BYTES / 2);
         }
-        (dst, src, len) = advance(dst, src, len, V::BYTES);
+        tail::<V::Half>(dst, src, len, total)
     }
-    if V::BYTES > 1 {
-        // SAFETY: `len` is what is left, and below two halves.
-        total = unsafe { copy_sum_tail::<V::Half>(dst, src, len, total) };
-    }
-    total
 }
 
 #[inline(always)]
 unsafe fn load2<V: Vector>(src: *const u8) -> [V; 2] {
     // SAFETY: the caller's `len` covers 2 vectors.
     unsafe { [V::load(src), V::load(src.wrapping_add(V::BYTES))] }
+}
+
+/// The sum of two registers.
+#[inline(always)]
+unsafe fn peek2<V: Vector>(src: *const u8) -> V::Acc {
+    // SAFETY: the caller's `len` covers 2 vectors.
+    unsafe { V::join(V::peek(src).widen(), V::peek(src.wrapping_add(V::BYTES)).widen()) }
 }
 
 #[inline(always)]
@@ -233,13 +268,6 @@ unsafe fn store2<V: Vector>([a, b]: [V; 2], dst: *mut u8) {
 unsafe fn widen2<V: Vector>([a, b]: [V; 2]) -> V::Acc {
     // SAFETY: the caller has the instruction set.
     unsafe { V::join(a.widen(), b.widen()) }
-}
-
-/// Pairs of pairs: the chain from one round of a loop to the next is one addition.
-#[inline(always)]
-unsafe fn widen4<V: Vector>([a, b, c, d]: [V; 4]) -> V::Acc {
-    // SAFETY: the caller has the instruction set.
-    unsafe { V::join(widen2([a, b]), widen2([c, d])) }
 }
 
 #[inline(always)]
@@ -271,6 +299,7 @@ mod tests {
     impl<V: Vector> Vector for Logged<V> {
         const BYTES: usize = V::BYTES;
         type Half = Logged<V::Half>;
+        type Word = Logged<V::Word>;
         type Acc = V::Acc;
 
         unsafe fn load(src: *const u8) -> Self {
@@ -297,6 +326,12 @@ mod tests {
             unsafe { V::store4(four.map(|v| v.0), dst) }
         }
 
+        unsafe fn peek(src: *const u8) -> Self {
+            LOADS.with_borrow_mut(|log| log.push(bytes(src.addr(), V::BYTES)));
+            // SAFETY: passed on.
+            Self(unsafe { V::peek(src) })
+        }
+
         unsafe fn last(self, n: usize) -> Self {
             assert!(n <= V::BYTES);
             // SAFETY: passed on.
@@ -318,19 +353,20 @@ mod tests {
             unsafe { V::join(a, b) }
         }
 
-        unsafe fn reduce(acc: V::Acc) -> u64 {
+        unsafe fn reduce(acc: V::Acc, vectors: usize) -> u64 {
             // SAFETY: passed on.
-            unsafe { V::reduce(acc) }
+            unsafe { V::reduce(acc, vectors) }
         }
     }
 
     /// Two vectors side by side: the algorithms at a length that this machine has no register for.
     #[derive(Clone, Copy)]
-    struct Pair<V>(V, V);
+    struct Twice<V>(V, V);
 
-    impl<V: Vector> Vector for Pair<V> {
+    impl<V: Vector> Vector for Twice<V> {
         const BYTES: usize = 2 * V::BYTES;
         type Half = V;
+        type Word = V::Word;
         type Acc = V::Acc;
 
         unsafe fn load(src: *const u8) -> Self {
@@ -366,9 +402,9 @@ mod tests {
             unsafe { V::join(a, b) }
         }
 
-        unsafe fn reduce(acc: V::Acc) -> u64 {
+        unsafe fn reduce(acc: V::Acc, vectors: usize) -> u64 {
             // SAFETY: passed on.
-            unsafe { V::reduce(acc) }
+            unsafe { V::reduce(acc, 2 * vectors) }
         }
     }
 
@@ -416,12 +452,12 @@ mod tests {
                     "copy" => 2,
                     _ => 3,
                 };
-                let mut loads = LOADS.take();
-                if pass == "sum" && len > 1 {
-                    // It is loaded as a byte, and not written down.
-                    loads.push(bytes(from.addr() + len - 1, 1));
+                let loads = LOADS.take();
+                // What is summed by words is not written down.
+                let by_words = len <= few::<V>() || (len > SUM_BLOCK && len - SUM_BLOCK < V::BYTES);
+                if pass != "sum" || !by_words {
+                    assert_covered(&loads, from.addr(), len, most, &what);
                 }
-                assert_covered(&loads, from.addr(), len, most, &what);
                 let stores = STORES.take();
                 if pass == "sum" {
                     assert_eq!(stores, [], "{what}");
@@ -446,7 +482,7 @@ mod tests {
                 Level::Avx2(_) => {
                     check::<crate::arch::Avx2Vector>(level.name());
                     // The length of AVX-512.
-                    check::<Pair<crate::arch::Avx2Vector>>("pairs of avx2");
+                    check::<Twice<crate::arch::Avx2Vector>>("pairs of avx2");
                 }
                 #[cfg(target_arch = "x86_64")]
                 Level::Avx512(_) => check::<crate::arch::Avx512Vector>(level.name()),

@@ -13,9 +13,8 @@ use crate::sum::Sum;
 ///
 /// [`Level`] is one too, which chooses in each call: code that is generic need not be for a fixed set.
 ///
-/// The copy of a set is inlined into its caller. Fast it is only where the set is turned on: in what [`Level::run`] runs,
-/// as far as *that* is inlined. Elsewhere it is as right, but each load and each store is a call. Sums are one call, without
-/// a choice.
+/// The kernels of a set are inlined into their caller. Fast they are only where the set is turned on: in what [`Level::run`]
+/// runs, as far as *that* is inlined. Elsewhere they are as right, but each load and each store is a call.
 pub trait Kernels: Copy + sealed::Sealed {
     /// The set as a value.
     fn level(self) -> Level;
@@ -115,9 +114,9 @@ pub struct Sse2;
 #[derive(Clone, Copy, Debug)]
 pub struct Libc;
 
-/// The kernels of a set: the copy as it is written, the others by the set's functions in `kernel.rs`.
+/// The kernels of a set, as they are written.
 macro_rules! kernels {
-    ($(#[$attribute:meta])* $set:ty: $self:ident => $level:expr, $vector:ty, $sum:ident, $copy_sum:ident) => {
+    ($(#[$attribute:meta])* $set:ty: $self:ident => $level:expr, $vector:ty) => {
         $(#[$attribute])*
         impl sealed::Sealed for $set {}
 
@@ -137,22 +136,22 @@ macro_rules! kernels {
             #[inline(always)]
             fn sum(self, bytes: &[u8], sum: &mut Sum) {
                 // SAFETY: a value proves the set; the bytes are a slice's.
-                sum.append(unsafe { kernel::$sum(bytes.as_ptr(), bytes.len()) }, bytes.len());
+                sum.append(unsafe { generic::sum::<$vector>(bytes.as_ptr(), bytes.len()) }, bytes.len());
             }
 
             #[inline(always)]
             unsafe fn copy_sum(self, dst: *mut u8, src: *const u8, len: usize, sum: &mut Sum) {
                 // SAFETY: a value proves the set; the pointers are the caller's promise.
-                sum.append(unsafe { kernel::$copy_sum(dst, src, len) }, len);
+                sum.append(unsafe { generic::copy_sum::<$vector>(dst, src, len) }, len);
             }
         }
     };
 }
 
-kernels!(Scalar: self => Level::Scalar, u64, sum_scalar, copy_sum_scalar);
-kernels!(#[cfg(target_arch = "x86_64")] Sse2: self => Level::Sse2, Sse2Vector, sum_sse2, copy_sum_sse2);
-kernels!(#[cfg(target_arch = "x86_64")] Avx2: self => Level::Avx2(self), Avx2Vector, sum_avx2, copy_sum_avx2);
-kernels!(#[cfg(target_arch = "x86_64")] Avx512: self => Level::Avx512(self), Avx512Vector, sum_avx512, copy_sum_avx512);
+kernels!(Scalar: self => Level::Scalar, u64);
+kernels!(#[cfg(target_arch = "x86_64")] Sse2: self => Level::Sse2, Sse2Vector);
+kernels!(#[cfg(target_arch = "x86_64")] Avx2: self => Level::Avx2(self), Avx2Vector);
+kernels!(#[cfg(target_arch = "x86_64")] Avx512: self => Level::Avx512(self), Avx512Vector);
 
 impl sealed::Sealed for Libc {}
 

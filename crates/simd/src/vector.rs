@@ -15,6 +15,9 @@ pub(crate) trait Vector: Copy {
     /// The register of half the length; of a single byte, the byte itself (and never used).
     type Half: Vector;
 
+    /// The word of 8 bytes.
+    type Word: Vector;
+
     /// A partial sum. It must hold the sum of 64 KiB (`generic::SUM_BLOCK`) without overflow, or carry it round.
     type Acc: Copy;
 
@@ -53,13 +56,23 @@ pub(crate) trait Vector: Copy {
         }
     }
 
+    /// Loads `BYTES` bytes that nobody writes meanwhile, in whatever way the compiler likes.
+    ///
+    /// # Safety
+    /// As for [`load`](Self::load), and it is a live reference's memory that is read.
+    #[inline(always)]
+    unsafe fn peek(src: *const u8) -> Self {
+        // SAFETY: passed on.
+        unsafe { Self::load(src) }
+    }
+
     /// The last `n` bytes, with zeros in place of those before. `n` is at most `BYTES`.
     ///
     /// # Safety
     /// As said above.
     unsafe fn last(self, n: usize) -> Self;
 
-    /// The sum of nothing.
+    /// The sum of no register.
     ///
     /// # Safety
     /// As said above.
@@ -77,10 +90,10 @@ pub(crate) trait Vector: Copy {
     /// As said above.
     unsafe fn join(a: Self::Acc, b: Self::Acc) -> Self::Acc;
 
-    /// The partial sum as one number, which is equal to the sum of the 16-bit words modulo 0xffff, and
-    /// zero only if all words were.
+    /// The partial sum of as many registers as one number, which is equal to the sum of the 16-bit words modulo 0xffff,
+    /// and zero only if all words were.
     ///
     /// # Safety
     /// As said above.
-    unsafe fn reduce(acc: Self::Acc) -> u64;
+    unsafe fn reduce(acc: Self::Acc, vectors: usize) -> u64;
 }

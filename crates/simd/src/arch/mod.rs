@@ -10,6 +10,7 @@
 //! often as the source says, in order, and the compiler knows nothing of the memory behind it.
 
 mod word;
+pub(crate) use word::sum as sum_words;
 
 #[cfg(target_arch = "x86_64")]
 mod x86_64;

@@ -8,6 +8,7 @@ macro_rules! word {
         impl Vector for $word {
             const BYTES: usize = size_of::<$word>();
             type Half = $half;
+            type Word = u64;
             type Acc = u64;
 
             #[inline(always)]
@@ -45,7 +46,7 @@ macro_rules! word {
             }
 
             #[inline(always)]
-            unsafe fn reduce(acc: u64) -> u64 {
+            unsafe fn reduce(acc: u64, _: usize) -> u64 {
                 acc
             }
         }
@@ -56,6 +57,71 @@ word!(u64, u32, load8, store8);
 word!(u32, u16, load4, store4);
 word!(u16, u8, load2, store2);
 word!(u8, u8, load1, store1);
+
+/// The sum of `len` bytes that nobody writes meanwhile, by a chain of additions with carry: what few bytes are summed by at
+/// every level, and all by the scalar one.
+///
+/// # Safety
+/// A live reference covers the bytes.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub(crate) unsafe fn sum(mut src: *const u8, len: usize) -> u64 {
+    use core::arch::asm;
+
+    if len < 8 {
+        // SAFETY: the caller's bytes.
+        let bytes = unsafe { std::slice::from_raw_parts(src, len) };
+        let (words, rest) = bytes.as_chunks::<4>();
+        let (pairs, odd) = rest.as_chunks::<2>();
+        let high = words.first().map_or(0, |&word| widen(word));
+        let low = pairs.first().map_or(0, |&pair| widen(pair)) + odd.first().map_or(0, |&byte| widen([byte]));
+        return high + low;
+    }
+    // What lies behind the last whole word, moved to where a word of its own would begin: its first byte is at an even place.
+    // SAFETY: `len` covers a word.
+    let last = unsafe { src.wrapping_add(len - 8).cast::<u64>().read_unaligned() };
+    let mut total = last >> (8 * (7 - len % 8)) >> 8;
+    let mut left = len;
+    // SAFETY: each block reads as many bytes as are left at least, and changes flags alone.
+    unsafe {
+        while left >= 64 {
+            asm!(
+                "add {a}, [{p}]", "adc {a}, [{p} + 8]", "adc {a}, [{p} + 16]", "adc {a}, [{p} + 24]",
+                "adc {a}, [{p} + 32]", "adc {a}, [{p} + 40]", "adc {a}, [{p} + 48]", "adc {a}, [{p} + 56]", "adc {a}, 0",
+                a = inout(reg) total, p = in(reg) src, options(nostack, readonly));
+            (src, left) = (src.wrapping_add(64), left - 64);
+        }
+        if left & 32 != 0 {
+            asm!(
+                "add {a}, [{p}]", "adc {a}, [{p} + 8]", "adc {a}, [{p} + 16]", "adc {a}, [{p} + 24]", "adc {a}, 0",
+                a = inout(reg) total, p = in(reg) src, options(nostack, readonly));
+            src = src.wrapping_add(32);
+        }
+        if left & 16 != 0 {
+            asm!("add {a}, [{p}]", "adc {a}, [{p} + 8]", "adc {a}, 0",
+                a = inout(reg) total, p = in(reg) src, options(nostack, readonly));
+            src = src.wrapping_add(16);
+        }
+        if left & 8 != 0 {
+            asm!("add {a}, [{p}]", "adc {a}, 0", a = inout(reg) total, p = in(reg) src, options(nostack, readonly));
+        }
+    }
+    total
+}
+
+/// The same for machines without a chain of their own.
+///
+/// # Safety
+/// A live reference covers the bytes.
+#[cfg(not(target_arch = "x86_64"))]
+#[inline(always)]
+pub(crate) unsafe fn sum(src: *const u8, len: usize) -> u64 {
+    // SAFETY: the caller's bytes.
+    let (words, rest) = unsafe { std::slice::from_raw_parts(src, len) }.as_chunks::<8>();
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    words.iter().fold(u64::from_ne_bytes(last), |total, &word| add_carry(total, u64::from_ne_bytes(word)))
+}
 
 /// The bytes followed by zeros, as a number in the machine's byte order. So a last odd byte is the first of
 /// its word, as RFC 1071 section 4.1 wants it, on machines of either byte order.

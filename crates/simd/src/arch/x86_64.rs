@@ -3,24 +3,26 @@
 //! The methods carry `#[target_feature]`, because `asm!` takes a vector register only where the feature is on.
 //! They are inlined into the wrappers of `kernel.rs`, which carry the same feature.
 //!
-//! A sum takes each 64-bit lane as two halves of 32 bits; 2^16 is 1 modulo 0xffff, so 32-bit words sum to the same as
-//! their 16-bit halves. It adds up two things: the lanes as they are, modulo 2^64, and the high halves alone, which
-//! is one instruction less a register than to add up both halves by themselves. The sum of the low halves is
-//! the first less 2^32 times the second, exactly, since it is below 2^64.
+//! SSE2 and AVX2 sum pairs of 16-bit words by `pmaddwd`, which multiplies each by one and adds neighbours to 32 bits. It takes
+//! the words as signed, so 32 768 is first taken off each (by flipping its highest bit) and given back at the end: three
+//! instructions a register.
+//!
+//! AVX-512's foundation has no such instruction. There a sum takes each 64-bit lane as two halves of 32 bits; 2^16 is 1 modulo
+//! 0xffff, so 32-bit words sum to the same as their 16-bit halves. It adds up two things: the lanes as they are, modulo 2^64,
+//! and the high halves alone. The sum of the low halves is the first less 2^32 times the second, exactly, since it is below
+//! 2^64.
 //!
 //! AVX-512 has not been run on any machine of ours: see `Level::Avx512`.
 
 use core::arch::asm;
 use core::arch::x86_64::{
-    __m128i, __m256i, __m512i, _mm_add_epi64, _mm_and_si128, _mm_cvtsi128_si64, _mm_loadu_si128, _mm_setzero_si128,
-    _mm_slli_epi64, _mm_srli_epi64, _mm_sub_epi64, _mm_unpackhi_epi64, _mm256_add_epi64, _mm256_and_si256,
-    _mm256_castsi256_si128, _mm256_extracti128_si256, _mm256_loadu_si256, _mm256_setzero_si256, _mm256_slli_epi64,
-    _mm256_srli_epi64, _mm256_sub_epi64, _mm512_add_epi64, _mm512_and_si512, _mm512_castsi512_si256,
-    _mm512_extracti64x4_epi64, _mm512_loadu_si512, _mm512_setzero_si512, _mm512_slli_epi64, _mm512_srli_epi64,
-    _mm512_sub_epi64,
+    __m128i, __m256i, __m512i, _mm_add_epi32, _mm_and_si128, _mm_cvtsi128_si32, _mm_loadu_si128, _mm_madd_epi16,
+    _mm_set1_epi16, _mm_setzero_si128, _mm_shuffle_epi32, _mm_xor_si128, _mm256_add_epi32, _mm256_and_si256,
+    _mm256_castsi256_si128, _mm256_extracti128_si256, _mm256_loadu_si256, _mm256_madd_epi16, _mm256_set1_epi16,
+    _mm256_setzero_si256, _mm256_xor_si256, _mm512_add_epi64, _mm512_and_si512, _mm512_loadu_si512,
+    _mm512_reduce_add_epi64, _mm512_setzero_si512, _mm512_slli_epi64, _mm512_srli_epi64, _mm512_sub_epi64,
 };
 
-use crate::sum::add_carry;
 use crate::vector::Vector;
 
 /// 16 bytes in the encoding of SSE2.
@@ -58,148 +60,213 @@ static MASKS: [u8; 128] = {
     masks
 };
 
-macro_rules! vector {
+/// How a register is loaded, stored and masked.
+macro_rules! access {
     (
-        $vector:ty, $half:ty, $register:ty, $bytes:literal, $feature:literal,
-        class: $class:ident, move: $move:literal, pointer: $pointer:literal,
-        zero: $zero:ident, load: $load:ident, and: $and:ident, add: $add:ident, sub: $sub:ident,
-        left: $left:ident, right: $right:ident, lanes: $lanes:ident
+        $register:ty, $bytes:literal, $feature:literal, class: $class:ident, move: $move:literal, pointer: $pointer:literal,
+        load: $load:ident, and: $and:ident
     ) => {
-        impl Vector for $vector {
-            const BYTES: usize = $bytes;
-            type Half = $half;
-            type Acc = Lanes<$register>;
-
-            #[inline]
-            #[target_feature(enable = $feature)]
-            unsafe fn load(src: *const u8) -> Self {
-                let v: $register;
-                // SAFETY: one load of bytes that the caller has promised to be readable; no stack, no flags.
-                unsafe {
-                    asm!(concat!($move, " {v}, ", $pointer, " ptr [{p}]"), p = in(reg) src, v = lateout($class) v,
-                        options(nostack, preserves_flags, readonly));
-                }
-                Self(v)
+        #[inline]
+        #[target_feature(enable = $feature)]
+        unsafe fn load(src: *const u8) -> Self {
+            let v: $register;
+            // SAFETY: one load of bytes that the caller has promised to be readable; no stack, no flags.
+            unsafe {
+                asm!(concat!($move, " {v}, ", $pointer, " ptr [{p}]"), p = in(reg) src, v = lateout($class) v,
+                    options(nostack, preserves_flags, readonly));
             }
+            Self(v)
+        }
 
-            #[inline]
-            #[target_feature(enable = $feature)]
-            unsafe fn store(self, dst: *mut u8) {
-                // SAFETY: one store of bytes that the caller has promised to be writable; no stack, no flags.
-                unsafe {
-                    asm!(concat!($move, " ", $pointer, " ptr [{p}], {v}"), p = in(reg) dst, v = in($class) self.0,
-                        options(nostack, preserves_flags));
-                }
+        #[inline]
+        #[target_feature(enable = $feature)]
+        unsafe fn store(self, dst: *mut u8) {
+            // SAFETY: one store of bytes that the caller has promised to be writable; no stack, no flags.
+            unsafe {
+                asm!(concat!($move, " ", $pointer, " ptr [{p}], {v}"), p = in(reg) dst, v = in($class) self.0,
+                    options(nostack, preserves_flags));
             }
+        }
 
-            #[inline]
-            #[target_feature(enable = $feature)]
-            unsafe fn load4(src: *const u8) -> [Self; 4] {
-                let (a, b, c, d): ($register, $register, $register, $register);
-                // SAFETY: four loads of bytes that the caller has promised to be readable; no stack, no flags.
-                unsafe {
-                    asm!(
-                        concat!($move, " {a}, ", $pointer, " ptr [{p}]"),
-                        concat!($move, " {b}, ", $pointer, " ptr [{p} + ", $bytes, "]"),
-                        concat!($move, " {c}, ", $pointer, " ptr [{p} + 2*", $bytes, "]"),
-                        concat!($move, " {d}, ", $pointer, " ptr [{p} + 3*", $bytes, "]"),
-                        p = in(reg) src, a = out($class) a, b = out($class) b, c = out($class) c, d = lateout($class) d,
-                        options(nostack, preserves_flags, readonly));
-                }
-                [Self(a), Self(b), Self(c), Self(d)]
+        #[inline]
+        #[target_feature(enable = $feature)]
+        unsafe fn load4(src: *const u8) -> [Self; 4] {
+            let (a, b, c, d): ($register, $register, $register, $register);
+            // SAFETY: four loads of bytes that the caller has promised to be readable; no stack, no flags.
+            unsafe {
+                asm!(
+                    concat!($move, " {a}, ", $pointer, " ptr [{p}]"),
+                    concat!($move, " {b}, ", $pointer, " ptr [{p} + ", $bytes, "]"),
+                    concat!($move, " {c}, ", $pointer, " ptr [{p} + 2*", $bytes, "]"),
+                    concat!($move, " {d}, ", $pointer, " ptr [{p} + 3*", $bytes, "]"),
+                    p = in(reg) src, a = out($class) a, b = out($class) b, c = out($class) c, d = lateout($class) d,
+                    options(nostack, preserves_flags, readonly));
             }
+            [Self(a), Self(b), Self(c), Self(d)]
+        }
 
-            #[inline]
-            #[target_feature(enable = $feature)]
-            unsafe fn store4([a, b, c, d]: [Self; 4], dst: *mut u8) {
-                // SAFETY: four stores of bytes that the caller has promised to be writable; no stack, no flags.
-                unsafe {
-                    asm!(
-                        concat!($move, " ", $pointer, " ptr [{p}], {a}"),
-                        concat!($move, " ", $pointer, " ptr [{p} + ", $bytes, "], {b}"),
-                        concat!($move, " ", $pointer, " ptr [{p} + 2*", $bytes, "], {c}"),
-                        concat!($move, " ", $pointer, " ptr [{p} + 3*", $bytes, "], {d}"),
-                        p = in(reg) dst, a = in($class) a.0, b = in($class) b.0, c = in($class) c.0, d = in($class) d.0,
-                        options(nostack, preserves_flags));
-                }
+        #[inline]
+        #[target_feature(enable = $feature)]
+        unsafe fn store4([a, b, c, d]: [Self; 4], dst: *mut u8) {
+            // SAFETY: four stores of bytes that the caller has promised to be writable; no stack, no flags.
+            unsafe {
+                asm!(
+                    concat!($move, " ", $pointer, " ptr [{p}], {a}"),
+                    concat!($move, " ", $pointer, " ptr [{p} + ", $bytes, "], {b}"),
+                    concat!($move, " ", $pointer, " ptr [{p} + 2*", $bytes, "], {c}"),
+                    concat!($move, " ", $pointer, " ptr [{p} + 3*", $bytes, "], {d}"),
+                    p = in(reg) dst, a = in($class) a.0, b = in($class) b.0, c = in($class) c.0, d = in($class) d.0,
+                    options(nostack, preserves_flags));
             }
+        }
 
-            #[inline]
-            #[target_feature(enable = $feature)]
-            unsafe fn last(self, n: usize) -> Self {
-                let from = 64 - $bytes + n;
-                // SAFETY: `n` is at most the register's length, so `from` is at most 64 and the load ends at 128.
-                let mask = unsafe { $load(MASKS.as_ptr().wrapping_add(from).cast()) };
-                Self($and(self.0, mask))
-            }
+        #[inline]
+        #[target_feature(enable = $feature)]
+        unsafe fn last(self, n: usize) -> Self {
+            let from = 64 - $bytes + n;
+            // SAFETY: `n` is at most the register's length, so `from` is at most 64 and the load ends at 128.
+            let mask = unsafe { $load(MASKS.as_ptr().wrapping_add(from).cast()) };
+            Self($and(self.0, mask))
+        }
 
-            #[inline]
-            #[target_feature(enable = $feature)]
-            unsafe fn zero() -> Self::Acc {
-                Lanes { whole: $zero(), high: $zero() }
-            }
-
-            #[inline]
-            #[target_feature(enable = $feature)]
-            unsafe fn widen(self) -> Self::Acc {
-                Lanes { whole: self.0, high: $right::<32>(self.0) }
-            }
-
-            #[inline]
-            #[target_feature(enable = $feature)]
-            unsafe fn join(a: Self::Acc, b: Self::Acc) -> Self::Acc {
-                Lanes { whole: $add(a.whole, b.whole), high: $add(a.high, b.high) }
-            }
-
-            #[inline]
-            #[target_feature(enable = $feature)]
-            unsafe fn reduce(acc: Self::Acc) -> u64 {
-                let low = $sub(acc.whole, $left::<32>(acc.high));
-                // Of 64 KiB each lane is below 2^46, so that all eight of them add without overflow.
-                $lanes($add(low, acc.high))
-            }
+        #[inline]
+        #[target_feature(enable = $feature)]
+        unsafe fn peek(src: *const u8) -> Self {
+            // SAFETY: the caller's promise.
+            Self(unsafe { $load(src.cast()) })
         }
     };
 }
 
-vector!(
-    Sse2Vector, u64, __m128i, 16, "sse2", class: xmm_reg, move: "movdqu", pointer: "xmmword",
-    zero: _mm_setzero_si128, load: _mm_loadu_si128, and: _mm_and_si128, add: _mm_add_epi64, sub: _mm_sub_epi64,
-    left: _mm_slli_epi64, right: _mm_srli_epi64, lanes: lanes_128
-);
-vector!(
-    AvxHalf, u64, __m128i, 16, "avx2", class: xmm_reg, move: "vmovdqu", pointer: "xmmword",
-    zero: _mm_setzero_si128, load: _mm_loadu_si128, and: _mm_and_si128, add: _mm_add_epi64, sub: _mm_sub_epi64,
-    left: _mm_slli_epi64, right: _mm_srli_epi64, lanes: lanes_128
-);
-vector!(
-    Avx2Vector, AvxHalf, __m256i, 32, "avx2", class: ymm_reg, move: "vmovdqu", pointer: "ymmword",
-    zero: _mm256_setzero_si256, load: _mm256_loadu_si256, and: _mm256_and_si256, add: _mm256_add_epi64,
-    sub: _mm256_sub_epi64, left: _mm256_slli_epi64, right: _mm256_srli_epi64, lanes: lanes_256
-);
-vector!(
-    Avx512Vector, Avx2Vector, __m512i, 64, "avx512f", class: zmm_reg, move: "vmovdqu64", pointer: "zmmword",
-    zero: _mm512_setzero_si512, load: _mm512_loadu_si512, and: _mm512_and_si512, add: _mm512_add_epi64,
-    sub: _mm512_sub_epi64, left: _mm512_slli_epi64, right: _mm512_srli_epi64, lanes: lanes_512
-);
+/// Sums of 16-bit words in lanes of 32 bits.
+macro_rules! words {
+    (
+        $feature:literal, $words:literal, zero: $zero:ident, add: $add:ident, madd: $madd:ident, xor: $xor:ident,
+        set: $set:ident, total: $total:ident
+    ) => {
+        #[inline]
+        #[target_feature(enable = $feature)]
+        unsafe fn zero() -> Self::Acc {
+            $zero()
+        }
 
-/// The sum of the lanes, as for all `lanes_` below.
+        #[inline]
+        #[target_feature(enable = $feature)]
+        unsafe fn widen(self) -> Self::Acc {
+            $madd($xor(self.0, $set(i16::MIN)), $set(1))
+        }
+
+        #[inline]
+        #[target_feature(enable = $feature)]
+        unsafe fn join(a: Self::Acc, b: Self::Acc) -> Self::Acc {
+            $add(a, b)
+        }
+
+        #[inline]
+        #[target_feature(enable = $feature)]
+        unsafe fn reduce(acc: Self::Acc, vectors: usize) -> u64 {
+            // Of 64 KiB and some vectors that are partly masked: 2^15 words of at most 2^15 and no more than 2^20 besides, so
+            // that all lanes add to less than 2^31. What was taken off is given back, which leaves no negative number.
+            let taken_off = (vectors * $words) << 15;
+            i64::from($total(acc)).cast_unsigned().wrapping_add(taken_off as u64)
+        }
+    };
+}
+
+impl Vector for Sse2Vector {
+    const BYTES: usize = 16;
+    type Half = u64;
+    type Word = u64;
+    type Acc = __m128i;
+
+    access!(
+        __m128i, 16, "sse2", class: xmm_reg, move: "movdqu", pointer: "xmmword", load: _mm_loadu_si128, and: _mm_and_si128
+    );
+    words!(
+        "sse2", 8, zero: _mm_setzero_si128, add: _mm_add_epi32, madd: _mm_madd_epi16, xor: _mm_xor_si128,
+        set: _mm_set1_epi16, total: total_128
+    );
+}
+
+impl Vector for AvxHalf {
+    const BYTES: usize = 16;
+    type Half = u64;
+    type Word = u64;
+    type Acc = __m128i;
+
+    access!(
+        __m128i, 16, "avx2", class: xmm_reg, move: "vmovdqu", pointer: "xmmword", load: _mm_loadu_si128, and: _mm_and_si128
+    );
+    words!(
+        "avx2", 8, zero: _mm_setzero_si128, add: _mm_add_epi32, madd: _mm_madd_epi16, xor: _mm_xor_si128,
+        set: _mm_set1_epi16, total: total_128
+    );
+}
+
+impl Vector for Avx2Vector {
+    const BYTES: usize = 32;
+    type Half = AvxHalf;
+    type Word = u64;
+    type Acc = __m256i;
+
+    access!(
+        __m256i, 32, "avx2", class: ymm_reg, move: "vmovdqu", pointer: "ymmword", load: _mm256_loadu_si256,
+        and: _mm256_and_si256
+    );
+    words!(
+        "avx2", 16, zero: _mm256_setzero_si256, add: _mm256_add_epi32, madd: _mm256_madd_epi16, xor: _mm256_xor_si256,
+        set: _mm256_set1_epi16, total: total_256
+    );
+}
+
+impl Vector for Avx512Vector {
+    const BYTES: usize = 64;
+    type Half = Avx2Vector;
+    type Word = u64;
+    type Acc = Lanes<__m512i>;
+
+    access!(
+        __m512i, 64, "avx512f", class: zmm_reg, move: "vmovdqu64", pointer: "zmmword", load: _mm512_loadu_si512,
+        and: _mm512_and_si512
+    );
+
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    unsafe fn zero() -> Self::Acc {
+        Lanes { whole: _mm512_setzero_si512(), high: _mm512_setzero_si512() }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    unsafe fn widen(self) -> Self::Acc {
+        Lanes { whole: self.0, high: _mm512_srli_epi64::<32>(self.0) }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    unsafe fn join(a: Self::Acc, b: Self::Acc) -> Self::Acc {
+        Lanes { whole: _mm512_add_epi64(a.whole, b.whole), high: _mm512_add_epi64(a.high, b.high) }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    unsafe fn reduce(acc: Self::Acc, _: usize) -> u64 {
+        let low = _mm512_sub_epi64(acc.whole, _mm512_slli_epi64::<32>(acc.high));
+        // Of 64 KiB each lane is below 2^46, so that all eight of them add without overflow.
+        _mm512_reduce_add_epi64(_mm512_add_epi64(low, acc.high)).cast_unsigned()
+    }
+}
+
+/// The sum of the lanes of 32 bits, as for the next.
 #[inline]
 #[target_feature(enable = "sse2")]
-fn lanes_128(acc: __m128i) -> u64 {
-    let low = _mm_cvtsi128_si64(acc).cast_unsigned();
-    let high = _mm_cvtsi128_si64(_mm_unpackhi_epi64(acc, acc)).cast_unsigned();
-    add_carry(low, high)
+fn total_128(acc: __m128i) -> i32 {
+    let acc = _mm_add_epi32(acc, _mm_shuffle_epi32::<0b11_10_11_10>(acc));
+    _mm_cvtsi128_si32(_mm_add_epi32(acc, _mm_shuffle_epi32::<0b01_01_01_01>(acc)))
 }
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn lanes_256(acc: __m256i) -> u64 {
-    lanes_128(_mm_add_epi64(_mm256_castsi256_si128(acc), _mm256_extracti128_si256::<1>(acc)))
-}
-
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn lanes_512(acc: __m512i) -> u64 {
-    lanes_256(_mm256_add_epi64(_mm512_castsi512_si256(acc), _mm512_extracti64x4_epi64::<1>(acc)))
+fn total_256(acc: __m256i) -> i32 {
+    total_128(_mm_add_epi32(_mm256_castsi256_si128(acc), _mm256_extracti128_si256::<1>(acc)))
 }
