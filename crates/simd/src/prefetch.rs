@@ -2,6 +2,10 @@
 
 /// Asks for the cache line at `ptr`, to be read soon.
 #[inline(always)]
+#[cfg_attr(
+    target_arch = "x86_64",
+    expect(clippy::pointers_in_nomem_asm_block, reason = "a hint reads and writes nothing")
+)]
 pub fn prefetch_read(ptr: *const u8) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch changes no register and no memory, and does not fault on any address (Intel SDM
@@ -16,6 +20,7 @@ pub fn prefetch_read(ptr: *const u8) {
 /// Asks for the cache line at `ptr` in a state that allows to write it, so that the store need not take it from
 /// another core's cache.
 #[inline(always)]
+#[cfg_attr(target_arch = "x86_64", expect(clippy::pointers_in_nomem_asm_block, reason = "as above"))]
 pub fn prefetch_write(ptr: *mut u8) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: as above. Machines without PREFETCHW execute it as a no-operation in 64-bit mode (AMD64 manual
