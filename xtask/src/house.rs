@@ -55,6 +55,7 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/simd/benches/field/peers.rs",
     "crates/simd/benches/kernels.rs",
     "crates/simd/benches/ratios.rs",
+    "crates/simd/src/arch/aarch64.rs",
     "crates/simd/src/arch/word.rs",
     "crates/simd/src/arch/x86_64.rs",
     "crates/simd/src/generic.rs",

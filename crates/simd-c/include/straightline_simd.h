@@ -32,7 +32,7 @@ struct sl_kernels {
 extern "C" {
 #endif // __cplusplus
 
-// The kernels of the set of this name ("scalar", "sse2", "avx2", "avx512"), or of the best one for "auto" and for NULL.
+// The kernels of the set of this name ("scalar", "sse2", "avx2", "avx512", "neon"), or of the best one for "auto" and for NULL.
 // NULL where this machine does not have it, and for any other name.
 //
 // # Safety

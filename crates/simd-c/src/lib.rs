@@ -59,7 +59,7 @@ pub struct sl_kernels {
 // SAFETY: `name` points to a constant; nothing in a table is ever written.
 unsafe impl Sync for sl_kernels {}
 
-/// The kernels of the set of this name ("scalar", "sse2", "avx2", "avx512"), or of the best one for "auto" and for NULL.
+/// The kernels of the set of this name ("scalar", "sse2", "avx2", "avx512", "neon"), or of the best one for "auto" and for NULL.
 /// NULL where this machine does not have it, and for any other name.
 ///
 /// # Safety
@@ -153,6 +153,8 @@ kernels!(sse2, c"sse2", Level::Sse2);
 kernels!(avx2, c"avx2", Level::Avx2(straightline_simd::Avx2::new_unchecked()));
 #[cfg(target_arch = "x86_64")]
 kernels!(avx512, c"avx512", Level::Avx512(straightline_simd::Avx512::new_unchecked()));
+#[cfg(target_arch = "aarch64")]
+kernels!(neon, c"neon", Level::Neon);
 
 fn table(level: Level) -> Option<&'static sl_kernels> {
     match level {
@@ -163,6 +165,8 @@ fn table(level: Level) -> Option<&'static sl_kernels> {
         Level::Avx2(_) => Some(&avx2::KERNELS),
         #[cfg(target_arch = "x86_64")]
         Level::Avx512(_) => Some(&avx512::KERNELS),
+        #[cfg(target_arch = "aarch64")]
+        Level::Neon => Some(&neon::KERNELS),
         // C has its own.
         Level::Libc => None,
     }

@@ -486,6 +486,11 @@ mod tests {
                 }
                 #[cfg(target_arch = "x86_64")]
                 Level::Avx512(_) => check::<crate::arch::Avx512Vector>(level.name()),
+                #[cfg(target_arch = "aarch64")]
+                Level::Neon => {
+                    check::<crate::arch::NeonVector>(level.name());
+                    check::<Twice<crate::arch::NeonVector>>("pairs of neon");
+                }
                 Level::Libc => panic!("no set of the machine"),
             }
         }

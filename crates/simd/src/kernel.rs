@@ -8,6 +8,8 @@ use crate::level::Level;
 use crate::sum::Sum;
 use crate::vector::Vector;
 
+#[cfg(target_arch = "aarch64")]
+use crate::arch::NeonVector;
 #[cfg(target_arch = "x86_64")]
 use crate::arch::{Avx2Vector, Avx512Vector, Sse2Vector};
 
@@ -34,6 +36,8 @@ pub unsafe fn copy(level: Level, dst: *mut u8, src: *const u8, len: usize) {
             Level::Avx2(_) => copy_avx2(dst, src, len),
             #[cfg(target_arch = "x86_64")]
             Level::Avx512(_) => copy_avx512(dst, src, len),
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon => copy_neon(dst, src, len),
             Level::Libc => copy_libc(dst, src, len),
         }
     }
@@ -58,6 +62,8 @@ pub unsafe fn copy_sum(level: Level, dst: *mut u8, src: *const u8, len: usize, s
             Level::Avx2(_) => copy_sum_avx2(dst, src, len),
             #[cfg(target_arch = "x86_64")]
             Level::Avx512(_) => copy_sum_avx512(dst, src, len),
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon => copy_sum_neon(dst, src, len),
             Level::Libc => return copy_sum(Level::detect(), dst, src, len, sum),
         }
     };
@@ -78,6 +84,8 @@ pub fn sum(level: Level, bytes: &[u8], sum: &mut Sum) {
             Level::Avx2(_) => sum_avx2(src, len),
             #[cfg(target_arch = "x86_64")]
             Level::Avx512(_) => sum_avx512(src, len),
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon => sum_neon(src, len),
             Level::Libc => return self::sum(Level::detect(), bytes, sum),
         }
     };
@@ -152,4 +160,8 @@ wrappers!(
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f,avx2")]
     Avx512Vector: copy_avx512, sum_avx512, copy_sum_avx512
+);
+wrappers!(
+    #[cfg(target_arch = "aarch64")]
+    NeonVector: copy_neon, sum_neon, copy_sum_neon
 );

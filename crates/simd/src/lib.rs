@@ -56,6 +56,8 @@ pub use kernel::{copy, copy_sum, load12, sum};
 pub use level::{Avx2, Avx512};
 pub use level::{Level, ParseLevelError};
 pub use prefetch::{prefetch_read, prefetch_write};
+#[cfg(target_arch = "aarch64")]
+pub use run::Neon;
 #[cfg(target_arch = "x86_64")]
 pub use run::Sse2;
 pub use run::{Kernels, Libc, Scalar, WithKernels};

@@ -1,5 +1,7 @@
 //! Code that is compiled once for each instruction set, so that the kernels are inlined into it.
 
+#[cfg(target_arch = "aarch64")]
+use crate::arch::NeonVector;
 #[cfg(target_arch = "x86_64")]
 use crate::arch::{Avx2Vector, Avx512Vector, Sse2Vector};
 use crate::generic;
@@ -84,6 +86,8 @@ impl Level {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: the token proves the set.
             Self::Avx512(token) => unsafe { with_avx512(work, token) },
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon => work.with(Neon),
             Self::Libc => work.with(Libc),
         }
     }
@@ -109,6 +113,11 @@ pub struct Scalar;
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy, Debug)]
 pub struct Sse2;
+
+/// The set of [`Level::Neon`].
+#[cfg(target_arch = "aarch64")]
+#[derive(Clone, Copy, Debug)]
+pub struct Neon;
 
 /// The set of [`Level::Libc`].
 #[derive(Clone, Copy, Debug)]
@@ -152,6 +161,7 @@ kernels!(Scalar: self => Level::Scalar, u64);
 kernels!(#[cfg(target_arch = "x86_64")] Sse2: self => Level::Sse2, Sse2Vector);
 kernels!(#[cfg(target_arch = "x86_64")] Avx2: self => Level::Avx2(self), Avx2Vector);
 kernels!(#[cfg(target_arch = "x86_64")] Avx512: self => Level::Avx512(self), Avx512Vector);
+kernels!(#[cfg(target_arch = "aarch64")] Neon: self => Level::Neon, NeonVector);
 
 impl sealed::Sealed for Libc {}
 

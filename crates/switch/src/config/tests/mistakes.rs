@@ -134,7 +134,7 @@ fn instruction_sets() {
         }
     }
     one_error("[switch]\nsimd = \"avx3\"\n", 2, &["simd \"avx3\" in [switch]: unknown; did you mean \"avx2\"?"]);
-    one_error("[switch]\nsimd = \"libc\"\n", 2, &["known are auto, scalar, sse2, avx2, avx512"]);
+    one_error("[switch]\nsimd = \"libc\"\n", 2, &["known are auto, scalar, sse2, avx2, avx512, neon"]);
     one_error("[switch]\nsimd = 2\n", 2, &["it must be a string, for example simd = \"auto\""]);
     one_error("[switch]\ncopy = \"memcpy\"\n", 2, &["copy \"memcpy\" in [switch]: unknown; known are kernel, libc"]);
     one_error("[switch]\nsimd = \"scalar\"\ncopy = \"libc\"\n", 3, &["leave simd out"]);
