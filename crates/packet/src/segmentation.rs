@@ -138,7 +138,8 @@ impl Segmenter {
         (self.total - u32::from(self.gso.header_len)).div_ceil(u32::from(self.gso.size)).max(1)
     }
 
-    /// Makes the next piece; `head` is the packet's head. `false` when all are done.
+    /// Makes the next piece out of the one before, which is to be as it was made, but for the bytes in front of its
+    /// headers; `head` is the packet's head. `false` when all are done.
     pub fn next(&mut self, head: &[u8], piece: &mut Piece) -> bool {
         let headers = usize::from(self.gso.header_len);
         let first = self.index == 0;
@@ -147,11 +148,12 @@ impl Segmenter {
         }
         let end = (self.next + u32::from(self.gso.size)).min(self.total);
         let last = end == self.total;
+        debug_assert!(first || piece.payload.end == self.next, "this is not the piece before");
         piece.headers = self.gso.header_len;
         piece.payload = self.next..end;
         let bytes = &mut piece.bytes[HEADROOM..HEADROOM + headers];
-        bytes.copy_from_slice(&head[..headers]);
         if first {
+            bytes.copy_from_slice(&head[..headers]);
             self.common = Common::of(&self.gso, bytes);
         }
         let payload = end - self.next;

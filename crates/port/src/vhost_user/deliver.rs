@@ -304,7 +304,7 @@ impl<R: Device> Filling<'_, '_, R> {
     }
 
     /// Delivers a packet that the receiver does not take whole, segment by segment.
-    #[cold]
+    #[inline(never)]
     fn cut(&mut self, id: PacketId, mut plan: Segmenter, sum: &mut Sum) -> Result<(), Refused> {
         let finish = !self.link.receiver.takes_partial();
         // A ring whose every buffer is free and too few for this packet will never have more: waiting would be for ever.
@@ -346,7 +346,7 @@ impl<R: Device> Filling<'_, '_, R> {
     }
 
     /// Takes buffers for a frame of `len` bytes and stages them. On refusal everything is as before.
-    #[inline]
+    #[inline(always)]
     fn reserve(&mut self, len: u32) -> Result<(Range<usize>, u16), Refused> {
         let mark = self.turn.mark();
         let mut chains = 0;
