@@ -256,6 +256,23 @@ impl<'t> Turn<'t> {
     }
 }
 
+impl<'t> Turn<'t> {
+    /// Stores packets that are one: `front` has its headers and the `N` bytes in front of them, what follows is the
+    /// payload of each. Returns the bytes of bodies copied.
+    pub fn store_run<const N: usize>(&mut self, ids: &[PacketId], front: &Piece, to: Range<usize>) -> u32 {
+        let level = self.level();
+        let Some(mut to) = Scatter::new(self.staged_at(to)) else { return 0 };
+        put_front::<N>(&mut to, level, front.front::<N>());
+        let mut copied = 0;
+        for &id in ids {
+            to.put(level, self.head(id).get(front.headers().len()..).unwrap_or_default());
+            copied += store_body(level, self.body(id), 0..self.body_len(id), &mut to, None);
+        }
+        self.count_copied(copied);
+        copied
+    }
+}
+
 /// Where in a body the next bytes of it are: the pieces of a packet come one after the other, and a body that consists of
 /// many segments is not gone through again for each.
 #[derive(Clone, Copy, Debug, Default)]

@@ -21,6 +21,7 @@
 //! assert_eq!(length, 22);
 //! ```
 
+mod coalescing;
 mod copy;
 #[cfg(feature = "memory-double")]
 pub mod double;
@@ -32,6 +33,7 @@ mod segmentation;
 mod slot;
 mod turn;
 
+pub use coalescing::Run;
 pub use copy::{BodyPlace, Scatter};
 pub use drops::{Drops, Reason};
 pub use frame::{FRAME, Frame, PacketId};

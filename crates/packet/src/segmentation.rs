@@ -49,6 +49,14 @@ impl Piece {
         &self.bytes[HEADROOM - N..HEADROOM + usize::from(self.headers)]
     }
 
+    /// Makes it one of these headers, and returns them, to be changed.
+    pub(crate) fn begin(&mut self, len: u16, headers: &[u8]) -> &mut [u8] {
+        self.headers = len;
+        let bytes = &mut self.bytes[HEADROOM..HEADROOM + usize::from(len)];
+        bytes.copy_from_slice(headers);
+        bytes
+    }
+
     /// The sum of its transport header and of the pseudo header.
     pub(crate) fn transport_sum(&self) -> u16 {
         self.transport_sum
@@ -245,7 +253,7 @@ impl Common {
 }
 
 /// The one's complement sum of three words or sums of words. It is 0 only where all are.
-fn fold(words: [u32; 3]) -> u16 {
+pub(crate) fn fold(words: [u32; 3]) -> u16 {
     // Below 2^18, so that after the first step the carry is at most 3, and after the second there is none.
     let sum: u32 = words.iter().sum();
     let sum = (sum & 0xffff) + (sum >> 16);
@@ -256,6 +264,6 @@ fn fold(words: [u32; 3]) -> u16 {
     clippy::cast_possible_truncation,
     reason = "lengths of pieces and folded sums fit 16 bits; what a header of 16 bits cannot say is cut"
 )]
-fn low16(n: u32) -> u16 {
+pub(crate) fn low16(n: u32) -> u16 {
     n as u16
 }

@@ -10,27 +10,27 @@ use straightline_simd::plain;
 
 use super::memory::{Memory, arena, pattern};
 
-const FIN: u8 = 0x01;
-const PSH: u8 = 0x08;
-const CWR: u8 = 0x80;
+pub(super) const FIN: u8 = 0x01;
+pub(super) const PSH: u8 = 0x08;
+pub(super) const CWR: u8 = 0x80;
 
 /// A packet's headers, as fields. [`Headers::frame`] makes the bytes of any segment of it.
 #[derive(Clone, Debug)]
-struct Headers {
-    kind: GsoKind,
-    tags: usize,
+pub(super) struct Headers {
+    pub(super) kind: GsoKind,
+    pub(super) tags: usize,
     /// 32-bit words of IPv4 options, or of TCP options.
-    ip_options: usize,
-    tcp_options: usize,
+    pub(super) ip_options: usize,
+    pub(super) tcp_options: usize,
     /// Extension headers of IPv6: their lengths in units of 8 bytes.
-    extensions: Vec<usize>,
-    id: u16,
-    seq: u32,
-    flags: u8,
+    pub(super) extensions: Vec<usize>,
+    pub(super) id: u16,
+    pub(super) seq: u32,
+    pub(super) flags: u8,
 }
 
 impl Headers {
-    fn v4(&self) -> bool {
+    pub(super) fn v4(&self) -> bool {
         matches!(self.kind, GsoKind::Tcp4 | GsoKind::Udp4)
     }
 
@@ -38,20 +38,20 @@ impl Headers {
         matches!(self.kind, GsoKind::Tcp4 | GsoKind::Tcp6)
     }
 
-    fn l3(&self) -> usize {
+    pub(super) fn l3(&self) -> usize {
         14 + 4 * self.tags
     }
 
-    fn l4(&self) -> usize {
+    pub(super) fn l4(&self) -> usize {
         let ip = if self.v4() { 20 + 4 * self.ip_options } else { 40 + 8 * self.extensions.iter().sum::<usize>() };
         self.l3() + ip
     }
 
-    fn header_len(&self) -> usize {
+    pub(super) fn header_len(&self) -> usize {
         self.l4() + if self.tcp() { 20 + 4 * self.tcp_options } else { 8 }
     }
 
-    fn gso(&self, size: u16) -> Gso {
+    pub(super) fn gso(&self, size: u16) -> Gso {
         Gso {
             kind: self.kind,
             ecn: self.flags & CWR != 0,
@@ -68,7 +68,7 @@ impl Headers {
 
     /// The frame with this payload, its checksums right (or, with `partial`, the transport's holding the pseudo
     /// header's sum).
-    fn frame(&self, payload: &[u8], partial: bool) -> Vec<u8> {
+    pub(super) fn frame(&self, payload: &[u8], partial: bool) -> Vec<u8> {
         let protocol = if self.tcp() { 6 } else { 17 };
         let mut transport = if self.tcp() {
             let mut t = vec![0xc0, 0x01, 0x01, 0xbb];
@@ -134,7 +134,7 @@ impl Headers {
     }
 
     /// What segment `index`, with `sent` bytes before it, must say.
-    fn of_segment(&self, index: usize, sent: usize, last: bool) -> Headers {
+    pub(super) fn of_segment(&self, index: usize, sent: usize, last: bool) -> Headers {
         let mut flags = self.flags;
         if index > 0 {
             flags &= !CWR;
@@ -151,7 +151,7 @@ impl Headers {
     }
 }
 
-fn u16_of(n: usize) -> u16 {
+pub(super) fn u16_of(n: usize) -> u16 {
     u16::try_from(n).expect("fits")
 }
 

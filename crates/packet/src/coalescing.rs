@@ -1,0 +1,247 @@
+//! Making one packet of consecutive TCP segments, as if their sender had left the cutting to others (GRO): the inverse of
+//! [`Segmenter`](crate::Segmenter), for a receiver that takes such packets.
+//!
+//! Only that is put together which, cut again, is what came: headers that differ in nothing but what follows from a
+//! segment's place (IP length, IPv4 identification and header checksum, sequence number, checksum, PSH of the last), in
+//! order and without a gap, all of one size but the last. Linux's GRO asks for less (identifications that do not count
+//! with "don't fragment", IPv4 options, windows that differ). A packet ends with a segment that has PSH or is shorter. SYN,
+//! FIN, RST, URG and CWR, fragments, IP options and extension headers are left alone.
+//!
+//! Only checksums that are still to be finished are put together: their field was seen to hold the sum of the pseudo
+//! header, and what becomes of the payload's bytes on the way is theirs alone. Of a finished one nobody could say whether
+//! it is right before all was copied, and it would have vanished from what the receiver can check.
+
+use straightline_wire::geometry::{self, Layers};
+use straightline_wire::{IpProtocol, IpVersion, checksum};
+
+use crate::segmentation::{fold, low16};
+use crate::{Checksum, Gso, GsoKind, Offload, PacketId, Piece, Turn};
+
+const TCP_PSH: u8 = 0x08;
+const TCP_ACK: u8 = 0x10;
+const TCP_ECE: u8 = 0x40;
+
+/// Where the checksum stands in a TCP header.
+const CHECKSUM: u16 = 16;
+
+/// Packets that are one: what it takes to go on with them, and the headers of the whole.
+#[derive(Clone, Copy, Debug)]
+pub struct Run {
+    gso: Gso,
+    /// Bytes of the whole so far.
+    len: u32,
+    /// What the next segment must say.
+    seq: u32,
+    id: u16,
+    /// Of an IPv4 header, the sum without length, identification and checksum.
+    network: u16,
+    /// The sum of the pseudo header without its length.
+    pseudo: u16,
+    /// The last segment's flags.
+    flags: u8,
+    /// The last segment was the last.
+    is_ended: bool,
+}
+
+/// A header's word.
+fn word(of: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([of[at], of[at + 1]])
+}
+
+fn sequence(tcp: &[u8]) -> u32 {
+    u32::from(word(tcp, 4)) << 16 | u32::from(word(tcp, 6))
+}
+
+/// Two packets' headers, of one length.
+#[derive(Clone, Copy)]
+struct Same<'a> {
+    first: &'a [u8],
+    head: &'a [u8],
+}
+
+impl Same<'_> {
+    /// Whether they have the same `N` bytes there.
+    #[inline]
+    fn at<const N: usize>(self, at: usize) -> bool {
+        self.first[at..at + N] == self.head[at..at + N]
+    }
+}
+
+impl Run {
+    /// A run of one packet of `len` bytes, where others may follow it.
+    pub fn begin(head: &[u8], len: u32, offload: Offload) -> Option<Run> {
+        let Checksum::Partial { start, offset: CHECKSUM } = offload.checksum else { return None };
+        let layers = geometry::locate(head).ok()?;
+        let Layers { l3, l4, version, l4_len, .. } = layers;
+        let kind = match version {
+            IpVersion::V4 if l4 == l3 + 20 => GsoKind::Tcp4,
+            IpVersion::V6 if l4 == l3 + 40 => GsoKind::Tcp6,
+            _ => return None,
+        };
+        let payload = len.checked_sub(layers.headers_len().into())?;
+        let size = u16::try_from(payload).ok()?;
+        let (ip, tcp) = (&head[usize::from(l3)..usize::from(l4)], &head[usize::from(l4)..]);
+        // Of IPv4's flags "don't fragment" alone may be set.
+        let is_whole = !layers.fragment && (kind == GsoKind::Tcp6 || word(ip, 6) & !0x4000 == 0);
+        let is_plain = tcp[13] & !TCP_ECE == TCP_ACK && tcp[12] & 0x0f == 0;
+        // A size that `NetHeader::check` would refuse of a guest is none for a guest either.
+        if layers.protocol != IpProtocol::TCP || start != l4 || !is_whole || !is_plain || size < l4_len {
+            return None;
+        }
+        let gso = Gso { kind, ecn: false, size, l3, l4, header_len: layers.headers_len() };
+        let addresses = if kind == GsoKind::Tcp4 { &ip[12..20] } else { &ip[8..40] };
+        let pseudo = fold([checksum::sum(addresses).into(), 6, 0]);
+        let seq = sequence(tcp).wrapping_add(payload);
+        let (id, network) = match kind {
+            GsoKind::Tcp4 => {
+                let [front, middle, addresses] =
+                    [&ip[..2], &ip[6..10], &ip[12..]].map(|part| checksum::sum(part).into());
+                (word(ip, 4), fold([front, middle, addresses]))
+            }
+            _ => (0, 0),
+        };
+        let run = Run { gso, len, seq, id, network, pseudo, flags: tcp[13], is_ended: false };
+        run.says_its_length(head, len).then_some(Run { id: id.wrapping_add(1), ..run })
+    }
+
+    /// Whether identification, lengths and checksums of a packet's headers are those of the next one, if it has `len` bytes.
+    #[inline]
+    fn says_its_length(&self, head: &[u8], len: u32) -> bool {
+        let (l3, l4) = (usize::from(self.gso.l3), usize::from(self.gso.l4));
+        let network = match self.gso.kind {
+            GsoKind::Tcp4 => {
+                let told = word(head, l3 + 2);
+                u32::from(told) == len - u32::from(self.gso.l3)
+                    && word(head, l3 + 4) == self.id
+                    && word(head, l3 + 10) == !fold([self.network.into(), told.into(), self.id.into()])
+            }
+            _ => u32::from(word(head, l3 + 4)) == len - u32::from(self.gso.l4),
+        };
+        network && word(head, l4 + 16) == self.transport_sum(len)
+    }
+
+    /// The sum of the pseudo header of a packet of `len` bytes.
+    fn transport_sum(&self, len: u32) -> u16 {
+        let transport = len - u32::from(self.gso.l4);
+        fold([self.pseudo.into(), transport >> 16, transport & 0xffff])
+    }
+
+    /// Adds a packet, if it is what comes next; `first` is the head of the run's first one.
+    pub fn join(&mut self, first: &[u8], head: &[u8], len: u32, offload: Offload) -> bool {
+        let Gso { kind, size, l3, l4, header_len, .. } = self.gso;
+        let alike = Offload { checksum: Checksum::Partial { start: l4, offset: CHECKSUM }, gso: None };
+        let headers = usize::from(header_len);
+        let (Some(first), Some(head)) = (first.get(..headers), head.get(..headers)) else { return false };
+        let Some(payload @ 1..) = len.checked_sub(header_len.into()) else { return false };
+        // The length field of the IP header must be able to say it all: IPv4's counts its own header.
+        let longest = 65_535 + u32::from(if kind == GsoKind::Tcp4 { l3 } else { l4 });
+        if self.is_ended || offload != alike || payload > size.into() || self.len + payload > longest {
+            return false;
+        }
+        let (l3, l4) = (usize::from(l3), usize::from(l4));
+        let same = Same { first, head };
+        let network = match kind {
+            GsoKind::Tcp4 => same.at::<2>(l3) && same.at::<4>(l3 + 6) && same.at::<8>(l3 + 12),
+            _ => same.at::<4>(l3) && same.at::<34>(l3 + 6),
+        };
+        let flags = head[l4 + 13];
+        let transport = same.at::<4>(l4)
+            && sequence(&head[l4..]) == self.seq
+            && same.at::<5>(l4 + 8)
+            && flags & !TCP_PSH == first[l4 + 13]
+            && same.at::<2>(l4 + 14);
+        // Behind the checksum: the urgent pointer and options, mostly time stamps or none.
+        let rest = match headers - l4 {
+            20 => same.at::<2>(l4 + 18),
+            32 => same.at::<14>(l4 + 18),
+            _ => first[l4 + 18..] == head[l4 + 18..],
+        };
+        if !same.at::<14>(0)
+            || first[14..l3] != head[14..l3]
+            || !network
+            || !rest
+            || !transport
+            || !self.says_its_length(head, len)
+        {
+            return false;
+        }
+        self.len += payload;
+        self.seq = self.seq.wrapping_add(payload);
+        self.id = self.id.wrapping_add(1);
+        self.flags = flags;
+        self.is_ended = payload < u32::from(size) || flags & TCP_PSH != 0;
+        true
+    }
+
+    /// Makes the headers of the whole; `first` is the head of the first packet.
+    pub fn headers(&self, first: &[u8], piece: &mut Piece) {
+        let Gso { kind, l3, l4, header_len, .. } = self.gso;
+        let (l3, l4) = (usize::from(l3), usize::from(l4));
+        let bytes = piece.begin(header_len, &first[..usize::from(header_len)]);
+        match kind {
+            GsoKind::Tcp4 => {
+                bytes[l3 + 2..l3 + 4].copy_from_slice(&low16(self.len - u32::from(self.gso.l3)).to_be_bytes());
+                bytes[l3 + 10..l3 + 12].fill(0);
+                let sum = !checksum::sum(&bytes[l3..l4]);
+                bytes[l3 + 10..l3 + 12].copy_from_slice(&sum.to_be_bytes());
+            }
+            _ => bytes[l3 + 4..l3 + 6].copy_from_slice(&low16(self.len - u32::from(self.gso.l4)).to_be_bytes()),
+        }
+        bytes[l4 + 13] = self.flags;
+        bytes[l4 + 16..l4 + 18].copy_from_slice(&self.transport_sum(self.len).to_be_bytes());
+    }
+
+    /// Bytes of the whole.
+    pub fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Whether it has no bytes at all.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// How it is to be cut.
+    pub fn gso(&self) -> Gso {
+        self.gso
+    }
+
+    /// What is left to do for the whole.
+    pub fn offload(&self) -> Offload {
+        let checksum = Checksum::Partial { start: self.gso.l4, offset: CHECKSUM };
+        Offload { checksum, gso: Some(self.gso) }
+    }
+}
+
+impl Turn<'_> {
+    /// How many of the packets, from the first on, are one; `None` where only the first would be. Mostly a look at the
+    /// first two is enough.
+    #[inline]
+    pub fn coalesce(&self, ids: &[PacketId]) -> Option<(Run, usize)> {
+        let &[first, second, ..] = ids else { return None };
+        let offload = self.offload(first);
+        if offload.checksum == Checksum::Complete
+            || offload.gso.is_some()
+            || offload != self.offload(second)
+            || self.len(second) > self.len(first)
+        {
+            return None;
+        }
+        self.coalesce_all(ids)
+    }
+
+    #[inline(never)]
+    fn coalesce_all(&self, ids: &[PacketId]) -> Option<(Run, usize)> {
+        let (&first, others) = ids.split_first()?;
+        let head = self.head(first);
+        let mut run = Run::begin(head, self.len(first), self.offload(first))?;
+        let (port, lender) = (self.port(first), self.lender(first));
+        let mut joins = |id: PacketId| {
+            self.port(id) == port
+                && self.lender(id) == lender
+                && run.join(head, self.head(id), self.len(id), self.offload(id))
+        };
+        let joined = others.iter().take_while(|&&id| joins(id)).count();
+        (joined > 0).then_some((run, joined + 1))
+    }
+}
