@@ -3,9 +3,10 @@
 
 mod common;
 
-use common::packets::{Kind, NEEDS_CSUM, TCPV4, TCPV6};
+use common::packets::{Kind, NEEDS_CSUM, TCPV4, TCPV6, check};
 use common::{BASIC, Rig, bridge, mac, noise, patch, rig, take, wait_until};
 use straightline_lab::{Guest, GuestOptions};
+use straightline_switch::config::{PatchConfig, WhenFull};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 use straightline_wire::EtherType;
@@ -131,6 +132,15 @@ impl Packet {
             pieces.push(piece);
         }
         pieces
+    }
+
+    /// Sends the pieces each for itself, their checksums partial, to be seen by the backend all at once.
+    fn send_cut(&self, from: &mut Guest, size: u16) {
+        for piece in self.pieces(size) {
+            let header = NetHeader { gso_type: 0, gso_size: 0, ..piece.header(size) };
+            assert!(from.send(&header, &piece.frame(true)));
+        }
+        from.flush();
     }
 
     fn send(&self, from: &mut Guest, size: u16) {
@@ -300,4 +310,114 @@ fn a_guest_without_room_for_pieces_takes_nothing_from_those_who_take_the_packet(
     }
     assert_eq!(take(&mut none, 128 - 2 * 46).len(), 36);
     assert!((0..3).all(|port| rig.port(port).drops.is_empty()));
+}
+
+/// A burst of segments from a guest that cuts for itself.
+#[test]
+fn segments_of_a_burst_arrive_as_the_packet_that_they_are() {
+    for features in [0, CSUM, CSUM | TAKE] {
+        let rig = rig(2, |config| config.patches.push(patch(0, 1)));
+        let mut source = guest(&rig, 0, CSUM);
+        let mut sink = guest(&rig, 1, features);
+        let (mut sent, mut got) = (0, 0);
+        for kind in Kind::ALL {
+            for tags in 0..=2 {
+                for (len, size) in [(4321, 999), (4200, 1400), (65_000, 1401), (2000, 1400)] {
+                    let packet = Packet::new(kind, tags, noise(len as u64, len));
+                    packet.send_cut(&mut source, size);
+                    sent += packet.pieces(size).len() as u64;
+                    if kind.is_tcp() && features & TAKE == TAKE {
+                        packet.arrives(&mut sink, size);
+                        got += 1;
+                    } else {
+                        let pieces = packet.pieces(size);
+                        let is_partial = features & f::VIRTIO_NET_F_GUEST_CSUM != 0;
+                        for ((_, frame), piece) in take(&mut sink, pieces.len()).iter().zip(&pieces) {
+                            assert!(*frame == piece.frame(is_partial));
+                        }
+                        got += pieces.len() as u64;
+                    }
+                    source.flush();
+                }
+            }
+        }
+        rig.no_drops();
+        // What counts is what a ring was given.
+        assert_eq!((rig.port(0).queues[0].rx.packets, rig.port(1).queues[0].tx.packets), (sent, got));
+    }
+}
+
+/// Two flows, and what else may stand between segments: nothing overtakes anything.
+#[test]
+fn flows_that_take_turns_stay_in_order() {
+    let rig = rig(2, |config| config.patches.push(patch(0, 1)));
+    let mut source = guest(&rig, 0, CSUM);
+    let mut sink = guest(&rig, 1, CSUM | TAKE);
+    let one = Packet::new(Kind::Tcp4, 0, noise(1, 10_000)).pieces(1000);
+    let two = Packet::new(Kind::Tcp6, 0, noise(2, 10_000)).pieces(1000);
+    let other = common::frame(mac(2), mac(1), 700, 3);
+    // As many in a row of each, and what comes of them.
+    let rows: [(&[Packet], usize); 7] = [
+        (&one[..1], 1),
+        (&two[..1], 1),
+        (&one[1..4], 1),
+        (&two[1..3], 1),
+        (&one[4..6], 1),
+        // One is missing.
+        (&[&one[6..8], &one[9..]].concat(), 2),
+        (&two[3..], 1),
+    ];
+    let mut expected = Vec::new();
+    for (row, packets) in rows {
+        for piece in row {
+            let header = NetHeader { gso_type: 0, gso_size: 0, ..piece.header(1000) };
+            assert!(source.send(&header, &piece.frame(true)));
+        }
+        assert!(source.send(&NetHeader::default(), &other));
+        expected.push((row.to_vec(), packets));
+    }
+    source.flush();
+    let mut arrived = take(&mut sink, expected.iter().map(|(_, packets)| packets + 1).sum()).into_iter();
+    for (row, packets) in expected {
+        let bytes: Vec<u8> = row.iter().flat_map(|piece| piece.payload.clone()).collect();
+        let got: Vec<_> = arrived.by_ref().take(packets).collect();
+        let payload: Vec<u8> = got.iter().flat_map(|(_, frame)| check(frame, true).payload).collect();
+        assert!(payload == bytes);
+        assert_eq!(check(&got[0].1, true).seq, row[0].seq);
+        assert!(arrived.next().expect("it stands between").1 == other);
+    }
+    rig.no_drops();
+}
+
+/// Where there is room for some of the packets but not for the one that they are, they go in one by one.
+#[test]
+fn a_run_that_finds_no_room_goes_in_one_by_one() {
+    for full in [WhenFull::Drop, WhenFull::Wait] {
+        let rig = rig(2, |config| config.patches.push(PatchConfig { full, ..patch(0, 1) }));
+        let mut source = guest(&rig, 0, CSUM);
+        let features = BASIC | f::VIRTIO_NET_F_MRG_RXBUF | CSUM | TAKE;
+        let options = GuestOptions { features, buffer_len: 2048, withhold: true, ..GuestOptions::default() };
+        let mut sink = rig.guest(1, &options);
+        assert_eq!(sink.give(5), 5);
+        let packet = Packet::new(Kind::Tcp4, 0, noise(1, 20 * 1400));
+        let pieces = packet.pieces(1400);
+        packet.send_cut(&mut source, 1400);
+        for ((_, frame), piece) in take(&mut sink, 5).iter().zip(&pieces) {
+            assert!(*frame == piece.frame(true));
+        }
+        if full == WhenFull::Drop {
+            rig.wait_drops(1, "no-buffer", 15);
+            continue;
+        }
+        // The rest waits for room, and is one packet then, or as many as it found room for one by one.
+        sink.withhold(false);
+        sink.give(usize::MAX);
+        let mut payload = Vec::new();
+        wait_until("the rest has arrived", || {
+            payload.extend(common::arrived(&mut sink).iter().flat_map(|(_, frame)| check(frame, true).payload));
+            payload.len() >= 15 * 1400
+        });
+        assert!(payload == packet.payload[5 * 1400..]);
+        rig.no_drops();
+    }
 }

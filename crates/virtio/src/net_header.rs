@@ -180,6 +180,12 @@ impl Receiver {
         self.acked & f::VIRTIO_NET_F_GUEST_CSUM != 0
     }
 
+    /// Whether it takes any packet of TCP that is still to be segmented.
+    #[inline]
+    pub fn takes_tcp(self) -> bool {
+        self.takes_partial() && self.acked & (f::VIRTIO_NET_F_GUEST_TSO4 | f::VIRTIO_NET_F_GUEST_TSO6) != 0
+    }
+
     /// Whether it takes a packet that is still to be segmented.
     #[inline]
     pub fn takes(self, gso: Gso) -> bool {

@@ -3,12 +3,13 @@
 //! First all buffers are reserved, then all bytes are copied, then the driver sees all of it at once: lines of buffers
 //! are on their way while the rest of the burst is reserved, and a packet in several buffers is visible whole.
 
+mod plain;
+mod runs;
+
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use straightline_packet::{
-    BodyPlace, Checksum, Kernels, LenderId, Offload, PacketId, Piece, Reason, Segment, Segmenter, Turn, WithKernels,
-};
+use straightline_packet::{BodyPlace, Checksum, LenderId, Offload, PacketId, Piece, Reason, Segment, Segmenter, Turn};
 use straightline_virtio::memory::{GuestMemory, Marks, fault};
 use straightline_virtio::net_header::{LEN, NetHeader};
 use straightline_virtio::ring::{BURST, Device, Direction, Fault, First, Ring};
@@ -16,6 +17,7 @@ use straightline_virtio::ring::{BURST, Device, Direction, Fault, First, Ring};
 use super::HEADER;
 use super::link::Link;
 use super::queue::{Inner, Queue};
+pub(super) use runs::PlannedRun;
 
 /// Descriptors of buffers with several that are followed for one frame: a driver without merging gives 19 for each of 256
 /// buffers of 64 KiB.
@@ -27,6 +29,8 @@ pub(super) struct Planned {
     id: PacketId,
     to: Range<usize>,
     chains: u16,
+    /// It is the first of a run, whose other packets go into the same buffers.
+    is_run: bool,
 }
 
 /// Why a packet is not delivered.
@@ -137,32 +141,42 @@ fn fill<'t>(
     wait: bool,
     without_vanished: bool,
 ) -> Sum {
-    let Inner { ring, firsts, plan, piece, .. } = inner;
+    let Inner { ring, firsts, plan, runs, piece, .. } = inner;
     plan.clear();
+    runs.clear();
     let walk_limit = turn.walked().saturating_add(WALK_LIMIT);
     match ring {
         Ring::Split(ring) => {
             let buffers = Buffers::new(ring, firsts);
-            fill_into(Filling { link, turn, buffers, plan, piece, wait, walk_limit }, ids, without_vanished)
+            fill_into(Filling { link, turn, ids, buffers, plan, runs, piece, wait, walk_limit }, without_vanished)
         }
         Ring::Packed(ring) => {
             let buffers = Buffers::new(ring, firsts);
-            fill_into(Filling { link, turn, buffers, plan, piece, wait, walk_limit }, ids, without_vanished)
+            fill_into(Filling { link, turn, ids, buffers, plan, runs, piece, wait, walk_limit }, without_vanished)
         }
     }
 }
 
-fn fill_into(mut filling: Filling<'_, '_, impl Device>, ids: &[PacketId], without_vanished: bool) -> Sum {
-    let (wait, mark) = (filling.wait, filling.turn.mark());
-    let level = filling.turn.level();
+fn fill_into(mut filling: Filling<'_, '_, impl Device>, without_vanished: bool) -> Sum {
+    let (ids, wait, mark) = (filling.ids, filling.wait, filling.turn.mark());
     let mut sum =
         Sum { packets: 0, bytes: 0, body: 0, drops: [0; Reason::ALL.len()], left_from: None, short: 0, broken: None };
-    let mut at = 0;
+    // Where memory has vanished, each packet is looked at.
+    let coalesces = filling.link.receiver.takes_tcp() && !without_vanished;
+    let (mut at, mut looked) = (0, 0);
     loop {
         if !without_vanished {
-            at += level.run(Plain { filling: &mut filling, ids: &ids[at..], sum: &mut sum });
+            at += plain::deliver(&mut filling, at, &mut sum);
         }
         let Some(&id) = ids.get(at) else { break };
+        if coalesces && at >= looked {
+            let (count, planned) = filling.merge(at, &mut sum);
+            looked = at + count;
+            if planned {
+                at = looked;
+                continue;
+            }
+        }
         let mut added = filling.add(id, without_vanished, &mut sum);
         let full = |added: &Result<(), Refused>| matches!(added, Err(Refused::Dropped(Reason::NoBuffer)));
         if wait && full(&added) {
@@ -195,37 +209,14 @@ fn fill_into(mut filling: Filling<'_, '_, impl Device>, ids: &[PacketId], withou
     sum
 }
 
-/// The common case, compiled for each instruction set: packets for which nothing is left to be done, each into one buffer.
-/// Runs as far as they are of this kind; returns how many were delivered.
-struct Plain<'f, 'a, 't, R> {
-    filling: &'f mut Filling<'a, 't, R>,
-    ids: &'f [PacketId],
-    sum: &'f mut Sum,
-}
-
-impl<R: Device> WithKernels for Plain<'_, '_, '_, R> {
-    type Output = usize;
-
-    #[inline(always)]
-    fn with<K: Kernels>(self, kernels: K) -> usize {
-        let header = NetHeader::for_receiver(Offload::default(), 1).to_bytes();
-        let mut done = 0;
-        loop {
-            let burst = self.filling.plain_burst(kernels, &self.ids[done..], &header, self.sum);
-            done += burst;
-            if burst == 0 || done == self.ids.len() {
-                return done;
-            }
-        }
-    }
-}
-
 /// A frame on its way into a ring's buffers.
 struct Filling<'a, 't, R> {
     link: &'t Link,
     turn: &'a mut Turn<'t>,
+    ids: &'a [PacketId],
     buffers: Buffers<'a, R>,
     plan: &'a mut Vec<Planned>,
+    runs: &'a mut Vec<PlannedRun>,
     piece: &'a mut Piece,
     wait: bool,
     /// How far the turn's count of descriptors may go.
@@ -233,52 +224,8 @@ struct Filling<'a, 't, R> {
 }
 
 impl<R: Device> Filling<'_, '_, R> {
-    /// Delivers a burst of packets, each into one buffer that is known of: all buffers are found, and then all are filled. Ends
-    /// before a packet or a buffer of another kind; returns how many were delivered.
-    #[inline(always)]
-    fn plain_burst<K: Kernels>(&mut self, kernels: K, ids: &[PacketId], header: &[u8; LEN], sum: &mut Sum) -> usize {
-        if ids.is_empty() || !self.buffers.look() {
-            return 0;
-        }
-        let Filling { link, turn, buffers: Buffers { ring, firsts, at, known }, .. } = self;
-        let (mut bytes, mut body) = (0, 0);
-        let mut places = [None; BURST];
-        let mut found = 0;
-        for ((&id, first), place) in ids.iter().zip(&firsts[*at..*known]).zip(&mut places) {
-            let len = turn.len(id);
-            if len > link.max_len || turn.offload(id) != Offload::default() {
-                break;
-            }
-            let Some(segment) = ring.single(&link.memory, first, Direction::ToGuest) else { break };
-            if segment.len() < len + HEADER {
-                break;
-            }
-            segment.prefetch_for_store::<HEADER>();
-            ring.take(first);
-            ring.written(len + HEADER);
-            *place = Some(segment);
-            bytes += u64::from(len);
-            found += 1;
-        }
-        *at += found;
-        for (&id, place) in ids.iter().zip(places[..found].iter().flatten()) {
-            body += turn.store_plain(kernels, id, *place, header);
-        }
-        if let Some(log) = &link.log {
-            let marks = log.after_writes();
-            for (&id, place) in ids.iter().zip(places[..found].iter().flatten()) {
-                mark(&marks, &link.memory, &[*place], turn.len(id) + HEADER);
-            }
-        }
-        turn.count_copied(body);
-        sum.packets += found as u64;
-        sum.bytes += bytes;
-        sum.body += u64::from(body);
-        found
-    }
-
     /// Reserves buffers for a packet, to be copied later; or cuts it, and copies the pieces now.
-    #[cold]
+    #[inline(never)]
     fn add(&mut self, id: PacketId, without_vanished: bool, sum: &mut Sum) -> Result<(), Refused> {
         if without_vanished && self.turn.poisoned(id) {
             return Err(Refused::Dropped(Reason::MemoryFault));
@@ -296,7 +243,7 @@ impl<R: Device> Filling<'_, '_, R> {
             _ => {}
         }
         let (to, chains) = self.reserve(len)?;
-        self.plan.push(Planned { id, to, chains });
+        self.plan.push(Planned { id, to, chains, is_run: false });
         sum.packets += 1;
         sum.bytes += u64::from(len);
         sum.body += u64::from(self.turn.body_len(id));
@@ -414,7 +361,15 @@ impl<R: Device> Filling<'_, '_, R> {
     /// Copies all packets that were planned.
     fn copy(&mut self) {
         let partial = self.link.receiver.takes_partial();
-        for &Planned { id, ref to, chains } in self.plan.iter() {
+        let mut runs = self.runs.iter();
+        for &Planned { id, ref to, chains, is_run } in self.plan.iter() {
+            if is_run {
+                if let Some(PlannedRun { run, places }) = runs.next() {
+                    let ids = &self.ids[places.clone()];
+                    runs::copy(self.turn, run, ids, self.piece, to.clone(), chains);
+                }
+                continue;
+            }
             let mut offload = self.turn.offload(id);
             let finish = !partial && offload.checksum != Checksum::Complete;
             if finish {
@@ -425,8 +380,10 @@ impl<R: Device> Filling<'_, '_, R> {
         }
         if let Some(log) = &self.link.log {
             let marks = log.after_writes();
-            for Planned { id, to, .. } in self.plan.iter() {
-                let len = self.turn.len(*id) + HEADER;
+            let mut runs = self.runs.iter();
+            for Planned { id, to, is_run, .. } in self.plan.iter() {
+                let run = if *is_run { runs.next() } else { None };
+                let len = run.map_or_else(|| self.turn.len(*id), |planned| planned.run.len()) + HEADER;
                 mark(&marks, &self.link.memory, self.turn.staged_at(to.clone()), len);
             }
         }

@@ -7,7 +7,7 @@ use straightline_packet::{AtTurnEnd, FRAME, LenderId, Piece, Turn};
 use straightline_virtio::memory::{DirtyLog, GuestMemory, fault};
 use straightline_virtio::ring::{BURST, First, Ring, RingFault};
 
-use super::deliver::Planned;
+use super::deliver::{Planned, PlannedRun};
 use super::rings::ring_name;
 use crate::QueueCounters;
 use crate::notifier::Notifier;
@@ -44,7 +44,9 @@ pub(super) struct Inner {
     pub(super) firsts: Box<[First; BURST]>,
     /// The packets of the frame being delivered, with the buffers reserved for them.
     pub(super) plan: Vec<Planned>,
-    /// The segment being cut, where one is.
+    /// Those of them that are one packet together.
+    pub(super) runs: Vec<PlannedRun>,
+    /// The segment being cut, where one is, or the headers of a run.
     pub(super) piece: Box<Piece>,
 }
 
@@ -65,6 +67,7 @@ impl Queue {
             stuck: false,
             firsts: Box::new([First::default(); BURST]),
             plan: Vec::with_capacity(FRAME),
+            runs: Vec::with_capacity(FRAME / 2),
             piece: Box::default(),
         };
         Queue {

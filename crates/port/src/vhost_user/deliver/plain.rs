@@ -1,0 +1,92 @@
+//! The common case: packets that are delivered as they are, each into one buffer. Its loops are compiled for each instruction
+//! set, and keep what they know in registers; whatever is not common is told apart here and left to others.
+
+use straightline_packet::{Kernels, Offload, PacketId, Segment, WithKernels};
+use straightline_virtio::net_header::{LEN, NetHeader};
+use straightline_virtio::ring::{BURST, Device, Direction};
+
+use super::{Buffers, Filling, HEADER, Sum, mark};
+
+/// Delivers packets of the frame from place `from` on, as far as all are common; returns how many.
+pub(super) fn deliver<R: Device>(filling: &mut Filling<'_, '_, R>, from: usize, sum: &mut Sum) -> usize {
+    let level = filling.turn.level();
+    level.run(Plain { filling, from, sum })
+}
+
+struct Plain<'f, 'a, 't, R> {
+    filling: &'f mut Filling<'a, 't, R>,
+    from: usize,
+    sum: &'f mut Sum,
+}
+
+impl<R: Device> WithKernels for Plain<'_, '_, '_, R> {
+    type Output = usize;
+
+    #[inline(always)]
+    fn with<K: Kernels>(self, kernels: K) -> usize {
+        let ids = &self.filling.ids[self.from..];
+        let mut done = 0;
+        while done < ids.len() {
+            match burst(kernels, self.filling, &ids[done..], self.sum) {
+                0 => break,
+                delivered => done += delivered,
+            }
+        }
+        done
+    }
+}
+
+/// Delivers packets into buffers that are known of: all buffers are found, and then all are filled, so that their lines are
+/// on the way meanwhile.
+#[inline(always)]
+fn burst<K: Kernels, R: Device>(kernels: K, to: &mut Filling<'_, '_, R>, ids: &[PacketId], sum: &mut Sum) -> usize {
+    if !to.buffers.look() {
+        return 0;
+    }
+    let Filling { link, turn, buffers: Buffers { ring, firsts, at, known }, .. } = to;
+    // What may be one with its neighbours is not for here.
+    let takes_partial = link.receiver.takes_partial() && !link.receiver.takes_tcp();
+    let mut places: [Option<Segment<'_>>; BURST] = [None; BURST];
+    let (mut found, mut bytes) = (0, 0);
+    for ((&id, first), place) in ids.iter().zip(&firsts[*at..*known]).zip(&mut places) {
+        let (len, offload) = (turn.len(id), turn.offload(id));
+        let is_plain = offload == Offload::default() || (takes_partial && offload.gso.is_none());
+        if !is_plain || len > link.max_len {
+            break;
+        }
+        let Some(segment) = ring.single(&link.memory, first, Direction::ToGuest) else { break };
+        if segment.len() < len + HEADER {
+            break;
+        }
+        segment.prefetch_for_store::<HEADER>();
+        ring.take(first);
+        ring.written(len + HEADER);
+        *place = Some(segment);
+        bytes += u64::from(len);
+        found += 1;
+    }
+    *at += found;
+    let nothing_asked = NetHeader::for_receiver(Offload::default(), 1).to_bytes();
+    let mut body = 0;
+    for (&id, &place) in ids.iter().zip(places[..found].iter().flatten()) {
+        let offload = turn.offload(id);
+        let header = if offload == Offload::default() { nothing_asked } else { header_of(offload) };
+        body += turn.store_plain(kernels, id, place, &header);
+    }
+    if let Some(log) = &link.log {
+        let marks = log.after_writes();
+        for (&id, &place) in ids.iter().zip(places[..found].iter().flatten()) {
+            mark(&marks, &link.memory, &[place], turn.len(id) + HEADER);
+        }
+    }
+    turn.count_copied(body);
+    sum.packets += found as u64;
+    sum.bytes += bytes;
+    sum.body += u64::from(body);
+    found
+}
+
+#[inline(never)]
+fn header_of(offload: Offload) -> [u8; LEN] {
+    NetHeader::for_receiver(offload, 1).to_bytes()
+}

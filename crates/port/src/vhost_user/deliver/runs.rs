@@ -1,0 +1,55 @@
+//! Consecutive segments of a TCP flow, delivered as the one packet that they are, to a guest that takes such packets.
+
+use std::ops::Range;
+
+use straightline_packet::{PacketId, Piece, Run, Turn};
+use straightline_virtio::net_header::{LEN, NetHeader};
+use straightline_virtio::ring::Device;
+
+use super::{Filling, Planned, Sum};
+
+/// Packets that go into the buffers of one, which are planned for the first of them.
+#[derive(Debug)]
+pub(in crate::vhost_user) struct PlannedRun {
+    pub(super) run: Run,
+    /// Their places in the frame.
+    pub(super) places: Range<usize>,
+}
+
+impl<R: Device> Filling<'_, '_, R> {
+    /// Reserves buffers for the packets from `at` on, as many as are one; returns how many, and whether it did. Where they
+    /// are not for this guest, or where it has no room for all of them, each is for itself, and finds out.
+    #[inline]
+    pub(super) fn merge(&mut self, at: usize, sum: &mut Sum) -> (usize, bool) {
+        match self.turn.coalesce(&self.ids[at..]) {
+            Some((run, count)) => (count, self.plan_run(run, at..at + count, sum)),
+            None => (1, false),
+        }
+    }
+
+    #[inline(never)]
+    fn plan_run(&mut self, run: Run, places: Range<usize>, sum: &mut Sum) -> bool {
+        let ids = &self.ids[places.clone()];
+        let gso = run.gso();
+        if !self.link.receiver.takes(gso) || u32::from(gso.header_len) + u32::from(gso.size) > self.link.max_len {
+            return false;
+        }
+        let Ok((to, chains)) = self.reserve(run.len()) else { return false };
+        self.plan.push(Planned { id: ids[0], to, chains, is_run: true });
+        self.runs.push(PlannedRun { run, places });
+        // The guest gets one packet; what is in the bodies of all is delivered.
+        sum.packets += 1;
+        sum.bytes += u64::from(run.len());
+        sum.body += ids.iter().map(|&id| u64::from(self.turn.body_len(id))).sum::<u64>();
+        true
+    }
+}
+
+/// Copies packets that are one.
+#[inline(never)]
+pub(super) fn copy(turn: &mut Turn<'_>, run: &Run, ids: &[PacketId], piece: &mut Piece, to: Range<usize>, chains: u16) {
+    let Some(&first) = ids.first() else { return };
+    run.headers(turn.head(first), piece);
+    *piece.prefix_mut::<LEN>() = NetHeader::for_receiver(run.offload(), chains).to_bytes();
+    turn.store_run::<LEN>(ids, piece, to);
+}
