@@ -37,8 +37,8 @@ const BURST: usize = 4;
 const ROUNDS: usize = 2000;
 /// Places of 64 KiB that a plain copy goes to in turn: as much memory as the buffers have.
 const SPAN: usize = 7;
-/// Bytes of a segment in its buffer, virtio-net header included.
-const LENGTH: u32 = 12 + HEADERS as u32 + PAYLOAD as u32;
+/// Bytes of headers in a buffer, virtio-net's included.
+const FRONT: u32 = 12 + HEADERS as u32;
 
 const BASIC: u64 = f::VIRTIO_F_VERSION_1 | f::VIRTIO_F_EVENT_IDX;
 const MERGE: u64 = BASIC | f::VIRTIO_NET_F_MRG_RXBUF;
@@ -54,23 +54,23 @@ struct Cell {
     ring_size: u16,
     /// Bytes in each of a buffer's descriptors; 0: one descriptor.
     cut: u32,
+    /// The sender cuts for itself.
+    pieces: bool,
 }
 
-const CELLS: [Cell; 8] = [
-    Cell { name: "cut-sums", features: MERGE, buffer_len: 2048, ring_size: 256, cut: 0 },
-    Cell { name: "cut-sums-packed", features: PACKED, buffer_len: 2048, ring_size: 256, cut: 0 },
-    Cell {
-        name: "cut-partial",
-        features: MERGE | f::VIRTIO_NET_F_GUEST_CSUM,
-        buffer_len: 2048,
-        ring_size: 256,
-        cut: 0,
-    },
-    Cell { name: "whole-2048", features: MERGE | TAKE, buffer_len: 2048, ring_size: 256, cut: 0 },
-    Cell { name: "whole-2048-packed", features: PACKED | TAKE, buffer_len: 2048, ring_size: 256, cut: 0 },
-    Cell { name: "whole-4096", features: MERGE | TAKE, buffer_len: 4096, ring_size: 128, cut: 0 },
-    Cell { name: "whole-one", features: BASIC | TAKE, buffer_len: 65_600, ring_size: 8, cut: 0 },
-    Cell { name: "whole-17-parts", features: BASIC | TAKE, buffer_len: 65_600, ring_size: 128, cut: 4096 },
+const PLAIN: Cell = Cell { name: "", features: MERGE, buffer_len: 2048, ring_size: 256, cut: 0, pieces: false };
+
+const CELLS: [Cell; 10] = [
+    Cell { name: "cut-sums", ..PLAIN },
+    Cell { name: "cut-sums-packed", features: PACKED, ..PLAIN },
+    Cell { name: "cut-partial", features: MERGE | f::VIRTIO_NET_F_GUEST_CSUM, ..PLAIN },
+    Cell { name: "whole-2048", features: MERGE | TAKE, ..PLAIN },
+    Cell { name: "whole-2048-packed", features: PACKED | TAKE, ..PLAIN },
+    Cell { name: "whole-4096", features: MERGE | TAKE, buffer_len: 4096, ring_size: 128, ..PLAIN },
+    Cell { name: "whole-one", features: BASIC | TAKE, buffer_len: 65_600, ring_size: 8, ..PLAIN },
+    Cell { name: "whole-17-parts", features: BASIC | TAKE, buffer_len: 65_600, ring_size: 128, cut: 4096, ..PLAIN },
+    Cell { name: "pieces", features: MERGE | f::VIRTIO_NET_F_GUEST_CSUM, pieces: true, ..PLAIN },
+    Cell { name: "pieces-together", features: MERGE | TAKE, pieces: true, ..PLAIN },
 ];
 
 fn main() -> anyhow::Result<()> {
@@ -104,8 +104,12 @@ struct Rig {
     worker: Worker,
     source: Guest,
     sink: Guest,
-    /// Packets that a segment becomes.
+    /// Packets that a segment is delivered as.
     packets: usize,
+    /// What each of a burst's packets begins with, and the bytes of its body.
+    sent: Vec<(Vec<u8>, u32)>,
+    /// Where the bodies of each segment are: guest addresses and lengths.
+    bodies: Vec<Vec<(u64, u32)>>,
     /// Where the bodies of some bursts were stored: guest addresses and lengths.
     places: Vec<Vec<(u64, u32)>>,
     /// What is read to have everything else in the third level of the caches only.
@@ -143,19 +147,26 @@ impl Rig {
         ports.into_iter().for_each(|port| graph.input(port, node));
         let arena = Arena::new(gate.member(), Settings::default(), drops);
         let worker = Worker::new(graph, arena, sleeper, Arc::new(WorkerStats::default()), Idle::Spin);
-        let Cell { features, buffer_len, ring_size, cut, .. } = *cell;
-        let sends = GuestOptions { features: SEND, buffer_len: 65_600, ring_size: 8, ..GuestOptions::default() };
+        let Cell { features, buffer_len, ring_size, cut, pieces, .. } = *cell;
+        let (len, size) = if pieces { (2048, 64) } else { (65_600, 8) };
+        let sends = GuestOptions { features: SEND, buffer_len: len, ring_size: size, ..GuestOptions::default() };
         let takes = GuestOptions { features, buffer_len, ring_size, receive_cut: cut, ..GuestOptions::default() };
         let mut source = Guest::connect(&dir.path().join("p0"), &sends)?;
         let sink = Guest::connect(&dir.path().join("p1"), &takes)?;
         ensure!(sink.features() & features == features, "{}: not all of it was agreed on", cell.name);
-        fill(&mut source)?;
-        let packets = if features & TAKE == TAKE { 1 } else { PIECES.into() };
+        let sent = match pieces {
+            true => (0..PIECES).map(|nth| Ok((front(Some(nth))?, SIZE.into()))).collect::<anyhow::Result<_>>()?,
+            false => vec![(front(None)?, PAYLOAD.into()); BURST],
+        };
+        let bodies =
+            fill(&mut source, &sent)?.chunks(if pieces { PIECES.into() } else { 1 }).map(<[_]>::to_vec).collect();
         let mut rig = Rig {
             worker,
             source,
             sink,
-            packets,
+            packets: if features & TAKE == TAKE { 1 } else { PIECES.into() },
+            sent,
+            bodies,
             places: Vec::new(),
             other: vec![1; if far { 256 << 10 } else { 0 }],
             _dir: dir,
@@ -166,14 +177,16 @@ impl Rig {
 
     /// Sends a burst, and delivers it; returns the nanoseconds a segment, and where the bodies are.
     fn delivered(&mut self) -> anyhow::Result<(f64, Vec<(u64, u32)>)> {
-        for _ in 0..BURST {
-            ensure!(self.source.send_next(LENGTH), "no buffer to send from");
+        let (level, burst) = (self.source.level(), self.bodies.len());
+        for (front, body) in &self.sent {
+            self.source.next_buffer().context("no buffer to send from")?.1.write(level, front);
+            self.source.send_next(FRONT + body);
         }
         self.source.flush();
         let began = Instant::now();
         let took = self.worker.turn();
         let time = began.elapsed();
-        ensure!(took == BURST, "{took} segments in a turn");
+        ensure!(took == self.sent.len(), "{took} packets in a turn");
         self.source.flush();
         let (mut places, memory) = (Vec::new(), Arc::clone(self.sink.memory()));
         let got = self.sink.receive(usize::MAX, |_, pieces| {
@@ -181,28 +194,39 @@ impl Rig {
             let rest = first.chain(pieces.iter().skip(1).copied());
             places.extend(rest.filter_map(|piece| Some((memory.guest_addr(piece)?, piece.len()))));
         });
-        ensure!(got == BURST * self.packets, "{got} packets arrived");
+        ensure!(got == burst * self.packets, "{got} packets arrived");
         let bytes: u64 = places.iter().map(|place| u64::from(place.1)).sum();
-        ensure!(bytes == BURST as u64 * u64::from(PAYLOAD), "{bytes} bytes arrived");
-        Ok((time.as_secs_f64() * 1e9 / BURST as f64, places))
+        ensure!(bytes == burst as u64 * u64::from(PAYLOAD), "{bytes} bytes arrived");
+        Ok((time.as_secs_f64() * 1e9 / burst as f64, places))
     }
 
     /// Copies the same bodies by the kernel alone to these places; returns the nanoseconds a segment.
-    fn copied(&mut self, places: &[(u64, u32)]) -> anyhow::Result<f64> {
-        let (level, memory, mut hint) = (self.source.level(), Arc::clone(self.sink.memory()), 0);
+    fn copied(&self, places: &[(u64, u32)]) -> anyhow::Result<f64> {
+        let (level, burst) = (self.source.level(), self.bodies.len());
+        let memories = [self.source.memory(), self.sink.memory()];
+        let mut hints = [0; 2];
         let mut took = Duration::ZERO;
-        for (buffer, places) in (0..).zip(places.chunks(places.len() / BURST)) {
-            let buffer = self.source.buffer(buffer).context("no such buffer")?;
-            let mut from = buffer.split_at(LENGTH - u32::from(PAYLOAD)).1;
+        for (bodies, places) in self.bodies.iter().zip(places.chunks(places.len() / burst)) {
+            let mut lists = [bodies.iter(), places.iter()];
+            let mut next = |side: usize| {
+                let &(at, len) = lists[side].next()?;
+                memories[side].segment(at, len, &mut hints[side])
+            };
             let began = Instant::now();
-            for &(place, len) in places {
-                let to = memory.segment(place, len, &mut hint).context("no such place")?;
-                to.copy_from(level, from, None);
-                from = from.split_at(len).1;
+            let (mut from, mut to) = (next(0).context("no body")?, next(1).context("no place")?);
+            loop {
+                let n = to.copy_from(level, from, None);
+                (from, to) = (from.split_at(n).1, to.split_at(n).1);
+                let [more_from, more_to] = [(0, from), (1, to)].map(|(side, rest)| match rest.is_empty() {
+                    true => next(side),
+                    false => Some(rest),
+                });
+                let (Some(more_from), Some(more_to)) = (more_from, more_to) else { break };
+                (from, to) = (more_from, more_to);
             }
             took += began.elapsed();
         }
-        Ok(took.as_secs_f64() * 1e9 / BURST as f64)
+        Ok(took.as_secs_f64() * 1e9 / burst as f64)
     }
 
     /// Nanoseconds a segment, a row for each round: delivered, copied into one place, copied into the buffers.
@@ -217,8 +241,8 @@ impl Rig {
                 match (round + turn) % 3 {
                     0 => row[0] = self.delivered()?.0,
                     1 => {
-                        let nth = |n: usize| area + (((BURST * round + n) % SPAN) << 16) as u64;
-                        let places: Vec<_> = (0..BURST).map(|n| (nth(n), PAYLOAD.into())).collect();
+                        let nth = |n: usize| area + (((self.bodies.len() * round + n) % SPAN) << 16) as u64;
+                        let places: Vec<_> = (0..self.bodies.len()).map(|n| (nth(n), PAYLOAD.into())).collect();
                         row[1] = self.copied(&places)?;
                     }
                     _ => {
@@ -234,33 +258,44 @@ impl Rig {
     }
 }
 
-/// Writes a segment into each transmit buffer.
-fn fill(source: &mut Guest) -> anyhow::Result<()> {
+/// What stands before the payload in a transmit buffer: of a segment, or of one of its pieces.
+fn front(piece: Option<u16>) -> anyhow::Result<Vec<u8>> {
+    let nth = piece.unwrap_or(0);
+    let last = piece.is_none_or(|nth| nth + 1 == PIECES);
     let headers = Frame {
         src: MacAddr([2, 0, 0, 0, 0, 1]),
         dst: MacAddr([2, 0, 0, 0, 0, 2]),
         tags: [None, None],
-        net: Net::v4([10, 0, 0, 1].into(), [10, 0, 0, 2].into()),
-        transport: Transport::Tcp { src_port: 1000, dst_port: 2000, seq: 1, ack: 2, flags: Flags(0x18), window: 500 },
-        payload_len: PAYLOAD,
+        net: Net::V4 { src: [10, 0, 0, 1].into(), dst: [10, 0, 0, 2].into(), ident: nth, ttl: 64 },
+        transport: Transport::Tcp {
+            src_port: 1000,
+            dst_port: 2000,
+            seq: u32::from(nth) * u32::from(SIZE),
+            ack: 2,
+            flags: Flags(if last { 0x18 } else { 0x10 }),
+            window: 500,
+        },
+        payload_len: if piece.is_some() { SIZE } else { PAYLOAD },
     };
-    let ask = NetHeader {
-        flags: 1,
-        gso_type: 1,
-        hdr_len: HEADERS,
-        gso_size: SIZE,
-        csum_start: 34,
-        csum_offset: 16,
-        num_buffers: 0,
-    };
-    let mut bytes = vec![0; HEADER];
-    bytes.copy_from_slice(&ask.to_bytes());
+    let gso_size = if piece.is_some() { 0 } else { SIZE };
+    let gso_type = u8::from(piece.is_none());
+    let ask =
+        NetHeader { flags: 1, gso_type, hdr_len: HEADERS, gso_size, csum_start: 34, csum_offset: 16, num_buffers: 0 };
+    let mut bytes = ask.to_bytes().to_vec();
     bytes.resize(HEADER + usize::from(HEADERS), 0);
     headers.emit(&mut bytes[HEADER..], Checksum::Partial)?;
-    // Without a period of a power of two.
-    bytes.extend((0..251_u8).cycle().take(PAYLOAD.into()));
-    for buffer in 0..source.size() {
-        source.buffer(buffer).context("no such buffer")?.write(Level::detect(), &bytes);
+    Ok(bytes)
+}
+
+/// Writes payload into all transmit buffers; returns where the bodies of what will be sent are.
+fn fill(source: &mut Guest, sent: &[(Vec<u8>, u32)]) -> anyhow::Result<Vec<(u64, u32)>> {
+    let memory = Arc::clone(source.memory());
+    let mut bodies = Vec::new();
+    for (buffer, (_, len)) in (0..).zip(sent) {
+        let body = source.buffer(buffer).context("no such buffer")?.split_at(FRONT).1;
+        // Without a period of a power of two.
+        body.write(Level::detect(), &(0..251_u8).cycle().take(*len as usize).collect::<Vec<_>>());
+        bodies.push((memory.guest_addr(body).context("no such place")?, *len));
     }
-    Ok(())
+    Ok(bodies)
 }
