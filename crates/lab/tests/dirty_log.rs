@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use common::packets::tcp4;
+use common::packets::{Kind, partial, tcp4};
 use common::{ANY_LEN, BASIC, Rig, frame, mac, noise, patch, rig, send, take, vhost_user, wait_until};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::ftruncate;
@@ -93,7 +93,7 @@ fn addresses(ring: u16) -> RingAddresses {
 impl Moved {
     /// With memory and drivers, and no ring started.
     fn new(rig: &Rig, packed: bool, event_idx: bool) -> Moved {
-        let mut features = BASIC | f::VIRTIO_NET_F_MRG_RXBUF | f::VIRTIO_NET_F_GUEST_CSUM;
+        let mut features = BASIC | f::VIRTIO_NET_F_MRG_RXBUF | f::VIRTIO_NET_F_GUEST_CSUM | f::VIRTIO_NET_F_GUEST_TSO6;
         features |= if packed { f::VIRTIO_F_RING_PACKED } else { 0 };
         features |= if event_idx { f::VIRTIO_F_EVENT_IDX } else { 0 };
         let mut client = FrontendClient::connect(rig.socket(0)).expect("connect");
@@ -248,11 +248,19 @@ fn everything_is_marked(packed: bool, event_idx: bool) {
     for (n, len) in (0..).zip(lens) {
         send(&mut peer, &frame(mac(2), mac(1), len, n));
     }
-    // A packet that is cut here: the guest does not take segments.
+    // A packet that is cut here: the guest takes no segments of IPv4.
     let (header, segments) = tcp4(mac(2), mac(1), 20_000, 1448);
     assert!(peer.send(&header, &segments));
     peer.flush();
-    let packets = lens.len() as u64 + 20_000_u64.div_ceil(1448);
+    // Packets that are put together: it takes those of IPv6.
+    for n in 0..10_u32 {
+        let (header, mut segment) = partial(Kind::Tcp6, mac(2), mac(1), &noise(n.into(), 1400));
+        segment[54 + 4..54 + 8].copy_from_slice(&(1400 * n).to_be_bytes());
+        segment[54 + 13] = 0x10;
+        assert!(peer.send(&header, &segment));
+    }
+    peer.flush();
+    let packets = lens.len() as u64 + 20_000_u64.div_ceil(1448) + 1;
     wait_until("all are delivered", || rig.port(0).queues[0].tx.packets == packets);
     for ring in [0, 1] {
         moved.client.get_vring_base(ring).expect("stopped");
