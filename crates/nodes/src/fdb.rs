@@ -1,13 +1,20 @@
 //! The forwarding database: which station is behind which port.
 //!
-//! One worker writes it, anybody reads it, without a lock: an entry is one 64-bit word (address and port) and the
-//! time at which it was seen. A reader beside the writer may see an entry twice or not at all while it moves; the
-//! writer itself never does.
+//! Workers of one bridge share it. Anybody reads it without a lock: an entry is one 64-bit word (address and port) and the
+//! time at which it was seen, in whole seconds. Whoever writes has the lock, so writers never see an entry twice or not at
+//! all. A reader beside them may, while it moves, or take it for older or younger than it is: a frame is then flooded that
+//! need not be, or goes by an entry that is about to be forgotten. Never does it take one address for another: both and the
+//! port are one word.
+//!
+//! An address that was heard in this second already is not written, so in traffic of known stations nobody wants the lock
+//! but once a second for each; guests that invent addresses make everybody on their bridge wait for it, a few dozen
+//! nanoseconds for each.
 //!
 //! Open addressing with linear probing in a table at most half full. The hash is seeded: guests choose addresses.
 
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::shares::{PortShare, Shares};
 use foldhash::fast::RandomState;
@@ -72,7 +79,15 @@ pub struct Fdb {
     ageing: u32,
     shares: Shares,
     fixed: u32,
-    sweep_at: AtomicU32,
+    writer: Mutex<Writer>,
+}
+
+/// What only whoever writes has, on lines that readers do not read.
+#[derive(Default)]
+#[repr(align(128))]
+struct Writer {
+    /// Where the sweep goes on.
+    sweep_at: usize,
 }
 
 impl std::fmt::Debug for Fdb {
@@ -107,17 +122,17 @@ impl Fdb {
             ageing,
             shares: Shares::new(limit, ports),
             fixed: fixed.len().try_into().unwrap_or(u32::MAX),
-            sweep_at: AtomicU32::new(0),
+            writer: Mutex::default(),
         };
         for &(mac, port) in fixed {
-            let (Ok(at) | Err(at)) = fdb.find(mac);
+            let (Ok((at, _)) | Err(at)) = fdb.find(mac);
             fdb.slots[at].word.store(word(mac, port, STATIC), Ordering::Relaxed);
         }
         fdb
     }
 
     /// A table with other rules that knows what this one knows: learned addresses stay where their port does and where
-    /// there is room, those that were heard last first. Not while the worker uses this one.
+    /// there is room, those that were heard last first. Not while a worker uses this one.
     pub fn successor(&self, limit: usize, ageing: u32, ports: &[PortIndex], fixed: &[(MacAddr, PortIndex)]) -> Self {
         let fdb = Fdb::new(limit, ageing, ports, fixed);
         let mut known: Vec<FdbEntry> = self.slots.iter().filter_map(Slot::read).collect();
@@ -154,21 +169,36 @@ impl Fdb {
     /// The port behind which a station is, if it is known at `now`.
     #[inline]
     pub fn lookup(&self, mac: MacAddr, now: u32) -> Option<PortIndex> {
-        let slot = &self.slots[self.find(mac).ok()?];
-        let word = slot.word.load(Ordering::Relaxed);
-        (word & STATIC != 0 || self.is_fresh(slot, now)).then(|| port_of(word))
+        let (at, word) = self.find(mac).ok()?;
+        (word & STATIC != 0 || self.is_fresh(&self.slots[at], now)).then(|| port_of(word))
     }
 
-    /// A frame from `mac` came in at `port`. Only for the worker that owns the table.
+    /// A frame from `mac` came in at `port`.
+    #[inline]
     pub fn hear(&self, mac: MacAddr, port: PortIndex, now: u32) -> Heard {
+        if let Ok((at, word)) = self.find(mac) {
+            let is_here = port_of(word) == port;
+            if word & STATIC != 0 {
+                return if is_here { Heard::Known } else { Heard::Fixed };
+            }
+            // Clocks of workers differ by less than a second: none sets an entry back.
+            if is_here && self.slots[at].seen.load(Ordering::Relaxed) >= now {
+                return Heard::Known;
+            }
+        }
+        self.learn(mac, port, now)
+    }
+
+    /// As [`Self::hear`], where there is something to write, or was a moment ago.
+    fn learn(&self, mac: MacAddr, port: PortIndex, now: u32) -> Heard {
+        let _writer = self.write();
         match self.find(mac) {
-            Ok(at) => {
+            Ok((at, before)) => {
                 let slot = &self.slots[at];
-                let before = slot.word.load(Ordering::Relaxed);
                 if before & STATIC != 0 {
                     return if port_of(before) == port { Heard::Known } else { Heard::Fixed };
                 }
-                if slot.seen.load(Ordering::Relaxed) != now {
+                if slot.seen.load(Ordering::Relaxed) < now {
                     slot.seen.store(now, Ordering::Relaxed);
                 }
                 if port_of(before) == port {
@@ -195,10 +225,11 @@ impl Fdb {
     }
 
     /// Forgets what has aged among the next few entries. Called with every frame, it goes round the table without ever
-    /// holding a packet up. Only for the worker that owns the table.
+    /// holding a packet up: where somebody else is at it, it does nothing.
     pub fn sweep(&self, now: u32) {
+        let Ok(mut writer) = self.writer.try_lock() else { return };
         let mask = self.slots.len() - 1;
-        let mut at = self.sweep_at.load(Ordering::Relaxed) as usize & mask;
+        let mut at = writer.sweep_at & mask;
         for _ in 0..8 {
             let slot = &self.slots[at];
             let word = slot.word.load(Ordering::Relaxed);
@@ -209,7 +240,7 @@ impl Fdb {
             }
             at = (at + 1) & mask;
         }
-        self.sweep_at.store(at.try_into().unwrap_or(0), Ordering::Relaxed);
+        writer.sweep_at = at;
     }
 
     /// All stations known at `now`.
@@ -223,6 +254,10 @@ impl Fdb {
         self.fixed
     }
 
+    fn write(&self) -> MutexGuard<'_, Writer> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn is_fresh(&self, slot: &Slot, now: u32) -> bool {
         now.saturating_sub(slot.seen.load(Ordering::Relaxed)) < self.ageing
     }
@@ -232,23 +267,23 @@ impl Fdb {
         usize::try_from(hash & 0xffff_ffff).unwrap_or(0) & (self.slots.len() - 1)
     }
 
-    /// The slot that has the address, or the free one where it would go. There is always one: the table is at most
-    /// half full.
+    /// The slot that has the address, with its word, or the free one where it would go. There is always one: the table is
+    /// at most half full.
     #[inline]
-    fn find(&self, mac: MacAddr) -> Result<usize, usize> {
+    fn find(&self, mac: MacAddr) -> Result<(usize, u64), usize> {
         let mac = mac.as_u64();
         let mask = self.slots.len() - 1;
         let mut at = self.home(mac);
         loop {
             match self.slots[at].word.load(Ordering::Relaxed) {
                 0 => return Err(at),
-                word if word & MAC_MASK == mac => return Ok(at),
+                word if word & MAC_MASK == mac => return Ok((at, word)),
                 _ => at = (at + 1) & mask,
             }
         }
     }
 
-    /// Frees a slot, and closes the gap that this leaves in a run of entries (Knuth, 6.4, algorithm R).
+    /// Frees a slot, and closes the gap that this leaves in a run of entries (Knuth, 6.4, algorithm R). For the writer.
     fn close(&self, mut gap: usize) {
         let mask = self.slots.len() - 1;
         let mut at = gap;
@@ -371,6 +406,52 @@ mod tests {
         let small = fdb.successor(2, 300, &[A, B], &[]);
         assert_eq!(known(&small), [(mac(5), A, 5, false), (mac(6), B, 6, false)]);
         assert_eq!((small.full(), small.hear(mac(7), A, 7)), (0, Heard::Full));
+    }
+
+    /// Three workers in one small table: what they leave behind is as if they had come one after the other.
+    #[test]
+    fn workers_share_it() {
+        let ports: Vec<_> = (0..3).map(PortIndex).collect();
+        let fdb = Fdb::new(24, 4, &ports, &[(mac(500), B)]);
+        let work = |worker: u64| {
+            let mut seed = worker + 1;
+            for n in 0..60_000_u32 {
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let (address, port) = (seed >> 33 & 0x1f, ports[usize::try_from(seed >> 60).unwrap() % 3]);
+                // Their clocks differ by one at most.
+                let now = n / 500 + u32::from(worker == 1);
+                // Some stay, and are heard by all; others come and go between ports.
+                if address < 4 {
+                    assert_ne!(fdb.hear(mac(1000 + address), A, now), Heard::Moved);
+                    let found = fdb.lookup(mac(1000 + address), now);
+                    assert!(found.is_none_or(|port| port == A), "{found:?}");
+                } else {
+                    fdb.hear(mac(address), port, now);
+                    assert_eq!(fdb.hear(mac(500), port, now) == Heard::Fixed, port != B);
+                }
+                fdb.sweep(now);
+            }
+        };
+        std::thread::scope(|scope| (0..3).for_each(|worker| drop(scope.spawn(move || work(worker)))));
+        let entries = fdb.entries(0);
+        let mut addresses: Vec<_> = entries.iter().map(|entry| entry.mac.as_u64()).collect();
+        addresses.sort_unstable();
+        let count = addresses.len();
+        addresses.dedup();
+        assert_eq!(addresses.len(), count, "none is there twice");
+        for &port in &ports {
+            let has = entries.iter().filter(|entry| entry.port == port && !entry.is_static).count();
+            assert_eq!(fdb.share(port).learned as usize, has, "{port:?}");
+        }
+        for entry in entries {
+            assert!(fdb.find(entry.mac).is_ok(), "each is found");
+        }
+        for _ in 0..64 {
+            fdb.sweep(1000);
+        }
+        assert_eq!((fdb.learned(), fdb.entries(1000).len()), (0, 1));
+        // All places are free again.
+        (0..8).for_each(|n| assert_eq!(fdb.hear(mac(n), A, 1000), Heard::Learned));
     }
 
     /// Against a map that is obviously right, with few buckets and much coming and going.

@@ -17,7 +17,7 @@ pub struct PortShare {
     pub refused: u64,
 }
 
-/// One worker writes them, anybody reads them.
+/// Whoever writes has the lock of the table; anybody reads them.
 pub(crate) struct Shares {
     /// By the port's index.
     ports: Box<[Share]>,
