@@ -1,15 +1,25 @@
-//! A port's place in the sleeper of its worker: it can be moved to another worker's, and no kick is missed meanwhile.
+//! A port's places in the sleepers of its workers: it can be moved to other workers', and no kick is missed meanwhile.
 
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::vhost_user::Sleepers;
 use crate::{Sleeper, Token};
 
 /// A kick of the port, until it is removed with this.
 #[derive(Debug)]
 pub(crate) struct Kick(u64);
+
+/// What a kick says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Says {
+    /// There are packets in the transmit ring of this pair.
+    Packets(u16),
+    /// There is room in a receive ring. Only workers that wait for it want to know.
+    Room,
+}
 
 /// The kicks of one port, and who is to be woken by them.
 #[derive(Debug)]
@@ -17,8 +27,8 @@ pub(crate) struct Berth(Mutex<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    sleeper: Arc<Sleeper>,
-    /// Whether the worker wants to know when there is room again.
+    sleepers: Sleepers,
+    /// Whether workers want to know when there is room again.
     waits: bool,
     next: u64,
     kicks: HashMap<u64, Watched>,
@@ -27,78 +37,101 @@ struct Inner {
 #[derive(Debug)]
 struct Watched {
     fd: Arc<OwnedFd>,
-    /// It says that there is room, not that there are packets.
-    room: bool,
-    /// None while nobody wants to know.
-    token: Option<Token>,
+    says: Says,
+    /// With whom: nobody where nobody wants to know.
+    tokens: Vec<(Arc<Sleeper>, Token)>,
 }
 
 impl Berth {
-    pub(crate) fn new(sleeper: Arc<Sleeper>, waits: bool) -> Self {
-        Berth(Mutex::new(Inner { sleeper, waits, next: 0, kicks: HashMap::new() }))
+    pub(crate) fn new(sleepers: Sleepers, waits: bool) -> Self {
+        Berth(Mutex::new(Inner { sleepers, waits, next: 0, kicks: HashMap::new() }))
     }
 
-    /// Wakes the worker.
+    /// Wakes all workers.
     pub(crate) fn ring(&self) {
-        self.lock().sleeper.ring();
+        let inner = self.lock();
+        let all: Vec<_> = inner.sleepers.takes.iter().chain(&inner.sleepers.givers).collect();
+        let is_first = |at: usize| !all[..at].iter().any(|before| Arc::ptr_eq(before, all[at]));
+        (0..all.len()).filter(|&at| is_first(at)).for_each(|at| all[at].ring());
     }
 
-    /// Adds a kick; with `room`, one that says that there is room, which only a worker that waits for it wants to know.
-    pub(crate) fn add(&self, fd: Arc<OwnedFd>, room: bool) -> io::Result<Kick> {
+    /// Adds a kick.
+    pub(crate) fn add(&self, fd: Arc<OwnedFd>, says: Says) -> io::Result<Kick> {
         let mut inner = self.lock();
-        let token = if room && !inner.waits { None } else { Some(inner.sleeper.add(Arc::clone(&fd))?) };
+        let mut tokens = Vec::new();
+        watch(&fd, wanted(&inner.sleepers, inner.waits, says), &mut tokens)?;
         let at = inner.next;
         inner.next += 1;
-        inner.kicks.insert(at, Watched { fd, room, token });
+        inner.kicks.insert(at, Watched { fd, says, tokens });
         Ok(Kick(at))
     }
 
     /// Takes a kick out again.
     #[expect(clippy::needless_pass_by_value, reason = "a kick is used up")]
     pub(crate) fn remove(&self, kick: Kick) {
-        let mut inner = self.lock();
-        if let Some(token) = inner.kicks.remove(&kick.0).and_then(|gone| gone.token) {
-            inner.sleeper.remove(token);
-        }
+        let gone = self.lock().kicks.remove(&kick.0);
+        gone.into_iter().flat_map(|gone| gone.tokens).for_each(|(sleeper, token)| sleeper.remove(token));
     }
 
-    /// Moves to another sleeper, or stays in this one and begins or ceases to wait for room. All kicks are watched there
+    /// Moves to other sleepers, or stays in these and begins or ceases to wait for room. All kicks are watched there
     /// before they are taken out here, and adding one wakes. On an error all is as before.
-    pub(crate) fn change(&self, sleeper: &Arc<Sleeper>, waits: bool) -> io::Result<()> {
+    pub(crate) fn change(&self, sleepers: Sleepers, waits: bool) -> io::Result<()> {
         let mut inner = self.lock();
-        let moved = !Arc::ptr_eq(sleeper, &inner.sleeper);
-        let mut added = Vec::new();
+        let mut added = HashMap::new();
         for (&at, kick) in &inner.kicks {
-            if (waits || !kick.room) && (moved || kick.token.is_none()) {
-                match sleeper.add(Arc::clone(&kick.fd)) {
-                    Ok(token) => added.push((at, token)),
-                    Err(error) => {
-                        added.into_iter().for_each(|(_, token)| sleeper.remove(token));
-                        return Err(error);
-                    }
-                }
+            let has = |sleeper: &Arc<Sleeper>| kick.tokens.iter().any(|(other, _)| Arc::ptr_eq(other, sleeper));
+            let new = wanted(&sleepers, waits, kick.says).filter(|sleeper| !has(sleeper));
+            let mut tokens = Vec::new();
+            if let Err(error) = watch(&kick.fd, new, &mut tokens) {
+                let others = added.into_values().flatten();
+                others.for_each(|(sleeper, token): (Arc<Sleeper>, _)| sleeper.remove(token));
+                return Err(error);
             }
+            added.insert(at, tokens);
         }
-        let old = std::mem::replace(&mut inner.sleeper, Arc::clone(sleeper));
-        inner.waits = waits;
-        for kick in inner.kicks.values_mut() {
-            if (moved || (kick.room && !waits))
-                && let Some(token) = kick.token.take()
-            {
-                old.remove(token);
-            }
+        for (at, kick) in &mut inner.kicks {
+            let stays = |sleeper: &Arc<Sleeper>| wanted(&sleepers, waits, kick.says).any(|s| Arc::ptr_eq(s, sleeper));
+            let (keep, gone): (Vec<_>, Vec<_>) = kick.tokens.drain(..).partition(|(sleeper, _)| stays(sleeper));
+            gone.into_iter().for_each(|(sleeper, token)| sleeper.remove(token));
+            kick.tokens = keep;
+            kick.tokens.extend(added.remove(at).into_iter().flatten());
         }
-        for (at, token) in added {
-            if let Some(kick) = inner.kicks.get_mut(&at) {
-                kick.token = Some(token);
-            }
-        }
+        (inner.sleepers, inner.waits) = (sleepers, waits);
         Ok(())
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Who wants to know of a kick.
+fn wanted(sleepers: &Sleepers, waits: bool, says: Says) -> impl Iterator<Item = &Arc<Sleeper>> {
+    let of_pair = |pair: u16| sleepers.takes.get(usize::from(pair)).or(sleepers.takes.first());
+    let (one, all) = match says {
+        Says::Packets(pair) => (of_pair(pair), &[][..]),
+        Says::Room if waits => (None, &sleepers.givers[..]),
+        Says::Room => (None, &[][..]),
+    };
+    one.into_iter().chain(all)
+}
+
+/// Adds a kick to all of these, or to none.
+fn watch<'s>(
+    fd: &Arc<OwnedFd>,
+    sleepers: impl Iterator<Item = &'s Arc<Sleeper>>,
+    tokens: &mut Vec<(Arc<Sleeper>, Token)>,
+) -> io::Result<()> {
+    for sleeper in sleepers {
+        match sleeper.add(Arc::clone(fd)) {
+            Ok(token) => tokens.push((Arc::clone(sleeper), token)),
+            Err(error) => {
+                tokens.drain(..).for_each(|(sleeper, token)| sleeper.remove(token));
+                return Err(error);
+            }
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -117,15 +150,15 @@ mod tests {
     #[test]
     fn a_kick_wakes_the_sleeper_that_the_port_moved_to() {
         let [old, new] = [0, 1].map(|_| Arc::new(Sleeper::new().expect("epoll")));
-        let berth = Berth::new(Arc::clone(&old), false);
+        let berth = Berth::new(Arc::clone(&old).into(), false);
         let fd = kick();
-        let token = berth.add(Arc::clone(&fd), false).expect("add");
+        let token = berth.add(Arc::clone(&fd), Says::Packets(0)).expect("add");
         old.woken_by();
         write(&fd);
         assert_eq!(old.woken_by().0, 1);
         // Kicked before it moves, and nobody has looked: the new one learns of it.
         write(&fd);
-        berth.change(&new, false).expect("change");
+        berth.change(Arc::clone(&new).into(), false).expect("change");
         assert_eq!((new.woken_by().0, old.woken_by().0), (1, 0));
         write(&fd);
         assert_eq!((new.woken_by().0, old.woken_by().0), (1, 0));
@@ -136,11 +169,11 @@ mod tests {
     #[test]
     fn room_is_watched_for_only_while_somebody_waits() {
         let sleeper = Arc::new(Sleeper::new().expect("epoll"));
-        let berth = Berth::new(Arc::clone(&sleeper), false);
+        let berth = Berth::new(Arc::clone(&sleeper).into(), false);
         let fd = kick();
-        let token = berth.add(Arc::clone(&fd), true).expect("add");
+        let token = berth.add(Arc::clone(&fd), Says::Room).expect("add");
         for waits in [false, true, true, false] {
-            berth.change(&sleeper, waits).expect("change");
+            berth.change(Arc::clone(&sleeper).into(), waits).expect("change");
             sleeper.woken_by();
             write(&fd);
             assert_eq!(sleeper.woken_by().0, usize::from(waits));

@@ -24,17 +24,24 @@ impl Counter {
     }
 }
 
-/// One queue pair. `rx` is what the switch receives from the guest, `tx` what it delivers.
+/// One queue pair. Its rings may be served by two workers.
 #[derive(Debug, Default)]
 pub struct QueueCounters {
-    /// Packets received.
-    pub rx_packets: Counter,
+    /// What the switch receives from the guest.
+    pub rx: RingCounters,
+    /// What it delivers.
+    pub tx: RingCounters,
+}
+
+/// One ring, whose lock is held while they are written. On lines of their own (two: the processor fetches lines in
+/// pairs): another worker writes the neighbours.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct RingCounters {
+    /// Packets.
+    pub packets: Counter,
     /// Bytes of them, without the virtio-net header.
-    pub rx_bytes: Counter,
-    /// Packets delivered.
-    pub tx_packets: Counter,
-    /// Bytes of them.
-    pub tx_bytes: Counter,
+    pub bytes: Counter,
     /// Notifications written to the guest.
     pub kicks_sent: Counter,
     /// Times that buffers were given back and the guest had asked not to be told.

@@ -30,7 +30,7 @@ use std::fmt;
 
 use straightline_packet::{Frame, Turn};
 
-pub use counters::{Counter, QueueCounters};
+pub use counters::{Counter, QueueCounters, RingCounters};
 pub use null::Null;
 pub use sleeper::{Sleeper, Token};
 

@@ -7,8 +7,7 @@ use anyhow::Context;
 use straightline_graph::{Graph, NodeStats, Work};
 use straightline_nodes::{Bridge, Fdb, Patch, Sink};
 use straightline_packet::{Drops, Gate, PortIndex, Reason, Settings};
-use straightline_port::vhost_user::{self, Permissions, VhostUser, VhostUserConfig};
-use straightline_port::{Port, Sleeper};
+use straightline_port::vhost_user::{self, Permissions, Sleepers, VhostUser, VhostUserConfig};
 use straightline_wire::MacAddr;
 
 use crate::config::{BridgeConfig, Config, Copies, Mode, PortConfig, PortKind};
@@ -29,10 +28,10 @@ pub(crate) fn settings(config: &Config) -> Settings {
 /// Makes a port.
 pub(crate) fn open(
     port: &PortConfig,
-    place: Place,
+    place: &Place,
     drops: Arc<Drops>,
     gate: &Gate,
-    sleeper: Arc<Sleeper>,
+    sleepers: Sleepers,
     given: Option<Arc<OwnedFd>>,
 ) -> anyhow::Result<Arc<VhostUser>> {
     sandbox::allows(port).with_context(|| format!("port \"{}\"", port.name))?;
@@ -57,8 +56,9 @@ pub(crate) fn open(
         holds: place.waits,
         waits: place.waits,
     };
-    let port = VhostUser::open(config, PortIndex(place.slot), drops, gate, sleeper)
+    let port = VhostUser::open(config, PortIndex(place.slot), drops, gate, sleepers)
         .with_context(|| format!("port \"{}\"", port.name))?;
+    port.set_seating(place.seating.clone());
     Ok(Arc::new(port))
 }
 
@@ -100,13 +100,13 @@ pub(crate) struct Parts<'a> {
 
 impl Parts<'_> {
     /// A worker's work: these domains, and the counters of all ports.
-    pub(crate) fn work(&self, domains: &[Domain], figures: Vec<Arc<NodeStats>>) -> Work {
+    pub(crate) fn work(&self, worker: usize, domains: &[Domain], figures: Vec<Arc<NodeStats>>) -> Work {
         let slots = self.plan.ports.iter().map(|place| usize::from(place.slot) + 1).max().unwrap_or(0);
         let mut drops = vec![Arc::clone(self.nobody); slots];
         for (place, port) in self.plan.ports.iter().zip(self.drops) {
             drops[usize::from(place.slot)] = Arc::clone(port);
         }
-        Work { graph: self.graph(domains, figures), drops, body_limit: self.body_limit(domains) }
+        Work { graph: self.graph(worker, domains, figures), drops, body_limit: self.body_limit(domains) }
     }
 
     /// A worker's turn is bounded in bytes copied, so what it may take is less where one packet is copied to many.
@@ -116,9 +116,9 @@ impl Parts<'_> {
         (TURN_BYTES / most).max(1 << 16)
     }
 
-    fn graph(&self, domains: &[Domain], figures: Vec<Arc<NodeStats>>) -> Graph {
+    fn graph(&self, worker: usize, domains: &[Domain], figures: Vec<Arc<NodeStats>>) -> Graph {
         let config = self.config;
-        let port = |at: usize| Arc::clone(&self.ports[at]) as Arc<dyn Port>;
+        let port = |at: usize| self.ports[at].seat(worker);
         let index = |at: usize| PortIndex(self.plan.ports[at].slot);
         let mut graph = Graph::continuing(figures);
         for &domain in domains {
@@ -140,7 +140,9 @@ impl Parts<'_> {
                 }
             };
             for member in members {
-                graph.input(port(member), node);
+                if self.plan.ports[member].seating.takes.contains(&worker) {
+                    graph.input(port(member), node);
+                }
             }
         }
         graph

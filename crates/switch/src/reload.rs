@@ -17,14 +17,14 @@ use anyhow::{Context, bail, ensure};
 use straightline_graph::{NodeStats, Work};
 use straightline_nodes::Fdb;
 use straightline_packet::{Drops, PortIndex};
-use straightline_port::vhost_user::VhostUser;
+use straightline_port::vhost_user::{Sleepers, VhostUser};
 
 use crate::Switch;
 use crate::api::{Change, ChangeKind, Changed, Changes};
 use crate::assembly::{Parts, open, permissions, rules};
 use crate::config::{Config, Mode, PortConfig, PortKind};
 use crate::lease::Wanted;
-use crate::plan::{Before, Domain, Plan, Step, difference, needs_restart, plan, undisturbed};
+use crate::plan::{Before, Domain, Place, Plan, Step, difference, needs_restart, plan, undisturbed};
 use crate::sandbox;
 use crate::source::Now;
 
@@ -103,11 +103,15 @@ impl Switch {
         let nobody = self.running.removed_drops();
         let parts = Parts { config, plan: &plan, ports: &ports, drops: &drops, fdbs: &fdbs, nobody };
         let own = |worker: usize| now.workers[worker].1.clone();
-        self.post(concerned.iter().map(|&worker| (worker, parts.work(&calm[worker], own(worker)))))?;
+        self.post(concerned.iter().map(|&worker| (worker, parts.work(worker, &calm[worker], own(worker)))))?;
 
         for ((place, port), config) in plan.ports.iter().zip(&ports).zip(&config.ports) {
-            if before.same_port(config).is_some_and(|old| now.plan.ports[old].waits != place.waits) {
+            let Some(old) = before.same_port(config).map(|old| &now.plan.ports[old]) else { continue };
+            if old.waits != place.waits {
                 port.set_holds(place.waits);
+            }
+            if old.seating != place.seating {
+                port.set_seating(place.seating.clone());
             }
         }
         for (at, bridge) in config.bridges.iter().enumerate().filter(|(at, _)| !is_calm(*at)) {
@@ -124,7 +128,7 @@ impl Switch {
         let work: Vec<_> = concerned
             .iter()
             .map(|&worker| {
-                let work = parts.work(&plan.workers[worker].domains, figures(now, config, &plan, worker));
+                let work = parts.work(worker, &plan.workers[worker].domains, figures(now, config, &plan, worker));
                 workers[worker].1 = work.graph.stats();
                 (worker, work)
             })
@@ -132,6 +136,12 @@ impl Switch {
         self.post(work)?;
         let fdbs = fdbs.into_iter().flatten().collect();
         Ok(Now { config: config.clone(), plan, ports, drops, fdbs, workers })
+    }
+
+    /// Who is woken by the kicks of a port at this place.
+    fn sleepers(&self, place: &Place) -> Sleepers {
+        let of = |workers: &[usize]| workers.iter().map(|&worker| Arc::clone(&self.crew[worker].sleeper)).collect();
+        Sleepers { takes: of(&place.seating.takes), givers: of(&place.seating.givers) }
     }
 
     /// Hands work to workers, and waits until each has left what it worked on before.
@@ -214,10 +224,10 @@ impl Attempt<'_> {
                         self.undo.push(Undo::Permissions { old });
                         self.now.ports[old].set_permissions(&permissions(&self.config.ports[new]))?;
                     }
-                    let place = self.plan.ports[new];
-                    if place != self.now.plan.ports[old] {
+                    let place = &self.plan.ports[new];
+                    if *place != self.now.plan.ports[old] {
                         self.now.ports[old]
-                            .move_to(&self.switch.crew[place.worker].sleeper, place.waits)
+                            .move_to(self.switch.sleepers(place), place.waits)
                             .with_context(|| format!("port \"{}\": cannot move", self.config.ports[new].name))?;
                         self.undo.push(Undo::Place { old });
                     }
@@ -244,12 +254,12 @@ impl Attempt<'_> {
 
     fn open(&mut self, new: usize) -> anyhow::Result<()> {
         let port = &self.config.ports[new];
-        let place = self.plan.ports[new];
+        let place = &self.plan.ports[new];
         // One of the same name goes on counting.
         let drops =
             self.now.config.port_index(&port.name).map_or_else(Arc::default, |old| Arc::clone(&self.now.drops[old]));
-        let sleeper = Arc::clone(&self.switch.crew[place.worker].sleeper);
-        let fresh = open(port, place, drops, &self.switch.gate, sleeper, self.wanted.socket(&port.name))?;
+        let sleepers = self.switch.sleepers(place);
+        let fresh = open(port, place, drops, &self.switch.gate, sleepers, self.wanted.socket(&port.name))?;
         let old = self.now.config.port_index(&port.name);
         if old.is_some_and(|old| self.now.ports[old].is_set_down()) {
             fresh.set_link(false);
@@ -278,8 +288,8 @@ impl Attempt<'_> {
                     .set_permissions(&permissions(&self.now.config.ports[old]))
                     .map_err(anyhow::Error::from),
                 Undo::Place { old } => {
-                    let place = self.now.plan.ports[old];
-                    let done = self.now.ports[old].move_to(&self.switch.crew[place.worker].sleeper, place.waits);
+                    let place = &self.now.plan.ports[old];
+                    let done = self.now.ports[old].move_to(self.switch.sleepers(place), place.waits);
                     done.map_err(anyhow::Error::from)
                 }
             };
@@ -296,12 +306,14 @@ fn socket(port: &PortConfig) -> Option<&Path> {
     (kind.mode != Mode::Given).then_some(&*kind.socket)
 }
 
-/// The figures that a worker's new graph goes on with: its own, and those of ports that move to it.
+/// The figures that a worker's new graph goes on with: its own, and those of ports that move to it as a whole.
 fn figures(now: &Now, config: &Config, plan: &Plan, worker: usize) -> Vec<Arc<NodeStats>> {
     let mut figures = now.workers[worker].1.clone();
-    for (place, port) in plan.ports.iter().zip(&config.ports).filter(|(place, _)| place.worker == worker) {
-        let Some(from) = now.config.port_index(&port.name).map(|old| now.plan.ports[old].worker) else { continue };
-        if from != place.worker {
+    let places = plan.ports.iter().zip(&config.ports);
+    for (_, port) in places.filter(|(place, _)| place.only_worker() == Some(worker)) {
+        let old = now.config.port_index(&port.name).map(|old| &now.plan.ports[old]);
+        let Some(from) = old.and_then(Place::only_worker) else { continue };
+        if from != worker {
             let names = [format!("{}-rx", port.name), format!("{}-tx", port.name)];
             figures.extend(now.workers[from].1.iter().filter(|node| names.contains(&node.name)).cloned());
         }

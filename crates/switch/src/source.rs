@@ -210,10 +210,10 @@ fn rx_mode(receives: Receives, vlans: Vec<u16>) -> RxMode {
 fn queue(index: usize, counters: &QueueCounters) -> Queue {
     Queue {
         index: index.try_into().unwrap_or(u16::MAX),
-        rx: Packets { packets: counters.rx_packets.get(), bytes: counters.rx_bytes.get() },
-        tx: Packets { packets: counters.tx_packets.get(), bytes: counters.tx_bytes.get() },
-        kicks_sent: counters.kicks_sent.get(),
-        kicks_suppressed: counters.kicks_suppressed.get(),
+        rx: Packets { packets: counters.rx.packets.get(), bytes: counters.rx.bytes.get() },
+        tx: Packets { packets: counters.tx.packets.get(), bytes: counters.tx.bytes.get() },
+        kicks_sent: counters.rx.kicks_sent.get() + counters.tx.kicks_sent.get(),
+        kicks_suppressed: counters.rx.kicks_suppressed.get() + counters.tx.kicks_suppressed.get(),
     }
 }
 

@@ -403,6 +403,12 @@ impl<'t> Turn<'t> {
         self.lenders.get(usize::from(lender.0)).is_some_and(|l| l.poisoned())
     }
 
+    /// Whether memory of any lender of this turn has vanished.
+    #[cold]
+    pub fn any_poisoned(&self) -> bool {
+        self.lenders.iter().any(|lender| lender.poisoned())
+    }
+
     /// How many of a lender's packets are to be left in its ring, and their bytes.
     pub fn left(&self, lender: LenderId) -> (usize, u64) {
         let left = self.slots[..self.used].iter().filter(|s| s.lender == lender && s.left);

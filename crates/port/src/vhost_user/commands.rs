@@ -37,7 +37,7 @@ pub(super) struct Commands {
 impl Commands {
     /// Nothing negotiated; the control ring's kicks go to `kicks`.
     pub(super) fn new(kicks: Arc<Sleeper>) -> Self {
-        let berth = Arc::new(Berth::new(Arc::clone(&kicks), false));
+        let berth = Arc::new(Berth::new(Arc::clone(&kicks).into(), false));
         Commands { state: NetControl::new(0, 1), kept: Kept::Nothing, kicks, berth, arena: None }
     }
 

@@ -17,6 +17,7 @@ use straightline_virtio::ring::{BURST, Device, Direction, Fault, First, Ring};
 use super::HEADER;
 use super::link::Link;
 use super::queue::{Inner, Queue};
+use super::seat::Seat;
 pub(super) use runs::PlannedRun;
 
 /// Descriptors of buffers with several that are followed for one frame: a driver without merging gives 19 for each of 256
@@ -66,6 +67,7 @@ pub(super) struct Delivered {
 pub(super) fn deliver<'t>(
     queue: &'t Queue,
     link: &'t Link,
+    seat: &Seat,
     turn: &mut Turn<'t>,
     ids: &[PacketId],
     wait: bool,
@@ -75,7 +77,8 @@ pub(super) fn deliver<'t>(
     let sum = loop {
         let sum = fill(&mut inner, link, turn, ids, wait, without_vanished);
         let epoch = fault::epoch();
-        if epoch == queue.clean.load(Ordering::Relaxed) {
+        // The queue's is that of the destination's memory, the seat's that of this worker's sources.
+        if epoch == queue.clean.load(Ordering::Relaxed) && epoch == seat.clean.load(Ordering::Relaxed) {
             break sum;
         }
         // Somebody's memory has vanished since we last looked. Ours: nothing is published any more. A source's: its
@@ -88,8 +91,12 @@ pub(super) fn deliver<'t>(
             link.vanished();
             return Delivered { any: false, left: false };
         }
+        queue.clean.store(epoch, Ordering::Relaxed);
         if without_vanished || !ids.iter().any(|&id| turn.poisoned(id)) {
-            queue.clean.store(epoch, Ordering::Relaxed);
+            // Frames that are still to come may have packets of others that were taken in this turn.
+            if !turn.any_poisoned() {
+                seat.clean.store(epoch, Ordering::Relaxed);
+            }
             break sum;
         }
         let taken = inner.ring.outstanding();
@@ -98,20 +105,20 @@ pub(super) fn deliver<'t>(
     };
     let taken = inner.ring.outstanding();
     inner.ring.give_back(taken);
-    inner.short = sum.left_from.map(|_| sum.short);
+    inner.room.wants(seat.giver, sum.left_from.map(|_| sum.short));
+    queue.counters.tx.packets.add(sum.packets);
+    queue.counters.tx.bytes.add(sum.bytes);
     drop(inner);
     // That it is not, the port has said; what was delivered is delivered.
     let _ = link.is_logged();
-    count(queue, link, turn, ids, &sum);
+    count(link, turn, ids, &sum);
     if let Some(message) = &sum.broken {
         link.fail(queue.name(), message);
     }
     Delivered { any: taken > 0, left: sum.left_from.is_some() }
 }
 
-fn count(queue: &Queue, link: &Link, turn: &mut Turn<'_>, ids: &[PacketId], sum: &Sum) {
-    queue.counters.tx_packets.add(sum.packets);
-    queue.counters.tx_bytes.add(sum.bytes);
+fn count(link: &Link, turn: &mut Turn<'_>, ids: &[PacketId], sum: &Sum) {
     turn.count_delivered(sum.body);
     for (&reason, &n) in Reason::ALL.iter().zip(&sum.drops) {
         if n > 0 {

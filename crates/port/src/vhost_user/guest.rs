@@ -16,7 +16,7 @@ use super::control::{Stop, wait_for_any};
 use super::queue::Queue;
 use super::rings::{Running, ring_name};
 use super::transfer::Transfer;
-use super::{LinkStatus, RingStatus, Shared};
+use super::{LinkStatus, RingStatus, Seating, Shared};
 
 /// A connected frontend.
 pub(super) struct Guest {
@@ -35,6 +35,8 @@ pub(super) struct Guest {
     pub(super) transfer: Transfer,
     /// The link is set down, as far as workers and the frontend know.
     pub(super) set_down: bool,
+    /// Who serves which pair, as far as workers know.
+    pub(super) seated: Arc<Seating>,
     /// Counts the links published.
     pub(super) generation: u64,
     /// What the frontend keeps of buffers in flight.
@@ -58,6 +60,7 @@ impl Guest {
             commands: Commands::new(Arc::clone(&shared.commands)),
             transfer: Transfer::None,
             set_down: false,
+            seated: shared.seating(),
             generation: 0,
             inflight: None,
             stopping: Vec::new(),
@@ -72,6 +75,9 @@ impl Guest {
         let mut limit = None;
         loop {
             self.follow_administrator();
+            if !Arc::ptr_eq(&self.seated, &self.shared.seating()) {
+                self.publish();
+            }
             let fds = [self.connection.stream().as_fd(), self.shared.report.event(), self.commands.event()];
             let ready = wait_for_any(fds, limit);
             // A report about a link that has been replaced since says nothing about this one.

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::event::{EventfdFlags, eventfd};
@@ -11,6 +11,7 @@ use straightline_virtio::memory::{DirtyLog, GuestMemory};
 use straightline_virtio::net_header::Receiver;
 
 use super::queue::Queue;
+use super::seat::Seat;
 use super::spread::Spread;
 
 /// A guest that can be served. Immutable: a change makes a new link.
@@ -31,12 +32,11 @@ pub(super) struct Link {
     /// Bytes of the longest frame that is not to be segmented.
     pub(super) max_len: u32,
     pub(super) drops: Arc<Drops>,
-    /// The guest's transmit rings that run: the switch receives from them.
-    pub(super) rx: Box<[Arc<Queue>]>,
-    /// Which of `rx` comes first in the next turn.
-    pub(super) first_rx: AtomicUsize,
-    /// The guest's receive rings that packets may go to: the switch delivers into them.
-    pub(super) tx: Spread,
+    /// By pair, the guest's transmit rings, where they run: the switch receives from them.
+    pub(super) rx: Box<[Option<Arc<Queue>>]>,
+    /// The guest's receive rings that packets may go to: the switch delivers into them. One for each worker that does,
+    /// at least one.
+    pub(super) tx: Box<[Spread]>,
     pub(super) broken: AtomicBool,
     /// Which link of its port this is.
     pub(super) generation: u64,
@@ -50,9 +50,16 @@ impl Link {
         !self.broken.load(Ordering::Relaxed)
     }
 
-    /// The rings that the guest receives by (`room`), or those that it sends by.
-    pub(super) fn queues(&self, room: bool) -> &[Arc<Queue>] {
-        if room { self.tx.queues() } else { &self.rx }
+    /// A pair's transmit ring, where it runs.
+    #[inline]
+    pub(super) fn rx(&self, pair: usize) -> Option<&Queue> {
+        self.rx.get(pair)?.as_deref()
+    }
+
+    /// The receive rings that a worker delivers to. One that came after this link was made shares somebody's.
+    #[inline]
+    pub(super) fn tx(&self, seat: &Seat) -> &Spread {
+        self.tx.get(seat.giver).unwrap_or(&self.tx[0])
     }
 
     /// Stops the port: its guest did what leaves nothing to rely on. Control hears of it.

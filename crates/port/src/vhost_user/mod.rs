@@ -3,6 +3,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `receive`, `deliver` | what workers do: packets in and out of the rings |
+//! | `seat` | one of several workers: which queue pairs are its own |
 //! | `spread` | which of several receive rings a packet goes to |
 //! | `queue`, `link` | what workers see of a guest, published by control |
 //! | `control` | the port's own thread: one frontend after the other |
@@ -30,6 +31,7 @@ mod listener;
 mod queue;
 mod receive;
 mod rings;
+mod seat;
 mod spread;
 mod status;
 mod transfer;
@@ -52,6 +54,8 @@ use connector::Connector;
 use control::{Control, Way};
 use link::{Link, Report};
 pub use listener::{ListenError, Listener, Permissions};
+use seat::{Seat, Seated};
+pub use seat::{Seating, Sleepers};
 use status::State;
 pub use status::{LinkStatus, RingStatus};
 pub use straightline_virtio::net_control::Receives;
@@ -180,6 +184,8 @@ struct Shared {
     /// Kicks of the control ring.
     commands: Arc<Sleeper>,
     berth: Arc<Berth>,
+    /// Who serves which pair. The port's thread shows it to workers with the next link.
+    seating: Mutex<Arc<Seating>>,
     announcement: Announcement,
     /// An administrator has set the link down.
     set_down: AtomicBool,
@@ -198,6 +204,16 @@ impl Shared {
         self.set_down.load(Ordering::Acquire)
     }
 
+    fn seating(&self) -> Arc<Seating> {
+        Arc::clone(&self.seating.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The guest, where there is one that can be served.
+    #[inline]
+    fn sound<'t>(&self, turn: &Turn<'t>) -> Option<&'t Link> {
+        self.link.load(turn).filter(|link| link.is_sound())
+    }
+
     /// Takes what is to be announced in the guest's name, as if it had sent it.
     #[cold]
     fn announce(&self, turn: &mut Turn<'_>, into: &mut Frame) {
@@ -207,8 +223,8 @@ impl Shared {
             }
             into.push(id);
             if let Some(counters) = self.counters.first() {
-                counters.rx_packets.add(1);
-                counters.rx_bytes.add(announce::LEN as u64);
+                counters.rx.packets.add(1);
+                counters.rx.bytes.add(announce::LEN as u64);
             }
         }
     }
@@ -223,12 +239,14 @@ impl Shared {
 #[derive(Debug)]
 pub struct VhostUser {
     shared: Arc<Shared>,
+    /// Of the one worker that serves all of it.
+    whole: Seat,
     control: Mutex<Option<(Arc<control::Stop>, JoinHandle<()>)>>,
 }
 
 impl VhostUser {
-    /// Listens, or connects, and serves whoever is there, until [`Self::stop`]. The worker that polls the port sleeps in
-    /// `sleeper`.
+    /// Listens, or connects, and serves whoever is there, until [`Self::stop`]. Those who poll the port sleep in
+    /// `sleepers`. Until [`Self::set_seating`] says otherwise, one worker serves all of it: this is a [`Port`] for it.
     ///
     /// # Errors
     /// What it lacks to listen. That nobody listens where it connects to is no error: somebody may later.
@@ -237,7 +255,7 @@ impl VhostUser {
         index: PortIndex,
         drops: Arc<Drops>,
         gate: &Gate,
-        sleeper: Arc<Sleeper>,
+        sleepers: impl Into<Sleepers>,
     ) -> Result<Self, ListenError> {
         let way = match &config.mode {
             Mode::Server(permissions) => Way::Listener(listener::Listener::bind(&config.socket, permissions)?),
@@ -257,7 +275,8 @@ impl VhostUser {
             gate: gate.clone(),
             mover: Mutex::default(),
             commands: Arc::new(Sleeper::new().map_err(system)?),
-            berth: Arc::new(Berth::new(sleeper, config.waits)),
+            berth: Arc::new(Berth::new(sleepers.into(), config.waits)),
+            seating: Mutex::new(Arc::new(Seating::one(0, config.queues))),
             announcement: Announcement::default(),
             set_down: AtomicBool::new(false),
             holds: Arc::new(AtomicBool::new(config.holds)),
@@ -271,7 +290,25 @@ impl VhostUser {
             .name(format!("port {}", config.name))
             .spawn(move || control.run())
             .map_err(system)?;
-        Ok(VhostUser { shared, control: Mutex::new(Some((stop, thread))) })
+        let whole = Seat::new((0..config.queues.max(1).into()).collect(), 0);
+        Ok(VhostUser { shared, whole, control: Mutex::new(Some((stop, thread))) })
+    }
+
+    /// The port as this worker serves it.
+    pub fn seat(&self, worker: usize) -> Arc<dyn Port> {
+        let seat = Seat::of(&self.shared.seating(), worker);
+        Arc::new(Seated { shared: Arc::clone(&self.shared), seat })
+    }
+
+    /// Says who serves which pair. Seats that were given out before are not to be used any more. Who delivers to which
+    /// receive ring follows soon, not at once: until then workers may wait for one another's rings.
+    ///
+    /// # Panics
+    /// If nobody delivers.
+    pub fn set_seating(&self, seating: Seating) {
+        assert!(!seating.givers.is_empty(), "somebody delivers to each port");
+        *self.shared.seating.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(seating);
+        self.shared.report.wake();
     }
 
     /// Takes the link down, closes the connection, removes the socket file.
@@ -296,13 +333,13 @@ impl VhostUser {
         }
     }
 
-    /// Another worker's sleeper from now on, or another answer to whether packets for this guest wait for room. A worker
+    /// Other workers' sleepers from now on, or another answer to whether packets for this guest wait for room. A worker
     /// that still polls the port may miss a kick until it is rung.
     ///
     /// # Errors
     /// What the system said; all is as before then.
-    pub fn move_to(&self, sleeper: &Arc<Sleeper>, waits: bool) -> std::io::Result<()> {
-        self.shared.berth.change(sleeper, waits)
+    pub fn move_to(&self, sleepers: impl Into<Sleepers>, waits: bool) -> std::io::Result<()> {
+        self.shared.berth.change(sleepers.into(), waits)
     }
 
     /// Whether packets for a full destination are left in this guest's rings. Not while a worker uses the port.
@@ -363,47 +400,19 @@ impl Port for VhostUser {
     }
 
     fn receive(&self, turn: &mut Turn<'_>, into: &mut Frame, max: usize) {
-        if self.shared.announcement.is_due() && max > 0 {
-            return self.shared.announce(turn, into);
-        }
-        let Some(link) = self.sound(turn) else { return };
-        match &*link.rx {
-            [queue] => _ = receive::receive(queue, link, turn, into, max),
-            _ => receive::receive_in_turns(link, turn, into, max),
-        }
+        self.whole.receive(&self.shared, turn, into, max);
     }
 
     fn deliver(&self, turn: &mut Turn<'_>, frame: &Frame, wait: bool) {
-        match self.sound(turn) {
-            Some(link) => spread::deliver(link, turn, frame, wait),
-            None => self.shared.drops.add(Reason::LinkDown, frame.len().try_into().unwrap_or(u64::MAX)),
-        }
+        self.whole.deliver(&self.shared, turn, frame, wait);
     }
 
     fn arm(&self, turn: &Turn<'_>, room: bool) -> bool {
-        let Some(link) = self.sound(turn) else { return false };
-        // All are asked, also behind one that has something: each must know that nobody polls.
-        link.queues(room).iter().fold(false, |any, queue| {
-            let armed = if room { queue.arm_for_room() } else { queue.arm() };
-            any | armed.unwrap_or_else(|fault| {
-                link.fail(queue.name(), &fault);
-                false
-            })
-        })
+        self.whole.arm(&self.shared, turn, room)
     }
 
     fn disarm(&self, turn: &Turn<'_>, room: bool) {
-        for queue in self.sound(turn).into_iter().flat_map(|link| link.queues(room)) {
-            queue.disarm();
-        }
-    }
-}
-
-impl VhostUser {
-    /// The guest, where there is one that can be served.
-    #[inline]
-    fn sound<'t>(&self, turn: &Turn<'t>) -> Option<&'t Link> {
-        self.shared.link.load(turn).filter(|link| link.is_sound())
+        self.whole.disarm(&self.shared, turn, room);
     }
 }
 

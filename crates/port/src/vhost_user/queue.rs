@@ -1,25 +1,29 @@
 //! One virtqueue of a port as workers and control share it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use straightline_packet::{AtTurnEnd, FRAME, LenderId, Piece, Turn};
 use straightline_virtio::memory::{DirtyLog, GuestMemory, fault};
 use straightline_virtio::ring::{BURST, First, Ring, RingFault};
 
 use super::deliver::{Planned, PlannedRun};
-use super::rings::ring_name;
-use crate::QueueCounters;
+use super::rings::{is_transmit, ring_name};
 use crate::notifier::Notifier;
+use crate::{QueueCounters, RingCounters};
 
-/// A ring, where to tell its driver, and what to count.
+/// How often a worker looks for the end of another one's burst before it lets the system wait for it: some bursts long.
+const SPINS: u32 = 1000;
+
+/// A ring, where to tell its driver, and what to count. On lines of its own: another worker may have the neighbours.
 #[derive(Debug)]
+#[repr(align(128))]
 pub(super) struct Queue {
     inner: Mutex<Inner>,
     /// Where buffers may lie: in other regions than the ring. Looked at only when something has vanished somewhere.
     memory: Mutex<Arc<GuestMemory>>,
     enabled: AtomicBool,
-    /// The fault epoch up to which no memory that this queue's packets came from has vanished.
+    /// The fault epoch up to which nothing of the guest's memory has vanished.
     pub(super) clean: AtomicU64,
     pub(super) counters: Arc<QueueCounters>,
     /// The frontend gave no kick descriptor: nobody will say when there is something.
@@ -36,8 +40,8 @@ pub(super) struct Queue {
 pub(super) struct Inner {
     pub(super) ring: Ring,
     call: Option<Notifier>,
-    /// There was no room for a packet that waits; this many chains were there.
-    pub(super) short: Option<u16>,
+    /// Who waits for room.
+    pub(super) room: Room,
     /// All that the last turn took from it was left for want of room: what is in it waits behind that.
     stuck: bool,
     /// The chains found last.
@@ -63,7 +67,7 @@ impl Queue {
         let inner = Inner {
             ring,
             call: None,
-            short: None,
+            room: Room::default(),
             stuck: false,
             firsts: Box::new([First::default(); BURST]),
             plan: Vec::with_capacity(FRAME),
@@ -89,7 +93,7 @@ impl Queue {
         ring_name(self.index)
     }
 
-    /// Whether any memory of the process has vanished since the last call that said so.
+    /// Whether any memory of the process has vanished since the last call that said so. For whoever takes from the ring.
     #[inline]
     pub(super) fn may_have_vanished(&self) -> bool {
         let epoch = fault::epoch();
@@ -109,9 +113,27 @@ impl Queue {
         self.polled.store(polled, Ordering::Relaxed);
     }
 
-    /// Held for a burst by the worker, for a moment by control.
+    /// Held for a burst by a worker, for a moment by control.
     #[inline]
     pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
+        match self.inner.try_lock() {
+            Ok(inner) => inner,
+            Err(TryLockError::Poisoned(error)) => error.into_inner(),
+            Err(TryLockError::WouldBlock) => self.lock_after_others(),
+        }
+    }
+
+    /// Whoever has it needs it for a burst's copies: a system call would take as long. Unless he does not run.
+    #[cold]
+    fn lock_after_others(&self) -> MutexGuard<'_, Inner> {
+        for _ in 0..SPINS {
+            std::hint::spin_loop();
+            match self.inner.try_lock() {
+                Ok(inner) => return inner,
+                Err(TryLockError::Poisoned(error)) => return error.into_inner(),
+                Err(TryLockError::WouldBlock) => {}
+            }
+        }
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -169,20 +191,80 @@ impl Queue {
         Ok((inner.ring.arm(0)? || self.polled()) && !inner.stuck)
     }
 
-    /// Where packets wait for room: asks for a kick with the next chain; `true` if there are more chains by now than
-    /// there were when there were too few. That is news once: whoever waits finds out whether they suffice, or is gone.
-    pub(super) fn arm_for_room(&self) -> Result<bool, RingFault> {
+    /// Where a worker's packets wait for room: asks for a kick with the next chain; `true` if there are more chains by now
+    /// than there were when there were too few. That is news once: whoever waits finds out whether they suffice, or is
+    /// gone.
+    pub(super) fn arm_for_room(&self, giver: usize) -> Result<bool, RingFault> {
         let mut inner = self.lock();
-        let Some(known) = inner.short else { return Ok(false) };
+        let Some(known) = inner.room.sleeps(giver) else { return Ok(false) };
         let more = inner.ring.arm(known)?;
         if more {
-            inner.short = None;
+            inner.room.wants(giver, None);
         }
         Ok(more || self.polled())
     }
 
     pub(super) fn disarm(&self) {
         self.lock().ring.disarm();
+    }
+
+    /// A worker asks for room by itself again. Others may sleep still.
+    pub(super) fn disarm_for_room(&self, giver: usize) {
+        let mut inner = self.lock();
+        inner.room.wakes(giver);
+        if !inner.room.any_sleeps() {
+            inner.ring.disarm();
+        }
+    }
+
+    /// What this ring counts.
+    #[inline]
+    fn counters(&self) -> &RingCounters {
+        if is_transmit(self.index) { &self.counters.rx } else { &self.counters.tx }
+    }
+}
+
+/// Who waits for room in a receive ring. A ring has one wish for a kick, and where workers share it, it must be that of
+/// whoever is content with the least.
+#[derive(Debug, Default)]
+pub(super) struct Room(Vec<Waiting>);
+
+#[derive(Debug)]
+struct Waiting {
+    giver: usize,
+    /// So many chains were there, and too few.
+    known: u16,
+    /// He is to be woken.
+    sleeps: bool,
+}
+
+impl Room {
+    /// What came of a worker's delivery: this many chains were there and too few for a packet that waits, or all is well.
+    #[inline]
+    pub(super) fn wants(&mut self, giver: usize, short: Option<u16>) {
+        if short.is_some() || !self.0.is_empty() {
+            self.note(giver, short);
+        }
+    }
+
+    #[cold]
+    fn note(&mut self, giver: usize, short: Option<u16>) {
+        self.0.retain(|waiting| waiting.giver != giver);
+        self.0.extend(short.map(|known| Waiting { giver, known, sleeps: false }));
+    }
+
+    /// A worker sleeps if its packets wait here. Beyond how many chains somebody who sleeps is to be woken.
+    fn sleeps(&mut self, giver: usize) -> Option<u16> {
+        self.0.iter_mut().find(|waiting| waiting.giver == giver)?.sleeps = true;
+        self.0.iter().filter(|waiting| waiting.sleeps).map(|waiting| waiting.known).min()
+    }
+
+    fn wakes(&mut self, giver: usize) {
+        self.0.iter_mut().filter(|waiting| waiting.giver == giver).for_each(|waiting| waiting.sleeps = false);
+    }
+
+    fn any_sleeps(&self) -> bool {
+        self.0.iter().any(|waiting| waiting.sleeps)
     }
 }
 
@@ -201,8 +283,8 @@ impl AtTurnEnd for Queue {
             *stuck = left > 0 && left == usize::from(ring.outstanding());
             ring.untake(u16::try_from(left).unwrap_or(u16::MAX).min(ring.outstanding()));
             // They come again, and are counted then.
-            self.counters.rx_packets.take_back(left.try_into().unwrap_or(0));
-            self.counters.rx_bytes.take_back(bytes);
+            self.counters.rx.packets.take_back(left.try_into().unwrap_or(0));
+            self.counters.rx.bytes.take_back(bytes);
         }
         let used = ring.outstanding();
         ring.give_back(used);
@@ -217,9 +299,9 @@ impl AtTurnEnd for Queue {
             if let Some(call) = &inner.call {
                 call.ring();
             }
-            self.counters.kicks_sent.add(1);
+            self.counters().kicks_sent.add(1);
         } else {
-            self.counters.kicks_suppressed.add(1);
+            self.counters().kicks_suppressed.add(1);
         }
     }
 

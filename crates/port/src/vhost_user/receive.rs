@@ -11,6 +11,7 @@ use straightline_virtio::ring::{BURST, Device, Direction, Fault, First, Ring, Ri
 use super::HEADER;
 use super::link::Link;
 use super::queue::{Inner, Queue};
+use super::seat::Seat;
 
 /// Why a chain gives no packet.
 enum Refused {
@@ -20,14 +21,15 @@ enum Refused {
 
 /// Takes at most `max` chains from several rings: from one after the other, beginning behind the ring that was the last to
 /// give anything in the turn before, so that none is always last where room is short.
-pub(super) fn receive_in_turns<'t>(link: &'t Link, turn: &mut Turn<'t>, into: &mut Frame, max: usize) {
-    let first = link.first_rx.load(Ordering::Relaxed);
+pub(super) fn receive_in_turns<'t>(seat: &Seat, link: &'t Link, turn: &mut Turn<'t>, into: &mut Frame, max: usize) {
+    let (pairs, first) = (seat.pairs(), seat.first.load(Ordering::Relaxed));
     let mut left = max;
-    for step in 0..link.rx.len() {
-        let at = (first + step) % link.rx.len();
-        let taken = receive(&link.rx[at], link, turn, into, left);
+    for step in 0..pairs.len() {
+        let at = (first + step) % pairs.len();
+        let Some(queue) = link.rx(pairs[at]) else { continue };
+        let taken = receive(queue, link, turn, into, left);
         if taken > 0 {
-            link.first_rx.store((at + 1) % link.rx.len(), Ordering::Relaxed);
+            seat.first.store((at + 1) % pairs.len(), Ordering::Relaxed);
         }
         left -= taken;
         if left == 0 || turn.room() == 0 || !link.is_sound() {
@@ -167,8 +169,8 @@ impl<R: Device> WithKernels for Taking<'_, '_, R> {
                 }
             }
         }
-        queue.counters.rx_packets.add(packets);
-        queue.counters.rx_bytes.add(bytes);
+        queue.counters.rx.packets.add(packets);
+        queue.counters.rx.bytes.add(bytes);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::AtomicBool;
 
 use straightline_virtio::features::{
     VHOST_F_LOG_ALL, VIRTIO_F_EVENT_IDX, VIRTIO_F_IN_ORDER, VIRTIO_F_INDIRECT_DESC, VIRTIO_F_RING_PACKED,
@@ -16,7 +16,7 @@ use super::guest::Guest;
 use super::link::Link;
 use super::queue::Queue;
 use super::spread::Spread;
-use crate::berth::{Berth, Kick};
+use crate::berth::{Berth, Kick, Says};
 use crate::notifier::Notifier;
 
 /// Whether a ring is one that its guest transmits by: receive and transmit rings take turns (virtio 1.2, 5.1.2).
@@ -176,17 +176,22 @@ impl Guest {
         // rings that no driver has; with it, the driver says how many pairs it uses, if it says so to us.
         let pairs = usize::from(self.session.queue_pairs());
         let used = self.running_control().map_or(pairs, |_| self.commands.state.pairs().into());
-        let rx: Box<[_]> = (0..pairs).filter_map(|pair| running(2 * pair + 1)).collect();
+        let rx: Box<[_]> = (0..pairs).map(|pair| running(2 * pair + 1)).collect();
         // A link that is set down has none that packets may go to.
         let open = |pair: usize| pair < used && !self.set_down;
-        let tx = Spread::new((0..pairs).map(|pair| running(2 * pair).filter(|_| open(pair))));
+        self.seated = self.shared.seating();
+        let tx = |giver: &usize| {
+            let is_own = |pair: usize| self.seated.gives.get(pair) == Some(giver);
+            Spread::new((0..pairs).map(|pair| running(2 * pair).filter(|_| open(pair))), is_own)
+        };
+        let tx: Box<[_]> = self.seated.givers.iter().map(tx).collect();
         let acked = self.session.acked_features();
         let offloads = if self.running_control().is_some() { self.commands.state.features() } else { acked };
         let log = self.active_log();
         for ring in self.rings.iter().flatten() {
             ring.queue.set_log(log.cloned());
         }
-        let link = (!rx.is_empty() || tx.any_runs()).then(|| {
+        let link = (rx.iter().any(Option::is_some) || tx.iter().any(Spread::any_runs)).then(|| {
             Box::new(Link {
                 index: self.shared.index,
                 memory: Arc::clone(&self.memory),
@@ -200,7 +205,6 @@ impl Guest {
                 max_len: self.shared.max_len(),
                 drops: Arc::clone(&self.shared.drops),
                 rx,
-                first_rx: AtomicUsize::new(0),
                 tx,
                 broken: AtomicBool::new(false),
                 generation: self.generation,
@@ -241,8 +245,8 @@ impl Running {
         if !same(self.kick.as_ref(), setup.kick.as_ref()) {
             self.forget();
             if let Some(kick) = &setup.kick {
-                let room = index != CONTROL && !is_transmit(index);
-                let token = self.berth.add(Arc::clone(kick), room);
+                let says = if index == CONTROL || is_transmit(index) { Says::Packets(index / 2) } else { Says::Room };
+                let token = self.berth.add(Arc::clone(kick), says);
                 self.token = Some(token.map_err(|e| format!("{name}: cannot wait for its kick: {e}"))?);
             }
             self.kick = setup.kick.clone();
@@ -315,7 +319,7 @@ mod tests {
     #[test]
     fn a_ring_that_runs_may_lose_its_kick_and_get_one_again() {
         let sleeper = Arc::new(Sleeper::new().expect("epoll"));
-        let berth = Arc::new(Berth::new(Arc::clone(&sleeper), false));
+        let berth = Arc::new(Berth::new(Arc::clone(&sleeper).into(), false));
         let mut ring = running(&berth);
         let kick = || Some(eventfd(0, EventfdFlags::CLOEXEC).expect("eventfd"));
         ring.rewire(1, &started(kick())).expect("a kick");

@@ -11,6 +11,7 @@ use straightline_wire::flow_hash;
 use super::deliver::{self, Delivered};
 use super::link::Link;
 use super::queue::Queue;
+use super::seat::Seat;
 
 /// Entries: many for each pair, so that the pairs' shares are about the same.
 const ENTRIES: usize = 1024;
@@ -29,11 +30,20 @@ pub(super) struct Spread {
 }
 
 impl Spread {
-    /// Over the receive rings of all pairs, as far as they run and are enabled.
-    pub(super) fn new(pairs: impl ExactSizeIterator<Item = Option<Arc<Queue>>>) -> Self {
+    /// Over the receive rings of all pairs, as far as they run and are enabled, and are one worker's own where any is.
+    pub(super) fn new(
+        pairs: impl ExactSizeIterator<Item = Option<Arc<Queue>>>,
+        is_own: impl Fn(usize) -> bool,
+    ) -> Self {
         let count = pairs.len().min(PAIRS);
-        let running: Vec<Option<Arc<Queue>>> = pairs.take(PAIRS).collect();
+        let mut running: Vec<Option<Arc<Queue>>> = pairs.take(PAIRS).collect();
         let any_runs = running.iter().any(Option::is_some);
+        let is_there = |(pair, queue): (usize, &Option<Arc<Queue>>)| {
+            is_own(pair) && queue.as_ref().is_some_and(|queue| queue.enabled())
+        };
+        if running.iter().enumerate().any(is_there) {
+            running.iter_mut().enumerate().filter(|(pair, _)| !is_own(*pair)).for_each(|(_, other)| *other = None);
+        }
         // Where each pair's ring stands among those that are enabled.
         let mut places: Vec<Option<u8>> = Vec::with_capacity(count);
         let mut queues = Vec::with_capacity(count);
@@ -80,10 +90,11 @@ fn table(places: &[Option<u8>]) -> Box<[u8]> {
 }
 
 /// Delivers a frame to a guest, however many rings it has.
-pub(super) fn deliver<'t>(link: &'t Link, turn: &mut Turn<'t>, frame: &Frame, wait: bool) {
-    match link.tx.queues() {
+pub(super) fn deliver<'t>(link: &'t Link, seat: &Seat, turn: &mut Turn<'t>, frame: &Frame, wait: bool) {
+    let spread = link.tx(seat);
+    match spread.queues() {
         [] => {
-            let reason = match link.tx.any_runs {
+            let reason = match spread.any_runs {
                 _ if link.set_down => Reason::SetDown,
                 true => Reason::RingDisabled,
                 false => Reason::LinkDown,
@@ -91,20 +102,20 @@ pub(super) fn deliver<'t>(link: &'t Link, turn: &mut Turn<'t>, frame: &Frame, wa
             link.drops.add(reason, frame.len().try_into().unwrap_or(u64::MAX));
         }
         [queue] => {
-            if deliver::deliver(queue, link, turn, frame.ids(), wait).any {
+            if deliver::deliver(queue, link, seat, turn, frame.ids(), wait).any {
                 turn.lend(&**queue);
             }
         }
-        _ if wait => in_order(link, turn, frame),
-        _ => apart(link, turn, frame),
+        _ if wait => in_order(spread, link, seat, turn, frame),
+        _ => apart(spread, link, seat, turn, frame),
     }
 }
 
 /// Delivers each ring's packets together.
-fn apart<'t>(link: &'t Link, turn: &mut Turn<'t>, frame: &Frame) {
+fn apart<'t>(spread: &'t Spread, link: &'t Link, seat: &Seat, turn: &mut Turn<'t>, frame: &Frame) {
     let ids = frame.ids();
     let Some(&any) = ids.first() else { return };
-    let places = &link.tx.places(turn, ids)[..ids.len()];
+    let places = &spread.places(turn, ids)[..ids.len()];
     // Sorted by counting: how many there are for each ring, then where each ring's begin, then where they end.
     let mut ends = [0_u16; PAIRS];
     for &place in places {
@@ -121,11 +132,11 @@ fn apart<'t>(link: &'t Link, turn: &mut Turn<'t>, frame: &Frame) {
         *end += 1;
     }
     let mut start = 0;
-    for (queue, end) in link.tx.queues().iter().zip(ends) {
+    for (queue, end) in spread.queues().iter().zip(ends) {
         let end = usize::from(end);
         let part = &sorted[start..end];
         start = end;
-        if !part.is_empty() && send(queue, link, turn, part, false).any {
+        if !part.is_empty() && send(queue, link, seat, turn, part, false).any {
             turn.lend(&**queue);
         }
     }
@@ -134,8 +145,8 @@ fn apart<'t>(link: &'t Link, turn: &mut Turn<'t>, frame: &Frame) {
 /// Delivers with nothing lost where a ring is full (`full = "wait"`): what is left of a source's packets must be the tail
 /// of what was taken from it. So packets go in their order, those in a row for one ring together; behind a packet that is
 /// left, all of the same source are left, and so are all for the same ring, which others of the frame must not overtake.
-fn in_order<'t>(link: &'t Link, turn: &mut Turn<'t>, frame: &Frame) {
-    let places = link.tx.places(turn, frame.ids());
+fn in_order<'t>(spread: &'t Spread, link: &'t Link, seat: &Seat, turn: &mut Turn<'t>, frame: &Frame) {
+    let places = spread.places(turn, frame.ids());
     let (mut full, mut told) = (0_u128, 0_u128);
     let mut source = None;
     let mut is_behind = false;
@@ -156,15 +167,15 @@ fn in_order<'t>(link: &'t Link, turn: &mut Turn<'t>, frame: &Frame) {
             run.iter().for_each(|&id| deliver::leave(link, turn, id));
             continue;
         }
-        let Some(queue) = link.tx.queues().get(usize::from(place)) else { continue };
-        let Delivered { any, left } = send(queue, link, turn, run, true);
+        let Some(queue) = spread.queues().get(usize::from(place)) else { continue };
+        let Delivered { any, left } = send(queue, link, seat, turn, run, true);
         told |= if any { bit } else { 0 };
         if left {
             full |= bit;
             is_behind = true;
         }
     }
-    for (at, queue) in link.tx.queues().iter().enumerate() {
+    for (at, queue) in spread.queues().iter().enumerate() {
         if told >> at & 1 != 0 {
             turn.lend(&**queue);
         }
@@ -172,9 +183,16 @@ fn in_order<'t>(link: &'t Link, turn: &mut Turn<'t>, frame: &Frame) {
 }
 
 /// Delivers a part of a frame, unless another part has found the guest broken.
-fn send<'t>(queue: &'t Queue, link: &'t Link, turn: &mut Turn<'t>, ids: &[PacketId], wait: bool) -> Delivered {
+fn send<'t>(
+    queue: &'t Queue,
+    link: &'t Link,
+    seat: &Seat,
+    turn: &mut Turn<'t>,
+    ids: &[PacketId],
+    wait: bool,
+) -> Delivered {
     if link.is_sound() {
-        return deliver::deliver(queue, link, turn, ids, wait);
+        return deliver::deliver(queue, link, seat, turn, ids, wait);
     }
     link.drops.add(Reason::LinkDown, ids.len().try_into().unwrap_or(u64::MAX));
     Delivered { any: false, left: false }

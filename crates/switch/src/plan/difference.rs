@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use super::{Before, Domain, Plan};
+use super::{Before, Domain, Place, Plan};
 use crate::config::{Config, Mode, Offloads, PortConfig, PortKind, SwitchConfig};
 
 /// One thing that changes. Indexes are those of the new configuration's list, `old` those of the old one's.
@@ -171,8 +171,8 @@ fn network(config: &Config, port: usize) -> String {
 
 /// The domains of a worker that nothing changes for: their packets go on while all else is changed.
 pub(crate) fn undisturbed(before: Before<'_>, config: &Config, plan: &Plan, worker: usize) -> Vec<Domain> {
-    let slots = |config: &Config, plan: &Plan, domain: Domain| -> Vec<u16> {
-        domain.ports(config).iter().map(|&port| plan.ports[port].slot).collect()
+    let places = |config: &Config, plan: &Plan, domain: Domain| -> Vec<Place> {
+        domain.ports(config).iter().map(|&port| plan.ports[port].clone()).collect()
     };
     let rules = |config: &Config, domain: Domain| match domain {
         Domain::Bridge(at) => Some(config.bridges[at].clone()),
@@ -180,8 +180,7 @@ pub(crate) fn undisturbed(before: Before<'_>, config: &Config, plan: &Plan, work
     };
     let is_same = |new: Domain, old: Domain| {
         new.name(config) == old.name(before.config)
-            && slots(config, plan, new) == slots(before.config, before.plan, old)
-            && new.waits(config) == old.waits(before.config)
+            && places(config, plan, new) == places(before.config, before.plan, old)
             && rules(config, new) == rules(before.config, old)
     };
     let had = before.plan.workers.get(worker).map_or(&[][..], |worker| &worker.domains);

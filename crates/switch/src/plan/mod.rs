@@ -1,18 +1,24 @@
 //! Which worker serves which ports, and what becomes of that when the configuration changes: pure functions.
 //!
-//! What packets pass between (the ports of a patch, of a bridge) is a *domain*, and a domain belongs to one worker: no
-//! queue and no table is shared. Domains are dealt out by their ports, the largest first, to whoever has fewest.
+//! What packets pass between (the ports of a patch, of a bridge) is a *domain*. Domains are dealt out by their queue
+//! pairs, the largest first, to whoever has fewest. With at least as many domains as workers, each belongs to one: no queue
+//! and no table is shared. Workers that would have nothing to do are given to the domains that can use several (`seating`).
 //!
 //! A plan that follows another one moves as little as it can. A port has a *slot*, which is its index for packets, drops
 //! and addresses, for as long as it runs; a slot that becomes free is taken again by a later plan, never by the one that
-//! freed it. A domain never changes its worker; a port that joins a domain of another worker does.
+//! freed it. A domain never changes its workers, unless it can use more or fewer than before; a port that joins a domain of
+//! other workers does.
 
 mod difference;
+mod seating;
 #[cfg(test)]
 mod tests;
 
-use crate::config::{Config, PortConfig, WhenFull};
+use straightline_port::vhost_user::Seating;
+
+use crate::config::{Config, PortConfig, PortKind, WhenFull};
 pub(crate) use difference::{Step, difference, needs_restart, remade, undisturbed};
+use seating::{capacity, pairs, seat, widths};
 
 /// Ports that packets pass between, as indexes into the configuration's lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,19 +62,28 @@ impl Domain {
 pub(crate) struct WorkerPlan {
     /// The CPU that it is pinned to.
     pub(crate) cpu: Option<usize>,
-    /// In the order in which they were dealt out.
+    /// In the order in which they were dealt out. Several workers may have the same one.
     pub(crate) domains: Vec<Domain>,
 }
 
 /// Where a port is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Place {
     /// Its index for packets, drops and addresses.
     pub(crate) slot: u16,
-    /// Its worker.
-    pub(crate) worker: usize,
+    /// Which workers serve its queue pairs.
+    pub(crate) seating: Seating,
     /// Whether packets for it, and from it, may have to wait for room.
     pub(crate) waits: bool,
+}
+
+impl Place {
+    /// The worker that does all for it, if one does.
+    pub(crate) fn only_worker(&self) -> Option<usize> {
+        let mut all = self.seating.takes.iter().chain(&self.seating.givers);
+        let first = *all.next()?;
+        all.all(|&worker| worker == first).then_some(first)
+    }
 }
 
 /// A configuration as its workers see it.
@@ -96,12 +111,18 @@ impl Before<'_> {
         (!self.lost.contains(&port.name) && remade(&self.config.ports[at], port).is_none()).then_some(at)
     }
 
-    /// The worker that has the domain already; of a port by itself, the one that it was with.
-    fn worker_of(&self, name: (&str, &str)) -> Option<usize> {
-        let has = |domains: &[Domain]| domains.iter().any(|domain| domain.name(self.config) == name);
-        let worker = self.plan.workers.iter().position(|worker| has(&worker.domains));
-        let alone = || (name.0 == "port").then(|| self.config.port_index(name.1)).flatten();
-        worker.or_else(|| alone().map(|at| self.plan.ports[at].worker))
+    /// The workers that have the domain already, and how many it could use; of a port by itself, the first that it was
+    /// with.
+    fn workers_of(&self, name: (&str, &str)) -> Option<(Vec<usize>, usize)> {
+        let named =
+            |worker: &WorkerPlan| worker.domains.iter().copied().find(|domain| domain.name(self.config) == name);
+        let workers = self.plan.workers.iter().enumerate();
+        let (all, domains): (Vec<_>, Vec<_>) = workers.filter_map(|(at, worker)| Some((at, named(worker)?))).unzip();
+        if let Some(&domain) = domains.first() {
+            return Some((all, capacity(self.config, domain)));
+        }
+        let alone = (name.0 == "port").then(|| self.config.port_index(name.1)).flatten()?;
+        self.plan.ports[alone].seating.takes.first().map(|&worker| (vec![worker], 1))
     }
 
     /// Slots are all taken that anything may still refer to.
@@ -110,7 +131,7 @@ impl Before<'_> {
     }
 }
 
-/// The domains of a checked configuration, those with most ports first.
+/// The domains of a checked configuration, those with most queue pairs first.
 fn domains(config: &Config) -> Vec<Domain> {
     let mut domains: Vec<Domain> = (0..config.patches.len()).map(Domain::Patch).collect();
     domains.extend((0..config.bridges.len()).map(Domain::Bridge));
@@ -119,7 +140,7 @@ fn domains(config: &Config) -> Vec<Domain> {
         joined[port] = true;
     }
     domains.extend((0..config.ports.len()).filter(|&port| !joined[port]).map(Domain::Loose));
-    domains.sort_by_key(|domain| std::cmp::Reverse(domain.ports(config).len()));
+    domains.sort_by_key(|&domain| std::cmp::Reverse(pairs(config, domain)));
     domains
 }
 
@@ -132,24 +153,36 @@ pub(crate) fn plan(config: &Config, before: Option<Before<'_>>) -> Plan {
     }
     let mut load = vec![0; workers.len()];
     let mut ports = vec![Place::default(); config.ports.len()];
-    let mut put = |domain: Domain, worker: usize, load: &mut [usize]| {
-        let members = domain.ports(config);
-        load[worker] += members.len();
-        for port in members {
-            (ports[port].worker, ports[port].waits) = (worker, domain.waits(config));
+    let mut put = |domain: Domain, serving: &[usize], load: &mut [usize]| {
+        for (port, seating) in seat(config, domain, serving) {
+            seating.takes.iter().for_each(|&worker| load[worker] += 1);
+            (ports[port].seating, ports[port].waits) = (seating, domain.waits(config));
         }
-        workers[worker].domains.push(domain);
+        serving.iter().for_each(|&worker| workers[worker].domains.push(domain));
     };
+    let domains = domains(config);
     let mut new = Vec::new();
-    for domain in domains(config) {
-        match before.and_then(|before| before.worker_of(domain.name(config))).filter(|&worker| worker < load.len()) {
-            Some(worker) => put(domain, worker, &mut load),
-            None => new.push(domain),
+    for (&domain, width) in domains.iter().zip(widths(config, &domains, load.len())) {
+        let known = before.and_then(|before| before.workers_of(domain.name(config)));
+        let (mut had, could) = known.unwrap_or_default();
+        had.retain(|&worker| worker < load.len());
+        let can = capacity(config, domain);
+        had.truncate(can);
+        if had.is_empty() || (can > could && width > had.len()) {
+            new.push((domain, had, width));
+        } else {
+            put(domain, &had, &mut load);
         }
     }
-    for domain in new {
-        let least = (0..load.len()).min_by_key(|&worker| load[worker]).unwrap_or(0);
-        put(domain, least, &mut load);
+    for (domain, mut serving, width) in new {
+        while serving.len() < width {
+            let others = (0..load.len()).filter(|worker| !serving.contains(worker));
+            let Some(least) = others.min_by_key(|&worker| load[worker]) else { break };
+            serving.push(least);
+        }
+        // As they are found again by the next plan.
+        serving.sort_unstable();
+        put(domain, &serving, &mut load);
     }
     let mut free = (0..=u16::MAX).filter(|&slot| !before.is_some_and(|before| before.is_taken(slot)));
     for (place, port) in ports.iter_mut().zip(&config.ports) {
@@ -158,4 +191,10 @@ pub(crate) fn plan(config: &Config, before: Option<Before<'_>>) -> Plan {
         place.slot = same.or_else(|| free.next()).unwrap_or(u16::MAX);
     }
     Plan { workers, ports }
+}
+
+/// The most queue pairs of a port.
+fn queues(port: &PortConfig) -> usize {
+    let PortKind::VhostUser(kind) = &port.kind;
+    usize::from(kind.queues.max(1))
 }

@@ -45,12 +45,101 @@ fn a_domain_stays_together_and_the_load_is_shared() {
     let plan = plan(&config, None);
     assert_eq!(plan.workers[0].domains, [Domain::Bridge(0)]);
     assert_eq!(plan.workers[1].domains, [Domain::Patch(0), Domain::Patch(1)]);
-    assert_eq!(plan.ports.iter().map(|place| place.worker).collect::<Vec<_>>(), [1, 1, 1, 1, 0, 0, 0, 0]);
+    let workers = plan.ports.iter().map(|place| place.only_worker());
+    assert_eq!(workers.collect::<Option<Vec<_>>>().as_deref(), Some(&[1, 1, 1, 1, 0, 0, 0, 0][..]));
     assert_eq!(
         plan.ports.iter().map(|place| place.waits).collect::<Vec<_>>(),
         [true, true, true, true, false, false, false, false]
     );
     assert_eq!(plan.ports.iter().map(|place| place.slot).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5, 6, 7]);
+}
+
+/// Ports with these numbers of queue pairs, all in patches of two.
+fn patched(pairs: &[u16], workers: &[usize]) -> Config {
+    let mut config = config(pairs.len(), workers);
+    for (port, &pairs) in config.ports.iter_mut().zip(pairs) {
+        let PortKind::VhostUser(kind) = &mut port.kind;
+        kind.queues = pairs;
+    }
+    config.patches =
+        (0..pairs.len() / 2).map(|at| patch(&format!("p{}", 2 * at), &format!("p{}", 2 * at + 1))).collect();
+    config
+}
+
+fn seating(takes: &[usize], gives: &[usize], givers: &[usize]) -> Seating {
+    Seating { takes: takes.to_vec(), gives: gives.to_vec(), givers: givers.to_vec() }
+}
+
+#[test]
+fn a_patch_by_itself_is_served_by_all_who_can_be_used() {
+    let seatings = |pairs: &[u16], workers: &[usize]| -> Vec<Seating> {
+        plan(&patched(pairs, workers), None).ports.into_iter().map(|place| place.seating).collect()
+    };
+    // Each pair by one, for both rings.
+    assert_eq!(seatings(&[2, 2], &[0, 1]), [seating(&[0, 1], &[0, 1], &[0, 1]), seating(&[0, 1], &[0, 1], &[0, 1])]);
+    // One for each direction.
+    assert_eq!(seatings(&[1, 1], &[0, 1]), [seating(&[0], &[1], &[1]), seating(&[1], &[0], &[0])]);
+    assert_eq!(seatings(&[1, 1], &[0, 1, 2, 3]), seatings(&[1, 1], &[0, 1]), "more find nothing to do");
+    // No two ever deliver into the one ring.
+    assert_eq!(seatings(&[3, 1], &[0, 1]), [seating(&[0, 0, 0], &[1, 1, 1], &[1]), seating(&[1], &[0], &[0])]);
+    assert_eq!(
+        seatings(&[2, 2], &[0, 1, 2, 3]),
+        [seating(&[0, 1], &[2, 3], &[2, 3]), seating(&[2, 3], &[0, 1], &[0, 1])]
+    );
+    // What does not come out even begins at one port with one, at the other with the other.
+    assert_eq!(
+        seatings(&[3, 3], &[0, 1]),
+        [seating(&[0, 1, 0], &[0, 1, 0], &[0, 1]), seating(&[1, 0, 1], &[1, 0, 1], &[0, 1])]
+    );
+    assert_eq!(seatings(&[4, 4], &[]), [Seating::one(0, 4), Seating::one(0, 4)]);
+}
+
+#[test]
+fn enough_domains_share_nothing_and_few_are_given_the_workers_that_are_left() {
+    let workers = |config: &Config| -> Vec<Vec<Domain>> {
+        plan(config, None).workers.into_iter().map(|worker| worker.domains).collect()
+    };
+    let patches = |at: &[usize]| at.iter().map(|&at| Domain::Patch(at)).collect::<Vec<_>>();
+    assert_eq!(workers(&patched(&[4, 4, 4, 4], &[0, 1])), [patches(&[0]), patches(&[1])]);
+    // The one with most pairs gets the third.
+    assert_eq!(workers(&patched(&[1, 1, 4, 4], &[0, 1, 2])), [patches(&[1]), patches(&[1]), patches(&[0])]);
+    // A bridge of single pairs stays with one, one of several does not.
+    let mut config = patched(&[1, 1, 1], &[0, 1]);
+    config.patches.clear();
+    config.bridges = vec![bridge(&["p0", "p1", "p2"])];
+    assert_eq!(workers(&config), [vec![Domain::Bridge(0)], vec![]]);
+    let PortKind::VhostUser(kind) = &mut config.ports[1].kind;
+    kind.queues = 2;
+    assert_eq!(workers(&config), [[Domain::Bridge(0)], [Domain::Bridge(0)]]);
+    let seatings: Vec<_> = plan(&config, None).ports.into_iter().map(|place| place.seating).collect();
+    // The first port's single ring is wanted by both.
+    let expected = [seating(&[0], &[0], &[0, 1]), seating(&[1, 0], &[1, 0], &[0, 1]), seating(&[1], &[1], &[0, 1])];
+    assert_eq!(seatings, expected);
+}
+
+#[test]
+fn a_domain_keeps_its_workers_until_it_can_use_others() {
+    let old = patched(&[2, 2, 1, 1], &[0, 1]);
+    let mut first = old.clone();
+    first.patches.pop();
+    let (before, after, _) = after(&first, &old);
+    // It was alone, and stays where it was when another comes.
+    assert_eq!(before.ports[0].seating, seating(&[0, 1], &[0, 1], &[0, 1]));
+    assert_eq!(after.ports[..2], before.ports[..2]);
+    assert_eq!(undisturbed(Before { config: &first, plan: &before, lost: &[] }, &old, &after, 1), [Domain::Patch(0)]);
+    // With one pair it can still be served in two directions; with more again it takes what is free.
+    let mut fewer = old.clone();
+    for port in &mut fewer.ports[..2] {
+        let PortKind::VhostUser(kind) = &mut port.kind;
+        kind.queues = 1;
+    }
+    let third = plan(&fewer, Some(Before { config: &old, plan: &after, lost: &[] }));
+    assert_eq!(third.ports[0].seating, seating(&[0], &[1], &[1]));
+    let alone = patched(&[1, 1], &[0, 1, 2, 3]);
+    let wide = patched(&[4, 4], &[0, 1, 2, 3]);
+    let first = plan(&alone, None);
+    let second = plan(&wide, Some(Before { config: &alone, plan: &first, lost: &[] }));
+    assert_eq!(second.ports[0].seating, seating(&[0, 1, 2, 3], &[0, 1, 2, 3], &[0, 1, 2, 3]));
 }
 
 #[test]
@@ -108,7 +197,7 @@ fn a_port_that_joins_another_workers_bridge_moves_and_its_guest_stays() {
     new.patches.clear();
     new.bridges[0].ports.push("p3".to_owned());
     let (first, second, steps) = after(&old, &new);
-    assert_ne!(first.ports[3].worker, second.ports[3].worker);
+    assert_ne!(first.ports[3].only_worker(), second.ports[3].only_worker());
     assert_eq!(first.ports[3].slot, second.ports[3].slot);
     assert_eq!(
         steps,
@@ -131,16 +220,17 @@ fn keys_that_need_a_restart_are_named() {
 
 /// A configuration that its checks would let pass, of few names, so that two have much in common.
 fn configs() -> impl Strategy<Value = Config> {
-    let port = (any::<bool>(), 0..3_u16, any::<bool>());
+    let port = (any::<bool>(), 0..3_u16, any::<bool>(), 1..5_u16);
     let ports = prop::collection::vec(port, 8);
     // For each port: what it is in. 0 and 1: a patch, 2 and 3: a bridge, else nothing.
     let joins = prop::collection::vec(0..6_usize, 8);
     (ports, joins, any::<[bool; 2]>(), 1..3_u32).prop_map(|(ports, joins, waits, ageing)| {
         let mut config = config(0, &[0, 1, 2]);
-        for (n, (there, mtu, private)) in ports.iter().enumerate().filter(|(_, port)| port.0) {
+        for (n, (there, mtu, private, queues)) in ports.iter().enumerate().filter(|(_, port)| port.0) {
             let mut port = PortConfig::vhost_user(format!("p{n}"), format!("/s{n}"));
             port.mtu = 1500 + mtu / 2;
             let PortKind::VhostUser(kind) = &mut port.kind;
+            kind.queues = *queues;
             kind.perms = if *private && *there { 0o600 } else { 0o660 };
             config.ports.push(port);
         }
@@ -179,7 +269,7 @@ impl Model {
     fn of(config: &Config, plan: &Plan) -> Model {
         let ports = config.ports.iter().zip(&plan.ports);
         Model {
-            ports: ports.map(|(port, place)| (port.name.clone(), (port.clone(), *place))).collect(),
+            ports: ports.map(|(port, place)| (port.name.clone(), (port.clone(), place.clone()))).collect(),
             patches: config.patches.iter().map(|patch| (patch.name.clone(), patch.clone())).collect(),
             bridges: config.bridges.iter().map(|bridge| (bridge.name.clone(), bridge.clone())).collect(),
         }
@@ -190,12 +280,12 @@ impl Model {
             match step {
                 Step::PortAdded(at) => {
                     let port = &new.ports[*at];
-                    assert!(self.ports.insert(port.name.clone(), (port.clone(), plan.ports[*at])).is_none());
+                    assert!(self.ports.insert(port.name.clone(), (port.clone(), plan.ports[*at].clone())).is_none());
                 }
                 Step::PortRemade { old: was, new: is, .. } | Step::PortMoved { old: was, new: is, .. } => {
                     self.ports.remove(&old.ports[*was].name).expect("it ran");
                     let port = &new.ports[*is];
-                    self.ports.insert(port.name.clone(), (port.clone(), plan.ports[*is]));
+                    self.ports.insert(port.name.clone(), (port.clone(), plan.ports[*is].clone()));
                 }
                 Step::PortRemoved { old: was } => drop(self.ports.remove(&old.ports[*was].name).expect("it ran")),
                 Step::PatchAdded(at) | Step::PatchChanged { new: at, .. } => {
@@ -221,16 +311,43 @@ fn check(config: &Config, plan: &Plan) {
     slots.sort_unstable();
     slots.dedup();
     assert_eq!(slots.len(), config.ports.len(), "each port has a slot of its own");
-    let mut served = 0;
+    let mut served = vec![0; config.ports.len()];
     for (at, worker) in plan.workers.iter().enumerate() {
         for domain in &worker.domains {
             for port in domain.ports(config) {
-                served += 1;
-                assert_eq!((plan.ports[port].worker, plan.ports[port].waits), (at, domain.waits(config)));
+                let place = &plan.ports[port];
+                served[port] += place.seating.takes.iter().filter(|taker| **taker == at).count();
+                assert_eq!(place.waits, domain.waits(config));
             }
         }
+        for (port, place) in plan.ports.iter().enumerate() {
+            let is_here = worker.domains.iter().any(|domain| domain.ports(config).contains(&port));
+            let seating = &place.seating;
+            assert!(is_here || !seating.takes.iter().chain(&seating.givers).any(|&worker| worker == at));
+        }
     }
-    assert_eq!(served, config.ports.len(), "each port is served by one worker, once");
+    for (port, served) in served.into_iter().enumerate() {
+        let seating = &plan.ports[port].seating;
+        let pairs = queues(&config.ports[port]);
+        assert_eq!((served, seating.takes.len(), seating.gives.len()), (pairs, pairs, pairs), "each pair, once");
+        assert!(seating.gives.iter().all(|owner| seating.givers.contains(owner)), "{seating:?}");
+        let distinct: std::collections::BTreeSet<_> = seating.givers.iter().collect();
+        assert_eq!(distinct.len(), seating.givers.len(), "{seating:?}");
+        let is_patched = config.patches.iter().any(|patch| patch.ports.contains(&config.ports[port].name));
+        if is_patched {
+            // Whoever delivers has a ring of his own.
+            assert!(seating.givers.iter().all(|giver| seating.gives.contains(giver)), "{seating:?}");
+        }
+    }
+    // Whoever has packets for a port is one of those who deliver to it.
+    for domain in plan.workers.iter().flat_map(|worker| &worker.domains).filter(|d| !matches!(d, Domain::Loose(_))) {
+        let ports = domain.ports(config);
+        for (&from, &to) in ports.iter().flat_map(|from| ports.iter().map(move |to| (from, to))) {
+            let (from, to) = (from, to);
+            let takers = &plan.ports[from].seating.takes;
+            assert!(from == to || takers.iter().all(|taker| plan.ports[to].seating.givers.contains(taker)));
+        }
+    }
 }
 
 proptest! {
@@ -259,9 +376,11 @@ proptest! {
                 // Nothing of it is other, so nothing of it may rest.
                 let members = Domain::Bridge(at).ports(&next);
                 if members.iter().all(|&port| before.same_port(&next.ports[port]).is_some()) {
-                    let worker = new_plan.ports[members[0]].worker;
-                    let calm = undisturbed(before, &next, &new_plan, worker);
-                    prop_assert!(calm.contains(&Domain::Bridge(at)), "{}", bridge.name);
+                    for worker in 0..new_plan.workers.len() {
+                        let calm = undisturbed(before, &next, &new_plan, worker);
+                        let serves = new_plan.workers[worker].domains.contains(&Domain::Bridge(at));
+                        prop_assert_eq!(calm.contains(&Domain::Bridge(at)), serves, "{}", bridge.name);
+                    }
                 }
             }
             for worker in 0..new_plan.workers.len() {

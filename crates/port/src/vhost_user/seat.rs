@@ -1,0 +1,169 @@
+//! Several workers at one port: who serves which queue pair, and one worker's part of it.
+//!
+//! Of each transmit ring one worker takes, and arms it, and gives its buffers back. Each receive ring is one worker's own
+//! as long as all who deliver have one that is enabled: then nobody else wants its lock. Who has none delivers to those of
+//! all (a guest that uses fewer pairs than it was offered), and locks are waited for, which is always right, and slower.
+//! A flow comes by one transmit ring, so from one worker, which delivers it by one receive ring.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+
+use straightline_packet::{Frame, Reason, Turn};
+
+use super::link::Link;
+use super::{Shared, receive, spread};
+use crate::{Port, Sleeper};
+
+/// Which worker serves which of a port's rings. Workers are numbers of whoever says it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Seating {
+    /// By pair: who takes from the guest's transmit ring.
+    pub takes: Vec<usize>,
+    /// By pair: whose own the guest's receive ring is.
+    pub gives: Vec<usize>,
+    /// All who deliver, each once.
+    pub givers: Vec<usize>,
+}
+
+impl Seating {
+    /// One worker serves all of `pairs`.
+    pub fn one(worker: usize, pairs: u16) -> Self {
+        let all = vec![worker; pairs.max(1).into()];
+        Seating { takes: all.clone(), gives: all, givers: vec![worker] }
+    }
+}
+
+/// Who is woken by a port's kicks.
+#[derive(Clone, Debug)]
+pub struct Sleepers {
+    /// By pair: there is something in the transmit ring. For pairs beyond, and for what is no pair's, the first.
+    pub takes: Vec<Arc<Sleeper>>,
+    /// There is room in a receive ring.
+    pub givers: Vec<Arc<Sleeper>>,
+}
+
+impl From<Arc<Sleeper>> for Sleepers {
+    /// One worker serves all.
+    fn from(sleeper: Arc<Sleeper>) -> Self {
+        Sleepers { takes: vec![Arc::clone(&sleeper)], givers: vec![sleeper] }
+    }
+}
+
+/// One worker's part of a port. Only one thread uses it.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(super) struct Seat {
+    /// The pairs that it takes from.
+    pairs: Box<[usize]>,
+    /// Which of them comes first in the next turn.
+    pub(super) first: AtomicUsize,
+    /// Whose place among those who deliver it is.
+    pub(super) giver: usize,
+    /// The fault epoch up to which no memory has vanished that this worker's packets came from.
+    pub(super) clean: AtomicU64,
+}
+
+impl Seat {
+    pub(super) fn new(pairs: Box<[usize]>, giver: usize) -> Self {
+        Seat { pairs, first: AtomicUsize::new(0), giver, clean: AtomicU64::new(u64::MAX) }
+    }
+
+    /// A worker's seat.
+    pub(super) fn of(seating: &Seating, worker: usize) -> Self {
+        let pairs = (0..seating.takes.len()).filter(|&pair| seating.takes[pair] == worker).collect();
+        Seat::new(pairs, seating.givers.iter().position(|&giver| giver == worker).unwrap_or(0))
+    }
+
+    /// The pairs that it takes from.
+    pub(super) fn pairs(&self) -> &[usize] {
+        &self.pairs
+    }
+
+    /// What is announced in the guest's name comes in by the first pair.
+    fn announces(&self) -> bool {
+        self.pairs.first() == Some(&0)
+    }
+
+    pub(super) fn receive(&self, shared: &Shared, turn: &mut Turn<'_>, into: &mut Frame, max: usize) {
+        if shared.announcement.is_due() && max > 0 && self.announces() {
+            return shared.announce(turn, into);
+        }
+        let Some(link) = shared.sound(turn) else { return };
+        match *self.pairs {
+            [pair] => {
+                if let Some(queue) = link.rx(pair) {
+                    receive::receive(queue, link, turn, into, max);
+                }
+            }
+            _ => receive::receive_in_turns(self, link, turn, into, max),
+        }
+    }
+
+    pub(super) fn deliver(&self, shared: &Shared, turn: &mut Turn<'_>, frame: &Frame, wait: bool) {
+        match shared.sound(turn) {
+            Some(link) => spread::deliver(link, self, turn, frame, wait),
+            None => shared.drops.add(Reason::LinkDown, frame.len().try_into().unwrap_or(u64::MAX)),
+        }
+    }
+
+    pub(super) fn arm(&self, shared: &Shared, turn: &Turn<'_>, room: bool) -> bool {
+        let Some(link) = shared.sound(turn) else { return false };
+        // All are asked, also behind one that has something: each must know that nobody polls.
+        let mut any = false;
+        let mut ask = |armed: Result<bool, _>, name: &dyn Fn() -> String| {
+            any |= armed.unwrap_or_else(|fault| {
+                link.fail(name(), &fault);
+                false
+            });
+        };
+        if room {
+            link.tx(self).queues().iter().for_each(|queue| ask(queue.arm_for_room(self.giver), &|| queue.name()));
+        } else {
+            self.rings(link).for_each(|queue| ask(queue.arm(), &|| queue.name()));
+        }
+        any
+    }
+
+    pub(super) fn disarm(&self, shared: &Shared, turn: &Turn<'_>, room: bool) {
+        let Some(link) = shared.sound(turn) else { return };
+        if room {
+            link.tx(self).queues().iter().for_each(|queue| queue.disarm_for_room(self.giver));
+        } else {
+            self.rings(link).for_each(|queue| queue.disarm());
+        }
+    }
+
+    /// The transmit rings that it takes from, as far as they run.
+    fn rings<'t>(&self, link: &'t Link) -> impl Iterator<Item = &'t super::queue::Queue> {
+        self.pairs.iter().filter_map(|&pair| link.rx(pair))
+    }
+}
+
+/// A port as one of its workers serves it: see [`super::VhostUser::seat`].
+#[derive(Debug)]
+pub(super) struct Seated {
+    pub(super) shared: Arc<Shared>,
+    pub(super) seat: Seat,
+}
+
+impl Port for Seated {
+    fn name(&self) -> &str {
+        &self.shared.config.name
+    }
+
+    fn receive(&self, turn: &mut Turn<'_>, into: &mut Frame, max: usize) {
+        self.seat.receive(&self.shared, turn, into, max);
+    }
+
+    fn deliver(&self, turn: &mut Turn<'_>, frame: &Frame, wait: bool) {
+        self.seat.deliver(&self.shared, turn, frame, wait);
+    }
+
+    fn arm(&self, turn: &Turn<'_>, room: bool) -> bool {
+        self.seat.arm(&self.shared, turn, room)
+    }
+
+    fn disarm(&self, turn: &Turn<'_>, room: bool) {
+        self.seat.disarm(&self.shared, turn, room);
+    }
+}
