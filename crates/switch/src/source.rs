@@ -16,7 +16,7 @@ use crate::api::{
     Source, Status, Worker,
 };
 use crate::config::{Config, PortKind};
-use crate::plan::{Domain, Plan};
+use crate::plan::{Domain, Place, Plan};
 use crate::sandbox;
 
 /// What is counted of ports and nodes that are gone is told under this name, which no port can have.
@@ -99,7 +99,7 @@ impl Now {
 impl Source for Running {
     fn ports(&self) -> Ports {
         let now = self.now();
-        let ports = now.config.ports.iter().zip(&now.ports).map(|(config, port)| {
+        let ports = now.config.ports.iter().zip(&now.ports).zip(&now.plan.ports).map(|((config, port), place)| {
             let status = port.status();
             let PortKind::VhostUser(kind) = &config.kind;
             Port {
@@ -111,7 +111,7 @@ impl Source for Running {
                 ring: status.ring.map(|ring| if ring.packed { RingKind::Packed } else { RingKind::Split }),
                 ring_size: status.ring.map_or(0, |ring| ring.size.into()),
                 regions: status.regions.try_into().unwrap_or(u32::MAX),
-                queues: port.counters().iter().enumerate().map(|(index, counters)| queue(index, counters)).collect(),
+                queues: port.counters().iter().enumerate().map(|(at, counters)| queue(at, counters, place)).collect(),
                 drops: port.drops().nonzero().map(|(reason, n)| (reason.name().to_owned(), n)).collect(),
                 rx_mode: status.receives.map(|(receives, vlans)| rx_mode(receives, vlans)),
                 mtu: config.mtu,
@@ -139,11 +139,14 @@ impl Source for Running {
             }
         });
         let removed = Some(&self.removed_nodes).filter(|node| node.calls.get() > 0);
-        let nodes = now.workers.iter().flat_map(|(_, nodes)| nodes.iter().map(|node| &**node)).chain(removed);
-        Runtime {
-            workers: workers.collect(),
-            nodes: nodes.map(|n| Node::new(&n.name, n.calls.get(), n.packets.get(), n.cycles.get())).collect(),
-        }
+        let node = |n: &NodeStats, worker| Node {
+            worker,
+            ..Node::new(&n.name, n.calls.get(), n.packets.get(), n.cycles.get())
+        };
+        let of_workers = now.workers.iter().enumerate();
+        let nodes = of_workers.flat_map(|(at, (_, nodes))| nodes.iter().map(move |n| node(n, Some(at))));
+        let nodes = nodes.chain(removed.map(|n| node(n, None)));
+        Runtime { workers: workers.collect(), nodes: nodes.collect() }
     }
 
     fn drops(&self) -> Drops {
@@ -207,13 +210,15 @@ fn rx_mode(receives: Receives, vlans: Vec<u16>) -> RxMode {
     }
 }
 
-fn queue(index: usize, counters: &QueueCounters) -> Queue {
+fn queue(index: usize, counters: &QueueCounters, place: &Place) -> Queue {
     Queue {
         index: index.try_into().unwrap_or(u16::MAX),
         rx: Packets { packets: counters.rx.packets.get(), bytes: counters.rx.bytes.get() },
         tx: Packets { packets: counters.tx.packets.get(), bytes: counters.tx.bytes.get() },
         kicks_sent: counters.rx.kicks_sent.get() + counters.tx.kicks_sent.get(),
         kicks_suppressed: counters.rx.kicks_suppressed.get() + counters.tx.kicks_suppressed.get(),
+        rx_worker: place.seating.takes.get(index).copied(),
+        tx_worker: place.seating.gives.get(index).copied(),
     }
 }
 

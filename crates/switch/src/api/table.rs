@@ -2,7 +2,7 @@
 
 mod grid;
 
-use super::{Addresses, Changes, Drops, Fdb, Link, Port, Ports, RingKind, Runtime, Status, Worker};
+use super::{Addresses, Changes, Drops, Fdb, Link, Port, Ports, Queue, RingKind, Runtime, Status, Worker};
 use grid::{Grid, count, wrap};
 
 /// The columns that text is wrapped at.
@@ -57,6 +57,16 @@ fn port(port: &Port) -> String {
         field("addresses", &format!("{} learned{full}", count(learned.into())));
     }
 
+    // Where one serves all, there is nothing to say.
+    let served = |of: fn(&Queue) -> Option<usize>| {
+        let workers: Vec<_> = port.queues.iter().filter_map(of).map(|worker| worker.to_string()).collect();
+        workers.join(" ")
+    };
+    let (rx, tx) = (served(|queue| queue.rx_worker), served(|queue| queue.tx_worker));
+    let mut all = rx.split(' ').chain(tx.split(' '));
+    if !rx.is_empty() && all.next().is_some_and(|first| all.any(|other| other != first)) {
+        field("workers", &format!("by queue, rx {rx}, tx {tx}"));
+    }
     if !port.queues.is_empty() {
         text.push_str(&queues(port));
     }
@@ -106,7 +116,10 @@ pub fn runtime(runtime: &Runtime) -> String {
     let mut nodes = Grid::new(&["<node", ">calls", ">packets", ">packets/call", ">cycles/packet"]);
     for node in &runtime.nodes {
         let (vector, cycles) = (format!("{:.2}", node.packets_per_call), format!("{:.1}", node.cycles_per_packet));
-        nodes.row([node.name.clone(), count(node.calls), count(node.packets), vector, cycles]);
+        // There are several workers only where each has a CPU.
+        let cpu = node.worker.and_then(|worker| runtime.workers.get(worker)?.cpu).filter(|_| runtime.workers.len() > 1);
+        let name = cpu.map_or_else(|| node.name.clone(), |cpu| format!("{} on CPU {cpu}", node.name));
+        nodes.row([name, count(node.calls), count(node.packets), vector, cycles]);
     }
     format!("{}{}\n{}", workers.render(""), bodies(&runtime.workers), nodes.render(""))
 }

@@ -118,12 +118,12 @@ fn the_json_is_the_contract() {
     has(port, &["name", "kind", "link", "reason", "features", "ring", "ring_size", "regions", "queues", "drops"]);
     assert_eq!((&port["link"], &port["ring"]), (&"up".into(), &"split".into()));
     assert_eq!(port["drops"]["too-big"], 3);
-    has(&port["queues"][0], &["index", "kicks_sent", "kicks_suppressed"]);
+    has(&port["queues"][0], &["index", "kicks_sent", "kicks_suppressed", "rx_worker", "tx_worker"]);
     has(&port["queues"][0]["rx"], &["packets", "bytes"]);
     has(&port["queues"][0]["tx"], &["packets", "bytes"]);
     let runtime = json(Command::Runtime);
     has(&runtime["workers"][0], &["cpu", "busy_s", "empty_poll_s", "idle_s", "unexplained_s", "turns"]);
-    has(&runtime["nodes"][0], &["name", "calls", "packets", "packets_per_call", "cycles_per_packet"]);
+    has(&runtime["nodes"][0], &["name", "calls", "packets", "packets_per_call", "cycles_per_packet", "worker"]);
     assert_eq!(runtime["nodes"][0]["packets_per_call"], 32.0);
     assert_eq!(runtime["nodes"][0]["cycles_per_packet"], 10.0);
     has(&json(Command::Drops)["drops"][0], &["port", "reason", "count"]);

@@ -116,6 +116,12 @@ pub struct Queue {
     pub kicks_sent: u64,
     /// Those that the guest did not want, or that one for several packets made needless.
     pub kicks_suppressed: u64,
+    /// The worker that takes from the guest's transmit ring, as its place in the answer to `runtime`.
+    #[serde(default)]
+    pub rx_worker: Option<usize>,
+    /// The worker whose own the guest's receive ring is. Others deliver there while they have none that is enabled.
+    #[serde(default)]
+    pub tx_worker: Option<usize>,
 }
 
 /// Packets and their bytes.
@@ -172,6 +178,9 @@ pub struct Node {
     pub packets_per_call: f64,
     /// The mean cost; 0 without a packet.
     pub cycles_per_packet: f64,
+    /// Whose it is, as a place in `workers`: each worker of a patch or bridge has its own nodes. None for what is gone.
+    #[serde(default)]
+    pub worker: Option<usize>,
 }
 
 impl Node {
@@ -184,6 +193,7 @@ impl Node {
             packets,
             packets_per_call: ratio(packets, calls),
             cycles_per_packet: ratio(cycles, packets),
+            worker: None,
         }
     }
 }

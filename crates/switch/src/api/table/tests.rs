@@ -25,6 +25,8 @@ fn busy_port() -> Port {
             tx: Packets { packets: 12, bytes: 768 },
             kicks_sent: 1_234_567_890,
             kicks_suppressed: 987_654_321_012,
+            rx_worker: Some(0),
+            tx_worker: Some(0),
         }],
         drops: [("no-buffer".to_owned(), 1200), ("too-big".to_owned(), 3), ("bad-ring".to_owned(), 0)].into(),
         rx_mode: None,
@@ -72,6 +74,10 @@ vm2  vhost-user  down: no frontend is connected
     addresses 0 learned
 ";
     assert_eq!(text, expected);
+    let mut shared = busy_port();
+    shared.queues.push(Queue { index: 1, rx_worker: Some(1), tx_worker: Some(0), ..Queue::default() });
+    let text = ports(&Ports { ports: vec![shared] });
+    assert!(text.contains("\n    workers   by queue, rx 0 1, tx 0 0\n"), "{text}");
 }
 
 #[test]
@@ -86,7 +92,8 @@ fn runtime_as_two_tables() {
         bodies_copied_bytes: 3_000,
         bodies_delivered_bytes: 3_000,
     };
-    let nodes = vec![Node::new("vm1-rx", 1000, 32_000, 320_000), Node::new("patch", 0, 0, 0)];
+    let rx = Node { worker: Some(0), ..Node::new("vm1-rx", 1000, 32_000, 320_000) };
+    let nodes = vec![rx, Node::new("patch", 0, 0, 0)];
     let text = runtime(&Runtime { workers: vec![worker, Worker::default()], nodes });
     lines_fit(&text);
     let expected = "\
@@ -95,9 +102,9 @@ CPU 0     12345.68 s  95.1 %     30.50 s  0.2 %  600.00 s  4.6 %       0.01 s  0
 unpinned      0.00 s   0.0 %      0.00 s  0.0 %    0.00 s  0.0 %       0.00 s  0.0 %              0
 bodies: 3,000 bytes delivered, 3,000 copied (1.00 copies each)
 
-node    calls  packets  packets/call  cycles/packet
-vm1-rx  1,000   32,000         32.00           10.0
-patch       0        0          0.00            0.0
+node             calls  packets  packets/call  cycles/packet
+vm1-rx on CPU 0  1,000   32,000         32.00           10.0
+patch                0        0          0.00            0.0
 ";
     assert_eq!(text, expected);
 }
