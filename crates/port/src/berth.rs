@@ -167,6 +167,33 @@ mod tests {
     }
 
     #[test]
+    fn each_pair_wakes_its_own_worker_and_room_all_who_deliver() {
+        let [a, b, c] = [0, 1, 2].map(|_| Arc::new(Sleeper::new().expect("epoll")));
+        let all = [&a, &b, &c];
+        let of = |takes: [usize; 2], givers: &[usize]| Sleepers {
+            takes: takes.iter().map(|&at| Arc::clone(all[at])).collect(),
+            givers: givers.iter().map(|&at| Arc::clone(all[at])).collect(),
+        };
+        let berth = Berth::new(of([0, 1], &[0, 1]), true);
+        let fds = [0, 1, 2].map(|_| kick());
+        let says = [Says::Packets(0), Says::Packets(1), Says::Room];
+        let tokens = [0, 1, 2].map(|at| berth.add(Arc::clone(&fds[at]), says[at]).expect("add"));
+        let woken = |at: usize| {
+            all.iter().for_each(|sleeper| _ = sleeper.woken_by());
+            write(&fds[at]);
+            all.map(|sleeper| sleeper.woken_by().0)
+        };
+        assert_eq!([0, 1, 2].map(woken), [[1, 0, 0], [0, 1, 0], [1, 1, 0]]);
+        // The first stays with its worker, the others move.
+        berth.change(of([0, 2], &[2]), true).expect("change");
+        assert_eq!([0, 1, 2].map(woken), [[1, 0, 0], [0, 0, 1], [0, 0, 1]]);
+        berth.ring();
+        assert_eq!(all.map(|sleeper| sleeper.woken_by().1), [true, false, true]);
+        tokens.into_iter().for_each(|token| berth.remove(token));
+        fds.iter().for_each(|fd| assert_eq!(Arc::strong_count(fd), 1, "nothing is kept"));
+    }
+
+    #[test]
     fn room_is_watched_for_only_while_somebody_waits() {
         let sleeper = Arc::new(Sleeper::new().expect("epoll"));
         let berth = Berth::new(Arc::clone(&sleeper).into(), false);

@@ -1,6 +1,7 @@
 //! A switch with guests, as every test here needs it, and a pair of guests that must not notice what others do.
 #![allow(dead_code, unused_imports, reason = "each test uses its part")]
 
+pub(crate) mod flows;
 pub(crate) mod packets;
 
 use std::path::PathBuf;

@@ -309,3 +309,29 @@ impl AtTurnEnd for Queue {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner).poisoned()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_all_who_wait_for_room_the_one_content_with_least_is_woken_first() {
+        let mut room = Room::default();
+        room.wants(0, None);
+        assert_eq!((room.sleeps(0), room.any_sleeps()), (None, false), "nobody waits");
+        room.wants(0, Some(7));
+        room.wants(1, Some(3));
+        assert_eq!(room.sleeps(0), Some(7), "the other polls still");
+        assert_eq!((room.sleeps(1), room.sleeps(0)), (Some(3), Some(3)));
+        // One finds room, the other sleeps on.
+        room.wakes(1);
+        room.wants(1, None);
+        assert!(room.any_sleeps());
+        assert_eq!((room.sleeps(1), room.sleeps(0)), (None, Some(7)));
+        // What it finds is too little again.
+        room.wakes(0);
+        assert!(!room.any_sleeps());
+        room.wants(0, Some(9));
+        assert_eq!(room.sleeps(0), Some(9));
+    }
+}
