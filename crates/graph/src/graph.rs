@@ -16,7 +16,8 @@ const BURST: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeIndex(usize);
 
-/// A node and what waits for it.
+/// A node and what waits for it. On lines of its own: graphs of several workers are made one after the other.
+#[repr(align(128))]
 pub(crate) struct Entry {
     node: Box<dyn Node>,
     edges: Vec<usize>,

@@ -24,6 +24,7 @@ pub struct Work {
 /// its next turn, when it holds no packet, and nothing of the old is touched by it any more once [`Self::wait`] gives
 /// that back.
 #[derive(Debug, Default)]
+#[repr(align(128))]
 pub struct Mailbox {
     /// There is something inside. The lock orders what it stands for, so relaxed is enough.
     full: AtomicBool,

@@ -2,8 +2,10 @@
 
 use straightline_port::Counter;
 
-/// One node, input or output.
+/// One node, input or output. On lines of its own (two: the processor fetches them in pairs), as [`WorkerStats`] are:
+/// another worker writes the neighbours.
 #[derive(Debug, Default)]
+#[repr(align(128))]
 pub struct NodeStats {
     /// Its name.
     pub name: String,
@@ -26,6 +28,7 @@ impl NodeStats {
 
 /// One worker. All times are in cycles, each measured by itself: none is what the others left over.
 #[derive(Debug, Default)]
+#[repr(align(128))]
 pub struct WorkerStats {
     /// The CPU that it is pinned to.
     pub cpu: Option<usize>,

@@ -73,8 +73,10 @@ reasons! {
     MemoryFault = "memory-fault",
 }
 
-/// The counters of one port: one for each [`Reason`]. Written by workers, read by anybody, without a lock.
+/// The counters of one port: one for each [`Reason`]. Written by workers, read by anybody, without a lock. On lines of
+/// their own: other workers write those of other ports.
 #[derive(Debug)]
+#[repr(align(128))]
 pub struct Drops([AtomicU64; Reason::ALL.len()]);
 
 impl Default for Drops {

@@ -29,7 +29,11 @@ static TABLE: [Entry; MAX_REGIONS] = [const {
     }
 }; MAX_REGIONS];
 
-static EPOCH: AtomicU64 = AtomicU64::new(0);
+/// On lines of its own: all workers read it with every burst, and what lies beside it may be written as often.
+#[repr(align(128))]
+struct Epoch(AtomicU64);
+
+static EPOCH: Epoch = Epoch(AtomicU64::new(0));
 
 /// What handled SIGBUS before us.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
@@ -37,7 +41,7 @@ static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 /// Changes whenever any region of the process is poisoned.
 #[inline]
 pub fn epoch() -> u64 {
-    EPOCH.load(Ordering::Acquire)
+    EPOCH.0.load(Ordering::Acquire)
 }
 
 /// A range of addresses that the handler watches, for as long as this lives.
@@ -102,7 +106,7 @@ extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context
         }
         // Before anybody can see zeros, everybody can see that something has vanished.
         entry.poisoned.store(true, Ordering::Release);
-        EPOCH.fetch_add(1, Ordering::AcqRel);
+        EPOCH.0.fetch_add(1, Ordering::AcqRel);
         // From here to the region's end, as a truncated file has lost it: page by page, a guest could make more mappings
         // than a process may have. What lies before is still there, or has its own fault.
         let at = address & !(page - 1);

@@ -1,0 +1,238 @@
+//! Two workers beside one, round by round, and the ratios of each round: what a busy machine still tells.
+//!
+//! `cargo bench -p straightline-lab --bench workers`; without `--bench`, one short round of each. There is no guest that
+//! runs: each thread is a worker that also drives rings of embedded guests, one to send by and one to receive by, so
+//! that two CPUs are enough. In each case two threads do what one does in `one`, each with as much work:
+//!
+//! - `apart`: each has a patch of its own.
+//! - `pairs`: both have one patch, and of its ports a queue pair each.
+//! - `crossing`: each has a patch of its own, and what it delivers the other one's guest receives.
+//! - `shared`: both deliver to the one receive ring that there is, and wait for its lock.
+//!
+//! A line has the rate of both in million packets a second, in the median; how many times that of `one` in the same round
+//! it is: the median, the smallest and the largest; and the same of the best tenth of all rounds. On a machine that others
+//! use, a thread that does not run for a while costs its own work where they are apart, and that of both where one
+//! receives what the other delivers: the best tenth is what tells there.
+
+use std::env;
+use std::io::{self, Write};
+use std::sync::{Arc, Barrier};
+use std::time::{Duration, Instant};
+
+use straightline_graph::{Graph, Idle, Worker, WorkerStats};
+use straightline_lab::{Guest, GuestOptions, Pair};
+use straightline_nodes::Patch;
+use straightline_packet::{Arena, Drops, Gate, PortIndex, Settings};
+use straightline_port::Sleeper;
+use straightline_port::vhost_user::{Mode, Permissions, Seating, VhostUser, VhostUserConfig};
+
+/// Packets that a guest sends between two turns.
+const BURST: usize = 64;
+
+/// Which pair of which guest a thread sends by, and which it receives by.
+type Ends = [(usize, usize); 2];
+
+/// The other thread receives for both.
+const NONE: (usize, usize) = (usize::MAX, 0);
+
+/// What two workers (or one) have to do.
+struct Case {
+    name: &'static str,
+    /// Ports in patches of two: for each, its pairs, who takes from them, and whose own the receive rings are.
+    ports: &'static [(u16, [usize; 2], [usize; 2])],
+    /// Of each thread.
+    ends: &'static [Ends],
+}
+
+const CASES: [Case; 5] = [
+    Case { name: "one", ports: &[(1, [0, 0], [0, 0]), (1, [0, 0], [0, 0])], ends: &[[(0, 0), (1, 0)]] },
+    Case {
+        name: "apart",
+        ports: &[(1, [0, 0], [0, 0]), (1, [0, 0], [0, 0]), (1, [1, 1], [1, 1]), (1, [1, 1], [1, 1])],
+        ends: &[[(0, 0), (1, 0)], [(2, 0), (3, 0)]],
+    },
+    Case {
+        name: "pairs",
+        ports: &[(2, [0, 1], [0, 1]), (2, [0, 1], [0, 1])],
+        ends: &[[(0, 0), (1, 0)], [(0, 1), (1, 1)]],
+    },
+    Case {
+        name: "crossing",
+        ports: &[(1, [0, 0], [0, 0]), (1, [0, 0], [0, 0]), (1, [1, 1], [1, 1]), (1, [1, 1], [1, 1])],
+        ends: &[[(0, 0), (3, 0)], [(2, 0), (1, 0)]],
+    },
+    Case {
+        name: "shared",
+        ports: &[(2, [0, 1], [0, 1]), (1, [0, 0], [0, 0])],
+        ends: &[[(0, 0), (1, 0)], [(0, 1), NONE]],
+    },
+];
+
+/// Its ports, workers and guests.
+struct World {
+    workers: Vec<Worker>,
+    guests: Vec<Guest>,
+    ends: &'static [Ends],
+    _ports: Vec<VhostUser>,
+    _dir: tempfile::TempDir,
+}
+
+fn main() -> anyhow::Result<()> {
+    let asked: Vec<String> = env::args().skip(1).collect();
+    let measure = asked.iter().any(|word| word == "--bench") && !asked.iter().any(|word| word == "--test");
+    let (rounds, time) = if measure { (200, 5) } else { (1, 1) };
+    let mut out = io::stdout().lock();
+    writeln!(out, "{:>8}  {:>10}  Mpps, times one (smallest-largest), in the best tenth", "bytes", "")?;
+    for len in [60, 1514] {
+        let mut worlds = CASES.iter().map(|case| World::new(case, len)).collect::<anyhow::Result<Vec<_>>>()?;
+        let mut rates = vec![Vec::new(); CASES.len()];
+        for round in 0..rounds {
+            for turn in 0..CASES.len() {
+                let at = (turn + round) % CASES.len();
+                rates[at].push(worlds[at].run(len, round, Duration::from_millis(time)));
+            }
+        }
+        let mut one = rates[0].clone();
+        one.sort_by(f64::total_cmp);
+        for (case, own) in CASES.iter().zip(&rates) {
+            let mut ratios: Vec<_> = own.iter().zip(&rates[0]).map(|(own, one)| own / one).collect();
+            ratios.sort_by(f64::total_cmp);
+            let mut own = own.clone();
+            own.sort_by(f64::total_cmp);
+            let (mid, last) = (ratios.len() / 2, ratios.len() - 1);
+            let spread = format!("{:.2} ({:.2}-{:.2})", ratios[mid], ratios[0], ratios[last]);
+            let best = own[last - last / 10] / one[last - last / 10];
+            writeln!(out, "{len:>8}  {:>10}  {:.2}, {spread}, {best:.2}", case.name, own[mid])?;
+        }
+    }
+    Ok(())
+}
+
+impl World {
+    fn new(case: &Case, len: u32) -> anyhow::Result<World> {
+        let dir = tempfile::tempdir()?;
+        let gate = Gate::new();
+        let sleeper = Arc::new(Sleeper::new()?);
+        let drops: Vec<Arc<Drops>> = case.ports.iter().map(|_| Arc::default()).collect();
+        let index = |at: usize| u16::try_from(at).map(PortIndex);
+        let mut ports = Vec::new();
+        for (at, (pairs, takes, gives)) in case.ports.iter().enumerate() {
+            let config = VhostUserConfig {
+                name: format!("p{at}"),
+                socket: dir.path().join(format!("p{at}")),
+                mode: Mode::Server(Permissions::default()),
+                mtu: 1500,
+                mac: None,
+                csum: true,
+                tso: true,
+                uso: true,
+                queues: *pairs,
+                packed: false,
+                holds: false,
+                waits: false,
+            };
+            let port = VhostUser::open(config, index(at)?, Arc::clone(&drops[at]), &gate, Arc::clone(&sleeper))?;
+            // Whoever takes from the other port of the patch delivers to this one.
+            let (peer_pairs, peer, _) = case.ports[at ^ 1];
+            let mut givers = peer[..usize::from(peer_pairs)].to_vec();
+            givers.sort_unstable();
+            givers.dedup();
+            let (takes, gives) = (takes[..usize::from(*pairs)].to_vec(), gives[..usize::from(*pairs)].to_vec());
+            port.set_seating(Seating { takes, gives, givers });
+            ports.push(port);
+        }
+        let mut workers = Vec::new();
+        for worker in 0..case.ends.len() {
+            let mut graph = Graph::new();
+            for at in (0..ports.len()).step_by(2) {
+                let seats = [ports[at].seat(worker), ports[at + 1].seat(worker)];
+                let edges = seats.clone().map(|seat| graph.output(seat, false));
+                let node = graph.node("patch", Box::new(Patch::new(index(at)?)), &edges);
+                // Whoever takes from none of a port's pairs does not ask it.
+                for (at, seat) in [at, at + 1].into_iter().zip(seats) {
+                    let (pairs, takes, _) = case.ports[at];
+                    if takes[..usize::from(pairs)].contains(&worker) {
+                        graph.input(seat, node);
+                    }
+                }
+            }
+            let arena = Arena::new(gate.member(), Settings::default(), drops.clone());
+            workers.push(Worker::new(graph, arena, Arc::clone(&sleeper), Arc::<WorkerStats>::default(), Idle::Spin));
+        }
+        let mut guests = Vec::new();
+        for (at, (pairs, ..)) in case.ports.iter().enumerate() {
+            let options = GuestOptions { queue_pairs: *pairs, ..GuestOptions::default() };
+            let mut guest = Guest::connect(&dir.path().join(format!("p{at}")), &options)?;
+            // What is sent is written once: flows that differ, so that they spread.
+            for pair in guest.pairs() {
+                for buffer in 0..pair.size() {
+                    let level = pair.level();
+                    let Some(segment) = pair.buffer(buffer) else { continue };
+                    let mut bytes = vec![0; 12 + len as usize];
+                    bytes[12..24].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1]);
+                    bytes[24..28].copy_from_slice(&[0x88, 0xb5, buffer.to_le_bytes()[0], buffer.to_le_bytes()[1]]);
+                    segment.write(level, &bytes);
+                }
+            }
+            guests.push(guest);
+        }
+        Ok(World { workers, guests, ends: case.ends, _ports: ports, _dir: dir })
+    }
+
+    /// Million packets a second that its guests receive, for about so long.
+    fn run(&mut self, len: u32, round: usize, time: Duration) -> f64 {
+        let threads = self.workers.len();
+        let mut pairs: Vec<Vec<Option<&mut Pair>>> =
+            self.guests.iter_mut().map(|guest| guest.pairs().iter_mut().map(Some).collect()).collect();
+        let mut take = |(guest, pair): (usize, usize)| pairs.get_mut(guest)?.get_mut(pair)?.take();
+        let ends: Vec<_> = self.ends.iter().map(|&[send, receive]| (take(send), take(receive))).collect();
+        let start = Barrier::new(threads);
+        let rates: Vec<f64> = std::thread::scope(|scope| {
+            let work = self.workers.iter_mut().zip(ends).enumerate();
+            let threads: Vec<_> = work
+                .map(|(at, (worker, (send, receive)))| {
+                    let start = &start;
+                    scope.spawn(move || {
+                        pin((at + round) % 2);
+                        start.wait();
+                        drive(worker, send, receive, len, time)
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap_or(f64::NAN)).collect()
+        });
+        rates.iter().sum()
+    }
+}
+
+fn drive(
+    worker: &mut Worker,
+    mut send: Option<&mut Pair>,
+    mut receive: Option<&mut Pair>,
+    len: u32,
+    time: Duration,
+) -> f64 {
+    let (began, mut got) = (Instant::now(), 0.0);
+    while began.elapsed() < time {
+        for _ in 0..16 {
+            if let Some(pair) = &mut send {
+                for _ in 0..BURST.min(pair.spare()) {
+                    pair.send_next(12 + len);
+                }
+                pair.flush();
+            }
+            worker.turn();
+            if let Some(pair) = &mut receive {
+                got += f64::from(u32::try_from(pair.receive(4 * BURST, |_, _| ())).unwrap_or(0));
+            }
+        }
+    }
+    got / began.elapsed().as_secs_f64() / 1e6
+}
+
+/// A machine with one CPU measures nothing here; the bench runs there all the same.
+fn pin(cpu: usize) {
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(cpu);
+    let _ = rustix::thread::sched_setaffinity(None, &set);
+}
