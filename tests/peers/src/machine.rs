@@ -117,6 +117,14 @@ impl Drop for Machine {
     }
 }
 
+/// A CPU for each of two workers; one where there is no more.
+pub(crate) fn two_workers() -> Result<Vec<u32>> {
+    let (one, other) = two_cpus()?;
+    let mut cpus = vec![one, other];
+    cpus.dedup();
+    Ok(cpus)
+}
+
 /// The CPUs on which this process may run, the first two of them (twice the same where there is only one).
 pub(crate) fn two_cpus() -> Result<(u32, u32)> {
     let status = fs::read_to_string("/proc/self/status")?;

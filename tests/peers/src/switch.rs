@@ -146,7 +146,12 @@ impl Drop for Switch<'_> {
 impl<'lab> Switch<'lab> {
     /// Writes a configuration, starts the switch and waits for its `ready`.
     pub(crate) fn start(lab: &'lab Lab<'_>, ports: &[Port], join: Join) -> Result<Self> {
-        let mut switch = Self::spawn(lab, ports, join)?;
+        Self::start_on(lab, ports, join, &[])
+    }
+
+    /// The same with workers on these CPUs; with none, there is one that runs anywhere.
+    pub(crate) fn start_on(lab: &'lab Lab<'_>, ports: &[Port], join: Join, cpus: &[u32]) -> Result<Self> {
+        let mut switch = Self::spawn_on(lab, ports, join, cpus)?;
         switch.wait_ready()?;
         Ok(switch)
     }
@@ -182,7 +187,11 @@ impl<'lab> Switch<'lab> {
 
     /// Starts the switch without waiting for anything.
     pub(crate) fn spawn(lab: &'lab Lab<'_>, ports: &[Port], join: Join) -> Result<Self> {
-        fs::write(lab.log(CONFIGURATION), configuration(lab, ports, join)?)?;
+        Self::spawn_on(lab, ports, join, &[])
+    }
+
+    fn spawn_on(lab: &'lab Lab<'_>, ports: &[Port], join: Join, cpus: &[u32]) -> Result<Self> {
+        fs::write(lab.log(CONFIGURATION), configuration(lab, ports, join, cpus)?)?;
         let clients = ports.iter().filter(|port| port.client).map(|port| port.name).collect();
         Ok(Self { lab, proc: run(lab, "switch")?, starts: 1, clients })
     }
@@ -264,8 +273,11 @@ fn run(lab: &Lab, log: &str) -> Result<Proc> {
     Proc::start("switch", command, &lab.log(log))
 }
 
-fn configuration(lab: &Lab, ports: &[Port], join: Join) -> Result<String> {
+fn configuration(lab: &Lab, ports: &[Port], join: Join, cpus: &[u32]) -> Result<String> {
     let mut text = format!("[switch]\napi = \"{}\"\n", lab.socket("api").display());
+    if !cpus.is_empty() {
+        writeln!(text, "workers = {cpus:?}")?;
+    }
     for Port { name, mtu, offloads, client, packed, queues } in ports {
         let socket = lab.socket(name);
         let socket = socket.display();

@@ -6,14 +6,19 @@ use anyhow::{Result, ensure};
 
 use crate::guest::{Guest, Kind, Qemu};
 use crate::lab::Lab;
-use crate::machine::Need;
+use crate::machine::{Need, two_workers};
 use crate::proc;
 use crate::runner::Test;
 use crate::switch::{Join, Port, PortStatus, RxMode, Switch};
 use crate::traffic;
 
 pub(super) fn tests() -> Vec<Test> {
-    vec![Test::new("uml_control_queue", &[Need::Uml(2)], control), Test::new("qemu_mq", &[Need::Qemu], qemu)]
+    vec![
+        Test::new("uml_control_queue", &[Need::Uml(2)], control),
+        Test::new("qemu_mq", &[Need::Qemu], |lab| qemu(lab, Join::Patch, &[])),
+        Test::new("qemu_mq_workers", &[Need::Qemu], |lab| qemu(lab, Join::Patch, &two_workers()?)),
+        Test::new("qemu_mq_workers_bridge", &[Need::Qemu], |lab| qemu(lab, Join::Bridge, &two_workers()?)),
+    ]
 }
 
 fn ports() -> [Port; 2] {
@@ -49,8 +54,8 @@ fn control(lab: &Lab) -> Result<()> {
 }
 
 /// Linux turns the second pair on, off and on again, under traffic of many flows.
-fn qemu(lab: &Lab) -> Result<()> {
-    let switch = Switch::start(lab, &ports(), Join::Patch)?;
+fn qemu(lab: &Lab, join: Join, cpus: &[u32]) -> Result<()> {
+    let switch = Switch::start_on(lab, &ports(), join, cpus)?;
     let kind = Kind::Qemu(Qemu { netdev: ",queues=2", device: ",mq=on", ..Qemu::default() });
     let [mut one, mut two] = Guest::boot_pair(lab, kind, 1500)?;
     let second = two.ip();

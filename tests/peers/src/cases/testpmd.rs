@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 
 use crate::lab::Lab;
-use crate::machine::Need;
+use crate::machine::{Need, two_workers};
 use crate::proc;
 use crate::runner::Test;
 use crate::switch::{Count, Join, Port, PortStatus, Switch};
@@ -60,7 +60,11 @@ pub(super) fn tests() -> Vec<Test> {
     }
     for path in [SPLIT, PACKED, VECTORISED] {
         let name = format!("loopback_multi_queues+{}", path.name);
-        tests.push(Test::new(&name, &[Need::Dpdk], move |lab| multi_queues(lab, path)));
+        tests.push(Test::new(&name, &[Need::Dpdk], move |lab| multi_queues(lab, path, &[])));
+    }
+    for path in [SPLIT, PACKED] {
+        let name = format!("loopback_multi_queues_workers+{}", path.name);
+        tests.push(Test::new(&name, &[Need::Dpdk], move |lab| multi_queues(lab, path, &two_workers()?)));
     }
     tests.push(Test::new("virtio_smoke+loopback_reconnect", &[Need::Dpdk], smoke_reconnect));
     for path in [SPLIT, PACKED] {
@@ -85,8 +89,8 @@ fn port_restart(lab: &Lab, path: Path) -> Result<()> {
 }
 
 /// Two queue pairs, with as many flows as testpmd makes: both take part, in both directions.
-fn multi_queues(lab: &Lab, path: Path) -> Result<()> {
-    let (switch, mut guest) = start(lab, path, 2, "")?;
+fn multi_queues(lab: &Lab, path: Path, cpus: &[u32]) -> Result<()> {
+    let (switch, mut guest) = start_on(lab, path, 2, "", cpus)?;
     bounce(&switch, &mut guest, "64", 2)?;
     bounce(&switch, &mut guest, "1518", 2)?;
     for name in ["a", "b"] {
@@ -141,10 +145,21 @@ fn server_mode(lab: &Lab, path: Path) -> Result<()> {
 }
 
 fn start<'lab>(lab: &'lab Lab<'_>, path: Path, queues: u32, more: &str) -> Result<(Switch<'lab>, Testpmd)> {
+    start_on(lab, path, queues, more, &[])
+}
+
+/// With workers on these CPUs.
+fn start_on<'lab>(
+    lab: &'lab Lab<'_>,
+    path: Path,
+    queues: u32,
+    more: &str,
+    cpus: &[u32],
+) -> Result<(Switch<'lab>, Testpmd)> {
     let client = more.contains("server=1");
     let packed = Some(true);
     let ports = ["a", "b"].map(|name| Port { mtu: 9000, client, packed, queues, ..Port::new(name) });
-    let switch = Switch::start(lab, &ports, Join::Patch)?;
+    let switch = Switch::start_on(lab, &ports, Join::Patch, cpus)?;
     let guest = testpmd(lab, path, queues, more)?;
     wait_links(&switch, path, queues)?;
     Ok((switch, guest))
