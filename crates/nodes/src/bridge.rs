@@ -19,6 +19,10 @@ pub struct Bridge {
     /// The edge of each port of the switch; `NONE` for those of others.
     edges: Vec<usize>,
     fdb: Arc<Fdb>,
+    /// How many workers have the table, each with a bridge of its own.
+    workers: u32,
+    /// Frames since this one last looked for what has aged.
+    frames: u32,
 }
 
 const NONE: usize = usize::MAX;
@@ -38,7 +42,13 @@ impl Bridge {
         for (edge, port) in ports.iter().enumerate() {
             edges[port.index()] = edge;
         }
-        Bridge { ports, edges, fdb }
+        Bridge { ports, edges, fdb, workers: 1, frames: 0 }
+    }
+
+    /// The same where this many workers have the table: they look for what has aged by turns, for one at a time can.
+    #[must_use]
+    pub fn shared_by(self, workers: u32) -> Self {
+        Bridge { workers, ..self }
     }
 
     /// Decides on a frame from `port`: by its first 12 bytes, and by who was heard where.
@@ -77,7 +87,11 @@ impl Bridge {
 impl Node for Bridge {
     fn process(&mut self, turn: &mut Turn<'_>, frame: &Frame, next: &mut Next<'_>) {
         let now = turn.now();
-        self.fdb.sweep(now);
+        self.frames += 1;
+        if self.frames >= self.workers {
+            self.frames = 0;
+            self.fdb.sweep(now);
+        }
         for &id in frame.ids() {
             let port = turn.port(id);
             match self.decide(turn.head(id), port, now) {

@@ -135,7 +135,9 @@ impl Parts<'_> {
                     let Some(fdb) = &self.fdbs[at] else { continue };
                     let edges: Vec<_> = members.iter().map(|&m| graph.output(port(m), false)).collect();
                     let indexes = members.iter().map(|&m| index(m)).collect();
-                    let bridge = Bridge::new(indexes, Arc::clone(fdb));
+                    let workers = self.plan.workers.iter().filter(|worker| worker.domains.contains(&domain)).count();
+                    let workers = u32::try_from(workers).unwrap_or(u32::MAX);
+                    let bridge = Bridge::new(indexes, Arc::clone(fdb)).shared_by(workers);
                     graph.node(format!("bridge.{}", config.bridges[at].name), Box::new(bridge), &edges)
                 }
             };
