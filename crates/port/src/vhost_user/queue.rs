@@ -226,8 +226,15 @@ impl Queue {
 
 /// Who waits for room in a receive ring. A ring has one wish for a kick, and where workers share it, it must be that of
 /// whoever is content with the least.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Room(Vec<Waiting>);
+
+impl Default for Room {
+    fn default() -> Self {
+        // More have never been seen to share a ring; if they do, the first time costs an allocation.
+        Room(Vec::with_capacity(8))
+    }
+}
 
 #[derive(Debug)]
 struct Waiting {

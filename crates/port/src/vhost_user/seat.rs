@@ -127,7 +127,9 @@ impl Seat {
     pub(super) fn disarm(&self, shared: &Shared, turn: &Turn<'_>, room: bool) {
         let Some(link) = shared.sound(turn) else { return };
         if room {
-            link.tx(self).queues().iter().for_each(|queue| queue.disarm_for_room(self.giver));
+            // Of all: those that are its own may have changed while it slept.
+            let all = link.tx.iter().flat_map(|spread| spread.queues());
+            all.for_each(|queue| queue.disarm_for_room(self.giver));
         } else {
             self.rings(link).for_each(|queue| queue.disarm());
         }
