@@ -88,6 +88,23 @@ impl Area {
         words[1].store(second.to_le(), Ordering::Relaxed);
     }
 
+    /// All of it as cells of 32 bits, for loops over a table. It is aligned to them.
+    #[inline]
+    pub fn cells32(&self) -> &[AtomicU32] {
+        assert!(self.align.is_multiple_of(4));
+        // SAFETY: as many as fit into the area, which is mapped as long as this lives and aligned to `align`; atomics may
+        // be shared with whoever else writes the memory.
+        unsafe { std::slice::from_raw_parts(self.at.cast(), self.len / 4) }
+    }
+
+    /// The same, as cells of 64 bits.
+    #[inline]
+    pub fn cells64(&self) -> &[AtomicU64] {
+        assert!(self.align.is_multiple_of(8));
+        // SAFETY: as above.
+        unsafe { std::slice::from_raw_parts(self.at.cast(), self.len / 8) }
+    }
+
     /// Reads a 16-bit index; what its writer stored before it is then visible.
     #[inline]
     pub fn acquire_u16(&self, offset: usize) -> u16 {

@@ -1,5 +1,6 @@
 //! Virtqueues: the split ring and the packed ring, the device half and the driver half of each (virtio 1.2, 2.7 and 2.8).
 
+mod bursts;
 mod chain;
 mod device;
 mod driver;
@@ -14,6 +15,7 @@ mod recover;
 mod split_device;
 mod split_driver;
 
+pub use bursts::{Buffers, Bursts, Moved, PackedBursts, SplitBursts};
 pub use chain::{BURST, Chain, ChainFault, Direction, Fault, First, RingFault};
 pub use device::{Device, Ring};
 pub use driver::{DeviceFault, Tables};

@@ -1,0 +1,209 @@
+//! The packed ring (virtio 1.2, 2.8).
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use super::{Buffers, Bursts, Lane, Moved, positions};
+use crate::memory::GuestMemory;
+use crate::ring::driver::DeviceFault;
+use crate::ring::layout::{Geometry, Options, PackedParts, WRITE, event};
+use crate::ring::packed_device::{AVAIL, EVENTS_OFF, USED};
+
+/// Descriptors that become visible at once where a ring is filled: fewer than the ring has (see `PackedDriver::add`).
+const FILL: usize = 32;
+
+/// See [`Bursts`].
+#[derive(Debug)]
+pub struct PackedBursts {
+    parts: PackedParts,
+    lane: Lane,
+}
+
+/// A burst on its way into a ring: all of it is written but the flags of its first descriptor, which the device cannot
+/// pass.
+struct Burst<'a> {
+    table: &'a [AtomicU64],
+    first: Option<(usize, u64)>,
+}
+
+impl<'a> Burst<'a> {
+    #[inline]
+    fn new(table: &'a [AtomicU64]) -> Self {
+        Burst { table, first: None }
+    }
+
+    /// The descriptor at a position becomes this buffer.
+    #[inline]
+    fn put(&mut self, lane: &Lane, position: u32, id: u16, addr: u64, len: u32) {
+        let write = if lane.buffers == Buffers::Transmit { 0 } else { WRITE };
+        // 2.8.1: available is AVAIL as the wrap counter, which begins with 1, and USED as its inverse.
+        let flags = write | if position & lane.size == 0 { AVAIL } else { USED };
+        let word = (u64::from(len) | u64::from(id) << 32 | u64::from(flags) << 48).to_le();
+        let at = 2 * lane.place(position);
+        self.table[at].store(addr.to_le(), Relaxed);
+        if self.first.is_none() {
+            self.first = Some((at + 1, word));
+        } else {
+            self.table[at + 1].store(word, Relaxed);
+        }
+    }
+
+    #[inline]
+    fn publish(self) {
+        if let Some((at, word)) = self.first {
+            // Release: all other descriptors, and this one's address, come before its flags (2.8.21.1).
+            self.table[at].store(word, Release);
+        }
+    }
+}
+
+/// A used descriptor's id and length; `None` where the device has not used it yet.
+#[inline]
+fn used(table: &[AtomicU64], lane: &Lane, position: u32) -> Option<(u32, u32)> {
+    // Acquire: the bytes in the buffer are visible once the flags are.
+    let word = u64::from_le(table[2 * lane.place(position) + 1].load(Acquire));
+    let both = u64::from(AVAIL | USED) << 48;
+    // 2.8.1: used while both bits are the device's wrap counter, which begins with 1.
+    let is_used = word & both == if position & lane.size == 0 { both } else { 0 };
+    let len = u32::try_from(word & u64::from(u32::MAX)).unwrap_or(u32::MAX);
+    let id = u32::try_from(word >> 32 & 0xffff).unwrap_or(u32::MAX);
+    is_used.then_some((id, len))
+}
+
+impl PackedBursts {
+    /// An empty ring at `geometry`, in memory that is all zeros there, that wants no interrupts. Fails with the part that is
+    /// not in memory, or with the size where it is no power of two. Of the options it knows `in_order`.
+    pub fn new(
+        memory: &GuestMemory,
+        geometry: Geometry,
+        options: Options,
+        buffers: Buffers,
+    ) -> Result<Self, &'static str> {
+        let parts = geometry.locate_packed(memory)?;
+        if !geometry.size.is_power_of_two() {
+            return Err("size");
+        }
+        parts.driver.write_u16(event::MODE, EVENTS_OFF);
+        Ok(PackedBursts { parts, lane: Lane::new(geometry.size, options.in_order, buffers) })
+    }
+
+    /// Calls `each` with number, id and length of at most `most` used buffers.
+    #[inline]
+    fn take(
+        table: &[AtomicU64],
+        lane: &mut Lane,
+        most: usize,
+        mut each: impl FnMut(&mut Lane, u32, u16, u32),
+    ) -> Result<Moved, DeviceFault> {
+        let mut moved = Moved::default();
+        let most = positions(most).min(lane.out());
+        let mut k = 0;
+        while k < most {
+            let position = lane.next_used.wrapping_add(k);
+            let Some((told, len)) = used(table, lane, position) else { break };
+            if lane.in_order && lane.buffers == Buffers::Transmit {
+                let batch = lane.batch(position, told)?;
+                for done in 0..batch {
+                    let id = lane.ids[lane.place(position.wrapping_add(done))];
+                    moved.packets += 1;
+                    each(lane, k + done, id, 0);
+                }
+                k += batch;
+                continue;
+            }
+            let id = lane.settle(position, told)?;
+            // 2.8.4: of what the device only read the length means nothing.
+            moved.add(if lane.buffers == Buffers::Transmit { 0 } else { len });
+            each(lane, k, id, len);
+            k += 1;
+        }
+        lane.check(&moved)?;
+        lane.next_used = lane.next_used.wrapping_add(k);
+        Ok(moved)
+    }
+}
+
+impl Bursts for PackedBursts {
+    fn fill(&mut self, buffers: impl IntoIterator<Item = (u64, u32)>) -> usize {
+        let PackedBursts { parts, lane } = self;
+        let mut buffers = buffers.into_iter().take(lane.free()).peekable();
+        let mut n = 0;
+        while buffers.peek().is_some() {
+            let mut burst = Burst::new(parts.desc.cells64());
+            for (addr, len) in buffers.by_ref().take(FILL) {
+                let id = lane.ids[lane.place(lane.next_avail)];
+                let len = if let Buffers::Receive(room) = lane.buffers { room } else { len };
+                lane.addrs[usize::from(id)] = addr;
+                lane.lens[usize::from(id)] = len;
+                burst.put(lane, lane.next_avail, id, addr, len);
+                lane.next_avail = lane.next_avail.wrapping_add(1);
+                n += 1;
+            }
+            burst.publish();
+        }
+        n
+    }
+
+    #[inline]
+    fn forward(from: &mut Self, to: &mut Self, spare: &mut Vec<u64>, most: usize) -> Result<Moved, DeviceFault> {
+        let most = most.min(to.lane.free()).min(spare.len());
+        let Buffers::Receive(room) = from.lane.buffers else { return Ok(Moved::default()) };
+        let (mut refills, mut sent) = (Burst::new(from.parts.desc.cells64()), Burst::new(to.parts.desc.cells64()));
+        let (refilled, next) = (from.lane.next_avail, to.lane.next_avail);
+        let moved = PackedBursts::take(from.parts.desc.cells64(), &mut from.lane, most, |lane, k, id, len| {
+            let addr = lane.addrs[usize::from(id)];
+            let position = refilled.wrapping_add(k);
+            // The same one, where all buffers were out: then it is the one that has just come.
+            let refill = lane.ids[lane.place(position)];
+            let fresh = spare.pop().unwrap_or_default();
+            lane.addrs[usize::from(refill)] = fresh;
+            refills.put(lane, position, refill, fresh, room);
+            let position = next.wrapping_add(k);
+            let id = to.lane.ids[to.lane.place(position)];
+            to.lane.addrs[usize::from(id)] = addr;
+            sent.put(&to.lane, position, id, addr, len);
+        })?;
+        refills.publish();
+        sent.publish();
+        from.lane.next_avail = refilled.wrapping_add(positions(moved.packets));
+        to.lane.next_avail = next.wrapping_add(positions(moved.packets));
+        Ok(moved)
+    }
+
+    #[inline]
+    fn reclaim(&mut self, spare: &mut Vec<u64>) -> Result<usize, DeviceFault> {
+        let PackedBursts { parts, lane } = self;
+        let each = |lane: &mut Lane, _, id: u16, _| spare.push(lane.addrs[usize::from(id)]);
+        Ok(PackedBursts::take(parts.desc.cells64(), lane, usize::MAX, each)?.packets)
+    }
+
+    #[inline]
+    fn recycle(&mut self, most: usize) -> Result<Moved, DeviceFault> {
+        let PackedBursts { parts, lane } = self;
+        let mut burst = Burst::new(parts.desc.cells64());
+        let again = lane.next_avail;
+        let moved = PackedBursts::take(parts.desc.cells64(), lane, most, |lane, k, id, _| {
+            let (addr, len) = (lane.addrs[usize::from(id)], lane.lens[usize::from(id)]);
+            burst.put(lane, again.wrapping_add(k), id, addr, len);
+        })?;
+        burst.publish();
+        lane.next_avail = again.wrapping_add(positions(moved.packets));
+        Ok(moved)
+    }
+
+    fn collect(&mut self, mut each: impl FnMut(u64, u32)) -> Result<usize, DeviceFault> {
+        let PackedBursts { parts, lane } = self;
+        let each = |lane: &mut Lane, _, id: u16, len| each(lane.addrs[usize::from(id)], len);
+        Ok(PackedBursts::take(parts.desc.cells64(), lane, usize::MAX, each)?.packets)
+    }
+
+    #[inline]
+    fn kick_due(&mut self) -> bool {
+        let device = &self.parts.device;
+        self.lane.kick_due(|| device.read_u16(event::MODE) != EVENTS_OFF)
+    }
+
+    fn out(&self) -> usize {
+        self.lane.out() as usize
+    }
+}

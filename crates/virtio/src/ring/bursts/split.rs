@@ -1,0 +1,185 @@
+//! The split ring (virtio 1.2, 2.7).
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::{Buffers, Bursts, Lane, Moved, positions};
+use crate::memory::GuestMemory;
+use crate::ring::driver::DeviceFault;
+use crate::ring::layout::{self, Descriptor, Geometry, NO_INTERRUPT, NO_NOTIFY, Options, Parts, WRITE};
+
+/// See [`Bursts`].
+#[derive(Debug)]
+pub struct SplitBursts {
+    parts: Parts,
+    lane: Lane,
+}
+
+impl SplitBursts {
+    /// An empty ring at `geometry`, in memory that is all zeros there, that wants no interrupts. Fails with the part that is
+    /// not in memory. Of the options it knows `in_order`.
+    pub fn new(
+        memory: &GuestMemory,
+        geometry: Geometry,
+        options: Options,
+        buffers: Buffers,
+    ) -> Result<Self, &'static str> {
+        let parts = geometry.locate(memory)?;
+        parts.avail.write_u16(layout::avail::FLAGS, NO_INTERRUPT);
+        for id in 0..geometry.size {
+            parts.avail.write_u16(layout::avail::entry(id.into()), id);
+        }
+        Ok(SplitBursts { parts, lane: Lane::new(geometry.size, options.in_order, buffers) })
+    }
+
+    /// How many the device has used, at most `most`.
+    #[inline]
+    fn ready(&self, most: usize) -> Result<usize, DeviceFault> {
+        // Acquire: the elements behind the index are visible once the index is, and so are the bytes in the buffers.
+        let seen = self.parts.used.acquire_u16(layout::used::INDEX);
+        let ahead = seen.wrapping_sub(low(self.lane.next_used));
+        let published = low(self.lane.out());
+        if ahead > published {
+            return Err(DeviceFault::IndexJump { ahead, published });
+        }
+        Ok(usize::from(ahead).min(most))
+    }
+
+    /// Makes the next `n` places available, whose descriptors are written.
+    #[inline]
+    fn publish(&mut self, n: usize) {
+        let SplitBursts { parts, lane } = self;
+        if !lane.sorted {
+            for position in (0..positions(n)).map(|k| lane.next_avail.wrapping_add(k)) {
+                let place = lane.place(position);
+                parts.avail.write_u16(layout::avail::entry(place), lane.ids[place]);
+            }
+        }
+        lane.next_avail = lane.next_avail.wrapping_add(positions(n));
+        parts.avail.release_u16(layout::avail::INDEX, low(lane.next_avail));
+    }
+
+    /// Calls `each` with address and length of `n` used buffers, of which `ready` has told.
+    #[inline]
+    fn take(
+        Parts { used, .. }: &Parts,
+        lane: &mut Lane,
+        n: usize,
+        mut each: impl FnMut(&mut Lane, u32, u16, u32),
+    ) -> Result<Moved, DeviceFault> {
+        let mut moved = Moved::default();
+        let elements = used.cells32();
+        for k in 0..positions(n) {
+            let at = layout::used::entry(lane.place(lane.next_used.wrapping_add(k))) / 4;
+            let [told, len] = [at, at + 1].map(|cell| u32::from_le(elements[cell].load(Relaxed)));
+            let id = lane.settle(lane.next_used.wrapping_add(k), told)?;
+            moved.add(len);
+            each(lane, k, id, len);
+        }
+        lane.check(&moved)?;
+        lane.next_used = lane.next_used.wrapping_add(positions(n));
+        Ok(moved)
+    }
+}
+
+impl Bursts for SplitBursts {
+    fn fill(&mut self, buffers: impl IntoIterator<Item = (u64, u32)>) -> usize {
+        let mut n = 0;
+        for (addr, len) in buffers.into_iter().take(self.lane.free()) {
+            let id = self.lane.ids[self.lane.place(self.lane.next_avail.wrapping_add(positions(n)))];
+            let (len, flags) = match self.lane.buffers {
+                Buffers::Receive(room) => (room, WRITE),
+                Buffers::Transmit => (len, 0),
+            };
+            self.lane.addrs[usize::from(id)] = addr;
+            Descriptor { addr, len, flags, next: 0 }.write(&self.parts.desc, id);
+            n += 1;
+        }
+        self.publish(n);
+        n
+    }
+
+    #[inline]
+    fn forward(from: &mut Self, to: &mut Self, spare: &mut Vec<u64>, most: usize) -> Result<Moved, DeviceFault> {
+        let n = from.ready(most.min(to.lane.free()).min(spare.len()))?;
+        if n == 0 {
+            return Ok(Moved::default());
+        }
+        let rest = spare.len() - n;
+        let (fresh, refilled) = (&spare[rest..], from.lane.next_avail);
+        let (received, sent) = (from.parts.desc.cells64(), to.parts.desc.cells64());
+        let next = to.lane.next_avail;
+        let moved = SplitBursts::take(&from.parts, &mut from.lane, n, |lane, k, id, len| {
+            let addr = lane.addrs[usize::from(id)];
+            // The same one, where all buffers were out: then it is the one that has just come.
+            let refill = lane.ids[lane.place(refilled.wrapping_add(k))];
+            let fresh = fresh[k as usize];
+            lane.addrs[usize::from(refill)] = fresh;
+            received[2 * usize::from(refill)].store(fresh.to_le(), Relaxed);
+            let id = usize::from(to.lane.ids[to.lane.place(next.wrapping_add(k))]);
+            to.lane.addrs[id] = addr;
+            sent[2 * id].store(addr.to_le(), Relaxed);
+            // Without flags and without a next one.
+            sent[2 * id + 1].store(u64::from(len).to_le(), Relaxed);
+        })?;
+        spare.truncate(rest);
+        from.publish(n);
+        to.publish(n);
+        Ok(moved)
+    }
+
+    #[inline]
+    fn reclaim(&mut self, spare: &mut Vec<u64>) -> Result<usize, DeviceFault> {
+        let n = self.ready(usize::MAX)?;
+        let SplitBursts { parts, lane } = self;
+        if lane.in_order {
+            // All up to the index, whatever the elements say (2.7.9).
+            let done = (0..positions(n)).map(|k| lane.place(lane.next_used.wrapping_add(k)));
+            spare.extend(done.map(|place| lane.addrs[usize::from(lane.ids[place])]));
+            lane.next_used = lane.next_used.wrapping_add(positions(n));
+        } else {
+            SplitBursts::take(parts, lane, n, |lane, _, id, _| spare.push(lane.addrs[usize::from(id)]))?;
+        }
+        Ok(n)
+    }
+
+    #[inline]
+    fn recycle(&mut self, most: usize) -> Result<Moved, DeviceFault> {
+        let n = self.ready(most)?;
+        if n == 0 {
+            return Ok(Moved::default());
+        }
+        let SplitBursts { parts, lane } = self;
+        let moved = if lane.in_order && lane.buffers == Buffers::Transmit {
+            lane.next_used = lane.next_used.wrapping_add(positions(n));
+            Moved { packets: n, ..Moved::default() }
+        } else {
+            SplitBursts::take(parts, lane, n, |_, _, _, _| {})?
+        };
+        self.publish(n);
+        Ok(moved)
+    }
+
+    fn collect(&mut self, mut each: impl FnMut(u64, u32)) -> Result<usize, DeviceFault> {
+        let n = self.ready(usize::MAX)?;
+        let SplitBursts { parts, lane } = self;
+        SplitBursts::take(parts, lane, n, |lane, _, id, len| each(lane.addrs[usize::from(id)], len))?;
+        Ok(n)
+    }
+
+    #[inline]
+    fn kick_due(&mut self) -> bool {
+        let used = &self.parts.used;
+        self.lane.kick_due(|| used.read_u16(layout::used::FLAGS) & NO_NOTIFY == 0)
+    }
+
+    fn out(&self) -> usize {
+        self.lane.out() as usize
+    }
+}
+
+/// A position as the ring's indexes have it.
+#[expect(clippy::cast_possible_truncation, reason = "indexes wrap at 65536 (2.7.13)")]
+#[inline]
+fn low(position: u32) -> u16 {
+    position as u16
+}

@@ -1,0 +1,347 @@
+//! The driver halves that move bursts, against a device that the test plays: in order, out of order, and hostile.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use straightline_virtio::memory::{Area, GuestMemory, Region};
+use straightline_virtio::ring::{
+    Buffers, Bursts, DeviceFault, Geometry, Moved, NEXT, Options, PackedBursts, SplitBursts, WRITE,
+};
+
+const SIZE: u16 = 8;
+const ROOM: u32 = 2048;
+
+fn memory() -> GuestMemory {
+    let file = memfd_create("bursts", MemfdFlags::CLOEXEC).expect("a memory file");
+    ftruncate(&file, 0x4000).expect("its size");
+    let region = Region::map(file.as_fd(), 0, 0x4000, 0, 0).expect("a region");
+    GuestMemory::new(vec![Arc::new(region)]).expect("one region")
+}
+
+fn geometry(place: u64) -> Geometry {
+    Geometry { size: SIZE, desc: place, avail: place + 0x400, used: place + 0x800 }
+}
+
+/// A device of one ring: what it sees available, and how it uses that.
+trait Device {
+    type Driver: Bursts;
+    fn new(memory: &GuestMemory, place: u64, in_order: bool, buffers: Buffers) -> (Self, Self::Driver)
+    where
+        Self: Sized;
+    /// Takes all that is available: id, address, length, whether it is the device's to write.
+    fn take(&mut self) -> Vec<(u32, u64, u32, bool)>;
+    fn use_up(&mut self, id: u32, len: u32);
+    /// The next `n` are used, and the last one stands for all of them.
+    fn use_batch(&mut self, n: u32, last: u32);
+    fn want_kicks(&mut self, wanted: bool);
+}
+
+struct Split {
+    desc: Area,
+    avail: Area,
+    used: Area,
+    seen: u16,
+    given: u16,
+}
+
+fn at(n: impl Into<u32>) -> usize {
+    usize::try_from(n.into()).expect("an offset")
+}
+
+impl Device for Split {
+    type Driver = SplitBursts;
+
+    fn new(memory: &GuestMemory, place: u64, in_order: bool, buffers: Buffers) -> (Self, SplitBursts) {
+        let geometry = geometry(place);
+        let options = Options { in_order, ..Options::default() };
+        let driver = SplitBursts::new(memory, geometry, options, buffers).expect("a ring");
+        let area = |at, len| memory.area(at, len, 16).expect("an area");
+        let (desc, avail, used) = (area(geometry.desc, 128), area(geometry.avail, 32), area(geometry.used, 128));
+        assert_eq!(avail.read_u16(0), 1, "it wants no interrupts");
+        (Split { desc, avail, used, seen: 0, given: 0 }, driver)
+    }
+
+    fn take(&mut self) -> Vec<(u32, u64, u32, bool)> {
+        let mut found = Vec::new();
+        while self.seen != self.avail.acquire_u16(2) {
+            let id = self.avail.read_u16(at(4 + 2 * (self.seen % SIZE)));
+            let flags = self.desc.read_u16(at(16 * id + 12));
+            assert_eq!(flags & !WRITE, 0);
+            let (addr, len) = (self.desc.read_u64(at(16 * id)), self.desc.read_u32(at(16 * id + 8)));
+            found.push((id.into(), addr, len, flags & WRITE != 0));
+            self.seen = self.seen.wrapping_add(1);
+        }
+        found
+    }
+
+    fn use_up(&mut self, id: u32, len: u32) {
+        self.used.write_u32(at(4 + 8 * (self.given % SIZE)), id);
+        self.used.write_u32(at(8 + 8 * (self.given % SIZE)), len);
+        self.given = self.given.wrapping_add(1);
+        self.used.release_u16(2, self.given);
+    }
+
+    fn use_batch(&mut self, n: u32, last: u32) {
+        // One element, with the index of all (2.7.9).
+        self.used.write_u32(at(4 + 8 * (self.given % SIZE)), last);
+        self.given = self.given.wrapping_add(u16::try_from(n).expect("few"));
+        self.used.release_u16(2, self.given);
+    }
+
+    fn want_kicks(&mut self, wanted: bool) {
+        self.used.write_u16(0, u16::from(!wanted));
+    }
+}
+
+struct Packed {
+    desc: Area,
+    device: Area,
+    seen: u32,
+    given: u32,
+}
+
+impl Packed {
+    fn flags(position: u32) -> u16 {
+        if (position / u32::from(SIZE)).is_multiple_of(2) { 1 << 7 | 1 << 15 } else { 0 }
+    }
+}
+
+impl Device for Packed {
+    type Driver = PackedBursts;
+
+    fn new(memory: &GuestMemory, place: u64, in_order: bool, buffers: Buffers) -> (Self, PackedBursts) {
+        let geometry = geometry(place);
+        let options = Options { in_order, ..Options::default() };
+        let driver = PackedBursts::new(memory, geometry, options, buffers).expect("a ring");
+        let area = |at, len| memory.area(at, len, 16).expect("an area");
+        assert_eq!(area(geometry.avail, 4).read_u16(2), 1, "it wants no interrupts");
+        (Packed { desc: area(geometry.desc, 128), device: area(geometry.used, 4), seen: 0, given: 0 }, driver)
+    }
+
+    fn take(&mut self) -> Vec<(u32, u64, u32, bool)> {
+        let mut found = Vec::new();
+        while found.len() < usize::from(SIZE) {
+            let place = 16 * (self.seen % u32::from(SIZE));
+            let flags = self.desc.acquire_u16(at(place + 14));
+            let available = if Self::flags(self.seen) == 0 { 1 << 15 } else { 1 << 7 };
+            if flags & (1 << 7 | 1 << 15) != available {
+                break;
+            }
+            assert_eq!(flags & NEXT, 0);
+            let id = self.desc.read_u16(at(place + 12));
+            let (addr, len) = (self.desc.read_u64(at(place)), self.desc.read_u32(at(place + 8)));
+            found.push((id.into(), addr, len, flags & WRITE != 0));
+            self.seen += 1;
+        }
+        found
+    }
+
+    fn use_up(&mut self, id: u32, len: u32) {
+        let place = 16 * (self.given % u32::from(SIZE));
+        self.desc.write_u32(at(place + 8), len);
+        self.desc.write_u16(at(place + 12), u16::try_from(id).expect("an id"));
+        self.desc.release_u16(at(place + 14), Self::flags(self.given));
+        self.given += 1;
+    }
+
+    fn use_batch(&mut self, n: u32, last: u32) {
+        self.use_up(last, 0);
+        self.given += n - 1;
+    }
+
+    fn want_kicks(&mut self, wanted: bool) {
+        self.device.write_u16(2, u16::from(!wanted));
+    }
+}
+
+/// A receive ring, full of the buffers 1000, 2000 ..., an empty transmit ring, and what is spare.
+struct Rig<D: Device> {
+    receive: D,
+    from: D::Driver,
+    /// What the device has for packets to come: id and address.
+    given: Vec<(u32, u64)>,
+    transmit: D,
+    to: D::Driver,
+    spare: Vec<u64>,
+}
+
+fn rig<D: Device>(in_order: bool) -> Rig<D> {
+    let memory = memory();
+    let (mut receive, mut from) = D::new(&memory, 0, in_order, Buffers::Receive(ROOM));
+    let (transmit, to) = D::new(&memory, 0x2000, in_order, Buffers::Transmit);
+    assert_eq!(from.fill((1..=100).map(|n| (1000 * n, 0))), usize::from(SIZE), "as many as there is room for");
+    let given = receive.take();
+    assert!(given.iter().all(|&(_, _, len, write)| len == ROOM && write));
+    let given: Vec<_> = given.iter().map(|&(id, addr, ..)| (id, addr)).collect();
+    assert_eq!(given.iter().map(|g| g.1).collect::<Vec<_>>(), (1..=8).map(|n| 1000 * n).collect::<Vec<_>>());
+    Rig { receive, from, given, transmit, to, spare: (1..=8).map(|n| 100_000 * n).collect() }
+}
+
+/// Packets of every number at once; every fourth burst is received backwards, every third given back backwards.
+fn forwards<D: Device>(in_order: bool) {
+    let Rig::<D> { mut receive, mut from, mut given, mut transmit, mut to, mut spare } = rig(in_order);
+    for round in 0..100_usize {
+        let count = 1 + round % usize::from(SIZE);
+        let mut came: Vec<_> = given.drain(..count).collect();
+        if round % 4 == 3 && !in_order {
+            came.reverse();
+        }
+        let lens: Vec<u32> = (0..count).map(|n| 60 + u32::try_from(7 * round + n).expect("a length")).collect();
+        for (&(id, _), &len) in came.iter().zip(&lens) {
+            receive.use_up(id, len);
+        }
+        let moved = D::Driver::forward(&mut from, &mut to, &mut spare, 64).expect("a sound device");
+        let bytes = lens.iter().copied().map(u64::from).sum();
+        assert_eq!(moved, Moved { packets: count, bytes, longest: lens.iter().copied().max().unwrap_or(0) });
+        let sent = transmit.take();
+        let expected: Vec<_> = came.iter().zip(&lens).map(|(c, &len)| (c.1, len, false)).collect();
+        assert_eq!(sent.iter().map(|s| (s.1, s.2, s.3)).collect::<Vec<_>>(), expected, "round {round}");
+        let refilled = receive.take();
+        assert!(refilled.len() == count && refilled.iter().all(|r| r.2 == ROOM && r.3));
+        given.extend(refilled.iter().map(|r| (r.0, r.1)));
+        let mut ids: Vec<u32> = sent.iter().map(|s| s.0).collect();
+        if round % 3 == 2 && !in_order {
+            ids.reverse();
+        }
+        if in_order {
+            transmit.use_batch(u32::try_from(count).expect("few"), ids[count - 1]);
+        } else {
+            ids.iter().for_each(|&id| transmit.use_up(id, 77));
+        }
+        assert_eq!(to.out(), count);
+        assert_eq!(to.reclaim(&mut spare).expect("a sound device"), count);
+        assert_eq!((to.out(), from.out(), spare.len()), (0, usize::from(SIZE), 8));
+    }
+    let mut all: Vec<u64> = spare.iter().copied().chain(given.iter().map(|g| g.1)).collect();
+    all.sort_unstable();
+    let expected: Vec<u64> = (1..=8).map(|n| 1000 * n).chain((1..=8).map(|n| 100_000 * n)).collect();
+    assert_eq!(all, expected, "no buffer is lost, none is there twice");
+}
+
+/// Room in the transmit ring, spare buffers and the number asked for each bound what is taken; the rest waits.
+fn is_bounded<D: Device>() {
+    let Rig::<D> { mut receive, mut from, given, mut transmit, mut to, mut spare } = rig(false);
+    given.iter().for_each(|&(id, _)| receive.use_up(id, 100));
+    let forward = |from: &mut D::Driver, to: &mut D::Driver, spare: &mut Vec<u64>, most| {
+        D::Driver::forward(from, to, spare, most).expect("a sound device").packets
+    };
+    assert_eq!(forward(&mut from, &mut to, &mut spare, 2), 2);
+    let mut two = spare.split_off(spare.len() - 2);
+    assert_eq!(forward(&mut from, &mut to, &mut two, 64), 2);
+    assert_eq!((to.fill([(1, 1), (2, 2)]), transmit.take().len()), (2, 6));
+    assert_eq!(forward(&mut from, &mut to, &mut spare, 64), 2, "two places were free");
+    assert_eq!(forward(&mut from, &mut to, &mut spare, 64), 0);
+    let mut left = Vec::new();
+    assert_eq!(from.collect(|addr, len| left.push((addr, len))).expect("a sound device"), 2);
+    assert_eq!(left, [(7000, 100), (8000, 100)]);
+    assert_eq!(from.out(), 6);
+}
+
+/// What is received is dropped, what is sent is sent again.
+fn recycles<D: Device>(in_order: bool) {
+    let Rig::<D> { mut receive, mut from, mut given, mut transmit, mut to, .. } = rig(in_order);
+    assert_eq!(to.fill((1..=8).map(|n| (n << 20, 60 + u32::try_from(n).expect("small")))), 8);
+    let mut sent = transmit.take();
+    for round in 0..50_usize {
+        let count = 1 + round % usize::from(SIZE);
+        let came: Vec<_> = given.drain(..count).collect();
+        came.iter().for_each(|&(id, _)| receive.use_up(id, 100));
+        let moved = from.recycle(64).expect("a sound device");
+        assert_eq!((moved.packets, moved.bytes), (count, 100 * u64::try_from(count).expect("few")));
+        let again: Vec<_> = receive.take().iter().map(|r| (r.0, r.1)).collect();
+        assert_eq!(again, came);
+        given.extend(again);
+        let done: Vec<_> = sent.drain(..count).collect();
+        if in_order {
+            transmit.use_batch(u32::try_from(count).expect("few"), done[count - 1].0);
+        } else {
+            done.iter().for_each(|d| transmit.use_up(d.0, 0));
+        }
+        assert_eq!(to.recycle(64).expect("a sound device").packets, count);
+        let again = transmit.take();
+        assert_eq!(again, done, "round {round}");
+        sent.extend(again);
+    }
+}
+
+fn tells_when_to_kick<D: Device>() {
+    let Rig::<D> { mut receive, mut from, given, .. } = rig(false);
+    receive.want_kicks(false);
+    assert!(!from.kick_due());
+    receive.want_kicks(true);
+    assert!(from.kick_due(), "what was made available before is not forgotten");
+    assert!(!from.kick_due(), "once");
+    receive.use_up(given[0].0, 60);
+    assert_eq!(from.recycle(64).expect("a sound device").packets, 1);
+    assert!(from.kick_due());
+}
+
+/// A device that says what cannot be: an error each, and nothing is sent of that burst.
+fn refuses<D: Device>() {
+    for (id, len) in [(8, 60), (65_535, 60), (1, 2049), (1, u32::MAX)] {
+        let Rig::<D> { mut receive, mut from, mut transmit, mut to, mut spare, .. } = rig(false);
+        receive.use_up(0, 60);
+        receive.use_up(id, len);
+        let error = D::Driver::forward(&mut from, &mut to, &mut spare, 64).expect_err("a hostile device");
+        let wrong_len = DeviceFault::Length { id: 0, bytes: len, room: ROOM };
+        assert_eq!(error, if id == 1 { wrong_len } else { DeviceFault::Id(id) });
+        assert_eq!(transmit.take(), []);
+    }
+    // The same one twice.
+    let Rig::<D> { mut receive, mut from, mut to, mut spare, .. } = rig(false);
+    receive.use_up(3, 60);
+    receive.use_up(3, 60);
+    let error = D::Driver::forward(&mut from, &mut to, &mut spare, 64).expect_err("a hostile device");
+    assert_eq!(error, DeviceFault::Id(3));
+    // In order: one that is not the next, and transmitted ones that are not out.
+    let Rig::<D> { mut receive, mut from, .. } = rig(true);
+    receive.use_up(1, 60);
+    assert_eq!(from.recycle(64).expect_err("a hostile device"), DeviceFault::Id(1));
+}
+
+#[test]
+fn split_rings_forward() {
+    forwards::<Split>(false);
+    forwards::<Split>(true);
+}
+
+#[test]
+fn packed_rings_forward() {
+    forwards::<Packed>(false);
+    forwards::<Packed>(true);
+}
+
+#[test]
+fn room_bounds_a_burst() {
+    is_bounded::<Split>();
+    is_bounded::<Packed>();
+}
+
+#[test]
+fn rings_give_the_same_again() {
+    recycles::<Split>(false);
+    recycles::<Split>(true);
+    recycles::<Packed>(false);
+    recycles::<Packed>(true);
+}
+
+#[test]
+fn kicks_are_due_where_they_are_wanted() {
+    tells_when_to_kick::<Split>();
+    tells_when_to_kick::<Packed>();
+}
+
+#[test]
+fn hostile_devices_are_errors() {
+    refuses::<Split>();
+    refuses::<Packed>();
+    // A used index beyond what is available; an element in order that is not out.
+    let Rig::<Split> { receive, mut from, .. } = rig(false);
+    receive.used.write_u16(2, 9);
+    assert_eq!(from.recycle(64).expect_err("a hostile device"), DeviceFault::IndexJump { ahead: 9, published: 8 });
+    let Rig::<Packed> { mut transmit, mut to, mut spare, .. } = rig(true);
+    assert_eq!(to.fill([(1, 1), (2, 2)]), 2);
+    transmit.use_up(5, 0);
+    assert_eq!(to.reclaim(&mut spare).expect_err("a hostile device"), DeviceFault::Id(5));
+}
