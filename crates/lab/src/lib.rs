@@ -1,8 +1,9 @@
 //! The laboratory: a guest in the box, traffic for it, and what is measured with both.
 //!
 //! [`Guest`] is the driver half of a virtio-net device as a piece of a program: it connects to a vhost-user socket like
-//! any VM's frontend, on memory of its own. [`demo`] puts two of them to a switch. It is a user of the switch like any
-//! other; nothing but the command line imports it.
+//! any VM's frontend, on memory of its own. [`demo`] puts two of them to a switch. [`poller`] is a guest that costs as little
+//! as can be, and measures whatever backends it is connected to. It is a user of the switch like any other; nothing but
+//! the command line imports it.
 //!
 //! ```
 //! use straightline_lab::{Guest, GuestOptions};
@@ -14,6 +15,7 @@
 
 pub mod demo;
 mod guest;
+pub mod poller;
 mod traffic;
 
 pub use guest::{Guest, GuestOptions, PackedDescriptor, Pair, Place, Ring, memory_file};

@@ -37,6 +37,18 @@ impl Driver for PackedDriver {
     }
 }
 
+/// Where the parts of a ring at `place` are, of the layout that was negotiated. What either side writes is in cache lines of
+/// its own.
+pub(crate) fn lay_out(place: u64, size: u16, features: u64) -> Geometry {
+    let n = u64::from(size);
+    if features & f::VIRTIO_F_RING_PACKED != 0 {
+        let avail = (place + 16 * n).next_multiple_of(64);
+        Geometry { size, desc: place, avail, used: avail + 64 }
+    } else {
+        Geometry { size, desc: place, avail: place + 16 * n, used: (place + 18 * n + 6).next_multiple_of(64) }
+    }
+}
+
 /// A driver half of either layout, for what is done once a burst or less.
 #[derive(Debug)]
 pub(super) enum AnyDriver {
@@ -61,7 +73,7 @@ impl AnyDriver {
     /// An empty ring at `place`, in memory that is all zeros there, of the layout that was negotiated; and where its
     /// parts are.
     pub(super) fn new(memory: &GuestMemory, place: u64, size: u16, features: u64) -> anyhow::Result<(Self, Geometry)> {
-        let n = u64::from(size);
+        let geometry = lay_out(place, size, features);
         let options = Options {
             event_idx: features & f::VIRTIO_F_EVENT_IDX != 0,
             in_order: features & f::VIRTIO_F_IN_ORDER != 0,
@@ -69,13 +81,8 @@ impl AnyDriver {
         };
         let wrong = |part| anyhow::anyhow!("a ring of {size} entries: its {part} does not fit");
         if features & f::VIRTIO_F_RING_PACKED != 0 {
-            // What either side writes is in a cache line of its own.
-            let avail = (place + 16 * n).next_multiple_of(64);
-            let geometry = Geometry { size, desc: place, avail, used: avail + 64 };
             Ok((AnyDriver::Packed(PackedDriver::new(memory, geometry, options).map_err(wrong)?), geometry))
         } else {
-            let used = (place + 18 * n + 6).next_multiple_of(64);
-            let geometry = Geometry { size, desc: place, avail: place + 16 * n, used };
             Ok((AnyDriver::Split(SplitDriver::new(memory, geometry, options).map_err(wrong)?), geometry))
         }
     }

@@ -1,6 +1,6 @@
 //! One ring of a guest, with its buffers.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, eventfd};
@@ -44,7 +44,6 @@ impl Half {
         features: u64,
     ) -> anyhow::Result<Self> {
         let (driver, geometry) = AnyDriver::new(memory, place, size, features)?;
-        let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let buffers = Buffers { start: buffers, len: buffer_len, of: vec![0; usize::from(size)], hint: 0 };
         Ok(Half { index, driver, geometry, kick: Arc::new(event()?), call: event()?, buffers })
     }
@@ -52,13 +51,7 @@ impl Half {
     /// Sets the ring up at the backend, which goes on at `base`.
     pub(super) fn start(&mut self, client: &mut FrontendClient, base: u32) -> anyhow::Result<()> {
         self.driver.want_interrupt(false);
-        let Geometry { size, desc, avail, used } = self.geometry;
-        client.set_vring_num(self.index, size)?;
-        client.set_vring_base(self.index, base)?;
-        client.set_vring_addr(self.index, RingAddresses { desc, avail, used })?;
-        client.set_vring_call(self.index, Some(self.call.as_fd()))?;
-        client.set_vring_kick(self.index, Some(self.kick.as_fd()))?;
-        Ok(())
+        set_up(client, self.index, self.geometry, base, [self.call.as_fd(), self.kick.as_fd()])
     }
 
     /// Publishes, and kicks if the backend asked for it.
@@ -71,9 +64,35 @@ impl Half {
 
     /// Kicks, asked for or not.
     pub(super) fn ring_the_bell(&self) {
-        // A counter that is full has its kick already.
-        let _ = rustix::io::write(&*self.kick, &1_u64.to_ne_bytes());
+        notify(self.kick.as_fd());
     }
+}
+
+/// Sets a ring up at the backend, which goes on at `base`: its place, and the eventfds for calls and for kicks.
+pub(crate) fn set_up(
+    client: &mut FrontendClient,
+    index: u16,
+    Geometry { size, desc, avail, used }: Geometry,
+    base: u32,
+    [call, kick]: [BorrowedFd<'_>; 2],
+) -> anyhow::Result<()> {
+    client.set_vring_num(index, size)?;
+    client.set_vring_base(index, base)?;
+    client.set_vring_addr(index, RingAddresses { desc, avail, used })?;
+    client.set_vring_call(index, Some(call))?;
+    client.set_vring_kick(index, Some(kick))?;
+    Ok(())
+}
+
+/// An eventfd that a backend may wait for.
+pub(crate) fn event() -> rustix::io::Result<OwnedFd> {
+    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+}
+
+/// Wakes who waits for it.
+pub(crate) fn notify(event: BorrowedFd<'_>) {
+    // A counter that is full has its kick already.
+    let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
 }
 
 impl Buffers {

@@ -7,9 +7,9 @@
 //! | `send`, `receive` | what a driver does: frames into the transmit ring, frames out of the receive ring |
 //! | `raw` | descriptors and indexes written as one likes, for tests |
 
-mod driver;
-mod half;
-mod options;
+pub(crate) mod driver;
+pub(crate) mod half;
+pub(crate) mod options;
 mod pair;
 mod raw;
 mod receive;
@@ -37,7 +37,7 @@ pub use pair::{Pair, Ring};
 pub use raw::PackedDescriptor;
 
 /// Where its memory begins, for itself and for the backend: the same number, to keep it simple.
-const BASE: u64 = 0x1000_0000;
+pub(crate) const BASE: u64 = 0x1000_0000;
 
 /// Bytes of the virtio-net header, as a length of guest memory.
 pub(crate) const HEADER_LEN: u32 = 12;
@@ -45,7 +45,7 @@ const _: () = assert!(HEADER == 12);
 
 /// Device status (virtio 1.2, 2.1): ACKNOWLEDGE, DRIVER and FEATURES_OK; with DRIVER_OK.
 const AGREED: u8 = 1 | 2 | 8;
-const GOING: u8 = AGREED | 4;
+pub(crate) const GOING: u8 = AGREED | 4;
 
 /// A connected guest.
 ///
@@ -78,7 +78,7 @@ impl DerefMut for Guest {
     }
 }
 
-fn connect(socket: &Path, patience: Duration) -> anyhow::Result<FrontendClient> {
+pub(crate) fn connect(socket: &Path, patience: Duration) -> anyhow::Result<FrontendClient> {
     let client = FrontendClient::connect(socket).with_context(|| format!("{}", socket.display()))?;
     client.set_timeout(Some(patience))?;
     Ok(client)
@@ -275,7 +275,7 @@ impl Guest {
 }
 
 /// Agrees on features; returns those of the device and those of the protocol.
-fn handshake(client: &mut FrontendClient, wanted: u64, pairs: u16) -> anyhow::Result<(u64, u64)> {
+pub(crate) fn handshake(client: &mut FrontendClient, wanted: u64, pairs: u16) -> anyhow::Result<(u64, u64)> {
     let agreed = client.handshake(wanted | f::VHOST_USER_F_PROTOCOL_FEATURES, SUPPORTED_PROTOCOL_FEATURES)?;
     if pairs > 1 {
         ensure!(agreed.features & f::VIRTIO_NET_F_MQ != 0, "the backend offers one queue pair only");

@@ -10,7 +10,7 @@ use straightline_virtio::features as f;
 use straightline_virtio::vhost_user::MAX_QUEUE_PAIRS;
 
 /// Bytes set aside for each ring: enough for 1024 entries.
-pub(super) const RING_ROOM: u64 = 64 << 10;
+pub(crate) const RING_ROOM: u64 = 64 << 10;
 
 /// A part of a memory file that a guest is to live in. The backend is shown the whole file.
 #[derive(Clone, Debug)]

@@ -2,6 +2,7 @@
 
 mod check;
 mod demo;
+mod lab;
 mod link;
 mod port;
 mod query;
@@ -23,5 +24,6 @@ pub(crate) fn execute(command: Command) -> anyhow::Result<()> {
         Command::Fdb(args) => query::fdb(&args),
         Command::Runtime(args) => query::runtime(&args),
         Command::Drops(args) => query::drops(&args),
+        Command::Lab(lab) => lab::execute(&lab),
     }
 }

@@ -1,0 +1,148 @@
+//! What is sent, and whether it has come back: frames with a number, and bytes that follow from it.
+
+use std::net::Ipv4Addr;
+
+use anyhow::{Context, ensure};
+use straightline_packet::Level;
+use straightline_virtio::net_header::{LEN as HEADER, NetHeader};
+use straightline_wire::MacAddr;
+use straightline_wire::frame::{Checksum, Frame, Net, Transport};
+use straightline_wire::tcp;
+
+use super::memory::Memory;
+use crate::guest::HEADER_LEN;
+
+/// Headers of Ethernet, IPv4, and UDP or TCP.
+const UDP: usize = 14 + 20 + 8;
+const TCP: usize = 14 + 20 + 20;
+
+/// Payload of each segment that is cut from a large one: of 1500 bytes with its headers.
+const SEGMENT: u16 = 1460;
+
+const NUMBER: usize = 8;
+
+/// The shortest frame that has room for its number.
+pub(super) fn shortest(segments: bool) -> u32 {
+    if segments { 62 } else { 50 }
+}
+
+/// Numbers that look random (xorshift, Marsaglia 2003).
+pub(super) struct Random(u64);
+
+impl Random {
+    pub(super) fn new(seed: u64) -> Self {
+        // Any state but 0; seeds that are neighbours are far apart.
+        Random(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 >> 8
+    }
+}
+
+/// All frames that there are: their lengths, by number.
+#[derive(Debug)]
+pub(super) struct Frames {
+    lens: Vec<u32>,
+    segments: bool,
+    /// Bytes without a period, of which each frame holds a part.
+    noise: Vec<u8>,
+    level: Level,
+}
+
+/// How many have been found, and how often.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub(super) packets: usize,
+    numbers: Vec<bool>,
+}
+
+impl Frames {
+    pub(super) fn new(lens: Vec<u32>, segments: bool, seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        let noise = (0..1 << 17).map(|_| random.next().to_le_bytes()[0]).collect();
+        Frames { lens, segments, noise, level: Level::detect() }
+    }
+
+    /// The header and the frame of this number; the frame goes to the port `to`.
+    fn make(&self, number: usize) -> anyhow::Result<(NetHeader, Vec<u8>)> {
+        let len = *self.lens.get(number).context("no such frame")? as usize;
+        let headers = if self.segments { TCP } else { UDP };
+        let mut bytes = vec![0; len];
+        let mac = |n: usize| MacAddr([2, 0, 0, 0, 0, u8::try_from(n).unwrap_or(0)]);
+        let address = |n: usize| Ipv4Addr::new(198, 18, 0, u8::try_from(n).unwrap_or(0));
+        // The first half of them goes one way, the second the other.
+        let from = 1 + number * 2 / self.lens.len().max(1);
+        let (src_port, dst_port) = (1000, 2000);
+        let frame = Frame {
+            src: mac(from),
+            dst: mac(3 - from),
+            tags: [None, None],
+            net: Net::v4(address(from), address(3 - from)),
+            transport: if self.segments {
+                Transport::Tcp { src_port, dst_port, seq: 1, ack: 1, flags: tcp::Flags::ACK, window: 1000 }
+            } else {
+                Transport::Udp { src_port, dst_port }
+            },
+            payload_len: u16::try_from(len - headers)?,
+        };
+        let header = if self.segments {
+            frame.emit(&mut bytes, Checksum::Partial)?;
+            // NEEDS_CSUM, and TCPV4 where there is more than one segment (virtio 1.2, 5.1.6.2).
+            let cut = len - headers > usize::from(SEGMENT);
+            let (gso_type, gso_size) = if cut { (1, SEGMENT) } else { (0, 0) };
+            let hdr_len = u16::try_from(TCP)?;
+            NetHeader { flags: 1, gso_type, hdr_len, gso_size, csum_start: 34, csum_offset: 16, num_buffers: 0 }
+        } else {
+            frame.emit(&mut bytes, Checksum::Zero)?;
+            NetHeader::default()
+        };
+        let payload = &mut bytes[headers..];
+        payload[..NUMBER].copy_from_slice(&u64::try_from(number)?.to_be_bytes());
+        let start = number * 61 % (1 << 16);
+        let rest = &mut payload[NUMBER..];
+        rest.copy_from_slice(self.noise.get(start..start + rest.len()).context("too little noise")?);
+        Ok((header, bytes))
+    }
+
+    /// Fills a buffer with a frame; returns what of it is to be sent.
+    pub(super) fn fill(&self, memory: &Memory, addr: u64, number: usize) -> anyhow::Result<(u64, u32)> {
+        let (header, frame) = self.make(number)?;
+        let len = HEADER_LEN + u32::try_from(frame.len())?;
+        let buffer = memory.buffer(addr, len).filter(|b| b.len() == len).context("a buffer is not in guest memory")?;
+        buffer.write(self.level, &header.to_bytes());
+        buffer.split_at(HEADER_LEN).1.write(self.level, &frame);
+        Ok((addr, len))
+    }
+
+    /// Looks at what was received, `len` bytes of it, header included; `Err` where it is nothing that was sent.
+    pub(super) fn find(&self, memory: &Memory, addr: u64, len: u32, found: &mut Found) -> anyhow::Result<()> {
+        let mut bytes = vec![0; len as usize];
+        let read = memory.buffer(addr, len).map_or(0, |buffer| buffer.read(self.level, &mut bytes));
+        let at = HEADER + if self.segments { TCP } else { UDP };
+        let number = bytes.get(at..at + NUMBER).and_then(|b| b.try_into().ok()).map(u64::from_be_bytes);
+        let number =
+            number.filter(|_| read == bytes.len()).context("a packet came that is too short for its number")?;
+        let number = usize::try_from(number)?;
+        let (_, frame) = self.make(number).context("a packet came that nobody has sent")?;
+        if let Some(wrong) = (0..frame.len().max(bytes.len() - HEADER)).find(|&n| frame.get(n) != bytes.get(HEADER + n))
+        {
+            anyhow::bail!("packet {number}, of {} bytes, has come back changed from byte {wrong} on", frame.len());
+        }
+        found.packets += 1;
+        found.numbers.resize(self.lens.len(), false);
+        found.numbers[number] = true;
+        Ok(())
+    }
+
+    /// Frames sent once each, but for `probes` of them: how many have not come back. One more that has come twice is an
+    /// error.
+    pub(super) fn lost(&self, found: &Found, probes: usize) -> anyhow::Result<usize> {
+        let different = found.numbers.iter().filter(|&&n| n).count();
+        ensure!(found.packets <= different + probes, "{} packets have come back twice", found.packets - different);
+        Ok(self.lens.len() - different)
+    }
+}

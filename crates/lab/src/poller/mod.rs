@@ -1,0 +1,26 @@
+//! A guest of two ports that only polls: to measure what is between them, ours or anybody's vhost-user backend.
+//!
+//! It sends what it receives by one port by the other one, as testpmd's `io` does, or floods both and drops what comes. A
+//! packet stays in its buffer and the guest reads nothing of it: a received buffer is sent as it is, virtio-net header
+//! included, and a sent one is given for receiving, in whichever ring; both backends are shown the same memory. What
+//! arrives is looked at only once the measurement is over: each packet has a number and bytes that follow from it.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `options` | what can be asked for |
+//! | `memory` | where rings and buffers lie |
+//! | `frames` | what is sent, and whether it has come back |
+//! | `port` | the connection to one backend |
+//! | `run` | the loop, its phases and its clock |
+//! | `report` | what came of it, and whether it counts |
+
+mod frames;
+mod memory;
+mod options;
+mod port;
+mod report;
+mod run;
+
+pub use options::{Layout, Load, Options, Sizes};
+pub use report::{PortReport, Report};
+pub use run::run;

@@ -1,0 +1,298 @@
+//! What can be asked for.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use straightline_packet::MAX_FRAME;
+use straightline_virtio::features as f;
+
+use super::frames;
+use crate::guest::HEADER_LEN;
+
+/// What the guest does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Load {
+    /// It sends so many bursts into each port once, and then what it receives by one port by the other.
+    #[default]
+    Loop,
+    /// It sends by both ports without pause, and drops what it receives.
+    Flood,
+}
+
+/// How the rings are laid out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Layout {
+    /// Virtio 1.2, 2.7.
+    #[default]
+    Split,
+    /// Virtio 1.2, 2.8.
+    Packed,
+}
+
+impl Load {
+    /// Its name on the command line and in reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Load::Loop => "loop",
+            Load::Flood => "flood",
+        }
+    }
+}
+
+impl Layout {
+    /// Its name on the command line and in reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Layout::Split => "split",
+            Layout::Packed => "packed",
+        }
+    }
+}
+
+/// Lengths of frames without their Ethernet checksum, and how often each comes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sizes(Vec<(u32, u32)>);
+
+impl Sizes {
+    /// Frames of one length.
+    #[must_use]
+    pub fn one(len: u32) -> Self {
+        Sizes(vec![(len, 1)])
+    }
+
+    pub(super) fn shortest(&self) -> u32 {
+        self.0.iter().map(|s| s.0).min().unwrap_or(0)
+    }
+
+    pub(super) fn longest(&self) -> u32 {
+        self.0.iter().map(|s| s.0).max().unwrap_or(0)
+    }
+
+    /// So many of them, drawn at random; the same `seed` draws the same.
+    pub(super) fn draw(&self, count: usize, seed: u64) -> Vec<u32> {
+        let all: u64 = self.0.iter().map(|s| u64::from(s.1)).sum();
+        let mut random = frames::Random::new(seed);
+        let mut one = || {
+            let mut ticket = random.next() % all.max(1);
+            let hit = self.0.iter().find(|s| match ticket.checked_sub(s.1.into()) {
+                None => true,
+                Some(left) => {
+                    ticket = left;
+                    false
+                }
+            });
+            hit.map_or(0, |s| s.0)
+        };
+        (0..count).map(|_| one()).collect()
+    }
+}
+
+impl FromStr for Sizes {
+    type Err = anyhow::Error;
+
+    /// `imix`, or lengths with commas, each with `:` and how often it comes, or once.
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        let text = if text == "imix" { "64:7,570:4,1518:1" } else { text };
+        let one = |part: &str| {
+            let (len, weight) = part.split_once(':').unwrap_or((part, "1"));
+            let number = |text: &str| text.trim().parse::<u32>().with_context(|| format!("`{part}`: not a number"));
+            let size = (number(len)?, number(weight)?);
+            ensure!((1..=1000).contains(&size.1), "`{part}`: a size comes 1 to 1000 times");
+            Ok(size)
+        };
+        text.split(',').map(one).collect::<anyhow::Result<_>>().map(Sizes).context("64, 64,1518, 64:7,570:4 or imix")
+    }
+}
+
+impl fmt::Display for Sizes {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, (len, weight)) in self.0.iter().enumerate() {
+            let comma = if at > 0 { "," } else { "" };
+            write!(to, "{comma}{len}")?;
+            if self.0.len() > 1 {
+                write!(to, ":{weight}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How it is done.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where the two backends listen.
+    pub backends: [PathBuf; 2],
+    /// What the guest does.
+    pub load: Load,
+    /// How the rings are laid out.
+    pub layout: Layout,
+    /// Whether it negotiates buffers that can be merged. (No packet is longer than a buffer.)
+    pub mergeable: bool,
+    /// Whether it negotiates that buffers are used in order.
+    pub in_order: bool,
+    /// Entries in each ring: a power of two, at most 1024.
+    pub queue_size: u16,
+    /// Bytes in each buffer, header included; by itself as many as the largest frame needs, at least 2048.
+    pub buffer_len: Option<u32>,
+    /// Bytes by which a buffer is behind the beginning of a cache line: with 52 the frame begins on one, as in DPDK's
+    /// guests, with 0 the header does.
+    pub header_offset: u32,
+    /// Frame lengths.
+    pub sizes: Sizes,
+    /// What they are drawn by.
+    pub seed: u64,
+    /// Whether they are TCP segments that the device is to cut: checksum and segmentation are negotiated both ways.
+    pub segments: bool,
+    /// Bursts of 32 packets that are sent into each port at first; by itself 16, or as many as a ring holds.
+    pub bursts: Option<u16>,
+    /// The CPU that it is pinned to.
+    pub cpu: Option<usize>,
+    /// Whether its memory is in huge pages of 2 MiB.
+    pub huge_pages: bool,
+    /// Whether what has come back at the end is compared, byte by byte, with what was sent.
+    pub verify: bool,
+    /// How long it runs before it is measured.
+    pub warm_up: Duration,
+    /// How long it is measured.
+    pub time: Duration,
+    /// How long a backend may take to answer, or to return the first packets.
+    pub patience: Duration,
+}
+
+impl Options {
+    /// Between these two backends, with all else as it comes.
+    #[must_use]
+    pub fn new(backends: [PathBuf; 2]) -> Self {
+        Options {
+            backends,
+            load: Load::default(),
+            layout: Layout::default(),
+            mergeable: true,
+            in_order: false,
+            queue_size: 1024,
+            buffer_len: None,
+            header_offset: 52,
+            sizes: Sizes::one(64),
+            seed: 1,
+            segments: false,
+            bursts: None,
+            cpu: None,
+            huge_pages: false,
+            verify: true,
+            warm_up: Duration::from_secs(1),
+            time: Duration::from_secs(2),
+            patience: Duration::from_secs(10),
+        }
+    }
+
+    /// Bytes of a buffer.
+    pub(super) fn buffer(&self) -> u32 {
+        // A buffer that is full to its end may be followed by another one of the same packet.
+        let least = (self.sizes.longest() + HEADER_LEN + 1).next_multiple_of(64);
+        self.buffer_len.unwrap_or(least.max(2048))
+    }
+
+    /// Packets sent into each port at first.
+    pub(super) fn packets(&self) -> usize {
+        let most = self.queue_size / 32;
+        32 * usize::from(self.bursts.unwrap_or(16).min(most.max(1)))
+    }
+
+    /// What is negotiated, nothing less.
+    pub(super) fn features(&self) -> u64 {
+        let when = |wanted: bool, feature| if wanted { feature } else { 0 };
+        f::VIRTIO_F_VERSION_1
+            | when(self.mergeable, f::VIRTIO_NET_F_MRG_RXBUF)
+            | when(self.in_order, f::VIRTIO_F_IN_ORDER)
+            | when(self.layout == Layout::Packed, f::VIRTIO_F_RING_PACKED)
+            | when(self.segments, f::VIRTIO_NET_F_CSUM | f::VIRTIO_NET_F_HOST_TSO4)
+            | when(self.segments, f::VIRTIO_NET_F_GUEST_CSUM | f::VIRTIO_NET_F_GUEST_TSO4)
+    }
+
+    pub(super) fn check(&self) -> anyhow::Result<()> {
+        let shortest = frames::shortest(self.segments);
+        ensure!(
+            self.sizes.shortest() >= shortest && self.sizes.longest() <= MAX_FRAME,
+            "frames of {shortest} to {MAX_FRAME} bytes can be sent, not of {}",
+            self.sizes
+        );
+        ensure!(
+            self.queue_size.is_power_of_two() && (32..=1024).contains(&self.queue_size),
+            "a ring has a power of two of entries, from 32 to 1024, not {}",
+            self.queue_size
+        );
+        let (buffer, least) = (self.buffer(), self.sizes.longest() + HEADER_LEN + 1);
+        if !(least..=1 << 20).contains(&buffer) {
+            bail!(
+                "frames of {} bytes need buffers of {least} bytes at least, and 1 MiB at most: not {buffer}",
+                self.sizes
+            );
+        }
+        ensure!(
+            self.header_offset < 64,
+            "a header is 0 to 63 bytes behind a line's beginning: not {}",
+            self.header_offset
+        );
+        let most = self.queue_size / 32;
+        if let Some(bursts) = self.bursts {
+            ensure!(
+                (1..=most).contains(&bursts),
+                "a ring of {} takes 1 to {most} bursts: not {bursts}",
+                self.queue_size
+            );
+        }
+        ensure!(!self.time.is_zero(), "nothing is measured in no time");
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options() -> Options {
+        Options::new(["a".into(), "b".into()])
+    }
+
+    #[test]
+    fn sizes_are_read_and_drawn() {
+        for (text, shown) in [("64", "64"), ("imix", "64:7,570:4,1518:1"), ("64, 1518:3", "64:1,1518:3")] {
+            assert_eq!(text.parse::<Sizes>().expect(text).to_string(), shown);
+        }
+        for bad in ["", "x", "64,", "64:0", "64:1001", "64:1:1", "-1"] {
+            let error = bad.parse::<Sizes>().expect_err(bad);
+            assert!(format!("{error:#}").contains("imix"), "{error:#}");
+        }
+        let mix: Sizes = "imix".parse().expect("the mix");
+        let drawn = mix.draw(12_000, 7);
+        let count = |len| drawn.iter().filter(|&&l| l == len).count();
+        for (len, part) in [(64, 7000), (570, 4000), (1518, 1000)] {
+            assert!(count(len).abs_diff(part) < 300, "{len}: {}", count(len));
+        }
+        assert_eq!(mix.draw(100, 7), mix.draw(100, 7));
+        assert_ne!(mix.draw(100, 7), mix.draw(100, 8));
+    }
+
+    #[test]
+    fn what_cannot_be_is_said() {
+        options().check().expect("the defaults");
+        let refused = |change: fn(&mut Options)| {
+            let mut options = options();
+            change(&mut options);
+            options.check().expect_err("it cannot be").to_string()
+        };
+        assert!(refused(|o| o.sizes = Sizes::one(20)).contains("50 to 65550"));
+        assert!(refused(|o| o.sizes = Sizes::one(70_000)).contains("70000"));
+        assert!(refused(|o| o.queue_size = 100).contains("power of two"));
+        assert!(refused(|o| o.queue_size = 2048).contains("1024"));
+        assert!(refused(|o| o.buffer_len = Some(76)).contains("77"));
+        assert!(refused(|o| o.bursts = Some(33)).contains("1 to 32"));
+        assert!(refused(|o| o.header_offset = 64).contains("63"));
+        assert!(refused(|o| o.time = Duration::ZERO).contains("no time"));
+    }
+}

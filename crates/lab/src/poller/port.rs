@@ -1,0 +1,163 @@
+//! The connection to one backend.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, ensure};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use straightline_virtio::features as f;
+use straightline_virtio::memory::GuestMemory;
+use straightline_virtio::ring::{Buffers, Geometry, Options as RingOptions, PackedBursts, SplitBursts};
+use straightline_virtio::vhost_user::FrontendClient;
+
+use super::memory::Memory;
+use super::options::Options;
+use crate::guest::driver::lay_out;
+use crate::guest::half::{event, notify, set_up};
+use crate::guest::{GOING, connect, handshake};
+
+/// Where rings begin, in the form of SET_VRING_BASE: at their first place, of a packed ring with the wrap counters 1.
+const SPLIT_START: u32 = 0;
+const PACKED_START: u32 = 0x8000_8000;
+
+/// A ring as the loop needs it.
+pub(super) trait Make: Sized {
+    fn make(
+        memory: &GuestMemory,
+        geometry: Geometry,
+        options: RingOptions,
+        buffers: Buffers,
+    ) -> Result<Self, &'static str>;
+}
+
+impl Make for SplitBursts {
+    fn make(
+        memory: &GuestMemory,
+        geometry: Geometry,
+        options: RingOptions,
+        buffers: Buffers,
+    ) -> Result<Self, &'static str> {
+        SplitBursts::new(memory, geometry, options, buffers)
+    }
+}
+
+impl Make for PackedBursts {
+    fn make(
+        memory: &GuestMemory,
+        geometry: Geometry,
+        options: RingOptions,
+        buffers: Buffers,
+    ) -> Result<Self, &'static str> {
+        PackedBursts::new(memory, geometry, options, buffers)
+    }
+}
+
+/// A backend, with the eventfds of the receive and of the transmit ring.
+#[derive(Debug)]
+pub(super) struct Port {
+    pub(super) socket: PathBuf,
+    pub(super) features: u64,
+    client: FrontendClient,
+    status: bool,
+    geometries: [Geometry; 2],
+    kicks: [OwnedFd; 2],
+    calls: [OwnedFd; 2],
+}
+
+impl Port {
+    /// Connects, and agrees on features: those that are wanted, or none of it.
+    pub(super) fn connect(socket: &Path, memory: &Memory, number: usize, options: &Options) -> anyhow::Result<Port> {
+        let mut client =
+            connect(socket, options.patience).context("is the backend running, and does it listen there?")?;
+        let wanted = options.features();
+        let agreed = handshake(&mut client, wanted, 1).with_context(|| format!("{}", socket.display()))?;
+        let (features, protocol_features) = agreed;
+        let lacks = wanted & !features;
+        ensure!(
+            lacks == 0,
+            "{}: the backend does not offer {}: do without {}",
+            socket.display(),
+            f::list(f::names(lacks)),
+            instead(lacks)
+        );
+        let geometries = [0, 1].map(|ring| lay_out(memory.ring(2 * number + ring), options.queue_size, features));
+        Ok(Port {
+            socket: socket.to_owned(),
+            features: features & !f::VHOST_USER_F_PROTOCOL_FEATURES,
+            client,
+            status: protocol_features & f::VHOST_USER_PROTOCOL_F_STATUS != 0,
+            geometries,
+            kicks: [event()?, event()?],
+            calls: [event()?, event()?],
+        })
+    }
+
+    /// Its receive and its transmit ring, empty.
+    pub(super) fn rings<R: Make>(&self, memory: &Memory, options: &Options) -> anyhow::Result<[R; 2]> {
+        let ring = |at: usize, buffers| {
+            let flags = RingOptions { in_order: options.in_order, ..RingOptions::default() };
+            R::make(&memory.guest, self.geometries[at], flags, buffers)
+                .map_err(|part| anyhow::anyhow!("a ring of {} entries: its {part} does not fit", options.queue_size))
+        };
+        Ok([ring(0, Buffers::Receive(options.buffer()))?, ring(1, Buffers::Transmit)?])
+    }
+
+    /// Shows the backend memory and rings, and enables them.
+    pub(super) fn start(&mut self, memory: &Memory) -> anyhow::Result<()> {
+        self.set_going(memory).with_context(|| format!("{}", self.socket.display()))
+    }
+
+    fn set_going(&mut self, memory: &Memory) -> anyhow::Result<()> {
+        memory.share(&mut self.client)?;
+        let base = if self.features & f::VIRTIO_F_RING_PACKED != 0 { PACKED_START } else { SPLIT_START };
+        for (index, at) in [(0, 0), (1, 1)] {
+            let events = [self.calls[at].as_fd(), self.kicks[at].as_fd()];
+            set_up(&mut self.client, index, self.geometries[at], base, events)?;
+        }
+        for index in 0..2 {
+            self.client.set_vring_enable(index, true)?;
+        }
+        if self.status {
+            // Some backends begin only now.
+            self.client.set_status(GOING)?;
+        }
+        Ok(())
+    }
+
+    /// Kicks the receive ring (0) or the transmit ring (1).
+    #[cold]
+    pub(super) fn kick(&self, ring: usize) {
+        notify(self.kicks[ring].as_fd());
+    }
+
+    /// Whether the backend has closed the connection.
+    pub(super) fn has_gone(&self) -> bool {
+        let mut fds = [PollFd::new(&self.client, PollFlags::RDHUP)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        matches!(poll(&mut fds, Some(&now)), Ok(1)) && !fds[0].revents().is_empty()
+    }
+
+    /// Stops both rings. One that is gone needs not be told.
+    pub(super) fn stop(mut self) {
+        for index in 0..2 {
+            if self.client.get_vring_base(index).is_err() {
+                break;
+            }
+        }
+    }
+}
+
+/// What the options that need these features are called.
+fn instead(features: u64) -> &'static str {
+    if features & f::VIRTIO_F_VERSION_1 != 0 {
+        "this backend (virtio 1.0 is needed)"
+    } else if features & f::VIRTIO_F_RING_PACKED != 0 {
+        "--ring packed"
+    } else if features & f::VIRTIO_NET_F_MRG_RXBUF != 0 {
+        "--mrg on"
+    } else if features & f::VIRTIO_F_IN_ORDER != 0 {
+        "--in-order"
+    } else {
+        "--segments"
+    }
+}

@@ -1,0 +1,194 @@
+//! What came of a trial, and whether it counts.
+
+use std::fmt;
+
+use anyhow::ensure;
+use serde::Serialize;
+use straightline_virtio::features as f;
+
+use super::options::Options;
+use super::port::Port;
+use crate::guest::HEADER_LEN;
+
+/// One port.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PortReport {
+    /// Where its backend listens.
+    pub socket: String,
+    /// Million packets received a second, while it was measured.
+    pub mpps: f64,
+    /// Gigabits of their frames a second.
+    pub gbit_per_s: f64,
+    /// Packets received and sent from first to last, warm-up and end included.
+    pub rx_packets: u64,
+    /// Sent.
+    pub tx_packets: u64,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// Million packets received a second, by both ports together.
+    pub mpps: f64,
+    /// Gigabits of their frames a second, without Ethernet checksums.
+    pub gbit_per_s: f64,
+    /// Cycles of the time-stamp counter that the guest took for a packet that it received, and sent or dropped: those of
+    /// its turns that found any.
+    pub guest_cycles_per_packet: f64,
+    /// Packets that such a turn found.
+    pub packets_per_turn: f64,
+    /// The mean length of a frame as received.
+    pub frame_bytes: f64,
+    /// Seconds measured.
+    pub secs: f64,
+    /// The ports in the order of the options.
+    pub ports: [PortReport; 2],
+    /// Packets that were sent and have never come back. Of a flood nobody knows.
+    pub lost: Option<u64>,
+    /// Packets that were compared, byte by byte, with what was sent.
+    pub verified: u64,
+    /// Kicks that backends asked for.
+    pub kicks: u64,
+    /// As asked for.
+    pub load: &'static str,
+    /// As asked for.
+    pub ring: &'static str,
+    /// As asked for.
+    pub sizes: String,
+    /// Entries in a ring.
+    pub queue_size: u16,
+    /// Bytes in a buffer.
+    pub buffer_len: u32,
+    /// As asked for.
+    pub huge_pages: bool,
+    /// What was negotiated.
+    pub features: Vec<&'static str>,
+}
+
+/// What one port has received.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Count {
+    pub(super) packets: u64,
+    /// Headers included.
+    pub(super) bytes: u64,
+    pub(super) longest: u32,
+}
+
+impl Count {
+    pub(super) fn since(self, then: Count) -> Count {
+        Count { packets: self.packets - then.packets, bytes: self.bytes - then.bytes, ..self }
+    }
+}
+
+/// What was measured.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Window {
+    pub(super) counts: [Count; 2],
+    pub(super) work: Work,
+    pub(super) secs: f64,
+}
+
+/// Turns that found packets, and that nobody has interrupted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Work {
+    pub(super) turns: u64,
+    pub(super) packets: u64,
+    pub(super) cycles: u64,
+}
+
+impl Work {
+    pub(super) fn since(self, then: Work) -> Work {
+        let Work { turns, packets, cycles } = then;
+        Work { turns: self.turns - turns, packets: self.packets - packets, cycles: self.cycles - cycles }
+    }
+}
+
+/// What was counted from first to last.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Totals {
+    pub(super) received: [u64; 2],
+    pub(super) sent: [u64; 2],
+    pub(super) lost: Option<u64>,
+    pub(super) verified: u64,
+    pub(super) kicks: u64,
+}
+
+impl Report {
+    /// Of a trial that counts: packets of the right size, and both ways.
+    pub(super) fn new(options: &Options, ports: &[Port; 2], window: Window, totals: Totals) -> anyhow::Result<Report> {
+        let [a, b] = window.counts;
+        for (port, mine, other) in [(&ports[0], a, b), (&ports[1], b, a)] {
+            ensure!(
+                mine.packets > 0 && 5 * mine.packets >= other.packets,
+                "not a valid trial: {} packets came from {} while {} came from the other backend",
+                mine.packets,
+                port.socket.display(),
+                other.packets
+            );
+        }
+        let (packets, bytes) =
+            (a.packets + b.packets, a.bytes + b.bytes - u64::from(HEADER_LEN) * (a.packets + b.packets));
+        let (shortest, longest) = (options.sizes.shortest(), options.sizes.longest());
+        let seen = a.longest.max(b.longest).saturating_sub(HEADER_LEN);
+        let frame_bytes = float(bytes) / float(packets);
+        ensure!(
+            seen <= longest && bytes >= packets * u64::from(shortest),
+            "not a valid trial: packets of {frame_bytes:.1} bytes came, at most of {seen}, where {} were sent",
+            options.sizes
+        );
+        let port = |at: usize| PortReport {
+            socket: ports[at].socket.display().to_string(),
+            mpps: float(window.counts[at].packets) / window.secs / 1e6,
+            gbit_per_s: gbit(window.counts[at], window.secs),
+            rx_packets: totals.received[at],
+            tx_packets: totals.sent[at],
+        };
+        Ok(Report {
+            mpps: float(packets) / window.secs / 1e6,
+            gbit_per_s: gbit(a, window.secs) + gbit(b, window.secs),
+            guest_cycles_per_packet: float(window.work.cycles) / float(window.work.packets.max(1)),
+            packets_per_turn: float(window.work.packets) / float(window.work.turns.max(1)),
+            frame_bytes,
+            secs: window.secs,
+            ports: [port(0), port(1)],
+            lost: totals.lost,
+            verified: totals.verified,
+            kicks: totals.kicks,
+            load: options.load.name(),
+            ring: options.layout.name(),
+            sizes: options.sizes.to_string(),
+            queue_size: options.queue_size,
+            buffer_len: options.buffer(),
+            huge_pages: options.huge_pages,
+            features: f::names(ports[0].features & ports[1].features).collect(),
+        })
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(to, "{}, {} rings of {}, frames of {} bytes", self.load, self.ring, self.queue_size, self.sizes)?;
+        for port in &self.ports {
+            writeln!(to, "{:>9.3} Mpps {:>8.2} Gbit/s  from {}", port.mpps, port.gbit_per_s, port.socket)?;
+        }
+        writeln!(to, "{:>9.3} Mpps {:>8.2} Gbit/s  together", self.mpps, self.gbit_per_s)?;
+        writeln!(
+            to,
+            "guest: {:.1} cycles a packet, {:.1} packets a turn; frames of {:.1} bytes seen",
+            self.guest_cycles_per_packet, self.packets_per_turn, self.frame_bytes
+        )?;
+        match self.lost {
+            Some(lost) => writeln!(to, "{lost} lost, {} compared with what was sent", self.verified),
+            None => writeln!(to, "{} compared with what was sent", self.verified),
+        }
+    }
+}
+
+fn gbit(count: Count, secs: f64) -> f64 {
+    float(count.bytes - u64::from(HEADER_LEN) * count.packets) * 8.0 / secs / 1e9
+}
+
+#[expect(clippy::cast_precision_loss, reason = "figures for people")]
+fn float(n: u64) -> f64 {
+    n as f64
+}
