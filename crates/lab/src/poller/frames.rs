@@ -146,3 +146,43 @@ impl Frames {
         Ok(self.lens.len() - different)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::super::options::Options;
+    use super::*;
+
+    #[test]
+    fn what_comes_back_is_compared_to_the_last_byte() {
+        for segments in [false, true] {
+            let options = Options::new([PathBuf::new(), PathBuf::new()]);
+            let memory = Memory::new(&options).expect("memory");
+            let frames = Frames::new(vec![64, 1518], segments, 1);
+            let addr = memory.buffers()[5];
+            for number in 0..2 {
+                let (_, len) = frames.fill(&memory, addr, number).expect("a buffer");
+                let mut found = Found::default();
+                frames.find(&memory, addr, len, &mut found).expect("as it was sent");
+                assert_eq!(frames.lost(&found, 0).expect("once"), 1);
+                frames.find(&memory, addr, len, &mut found).expect("as it was sent");
+                assert!(
+                    frames.lost(&found, 0).expect_err("twice").to_string().contains("1 packets have come back twice")
+                );
+                assert_eq!(frames.lost(&found, 1).expect("a probe may"), 1);
+                let shorter = frames.find(&memory, addr, len - 1, &mut found).expect_err("a byte is missing");
+                assert!(shorter.to_string().contains(&format!("changed from byte {}", len - 13)), "{shorter}");
+                let last = memory.buffer(addr + u64::from(len) - 1, 1).expect("the last byte");
+                let mut byte = [0];
+                last.read(Level::Scalar, &mut byte);
+                last.write(Level::Scalar, &[!byte[0]]);
+                let changed = frames.find(&memory, addr, len, &mut found).expect_err("a byte is another");
+                assert!(changed.to_string().contains(&format!("changed from byte {}", len - 13)), "{changed}");
+            }
+            let find = |addr, len| frames.find(&memory, addr, len, &mut Found::default()).expect_err("not ours");
+            assert!(find(addr, 20).to_string().contains("too short"));
+            assert!(find(memory.buffers()[6], 100).to_string().contains("changed from byte 0"));
+        }
+    }
+}

@@ -24,3 +24,4 @@ mod run;
 pub use options::{Layout, Load, Options, Sizes};
 pub use report::{PortReport, Report};
 pub use run::run;
+pub use straightline_graph::clock::hertz;

@@ -1,0 +1,149 @@
+//! The guest that only polls, against our own switch: every layout, load and kind of frame comes through whole, and what
+//! cannot be measured is an error that says why.
+
+mod common;
+
+use std::os::unix::net::UnixListener;
+use std::time::{Duration, Instant};
+
+use common::{Rig, patch, rig, vhost_user};
+use straightline_lab::poller::{self, Layout, Load, Options, Report, Sizes};
+
+/// Between the first two ports, for a short while: what matters is what comes through.
+fn options(rig: &Rig) -> Options {
+    Options {
+        warm_up: Duration::from_millis(20),
+        time: Duration::from_millis(100),
+        ..Options::new([rig.socket(0).clone(), rig.socket(1).clone()])
+    }
+}
+
+fn patched() -> Rig {
+    rig(2, |config| {
+        config.ports.iter_mut().for_each(|port| port.mtu = 9216);
+        config.patches.push(patch(0, 1));
+    })
+}
+
+/// Runs a trial, whose counts are the switch's too.
+fn run(rig: &Rig, change: impl FnOnce(&mut Options)) -> Report {
+    let mut options = options(rig);
+    change(&mut options);
+    let counts = || [0, 1].map(|at| rig.port(at).queues.first().map(|queue| (queue.rx.packets, queue.tx.packets)));
+    let before = counts();
+    let report = poller::run(&options).unwrap_or_else(|error| panic!("{options:?}: {error:#}"));
+    for (at, before) in before.into_iter().enumerate() {
+        let (rx, tx) = before.unwrap_or_default();
+        let ours = (report.ports[at].tx_packets + rx, report.ports[at].rx_packets + tx);
+        assert_eq!(counts()[at], Some(ours), "port {at} of {options:?}");
+    }
+    assert!(report.mpps > 0.0 && report.guest_cycles_per_packet > 0.0, "{report:?}");
+    report
+}
+
+#[test]
+fn everything_comes_through_whole() {
+    let rig = patched();
+    for layout in [Layout::Split, Layout::Packed] {
+        for (mergeable, in_order) in [(true, false), (false, false), (true, true), (false, true)] {
+            let report = run(&rig, |o| {
+                (o.layout, o.mergeable, o.in_order) = (layout, mergeable, in_order);
+                o.sizes = "64:7,570:4,1518:1".parse().expect("sizes");
+            });
+            assert_eq!((report.lost, report.verified), (Some(0), 1024), "{report:?}");
+            let wanted = [("mrg-rxbuf", mergeable), ("in-order", in_order), ("ring-packed", layout == Layout::Packed)];
+            for (feature, wanted) in wanted {
+                assert_eq!(report.features.contains(&feature), wanted, "{feature} in {report:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_flood_comes_through_whole() {
+    let rig = patched();
+    for (layout, in_order) in
+        [(Layout::Split, false), (Layout::Packed, false), (Layout::Split, true), (Layout::Packed, true)]
+    {
+        let mut options = Options { load: Load::Flood, layout, in_order, queue_size: 256, ..options(&rig) };
+        options.sizes = Sizes::one(1000);
+        let report = poller::run(&options).expect("a trial");
+        assert!(report.verified > 0 && report.lost.is_none(), "{report:?}");
+        assert!((report.frame_bytes - 1000.0).abs() < 1e-9, "{report:?}");
+    }
+}
+
+#[test]
+fn frames_and_rings_of_other_sizes() {
+    let rig = patched();
+    let report = run(&rig, |o| (o.sizes, o.queue_size) = (Sizes::one(9018), 32));
+    assert_eq!((report.lost, report.verified, report.queue_size), (Some(0), 64, 32));
+    assert_eq!(run(&rig, |o| (o.header_offset, o.bursts) = (0, Some(1))).verified, 64);
+    let report = run(&rig, |o| (o.sizes, o.buffer_len, o.queue_size) = (Sizes::one(1518), Some(1531), 64));
+    assert_eq!((report.lost, report.buffer_len), (Some(0), 1531));
+}
+
+#[test]
+fn large_segments_stay_whole() {
+    let rig = patched();
+    for layout in [Layout::Split, Layout::Packed] {
+        let report = run(&rig, |o| {
+            (o.layout, o.segments, o.queue_size) = (layout, true, 32);
+            o.sizes = "65214,1514".parse().expect("sizes");
+        });
+        assert_eq!((report.lost, report.verified), (Some(0), 64));
+    }
+}
+
+fn fails(options: &Options) -> String {
+    format!("{:#}", poller::run(options).expect_err("not a valid trial"))
+}
+
+#[test]
+fn what_is_not_there_or_not_offered_is_said() {
+    let rig = rig(2, |config| {
+        config.ports.iter_mut().for_each(|port| vhost_user(port).packed = false);
+        config.ports.iter_mut().for_each(|port| vhost_user(port).offloads.tso = false);
+        config.patches.push(patch(0, 1));
+    });
+    let absent = Options::new([rig.socket(0).clone(), "/nonexistent/b".into()]);
+    assert!(fails(&absent).contains("/nonexistent/b"), "{}", fails(&absent));
+    let packed = fails(&Options { layout: Layout::Packed, ..options(&rig) });
+    assert!(packed.contains("does not offer ring-packed: do without --ring packed"), "{packed}");
+    let segments = fails(&Options { segments: true, sizes: Sizes::one(65_214), ..options(&rig) });
+    assert!(segments.contains("--segments") && segments.contains("host-tso4"), "{segments}");
+    let huge = fails(&Options { sizes: Sizes::one(80_000), ..options(&rig) });
+    assert!(huge.contains("65550"), "{huge}");
+}
+
+#[test]
+fn silence_is_said() {
+    // Between ports that nothing connects, and frames that the switch drops.
+    let apart = rig(4, |config| config.patches = vec![patch(0, 2), patch(1, 3)]);
+    let error = fails(&Options { patience: Duration::from_millis(300), ..options(&apart) });
+    assert!(error.contains("nothing has come from") && error.contains("p0 and "), "{error}");
+    let strict = rig(2, |config| config.patches.push(patch(0, 1)));
+    let sizes = Sizes::one(1519);
+    let error = fails(&Options { patience: Duration::from_millis(300), sizes, ..options(&strict) });
+    assert!(error.contains("1519 bytes"), "{error}");
+    // A backend that never answers.
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("mute");
+    let _mute = UnixListener::bind(&path).expect("a socket");
+    let mut options = options(&strict);
+    options.backends[1].clone_from(&path);
+    options.patience = Duration::from_millis(200);
+    let error = fails(&options);
+    assert!(error.contains("mute"), "{error}");
+}
+
+#[test]
+fn a_backend_that_goes_away_is_said() {
+    let rig = patched();
+    let options = Options { time: Duration::from_secs(60), ..options(&rig) };
+    let trial = std::thread::spawn(move || (fails(&options), Instant::now()));
+    common::wait_until("packets pass", || rig.port(0).queues.first().is_some_and(|queue| queue.rx.packets > 2000));
+    rig.switch.stop();
+    let (error, _) = trial.join().expect("the trial");
+    assert!(error.contains("closed the connection") || error.contains("nothing has come"), "{error}");
+}
