@@ -5,7 +5,8 @@
 //!           more:              the first; then 4 at a time from where the destination is aligned; the last 4
 //! sum       few bytes:         words, by a chain of additions with carry
 //!           more:              the last vector, without the bytes that the others have; 4 at a time, then 2, then 1
-//! copy_sum  4 at a time, then 2, then 1; then one of half the length, if it is due, and so on down to one byte
+//! copy_sum  long:              from where the destination is aligned, 8 at a time
+//!           what is left:      4 at a time, then 2, then 1; then half a vector, if it is due, and so on to one byte
 //! ```
 //!
 //! Why so:
@@ -43,8 +44,9 @@ const fn few<V: Vector>() -> usize {
     }
 }
 
-/// From this length on `copy_sum` aligns its destination; below, the tail that this needs costs more than it saves.
-const ALIGN_SUMS: usize = 2048;
+/// From this length on `copy_sum` aligns its destination and takes groups of eight vectors; below, the tail that this needs
+/// and the end of the groups cost more than they save.
+const LONG: usize = 2048;
 
 /// Copies `len` bytes.
 #[inline(always)]
@@ -169,29 +171,48 @@ unsafe fn sum_block<V: Vector>(mut src: *const u8, len: usize) -> u64 {
 #[inline(always)]
 pub(crate) unsafe fn copy_sum<V: Vector>(mut dst: *mut u8, mut src: *const u8, mut len: usize) -> u64 {
     let mut total = 0;
-    if len >= ALIGN_SUMS {
+    if len >= LONG {
         // An even number, so that words stay words: from an odd address all stores are one byte off.
         let skip = (dst.addr().wrapping_neg() % V::BYTES) & !1;
         // SAFETY: `len` covers less than one vector.
         total = unsafe { tail::<V>(dst, src, skip, 0) };
         (dst, src, len) = advance(dst, src, len, skip);
+        while len >= 8 * V::BYTES {
+            let n = len.min(SUM_BLOCK) / (8 * V::BYTES);
+            // SAFETY: `len` covers as many groups, which are a block at most.
+            total = add_carry(total, unsafe { copy_sum_groups::<V>(dst, src, n) });
+            (dst, src, len) = advance(dst, src, len, n * 8 * V::BYTES);
+        }
     }
-    while len > SUM_BLOCK {
-        // SAFETY: `len` covers the block.
-        total = add_carry(total, unsafe { copy_sum_block::<V>(dst, src, SUM_BLOCK) });
-        (dst, src, len) = advance(dst, src, len, SUM_BLOCK);
-    }
-    // SAFETY: `len` is what is left.
-    add_carry(total, unsafe { copy_sum_block::<V>(dst, src, len) })
+    // SAFETY: `len` is what is left, and less than a block.
+    add_carry(total, unsafe { copy_sum_short::<V>(dst, src, len) })
 }
 
-/// As [`copy_sum`], for at most [`SUM_BLOCK`] bytes.
+/// Copies `n` groups of eight vectors, at most a block, and sums what it stores.
 #[inline(always)]
-unsafe fn copy_sum_block<V: Vector>(mut dst: *mut u8, mut src: *const u8, mut len: usize) -> u64 {
-    let vectors = len / V::BYTES;
+unsafe fn copy_sum_groups<V: Vector>(mut dst: *mut u8, mut src: *const u8, n: usize) -> u64 {
+    let half = 4 * V::BYTES;
+    // SAFETY: the caller has as many groups.
+    unsafe {
+        let mut groups = V::no_groups();
+        for _ in 0..n {
+            let ([a, b, c, d], [e, f, g, h]) = (V::load4(src), V::load4(src.wrapping_add(half)));
+            V::store4([a, b, c, d], dst);
+            V::store4([e, f, g, h], dst.wrapping_add(half));
+            groups = V::join_group(groups, [a, b, c, d, e, f, g, h]);
+            (dst, src) = (dst.wrapping_add(2 * half), src.wrapping_add(2 * half));
+        }
+        V::reduce_groups(groups, n)
+    }
+}
+
+/// As [`copy_sum`], for less than [`LONG`].
+#[inline(always)]
+unsafe fn copy_sum_short<V: Vector>(mut dst: *mut u8, mut src: *const u8, mut len: usize) -> u64 {
     // SAFETY: each group touches the next 4, 2 or 1 vectors, and is taken only if `len`, which counts the bytes left,
     // covers them; the rest is the caller's promise.
     unsafe {
+        let vectors = len / V::BYTES;
         let (mut acc, mut other) = (V::zero(), V::zero());
         while len >= 4 * V::BYTES {
             let [a, b, c, d] = V::load4(src);
@@ -279,6 +300,7 @@ fn advance(dst: *mut u8, src: *const u8, len: usize, by: usize) -> (*mut u8, *co
 mod tests {
     use super::*;
     use crate::level::Level;
+    use crate::vector::plain_groups;
     use std::cell::RefCell;
     use std::ops::Range;
 
@@ -357,6 +379,23 @@ mod tests {
             // SAFETY: passed on.
             unsafe { V::reduce(acc, vectors) }
         }
+
+        type Groups = V::Groups;
+
+        unsafe fn no_groups() -> V::Groups {
+            // SAFETY: passed on.
+            unsafe { V::no_groups() }
+        }
+
+        unsafe fn join_group(groups: V::Groups, group: [Self; 8]) -> V::Groups {
+            // SAFETY: passed on.
+            unsafe { V::join_group(groups, group.map(|v| v.0)) }
+        }
+
+        unsafe fn reduce_groups(groups: V::Groups, n: usize) -> u64 {
+            // SAFETY: passed on.
+            unsafe { V::reduce_groups(groups, n) }
+        }
     }
 
     /// Two vectors side by side: the algorithms at a length that this machine has no register for.
@@ -406,6 +445,8 @@ mod tests {
             // SAFETY: passed on.
             unsafe { V::reduce(acc, 2 * vectors) }
         }
+
+        plain_groups!();
     }
 
     /// That the accesses cover `len` bytes from `start` and no others, each byte at most `most` times.
@@ -422,8 +463,7 @@ mod tests {
     fn check<V: Vector>(name: &str) {
         let src: Vec<u8> = (0..70_000u32).map(|i| (i.wrapping_mul(i) >> 5).to_le_bytes()[0]).collect();
         let mut dst = vec![0u8; 70_000];
-        let lens =
-            (0..=1200).chain([ALIGN_SUMS - 1, ALIGN_SUMS, SUM_BLOCK - 1, SUM_BLOCK, SUM_BLOCK + 1, SUM_BLOCK + 77]);
+        let lens = (0..=1200).chain([LONG - 1, LONG, SUM_BLOCK - 1, SUM_BLOCK, SUM_BLOCK + 1, SUM_BLOCK + 77]);
         for len in lens {
             let at = len * 7 % 67;
             let (from, to) = (src[at..].as_ptr(), dst[at * 3 % 64..].as_mut_ptr());

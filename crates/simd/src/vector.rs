@@ -96,4 +96,52 @@ pub(crate) trait Vector: Copy {
     /// # Safety
     /// As said above.
     unsafe fn reduce(acc: Self::Acc, vectors: usize) -> u64;
+
+    /// A partial sum of groups of eight registers, which costs less for each and more at the end. It too must hold the sum
+    /// of 64 KiB.
+    type Groups: Copy;
+
+    /// The sum of no group.
+    ///
+    /// # Safety
+    /// As said above.
+    unsafe fn no_groups() -> Self::Groups;
+
+    /// The sum with one group more.
+    ///
+    /// # Safety
+    /// As said above.
+    unsafe fn join_group(groups: Self::Groups, group: [Self; 8]) -> Self::Groups;
+
+    /// As [`reduce`](Self::reduce), of as many groups.
+    ///
+    /// # Safety
+    /// As said above.
+    unsafe fn reduce_groups(groups: Self::Groups, n: usize) -> u64;
 }
+
+/// The groups of a set that has no way of its own to sum eight registers.
+macro_rules! plain_groups {
+    () => {
+        type Groups = Self::Acc;
+
+        #[inline(always)]
+        unsafe fn no_groups() -> Self::Acc {
+            // SAFETY: passed on, as below.
+            unsafe { Self::zero() }
+        }
+
+        #[inline(always)]
+        unsafe fn join_group(groups: Self::Acc, group: [Self; 8]) -> Self::Acc {
+            // SAFETY: passed on.
+            group.into_iter().fold(groups, |sum, v| unsafe { Self::join(sum, v.widen()) })
+        }
+
+        #[inline(always)]
+        unsafe fn reduce_groups(groups: Self::Acc, n: usize) -> u64 {
+            // SAFETY: passed on.
+            unsafe { Self::reduce(groups, 8 * n) }
+        }
+    };
+}
+pub(crate) use plain_groups;

@@ -13,7 +13,7 @@ use core::arch::aarch64::{uint8x16_t, uint32x4_t};
 use core::arch::aarch64::{vaddlvq_u32, vaddq_u32, vandq_u8, vdupq_n_u32, vld1q_u8, vpaddlq_u16, vreinterpretq_u16_u8};
 use core::arch::asm;
 
-use crate::vector::Vector;
+use crate::vector::{Vector, plain_groups};
 
 #[cfg(not(target_endian = "little"))]
 compile_error!("the order of bytes in NEON's registers is taken to be little endian");
@@ -115,4 +115,6 @@ impl Vector for NeonVector {
         // SAFETY: as above.
         unsafe { vaddlvq_u32(acc) }
     }
+
+    plain_groups!();
 }

@@ -1,7 +1,7 @@
 //! Words of 1, 2, 4 and 8 bytes: the scalar level, and the tails of all levels.
 
 use crate::sum::add_carry;
-use crate::vector::Vector;
+use crate::vector::{Vector, plain_groups};
 
 macro_rules! word {
     ($word:ty, $half:ty, $load:ident, $store:ident) => {
@@ -49,6 +49,8 @@ macro_rules! word {
             unsafe fn reduce(acc: u64, _: usize) -> u64 {
                 acc
             }
+
+            plain_groups!();
         }
     };
 }
