@@ -56,3 +56,11 @@ pub struct Offload {
     /// The segments to be, if it is more than one packet.
     pub gso: Option<Gso>,
 }
+
+impl Offload {
+    /// Whether nothing is left to be done, and nothing to be said of the checksum.
+    #[inline]
+    pub fn is_nothing(&self) -> bool {
+        matches!(self, Offload { checksum: Checksum::Complete, gso: None })
+    }
+}

@@ -50,7 +50,7 @@ fn burst<K: Kernels, R: Device>(kernels: K, to: &mut Filling<'_, '_, R>, ids: &[
     let (mut found, mut bytes) = (0, 0);
     for ((&id, first), place) in ids.iter().zip(&firsts[*at..*known]).zip(&mut places) {
         let (len, offload) = (turn.len(id), turn.offload(id));
-        let is_plain = offload == Offload::default() || (takes_partial && offload.gso.is_none());
+        let is_plain = offload.is_nothing() || (takes_partial && offload.gso.is_none());
         if !is_plain || len > link.max_len {
             break;
         }
@@ -70,8 +70,14 @@ fn burst<K: Kernels, R: Device>(kernels: K, to: &mut Filling<'_, '_, R>, ids: &[
     let mut body = 0;
     for (&id, &place) in ids.iter().zip(places[..found].iter().flatten()) {
         let offload = turn.offload(id);
-        let header = if offload == Offload::default() { nothing_asked } else { header_of(offload) };
-        body += turn.store_plain(kernels, id, place, &header);
+        let asked;
+        let header = if offload.is_nothing() {
+            &nothing_asked
+        } else {
+            asked = header_of(offload);
+            &asked
+        };
+        body += turn.store_plain(kernels, id, place, header);
     }
     if let Some(log) = &link.log {
         let marks = log.after_writes();
