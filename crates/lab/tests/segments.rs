@@ -233,8 +233,8 @@ fn a_mark_that_was_not_agreed_on_is_refused() {
     }
 }
 
-/// A piece of fewer bytes than its own transport header is refused, of as many it is made: so a packet is at most 3274
-/// pieces of TCP, 8187 of UDP, and a turn's limit of descriptors counts them.
+/// A piece of fewer bytes than its own transport header is refused, of as many it is made: so a packet is at most about 3275
+/// pieces of TCP, 8190 of UDP, and a turn's limit of descriptors counts them.
 #[test]
 fn sizes_below_the_header_are_refused() {
     let rig = rig(2, |config| config.patches.push(patch(0, 1)));
