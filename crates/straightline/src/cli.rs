@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
+use clap::error::ErrorKind;
+use clap::{ArgGroup, Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use straightline_lab::poller::Sizes;
 use straightline_switch::api::DEFAULT_PATH;
 
@@ -109,6 +110,16 @@ pub(crate) struct Loop {
     pub(crate) json: bool,
 }
 
+impl Loop {
+    /// Both backends. Where there are not two it is wrong usage, and ends the program.
+    pub(crate) fn backends(&self) -> [PathBuf; 2] {
+        <[PathBuf; 2]>::try_from(self.backend.clone()).unwrap_or_else(|given| {
+            let why = format!("--backend is needed twice, once for each port of the guest, not {} times", given.len());
+            Cli::command().error(ErrorKind::WrongNumberOfValues, why).exit()
+        })
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LoadKind {
     Loop,
@@ -203,10 +214,10 @@ pub(crate) struct Query {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
+    use super::*;
 
     #[test]
     fn the_definition_is_consistent() {
-        super::Cli::command().debug_assert();
+        Cli::command().debug_assert();
     }
 }

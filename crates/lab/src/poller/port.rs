@@ -67,8 +67,8 @@ pub(super) struct Port {
 impl Port {
     /// Connects, and agrees on features: those that are wanted, or none of it.
     pub(super) fn connect(socket: &Path, memory: &Memory, number: usize, options: &Options) -> anyhow::Result<Port> {
-        let mut client =
-            connect(socket, options.patience).context("is the backend running, and does it listen there?")?;
+        let mut client = connect(socket, options.patience)
+            .context("no backend answers (is it running, and does it listen there?)")?;
         let wanted = options.features();
         let agreed = handshake(&mut client, wanted, 1).with_context(|| format!("{}", socket.display()))?;
         let (features, protocol_features) = agreed;

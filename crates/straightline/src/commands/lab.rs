@@ -1,7 +1,5 @@
 //! `straightline lab loop`
 
-use std::path::PathBuf;
-
 use straightline_lab::poller::{self, Layout, Load, Options, Sizes};
 
 use crate::cli::{Lab, LoadKind, Loop, OnOff, RingKind};
@@ -12,11 +10,7 @@ const SEGMENTS: u32 = 54 + 45 * 1448;
 
 pub(crate) fn execute(lab: &Lab) -> anyhow::Result<()> {
     let Lab::Loop(args) = lab;
-    let backends = <[PathBuf; 2]>::try_from(args.backend.clone());
-    let Ok(backends) = backends else {
-        anyhow::bail!("--backend is needed twice, once for each port: it was there {} times", args.backend.len());
-    };
-    let report = poller::run(&options(args, backends))?;
+    let report = poller::run(&options(args))?;
     if args.json {
         output::answer(&format!("{}\n", serde_json::to_string(&report)?))
     } else {
@@ -24,7 +18,7 @@ pub(crate) fn execute(lab: &Lab) -> anyhow::Result<()> {
     }
 }
 
-fn options(args: &Loop, backends: [PathBuf; 2]) -> Options {
+fn options(args: &Loop) -> Options {
     let sizes = args.size.clone().unwrap_or_else(|| Sizes::one(if args.segments { SEGMENTS } else { 64 }));
     Options {
         load: match args.load {
@@ -49,6 +43,6 @@ fn options(args: &Loop, backends: [PathBuf; 2]) -> Options {
         verify: !args.no_verify,
         warm_up: args.warm_up,
         time: args.secs,
-        ..Options::new(backends)
+        ..Options::new(args.backends())
     }
 }

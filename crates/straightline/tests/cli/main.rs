@@ -2,6 +2,7 @@
 
 mod check;
 mod demo;
+mod lab;
 mod port;
 mod query;
 mod reload;

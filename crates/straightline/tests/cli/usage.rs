@@ -12,6 +12,12 @@ fn wrong_usage_exits_2() {
         &["ports", "--api"],
         &["ports", "x"],
         &["--json", "ports"],
+        &["lab"],
+        &["lab", "loop"],
+        &["lab", "loop", "--backend", "a"],
+        &["lab", "loop", "--backend", "a", "--backend", "b", "--backend", "c"],
+        &["lab", "loop", "--backend", "a", "--backend", "b", "--size", "64:x"],
+        &["lab", "loop", "--backend", "a", "--backend", "b", "--ring", "round"],
     ] {
         let done = fixture.execute(args);
         assert_eq!(done.code, Some(2), "{args:?} {done:?}");
@@ -24,7 +30,7 @@ fn help_and_version_exit_0() {
     let fixture = Fixture::new();
     let help = fixture.execute(&["--help"]);
     assert_eq!(help.code, Some(0));
-    for command in ["check", "link", "port", "reload", "status", "ports", "fdb", "runtime", "drops"] {
+    for command in ["check", "link", "port", "reload", "status", "ports", "fdb", "runtime", "drops", "lab"] {
         assert!(help.out.contains(&format!("\n  {command} ")), "{command} in {}", help.out);
     }
     let version = fixture.execute(&["--version"]);
