@@ -1,5 +1,5 @@
 //! The project's chores: `cargo xtask test` runs every test there is, `cargo xtask fuzz` fuzzes, `cargo xtask house`
-//! checks the floors, `cargo xtask bugs` puts published bugs back to see that they would be found.
+//! checks the floors, `cargo xtask compare` measures, `cargo xtask bugs` puts published bugs back to see that they would be found.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "it is a command-line program")]
 
 mod bugs;
@@ -24,6 +24,8 @@ const USAGE: &str = "usage: cargo xtask COMMAND
         --list          only name the end-to-end tests
   fuzz [TARGET] [--secs N]
         runs the fuzz targets (or one of them), each for N seconds (60)
+  compare [ARGUMENT...]
+        switches beside one another, with the same guest; without an argument it says what can be compared
   house
         checks who imports whom, and where `unsafe` stands
   bugs [PATTERN]
@@ -33,6 +35,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
 enum Command {
     Test(test::Options),
     Fuzz(fuzz::Options),
+    Compare(Vec<String>),
     House,
     Bugs(Option<String>),
 }
@@ -48,6 +51,7 @@ fn main() -> ExitCode {
     let done = match command {
         Command::Test(options) => test::run(&options),
         Command::Fuzz(options) => run_fuzz(&options),
+        Command::Compare(args) => compare(&args),
         Command::House => house(),
         Command::Bugs(pattern) => bugs::run(pattern.as_deref()),
     };
@@ -68,6 +72,20 @@ fn run_fuzz(options: &fuzz::Options) -> Result<bool> {
     }
     println!("{passed} targets passed, {} failed", failed.len());
     Ok(failed.is_empty())
+}
+
+/// Builds the switch, and has the end-to-end tests' program do it: it knows how the peers are started.
+fn compare(args: &[String]) -> Result<bool> {
+    let root = run::root()?;
+    if !args.is_empty() {
+        run::must(run::cargo(&root).args(["build", "--release", "-p", "straightline"]))?;
+    }
+    let target = run::target(&root);
+    let mut peers = run::cargo(&root);
+    peers
+        .args(["run", "--quiet", "-p", "peers", "--", "compare", "--program"])
+        .arg(target.join("release/straightline"));
+    run::passes(peers.arg("--cache").arg(target.join("peers")).args(args))
 }
 
 fn house() -> Result<bool> {
@@ -93,6 +111,9 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Command> {
             None => Ok(Command::Bugs(pattern)),
             Some(arg) => bail!("bugs takes one pattern, not {arg} too"),
         };
+    }
+    if command == "compare" {
+        return Ok(Command::Compare(args.collect()));
     }
     if command == "fuzz" {
         return parse_fuzz(args).map(Command::Fuzz);
@@ -147,6 +168,7 @@ mod tests {
         for bad in [&["fuzz", "pocket"][..], &["fuzz", "--secs"], &["fuzz", "--secs", "x"], &["fuzz", "api", "api"]] {
             assert!(parsed(bad).is_err(), "{bad:?}");
         }
+        assert!(matches!(parsed(&["compare", "--switch", "ovs"]), Ok(Command::Compare(args)) if args.len() == 2));
         assert!(matches!(parsed(&["bugs"]), Ok(Command::Bugs(None))));
         assert!(matches!(parsed(&["bugs", "CVE-2018"]), Ok(Command::Bugs(Some(pattern))) if pattern == "CVE-2018"));
         for bad in [&[][..], &["tset"], &["test", "--only"], &["test", "--fast"], &["house", "x"], &["bugs", "a", "b"]]

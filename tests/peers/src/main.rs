@@ -5,6 +5,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "it is a command-line program")]
 
 mod cases;
+mod compare;
 mod guest;
 mod initrd;
 mod lab;
@@ -30,7 +31,9 @@ const USAGE: &str =
   --only PATTERN    only the tests whose name contains PATTERN
   --long            larger transfers
   --report FILE     write how each test ended as JSON, in place of a summary
-  --list            only name the tests";
+  --list            only name the tests
+
+       peers compare ...  switches beside one another: see `cargo xtask compare`";
 
 struct Options {
     switch: PathBuf,
@@ -42,7 +45,11 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    let options = match parse(std::env::args().skip(1)) {
+    let mut args = std::env::args().skip(1).peekable();
+    if args.next_if_eq("compare").is_some() {
+        return compare(args);
+    }
+    let options = match parse(args) {
         Ok(options) => options,
         Err(error) => {
             eprintln!("{error:#}\n{USAGE}");
@@ -54,6 +61,17 @@ fn main() -> ExitCode {
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("peers: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn compare(args: impl Iterator<Item = String>) -> ExitCode {
+    match compare::run(args) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("compare: {error:#}\n{}", compare::USAGE);
             ExitCode::FAILURE
         }
     }

@@ -25,6 +25,11 @@ pub(crate) struct Ovs<'lab> {
 impl<'lab> Ovs<'lab> {
     /// Starts it; `client`: it connects to the sockets, else it listens there.
     pub(crate) fn start(lab: &'lab Lab<'_>, client: bool) -> Result<Self> {
+        Self::start_with_mtu(lab, client, 1500)
+    }
+
+    /// The same with another MTU, where it listens.
+    pub(crate) fn start_with_mtu(lab: &'lab Lab<'_>, client: bool, mtu: u32) -> Result<Self> {
         let database = folder(lab).join("conf.db");
         let mut create = Command::new("ovsdb-tool");
         must(create.arg("create").arg(&database).arg("/usr/share/openvswitch/vswitch.ovsschema"))?;
@@ -55,8 +60,8 @@ impl<'lab> Ovs<'lab> {
             // A port that listens has the name of its socket, in OvS's folder.
             let path = lab.socket(port.trim_end_matches(".sock"));
             let path = format!("options:vhost-server-path={}", path.display());
-            let kind =
-                if client { ["type=dpdkvhostuserclient", &path] } else { ["type=dpdkvhostuser", "mtu_request=1500"] };
+            let mtu = format!("mtu_request={mtu}");
+            let kind = if client { ["type=dpdkvhostuserclient", &path] } else { ["type=dpdkvhostuser", &mtu] };
             let number = format!("ofport_request={number}");
             configure(lab, &["add-port", "br0", port, "--", "set", "Interface", port, kind[0], kind[1], &number])?;
         }
@@ -90,6 +95,13 @@ impl<'lab> Ovs<'lab> {
             openflow(lab, &["add-flow"], &[flow])?;
         }
         Ok(())
+    }
+
+    /// What its polling thread has done so far.
+    pub(crate) fn performance(&self) -> Result<String> {
+        let mut command = here(self.lab, "ovs-appctl");
+        command.arg("-t").arg(folder(self.lab).join("vs.ctl")).arg("dpif-netdev/pmd-perf-show");
+        must(&mut command)
     }
 
     /// Packets that came from the guests at `a` and at `b`. (Of vhost ports that listen it counts nothing else.)

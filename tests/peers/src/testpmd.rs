@@ -85,7 +85,7 @@ impl Testpmd {
 
     /// Starts it on two devices, in which `{}` stands for their number. Of those that run at once each has a `number` of
     /// its own; what one that was killed left in huge pages, the next of its number takes away.
-    fn spawn(lab: &Lab, name: &str, devices: &[String; 2], args: &[String], number: u32) -> Result<Self> {
+    pub(crate) fn spawn(lab: &Lab, name: &str, devices: &[String; 2], args: &[String], number: u32) -> Result<Self> {
         let (one, other) = two_cpus()?;
         let (one, other) = if number.is_multiple_of(2) { (one, other) } else { (other, one) };
         // Line by line, else its answers come at its end.
@@ -164,6 +164,16 @@ impl Testpmd {
         Ok(both)
     }
 
+    /// Packets and bits received a second by port 0 and 1, since the call before.
+    pub(crate) fn rates(&mut self) -> Result<[(f64, f64); 2]> {
+        let mut both = [(0.0, 0.0); 2];
+        for (at, rates) in both.iter_mut().enumerate() {
+            let text = self.command(&format!("show port stats {at}"), "Tx-bps")?;
+            *rates = parse_rates(&text).with_context(|| format!("not understood: {text}"))?;
+        }
+        Ok(both)
+    }
+
     /// Ends it at once, whatever it does.
     pub(crate) fn kill(mut self) -> Result<()> {
         self.proc.signal(Signal::KILL)?;
@@ -177,6 +187,11 @@ impl Testpmd {
         self.proc.wait_end(Duration::from_secs(20))?;
         Ok(())
     }
+}
+
+fn parse_rates(text: &str) -> Option<(f64, f64)> {
+    let field = |name: &str| text.split_once(name)?.1.split_whitespace().next()?.parse().ok();
+    Some((field("Rx-pps:")?, field("Rx-bps:")?))
 }
 
 fn parse(text: &str) -> Option<PortStats> {
@@ -204,5 +219,7 @@ mod tests {
         let want = PortStats { rx_packets: 12, rx_bytes: 768, tx_packets: 13, tx_bytes: 832 };
         assert_eq!(parse(text), Some(want));
         assert_eq!(parse("Invalid port 3"), None);
+        let text = "  Throughput (since last show)\n  Rx-pps:      1234          Rx-bps:    631808\n  Tx-pps:  5  Tx-bps:  6\n";
+        assert_eq!(parse_rates(text), Some((1234.0, 631_808.0)));
     }
 }

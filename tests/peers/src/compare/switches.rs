@@ -1,0 +1,199 @@
+//! The switches, each started for one trial between the sockets `a` and `b`, and the cycles that each says it took.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use rustix::process::Signal;
+use serde::Deserialize;
+use straightline_lab::poller::hertz;
+
+use super::options::{Cell, Kind, Size, Switch};
+use crate::lab::Lab;
+use crate::machine::two_cpus;
+use crate::ovs::Ovs;
+use crate::proc::{self, Proc};
+use crate::testpmd::Testpmd;
+
+/// A switch at work.
+pub(super) enum Running<'lab> {
+    Testpmd(Testpmd),
+    Ovs(Ovs<'lab>),
+    Ours { proc: Proc, api: Api<'lab> },
+}
+
+/// How ours is asked.
+pub(super) struct Api<'lab> {
+    lab: &'lab Lab<'lab>,
+    program: &'lab Path,
+}
+
+impl<'lab> Running<'lab> {
+    pub(super) fn start(lab: &'lab Lab<'_>, switch: &'lab Switch, cell: &Cell) -> Result<Self> {
+        match &switch.kind {
+            Kind::Testpmd => {
+                let mut args = vec!["--total-num-mbufs=16384".to_owned(), "--record-core-cycles".to_owned()];
+                args.extend(large_buffers(cell).map(str::to_owned));
+                let devices = ["a", "b"].map(|port| {
+                    // Segmentation passes where a trial wants it.
+                    let tso = u8::from(cell.size == Size::Segments);
+                    format!("net_vhost{{}},iface={},queues=1,tso={tso}", lab.socket(port).display())
+                });
+                Ok(Self::Testpmd(Testpmd::spawn(lab, "switch", &devices, &args, 0)?))
+            }
+            Kind::Ovs => {
+                let mtu = if let Size::Bytes(len @ 1519..) = cell.size { len - 18 } else { 1500 };
+                Ok(Self::Ovs(Ovs::start_with_mtu(lab, false, mtu)?))
+            }
+            Kind::Ours { program, switch, port } => {
+                let configuration = lab.log("switch.toml");
+                fs::write(&configuration, configure(lab, switch, port)?)?;
+                let mut command = Command::new(program);
+                command.arg("run").arg(&configuration);
+                let mut proc = Proc::start("switch", command, &lab.log("switch"))?;
+                let ready = |text: &str| text.lines().any(|line| line == "ready").then_some(());
+                let came = proc.wait_text("its `ready`", 0, Duration::from_secs(20), ready);
+                came.with_context(|| proc.texts().1.trim().to_owned())?;
+                Ok(Self::Ours { proc, api: Api { lab, program } })
+            }
+        }
+    }
+
+    /// Sets it going, where it has to be told.
+    pub(super) fn go(&mut self) -> Result<()> {
+        if let Self::Testpmd(testpmd) = self {
+            testpmd.command("start", "io packet forwarding")?;
+        }
+        Ok(())
+    }
+
+    /// The cycles that it took for a packet, over all of the trial, and its end. Each counts those of its turns that found
+    /// packets.
+    pub(super) fn cycles(self) -> Result<Option<f64>> {
+        match self {
+            Self::Testpmd(mut testpmd) => {
+                let text = testpmd.command("stop", "Done.")?;
+                testpmd.quit()?;
+                Ok(number_behind(&text, "CPU cycles/packet="))
+            }
+            Self::Ovs(ovs) => Ok(perf_show(&ovs.performance()?)),
+            Self::Ours { mut proc, api } => {
+                let runtime: Runtime = api.ask("runtime")?;
+                let ports: Ports = api.ask("ports")?;
+                proc.signal(Signal::TERM)?;
+                let status = proc.wait_end(Duration::from_secs(10))?;
+                if !status.success() {
+                    bail!("the switch ended with {status}: {}", proc.texts().1.trim());
+                }
+                Ok(per_packet(&runtime, &ports))
+            }
+        }
+    }
+}
+
+/// Buffers for frames that do not fit into testpmd's usual ones.
+pub(super) fn large_buffers(cell: &Cell) -> Option<&'static str> {
+    matches!(cell.size, Size::Bytes(2000..)).then_some("--mbuf-size=9600")
+}
+
+fn configure(lab: &Lab, switch: &[String], port: &[String]) -> Result<String> {
+    let (_, cpu) = two_cpus()?;
+    let mut text = format!("[switch]\napi = \"{}\"\n", lab.socket("api").display());
+    for (key, value) in [("workers", format!("[{cpu}]")), ("idle", "\"spin\"".to_owned())] {
+        if !switch.iter().any(|line| line.split('=').next().is_some_and(|k| k.trim() == key)) {
+            writeln!(text, "{key} = {value}")?;
+        }
+    }
+    switch.iter().try_for_each(|line| writeln!(text, "{line}"))?;
+    for name in ["a", "b"] {
+        write!(text, "\n[port.{name}]\nkind = \"vhost-user\"\nsocket = \"{}\"\n", lab.socket(name).display())?;
+        if !port.iter().any(|line| line.starts_with("mtu=")) {
+            writeln!(text, "mtu = 9000")?;
+        }
+        port.iter().try_for_each(|line| writeln!(text, "{line}"))?;
+    }
+    text += "\n[patch.p]\nports = [\"a\", \"b\"]\n";
+    Ok(text)
+}
+
+#[derive(Deserialize)]
+struct Runtime {
+    workers: Vec<Worker>,
+}
+
+#[derive(Deserialize)]
+struct Worker {
+    busy_s: f64,
+}
+
+#[derive(Deserialize)]
+struct Ports {
+    ports: Vec<Port>,
+}
+
+#[derive(Deserialize)]
+struct Port {
+    queues: Vec<Queue>,
+}
+
+#[derive(Deserialize)]
+struct Queue {
+    rx: Count,
+}
+
+#[derive(Deserialize)]
+struct Count {
+    packets: f64,
+}
+
+/// Its busy time over the packets that it received.
+fn per_packet(runtime: &Runtime, ports: &Ports) -> Option<f64> {
+    let busy: f64 = runtime.workers.iter().map(|worker| worker.busy_s).sum();
+    let queues = ports.ports.iter().flat_map(|port| &port.queues);
+    let packets: f64 = queues.map(|queue| queue.rx.packets).sum();
+    (packets > 0.0).then(|| busy * hertz() / packets)
+}
+
+impl Api<'_> {
+    fn ask<T: for<'a> Deserialize<'a>>(&self, what: &str) -> Result<T> {
+        let mut command = Command::new(self.program);
+        command.args([what, "--json", "--api"]).arg(self.lab.socket("api"));
+        let (code, out, err) = proc::run(&mut command, Duration::from_secs(10))?;
+        if code != Some(0) {
+            bail!("`straightline {what}` ended with {code:?}: {err}");
+        }
+        serde_json::from_str(&out).with_context(|| format!("`straightline {what} --json` wrote {out}"))
+    }
+}
+
+/// `Rx packets:   12345 (4961 Kpps, 232 cycles/pkt)`
+fn perf_show(text: &str) -> Option<f64> {
+    let line = text.lines().find(|line| line.trim_start().starts_with("Rx packets:"))?;
+    let (before, _) = line.split_once("cycles/pkt")?;
+    before.split_whitespace().next_back()?.parse().ok()
+}
+
+fn number_behind(text: &str, what: &str) -> Option<f64> {
+    let (_, rest) = text.split_once(what)?;
+    let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+    rest.get(..end)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cycles_as_the_peers_tell_them() {
+        let text = "  CPU cycles/packet=164.02 (total cycles=5 / total RX packets=1) at 2300 MHz Clock\n\nDone.";
+        assert_eq!(number_behind(text, "CPU cycles/packet="), Some(164.02));
+        assert_eq!(number_behind("Done.", "CPU cycles/packet="), None);
+        let text =
+            "  - Used TSC cycles:   21033  (97.6 %)\n  Rx packets:        2399607  (2381 Kpps, 848 cycles/pkt)\n";
+        assert_eq!(perf_show(text), Some(848.0));
+        assert_eq!(perf_show("  Rx packets:  0\n"), None);
+    }
+}
