@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
@@ -117,13 +118,15 @@ fn strict() -> bool {
 /// Builds the switch as users get it, and runs the end-to-end tests against it.
 fn guests(options: &Options, root: &Path, target: &Path, cache: &Path, tally: &mut Tally) -> Result<()> {
     run::must(run::cargo(root).args(["build", "--release", "-p", "straightline"]))?;
+    let switch = target.join("release/straightline");
+    see_kernels(&switch, tally);
     let report = cache.join("report.json");
     fs::create_dir_all(cache)?;
     if report.exists() {
         fs::remove_file(&report)?;
     }
     let mut peers = run::cargo(root);
-    peers.args(["run", "--quiet", "-p", "peers", "--", "--switch"]).arg(target.join("release/straightline"));
+    peers.args(["run", "--quiet", "-p", "peers", "--", "--switch"]).arg(&switch);
     peers.arg("--cache").arg(cache).arg("--report").arg(&report);
     if options.long {
         peers.arg("--long");
@@ -140,6 +143,26 @@ fn guests(options: &Options, root: &Path, target: &Path, cache: &Path, tally: &m
         bail!("interrupted");
     }
     Ok(())
+}
+
+/// Sees that the kernels are inlined into the loops that are compiled for an instruction set. Where such a loop calls a
+/// function that is not inlined into it, that function lacks the set, and each load in it becomes a call: right, but slow.
+fn see_kernels(switch: &Path, tally: &mut Tally) {
+    let symbols = match run::output(Command::new("nm").arg("--demangle=rust").arg(switch)) {
+        Ok(symbols) => symbols,
+        Err(error) => return tally.skip(format!("kernels are inlined: {error:#}"), strict()),
+    };
+    let called: Vec<_> = symbols.lines().filter(|line| is_access(line)).collect();
+    if called.is_empty() {
+        tally.passed += 1;
+    } else {
+        tally.failed.push(format!("kernels are inlined: not these: {}", called.join(", ")));
+    }
+}
+
+/// Whether a line of `nm` is a kernel's load or store, as a function.
+fn is_access(line: &str) -> bool {
+    line.contains(" as straightline_simd::vector::Vector>::")
 }
 
 /// What `peers --report` writes.
@@ -222,6 +245,13 @@ test result: FAILED. 0 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; 
         assert_eq!(tally.passed, 13);
         assert_eq!(tally.failed, ["a::bad", "a test of the workspace", "a test of the workspace"]);
         assert_eq!(tally.skipped, ["a::slow: takes an hour", "a::other: marked as ignored"]);
+    }
+
+    #[test]
+    fn a_load_that_is_called_is_found() {
+        let name = "straightline_simd::arch::x86_64::Avx2Vector as straightline_simd::vector::Vector";
+        assert!(is_access(&format!("000000000000fd20 t <{name}>::load4")));
+        assert!(!is_access("000000000000edd0 t straightline_simd::run::with_avx2"));
     }
 
     #[test]

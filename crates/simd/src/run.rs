@@ -47,7 +47,7 @@ pub trait WithKernels {
     type Output;
 
     /// Does the work. It must be `#[inline(always)]`, and so must all that it hands `kernels` to, or the set is not
-    /// turned on where the kernels are called.
+    /// turned on where the kernels are called. `cargo xtask test` looks for such places in the switch.
     fn with<K: Kernels>(self, kernels: K) -> Self::Output;
 }
 
