@@ -20,7 +20,8 @@
 //!    can be had as well, if what is stored last is what is summed. It was measured, see BENCHMARKING.md.)
 //! 4. The destination is aligned in long copies, since a store that crosses a line costs two.
 //! 5. Sums have two accumulators: each addition waits for the one before it.
-//! 6. All loads of a group stand before its stores, so that they run in parallel.
+//! 6. All loads of a group stand before its stores, so that they run in parallel. But long copies load their end last:
+//!    lines that another core has written come sooner if they are met in order.
 //!
 //! Known imperfection: a tail of `copy_sum` takes one branch for each size.
 //!
@@ -97,8 +98,8 @@ unsafe fn copy_long<V: Vector>(mut dst: *mut u8, mut src: *const u8, len: usize)
     // SAFETY: the first vector and the last four lie within `len`. The loop's first round begins at most one vector in
     // and ends at most five in; another begins only before `last`, and ends before the end.
     unsafe {
-        let (front, end) = (V::load(src), V::load4(src.wrapping_add(back)));
-        front.store(dst);
+        let end = src.wrapping_add(back);
+        V::load(src).store(dst);
         let skip = V::BYTES - dst.addr() % V::BYTES;
         (dst, src) = (dst.wrapping_add(skip), src.wrapping_add(skip));
         loop {
@@ -108,7 +109,7 @@ unsafe fn copy_long<V: Vector>(mut dst: *mut u8, mut src: *const u8, len: usize)
                 break;
             }
         }
-        V::store4(end, last);
+        V::store4(V::load4(end), last);
     }
 }
 
