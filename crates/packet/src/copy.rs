@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use straightline_simd::{Kernels, Level, Sum};
+use straightline_simd::{Kernels, Level, Sum, WithKernels};
 
 use crate::{Checksum, PacketId, Piece, Segment, Turn};
 
@@ -29,6 +29,12 @@ impl<'a, 't> Scatter<'a, 't> {
             (self.now, self.rest) = (now, rest);
         }
         true
+    }
+
+    /// The one buffer that has room for `front` and for `more` bytes behind it.
+    #[inline]
+    fn only(&self, front: &[u8], more: &Range<u32>) -> Option<Segment<'t>> {
+        (self.now.len() as usize >= front.len() + (more.end - more.start) as usize).then_some(self.now)
     }
 
     /// Leaves out the next `n` bytes.
@@ -241,6 +247,15 @@ impl<'t> Turn<'t> {
             sum.add_bytes(own);
             sum
         });
+        if let (Some(buffer), Some(payload)) = (at_front.only(front, &in_body), from.only(self.body(id), &in_body))
+            && own.is_empty()
+        {
+            let copied = payload.len();
+            let field = finish.map_or(0, |finish| finish.field);
+            level.run(Simple::<N> { buffer, front, payload, sum, field });
+            self.count_copied(copied);
+            return copied;
+        }
         // The headers go last: they have just been made, by stores that a load of many bytes would wait for.
         let (mut at_rest, mut at_field) = (at_front, at_front);
         at_rest.skip(front.len().try_into().unwrap_or(u32::MAX));
@@ -273,6 +288,36 @@ impl<'t> Turn<'t> {
     }
 }
 
+/// A piece whose payload lies in one place and goes into one buffer, as nearly all do: copied by a loop that is compiled for
+/// the instruction set.
+struct Simple<'a, 't, const N: usize> {
+    buffer: Segment<'t>,
+    front: &'a [u8],
+    payload: Segment<'t>,
+    sum: Option<Sum>,
+    /// Where the checksum goes.
+    field: usize,
+}
+
+impl<const N: usize> WithKernels for Simple<'_, '_, N> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with<K: Kernels>(mut self, kernels: K) {
+        let place = |at: usize| self.buffer.split_at(at.try_into().unwrap_or(u32::MAX)).1;
+        place(self.front.len()).copy_from(kernels, self.payload, self.sum.as_mut());
+        // The headers go last: they have just been made, by stores that a load of many bytes would wait for.
+        let (header, rest) = self.front.split_at(N);
+        if self.buffer.read12().is_none_or(|there| there != *header) {
+            self.buffer.write(kernels, header);
+        }
+        place(N).write_frame(kernels, rest);
+        if let Some(sum) = self.sum {
+            place(self.field).write_frame(kernels, &sent(sum).to_be_bytes());
+        }
+    }
+}
+
 /// Where in a body the next bytes of it are: the pieces of a packet come one after the other, and a body that consists of
 /// many segments is not gone through again for each.
 #[derive(Clone, Copy, Debug, Default)]
@@ -283,6 +328,29 @@ pub struct BodyPlace {
 }
 
 impl BodyPlace {
+    /// The bytes, where they all lie in the segment that comes next.
+    #[inline]
+    fn only<'t>(&mut self, body: &[Segment<'t>], range: &Range<u32>) -> Option<Segment<'t>> {
+        self.go_to(body, range.start);
+        let rest = body.get(self.segment)?.split_at(range.start - self.start).1;
+        let bytes = rest.split_at(range.end - range.start).0;
+        (bytes.len() == range.end - range.start).then_some(bytes)
+    }
+
+    /// Goes on to the segment that has the byte at `at`, or back to the first and on from there.
+    #[inline]
+    fn go_to(&mut self, body: &[Segment<'_>], at: u32) {
+        if at < self.start {
+            *self = BodyPlace::default();
+        }
+        while let Some(segment) = body.get(self.segment)
+            && segment.len() <= at - self.start
+        {
+            self.start += segment.len();
+            self.segment += 1;
+        }
+    }
+
     /// As [`store_body`].
     fn store(
         &mut self,
@@ -292,15 +360,7 @@ impl BodyPlace {
         to: &mut Scatter<'_, '_>,
         sum: Option<&mut Sum>,
     ) -> u32 {
-        if range.start < self.start {
-            *self = BodyPlace::default();
-        }
-        while let Some(segment) = body.get(self.segment)
-            && segment.len() <= range.start - self.start
-        {
-            self.start += segment.len();
-            self.segment += 1;
-        }
+        self.go_to(body, range.start);
         let rest = body.get(self.segment..).unwrap_or_default();
         store_body(level, rest, range.start - self.start..range.end - self.start, to, sum)
     }
