@@ -5,6 +5,8 @@
 //! cost that cross cores, only two cores show. `-- "packed 60"` measures that row alone. With `--test` it runs each once and
 //! prints nothing.
 
+#![expect(clippy::print_stdout, reason = "a bench prints its figures")]
+
 use std::sync::Arc;
 
 use straightline_graph::{Graph, Idle, NodeStats, Worker, WorkerStats};

@@ -205,7 +205,7 @@ impl<'t> Turn<'t> {
     }
 
     /// Stores a whole packet of which nothing is left to be done, behind `header`, into `to`.
-    /// The header is written only where it is not there already (see [`Scatter::put_header`]). The destination was
+    /// The header is written only where it is not there already, as drivers mostly leave it. The destination was
     /// reserved large enough. Returns the bytes of body copied.
     #[inline(always)]
     pub fn store_plain(&self, kernels: impl Kernels, id: PacketId, to: Segment<'_>, header: &[u8; 12]) -> u32 {

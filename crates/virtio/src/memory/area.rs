@@ -68,7 +68,7 @@ impl Area {
     /// Reads the two little-endian numbers at `offset` and behind it, each once, as [`Self::read_u64`] does.
     #[inline]
     pub fn read_two_u64(&self, offset: usize) -> (u64, u64) {
-        assert!(offset < self.len && 16 <= self.len - offset && offset % 8 == 0 && 8 <= self.align);
+        assert!(offset < self.len && 16 <= self.len - offset && offset.is_multiple_of(8) && 8 <= self.align);
         // SAFETY: in bounds, and aligned since both the area's start and the offset are; atomics may be shared with whoever
         // else writes the memory.
         let words: &[AtomicU64; 2] = unsafe { &*self.at.add(offset).cast() };
@@ -81,7 +81,7 @@ impl Area {
     /// Writes two little-endian numbers, at `offset` and behind it, as [`Self::write_u32`] does.
     #[inline]
     pub fn write_two_u32(&self, offset: usize, first: u32, second: u32) {
-        assert!(offset < self.len && 8 <= self.len - offset && offset % 4 == 0 && 4 <= self.align);
+        assert!(offset < self.len && 8 <= self.len - offset && offset.is_multiple_of(4) && 4 <= self.align);
         // SAFETY: as above.
         let words: &[AtomicU32; 2] = unsafe { &*self.at.add(offset).cast() };
         words[0].store(first.to_le(), Ordering::Relaxed);
