@@ -16,6 +16,9 @@ use crate::guest::HEADER_LEN;
 const UDP: usize = 14 + 20 + 8;
 const TCP: usize = 14 + 20 + 20;
 
+/// Where the checksum of TCP is in a frame.
+const CHECKSUM: usize = 14 + 20 + 16;
+
 /// Payload of each segment that is cut from a large one: of 1500 bytes with its headers.
 const SEGMENT: u16 = 1460;
 
@@ -127,7 +130,11 @@ impl Frames {
         let number =
             number.filter(|_| read == bytes.len()).context("a packet came that is too short for its number")?;
         let number = usize::try_from(number)?;
-        let (_, frame) = self.make(number).context("a packet came that nobody has sent")?;
+        let (_, mut frame) = self.make(number).context("a packet came that nobody has sent")?;
+        if let (true, Some(theirs)) = (self.segments, bytes.get(HEADER + CHECKSUM..HEADER + CHECKSUM + 2)) {
+            // Whoever hands a segment on may finish it, or, as DPDK does, write the pseudo header's sum in another way.
+            frame[CHECKSUM..CHECKSUM + 2].copy_from_slice(theirs);
+        }
         if let Some(wrong) = (0..frame.len().max(bytes.len() - HEADER)).find(|&n| frame.get(n) != bytes.get(HEADER + n))
         {
             anyhow::bail!("packet {number}, of {} bytes, has come back changed from byte {wrong} on", frame.len());
