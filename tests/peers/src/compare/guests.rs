@@ -54,13 +54,14 @@ fn own(lab: &Lab, options: &Options, switch: &mut Running<'_>, copies_nothing: b
     command.args(["--load", if cell.load == Load::Loop { "loop" } else { "flood" }]);
     command.args(["--ring", if cell.ring.packed { "packed" } else { "split" }]);
     command.args(["--mrg", if cell.ring.mergeable { "on" } else { "off" }]);
-    command.args(["--bursts", &options.bursts.to_string(), "--cpu", &cpu.to_string()]);
+    // So large buffers that rings of 1024 would take more memory than a machine has caches for.
+    let bursts = if cell.size == Size::Segments { 2 } else { options.bursts };
+    command.args(["--bursts", &bursts.to_string(), "--cpu", &cpu.to_string()]);
     command.args(["--secs", &options.secs.to_string(), "--warm-up", &WARM_UP.as_secs().to_string()]);
     match cell.size {
         Size::Bytes(len) => command.args(["--size", &len.to_string()]),
         Size::Imix => command.args(["--size", "imix"]),
-        // So large buffers that rings of 1024 would take more memory than a machine has caches for.
-        Size::Segments => command.args(["--segments", "--queue-size", "256", "--bursts", "2"]),
+        Size::Segments => command.args(["--segments", "--queue-size", "256"]),
     };
     let flags =
         [(cell.ring.in_order, "--in-order"), (options.huge_pages, "--hugepages"), (copies_nothing, "--no-verify")];
