@@ -132,21 +132,20 @@ impl<R: Device> WithKernels for Taking<'_, '_, R> {
             true => None,
             false => Some(Reason::RingDisabled),
         };
-        let (mut packets, mut bytes) = (0, 0);
+        let (mut packets, mut bytes, mut taken) = (0, 0, 0);
         for (first, single) in firsts.iter().zip(singles) {
             if turn.room() == 0 {
                 break;
             }
-            ring.take(first);
             // A header that is not looked at is not read: its line stays with the guest.
             let header = single.and_then(|segment| if link.reads_header { segment.read12() } else { None });
             let plain = single.and_then(|segment| take_plain(kernels, link, turn, lender, segment, header));
-            let taken = match (plain, single) {
+            let packet = match (plain, single) {
                 (Some(id), _) => Ok(id),
                 (None, Some(segment)) => take_single(link, turn, lender, segment, header),
                 (None, None) => take_chain(link, turn, lender, ring, first),
             };
-            match taken {
+            match packet {
                 Ok(id) => {
                     packets += 1;
                     bytes += u64::from(turn.len(id));
@@ -158,17 +157,17 @@ impl<R: Device> WithKernels for Taking<'_, '_, R> {
                 Err(Refused::Dropped(_)) if queue.holds() && packets > 0 => {
                     // What is left in the ring is the tail of what was taken: a chain without a packet must not stand
                     // among those that may be left. It comes first in the next burst.
-                    ring.untake(1);
                     break;
                 }
                 Err(Refused::Dropped(reason)) => link.drops.add(reason, 1),
                 Err(Refused::Broken(fault)) => {
-                    ring.untake(1);
                     link.fail(queue.name(), &fault);
                     break;
                 }
             }
+            taken += 1;
         }
+        ring.take_all(&firsts[..taken], |_| 0);
         queue.counters.rx.packets.add(packets);
         queue.counters.rx.bytes.add(bytes);
     }

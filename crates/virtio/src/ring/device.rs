@@ -14,6 +14,8 @@ pub trait Device {
     fn find(&mut self, into: &mut [First]) -> Result<usize, RingFault>;
     /// Takes the next chain, whose first descriptor is `first`.
     fn take(&mut self, first: &First);
+    /// Takes the next chains, whose first descriptors are `firsts`; `bytes` says of each how many are written into it.
+    fn take_all(&mut self, firsts: &[First], bytes: impl Fn(usize) -> u32);
     /// Un-takes the last `n` chains.
     fn untake(&mut self, n: u16);
     /// Says how many bytes were written into the chain that was taken last.
@@ -44,6 +46,11 @@ macro_rules! both_layouts {
         #[inline]
         fn take(&mut self, first: &First) {
             self.take(first);
+        }
+
+        #[inline(always)]
+        fn take_all(&mut self, firsts: &[First], bytes: impl Fn(usize) -> u32) {
+            self.take_all(firsts, bytes);
         }
 
         fn untake(&mut self, n: u16) {

@@ -4,6 +4,7 @@
 //! a chain is kept here, each field once; a used chain is one descriptor, and the rest of its places are left out.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use straightline_packet::{Segment, Turn};
 
@@ -16,6 +17,9 @@ use crate::memory::{DirtyLog, GuestMemory};
 /// Bits of a packed descriptor's flags (2.8.1).
 pub(super) const AVAIL: u16 = 1 << 7;
 pub(super) const USED: u16 = 1 << 15;
+
+/// The bits, among length, id and flags, that say whether a descriptor is available and a chain of one.
+const SINGLE: u64 = (AVAIL as u64 | USED as u64 | NEXT as u64) << 48;
 
 /// Event suppression (2.8.10): always, never, at one place.
 pub(super) const EVENTS_ON: u16 = 0;
@@ -175,7 +179,9 @@ impl PackedDevice {
         let mut free = self.size - self.spans;
         let mut found = 0;
         let mut ahead = None;
-        // A cache line of four descriptors at a time, as long as they are chains of one.
+        // A cache line of four descriptors at a time, as long as they are chains of one. What is wrong with any of their flags
+        // is found by one comparison.
+        let wanted = (u64::from(AVAIL) << 48, u64::from(USED) << 48);
         while let Some(four) = into.get_mut(found..found + 4)
             && free >= 4
             && place.at.is_multiple_of(4)
@@ -183,8 +189,8 @@ impl PackedDevice {
         {
             let at = usize::from(place.at) * layout::DESCRIPTOR;
             let tails = [0, 1, 2, 3].map(|i| self.parts.desc.acquire_u64(at + i * layout::DESCRIPTOR + 8));
-            let single = |&tail: &u64| is_available(flags_of(tail), place.wrap) && flags_of(tail) & NEXT == 0;
-            if !tails.iter().all(single) {
+            let wanted = if place.wrap { wanted.0 } else { wanted.1 };
+            if tails.iter().fold(0, |wrong, tail| wrong | (tail ^ wanted)) & SINGLE != 0 {
                 ahead = Some((place.at, tails));
                 break;
             }
@@ -194,9 +200,9 @@ impl PackedDevice {
             }
             found += 4;
             free -= 4;
-            self.known += 4;
             place = place.plus(4, self.size);
         }
+        self.known = self.size - self.spans - free;
         for (found, first) in into.iter_mut().enumerate().skip(found) {
             if free == 0 {
                 return Ok(found);
@@ -253,12 +259,25 @@ impl PackedDevice {
     /// Takes the next chain, whose first descriptor is `first`.
     #[inline]
     pub fn take(&mut self, first: &First) {
-        self.last = self.slot(self.outstanding);
-        self.taken[self.last] = Taken { id: first.head, span: first.span, bytes: 0 };
-        self.outstanding += 1;
-        self.spans += first.span;
-        self.known = self.known.saturating_sub(first.span);
-        self.next_avail = self.next_avail.plus(first.span, self.size);
+        self.take_all(std::slice::from_ref(first), |_| 0);
+    }
+
+    /// Takes the next chains, whose first descriptors are `firsts`; `bytes` says of each how many are written into it.
+    #[inline(always)]
+    pub fn take_all(&mut self, firsts: &[First], bytes: impl Fn(usize) -> u32) {
+        let mut at = self.slot(self.outstanding);
+        let (mut taken, mut spans) = (0, 0);
+        for (i, first) in firsts.iter().enumerate() {
+            self.taken[at] = Taken { id: first.head, span: first.span, bytes: bytes(i) };
+            self.last = at;
+            at = if at + 1 == self.taken.len() { 0 } else { at + 1 };
+            taken += 1;
+            spans += first.span;
+        }
+        self.outstanding += taken;
+        self.spans += spans;
+        self.known = self.known.saturating_sub(spans);
+        self.next_avail = self.next_avail.plus(spans, self.size);
     }
 
     /// Un-takes the last `n` chains: they are available again.
@@ -341,6 +360,7 @@ impl PackedDevice {
         if let Some(inflight) = &self.inflight {
             inflight.giving(end.bits());
         }
+        let cells = self.parts.desc.cells64();
         let (mut place, mut at) = (end, next_taken);
         for _ in 0..n {
             at = if at == 0 { self.taken.len() } else { at } - 1;
@@ -354,7 +374,7 @@ impl PackedDevice {
             let element = u64::from(bytes) | u64::from(id) << 32 | u64::from(flags) << 48;
             // Release: all bytes copied into or out of the buffers, and all elements behind it, come before this one;
             // with the last store, which is the first one's, the driver sees all (2.8.22).
-            self.parts.desc.release_u64(usize::from(place.at) * layout::DESCRIPTOR + 8, element);
+            cells[usize::from(place.at) * 2 + 1].store(element.to_le(), Ordering::Release);
         }
         fail::hit("packed-published");
         if let Some(log) = &self.log {

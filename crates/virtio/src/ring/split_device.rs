@@ -147,9 +147,19 @@ impl SplitDevice {
     /// Takes the next chain, whose first descriptor is `first`.
     #[inline]
     pub fn take(&mut self, first: &First) {
-        self.last = usize::from(self.next_avail) & self.mask;
-        self.taken[self.last] = (first.head, 0);
-        self.next_avail = self.next_avail.wrapping_add(1);
+        self.take_all(std::slice::from_ref(first), |_| 0);
+    }
+
+    /// Takes the next chains, whose first descriptors are `firsts`; `bytes` says of each how many are written into it.
+    #[inline(always)]
+    pub fn take_all(&mut self, firsts: &[First], bytes: impl Fn(usize) -> u32) {
+        let mut next = self.next_avail;
+        for (i, first) in firsts.iter().enumerate() {
+            self.last = usize::from(next) & self.mask;
+            self.taken[self.last] = (first.head, bytes(i));
+            next = next.wrapping_add(1);
+        }
+        self.next_avail = next;
     }
 
     /// Un-takes the last `n` chains: they are available again.

@@ -59,12 +59,11 @@ fn burst<K: Kernels, R: Device>(kernels: K, to: &mut Filling<'_, '_, R>, ids: &[
             break;
         }
         segment.prefetch_for_store::<HEADER>();
-        ring.take(first);
-        ring.written(len + HEADER);
         *place = Some(segment);
         bytes += u64::from(len);
         found += 1;
     }
+    ring.take_all(&firsts[*at..*at + found], |i| turn.len(ids[i]) + HEADER);
     *at += found;
     let nothing_asked = NetHeader::for_receiver(Offload::default(), 1).to_bytes();
     let mut body = 0;
