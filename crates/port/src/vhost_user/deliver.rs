@@ -105,7 +105,7 @@ pub(super) fn deliver<'t>(
     };
     let taken = inner.ring.outstanding();
     inner.ring.give_back(taken);
-    inner.room.wants(seat.giver, sum.left_from.map(|_| sum.short));
+    inner.room.wants(seat.worker, sum.left_from.map(|_| sum.short));
     queue.counters.tx.packets.add(sum.packets);
     queue.counters.tx.bytes.add(sum.bytes);
     drop(inner);

@@ -290,7 +290,7 @@ impl VhostUser {
             .name(format!("port {}", config.name))
             .spawn(move || control.run())
             .map_err(system)?;
-        let whole = Seat::new((0..config.queues.max(1).into()).collect(), 0);
+        let whole = Seat::of(&Seating::one(0, config.queues), 0);
         Ok(VhostUser { shared, whole, control: Mutex::new(Some((stop, thread))) })
     }
 

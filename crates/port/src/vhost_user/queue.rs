@@ -194,12 +194,12 @@ impl Queue {
     /// Where a worker's packets wait for room: asks for a kick with the next chain; `true` if there are more chains by now
     /// than there were when there were too few. That is news once: whoever waits finds out whether they suffice, or is
     /// gone.
-    pub(super) fn arm_for_room(&self, giver: usize) -> Result<bool, RingFault> {
+    pub(super) fn arm_for_room(&self, worker: usize) -> Result<bool, RingFault> {
         let mut inner = self.lock();
-        let Some(known) = inner.room.sleeps(giver) else { return Ok(false) };
+        let Some(known) = inner.room.sleeps(worker) else { return Ok(false) };
         let more = inner.ring.arm(known)?;
         if more {
-            inner.room.wants(giver, None);
+            inner.room.wants(worker, None);
         }
         Ok(more || self.polled())
     }
@@ -209,9 +209,9 @@ impl Queue {
     }
 
     /// A worker asks for room by itself again. Others may sleep still.
-    pub(super) fn disarm_for_room(&self, giver: usize) {
+    pub(super) fn disarm_for_room(&self, worker: usize) {
         let mut inner = self.lock();
-        inner.room.wakes(giver);
+        inner.room.wakes(worker);
         if !inner.room.any_sleeps() {
             inner.ring.disarm();
         }
@@ -238,7 +238,7 @@ impl Default for Room {
 
 #[derive(Debug)]
 struct Waiting {
-    giver: usize,
+    worker: usize,
     /// So many chains were there, and too few.
     known: u16,
     /// He is to be woken.
@@ -248,29 +248,29 @@ struct Waiting {
 impl Room {
     /// What came of a worker's delivery: this many chains were there and too few for a packet that waits, or all is well.
     #[inline]
-    pub(super) fn wants(&mut self, giver: usize, short: Option<u16>) {
+    pub(super) fn wants(&mut self, worker: usize, short: Option<u16>) {
         if short.is_some() || !self.0.is_empty() {
-            self.note(giver, short);
+            self.note(worker, short);
         }
     }
 
     #[cold]
-    fn note(&mut self, giver: usize, short: Option<u16>) {
-        self.0.retain(|waiting| waiting.giver != giver);
-        self.0.extend(short.map(|known| Waiting { giver, known, sleeps: false }));
+    fn note(&mut self, worker: usize, short: Option<u16>) {
+        self.0.retain(|waiting| waiting.worker != worker);
+        self.0.extend(short.map(|known| Waiting { worker, known, sleeps: false }));
     }
 
     /// A worker sleeps if its packets wait here. Beyond how many chains somebody who sleeps is to be woken.
-    fn sleeps(&mut self, giver: usize) -> Option<u16> {
-        self.0.iter_mut().find(|waiting| waiting.giver == giver)?.sleeps = true;
+    fn sleeps(&mut self, worker: usize) -> Option<u16> {
+        self.0.iter_mut().find(|waiting| waiting.worker == worker)?.sleeps = true;
         self.0.iter().filter(|waiting| waiting.sleeps).map(|waiting| waiting.known).min()
     }
 
-    fn wakes(&mut self, giver: usize) {
-        self.0.iter_mut().filter(|waiting| waiting.giver == giver).for_each(|waiting| waiting.sleeps = false);
+    fn wakes(&mut self, worker: usize) {
+        self.0.iter_mut().filter(|waiting| waiting.worker == worker).for_each(|waiting| waiting.sleeps = false);
     }
 
-    fn any_sleeps(&self) -> bool {
+    pub(super) fn any_sleeps(&self) -> bool {
         self.0.iter().any(|waiting| waiting.sleeps)
     }
 }
@@ -318,8 +318,25 @@ impl AtTurnEnd for Queue {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+    use std::os::fd::AsFd;
+
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+    use straightline_virtio::memory::Region;
+    use straightline_virtio::ring::{Geometry, Options, SplitDevice};
+
+    /// A ring of eight entries, all zeros.
+    pub(in crate::vhost_user) fn queue() -> Arc<Queue> {
+        let file = memfd_create("queue", MemfdFlags::CLOEXEC).expect("memfd");
+        ftruncate(&file, 1 << 16).expect("memory");
+        let region = Region::map(file.as_fd(), 0, 1 << 16, 0, 0).expect("mapped");
+        let memory = Arc::new(GuestMemory::new(vec![Arc::new(region)]).expect("one region"));
+        let geometry = Geometry { size: 8, desc: 0, avail: 0x1000, used: 0x2000 };
+        let ring = SplitDevice::new(&memory, geometry, 0, Options::default()).expect("in memory");
+        let (counters, holds) = Default::default();
+        Arc::new(Queue::new(Ring::Split(ring), 1, memory, true, counters, holds, false))
+    }
 
     #[test]
     fn of_all_who_wait_for_room_the_one_content_with_least_is_woken_first() {

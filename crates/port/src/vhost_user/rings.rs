@@ -288,25 +288,15 @@ fn same(a: Option<&Arc<OwnedFd>>, b: Option<&Arc<OwnedFd>>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::queue::tests::queue;
     use super::*;
-    use std::os::fd::AsFd;
 
     use rustix::event::{EventfdFlags, eventfd};
-    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-    use straightline_virtio::memory::{GuestMemory, Region};
 
     use crate::Sleeper;
 
     fn running(berth: &Arc<Berth>) -> Running {
-        let file = memfd_create("rings", MemfdFlags::CLOEXEC).expect("memfd");
-        ftruncate(&file, 1 << 16).expect("memory");
-        let region = Region::map(file.as_fd(), 0, 1 << 16, 0, 0).expect("mapped");
-        let memory = Arc::new(GuestMemory::new(vec![Arc::new(region)]).expect("one region"));
-        let geometry = Geometry { size: 8, desc: 0, avail: 0x1000, used: 0x2000 };
-        let ring = SplitDevice::new(&memory, geometry, 0, Options::default()).expect("in memory");
-        let (counters, holds) = Default::default();
-        let queue = Arc::new(Queue::new(Ring::Split(ring), 1, memory, true, counters, holds, false));
-        Running { queue, kick: None, call: None, token: None, berth: Arc::clone(berth) }
+        Running { queue: queue(), kick: None, call: None, token: None, berth: Arc::clone(berth) }
     }
 
     /// What the frontend sends: a kick descriptor, or that there is none.

@@ -57,21 +57,23 @@ pub(super) struct Seat {
     pairs: Box<[usize]>,
     /// Which of them comes first in the next turn.
     pub(super) first: AtomicUsize,
-    /// Whose place among those who deliver it is.
+    /// Whose it is: what it waits for is noted under this. A worker that does not deliver here waits for nothing.
+    pub(super) worker: usize,
+    /// Its place among those who deliver; the first, where it does not.
     pub(super) giver: usize,
     /// The fault epoch up to which no memory has vanished that this worker's packets came from.
     pub(super) clean: AtomicU64,
 }
 
 impl Seat {
-    pub(super) fn new(pairs: Box<[usize]>, giver: usize) -> Self {
-        Seat { pairs, first: AtomicUsize::new(0), giver, clean: AtomicU64::new(u64::MAX) }
+    pub(super) fn new(worker: usize, pairs: Box<[usize]>, giver: usize) -> Self {
+        Seat { pairs, first: AtomicUsize::new(0), worker, giver, clean: AtomicU64::new(u64::MAX) }
     }
 
     /// A worker's seat.
     pub(super) fn of(seating: &Seating, worker: usize) -> Self {
         let pairs = (0..seating.takes.len()).filter(|&pair| seating.takes[pair] == worker).collect();
-        Seat::new(pairs, seating.givers.iter().position(|&giver| giver == worker).unwrap_or(0))
+        Seat::new(worker, pairs, seating.givers.iter().position(|&giver| giver == worker).unwrap_or(0))
     }
 
     /// The pairs that it takes from.
@@ -117,7 +119,7 @@ impl Seat {
             });
         };
         if room {
-            link.tx(self).queues().iter().for_each(|queue| ask(queue.arm_for_room(self.giver), &|| queue.name()));
+            link.tx(self).queues().iter().for_each(|queue| ask(queue.arm_for_room(self.worker), &|| queue.name()));
         } else {
             self.rings(link).for_each(|queue| ask(queue.arm(), &|| queue.name()));
         }
@@ -129,7 +131,7 @@ impl Seat {
         if room {
             // Of all: those that are its own may have changed while it slept.
             let all = link.tx.iter().flat_map(|spread| spread.queues());
-            all.for_each(|queue| queue.disarm_for_room(self.giver));
+            all.for_each(|queue| queue.disarm_for_room(self.worker));
         } else {
             self.rings(link).for_each(|queue| queue.disarm());
         }
@@ -167,5 +169,27 @@ impl Port for Seated {
 
     fn disarm(&self, turn: &Turn<'_>, room: bool) {
         self.seat.disarm(&self.shared, turn, room);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::queue::tests::queue;
+    use super::*;
+
+    /// As in a patch of two ports with one pair each: one worker takes from the port, the other delivers to it.
+    #[test]
+    fn whoever_does_not_deliver_leaves_the_wish_of_whoever_does() {
+        let seating = Seating { takes: vec![0], gives: vec![1], givers: vec![1] };
+        let [taker, giver] = [0, 1].map(|worker| Seat::of(&seating, worker));
+        let queue = queue();
+        let is_waited_for = || queue.lock().room.any_sleeps();
+        queue.lock().room.wants(giver.worker, Some(0));
+        assert_eq!((queue.arm_for_room(giver.worker), is_waited_for()), (Ok(false), true));
+        assert_eq!(queue.arm_for_room(taker.worker), Ok(false));
+        queue.disarm_for_room(taker.worker);
+        assert!(is_waited_for(), "the taker has woken, and the giver sleeps");
+        queue.disarm_for_room(giver.worker);
+        assert!(!is_waited_for());
     }
 }
