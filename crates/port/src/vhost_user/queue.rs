@@ -93,14 +93,16 @@ impl Queue {
         ring_name(self.index)
     }
 
-    /// Whether any memory of the process has vanished since the last call that said so. For whoever takes from the ring.
+    /// Whether the guest's memory has vanished in part, which is looked at only when any of the process has. For whoever
+    /// takes from the ring. It stays so: a report of it may go unheard, where it is about a link that is being replaced.
     #[inline]
-    pub(super) fn may_have_vanished(&self) -> bool {
+    pub(super) fn has_vanished(&self, memory: &GuestMemory) -> bool {
         let epoch = fault::epoch();
-        epoch != self.clean.load(Ordering::Relaxed) && {
-            self.clean.store(epoch, Ordering::Relaxed);
-            true
-        }
+        epoch != self.clean.load(Ordering::Relaxed)
+            && (memory.poisoned() || {
+                self.clean.store(epoch, Ordering::Relaxed);
+                false
+            })
     }
 
     /// Whether nobody will kick.
@@ -320,7 +322,7 @@ impl AtTurnEnd for Queue {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use std::os::fd::AsFd;
+    use std::os::fd::{AsFd, OwnedFd};
 
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
     use straightline_virtio::memory::Region;
@@ -330,12 +332,28 @@ pub(super) mod tests {
     pub(in crate::vhost_user) fn queue() -> Arc<Queue> {
         let file = memfd_create("queue", MemfdFlags::CLOEXEC).expect("memfd");
         ftruncate(&file, 1 << 16).expect("memory");
+        queue_in(&file)
+    }
+
+    fn queue_in(file: &OwnedFd) -> Arc<Queue> {
         let region = Region::map(file.as_fd(), 0, 1 << 16, 0, 0).expect("mapped");
         let memory = Arc::new(GuestMemory::new(vec![Arc::new(region)]).expect("one region"));
         let geometry = Geometry { size: 8, desc: 0, avail: 0x1000, used: 0x2000 };
         let ring = SplitDevice::new(&memory, geometry, 0, Options::default()).expect("in memory");
         let (counters, holds) = Default::default();
         Arc::new(Queue::new(Ring::Split(ring), 1, memory, true, counters, holds, false))
+    }
+
+    #[test]
+    fn memory_that_has_vanished_stays_so() {
+        let file = memfd_create("vanished", MemfdFlags::CLOEXEC).expect("memfd");
+        ftruncate(&file, 1 << 16).expect("memory");
+        let queue = queue_in(&file);
+        let memory = Arc::clone(&queue.memory.lock().expect("nobody has it"));
+        assert!(!queue.has_vanished(&memory));
+        ftruncate(&file, 0).expect("it is a file");
+        assert_eq!(queue.arm(), Ok(false), "zeros");
+        assert_eq!([(); 3].map(|()| queue.has_vanished(&memory)), [true; 3]);
     }
 
     #[test]

@@ -49,7 +49,7 @@ pub(super) fn receive<'t>(
 ) -> usize {
     // Whoever it was delivered to has seen to it that no zeros went out; that the guest is not served any more is for
     // us to say.
-    if queue.may_have_vanished() && link.memory.poisoned() {
+    if queue.has_vanished(&link.memory) {
         link.vanished();
         return 0;
     }
