@@ -73,9 +73,10 @@ pub(super) fn deliver<'t>(
     wait: bool,
 ) -> Delivered {
     let mut inner = queue.lock();
-    let mut without_vanished = false;
+    // The epoch for which the frame was done again.
+    let mut redone = None;
     let sum = loop {
-        let sum = fill(&mut inner, link, turn, ids, wait, without_vanished);
+        let sum = fill(&mut inner, link, turn, ids, wait, redone.is_some());
         let epoch = fault::epoch();
         // The queue's is that of the destination's memory, the seat's that of this worker's sources.
         if epoch == queue.clean.load(Ordering::Relaxed) && epoch == seat.clean.load(Ordering::Relaxed) {
@@ -92,7 +93,8 @@ pub(super) fn deliver<'t>(
             return Delivered { any: false, left: false };
         }
         queue.clean.store(epoch, Ordering::Relaxed);
-        if without_vanished || !ids.iter().any(|&id| turn.poisoned(id)) {
+        // Another source's may have vanished while it was done again: each time one source less is copied from.
+        if redone == Some(epoch) || !ids.iter().any(|&id| turn.poisoned(id)) {
             // Frames that are still to come may have packets of others that were taken in this turn.
             if !turn.any_poisoned() {
                 seat.clean.store(epoch, Ordering::Relaxed);
@@ -101,7 +103,7 @@ pub(super) fn deliver<'t>(
         }
         let taken = inner.ring.outstanding();
         inner.ring.untake(taken);
-        without_vanished = true;
+        redone = Some(epoch);
     };
     let taken = inner.ring.outstanding();
     inner.ring.give_back(taken);
