@@ -78,14 +78,18 @@ impl Run {
             IpVersion::V6 if l4 == l3 + 40 => GsoKind::Tcp6,
             _ => return None,
         };
+        // Of anything else there may be fewer bytes than a TCP header has.
+        if layers.protocol != IpProtocol::TCP || layers.fragment || start != l4 {
+            return None;
+        }
         let payload = len.checked_sub(layers.headers_len().into())?;
         let size = u16::try_from(payload).ok()?;
         let (ip, tcp) = (&head[usize::from(l3)..usize::from(l4)], &head[usize::from(l4)..]);
         // Of IPv4's flags "don't fragment" alone may be set.
-        let is_whole = !layers.fragment && (kind == GsoKind::Tcp6 || word(ip, 6) & !0x4000 == 0);
+        let is_whole = kind == GsoKind::Tcp6 || word(ip, 6) & !0x4000 == 0;
         let is_plain = tcp[13] & !TCP_ECE == TCP_ACK && tcp[12] & 0x0f == 0;
         // A size that `NetHeader::check` would refuse of a guest is none for a guest either.
-        if layers.protocol != IpProtocol::TCP || start != l4 || !is_whole || !is_plain || size < l4_len {
+        if !is_whole || !is_plain || size < l4_len {
             return None;
         }
         let gso = Gso { kind, ecn: false, size, l3, l4, header_len: layers.headers_len() };

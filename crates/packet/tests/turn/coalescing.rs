@@ -291,6 +291,31 @@ fn packets_that_begin_no_run() {
     assert_eq!(whole(&udp, partial), 3);
 }
 
+/// Who sends them says where a checksum stands, within the packet and no more; what it is a checksum of is not known.
+#[test]
+fn packets_whose_transport_is_too_short_for_tcp_are_left_alone() {
+    // An echo request, UDP, a fragment of TCP, TCP without its header's end, and what has no header at all.
+    for (protocol, fragment) in [(1, 0), (17, 0), (6, 0x2000), (6, 0x00b9), (6, 0), (59, 0)] {
+        for transport in 0..40 {
+            let headers = tcp(GsoKind::Tcp4);
+            let mut frame = headers.frame(&[], true);
+            let l4 = headers.l4();
+            frame.resize(l4 + transport, 0x55);
+            let ip = &mut frame[l4 - 20..];
+            (ip[9], [ip[6], ip[7]]) = (protocol, u16::to_be_bytes(fragment));
+            ip[2..4].copy_from_slice(&u16_of(20 + transport).to_be_bytes());
+            if protocol == 17 && transport >= 8 {
+                ip[24..26].copy_from_slice(&u16_of(transport).to_be_bytes());
+            }
+            let anywhere = Offload { checksum: Checksum::Partial { start: 14, offset: 16 }, gso: None };
+            for of in [anywhere, offload(&headers)] {
+                let frames = [frame.clone(), frame.clone()];
+                assert_eq!(delivered(&frames, &[], of).len(), 2, "{protocol} {fragment:x} {transport}");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_packet_is_as_long_as_its_length_field_can_say() {
     for (kind, most) in [(GsoKind::Tcp4, 65_535 - 52), (GsoKind::Tcp6, 65_535 - 32)] {
