@@ -44,6 +44,6 @@ pub struct RingCounters {
     pub bytes: Counter,
     /// Notifications written to the guest.
     pub kicks_sent: Counter,
-    /// Times that buffers were given back and the guest had asked not to be told.
+    /// Times that buffers were given back and the guest had asked not to be told, or another worker had told it of them.
     pub kicks_suppressed: Counter,
 }

@@ -1,7 +1,8 @@
 //! To the guest: packets into the buffers of one of its receive rings.
 //!
-//! First all buffers are reserved, then all bytes are copied, then the driver sees all of it at once: lines of buffers
-//! are on their way while the rest of the burst is reserved, and a packet in several buffers is visible whole.
+//! First buffers are reserved, then bytes are copied, then the driver sees all of it at once: lines of buffers are on
+//! their way while the rest of the burst is reserved, and a packet in several buffers is visible whole. Common packets are
+//! done in bursts (`plain`), the others of a frame together.
 
 mod plain;
 mod runs;
