@@ -15,7 +15,7 @@ use straightline_wire::geometry::{self, Layers};
 use straightline_wire::{IpProtocol, IpVersion, checksum};
 
 use crate::segmentation::{fold, low16};
-use crate::{Checksum, Gso, GsoKind, Offload, PacketId, Piece, Turn};
+use crate::{Checksum, Gso, GsoKind, MAX_FRAME, Offload, PacketId, Piece, Turn};
 
 const TCP_PSH: u8 = 0x08;
 const TCP_ACK: u8 = 0x10;
@@ -137,8 +137,9 @@ impl Run {
         let headers = usize::from(header_len);
         let (Some(first), Some(head)) = (first.get(..headers), head.get(..headers)) else { return false };
         let Some(payload @ 1..) = len.checked_sub(header_len.into()) else { return false };
-        // The length field of the IP header must be able to say it all: IPv4's counts its own header.
-        let longest = 65_535 + u32::from(if kind == GsoKind::Tcp4 { l3 } else { l4 });
+        // The length field of the IP header must be able to say it all: IPv4's counts its own header. And no port carries a
+        // longer frame, from a guest that hands on what it gets neither.
+        let longest = MAX_FRAME.min(65_535 + u32::from(if kind == GsoKind::Tcp4 { l3 } else { l4 }));
         if self.is_ended || offload != alike || payload > size.into() || self.len + payload > longest {
             return false;
         }
