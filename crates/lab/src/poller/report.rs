@@ -78,6 +78,11 @@ impl Count {
     pub(super) fn since(self, then: Count) -> Count {
         Count { packets: self.packets - then.packets, bytes: self.bytes - then.bytes, ..self }
     }
+
+    /// Bytes of the frames alone. A backend may say of packets that they do not even have a header.
+    fn frame_bytes(self) -> u64 {
+        self.bytes.saturating_sub(u64::from(HEADER_LEN).saturating_mul(self.packets))
+    }
 }
 
 /// What was measured.
@@ -126,8 +131,7 @@ impl Report {
                 other.packets
             );
         }
-        let (packets, bytes) =
-            (a.packets + b.packets, a.bytes + b.bytes - u64::from(HEADER_LEN) * (a.packets + b.packets));
+        let (packets, bytes) = (a.packets + b.packets, a.frame_bytes() + b.frame_bytes());
         let (shortest, longest) = (options.sizes.shortest(), options.sizes.longest());
         let seen = a.longest.max(b.longest).saturating_sub(HEADER_LEN);
         let frame_bytes = float(bytes) / float(packets);
@@ -185,10 +189,22 @@ impl fmt::Display for Report {
 }
 
 fn gbit(count: Count, secs: f64) -> f64 {
-    float(count.bytes - u64::from(HEADER_LEN) * count.packets) * 8.0 / secs / 1e9
+    float(count.frame_bytes()) * 8.0 / secs / 1e9
 }
 
 #[expect(clippy::cast_precision_loss, reason = "figures for people")]
 fn float(n: u64) -> f64 {
     n as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_without_a_header_are_of_no_bytes() {
+        for (packets, bytes, frames) in [(3, 3 * 76, 192), (3, 36, 0), (3, 35, 0), (3, 0, 0)] {
+            assert_eq!(Count { packets, bytes, longest: 0 }.frame_bytes(), frames);
+        }
+    }
 }
