@@ -258,6 +258,8 @@ impl<R: Bursts + Make> Guest<R> {
         }
         if self.looked.elapsed() > LOOK {
             self.looked = Instant::now();
+            // One backend may sleep while the other keeps us from resting.
+            self.wake();
             if let Some(port) = self.ports.iter().find(|port| port.has_gone()) {
                 bail!("{}: the backend has closed the connection", port.socket.display());
             }
@@ -323,9 +325,9 @@ impl<R: Bursts + Make> Guest<R> {
         Ok(packets)
     }
 
-    /// Nothing has come: is there somebody to be woken?
+    /// Kicks whoever wishes it.
     #[cold]
-    fn rest(&mut self) {
+    fn wake(&mut self) {
         // Between what was published and what is read now: either the backend has seen it before it went to sleep, or we
         // see its wish (`ring/notify.rs`). Behind a burst the fence is left out, so a wish may have been missed until now.
         fence(Ordering::SeqCst);
@@ -337,6 +339,12 @@ impl<R: Bursts + Make> Guest<R> {
                 }
             }
         }
+    }
+
+    /// Nothing has come: is there somebody to be woken?
+    #[cold]
+    fn rest(&mut self) {
+        self.wake();
         self.idle += 1;
         if self.idle.is_multiple_of(IDLE_TURNS) {
             std::thread::yield_now();
