@@ -29,6 +29,9 @@ pub(super) fn shortest(segments: bool) -> u32 {
     if segments { 62 } else { 50 }
 }
 
+/// The longest one: what IPv4's length field can say, behind an Ethernet header.
+pub(super) const LONGEST: u32 = 14 + 65_535;
+
 /// Numbers that look random (xorshift, Marsaglia 2003).
 pub(super) struct Random(u64);
 
@@ -160,6 +163,17 @@ mod tests {
 
     use super::super::options::Options;
     use super::*;
+
+    #[test]
+    fn the_shortest_and_the_longest_are_made() {
+        for segments in [false, true] {
+            let lens = vec![shortest(segments), LONGEST];
+            let frames = Frames::new(lens.clone(), segments, 1);
+            for (number, len) in lens.into_iter().enumerate() {
+                assert_eq!(frames.make(number).expect("a frame").1.len(), len as usize);
+            }
+        }
+    }
 
     #[test]
     fn what_comes_back_is_compared_to_the_last_byte() {

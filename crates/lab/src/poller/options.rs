@@ -6,7 +6,6 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use straightline_packet::MAX_FRAME;
 use straightline_virtio::features as f;
 
 use super::frames;
@@ -215,10 +214,10 @@ impl Options {
     }
 
     pub(super) fn check(&self) -> anyhow::Result<()> {
-        let shortest = frames::shortest(self.segments);
+        let (shortest, most) = (frames::shortest(self.segments), frames::LONGEST);
         ensure!(
-            self.sizes.shortest() >= shortest && self.sizes.longest() <= MAX_FRAME,
-            "frames of {shortest} to {MAX_FRAME} bytes can be sent, not of {}",
+            self.sizes.shortest() >= shortest && self.sizes.longest() <= most,
+            "frames of {shortest} to {most} bytes can be sent, not of {}",
             self.sizes
         );
         ensure!(
@@ -286,7 +285,7 @@ mod tests {
             change(&mut options);
             options.check().expect_err("it cannot be").to_string()
         };
-        assert!(refused(|o| o.sizes = Sizes::one(20)).contains("50 to 65550"));
+        assert!(refused(|o| o.sizes = Sizes::one(20)).contains("50 to 65549"));
         assert!(refused(|o| o.sizes = Sizes::one(70_000)).contains("70000"));
         assert!(refused(|o| o.queue_size = 100).contains("power of two"));
         assert!(refused(|o| o.queue_size = 2048).contains("1024"));
