@@ -189,7 +189,9 @@ fn busy() -> Result<f64> {
     let (all, idle) = ticks()?;
     proc::pause(Duration::from_millis(200))?;
     let (all_now, idle_now) = ticks()?;
-    Ok(1.0 - ratio(usize::try_from(idle_now - idle)?, usize::try_from((all_now - all).max(1))?))
+    // The time spent waiting for devices may go back (proc(5)).
+    let (idle, all) = (idle_now.saturating_sub(idle), all_now.saturating_sub(all).max(1));
+    Ok(1.0 - ratio(usize::try_from(idle.min(all))?, usize::try_from(all)?))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "figures for people")]
