@@ -203,6 +203,8 @@ impl<R: Bursts + Make> Guest<R> {
             }
             let packet = match self.waiting[at].len() == options.packets() {
                 true => self.waiting[at].pop(),
+                // Beside those that the backend keeps there is to be room for all that waits.
+                false if self.transmit[at].out() + self.waiting[at].len() >= usize::from(options.queue_size) => None,
                 // The buffer of the one before has been given back, or the backend keeps it.
                 false => self
                     .spare

@@ -5,7 +5,7 @@ use straightline_lab::poller::{self, Layout, Load, Options, Sizes};
 use crate::cli::{Lab, LoadKind, Loop, OnOff, RingKind};
 use crate::output;
 
-/// A frame of 45 segments of 1448 bytes.
+/// A frame with as much payload as 45 segments of 1448 bytes have.
 const SEGMENTS: u32 = 54 + 45 * 1448;
 
 pub(crate) fn execute(lab: &Lab) -> anyhow::Result<()> {

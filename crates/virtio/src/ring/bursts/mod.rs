@@ -66,7 +66,7 @@ pub trait Bursts: Sized {
     fn reclaim(&mut self, spare: &mut Vec<u64>) -> Result<usize, DeviceFault>;
 
     /// Gives what the device has used, at most `most` buffers, to it again: what was received is dropped, what was sent
-    /// is sent once more, as it was filled in.
+    /// is sent once more, as it was filled in. For a ring that was filled wholly: each goes where it was taken from.
     ///
     /// # Errors
     /// What the device says that cannot be.
