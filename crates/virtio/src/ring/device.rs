@@ -15,7 +15,9 @@ pub trait Device {
     /// Takes the next chain, whose first descriptor is `first`.
     fn take(&mut self, first: &First);
     /// Takes the next chains, whose first descriptors are `firsts`; `bytes` says of each how many are written into it.
-    fn take_all(&mut self, firsts: &[First], bytes: impl Fn(usize) -> u32);
+    fn take_all(&mut self, firsts: &[First], bytes: impl Fn(usize) -> u32)
+    where
+        Self: Sized;
     /// Un-takes the last `n` chains.
     fn untake(&mut self, n: u16);
     /// Says how many bytes were written into the chain that was taken last.
