@@ -347,6 +347,25 @@ fn segments_of_a_burst_arrive_as_the_packet_that_they_are() {
     }
 }
 
+/// What a partial checksum is of, the sender alone knows: packets too short for the header of TCP, with its offset.
+#[test]
+fn what_ends_before_a_tcp_header_would_arrives_as_it_is() {
+    let rig = rig(2, |config| config.patches.push(patch(0, 1)));
+    let mut source = guest(&rig, 0, CSUM);
+    let mut sink = guest(&rig, 1, CSUM | TAKE);
+    let frame = Packet::new(Kind::Udp4, 0, Vec::new()).frame(false);
+    let header = NetHeader { flags: NEEDS_CSUM, csum_start: 14, csum_offset: 16, ..NetHeader::default() };
+    for _ in 0..3 {
+        assert!(source.send(&header, &frame));
+    }
+    source.flush();
+    for (got, bytes) in take(&mut sink, 3) {
+        assert_eq!((got.flags, got.csum_start, got.csum_offset), (NEEDS_CSUM, 14, 16));
+        assert!(bytes == frame);
+    }
+    rig.no_drops();
+}
+
 /// Two flows, and what else may stand between segments: nothing overtakes anything.
 #[test]
 fn flows_that_take_turns_stay_in_order() {
