@@ -289,6 +289,9 @@ impl PackedDevice {
             self.known += span;
             self.next_avail = self.next_avail.minus(span, self.size);
         }
+        if let Some(before) = self.outstanding.checked_sub(1) {
+            self.last = self.slot(before);
+        }
     }
 
     /// Says how many bytes were written into the chain that was taken last.

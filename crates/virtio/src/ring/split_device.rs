@@ -166,6 +166,7 @@ impl SplitDevice {
     pub fn untake(&mut self, n: u16) {
         debug_assert!(n <= self.outstanding());
         self.next_avail = self.next_avail.wrapping_sub(n);
+        self.last = usize::from(self.next_avail.wrapping_sub(1)) & self.mask;
     }
 
     /// Says how many bytes were written into the chain taken `back` chains ago (0: the last one). Without a word, or with

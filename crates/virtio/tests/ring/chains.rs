@@ -291,6 +291,22 @@ fn a_used_index_that_the_guest_moves_changes_nothing() {
 }
 
 #[test]
+fn bytes_are_those_of_the_chain_that_is_left_when_another_is_taken_back() {
+    let guest = Guest::new(SIZE);
+    let mut device = guest.device(0, ALL);
+    guest.offer(0, 3);
+    guest.offer(1, 5);
+    let mut firsts = [First::default(); 2];
+    assert_eq!(device.available(2), Ok(2));
+    device.look(&mut firsts).expect("good heads");
+    device.take_all(&firsts, |i| if i == 0 { 60 } else { 70 });
+    device.untake(1);
+    device.written(0, 77);
+    device.give_back(1);
+    assert_eq!([guest.read16(USED + 4), guest.read16(USED + 8)], [3, 77]);
+}
+
+#[test]
 fn rings_that_are_not_in_memory() {
     let guest = Guest::new(SIZE);
     let good = guest.geometry();

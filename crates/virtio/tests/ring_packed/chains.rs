@@ -247,6 +247,22 @@ fn used_descriptors_say_whether_bytes_were_written() {
     }
 }
 
+#[test]
+fn bytes_are_those_of_the_chain_that_is_left_when_another_is_taken_back() {
+    let guest = Guest::new(SIZE);
+    let (mut device, mut driver) = halves(&guest, true);
+    let id = driver.add(&[(BUFFERS, 64, true)]).expect("room");
+    driver.add(&[(BUFFERS, 64, true)]).expect("room");
+    driver.publish();
+    let mut firsts = [First::default(); 2];
+    assert_eq!(device.look(&mut firsts), Ok(2));
+    device.take_all(&firsts, |_| 60);
+    device.untake(1);
+    device.written(50);
+    device.give_back(1);
+    assert_eq!(driver.used(), Some(Ok((id, 50))));
+}
+
 /// Nothing is seen before `publish`, and then all of it.
 #[test]
 fn a_batch_is_seen_at_once() {
