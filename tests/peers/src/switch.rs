@@ -35,10 +35,12 @@ impl Port {
 }
 
 /// How the ports are joined.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Join {
     /// A patch of each two ports: the first with the second, the third with the fourth.
     Patch,
+    /// The same with `full = "wait"`: nothing may be dropped, however slow a guest is.
+    PatchThatWaits,
     /// `[bridge.lan]` of all ports.
     Bridge,
 }
@@ -295,9 +297,10 @@ fn configuration(lab: &Lab, ports: &[Port], join: Join, cpus: &[u32]) -> Result<
     }
     let names: Vec<&str> = ports.iter().map(|port| port.name).collect();
     match join {
-        Join::Patch => {
+        Join::Patch | Join::PatchThatWaits => {
+            let full = if join == Join::PatchThatWaits { "wait" } else { "drop" };
             for (number, pair) in names.chunks(2).enumerate() {
-                write!(text, "\n[patch.p{number}]\nports = {pair:?}\n")?;
+                write!(text, "\n[patch.p{number}]\nports = {pair:?}\nfull = {full:?}\n")?;
             }
         }
         Join::Bridge => write!(text, "\n[bridge.lan]\nports = {names:?}\n")?,

@@ -84,9 +84,10 @@ fn traffic(lab: &Lab, mtu: u32, offloads: bool) -> Result<()> {
 }
 
 /// Guests with two devices each, every device on a network of its own: both carry a file at once, in opposite directions,
-/// and one goes on while the other is down.
+/// and one goes on while the other is down. Both guests are busy with both files, and segments of 64 KiB fill a ring of 256
+/// buffers by sixes: where nothing is to be dropped, packets have to wait for room.
 fn two_devices(lab: &Lab) -> Result<()> {
-    let switch = Switch::start(lab, &["a", "b", "c", "d"].map(Port::new), Join::Patch)?;
+    let switch = Switch::start(lab, &["a", "b", "c", "d"].map(Port::new), Join::PatchThatWaits)?;
     let (mut one, mut two) = (Guest::start_uml(lab, 1, &["a", "c"])?, Guest::start_uml(lab, 2, &["b", "d"])?);
     let result = both_networks(&switch, &mut one, &mut two);
     if result.is_err() {
