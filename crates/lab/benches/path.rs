@@ -13,7 +13,7 @@ use straightline_graph::{Graph, Idle, NodeStats, Worker, WorkerStats};
 use straightline_lab::{Guest, GuestOptions};
 use straightline_nodes::Patch;
 use straightline_packet::{Arena, Drops, Gate, PortIndex, Settings};
-use straightline_port::vhost_user::{Mode, Permissions, VhostUser, VhostUserConfig};
+use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
 use straightline_port::{Port, Sleeper};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
@@ -45,20 +45,7 @@ impl Path {
         let mut graph = Graph::new();
         let mut ports: Vec<Arc<dyn Port>> = Vec::new();
         for (n, name) in (0..).zip(["a", "b"]) {
-            let config = VhostUserConfig {
-                name: name.to_owned(),
-                socket: dir.path().join(name),
-                mode: Mode::Server(Permissions::default()),
-                mtu: 1500,
-                mac: None,
-                csum: true,
-                tso: true,
-                uso: true,
-                queues: 1,
-                packed: true,
-                holds: false,
-                waits: false,
-            };
+            let config = VhostUserConfig::new(name, dir.path().join(name));
             let drops = Arc::clone(&drops[usize::from(n)]);
             ports.push(Arc::new(VhostUser::open(config, PortIndex(n), drops, &gate, Arc::clone(&sleeper))?));
         }

@@ -17,7 +17,7 @@ use straightline_graph::{Graph, Idle, Worker, WorkerStats};
 use straightline_lab::{Guest, GuestOptions};
 use straightline_nodes::Patch;
 use straightline_packet::{Arena, Drops, Gate, Level, PortIndex, Settings};
-use straightline_port::vhost_user::{Mode, Permissions, VhostUser, VhostUserConfig};
+use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
 use straightline_port::{Port, Sleeper};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::{LEN as HEADER, NetHeader};
@@ -124,20 +124,7 @@ impl Rig {
         let drops: Vec<Arc<Drops>> = vec![Arc::default(), Arc::default()];
         let mut ports: Vec<Arc<dyn Port>> = Vec::new();
         for (n, drops) in (0..).zip(&drops) {
-            let config = VhostUserConfig {
-                name: format!("p{n}"),
-                socket: dir.path().join(format!("p{n}")),
-                mode: Mode::Server(Permissions::default()),
-                mtu: 1500,
-                mac: None,
-                csum: true,
-                tso: true,
-                uso: true,
-                queues: 1,
-                packed: true,
-                holds: false,
-                waits: false,
-            };
+            let config = VhostUserConfig::new(format!("p{n}"), dir.path().join(format!("p{n}")));
             let port = VhostUser::open(config, PortIndex(n), Arc::clone(drops), &gate, Arc::clone(&sleeper))?;
             ports.push(Arc::new(port));
         }

@@ -24,7 +24,7 @@ use straightline_lab::{Guest, GuestOptions, Pair};
 use straightline_nodes::Patch;
 use straightline_packet::{Arena, Drops, Gate, PortIndex, Settings};
 use straightline_port::Sleeper;
-use straightline_port::vhost_user::{Mode, Permissions, Seating, VhostUser, VhostUserConfig};
+use straightline_port::vhost_user::{Seating, VhostUser, VhostUserConfig};
 
 /// Packets that a guest sends between two turns.
 const BURST: usize = 64;
@@ -118,18 +118,8 @@ impl World {
         let mut ports = Vec::new();
         for (at, (pairs, takes, gives)) in case.ports.iter().enumerate() {
             let config = VhostUserConfig {
-                name: format!("p{at}"),
-                socket: dir.path().join(format!("p{at}")),
-                mode: Mode::Server(Permissions::default()),
-                mtu: 1500,
-                mac: None,
-                csum: true,
-                tso: true,
-                uso: true,
                 queues: *pairs,
-                packed: false,
-                holds: false,
-                waits: false,
+                ..VhostUserConfig::new(format!("p{at}"), dir.path().join(format!("p{at}")))
             };
             let port = VhostUser::open(config, index(at)?, Arc::clone(&drops[at]), &gate, Arc::clone(&sleeper))?;
             // Whoever takes from the other port of the patch delivers to this one.

@@ -11,7 +11,7 @@ use straightline_graph::{Graph, Idle, Worker, WorkerStats};
 use straightline_lab::{Guest, GuestOptions};
 use straightline_nodes::{Bridge, Fdb, Patch};
 use straightline_packet::{Arena, Drops, Gate, PortIndex, Settings};
-use straightline_port::vhost_user::{Mode, Permissions, VhostUser, VhostUserConfig};
+use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
 use straightline_port::{Port, Sleeper};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
@@ -82,18 +82,8 @@ fn hand(ports: usize, options: &GuestOptions, bridged: bool, two_copies: bool) -
     let mut graph = Graph::new();
     let listen = |n: usize| {
         let config = VhostUserConfig {
-            name: format!("p{n}"),
-            socket: dir.path().join(format!("p{n}")),
-            mode: Mode::Server(Permissions::default()),
-            mtu: 1500,
-            mac: None,
-            csum: true,
-            tso: true,
-            uso: true,
             queues: options.queue_pairs,
-            packed: false,
-            holds: false,
-            waits: false,
+            ..VhostUserConfig::new(format!("p{n}"), dir.path().join(format!("p{n}")))
         };
         VhostUser::open(config, index(n), Arc::clone(&drops[n]), &gate, Arc::clone(&sleeper)).expect("a socket")
     };

@@ -9,7 +9,7 @@ use common::flows::{FLOWS, PAIRS, Traffic, WORKERS, collect, numbered, options, 
 use common::{pause, wait_until};
 use straightline_lab::{Guest, GuestOptions, Pair};
 use straightline_packet::{Arena, Drops, Frame, Gate, PortIndex, Settings};
-use straightline_port::vhost_user::{Mode, Permissions, VhostUser, VhostUserConfig};
+use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
 use straightline_port::{Port, Sleeper};
 use straightline_switch::config::WhenFull;
 use straightline_virtio::net_header::NetHeader;
@@ -230,20 +230,7 @@ fn one_ring_that_breaks_stops_the_whole_port_and_no_other() {
 fn a_flooded_queue_leaves_turns_to_the_others() {
     let dir = tempfile::tempdir().expect("a folder");
     let gate = Gate::new();
-    let config = VhostUserConfig {
-        name: "p".to_owned(),
-        socket: dir.path().join("p"),
-        mode: Mode::Server(Permissions::default()),
-        mtu: 1500,
-        mac: None,
-        csum: false,
-        tso: false,
-        uso: false,
-        queues: PAIRS,
-        packed: false,
-        holds: false,
-        waits: false,
-    };
+    let config = VhostUserConfig { queues: PAIRS, ..VhostUserConfig::new("p", dir.path().join("p")) };
     let (drops, sleeper) = (Arc::new(Drops::default()), Arc::new(Sleeper::new().expect("epoll")));
     let port = VhostUser::open(config, PortIndex(0), Arc::clone(&drops), &gate, sleeper).expect("a socket");
     let mut guest = Guest::connect(&dir.path().join("p"), &options(PAIRS, false)).expect("a guest");

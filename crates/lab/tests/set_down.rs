@@ -15,7 +15,7 @@ use straightline_graph::{Graph, Idle, Worker, WorkerStats};
 use straightline_lab::{Guest, GuestOptions};
 use straightline_nodes::Patch;
 use straightline_packet::{Arena, Drops, Gate, PortIndex, Reason, Settings};
-use straightline_port::vhost_user::{Mode, Permissions, VhostUser, VhostUserConfig};
+use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
 use straightline_port::{Port, Sleeper};
 
 /// Two ports on a patch, and a worker.
@@ -35,20 +35,7 @@ impl Bench {
         let drops: [Arc<Drops>; 2] = Default::default();
         let sockets = [0, 1].map(|n| dir.path().join(format!("p{n}")));
         let ports = [0, 1].map(|n| {
-            let config = VhostUserConfig {
-                name: format!("p{n}"),
-                socket: sockets[usize::from(n)].clone(),
-                mode: Mode::Server(Permissions::default()),
-                mtu: 1500,
-                mac: None,
-                csum: true,
-                tso: true,
-                uso: true,
-                queues: 1,
-                packed: false,
-                holds: false,
-                waits: false,
-            };
+            let config = VhostUserConfig::new(format!("p{n}"), sockets[usize::from(n)].clone());
             let drops = Arc::clone(&drops[usize::from(n)]);
             Arc::new(VhostUser::open(config, PortIndex(n), drops, &gate, Arc::clone(&sleeper)).expect("a socket"))
         });

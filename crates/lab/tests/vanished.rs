@@ -7,7 +7,7 @@ use std::sync::Arc;
 use common::{arrived, frame, mac, wait_until};
 use straightline_lab::{Guest, GuestOptions};
 use straightline_packet::{Arena, Drops, Frame, Gate, PortIndex, Reason, Settings};
-use straightline_port::vhost_user::{Mode, Permissions, VhostUser, VhostUserConfig};
+use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
 use straightline_port::{Port, Sleeper};
 use straightline_virtio::net_header::NetHeader;
 
@@ -17,20 +17,7 @@ fn whoever_is_sound_does_not_speak_for_others() {
     let gate = Gate::new();
     let drops = [0, 1, 2].map(|_| Arc::<Drops>::default());
     let ports = [0, 1, 2].map(|n: u16| {
-        let config = VhostUserConfig {
-            name: format!("p{n}"),
-            socket: dir.path().join(format!("p{n}")),
-            mode: Mode::Server(Permissions::default()),
-            mtu: 1500,
-            mac: None,
-            csum: false,
-            tso: false,
-            uso: false,
-            queues: 1,
-            packed: false,
-            holds: false,
-            waits: false,
-        };
+        let config = VhostUserConfig::new(format!("p{n}"), dir.path().join(format!("p{n}")));
         let sleeper = Arc::new(Sleeper::new().expect("epoll"));
         VhostUser::open(config, PortIndex(n), Arc::clone(&drops[usize::from(n)]), &gate, sleeper).expect("a socket")
     });

@@ -123,6 +123,25 @@ pub struct VhostUserConfig {
 }
 
 impl VhostUserConfig {
+    /// A port as it is where nothing else is said: it listens at `socket`, MTU 1500, one queue pair, all offloads and the
+    /// packed ring offered, nothing waits.
+    pub fn new(name: impl Into<String>, socket: impl Into<PathBuf>) -> Self {
+        VhostUserConfig {
+            name: name.into(),
+            socket: socket.into(),
+            mode: Mode::Server(Permissions::default()),
+            mtu: 1500,
+            mac: None,
+            csum: true,
+            tso: true,
+            uso: true,
+            queues: 1,
+            packed: true,
+            holds: false,
+            waits: false,
+        }
+    }
+
     /// What is offered to the guest (virtio 1.2, 5.1.3: segmentation needs the checksum, so it is offered only with it).
     fn offer(&self) -> Offer {
         let mut features = f::VIRTIO_F_VERSION_1
