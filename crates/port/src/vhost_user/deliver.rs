@@ -4,21 +4,24 @@
 //! their way while the rest of the burst is reserved, and a packet in several buffers is visible whole. Common packets are
 //! done in bursts (`plain`), the others of a frame together.
 
+mod buffers;
+mod cut;
 mod plain;
 mod runs;
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use straightline_packet::{BodyPlace, Checksum, LenderId, Offload, PacketId, Piece, Reason, Segment, Segmenter, Turn};
+use straightline_packet::{Checksum, LenderId, PacketId, Piece, Reason, Segment, Segmenter, Turn};
 use straightline_virtio::memory::{GuestMemory, Marks, fault};
 use straightline_virtio::net_header::{LEN, NetHeader};
-use straightline_virtio::ring::{BURST, Device, Direction, Fault, First, Ring};
+use straightline_virtio::ring::{Device, Direction, Fault, First, Ring};
 
 use super::HEADER;
 use super::link::Link;
 use super::queue::{Inner, Queue};
 use super::seat::Seat;
+use buffers::Buffers;
 pub(super) use runs::PlannedRun;
 
 /// Descriptors of buffers with several that are followed for one frame: a driver without merging gives 19 for each of 256
@@ -260,48 +263,6 @@ impl<R: Device> Filling<'_, '_, R> {
         Ok(())
     }
 
-    /// Delivers a packet that the receiver does not take whole, segment by segment.
-    #[inline(never)]
-    fn cut(&mut self, id: PacketId, mut plan: Segmenter, sum: &mut Sum) -> Result<(), Refused> {
-        let finish = !self.link.receiver.takes_partial();
-        // A ring whose every buffer is free and too few for this packet will never have more: waiting would be for ever.
-        let patient = self.wait && !self.buffers.all_free();
-        let (mut packets, mut bytes, mut body, mut taken) = (0, 0, 0, 0);
-        let mut done = 0;
-        let mut from = BodyPlace::default();
-        while plan.next(self.turn.head(id), self.piece) {
-            let len = self.piece.len();
-            let (to, chains) = match self.reserve(len) {
-                Ok(reserved) => reserved,
-                Err(Refused::Dropped(Reason::NoBuffer)) if patient => {
-                    self.buffers.untake(taken);
-                    return Err(Refused::Dropped(Reason::NoBuffer));
-                }
-                Err(Refused::Dropped(reason)) => {
-                    // There will not be room for the others either.
-                    sum.drops[reason as usize] += plan.count() - done;
-                    break;
-                }
-                Err(broken) => return Err(broken),
-            };
-            let checksum = if finish { Checksum::Complete } else { self.piece.checksum() };
-            *self.piece.prefix_mut::<LEN>() =
-                NetHeader::for_receiver(Offload { checksum, gso: None }, chains).to_bytes();
-            body += u64::from(self.turn.store_piece::<LEN>(id, self.piece, &mut from, to.clone(), finish));
-            if let Some(log) = &self.link.log {
-                mark(&log.after_writes(), &self.link.memory, self.turn.staged_at(to), len + HEADER);
-            }
-            packets += 1;
-            done += 1;
-            bytes += u64::from(len);
-            taken += chains;
-        }
-        sum.packets += packets;
-        sum.bytes += bytes;
-        sum.body += body;
-        Ok(())
-    }
-
     /// Takes buffers for a frame of `len` bytes and stages them. On refusal everything is as before.
     #[inline(always)]
     fn reserve(&mut self, len: u32) -> Result<(Range<usize>, u16), Refused> {
@@ -410,57 +371,5 @@ fn mark(marks: &Marks<'_>, memory: &GuestMemory, buffers: &[Segment<'_>], mut le
             Some(addr) => marks.mark(addr, written.len().into()),
             None => marks.missed(),
         }
-    }
-}
-
-/// The next buffers of a ring, looked at in bursts.
-struct Buffers<'a, R> {
-    ring: &'a mut R,
-    firsts: &'a mut [First; BURST],
-    at: usize,
-    known: usize,
-}
-
-impl<'a, R: Device> Buffers<'a, R> {
-    fn new(ring: &'a mut R, firsts: &'a mut [First; BURST]) -> Self {
-        Buffers { ring, firsts, at: 0, known: 0 }
-    }
-
-    /// Whether a next buffer is known of, in `firsts` at `at`. A fault is seen again, and told, by [`Self::next`].
-    #[inline]
-    fn look(&mut self) -> bool {
-        self.at < self.known || self.find().is_ok_and(|known| known > 0)
-    }
-
-    fn find(&mut self) -> Result<usize, straightline_virtio::ring::RingFault> {
-        (self.at, self.known) = (0, 0);
-        self.known = self.ring.find(self.firsts)?;
-        Ok(self.known)
-    }
-
-    /// Takes the next buffer. Where none is known of, the driver's index is read once more before `None`.
-    #[inline]
-    fn next(&mut self) -> Result<Option<First>, straightline_virtio::ring::RingFault> {
-        if self.at == self.known && self.find()? == 0 {
-            return Ok(None);
-        }
-        let first = self.firsts[self.at];
-        self.at += 1;
-        self.ring.take(&first);
-        Ok(Some(first))
-    }
-
-    fn untake(&mut self, n: u16) {
-        self.ring.untake(n);
-        if let Some(at) = self.at.checked_sub(n.into()) {
-            self.at = at;
-        } else {
-            (self.at, self.known) = (0, 0);
-        }
-    }
-
-    /// Whether the guest has given every buffer that its ring can hold, and none is taken.
-    fn all_free(&mut self) -> bool {
-        self.ring.is_all_free()
     }
 }

@@ -40,18 +40,19 @@ impl<R: Device> WithKernels for Plain<'_, '_, '_, R> {
 /// on the way meanwhile.
 #[inline(always)]
 fn burst<K: Kernels, R: Device>(kernels: K, to: &mut Filling<'_, '_, R>, ids: &[PacketId], sum: &mut Sum) -> usize {
-    if !to.buffers.look() {
+    // What may be one with its neighbours is not for here.
+    let takes_partial = to.link.receiver.takes_partial() && !to.link.receiver.takes_tcp();
+    let is_plain = |offload: Offload| offload.is_nothing() || (takes_partial && offload.gso.is_none());
+    // Where a frame has none of these, each packet passes by here.
+    if !ids.first().is_some_and(|&id| is_plain(to.turn.offload(id))) || !to.buffers.look() {
         return 0;
     }
     let Filling { link, turn, buffers: Buffers { ring, firsts, at, known }, .. } = to;
-    // What may be one with its neighbours is not for here.
-    let takes_partial = link.receiver.takes_partial() && !link.receiver.takes_tcp();
     let mut places: [Option<Segment<'_>>; BURST] = [None; BURST];
     let (mut found, mut bytes) = (0, 0);
     for ((&id, first), place) in ids.iter().zip(&firsts[*at..*known]).zip(&mut places) {
-        let (len, offload) = (turn.len(id), turn.offload(id));
-        let is_plain = offload.is_nothing() || (takes_partial && offload.gso.is_none());
-        if !is_plain || len > link.max_len {
+        let len = turn.len(id);
+        if len > link.max_len || !is_plain(turn.offload(id)) {
             break;
         }
         let Some(segment) = ring.single(&link.memory, first, Direction::ToGuest) else { break };
