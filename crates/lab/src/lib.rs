@@ -16,6 +16,8 @@
 pub mod demo;
 mod guest;
 pub mod poller;
+pub mod results;
+pub mod tester;
 mod traffic;
 
 pub use guest::{Guest, GuestOptions, PackedDescriptor, Pair, Place, Ring, memory_file};

@@ -2,7 +2,7 @@
 
 mod check;
 mod demo;
-mod lab;
+pub(crate) mod lab;
 mod link;
 mod port;
 mod query;

@@ -1,0 +1,39 @@
+//! One trial, as a line of JSON.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// What one trial came to. Reports and comparisons know of scenarios no more than this says.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sample {
+    /// What was measured: `pvp`, `vm2vm`, `loop`, or an experiment's name.
+    pub scenario: String,
+    /// The round, from 1: in each one all variants of all cells come once, one after the other.
+    pub round: u32,
+    /// What is compared: a switch, a kernel, a width. Of one cell all variants belong beside one another.
+    pub variant: String,
+    /// Where it was measured, by axis: `size` = `64`, `ring` = `packed`.
+    pub cell: BTreeMap<String, String>,
+    /// Figures, by a name that ends in the unit: `mpps`, `gbit_per_s`, `switch_cycles_per_packet`, `loss_ratio`,
+    /// `latency_p99_us`.
+    pub metrics: BTreeMap<String, f64>,
+    /// The switch's cycles for a packet by phase or node.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub cycles: BTreeMap<String, f64>,
+    /// Latencies, where they were measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency: Option<Latency>,
+    /// Why the trial does not count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub invalid: Option<String>,
+}
+
+/// A histogram of latencies: counts of packets, by the upper end of each step in nanoseconds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Latency {
+    /// `[nanoseconds, packets]`, ascending.
+    pub steps: Vec<(u64, u64)>,
+}

@@ -1,0 +1,37 @@
+//! `straightline lab`: one command a file, each with its arguments; what they share is here.
+
+mod circle;
+
+use std::time::Duration;
+
+use clap::{Subcommand, ValueEnum};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Lab {
+    /// An embedded guest sends packets in a circle through two ports of any vhost-user switch, or floods them
+    Loop(Box<circle::Loop>),
+}
+
+/// Executes a command of the laboratory.
+pub(super) fn execute(lab: &Lab) -> anyhow::Result<()> {
+    match lab {
+        Lab::Loop(args) => circle::execute(args),
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RingKind {
+    Split,
+    Packed,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnOff {
+    On,
+    Off,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let secs = text.parse::<f64>().ok().filter(|secs| (0.0..=86400.0).contains(secs));
+    secs.map(Duration::from_secs_f64).ok_or_else(|| "0 to 86400 seconds".to_owned())
+}
