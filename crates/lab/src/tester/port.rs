@@ -20,13 +20,14 @@ pub trait Received {
 }
 
 /// One port of the tester, with one queue pair. Nothing of it waits.
-pub trait TestPort {
+pub trait TestPort: Send {
     /// Frames that can be sent now.
     fn room(&mut self) -> usize;
 
     /// Puts one frame into the next free buffer; the backend sees it with [`Self::flush`]. False where there is no room.
     /// The buffer may hold what was sent with the same `template` before: then only `patches`, each an offset into the
-    /// frame and the bytes there, differ from what it holds. The caller's templates never change.
+    /// frame and the bytes there, differ from what it holds. The caller's templates never change, their headers included,
+    /// and are patched at the same places each time.
     fn send(&mut self, template: usize, header: &NetHeader, frame: &[u8], patches: &[(usize, &[u8])]) -> bool;
 
     /// Shows the backend what was sent, and kicks it where it wants that.
@@ -40,6 +41,17 @@ pub trait TestPort {
     /// # Errors
     /// What the backend did wrong; that it is gone.
     fn receive(&mut self, most: usize, each: &mut dyn FnMut(&dyn Received)) -> anyhow::Result<usize>;
+
+    /// Kicks a backend that sleeps over something it was given: for whenever nothing has moved.
+    fn wake(&mut self) {}
+
+    /// Looks whether the backend is still there: for now and then, as it costs a system call.
+    ///
+    /// # Errors
+    /// That it is gone.
+    fn check(&mut self) -> anyhow::Result<()> {
+        Ok(())
+    }
 }
 
 /// Somebody who works turn by turn: a guest that forwards, a generator with its sink. Several of them can share one thread,
@@ -50,4 +62,15 @@ pub trait Actor: Send {
     /// # Errors
     /// What a backend did wrong: the trial does not count.
     fn turn(&mut self, now: u64) -> anyhow::Result<usize>;
+
+    /// Called where a turn has moved nothing, and every 20 ms or so: [`TestPort::wake`] of its ports.
+    fn wake(&mut self) {}
+
+    /// Called every 20 ms or so: [`TestPort::check`] of its ports.
+    ///
+    /// # Errors
+    /// That a backend is gone: the trial does not count.
+    fn check(&mut self) -> anyhow::Result<()> {
+        Ok(())
+    }
 }
