@@ -93,13 +93,15 @@ pub(crate) fn run(args: impl Iterator<Item = String>) -> Result<bool> {
     'rounds: for round in 1..=options.rounds {
         for cell in &cells {
             for switch in &options.switches {
-                let busy_before = busy()?;
-                disturbed += usize::from(busy_before > QUIET);
+                let busy_before = busy();
                 let result = trial(&machine, &options, switch, cell);
+                // Whatever has failed by it.
                 if proc::interrupted() {
                     eprintln!("interrupted: what was measured so far");
                     break 'rounds;
                 }
+                let busy_before = busy_before?;
+                disturbed += usize::from(busy_before > QUIET);
                 done += 1;
                 let left = start.elapsed().mul_f64(ratio(total - done, done));
                 let head = format!("{done}/{total} {:10} {cell}", switch.name);
