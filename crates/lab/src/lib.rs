@@ -16,9 +16,12 @@
 pub mod demo;
 mod guest;
 pub mod poller;
+mod random;
 pub mod results;
+mod sizes;
 pub mod tester;
 mod traffic;
 
 pub use guest::{Guest, GuestOptions, PackedDescriptor, Pair, Place, Ring, memory_file};
+pub use sizes::Sizes;
 pub use traffic::{Sequence, Stream};

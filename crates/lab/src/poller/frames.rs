@@ -11,6 +11,7 @@ use straightline_wire::tcp;
 
 use super::memory::Memory;
 use crate::guest::HEADER_LEN;
+use crate::random::Random;
 
 /// Headers of Ethernet, IPv4, and UDP or TCP.
 const UDP: usize = 14 + 20 + 8;
@@ -31,23 +32,6 @@ pub(super) fn shortest(segments: bool) -> u32 {
 
 /// The longest one: what IPv4's length field can say, behind an Ethernet header.
 pub(super) const LONGEST: u32 = 14 + 65_535;
-
-/// Numbers that look random (xorshift, Marsaglia 2003).
-pub(super) struct Random(u64);
-
-impl Random {
-    pub(super) fn new(seed: u64) -> Self {
-        // Any state but 0; seeds that are neighbours are far apart.
-        Random(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    pub(super) fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 >> 8
-    }
-}
 
 /// All frames that there are: their lengths, by number.
 #[derive(Debug)]

@@ -21,7 +21,9 @@ mod port;
 mod report;
 mod run;
 
-pub use options::{Layout, Load, Options, Sizes};
+pub use options::{Layout, Load, Options};
 pub use report::{PortReport, Report};
 pub use run::run;
 pub use straightline_graph::clock::hertz;
+
+pub use crate::sizes::Sizes;

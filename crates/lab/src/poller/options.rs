@@ -1,15 +1,14 @@
 //! What can be asked for.
 
-use std::fmt;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{bail, ensure};
 use straightline_virtio::features as f;
 
 use super::frames;
 use crate::guest::HEADER_LEN;
+use crate::sizes::Sizes;
 
 /// What the guest does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,74 +49,6 @@ impl Layout {
             Layout::Split => "split",
             Layout::Packed => "packed",
         }
-    }
-}
-
-/// Lengths of frames without their Ethernet checksum, and how often each comes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sizes(Vec<(u32, u32)>);
-
-impl Sizes {
-    /// Frames of one length.
-    #[must_use]
-    pub fn one(len: u32) -> Self {
-        Sizes(vec![(len, 1)])
-    }
-
-    pub(super) fn shortest(&self) -> u32 {
-        self.0.iter().map(|s| s.0).min().unwrap_or(0)
-    }
-
-    pub(super) fn longest(&self) -> u32 {
-        self.0.iter().map(|s| s.0).max().unwrap_or(0)
-    }
-
-    /// So many of them, drawn at random; the same `seed` draws the same.
-    pub(super) fn draw(&self, count: usize, seed: u64) -> Vec<u32> {
-        let all: u64 = self.0.iter().map(|s| u64::from(s.1)).sum();
-        let mut random = frames::Random::new(seed);
-        let mut one = || {
-            let mut ticket = random.next() % all.max(1);
-            let hit = self.0.iter().find(|s| match ticket.checked_sub(s.1.into()) {
-                None => true,
-                Some(left) => {
-                    ticket = left;
-                    false
-                }
-            });
-            hit.map_or(0, |s| s.0)
-        };
-        (0..count).map(|_| one()).collect()
-    }
-}
-
-impl FromStr for Sizes {
-    type Err = anyhow::Error;
-
-    /// `imix`, or lengths with commas, each with `:` and how often it comes, or once.
-    fn from_str(text: &str) -> anyhow::Result<Self> {
-        let text = if text == "imix" { "64:7,570:4,1518:1" } else { text };
-        let one = |part: &str| {
-            let (len, weight) = part.split_once(':').unwrap_or((part, "1"));
-            let number = |text: &str| text.trim().parse::<u32>().with_context(|| format!("`{part}`: not a number"));
-            let size = (number(len)?, number(weight)?);
-            ensure!((1..=1000).contains(&size.1), "`{part}`: a size comes 1 to 1000 times");
-            Ok(size)
-        };
-        text.split(',').map(one).collect::<anyhow::Result<_>>().map(Sizes).context("64, 64,1518, 64:7,570:4 or imix")
-    }
-}
-
-impl fmt::Display for Sizes {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, (len, weight)) in self.0.iter().enumerate() {
-            let comma = if at > 0 { "," } else { "" };
-            write!(to, "{comma}{len}")?;
-            if self.0.len() > 1 {
-                write!(to, ":{weight}")?;
-            }
-        }
-        Ok(())
     }
 }
 
@@ -256,25 +187,6 @@ mod tests {
 
     fn options() -> Options {
         Options::new(["a".into(), "b".into()])
-    }
-
-    #[test]
-    fn sizes_are_read_and_drawn() {
-        for (text, shown) in [("64", "64"), ("imix", "64:7,570:4,1518:1"), ("64, 1518:3", "64:1,1518:3")] {
-            assert_eq!(text.parse::<Sizes>().expect(text).to_string(), shown);
-        }
-        for bad in ["", "x", "64,", "64:0", "64:1001", "64:1:1", "-1"] {
-            let error = bad.parse::<Sizes>().expect_err(bad);
-            assert!(format!("{error:#}").contains("imix"), "{error:#}");
-        }
-        let mix: Sizes = "imix".parse().expect("the mix");
-        let drawn = mix.draw(12_000, 7);
-        let count = |len| drawn.iter().filter(|&&l| l == len).count();
-        for (len, part) in [(64, 7000), (570, 4000), (1518, 1000)] {
-            assert!(count(len).abs_diff(part) < 300, "{len}: {}", count(len));
-        }
-        assert_eq!(mix.draw(100, 7), mix.draw(100, 7));
-        assert_ne!(mix.draw(100, 7), mix.draw(100, 8));
     }
 
     #[test]

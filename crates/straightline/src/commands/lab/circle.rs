@@ -40,8 +40,8 @@ pub(crate) struct Loop {
     /// Bytes of the virtio-net header behind the beginning of a cache line; with 52 the frame begins on one
     #[arg(long, value_name = "N", default_value_t = 52)]
     pub(crate) header_offset: u32,
-    /// Frame lengths without Ethernet checksum: `64`, `64,1518`, with weights `64:7,570:4`, or `imix`; default: 64, with
-    /// --segments 65214
+    /// Frame lengths without Ethernet checksum: `64`, `64,1518`, with weights `64:7,570:4`, `uniform:64-1518`, or `imix`;
+    /// default: 64, with --segments 65214
     #[arg(long, visible_alias = "sizes", value_name = "SIZES")]
     pub(crate) size: Option<Sizes>,
     /// What mixed lengths are drawn by

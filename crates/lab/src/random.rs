@@ -1,0 +1,44 @@
+//! Numbers that look random, the same ones for the same seed.
+
+/// Xorshift (Marsaglia 2003).
+#[derive(Clone, Debug)]
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        // Any state but 0; seeds that are neighbours are far apart.
+        Random(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    /// The next number, below 2^56.
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 >> 8
+    }
+
+    /// The next number below `bound`, which is not 0: the high half of a product instead of a remainder (Lemire 2019).
+    #[inline]
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        let product = u128::from(self.next()) * u128::from(bound);
+        // Below `bound`, as `next` is below 2^56.
+        u64::try_from(product >> 56).unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn below_stays_below_and_reaches_all() {
+        let mut random = Random::new(3);
+        for bound in [1, 2, 7, 1000, u64::MAX] {
+            assert!((0..1000).all(|_| random.below(bound) < bound), "{bound}");
+        }
+        let mut seen = [0; 7];
+        (0..7000).for_each(|_| seen[usize::try_from(random.below(7)).expect("small")] += 1);
+        assert!(seen.iter().all(|&n: &i32| (800..1200).contains(&n)), "{seen:?}");
+    }
+}

@@ -1,0 +1,151 @@
+//! Lengths of frames, and how often each comes.
+
+use std::fmt;
+use std::str::FromStr;
+
+use anyhow::{Context, ensure};
+
+use crate::random::Random;
+
+/// Lengths of frames without their Ethernet checksum, and how often each comes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sizes(Kind);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Kind {
+    /// A length and how often it comes, beside the others.
+    Mix(Vec<(u32, u32)>),
+    /// All from the first to the second, each as often.
+    Uniform(u32, u32),
+}
+
+impl Sizes {
+    /// Frames of one length.
+    #[must_use]
+    pub fn one(len: u32) -> Self {
+        Sizes(Kind::Mix(vec![(len, 1)]))
+    }
+
+    /// The shortest that comes.
+    #[must_use]
+    pub fn shortest(&self) -> u32 {
+        match &self.0 {
+            Kind::Mix(all) => all.iter().map(|s| s.0).min().unwrap_or(0),
+            Kind::Uniform(from, _) => *from,
+        }
+    }
+
+    /// The longest that comes.
+    #[must_use]
+    pub fn longest(&self) -> u32 {
+        match &self.0 {
+            Kind::Mix(all) => all.iter().map(|s| s.0).max().unwrap_or(0),
+            Kind::Uniform(_, to) => *to,
+        }
+    }
+
+    /// So many of them, drawn at random; the same `seed` draws the same.
+    pub(crate) fn draw(&self, count: usize, seed: u64) -> Vec<u32> {
+        let mut random = Random::new(seed);
+        let mut one = || match &self.0 {
+            Kind::Mix(all) => {
+                let mut ticket = random.next() % all.iter().map(|s| u64::from(s.1)).sum::<u64>().max(1);
+                let hit = all.iter().find(|s| match ticket.checked_sub(s.1.into()) {
+                    None => true,
+                    Some(left) => {
+                        ticket = left;
+                        false
+                    }
+                });
+                hit.map_or(0, |s| s.0)
+            }
+            Kind::Uniform(from, to) => from + u32::try_from(random.below(u64::from(to - from) + 1)).unwrap_or(0),
+        };
+        (0..count).map(|_| one()).collect()
+    }
+}
+
+impl FromStr for Sizes {
+    type Err = anyhow::Error;
+
+    /// `imix`; `uniform:FROM-TO`; or lengths with commas or plus signs, each with `:` and how often it comes, or once.
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        let text = if text == "imix" { "64:7,570:4,1518:1" } else { text };
+        let number = |text: &str| text.trim().parse::<u32>().with_context(|| format!("`{text}`: not a number"));
+        let uniform = |range: &str| {
+            let (from, to) = range.split_once('-').with_context(|| format!("`{range}`: not a range"))?;
+            let (from, to) = (number(from)?, number(to)?);
+            ensure!(from <= to, "`{range}`: a range begins with its least");
+            Ok(Kind::Uniform(from, to))
+        };
+        let one = |part: &str| {
+            let (len, weight) = part.split_once(':').unwrap_or((part, "1"));
+            let size = (number(len)?, number(weight)?);
+            ensure!((1..=1000).contains(&size.1), "`{part}`: a size comes 1 to 1000 times");
+            Ok(size)
+        };
+        let kind = match text.strip_prefix("uniform:") {
+            Some(range) => uniform(range),
+            None => text.split([',', '+']).map(one).collect::<anyhow::Result<_>>().map(Kind::Mix),
+        };
+        kind.map(Sizes).context("64, 64,1518, 64:7,570:4, uniform:64-1518 or imix")
+    }
+}
+
+impl fmt::Display for Sizes {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all = match &self.0 {
+            Kind::Uniform(from, until) => return write!(to, "uniform:{from}-{until}"),
+            Kind::Mix(all) => all,
+        };
+        for (at, (len, weight)) in all.iter().enumerate() {
+            let comma = if at > 0 { "," } else { "" };
+            write!(to, "{comma}{len}")?;
+            if all.len() > 1 {
+                write!(to, ":{weight}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_and_drawn() {
+        let texts = [
+            ("64", "64"),
+            ("imix", "64:7,570:4,1518:1"),
+            ("64, 1518:3", "64:1,1518:3"),
+            ("64+1518:3", "64:1,1518:3"),
+            ("uniform:64-1518", "uniform:64-1518"),
+        ];
+        for (text, shown) in texts {
+            assert_eq!(text.parse::<Sizes>().expect(text).to_string(), shown);
+        }
+        for bad in ["", "x", "64,", "64:0", "64:1001", "64:1:1", "-1", "uniform:", "uniform:64", "uniform:2-1"] {
+            let error = bad.parse::<Sizes>().expect_err(bad);
+            assert!(format!("{error:#}").contains("imix"), "{error:#}");
+        }
+        let mix: Sizes = "imix".parse().expect("the mix");
+        let drawn = mix.draw(12_000, 7);
+        let count = |len| drawn.iter().filter(|&&l| l == len).count();
+        for (len, part) in [(64, 7000), (570, 4000), (1518, 1000)] {
+            assert!(count(len).abs_diff(part) < 300, "{len}: {}", count(len));
+        }
+        assert_eq!(mix.draw(100, 7), mix.draw(100, 7));
+        assert_ne!(mix.draw(100, 7), mix.draw(100, 8));
+    }
+
+    #[test]
+    fn a_range_is_drawn_to_both_ends() {
+        let range: Sizes = "uniform:64-67".parse().expect("a range");
+        assert_eq!((range.shortest(), range.longest()), (64, 67));
+        let mut drawn = range.draw(1000, 1);
+        drawn.sort_unstable();
+        drawn.dedup();
+        assert_eq!(drawn, [64, 65, 66, 67]);
+    }
+}
