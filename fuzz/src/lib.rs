@@ -12,6 +12,7 @@ use straightline_virtio::memory::{GuestMemory, Region};
 use straightline_virtio::ring::Geometry;
 
 pub mod device;
+pub mod packets;
 
 /// Says once that the input came here: the runner lists what was reached, and knows what the seeds must reach.
 #[macro_export]

@@ -27,6 +27,16 @@ pub(crate) const SMOKE: u32 = 5;
 /// The targets, and what the seeds of each must reach, so that none of them rots.
 const TARGETS: &[(&str, &[&str])] = &[
     ("api", &["an answer", "an error"]),
+    (
+        "coalescing",
+        &[
+            "three packets that are one",
+            "packets that are one, with bodies",
+            "packets that are one, and another",
+            "packets that are left alone",
+            "UDP with a checksum where TCP has it",
+        ],
+    ),
     ("config", &["a port", "a bridge", "an error"]),
     ("drivers", &["a packed driver's wrap", "a packed chain that came back", "a split chain that came back"]),
     (

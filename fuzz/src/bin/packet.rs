@@ -6,19 +6,15 @@
 #![no_main]
 
 use std::cell::RefCell;
-use std::ops::Range;
 
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
-use straightline_fuzz::{END, Guest, reached};
-use straightline_packet::{BodyPlace, Checksum, LenderId, Level, Offload, PacketId, Piece, PortIndex, Segmenter, Turn};
+use straightline_fuzz::packets::{LONGEST, accept, stored};
+use straightline_fuzz::{Guest, reached};
+use straightline_packet::{BodyPlace, Checksum, Offload, PacketId, Piece, Segmenter, Turn};
 use straightline_simd::plain;
 use straightline_virtio::memory::GuestMemory;
 use straightline_virtio::net_header::{LEN, NetHeader};
-
-/// The sender's half of the memory is the first.
-const SINK: u64 = END / 2;
-const LONGEST: usize = 0x7000;
 
 thread_local!(static GUEST: RefCell<Guest> = RefCell::default());
 
@@ -43,7 +39,7 @@ fn run(guest: &mut Guest, u: &mut Unstructured<'_>) -> Result<()> {
     guest.clear();
     guest.write(0, &frame);
     guest.turn(|turn, memory| {
-        let Some(id) = accept(turn, memory, frame.len(), cuts) else { return };
+        let Some(id) = accept(turn, memory, 0, frame.len(), cuts) else { return };
         match header.check(acked, turn, id) {
             Err(reason) => {
                 assert!(!reason.meaning().is_empty());
@@ -56,41 +52,6 @@ fn run(guest: &mut Guest, u: &mut Unstructured<'_>) -> Result<()> {
         }
     });
     Ok(())
-}
-
-/// As a port takes a packet, in one segment or several.
-fn accept<'t>(turn: &mut Turn<'t>, memory: &'t GuestMemory, len: usize, cuts: [u16; 3]) -> Option<PacketId> {
-    let mark = turn.mark();
-    let mut at = 0;
-    for cut in cuts.map(usize::from).into_iter().chain([usize::MAX]) {
-        let n = cut.min(len - at);
-        let staged = memory.segments(at as u64, n as u32, &mut 0, |segment| turn.stage(segment));
-        assert!(staged, "it lies in memory");
-        at += n;
-    }
-    let id = turn.accept_staged(PortIndex(0), LenderId::NONE, mark, 0)?;
-    assert_eq!(turn.len(id) as usize, len);
-    Some(id)
-}
-
-/// Stages as many bytes as are to be stored, and gives what was stored there.
-fn stored<'t>(
-    turn: &mut Turn<'t>,
-    memory: &'t GuestMemory,
-    len: usize,
-    store: impl FnOnce(&mut Turn<'t>, Range<usize>),
-) -> Vec<u8> {
-    let mark = turn.mark();
-    assert!(memory.segments(SINK, len as u32, &mut 0, |segment| turn.stage(segment)));
-    let to = mark..turn.mark();
-    store(turn, to);
-    let mut bytes = vec![0; len];
-    let mut at = 0;
-    for segment in turn.staged(mark) {
-        at += segment.read(Level::Scalar, &mut bytes[at..]);
-    }
-    turn.unstage(mark);
-    bytes
 }
 
 fn deliver<'t>(

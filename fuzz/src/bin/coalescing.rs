@@ -1,0 +1,298 @@
+//! Packets of one TCP flow, or nearly so, for a guest that takes segments whole: those that are one are put together.
+//!
+//! Must hold: what was put together, cut again, is what came, byte by byte; its header is one that a guest may send; nothing
+//! is stored behind it.
+#![no_main]
+
+use std::cell::RefCell;
+
+use libfuzzer_sys::arbitrary::{Result, Unstructured};
+use libfuzzer_sys::fuzz_target;
+use straightline_fuzz::packets::{LONGEST, SINK, accept, stored};
+use straightline_fuzz::{Guest, reached};
+use straightline_packet::{Checksum, Offload, PacketId, Piece, Segmenter, Turn};
+use straightline_virtio::memory::GuestMemory;
+use straightline_virtio::net_header::{LEN, NetHeader};
+use straightline_wire::{IpProtocol, checksum, geometry};
+
+/// Bytes that are staged behind what is to be stored, and stay as they are.
+const BEHIND: usize = 3;
+/// Most packets.
+const MANY: u8 = 8;
+
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+const PSH: u8 = 0x08;
+
+thread_local!(static GUEST: RefCell<Guest> = RefCell::default());
+
+fuzz_target!(|data: &[u8]| {
+    let _ = GUEST.with_borrow_mut(|guest| run(guest, &mut Unstructured::new(data)));
+});
+
+fn run(guest: &mut Guest, u: &mut Unstructured<'_>) -> Result<()> {
+    let flow = Flow::arbitrary(u)?;
+    let size = 1 + usize::from(u.arbitrary::<u16>()? % 1500);
+    let cuts = u.arbitrary()?;
+    let count = u.int_in_range(2..=MANY)?;
+    let (mut packets, mut at, mut all) = (Vec::new(), 0, 0);
+    for nth in 0..count {
+        let packet = flow.packet(u, nth, at, size)?;
+        at += size as u32;
+        all += packet.frame.len();
+        if all > LONGEST - usize::from(MANY) * BEHIND - LEN {
+            break;
+        }
+        packets.push(packet);
+    }
+    guest.clear();
+    let mut at = 0;
+    for packet in &packets {
+        guest.write(at, &packet.frame);
+        at += packet.frame.len() as u64;
+    }
+    for whole in guest.turn(|turn, memory| deliver(turn, memory, &packets, cuts)) {
+        guest.write(SINK, &whole.bytes);
+        guest.turn(|turn, memory| cut_again(turn, memory, &whole));
+    }
+    Ok(())
+}
+
+/// What the packets have in common: headers as a guest's system makes them, mostly.
+struct Flow {
+    l3: usize,
+    l4: usize,
+    headers: Vec<u8>,
+    seq: u32,
+    ident: u16,
+    /// No packet has more bytes.
+    most: usize,
+}
+
+/// A packet, and what its sender asks for.
+struct Packet {
+    frame: Vec<u8>,
+    header: NetHeader,
+}
+
+/// Packets that were put together.
+struct Whole {
+    /// As stored, with the header in front.
+    bytes: Vec<u8>,
+    of: Vec<Vec<u8>>,
+    offload: Offload,
+}
+
+impl Flow {
+    fn arbitrary(u: &mut Unstructured<'_>) -> Result<Flow> {
+        let v4 = u.arbitrary()?;
+        let (tags, options) = (u.int_in_range(0..=2_usize)?, u.int_in_range(0..=10_u8)?);
+        let mut headers = vec![0x02; 12];
+        for _ in 0..tags {
+            headers.extend([0x81, 0x00, 0x00, 0x07]);
+        }
+        let l3 = headers.len() + 2;
+        if v4 {
+            headers.extend([0x08, 0x00, 0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, TCP, 0, 0]);
+            headers.extend([10, 0, 0, 1, 10, 0, 0, 2]);
+        } else {
+            headers.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 0, TCP, 64]);
+            headers.extend((0..32).map(|at| 0xfd ^ at));
+        }
+        let l4 = headers.len();
+        headers.extend([0xc3, 0x51, 0x00, 0x50, 0, 0, 0, 0, 1, 2, 3, 4, (5 + options) << 4, 0x10, 0x20, 0, 0, 0, 0, 0]);
+        headers.extend((0..4 * options).map(|at| 1 + at));
+        let mut flow = Flow { l3, l4, headers, seq: u.arbitrary()?, ident: u.arbitrary()?, most: usize::MAX };
+        // All may be of another protocol, end before their headers do, or have flags or options that are left alone.
+        match u.int_in_range(0..=7_u8)? {
+            0 => {
+                let at = flow.protocol_at();
+                flow.headers[at] = UDP;
+                flow.most = u.int_in_range(l4 + 8..=l4 + 24)?;
+            }
+            1 => flow.headers[l4 + 13] = u.arbitrary()?,
+            2 => {
+                let at = u.choose_index(flow.headers.len())?;
+                flow.headers[at] = u.arbitrary()?;
+            }
+            3 => flow.most = u.int_in_range(14..=flow.headers.len())?,
+            _ => {}
+        }
+        Ok(flow)
+    }
+
+    fn is_v4(&self) -> bool {
+        self.headers[self.l3] >> 4 == 4
+    }
+
+    fn protocol_at(&self) -> usize {
+        self.l3 + if self.is_v4() { 9 } else { 6 }
+    }
+
+    /// The packet `nth`, whose payload begins at byte `at` of the flow, or one that something has happened to.
+    fn packet(&self, u: &mut Unstructured<'_>, nth: u8, at: u32, size: usize) -> Result<Packet> {
+        let mut header = NetHeader {
+            flags: 1,
+            csum_start: self.l4 as u16,
+            csum_offset: if self.headers[self.protocol_at()] == UDP && u.arbitrary()? { 6 } else { 16 },
+            ..NetHeader::default()
+        };
+        let mut frame = self.headers.clone();
+        frame.extend((0..size).map(|n| (n as u32 ^ at.rotate_left(7)) as u8));
+        let (mut seq, mut ident) = (self.seq.wrapping_add(at), self.ident.wrapping_add(nth.into()));
+        let mut changed = None;
+        let mut told = 0;
+        match u.int_in_range(0..=15_u8)? {
+            // The last one of a packet, or what is made to look so.
+            0 => frame[self.l4 + 13] |= PSH,
+            1 => frame.truncate(frame.len() - u.int_in_range(1..=size)?),
+            2 => frame.resize(frame.len() + usize::from(u.arbitrary::<u8>()?), 0x77),
+            // Shorter than its headers.
+            3 => frame.truncate(u.int_in_range(14..=frame.len() - 1)?),
+            4 => seq = seq.wrapping_add_signed(u.arbitrary::<i16>()?.into()),
+            5 => ident = u.arbitrary()?,
+            6 => changed = Some((u.choose_index(frame.len())?, u.int_in_range(1..=255_u8)?, u.arbitrary()?)),
+            // A length field that lies.
+            7 => told = u.arbitrary::<i8>()?.into(),
+            8 => header.csum_start = u.arbitrary::<u8>()?.into(),
+            9 => header = NetHeader::default(),
+            10 => header.flags = u.arbitrary()?,
+            _ => {}
+        }
+        frame.truncate(self.most);
+        self.finish(&mut frame, seq, ident, told);
+        if let Some((at, xor, mended)) = changed {
+            let at = at % frame.len();
+            frame[at] ^= xor;
+            if mended {
+                self.sum_network(&mut frame);
+            }
+        }
+        Ok(Packet { frame, header })
+    }
+
+    /// Fills in what depends on the packet: its place in the flow, lengths and sums.
+    fn finish(&self, frame: &mut [u8], seq: u32, ident: u16, told: i32) {
+        let (len, (l3, l4)) = (frame.len(), (self.l3, self.l4));
+        let mut put = |at: usize, bytes: &[u8]| {
+            if let Some(field) = frame.get_mut(at..at + bytes.len()) {
+                field.copy_from_slice(bytes);
+            }
+        };
+        let transport = len.saturating_sub(l4) as u32;
+        let network = if self.is_v4() { len.saturating_sub(l3) as u32 } else { transport };
+        let network = network.wrapping_add_signed(told) as u16;
+        put(l3 + if self.is_v4() { 2 } else { 4 }, &network.to_be_bytes());
+        if self.is_v4() {
+            put(l3 + 4, &ident.to_be_bytes());
+        }
+        let protocol = self.headers[self.protocol_at()];
+        if protocol == UDP {
+            put(l4 + 4, &(transport as u16).to_be_bytes());
+        } else {
+            put(l4 + 4, &seq.to_be_bytes());
+        }
+        let addresses = if self.is_v4() { l3 + 12..l3 + 20 } else { l3 + 8..l3 + 40 };
+        let mut pseudo = self.headers.get(addresses).unwrap_or_default().to_vec();
+        pseudo.extend(transport.to_be_bytes());
+        pseudo.extend([0, protocol]);
+        let at = if protocol == UDP { 6 } else { 16 };
+        put(l4 + at, &checksum::sum(&pseudo).to_be_bytes());
+        self.sum_network(frame);
+    }
+
+    fn sum_network(&self, frame: &mut [u8]) {
+        if self.is_v4() && frame.len() >= self.l3 + 20 {
+            frame[self.l3 + 10..self.l3 + 12].fill(0);
+            let sum = !checksum::sum(&frame[self.l3..self.l3 + 20]);
+            frame[self.l3 + 10..self.l3 + 12].copy_from_slice(&sum.to_be_bytes());
+        }
+    }
+}
+
+/// As a port delivers packets: those that are one together; it is these that come back.
+fn deliver<'t>(turn: &mut Turn<'t>, memory: &'t GuestMemory, packets: &[Packet], cuts: [u16; 3]) -> Vec<Whole> {
+    let (mut ids, mut frames, mut at) = (Vec::new(), Vec::new(), 0);
+    for Packet { frame, header } in packets {
+        let Some(id) = accept(turn, memory, at, frame.len(), cuts) else { break };
+        at += frame.len() as u64;
+        match header.check(u64::MAX, turn, id) {
+            Ok(offload) => {
+                turn.set_offload(id, offload);
+                ids.push(id);
+                frames.push(frame);
+            }
+            Err(_) => reached!("a header that is refused"),
+        }
+    }
+    let (mut wholes, mut at) = (Vec::new(), 0);
+    while at < ids.len() {
+        if is_shaped_like_tcp(turn, &ids[at..]) {
+            reached!("UDP with a checksum where TCP has it");
+        }
+        let Some((run, count)) = turn.coalesce(&ids[at..]) else {
+            at += 1;
+            continue;
+        };
+        let of = at..at + count;
+        assert!(count >= 2 && of.end <= ids.len());
+        if count < ids.len() - at {
+            reached!("packets that are one, and another");
+        }
+        if count > 2 {
+            reached!("three packets that are one");
+        }
+        if turn.body_len(ids[at]) > 0 {
+            reached!("packets that are one, with bodies");
+        }
+        let mut piece = Piece::default();
+        run.headers(turn.head(ids[at]), &mut piece);
+        *piece.prefix_mut::<LEN>() = NetHeader::for_receiver(run.offload(), 1).to_bytes();
+        let len = LEN + run.len() as usize;
+        let there = stored(turn, memory, len + BEHIND, |_, _| ());
+        let mut bytes = stored(turn, memory, len + BEHIND, |turn, to| {
+            let body = |id: &PacketId| turn.body_len(*id);
+            let bodies: u32 = ids[of.clone()].iter().map(body).sum();
+            assert_eq!(turn.store_run::<LEN>(&ids[of.clone()], &piece, to), bodies);
+        });
+        assert!(bytes[len..] == there[len..], "nothing is stored behind it");
+        bytes.truncate(len);
+        let of = frames[of].iter().map(|frame| frame.to_vec()).collect();
+        wholes.push(Whole { bytes, of, offload: run.offload() });
+        at += count;
+    }
+    if wholes.is_empty() {
+        reached!("packets that are left alone");
+    }
+    wholes
+}
+
+/// Whether a look at the offload of the first two says that they may be one, and only their headers say that they are not.
+fn is_shaped_like_tcp(turn: &Turn<'_>, ids: &[PacketId]) -> bool {
+    let &[first, second, ..] = ids else { return false };
+    let is_alike = turn.offload(first) == turn.offload(second) && turn.len(second) <= turn.len(first);
+    let head = turn.head(first);
+    let Checksum::Partial { start, offset: 16 } = turn.offload(first).checksum else { return false };
+    is_alike && geometry::locate(head).is_ok_and(|layers| layers.protocol == IpProtocol::UDP && layers.l4 == start)
+}
+
+/// What a guest that hands on what it got would ask for is what the whole was said to be, and comes to the packets that
+/// it was made of.
+fn cut_again<'t>(turn: &mut Turn<'t>, memory: &'t GuestMemory, whole: &Whole) {
+    let frame = &whole.bytes[LEN..];
+    let id = accept(turn, memory, SINK + LEN as u64, frame.len(), [u16::MAX; 3]).expect("an empty turn has room");
+    let header = NetHeader::parse(whole.bytes[..LEN].try_into().expect("a header"));
+    let offload = header.check(u64::MAX, turn, id).expect("a header that a guest may send");
+    assert_eq!(offload, whole.offload);
+    assert!(matches!(offload.checksum, Checksum::Partial { .. }));
+    let gso = offload.gso.expect("it is to be cut");
+    turn.set_offload(id, offload);
+    let mut plan = Segmenter::new(gso, frame.len() as u32).expect("what is put together can be cut");
+    let (mut piece, mut pieces) = (Piece::default(), Vec::new());
+    while plan.next(turn.head(id), &mut piece) {
+        let mut bytes = piece.headers().to_vec();
+        bytes.extend_from_slice(&frame[piece.payload().start as usize..piece.payload().end as usize]);
+        pieces.push(bytes);
+    }
+    assert!(pieces == whole.of, "cut again it is what came");
+}
