@@ -2,9 +2,14 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use common::packets::{Kind, check, segmented};
-use common::{Rig, arrived, frame, mac, noise, nothing, patch, pause, rig, send, take, wait_until};
-use straightline_lab::GuestOptions;
+use common::{BASIC, Rig, arrived, frame, mac, noise, nothing, patch, pause, rig, send, take, wait_until};
+use straightline_lab::{Guest, GuestOptions, Ring};
+use straightline_packet::{Arena, Drops, Frame, Gate, PortIndex, Settings};
+use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
+use straightline_port::{Port, Sleeper};
 use straightline_switch::config::{Config, WhenFull};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
@@ -186,6 +191,40 @@ fn with_wait_segments_that_find_too_little_keep_nobody_awake() {
         got == 20
     });
     rig.no_drops();
+}
+
+/// A worker sleeps until there is room in a ring that is disabled meanwhile. It is woken, and finds the ring gone: once that is
+/// there again, nobody waits, and its driver is not to kick.
+#[test]
+fn a_ring_that_is_disabled_forgets_who_waited_for_room() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let gate = Gate::new();
+    let config = VhostUserConfig { waits: true, ..VhostUserConfig::new("p", dir.path().join("p")) };
+    let (drops, sleeper) = (Arc::new(Drops::default()), Arc::new(Sleeper::new().expect("epoll")));
+    let port = VhostUser::open(config, PortIndex(0), Arc::clone(&drops), &gate, sleeper).expect("a socket");
+    let options = GuestOptions { features: BASIC, withhold: true, ..GuestOptions::default() };
+    let mut guest = Guest::connect(&dir.path().join("p"), &options).expect("a guest");
+    // VIRTQ_USED_F_NO_NOTIFY (virtio 1.2, 2.7.10).
+    let wants_kicks = |guest: &Guest| {
+        let used = guest.geometry(Ring::Receive).used;
+        guest.read_memory(used, 2).expect("the ring is in memory")[0] & 1 == 0
+    };
+    let mut arena = Arena::new(gate.member(), Settings::default(), vec![drops]);
+    assert!(!wants_kicks(&guest), "whoever polls needs none");
+    arena.turn(|turn| {
+        let mut packets = Frame::new();
+        packets.push(turn.accept_owned(PortIndex(1), &frame(mac(2), mac(1), 60, 1)).expect("room"));
+        port.deliver(turn, &packets, true);
+    });
+    arena.turn(|turn| assert!(!port.arm(turn, true), "nothing to wake for"));
+    assert!(wants_kicks(&guest), "somebody sleeps");
+    guest.enable(0).expect("disabled");
+    arena.turn(|turn| port.disarm(turn, true));
+    guest.enable(1).expect("enabled");
+    assert!(!wants_kicks(&guest), "nobody sleeps");
+    // Of those who sleep from now on it knows.
+    arena.turn(|turn| assert!(!port.arm(turn, true)));
+    assert!(!wants_kicks(&guest), "nothing waits for it any more");
 }
 
 fn falls_asleep(rig: &Rig) {

@@ -219,6 +219,15 @@ impl Queue {
         }
     }
 
+    /// Packets go there no more: nobody waits for room. Whoever sleeps would not look at it when he wakes, and its driver
+    /// would kick for nobody once it is used again.
+    pub(super) fn forget_who_waits(&self) {
+        let mut inner = self.lock();
+        if inner.room.forget() {
+            inner.ring.disarm();
+        }
+    }
+
     /// What this ring counts.
     #[inline]
     fn counters(&self) -> &RingCounters {
@@ -270,6 +279,13 @@ impl Room {
 
     fn wakes(&mut self, worker: usize) {
         self.0.iter_mut().filter(|waiting| waiting.worker == worker).for_each(|waiting| waiting.sleeps = false);
+    }
+
+    /// Nobody waits any more; whether somebody slept.
+    fn forget(&mut self) -> bool {
+        let slept = self.any_sleeps();
+        self.0.clear();
+        slept
     }
 
     pub(super) fn any_sleeps(&self) -> bool {

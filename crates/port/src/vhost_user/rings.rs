@@ -191,6 +191,9 @@ impl Guest {
         for ring in self.rings.iter().flatten() {
             ring.queue.set_log(log.cloned());
         }
+        let is_served = |queue: &&Arc<Queue>| tx.iter().flat_map(Spread::queues).any(|other| Arc::ptr_eq(queue, other));
+        let all = self.rings.iter().flatten().map(|ring| &ring.queue);
+        let unserved: Vec<_> = all.filter(|queue| !is_served(queue)).cloned().collect();
         let link = (rx.iter().any(Option::is_some) || tx.iter().any(Spread::any_runs)).then(|| {
             Box::new(Link {
                 index: self.shared.index,
@@ -212,6 +215,7 @@ impl Guest {
             })
         });
         drop(self.shared.link.swap(link));
+        unserved.iter().for_each(|queue| queue.forget_who_waits());
         // There may be packets already, from before anybody looked.
         self.shared.berth.ring();
     }
