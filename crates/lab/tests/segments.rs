@@ -5,10 +5,11 @@ mod common;
 
 use common::packets::{Kind, NEEDS_CSUM, TCPV4, TCPV6, check};
 use common::{BASIC, Rig, bridge, mac, noise, patch, rig, take, wait_until};
-use straightline_lab::{Guest, GuestOptions};
+use straightline_lab::{Guest, GuestOptions, Ring};
 use straightline_switch::config::{PatchConfig, WhenFull};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
+use straightline_virtio::ring::{Descriptor, WRITE};
 use straightline_wire::EtherType;
 use straightline_wire::checksum;
 use straightline_wire::frame::{Checksum, Frame, Net, Transport};
@@ -264,6 +265,30 @@ fn pieces_beyond_the_ring_are_each_counted() {
     for ((_, frame), piece) in take(&mut sink, 128).iter().zip(packet.pieces(20)) {
         assert!(*frame == piece.frame(false));
     }
+}
+
+/// The third buffer is none: the packet before is delivered and counted, the one that was being cut then is dropped, and so
+/// is the one behind it. The guest has been given what was counted, and no piece of a packet that was dropped.
+#[test]
+fn a_ring_that_breaks_between_two_pieces_is_given_what_is_counted() {
+    let rig = rig(2, |config| config.patches.push(patch(0, 1)));
+    let mut source = guest(&rig, 0, CSUM | SEND);
+    let features = BASIC | f::VIRTIO_NET_F_MRG_RXBUF;
+    let sink = rig.guest(1, &GuestOptions { features, withhold: true, ..GuestOptions::default() });
+    for n in 0..3 {
+        let addr = if n < 2 { sink.buffer_address(Ring::Receive, n) } else { u64::MAX - 0xffff };
+        sink.write_descriptor(Ring::Receive, n, Descriptor { addr, len: 2048, flags: WRITE, next: 0 });
+        sink.write_available(Ring::Receive, n, n);
+    }
+    sink.publish_index(Ring::Receive, 3);
+    let packet = Packet::new(Kind::Tcp4, 0, noise(1, 4000));
+    assert!(source.send(&NetHeader::default(), &common::frame(mac(2), mac(1), 700, 1)));
+    assert!(source.send(&packet.header(1000), &packet.frame(true)));
+    assert!(source.send(&NetHeader::default(), &common::frame(mac(2), mac(1), 700, 2)));
+    source.flush();
+    rig.wait_down(1, "the buffer at descriptor 2");
+    assert_eq!(rig.port(1).queues[0].tx.packets, u64::from(sink.used_index(Ring::Receive)));
+    assert_eq!((sink.used_index(Ring::Receive), rig.drops(1, "link-down")), (1, 2));
 }
 
 /// Ports of a bridge: the one that sends, one that takes packets whole, one that takes partial checksums, one that takes

@@ -29,7 +29,11 @@ impl<R: Device> Filling<'_, '_, R> {
                     sum.drops[reason as usize] += plan.count() - done;
                     break;
                 }
-                Err(broken) => return Err(broken),
+                Err(broken) => {
+                    // Of a packet that is dropped no piece is delivered.
+                    self.buffers.untake(taken);
+                    return Err(broken);
+                }
             };
             let checksum = if finish { Checksum::Complete } else { self.piece.checksum() };
             *self.piece.prefix_mut::<LEN>() =
