@@ -284,7 +284,7 @@ fn refuses<D: Device>() {
         receive.use_up(0, 60);
         receive.use_up(id, len);
         let error = D::Driver::forward(&mut from, &mut to, &mut spare, 64).expect_err("a hostile device");
-        let wrong_len = DeviceFault::Length { id: 0, bytes: len, room: ROOM };
+        let wrong_len = DeviceFault::Length { id: 1, bytes: len, room: ROOM };
         assert_eq!(error, if id == 1 { wrong_len } else { DeviceFault::Id(id) });
         assert_eq!(transmit.take(), []);
     }

@@ -38,11 +38,16 @@ pub struct Moved {
 }
 
 impl Moved {
+    /// Counts a buffer, unless the device says that it holds more than it can: nothing of that burst is told to others.
     #[inline]
-    fn add(&mut self, len: u32) {
+    fn add(&mut self, id: u16, bytes: u32, room: u32) -> Result<(), DeviceFault> {
+        if bytes > room {
+            return Err(DeviceFault::Length { id, bytes, room });
+        }
         self.packets += 1;
-        self.bytes += u64::from(len);
-        self.longest = self.longest.max(len);
+        self.bytes += u64::from(bytes);
+        self.longest = self.longest.max(bytes);
+        Ok(())
     }
 }
 
@@ -166,14 +171,12 @@ impl Lane {
         if is_out { Ok(ahead + 1) } else { Err(DeviceFault::Id(told)) }
     }
 
-    /// Nothing of a burst is told to others where the device says that a buffer holds more than it can.
+    /// What a buffer has room for. Of those that were only read the device says nothing.
     #[inline]
-    fn check(&self, moved: &Moved) -> Result<(), DeviceFault> {
+    fn room(&self) -> u32 {
         match self.buffers {
-            Buffers::Receive(room) if moved.longest > room => {
-                Err(DeviceFault::Length { id: self.ids[self.place(self.next_used)], bytes: moved.longest, room })
-            }
-            _ => Ok(()),
+            Buffers::Receive(room) => room,
+            Buffers::Transmit => u32::MAX,
         }
     }
 

@@ -95,7 +95,7 @@ impl PackedBursts {
         most: usize,
         mut each: impl FnMut(&mut Lane, u32, u16, u32),
     ) -> Result<Moved, DeviceFault> {
-        let mut moved = Moved::default();
+        let (mut moved, room) = (Moved::default(), lane.room());
         let most = positions(most).min(lane.out());
         let mut k = 0;
         while k < most {
@@ -113,11 +113,10 @@ impl PackedBursts {
             }
             let id = lane.settle(position, told)?;
             // 2.8.4: of what the device only read the length means nothing.
-            moved.add(if lane.buffers == Buffers::Transmit { 0 } else { len });
+            moved.add(id, if lane.buffers == Buffers::Transmit { 0 } else { len }, room)?;
             each(lane, k, id, len);
             k += 1;
         }
-        lane.check(&moved)?;
         lane.next_used = lane.next_used.wrapping_add(k);
         Ok(moved)
     }

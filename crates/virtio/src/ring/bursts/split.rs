@@ -66,16 +66,15 @@ impl SplitBursts {
         n: usize,
         mut each: impl FnMut(&mut Lane, u32, u16, u32),
     ) -> Result<Moved, DeviceFault> {
-        let mut moved = Moved::default();
+        let (mut moved, room) = (Moved::default(), lane.room());
         let elements = used.cells32();
         for k in 0..positions(n) {
             let at = layout::used::entry(lane.place(lane.next_used.wrapping_add(k))) / 4;
             let [told, len] = [at, at + 1].map(|cell| u32::from_le(elements[cell].load(Relaxed)));
             let id = lane.settle(lane.next_used.wrapping_add(k), told)?;
-            moved.add(len);
+            moved.add(id, len, room)?;
             each(lane, k, id, len);
         }
-        lane.check(&moved)?;
         lane.next_used = lane.next_used.wrapping_add(positions(n));
         Ok(moved)
     }
