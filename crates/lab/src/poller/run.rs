@@ -4,6 +4,7 @@ use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use straightline_graph::clock::cycles;
 use straightline_virtio::ring::{Bursts, DeviceFault, Moved, PackedBursts, SplitBursts};
 
@@ -47,20 +48,32 @@ pub fn run(options: &Options) -> anyhow::Result<Report> {
     let memory = Memory::new(options)?;
     let port = |at: usize| Port::connect(&options.backends[at], &memory, at, options);
     let ports = [port(0)?, port(1)?];
-    if let Some(cpu) = options.cpu {
-        pin(cpu)?;
-    }
+    let _pinned = options.cpu.map(Pinned::to).transpose()?;
     match options.layout {
         Layout::Split => trial::<SplitBursts>(options, &memory, ports),
         Layout::Packed => trial::<PackedBursts>(options, &memory, ports),
     }
 }
 
-fn pin(cpu: usize) -> anyhow::Result<()> {
-    ensure!(cpu < rustix::thread::CpuSet::MAX_CPU, "there is no CPU {cpu}");
-    let mut set = rustix::thread::CpuSet::new();
-    set.set(cpu);
-    rustix::thread::sched_setaffinity(None, &set).with_context(|| format!("cannot run on CPU {cpu}"))
+/// The thread runs on one CPU, and goes back afterwards to those that it had.
+struct Pinned(CpuSet);
+
+impl Pinned {
+    fn to(cpu: usize) -> anyhow::Result<Self> {
+        ensure!(cpu < CpuSet::MAX_CPU, "there is no CPU {cpu}");
+        let before = sched_getaffinity(None).context("cannot see which CPUs there are")?;
+        let mut set = CpuSet::new();
+        set.set(cpu);
+        sched_setaffinity(None, &set).with_context(|| format!("cannot run on CPU {cpu}"))?;
+        Ok(Pinned(before))
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        // They may have been taken away meanwhile: then it stays.
+        let _ = sched_setaffinity(None, &self.0);
+    }
 }
 
 fn trial<R: Bursts + Make>(options: &Options, memory: &Memory, ports: [Port; 2]) -> anyhow::Result<Report> {
@@ -401,4 +414,20 @@ fn broken(port: &Port, fault: DeviceFault) -> anyhow::Error {
 #[inline]
 fn wide(n: usize) -> u64 {
     u64::try_from(n).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pinned_thread_gets_its_cpus_back() {
+        let before = sched_getaffinity(None).expect("ours");
+        let cpu = (0..CpuSet::MAX_CPU).find(|&cpu| before.is_set(cpu)).expect("we run on one");
+        let pinned = Pinned::to(cpu).expect("it is ours");
+        assert_eq!(sched_getaffinity(None).expect("ours").count(), 1);
+        drop(pinned);
+        assert!(sched_getaffinity(None).expect("ours") == before);
+        assert!(Pinned::to(CpuSet::MAX_CPU).is_err());
+    }
 }
