@@ -37,8 +37,14 @@ fn run(rig: &Rig, change: impl FnOnce(&mut Options)) -> Report {
         let ours = (report.ports[at].tx_packets + rx, report.ports[at].rx_packets + tx);
         assert_eq!(counts()[at], Some(ours), "port {at} of {options:?}");
     }
-    assert!(report.mpps > 0.0 && report.guest_cycles_per_packet > 0.0, "{report:?}");
+    // What it cost may not be known: where each turn was interrupted, none is counted.
+    assert!(report.mpps > 0.0, "{report:?}");
     report
+}
+
+/// None of `packets` is lost. Where the switch is slow to begin, some were sent twice to see whether it is there.
+fn is_whole(report: &Report, packets: u64) {
+    assert!(report.lost == Some(0) && report.verified >= packets, "{report:?}");
 }
 
 #[test]
@@ -50,7 +56,7 @@ fn everything_comes_through_whole() {
                 (o.layout, o.mergeable, o.in_order) = (layout, mergeable, in_order);
                 o.sizes = "64:7,570:4,1518:1".parse().expect("sizes");
             });
-            assert_eq!((report.lost, report.verified), (Some(0), 1024), "{report:?}");
+            is_whole(&report, 1024);
             let wanted = [("mrg-rxbuf", mergeable), ("in-order", in_order), ("ring-packed", layout == Layout::Packed)];
             for (feature, wanted) in wanted {
                 assert_eq!(report.features.contains(&feature), wanted, "{feature} in {report:?}");
@@ -77,8 +83,9 @@ fn a_flood_comes_through_whole() {
 fn frames_and_rings_of_other_sizes() {
     let rig = patched();
     let report = run(&rig, |o| (o.sizes, o.queue_size) = (Sizes::one(9018), 32));
-    assert_eq!((report.lost, report.verified, report.queue_size), (Some(0), 64, 32));
-    assert_eq!(run(&rig, |o| (o.header_offset, o.bursts) = (0, Some(1))).verified, 64);
+    is_whole(&report, 64);
+    assert_eq!(report.queue_size, 32);
+    is_whole(&run(&rig, |o| (o.header_offset, o.bursts) = (0, Some(1))), 64);
     let report = run(&rig, |o| (o.sizes, o.buffer_len, o.queue_size) = (Sizes::one(1518), Some(1531), 64));
     assert_eq!((report.lost, report.buffer_len), (Some(0), 1531));
 }
@@ -91,7 +98,7 @@ fn large_segments_stay_whole() {
             (o.layout, o.segments, o.queue_size) = (layout, true, 32);
             o.sizes = "65214,1514".parse().expect("sizes");
         });
-        assert_eq!((report.lost, report.verified), (Some(0), 64));
+        is_whole(&report, 64);
     }
 }
 
