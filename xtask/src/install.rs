@@ -11,7 +11,7 @@ use crate::run;
 /// dpdk-testpmd lies in dpdk-dev; its drivers come with dpdk. libc-bin, coreutils and util-linux, of which the
 /// tests use ldd, stdbuf and setarch, are on every Debian. gcc compiles the test of the library for C,
 /// and with pkg-config and libdpdk-dev, which comes with dpdk-dev, DPDK's copy for the benches.
-const PACKAGES: [&str; 11] = [
+const PACKAGES: [&str; 12] = [
     "dpdk",
     "dpdk-dev",
     "openvswitch-switch-dpdk",
@@ -23,6 +23,7 @@ const PACKAGES: [&str; 11] = [
     "gcc",
     "iproute2",
     "pkg-config",
+    "tshark",
 ];
 
 /// The package that depends on Debian's newest kernel for virtual machines.

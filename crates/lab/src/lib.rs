@@ -13,6 +13,7 @@
 //! assert!(error.to_string().contains("/nonexistent/vm.sock"));
 //! ```
 
+pub mod capture;
 pub mod demo;
 mod guest;
 pub mod poller;

@@ -19,6 +19,8 @@ pub(crate) enum Need {
     Dpdk,
     /// Open vSwitch with DPDK.
     Ovs,
+    /// Wireshark's tshark.
+    Tshark,
 }
 
 /// Memory of a User Mode Linux guest: a file on a tmpfs, shared with the switch.
@@ -60,6 +62,7 @@ impl Machine {
                     missing.then(|| format!("not installed: {}", ovs::PROGRAM))
                 })
                 .or_else(no_huge_pages),
+            Need::Tshark => lacks(&["tshark"]),
         }
     }
 

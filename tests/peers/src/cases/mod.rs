@@ -1,6 +1,7 @@
 //! The tests, one subject a file.
 
 mod bridge;
+mod capture;
 mod idle;
 mod lifecycle;
 mod migrate;
@@ -17,6 +18,7 @@ use crate::runner::Test;
 /// Every test in the order in which they run: the quick ones first.
 pub(crate) fn all() -> Vec<Test> {
     let mut tests = lifecycle::tests();
+    tests.extend(capture::tests());
     tests.extend(patch::tests());
     tests.extend(idle::tests());
     tests.extend(bridge::tests());
