@@ -15,6 +15,7 @@
 
 pub mod capture;
 pub mod demo;
+pub mod generator;
 mod guest;
 pub mod poller;
 mod random;

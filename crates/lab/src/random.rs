@@ -25,6 +25,14 @@ impl Random {
         // Below `bound`, as `next` is below 2^56.
         u64::try_from(product >> 56).unwrap_or(0)
     }
+
+    /// Puts them into an order that looks random (Fisher and Yates).
+    pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
+        for last in (1..items.len()).rev() {
+            let other = self.below(u64::try_from(last).unwrap_or(0) + 1);
+            items.swap(last, usize::try_from(other).unwrap_or(0));
+        }
+    }
 }
 
 #[cfg(test)]
@@ -40,5 +48,14 @@ mod tests {
         let mut seen = [0; 7];
         (0..7000).for_each(|_| seen[usize::try_from(random.below(7)).expect("small")] += 1);
         assert!(seen.iter().all(|&n: &i32| (800..1200).contains(&n)), "{seen:?}");
+    }
+
+    #[test]
+    fn a_shuffle_loses_nothing() {
+        let mut items: Vec<u32> = (0..100).collect();
+        Random::new(5).shuffle(&mut items);
+        assert_ne!(items, (0..100).collect::<Vec<_>>());
+        items.sort_unstable();
+        assert_eq!(items, (0..100).collect::<Vec<_>>());
     }
 }

@@ -19,6 +19,12 @@ enum Kind {
     Uniform(u32, u32),
 }
 
+/// Of a mix at least so many are dealt before the order begins again.
+const DEAL: usize = 256;
+
+/// The most lengths that are dealt of a range; of a larger one so many are drawn.
+const MOST: u32 = 2048;
+
 impl Sizes {
     /// Frames of one length.
     #[must_use]
@@ -63,6 +69,29 @@ impl Sizes {
         };
         (0..count).map(|_| one()).collect()
     }
+
+    /// An order to be repeated, in which each comes exactly as often as it is meant to: its mean is the mean of them all.
+    pub(crate) fn deal(&self, seed: u64) -> Vec<u32> {
+        let mut order: Vec<u32> = match &self.0 {
+            Kind::Mix(all) if all.len() == 1 => all.iter().map(|s| s.0).collect(),
+            Kind::Mix(all) => {
+                let shared = all.iter().fold(0, |shared, s| divisor(shared, s.1)).max(1);
+                let once = all.iter().flat_map(|s| std::iter::repeat_n(s.0, (s.1 / shared) as usize));
+                let once: Vec<u32> = once.collect();
+                let times = DEAL.div_ceil(once.len().max(1));
+                once.repeat(times)
+            }
+            Kind::Uniform(from, to) if to - from < MOST => (*from..=*to).collect(),
+            Kind::Uniform(..) => self.draw(MOST as usize, seed),
+        };
+        Random::new(seed).shuffle(&mut order);
+        order
+    }
+}
+
+/// The greatest common divisor.
+fn divisor(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { divisor(b, a % b) }
 }
 
 impl FromStr for Sizes {
@@ -147,5 +176,21 @@ mod tests {
         drawn.sort_unstable();
         drawn.dedup();
         assert_eq!(drawn, [64, 65, 66, 67]);
+    }
+
+    #[test]
+    fn what_is_dealt_is_exactly_the_mix() {
+        let mix: Sizes = "imix".parse().expect("the mix");
+        let order = mix.deal(1);
+        let count = |len| order.iter().filter(|&&l| l == len).count();
+        assert!(order.len() >= DEAL);
+        assert_eq!((count(64) * 4, count(570)), (count(570) * 7, count(1518) * 4));
+        assert_eq!(mix.deal(1), order);
+        assert_ne!(mix.deal(2), order);
+        assert_eq!(Sizes::one(64).deal(9), [64]);
+        assert_eq!("64:1000,128:1000".parse::<Sizes>().expect("a mix").deal(1).len(), DEAL);
+        let mut all = "uniform:64-1518".parse::<Sizes>().expect("a range").deal(3);
+        all.sort_unstable();
+        assert_eq!(all, (64..=1518).collect::<Vec<_>>());
     }
 }

@@ -1,0 +1,393 @@
+//! The generator as somebody who works turn by turn, on one port or two.
+
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use straightline_graph::clock::hertz;
+
+use super::checker::{Checker, Counts};
+use super::latency::Latencies;
+use super::rate::{Kept, Pace, Rate};
+use super::source::Source;
+use super::spec::StreamSpec;
+use super::template;
+use crate::results;
+use crate::tester::{Actor, TestPort};
+
+/// The most packets that a turn takes from, and puts into, a port: what waits behind them has its time taken late.
+const BURST: usize = 64;
+
+/// The part of a trial's time that may be caught up with, but from some turns to a millisecond.
+const CATCH_UP: u32 = 1000;
+const LEAST_CATCH_UP: Duration = Duration::from_micros(50);
+const MOST_CATCH_UP: Duration = Duration::from_millis(1);
+
+/// How long each part of a trial takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// Packets pass, and nothing of it counts.
+    pub warm_up: Duration,
+    /// What is measured.
+    pub time: Duration,
+    /// Afterwards nothing is sent; it is over once nothing has come for so long.
+    pub quiet: Duration,
+    /// At most so long is waited for that.
+    pub drain: Duration,
+}
+
+/// What is sent how.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Load {
+    /// How much, by all ports together.
+    pub rate: Rate,
+    /// Packets that are sent together, by each port.
+    pub burst: u32,
+}
+
+/// What a trial came to, before anybody judges it.
+#[derive(Clone, Debug, Default)]
+pub struct Measured {
+    /// By stream, in the order of the ports.
+    pub streams: Vec<Counts>,
+    /// Frames that were none of ours.
+    pub foreign: u64,
+    /// Packets that were meant to be sent; nothing where it was all that the ports take.
+    pub meant: Option<u64>,
+    /// Packets that were not sent, as a port had no room: the switch did not take them.
+    pub refused: u64,
+    /// Packets that were not sent, as the generator was too late or too slow.
+    pub missed: u64,
+    /// Seconds that it was meant to last, and did.
+    pub seconds: [f64; 2],
+    /// Packets, and bytes of their frames, that came while it lasted.
+    pub arrived: [u64; 2],
+    /// Whether packets still came when nobody waited any longer.
+    pub still_coming: bool,
+    latencies: Latencies,
+}
+
+impl Measured {
+    /// All streams together.
+    #[must_use]
+    pub fn total(&self) -> Counts {
+        self.streams.iter().fold(Counts::default(), |all, one| all.and(*one))
+    }
+
+    /// Latencies of all packets that count: quantiles in microseconds, by the names that samples have for them.
+    #[must_use]
+    pub fn latency_figures(&self) -> Vec<(&'static str, f64)> {
+        self.latencies.figures(hertz())
+    }
+
+    /// Latencies of all packets that count.
+    #[must_use]
+    pub fn latency(&self) -> results::Latency {
+        self.latencies.steps(hertz())
+    }
+}
+
+/// Sends its streams by each port, and checks what comes back, by whichever port.
+#[derive(Debug)]
+pub struct Generator<P> {
+    sides: Vec<Side<P>>,
+    checker: Checker,
+    /// Packets sent by each stream.
+    sent: Vec<u64>,
+    phase: Phase,
+    plan: Plan,
+    window: Window,
+    /// When anything came last.
+    heard: u64,
+}
+
+/// A port and its streams.
+#[derive(Debug)]
+struct Side<P> {
+    port: P,
+    sources: Vec<Source>,
+    /// Whose packet is next, and again.
+    order: Vec<usize>,
+    at: usize,
+    /// The number of its first stream.
+    first: usize,
+    pace: Option<Pace>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Idle,
+    WarmUp,
+    Measure,
+    Drain,
+    Over,
+}
+
+/// In cycles.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    warm_up: u64,
+    time: u64,
+    quiet: u64,
+    drain: u64,
+    catch_up: u64,
+    /// Between two packets of a port.
+    interval: Option<f64>,
+    burst: u32,
+}
+
+/// What was noted at the beginning and the end of what is measured.
+#[derive(Clone, Copy, Debug, Default)]
+struct Window {
+    /// When this phase began.
+    since: u64,
+    lasted: u64,
+    arrived: [u64; 2],
+    kept: Kept,
+    still_coming: bool,
+}
+
+impl<P: TestPort> Generator<P> {
+    /// On these ports, each with its streams. Of so many packets one is checked for a wrong copy; 0: none is.
+    ///
+    /// # Errors
+    /// Where a stream cannot be built.
+    pub fn new(ports: Vec<(P, Vec<StreamSpec>)>, check_every: u32) -> anyhow::Result<Generator<P>> {
+        let mut sides = Vec::with_capacity(ports.len());
+        let (mut number, mut places) = (0_u16, Vec::new());
+        for (port, specs) in ports {
+            let first = usize::from(number);
+            let (mut sources, mut templates) = (Vec::new(), 0);
+            for spec in &specs {
+                let source = Source::new(spec, number, templates)?;
+                templates += source.templates();
+                places.push(template::tag_at(spec));
+                sources.push(source);
+                number = number.checked_add(1).context("there are more than 65535 streams")?;
+            }
+            let order = interleaved(&sources);
+            sides.push(Side { port, sources, order, at: 0, first, pace: None });
+        }
+        ensure!(number > 0, "there is no stream to be sent");
+        places.sort_unstable();
+        places.dedup();
+        let streams = usize::from(number);
+        Ok(Generator {
+            sides,
+            checker: Checker::new(streams, &places, check_every),
+            sent: vec![0; streams],
+            phase: Phase::Idle,
+            plan: Plan { warm_up: 0, time: 0, quiet: 0, drain: 0, catch_up: 0, interval: None, burst: 1 },
+            window: Window::default(),
+            heard: 0,
+        })
+    }
+
+    /// The mean length of its frames.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "there are few ports")]
+    pub fn mean_len(&self) -> f64 {
+        let sending: Vec<f64> = self.sides.iter().filter_map(Side::mean_len).collect();
+        sending.iter().sum::<f64>() / sending.len().max(1) as f64
+    }
+
+    /// Begins a trial, at this moment of the time-stamp counter.
+    pub fn begin(&mut self, load: Load, timing: &Timing, now: u64) {
+        let hertz = hertz();
+        let catch_up = (timing.time / CATCH_UP).clamp(LEAST_CATCH_UP, MOST_CATCH_UP);
+        #[expect(clippy::cast_precision_loss, reason = "there are few ports")]
+        let senders = self.sides.iter().filter(|side| !side.sources.is_empty()).count() as f64;
+        self.plan = Plan {
+            warm_up: cycles(timing.warm_up, hertz),
+            time: cycles(timing.time, hertz),
+            quiet: cycles(timing.quiet, hertz),
+            drain: cycles(timing.drain, hertz),
+            catch_up: cycles(catch_up, hertz),
+            interval: load.rate.pps(self.mean_len()).map(|pps| hertz * senders / pps),
+            burst: load.burst,
+        };
+        self.window = Window { since: now, ..Window::default() };
+        self.phase = Phase::WarmUp;
+        self.pace(now, self.plan.warm_up);
+    }
+
+    /// Whether the trial is over.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.phase == Phase::Over
+    }
+
+    /// What the trial came to.
+    #[must_use]
+    pub fn measured(&self) -> Measured {
+        let Window { kept, lasted, arrived, still_coming, .. } = self.window;
+        let hertz = hertz();
+        Measured {
+            streams: self.checker.counts(self.sent.iter().copied()),
+            foreign: self.checker.foreign,
+            meant: self.plan.interval.map(|_| kept.sent + kept.refused + kept.missed),
+            refused: kept.refused,
+            missed: kept.missed,
+            seconds: [self.plan.time, lasted].map(|cycles| seconds(cycles, hertz)),
+            arrived,
+            still_coming,
+            latencies: self.checker.latencies.clone(),
+        }
+    }
+
+    /// Its ports again.
+    pub fn into_ports(self) -> impl Iterator<Item = P> {
+        self.sides.into_iter().map(|side| side.port)
+    }
+
+    fn pace(&mut self, now: u64, lasts: u64) {
+        let Plan { interval, burst, catch_up, .. } = self.plan;
+        for side in &mut self.sides {
+            let pace = interval.filter(|_| !side.sources.is_empty());
+            side.pace = pace.map(|interval| Pace::new(now, lasts, interval, burst, catch_up));
+        }
+    }
+
+    /// Goes on to the next phase where it is time.
+    fn advance(&mut self, now: u64) {
+        let passed = now.saturating_sub(self.window.since);
+        match self.phase {
+            Phase::WarmUp if passed >= self.plan.warm_up => {
+                self.phase = Phase::Measure;
+                self.checker.begin(self.sent.iter().copied());
+                self.window = Window { since: now, arrived: self.checker.arrived, ..Window::default() };
+                self.pace(now, self.plan.time);
+            }
+            Phase::Measure if passed >= self.plan.time && self.sides.iter_mut().all(|side| side.is_over(now)) => {
+                self.phase = Phase::Drain;
+                let arrived = [0, 1].map(|n| self.checker.arrived[n] - self.window.arrived[n]);
+                self.window = Window { since: now, lasted: passed, arrived, kept: self.kept(), ..self.window };
+                self.heard = now;
+            }
+            Phase::Drain if self.checker.complete(self.sent.iter().copied()) => self.phase = Phase::Over,
+            Phase::Drain if now.saturating_sub(self.heard) >= self.plan.quiet => self.phase = Phase::Over,
+            Phase::Drain if passed >= self.plan.drain => {
+                self.window.still_coming = true;
+                self.phase = Phase::Over;
+            }
+            _ => {}
+        }
+    }
+
+    fn kept(&self) -> Kept {
+        let paces = self.sides.iter().filter_map(|side| side.pace.as_ref());
+        paces.fold(Kept::default(), |all, Pace { kept, .. }| Kept {
+            sent: all.sent + kept.sent,
+            refused: all.refused + kept.refused,
+            missed: all.missed + kept.missed,
+        })
+    }
+
+    fn receive(&mut self, now: u64) -> anyhow::Result<usize> {
+        let (checker, sent) = (&mut self.checker, &self.sent);
+        let mut moved = 0;
+        for side in &mut self.sides {
+            moved += side.port.receive(BURST, &mut |frame| checker.note(frame, now, sent))?;
+        }
+        if moved > 0 {
+            self.heard = now;
+        }
+        Ok(moved)
+    }
+
+    fn send(&mut self, now: u64) -> anyhow::Result<usize> {
+        let mut moved = 0;
+        for side in &mut self.sides {
+            moved += side.send(now, &mut self.sent)?;
+        }
+        Ok(moved)
+    }
+}
+
+impl<P: TestPort> Side<P> {
+    /// Of the frames that it sends, if any.
+    fn mean_len(&self) -> Option<f64> {
+        let one = |which: &usize| self.sources.get(*which).map_or(0.0, Source::mean_len);
+        #[expect(clippy::cast_precision_loss, reason = "weights are small")]
+        let mean = self.order.iter().map(one).sum::<f64>() / self.order.len() as f64;
+        (!self.order.is_empty()).then_some(mean)
+    }
+
+    fn is_over(&mut self, now: u64) -> bool {
+        self.pace.as_mut().is_none_or(|pace| pace.over(now))
+    }
+
+    /// Sends what is due, or all that the port takes; returns how many packets.
+    fn send(&mut self, now: u64, sent: &mut [u64]) -> anyhow::Result<usize> {
+        if self.order.is_empty() {
+            return Ok(0);
+        }
+        let room = self.port.room();
+        let due = match &mut self.pace {
+            None => room.min(BURST),
+            Some(pace) => usize::try_from(pace.due(now, u64::try_from(room)?, u64::try_from(BURST)?))?,
+        };
+        let mut count = 0;
+        while count < due {
+            let which = self.order[self.at];
+            let source = &mut self.sources[which];
+            if !source.send(&mut self.port, now) {
+                break;
+            }
+            sent[self.first + which] = source.sequence;
+            self.at = if self.at + 1 < self.order.len() { self.at + 1 } else { 0 };
+            count += 1;
+        }
+        if let Some(pace) = self.pace.as_mut().filter(|_| count < due) {
+            pace.unsent(u64::try_from(due - count)?);
+        }
+        if count > 0 {
+            self.port.flush()?;
+        }
+        Ok(count)
+    }
+}
+
+impl<P: TestPort> Actor for Generator<P> {
+    fn turn(&mut self, now: u64) -> anyhow::Result<usize> {
+        // What came is looked at first, while `now` is its time.
+        let moved = self.receive(now)?;
+        self.advance(now);
+        match self.phase {
+            Phase::WarmUp | Phase::Measure => Ok(moved + self.send(now)?),
+            Phase::Idle | Phase::Drain | Phase::Over => Ok(moved),
+        }
+    }
+
+    fn wake(&mut self) {
+        self.sides.iter_mut().for_each(|side| side.port.wake());
+    }
+
+    fn check(&mut self) -> anyhow::Result<()> {
+        self.sides.iter_mut().try_for_each(|side| side.port.check())
+    }
+}
+
+/// Streams by their weights, mixed: after each packet comes the stream that lags behind the most.
+fn interleaved(sources: &[Source]) -> Vec<usize> {
+    let all: u32 = sources.iter().map(|source| source.weight).sum();
+    let mut credit = vec![0_i64; sources.len()];
+    let one = |_| {
+        for (credit, source) in credit.iter_mut().zip(sources) {
+            *credit += i64::from(source.weight);
+        }
+        let which = (0..sources.len()).max_by_key(|which| credit[*which]).unwrap_or(0);
+        credit[which] -= i64::from(all);
+        which
+    };
+    (0..all).map(one).collect()
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
+fn cycles(time: Duration, hertz: f64) -> u64 {
+    (time.as_secs_f64() * hertz).round() as u64
+}
+
+#[expect(clippy::cast_precision_loss, reason = "figures for people")]
+fn seconds(cycles: u64, hertz: f64) -> f64 {
+    cycles as f64 / hertz
+}

@@ -1,0 +1,319 @@
+//! What came of that which was sent: loss, duplicates, reordering, wrong copies, latency.
+
+use straightline_wire::{IpProtocol, locate};
+
+use super::latency::Latencies;
+use super::tag::{self, Hash, ROUND, Tag};
+use crate::tester::Received;
+
+/// So many packets behind the newest one of its stream a packet can still be told from its duplicate.
+const WINDOW: u64 = 1 << 16;
+
+/// Arrivals of a stream that are remembered, to say by how many packets a late one was overtaken.
+const ARRIVALS: u64 = 1024;
+
+/// As far into a packet headers are looked for.
+const DEEPEST: usize = 256;
+
+/// Bytes that are copied out at once, to be hashed.
+const PIECE: usize = 32 * ROUND;
+
+/// VXLAN's port and the length of its header (RFC 7348).
+const VXLAN: (u16, usize) = (4789, 8);
+
+/// What came of a stream's packets since counting began. Terms are those of RFC 4737, but for `corrupt`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Packets that were sent.
+    pub sent: u64,
+    /// Those that came, duplicates not counted.
+    pub received: u64,
+    /// Bytes of their frames.
+    pub bytes: u64,
+    /// Packets that came again.
+    pub duplicates: u64,
+    /// Packets with a number below one that had come (RFC 4737, 3.3), duplicates not counted.
+    pub reordered: u64,
+    /// The largest reordering extent (RFC 4737, 4.2.2): by how many packets one was overtaken. At most 1024.
+    pub extent: u64,
+    /// Packets with something else than what was sent behind their tag.
+    pub corrupt: u64,
+    /// Packets so late that nobody knows whether they had come before: 65536 behind. They count as nothing else.
+    pub stale: u64,
+}
+
+impl Counts {
+    /// Packets that have not come. Stale ones have.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.sent.saturating_sub(self.received + self.stale)
+    }
+
+    /// Both together.
+    #[must_use]
+    pub fn and(self, other: Counts) -> Counts {
+        Counts {
+            sent: self.sent + other.sent,
+            received: self.received + other.received,
+            bytes: self.bytes + other.bytes,
+            duplicates: self.duplicates + other.duplicates,
+            reordered: self.reordered + other.reordered,
+            extent: self.extent.max(other.extent),
+            corrupt: self.corrupt + other.corrupt,
+            stale: self.stale + other.stale,
+        }
+    }
+}
+
+/// One stream as it arrives.
+#[derive(Clone, Debug)]
+struct Track {
+    /// Packets from this number on count; earlier ones belong to what was before.
+    from: u64,
+    /// The number after the highest that came: RFC 4737's `NextExp`.
+    next: u64,
+    /// A bit for each number of the window: whether it came.
+    seen: Box<[u64]>,
+    /// What `next` was after each of the last arrivals.
+    maxima: Box<[u64]>,
+    arrivals: u64,
+    counts: Counts,
+}
+
+/// Looks at what comes.
+#[derive(Clone, Debug)]
+pub(super) struct Checker {
+    tracks: Vec<Track>,
+    /// Where tags stood, the last one first.
+    places: [usize; 4],
+    /// Of so many packets one is checked for a wrong copy; 0: of none.
+    every: u32,
+    countdown: u32,
+    pub(super) latencies: Latencies,
+    /// Packets of our streams, whatever their numbers, and bytes of their frames.
+    pub(super) arrived: [u64; 2],
+    /// Frames without a tag of ours.
+    pub(super) foreign: u64,
+}
+
+impl Checker {
+    /// For so many streams, whose tags are likely to be at these places.
+    pub(super) fn new(streams: usize, places: &[usize], every: u32) -> Checker {
+        let mut all = [0; 4];
+        all.iter_mut().zip(places.iter().chain(std::iter::repeat(&0))).for_each(|(to, from)| *to = *from);
+        Checker {
+            tracks: vec![Track::new(); streams],
+            places: all,
+            every,
+            countdown: 1,
+            latencies: Latencies::new(),
+            arrived: [0; 2],
+            foreign: 0,
+        }
+    }
+
+    /// Counts from here on: of each stream packets from this number.
+    pub(super) fn begin(&mut self, from: impl Iterator<Item = u64>) {
+        for (track, from) in self.tracks.iter_mut().zip(from) {
+            (track.from, track.counts) = (from, Counts::default());
+        }
+        self.latencies.clear();
+        self.foreign = 0;
+    }
+
+    /// What came of the streams, of which this many had been sent altogether.
+    pub(super) fn counts(&self, sent: impl Iterator<Item = u64>) -> Vec<Counts> {
+        let of = |(track, sent): (&Track, u64)| Counts { sent: sent.saturating_sub(track.from), ..track.counts };
+        self.tracks.iter().zip(sent).map(of).collect()
+    }
+
+    /// Whether all that counts has come.
+    pub(super) fn complete(&self, mut sent: impl Iterator<Item = u64>) -> bool {
+        self.tracks.iter().all(|track| {
+            let sent = sent.next().unwrap_or(0).saturating_sub(track.from);
+            track.counts.received + track.counts.stale >= sent
+        })
+    }
+
+    /// Takes note of a frame that came at `now`. `sent` says how many packets each stream has sent.
+    #[inline]
+    pub(super) fn note(&mut self, frame: &dyn Received, now: u64, sent: &[u64]) {
+        let Some((at, tag)) = self.find(frame) else {
+            self.foreign += 1;
+            return;
+        };
+        // A tag that nobody has sent is none, however right its check looks: one of 65536 is.
+        let known = sent.get(usize::from(tag.stream)).is_some_and(|sent| tag.sequence < *sent);
+        let track = self.tracks.get_mut(usize::from(tag.stream)).filter(|_| known);
+        let Some(track) = track else {
+            self.foreign += 1;
+            return;
+        };
+        let bytes = u64::try_from(frame.len()).unwrap_or(0);
+        self.arrived = [self.arrived[0] + 1, self.arrived[1] + bytes];
+        let counts = track.note(tag.sequence, bytes);
+        if counts {
+            self.latencies.note(tag.age(now));
+        }
+        self.countdown = self.countdown.wrapping_sub(1);
+        if self.countdown == 0 {
+            self.countdown = self.every;
+            if self.every > 0 && tag.sequence >= track.from && !is_whole(frame, at + tag::LEN, tag.hash) {
+                track.counts.corrupt += 1;
+            }
+        }
+    }
+
+    /// Finds the tag where the last ones stood, or behind the headers.
+    #[inline]
+    fn find(&mut self, frame: &dyn Received) -> Option<(usize, Tag)> {
+        let mut bytes = [0; tag::LEN];
+        for which in 0..self.places.len() {
+            let at = self.places[which];
+            if at > 0
+                && frame.read(at, &mut bytes) == tag::LEN
+                && let Some(tag) = Tag::parse(&bytes)
+            {
+                self.places[..=which].rotate_right(1);
+                return Some((at, tag));
+            }
+        }
+        let (at, tag) = look(frame)?;
+        self.places.rotate_right(1);
+        self.places[0] = at;
+        Some((at, tag))
+    }
+}
+
+/// Looks behind the headers; those of a VXLAN tunnel too.
+#[cold]
+fn look(frame: &dyn Received) -> Option<(usize, Tag)> {
+    let mut head = [0; DEEPEST];
+    let read = frame.read(0, &mut head);
+    let mut at = 0;
+    for _ in 0..2 {
+        let rest = head.get(at..read)?;
+        let layers = locate(rest).ok()?;
+        let payload = usize::from(layers.headers_len());
+        let tag = rest.get(payload..payload + tag::LEN).and_then(|bytes| Tag::parse(bytes.try_into().ok()?));
+        if let Some(tag) = tag {
+            return Some((at + payload, tag));
+        }
+        let port = rest.get(usize::from(layers.l4) + 2..)?.first_chunk().copied().map(u16::from_be_bytes);
+        if layers.protocol != IpProtocol::UDP || port != Some(VXLAN.0) {
+            return None;
+        }
+        at += payload + VXLAN.1;
+    }
+    None
+}
+
+/// Whether a frame's bytes from `at` on have this hash.
+fn is_whole(frame: &dyn Received, mut at: usize, wanted: u32) -> bool {
+    let mut hash = Hash::new();
+    let mut piece = [0; PIECE];
+    loop {
+        let read = frame.read(at, &mut piece);
+        hash.update(&piece[..read]);
+        at += read;
+        if read < PIECE {
+            return hash.finish() == wanted;
+        }
+    }
+}
+
+impl Track {
+    fn new() -> Track {
+        let words = usize::try_from(WINDOW / 64).unwrap_or(0);
+        let arrivals = usize::try_from(ARRIVALS).unwrap_or(0);
+        Track {
+            from: 0,
+            next: 0,
+            seen: vec![0; words].into(),
+            maxima: vec![0; arrivals].into(),
+            arrivals: 0,
+            counts: Counts::default(),
+        }
+    }
+
+    /// Takes note of a packet's number; whether it is one that counts, for the first time.
+    #[inline]
+    fn note(&mut self, sequence: u64, bytes: u64) -> bool {
+        let counts = sequence >= self.from;
+        if sequence >= self.next {
+            // In order. Numbers between were not seen yet, nor was this one, 65536 packets ago.
+            self.forget(self.next, sequence);
+            self.set(sequence);
+            self.next = sequence + 1;
+        } else if self.next - sequence > WINDOW {
+            self.counts.stale += u64::from(counts);
+            return false;
+        } else if self.has(sequence) {
+            self.counts.duplicates += u64::from(counts);
+            return false;
+        } else {
+            self.set(sequence);
+            self.late(sequence, counts);
+        }
+        // The ring of maxima is as long as a power of two.
+        let at = usize::try_from(self.arrivals % ARRIVALS).unwrap_or(0);
+        self.maxima[at] = self.next;
+        self.arrivals += 1;
+        if counts {
+            self.counts.received += 1;
+            self.counts.bytes += bytes;
+        }
+        counts
+    }
+
+    /// RFC 4737, 4.2.2: the extent is how many arrivals ago a packet with a higher number came, for the first time.
+    #[cold]
+    fn late(&mut self, sequence: u64, counts: bool) {
+        if !counts {
+            return;
+        }
+        self.counts.reordered += 1;
+        // What `next` was grows with arrivals: the first that was beyond us is found by halving.
+        let (mut low, mut high) = (self.arrivals.saturating_sub(ARRIVALS), self.arrivals);
+        while low < high {
+            let middle = u64::midpoint(low, high);
+            let at = usize::try_from(middle % ARRIVALS).unwrap_or(0);
+            if self.maxima[at] > sequence {
+                high = middle;
+            } else {
+                low = middle + 1;
+            }
+        }
+        self.counts.extent = self.counts.extent.max(self.arrivals - low);
+    }
+
+    #[inline]
+    fn place(sequence: u64) -> (usize, u64) {
+        (usize::try_from(sequence % WINDOW / 64).unwrap_or(0), 1 << (sequence % 64))
+    }
+
+    #[inline]
+    fn set(&mut self, sequence: u64) {
+        let (word, bit) = Self::place(sequence);
+        self.seen[word] |= bit;
+    }
+
+    #[inline]
+    fn has(&self, sequence: u64) -> bool {
+        let (word, bit) = Self::place(sequence);
+        self.seen[word] & bit != 0
+    }
+
+    /// The bits of these numbers are those of others from now on.
+    #[inline]
+    fn forget(&mut self, from: u64, to: u64) {
+        if to - from >= WINDOW {
+            self.seen.fill(0);
+            return;
+        }
+        for sequence in from..=to {
+            let (word, bit) = Self::place(sequence);
+            self.seen[word] &= !bit;
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Latencies: counted into a fixed array on the way, made into a histogram afterwards.
+
+use hdrhistogram::Histogram;
+
+use crate::results;
+
+/// Steps of one cycle each, before they get wider: half as many in each power of two behind. A step is less than 2 % of
+/// its latency.
+const STEPS: usize = 128;
+const BITS: u32 = STEPS.trailing_zeros();
+
+/// As many as there are up to 2^48 cycles.
+const ALL: usize = STEPS + (48 - BITS as usize) * (STEPS / 2);
+
+/// Quantiles that are reported, with the names of their figures.
+const QUANTILES: [(f64, &str); 6] = [
+    (0.5, "latency_p50_us"),
+    (0.9, "latency_p90_us"),
+    (0.99, "latency_p99_us"),
+    (0.999, "latency_p99_9_us"),
+    (0.9999, "latency_p99_99_us"),
+    (0.999_999, "latency_p99_9999_us"),
+];
+
+/// Packets by their latency in cycles.
+#[derive(Clone, Debug)]
+pub(crate) struct Latencies {
+    counts: Box<[u64]>,
+    least: u64,
+    most: u64,
+}
+
+impl Default for Latencies {
+    fn default() -> Latencies {
+        Latencies::new()
+    }
+}
+
+impl Latencies {
+    pub(crate) fn new() -> Latencies {
+        Latencies { counts: vec![0; ALL].into(), least: u64::MAX, most: 0 }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        *self = Latencies::new();
+    }
+
+    #[inline]
+    pub(crate) fn note(&mut self, cycles: u64) {
+        if let Some(count) = self.counts.get_mut(step(cycles)) {
+            *count += 1;
+            self.least = self.least.min(cycles);
+            self.most = self.most.max(cycles);
+        }
+    }
+
+    /// Upper ends of steps in nanoseconds, and how many packets each has.
+    fn nanoseconds(&self, hertz: f64) -> impl Iterator<Item = (u64, u64)> {
+        let used = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
+        // The last one ends where the slowest packet is.
+        used.map(move |(step, count)| (nanoseconds(end(step).min(self.most), hertz), *count))
+    }
+
+    /// In the form of a sample.
+    pub(crate) fn steps(&self, hertz: f64) -> results::Latency {
+        let mut steps: Vec<(u64, u64)> = Vec::new();
+        for (end, count) in self.nanoseconds(hertz) {
+            match steps.last_mut() {
+                // Below a nanosecond there may be several cycles.
+                Some(last) if last.0 == end => last.1 += count,
+                _ => steps.push((end, count)),
+            }
+        }
+        results::Latency { steps }
+    }
+
+    /// The figures of a sample, in microseconds; none where nothing came.
+    pub(crate) fn figures(&self, hertz: f64) -> Vec<(&'static str, f64)> {
+        // Three digits are more than the array keeps. The histogram grows as it needs.
+        let Ok(mut histogram) = Histogram::<u64>::new(3) else { return Vec::new() };
+        for (end, count) in self.nanoseconds(hertz) {
+            if histogram.record_n(end, count).is_err() {
+                return Vec::new();
+            }
+        }
+        if histogram.is_empty() {
+            return Vec::new();
+        }
+        let mut figures = vec![("latency_min_us", micros(nanoseconds(self.least, hertz)))];
+        // A step of the histogram may end behind the slowest packet.
+        let most = nanoseconds(self.most, hertz);
+        figures.extend(QUANTILES.map(|(q, name)| (name, micros(histogram.value_at_quantile(q).min(most)))));
+        figures.push(("latency_max_us", micros(most)));
+        figures
+    }
+}
+
+/// The step of so many cycles.
+#[inline]
+fn step(cycles: u64) -> usize {
+    let octave = (u64::BITS - cycles.leading_zeros()).saturating_sub(BITS);
+    if octave == 0 {
+        return usize::try_from(cycles).unwrap_or(usize::MAX);
+    }
+    // The highest `BITS` bits say which of the octave's steps it is; as the first of them is always set, there are half as
+    // many as they could say.
+    let top = usize::try_from(cycles >> octave).unwrap_or(usize::MAX);
+    (octave as usize) * (STEPS / 2) + top
+}
+
+/// The most cycles of a step.
+fn end(step: usize) -> u64 {
+    let wide = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
+    if step < STEPS {
+        return wide(step);
+    }
+    let octave = (step - STEPS / 2) / (STEPS / 2);
+    let top = wide(step - octave * (STEPS / 2));
+    ((top + 1) << octave) - 1
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "less than 2^52 cycles"
+)]
+fn nanoseconds(cycles: u64, hertz: f64) -> u64 {
+    (cycles as f64 * 1e9 / hertz).round() as u64
+}
+
+#[expect(clippy::cast_precision_loss, reason = "figures for people")]
+fn micros(nanoseconds: u64) -> f64 {
+    nanoseconds as f64 / 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_follow_one_another_and_are_narrow() {
+        let mut last = 0;
+        for cycles in
+            (0..2000).chain((11..48).flat_map(|bit| [(1 << bit) - 1, 1 << bit, (1 << bit) + (1 << (bit - 1))]))
+        {
+            let at = step(cycles);
+            assert!(at == last || at == last + 1 || cycles >= 2000, "{cycles}: {at} after {last}");
+            assert!(at < ALL);
+            assert!(end(at) >= cycles && (end(at) - cycles) * 60 <= cycles.max(1), "{cycles}: up to {}", end(at));
+            assert_eq!(step(end(at)), at);
+            assert_eq!(step(end(at) + 1), at + 1);
+            last = at;
+        }
+        assert!(step((1 << 48) - 1) < ALL);
+    }
+
+    #[test]
+    fn quantiles_are_those_of_the_packets() {
+        let mut latencies = Latencies::new();
+        assert!(latencies.figures(1e9).is_empty() && latencies.steps(1e9).steps.is_empty());
+        (1..=1_000_000).for_each(|cycles| latencies.note(cycles));
+        let figures = latencies.figures(1e9);
+        let figure = |name: &str| figures.iter().find(|f| f.0 == name).expect(name).1;
+        for (name, wanted) in [
+            ("latency_p50_us", 500.0),
+            ("latency_p90_us", 900.0),
+            ("latency_p99_9_us", 999.0),
+            ("latency_p99_9999_us", 999.999),
+        ] {
+            assert!((figure(name) / wanted - 1.0).abs() < 0.02, "{name}: {}", figure(name));
+        }
+        assert_eq!(
+            (figure("latency_min_us").to_bits(), figure("latency_max_us").to_bits()),
+            (0.001_f64.to_bits(), 1000.0_f64.to_bits())
+        );
+        let steps = latencies.steps(1e9).steps;
+        assert_eq!(steps.iter().map(|s| s.1).sum::<u64>(), 1_000_000);
+        assert_eq!(steps.last().expect("steps").0, 1_000_000);
+        assert!(steps.is_sorted_by(|a, b| a.0 < b.0));
+        latencies.clear();
+        assert!(latencies.figures(1e9).is_empty());
+    }
+}

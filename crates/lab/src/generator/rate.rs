@@ -1,0 +1,285 @@
+//! How fast packets are sent, and the clock by which they are.
+
+use std::fmt;
+use std::str::FromStr;
+
+use anyhow::bail;
+
+/// How much is sent, by all ports together.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Rate {
+    /// All that the ports take.
+    Max,
+    /// Packets a second.
+    Pps(f64),
+    /// Bits of frames a second, without Ethernet checksums and the gaps of a wire.
+    Bits(f64),
+}
+
+impl Rate {
+    /// In packets of this mean length; nothing where it is all that the ports take.
+    #[must_use]
+    pub fn pps(self, mean_len: f64) -> Option<f64> {
+        match self {
+            Rate::Max => None,
+            Rate::Pps(pps) => Some(pps),
+            Rate::Bits(bits) => Some(bits / 8.0 / mean_len),
+        }
+    }
+}
+
+impl FromStr for Rate {
+    type Err = anyhow::Error;
+
+    /// `max`, `500kpps`, `1.5mpps`, `10gbit`.
+    fn from_str(text: &str) -> anyhow::Result<Rate> {
+        let lower = text.to_ascii_lowercase();
+        if lower == "max" {
+            return Ok(Rate::Max);
+        }
+        let lower = lower.strip_suffix("/s").unwrap_or(&lower);
+        let rate = |unit: &str, rate: fn(f64) -> Rate| {
+            let number = lower.strip_suffix(unit)?;
+            let (number, factor) = match number.as_bytes().last()? {
+                b'k' => (&number[..number.len() - 1], 1e3),
+                b'm' => (&number[..number.len() - 1], 1e6),
+                b'g' => (&number[..number.len() - 1], 1e9),
+                _ => (number, 1.0),
+            };
+            let number = number.trim().parse::<f64>().ok()? * factor;
+            (1.0..=1e12).contains(&number).then(|| rate(number))
+        };
+        let Some(rate) = rate("pps", Rate::Pps).or_else(|| rate("bit", Rate::Bits)) else {
+            bail!("`{text}`: a rate is max, or such as 500kpps, 1.5mpps or 10gbit, from 1 on");
+        };
+        Ok(rate)
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (number, unit) = match *self {
+            Rate::Max => return write!(to, "max"),
+            Rate::Pps(pps) => (pps, "pps"),
+            Rate::Bits(bits) => (bits, "bit"),
+        };
+        let (factor, prefix) = match number {
+            1e9.. => (1e9, "g"),
+            1e6.. => (1e6, "m"),
+            1e3.. => (1e3, "k"),
+            _ => (1.0, ""),
+        };
+        write!(to, "{}{prefix}{unit}", number / factor)
+    }
+}
+
+/// Fractions of a cycle: at 10 Mpps and 3 GHz a packet's time is right to a ten-millionth.
+const FRACTION: u32 = 16;
+
+/// What became of the packets that were due.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Kept {
+    /// Handed out to be sent.
+    pub(super) sent: u64,
+    /// Not sent, as the port had no room for longer than may be caught up with: the switch did not take them.
+    pub(super) refused: u64,
+    /// Not sent, as the generator was too late or too slow.
+    pub(super) missed: u64,
+}
+
+/// When packets are due, by the time-stamp counter. Each burst has its time; who comes later sends what is due since, but
+/// at most as much as the bound says: for a port that has been stuffed for long the past is past.
+#[derive(Clone, Debug)]
+pub(super) struct Pace {
+    /// Packets that are due together.
+    burst: u64,
+    /// Cycles from one burst to the next, in fractions.
+    interval: u64,
+    /// The most that is caught up with, in fractions.
+    bound: u64,
+    start: u64,
+    /// When the next burst is due, in fractions since the start.
+    next: u64,
+    /// Packets of bursts that have begun, and are not handed out yet.
+    open: u64,
+    /// When it was asked last.
+    asked: u64,
+    /// Whether there was less room then than packets.
+    full: bool,
+    /// Nothing is due from here on, in fractions since the start.
+    end: u64,
+    pub(super) kept: Kept,
+}
+
+impl Pace {
+    /// From `now` on for so many cycles, at an interval in cycles between packets, and in bursts. What is late is caught up
+    /// with if it is late by no more than `bound` cycles.
+    pub(super) fn new(now: u64, lasts: u64, interval: f64, burst: u32, bound: u64) -> Pace {
+        let burst = u64::from(burst.max(1));
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
+        #[expect(clippy::cast_precision_loss, reason = "a burst is small")]
+        let interval = ((interval * burst as f64 * f64::from(1 << FRACTION)).round() as u64).max(1);
+        Pace {
+            burst,
+            interval,
+            bound: bound << FRACTION,
+            start: now,
+            next: 0,
+            open: 0,
+            asked: now,
+            full: false,
+            end: lasts << FRACTION,
+            kept: Kept::default(),
+        }
+    }
+
+    /// Packets to be sent now: for which the port has room, and at most `most`.
+    pub(super) fn due(&mut self, now: u64, room: u64, most: u64) -> u64 {
+        let since = self.fractions(now);
+        self.forget(now, since);
+        if self.next < self.end.min(since.saturating_add(1)) {
+            // Those due at `next`, and each interval later, up to now, and before the end.
+            let bursts = (since.min(self.end - 1) - self.next) / self.interval + 1;
+            self.next += bursts * self.interval;
+            self.open += bursts * self.burst;
+        }
+        self.asked = now;
+        self.full = room < self.open;
+        let due = self.open.min(room).min(most);
+        self.open -= due;
+        self.kept.sent += due;
+        due
+    }
+
+    /// Gives back packets that were due and could not be sent after all.
+    pub(super) fn unsent(&mut self, packets: u64) {
+        self.open += packets;
+        self.kept.sent -= packets;
+        self.full |= packets > 0;
+    }
+
+    /// Whether all that was due until the end is sent, or too late.
+    pub(super) fn over(&mut self, now: u64) -> bool {
+        let since = self.fractions(now);
+        self.forget(now, since);
+        self.next >= self.end && self.open == 0
+    }
+
+    /// What is later than the bound is not sent any more.
+    fn forget(&mut self, now: u64, since: u64) {
+        let Some(horizon) = since.checked_sub(self.bound) else { return };
+        let late = if self.next < self.end.min(horizon) {
+            let bursts = (horizon.min(self.end) - self.next).div_ceil(self.interval);
+            self.next += bursts * self.interval;
+            bursts * self.burst
+        } else {
+            0
+        };
+        // What is open belongs to bursts before `next`; how many of it are beyond the horizon follows from that.
+        let in_time = self.next.saturating_sub(horizon) / self.interval * self.burst;
+        let old = self.open.saturating_sub(in_time);
+        self.open -= old;
+        // Whoever was not asked for so long cannot blame the port.
+        if self.full && (now - self.asked) << FRACTION < self.bound {
+            self.kept.refused += late + old;
+        } else {
+            self.kept.missed += late + old;
+        }
+    }
+
+    fn fractions(&self, now: u64) -> u64 {
+        now.saturating_sub(self.start).min(u64::MAX >> (FRACTION + 1)) << FRACTION
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn rates_are_read_and_shown() {
+        for (text, rate, shown) in [
+            ("max", Rate::Max, "max"),
+            ("500kpps", Rate::Pps(5e5), "500kpps"),
+            ("1.5Mpps", Rate::Pps(1.5e6), "1.5mpps"),
+            ("7pps", Rate::Pps(7.0), "7pps"),
+            ("10Gbit/s", Rate::Bits(1e10), "10gbit"),
+        ] {
+            assert_eq!(text.parse::<Rate>().expect(text), rate);
+            assert_eq!((rate.to_string().as_str(), shown.parse::<Rate>().expect(shown)), (shown, rate));
+        }
+        for bad in ["", "fast", "0pps", "-1pps", "5", "kpps", "nanpps", "infbit", "1e300gbit", "5 packets"] {
+            let fault = bad.parse::<Rate>().expect_err(bad).to_string();
+            assert!(fault.contains(bad) && fault.contains("500kpps"), "{fault}");
+        }
+        assert_eq!(Rate::Bits(8e6).pps(100.0), Some(1e4));
+        assert_eq!(Rate::Max.pps(100.0), None);
+    }
+
+    #[test]
+    fn packets_are_due_at_their_times() {
+        let mut pace = Pace::new(1000, 1000, 100.0, 1, 1000);
+        let due: Vec<u64> = (0..12).map(|n| pace.due(1000 + 50 * n, 99, 99)).collect();
+        assert_eq!(due, [1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0]);
+        assert_eq!(pace.due(1900, 99, 99), 4);
+        assert!(pace.over(1901));
+        assert_eq!(pace.due(9999, 99, 99), 0);
+        assert_eq!(pace.kept, Kept { sent: 10, refused: 0, missed: 0 });
+        // In bursts: as many, together.
+        let mut pace = Pace::new(0, 1000, 100.0, 4, 1000);
+        assert_eq!([0, 1, 399, 400, 999].map(|now| pace.due(now, 99, 99)), [4, 0, 0, 4, 4]);
+    }
+
+    #[test]
+    fn what_cannot_be_caught_up_with_is_named() {
+        // A port that takes nothing: packets wait for as long as they may, and are then refused.
+        let mut pace = Pace::new(0, 10_000, 10.0, 1, 100);
+        for now in 0..5000 {
+            assert_eq!(pace.due(now, 0, 99), 0);
+        }
+        assert!((485..=491).contains(&pace.kept.refused), "{:?}", pace.kept);
+        assert_eq!(pace.kept.missed, 0);
+        // Then it takes all: no more than the bound's worth at once.
+        let due = pace.due(5000, 999, 999);
+        assert!((9..=12).contains(&due), "{due}");
+        // A generator that was away for long has missed what was due meanwhile.
+        pace.due(5001, 999, 999);
+        let before = pace.kept;
+        let due = pace.due(8001, 999, 999);
+        assert!((9..=12).contains(&due), "{due}");
+        assert_eq!(pace.kept.missed - before.missed + due, 300);
+        assert_eq!(pace.kept.refused, before.refused);
+    }
+
+    proptest! {
+        #[test]
+        fn each_packet_that_was_meant_is_sent_refused_or_missed(
+            interval in 1.0..2000.0_f64,
+            burst in 1..40_u32,
+            bound in 1..100_000_u64,
+            steps in prop::collection::vec((0..5000_u64, 0..100_u64, 0..5_u64), 1..300),
+        ) {
+            let lasts = 200_000;
+            let mut pace = Pace::new(77, lasts, interval, burst, bound);
+            let mut now = 77;
+            for (step, room, back) in steps {
+                now += step;
+                let due = pace.due(now, room, 64);
+                prop_assert!(due <= room);
+                pace.unsent(back.min(due));
+            }
+            while !pace.over(now) {
+                pace.due(now, 50, 50);
+                now += 1000;
+            }
+            let Kept { sent, refused, missed } = pace.kept;
+            #[expect(clippy::cast_precision_loss, reason = "small")]
+            let meant = (lasts as f64 / interval / f64::from(burst)).ceil() * f64::from(burst);
+            #[expect(clippy::cast_precision_loss, reason = "small")]
+            let all = (sent + refused + missed) as f64;
+            prop_assert!((all - meant).abs() <= f64::from(burst) + meant / 10_000.0, "{all} of {meant}");
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! Frames of a capture, sent as they are, and what of them comes back.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use straightline_graph::clock::hertz;
+use straightline_virtio::net_header::NetHeader;
+
+use super::rate::Rate;
+use crate::capture::{Capture, Captured};
+use crate::tester::{Actor, TestPort};
+
+/// The most packets that a turn sends by, and takes from, a port.
+const BURST: usize = 64;
+
+/// As late as this a frame may be sent: later ones are then as much later.
+const CATCH_UP: Duration = Duration::from_millis(1);
+
+/// A port that takes nothing for so long will not take the next frame ever.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// When frames are sent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Timing {
+    /// As they were captured, so many times as fast.
+    Captured(f64),
+    /// At this rate.
+    Rate(Rate),
+}
+
+/// What came of a replay.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Replayed {
+    /// Frames that were sent.
+    pub sent: u64,
+    /// Frames that came back as they were sent, byte for byte.
+    pub identical: u64,
+    /// Frames that came more often than they were sent.
+    pub duplicates: u64,
+    /// Frames that came and were not sent like that.
+    pub different: u64,
+    /// Seconds from the first frame to the last.
+    pub secs: f64,
+    /// Seconds by which the last one was late, as the port or this process had not kept up.
+    pub late_secs: f64,
+}
+
+impl Replayed {
+    /// Frames that have not come back as they were.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.sent.saturating_sub(self.identical)
+    }
+}
+
+/// Sends a capture's frames by the first of its ports, and looks for them at all.
+#[derive(Debug)]
+pub struct Replay<P> {
+    ports: Vec<P>,
+    /// Each frame, when it is sent: in cycles after the first one.
+    frames: Vec<(u64, Vec<u8>)>,
+    /// How often each was sent, and has come back.
+    balance: HashMap<Vec<u8>, [u64; 2]>,
+    next: usize,
+    /// When the first frame was sent, or would have been had nothing been late.
+    start: Option<u64>,
+    first: u64,
+    last: u64,
+    heard: u64,
+    /// Since when the port has not taken the next frame.
+    stuck: Option<u64>,
+    /// Whether frames have times at all.
+    paced: bool,
+    catch_up: u64,
+    patience: u64,
+    quiet: u64,
+    hertz: f64,
+    /// What came, if it is to be kept.
+    kept: Option<Vec<Captured>>,
+    scratch: Vec<u8>,
+    report: Replayed,
+    over: bool,
+}
+
+impl<P: TestPort> Replay<P> {
+    /// Of a capture, so many times over. It is over when nothing has come for `quiet` after the last frame, or all has.
+    /// What comes back is kept if `keep` says so.
+    ///
+    /// # Errors
+    /// Where there is no port, or a frame that cannot be sent.
+    pub fn new(
+        ports: Vec<P>,
+        capture: &Capture,
+        timing: Timing,
+        times: usize,
+        quiet: Duration,
+        keep: bool,
+    ) -> anyhow::Result<Replay<P>> {
+        ensure!(!ports.is_empty(), "a replay needs a port");
+        for (number, frame) in (1..).zip(&capture.frames) {
+            let len = frame.bytes.len();
+            ensure!(len >= 14, "frame {number} has {len} bytes: an Ethernet header alone has 14");
+        }
+        let hertz = hertz();
+        let frames = schedule(capture, timing, times, hertz);
+        Ok(Replay {
+            ports,
+            frames,
+            balance: HashMap::new(),
+            next: 0,
+            start: None,
+            first: 0,
+            last: 0,
+            heard: 0,
+            stuck: None,
+            paced: timing != Timing::Rate(Rate::Max),
+            catch_up: cycles(CATCH_UP.as_secs_f64() * hertz),
+            patience: cycles(PATIENCE.as_secs_f64() * hertz),
+            quiet: cycles(quiet.as_secs_f64() * hertz),
+            hertz,
+            kept: keep.then(Vec::new),
+            scratch: Vec::new(),
+            report: Replayed::default(),
+            over: false,
+        })
+    }
+
+    /// Whether all was sent, and nothing comes any more.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.over
+    }
+
+    /// What came of it so far; and what came back, with times in nanoseconds since the first frame was sent.
+    #[must_use]
+    pub fn report(self) -> (Replayed, Vec<Captured>) {
+        (self.report, self.kept.unwrap_or_default())
+    }
+
+    fn send(&mut self, now: u64) -> anyhow::Result<usize> {
+        let mut count = 0;
+        while count < BURST {
+            let Some((due, frame)) = self.frames.get(self.next) else { break };
+            let start = *self.start.get_or_insert(now);
+            let Some(late) = now.saturating_sub(start).checked_sub(*due) else { break };
+            if !self.ports[0].send(self.next, &NetHeader::default(), frame, &[]) {
+                let since = *self.stuck.get_or_insert(now);
+                if now.saturating_sub(since) > self.patience {
+                    let (number, len) = (self.next + 1, frame.len());
+                    bail!("frame {number}, of {len} bytes, could not be sent: the port takes no more, or none so long");
+                }
+                break;
+            }
+            self.stuck = None;
+            self.balance.entry(frame.clone()).or_default()[0] += 1;
+            if self.next == 0 {
+                self.first = now;
+            }
+            if let Some(shift) = late.checked_sub(self.catch_up).filter(|_| self.paced) {
+                // All behind it is as much later.
+                self.start = Some(start + shift);
+                self.report.late_secs += seconds(shift, self.hertz);
+            }
+            self.next += 1;
+            self.last = now;
+            count += 1;
+        }
+        if count > 0 {
+            self.ports[0].flush()?;
+            self.report.sent += u64::try_from(count)?;
+            self.report.secs = seconds(self.last - self.first, self.hertz);
+        }
+        Ok(count)
+    }
+
+    fn receive(&mut self, now: u64) -> anyhow::Result<usize> {
+        let Replay { ports, balance, kept, scratch, report, first, hertz, .. } = self;
+        let mut moved = 0;
+        for port in ports {
+            moved += port.receive(BURST, &mut |frame| {
+                scratch.resize(frame.len(), 0);
+                let read = frame.read(0, scratch);
+                scratch.truncate(read);
+                match balance.get_mut(scratch.as_slice()) {
+                    Some([sent, come]) if *come < *sent => {
+                        *come += 1;
+                        report.identical += 1;
+                    }
+                    Some(_) => report.duplicates += 1,
+                    None => report.different += 1,
+                }
+                if let Some(kept) = kept {
+                    let since = seconds(now.saturating_sub(*first), *hertz) * 1e9;
+                    kept.push(Captured { at: cycles(since), bytes: scratch.clone() });
+                }
+            })?;
+        }
+        if moved > 0 {
+            self.heard = now;
+        }
+        Ok(moved)
+    }
+}
+
+impl<P: TestPort> Actor for Replay<P> {
+    fn turn(&mut self, now: u64) -> anyhow::Result<usize> {
+        let moved = self.receive(now)? + self.send(now)?;
+        let all = self.next == self.frames.len();
+        let quiet = now.saturating_sub(self.heard.max(self.last)) >= self.quiet;
+        self.over = all && (self.report.lost() == 0 || quiet);
+        Ok(moved)
+    }
+
+    fn wake(&mut self) {
+        self.ports.iter_mut().for_each(TestPort::wake);
+    }
+
+    fn check(&mut self) -> anyhow::Result<()> {
+        self.ports.iter_mut().try_for_each(|port| port.check().context("while a capture was replayed"))
+    }
+}
+
+/// When each frame is sent, in cycles after the first.
+fn schedule(capture: &Capture, timing: Timing, times: usize, hertz: f64) -> Vec<(u64, Vec<u8>)> {
+    let first = capture.frames.first().map_or(0, |frame| frame.at);
+    let since = |frame: &Captured| float(frame.at.saturating_sub(first)) / 1e9;
+    let mut frames = Vec::with_capacity(times * capture.frames.len());
+    let (mut clock, mut lap) = (0.0_f64, 0.0);
+    for _ in 0..times {
+        for frame in &capture.frames {
+            let len = float(u64::try_from(frame.bytes.len()).unwrap_or(0));
+            let due = match timing {
+                // A capture's times may go back; what is sent does not.
+                Timing::Captured(speed) => clock.max(lap + since(frame) / speed),
+                Timing::Rate(_) => clock,
+            };
+            frames.push((cycles(due * hertz), frame.bytes.clone()));
+            clock = match timing {
+                Timing::Captured(_) => due,
+                Timing::Rate(rate) => clock + rate.pps(len).map_or(0.0, |pps| 1.0 / pps),
+            };
+        }
+        // The next time begins as long after the last frame as frames were apart in the mean.
+        let last = capture.frames.iter().map(since).fold(0.0, f64::max);
+        if let Timing::Captured(speed) = timing {
+            let gaps = float(u64::try_from(capture.frames.len()).unwrap_or(1)).max(2.0) - 1.0;
+            lap += (last + last / gaps) / speed;
+        }
+    }
+    frames
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
+fn cycles(n: f64) -> u64 {
+    n.round() as u64
+}
+
+fn seconds(cycles: u64, hertz: f64) -> f64 {
+    float(cycles) / hertz
+}
+
+#[expect(clippy::cast_precision_loss, reason = "times of less than 2^52 cycles")]
+fn float(n: u64) -> f64 {
+    n as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Echo;
+    use super::*;
+
+    /// Frames at 0, 100 and 300 microseconds, the third before the second.
+    fn capture() -> Capture {
+        let frame = |at: u64, byte: u8, len: usize| Captured { at: 1_000_000_000_000 + at, bytes: vec![byte; len] };
+        Capture { frames: vec![frame(0, 1, 60), frame(300_000, 2, 1000), frame(100_000, 3, 61)], shortened: 0 }
+    }
+
+    fn run(timing: Timing, times: usize) -> (Replayed, Vec<Captured>) {
+        let mut replay = Replay::new(vec![Echo::default()], &capture(), timing, times, Duration::from_millis(1), true)
+            .expect("a replay");
+        let mut now = 1_000_000;
+        while !replay.is_over() {
+            replay.turn(now).expect("a turn");
+            now += cycles(1e-6 * hertz());
+        }
+        replay.report()
+    }
+
+    #[test]
+    fn a_capture_comes_back_byte_for_byte() {
+        let (report, kept) = run(Timing::Captured(1.0), 1);
+        assert_eq!((report.sent, report.identical, report.duplicates, report.different), (3, 3, 0, 0));
+        let bytes: Vec<_> = kept.into_iter().map(|frame| frame.bytes).collect();
+        assert_eq!(bytes, capture().frames.into_iter().map(|frame| frame.bytes).collect::<Vec<_>>());
+        assert!((report.secs - 300e-6).abs() < 5e-6, "{report:?}");
+        let (report, _) = run(Timing::Captured(10.0), 2);
+        // Twice 30, and a mean gap of 15 between.
+        assert!(report.sent == 6 && (report.secs - 75e-6).abs() < 5e-6, "{report:?}");
+        let (report, _) = run(Timing::Rate(Rate::Pps(1e5)), 4);
+        assert!(report.sent == 12 && (report.secs - 110e-6).abs() < 5e-6, "{report:?}");
+        let (report, _) = run(Timing::Rate(Rate::Max), 2);
+        assert!(report.secs < 1e-6 && report.identical == 6 && report.late_secs < 1e-6, "{report:?}");
+    }
+
+    #[test]
+    fn frames_that_are_none_are_refused() {
+        let runt = Capture { frames: vec![Captured { at: 0, bytes: vec![0; 13] }], shortened: 0 };
+        let ports = vec![Echo::default()];
+        let error = Replay::new(ports, &runt, Timing::Captured(1.0), 1, Duration::ZERO, false).expect_err("a runt");
+        assert!(error.to_string().contains("frame 1 has 13 bytes"), "{error}");
+        let none: Vec<Echo> = Vec::new();
+        assert!(Replay::new(none, &capture(), Timing::Captured(1.0), 1, Duration::ZERO, false).is_err());
+    }
+}

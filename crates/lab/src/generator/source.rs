@@ -1,0 +1,89 @@
+//! A stream at work: which packet is next, and into the port with it.
+
+use anyhow::Context;
+
+use super::spec::StreamSpec;
+use super::template::{self, Template, Varying};
+use crate::tester::TestPort;
+
+/// Frames of one length come with so many different payloads at most, so that the body of one in the place of another's
+/// is seen; where there are many lengths, with fewer: the memory of all is not to fill the caches.
+const VARIANTS: usize = 8;
+const TEMPLATES: usize = 64;
+
+/// A stream at work.
+#[derive(Clone, Debug)]
+pub(super) struct Source {
+    number: u16,
+    /// The next packet's.
+    pub(super) sequence: u64,
+    varying: Vec<Varying>,
+    templates: Vec<Template>,
+    /// By packet, and again.
+    order: Vec<usize>,
+    at: usize,
+    /// The port knows our first template by this number.
+    first: usize,
+    /// Whether the next packet is in its template's image already, as the port had no room for it.
+    made: bool,
+    /// How often it comes beside others.
+    pub(super) weight: u32,
+}
+
+impl Source {
+    /// The stream of this number, whose templates have numbers from `first` on.
+    pub(super) fn new(spec: &StreamSpec, number: u16, first: usize) -> anyhow::Result<Source> {
+        spec.check()?;
+        let lens = spec.sizes.deal(spec.seed);
+        let mut different = lens.clone();
+        different.sort_unstable();
+        different.dedup();
+        let variants = (TEMPLATES / different.len().max(1)).clamp(1, VARIANTS);
+        let varying = template::varying(spec);
+        let mut templates = Vec::with_capacity(different.len() * variants);
+        for (len, seed) in different.iter().flat_map(|len| (0..variants).map(move |variant| (*len, variant))) {
+            let seed = spec.seed ^ u64::from(number) << 48 ^ u64::try_from(seed)? << 32 ^ u64::from(len);
+            let template = Template::new(spec, usize::try_from(len)?, seed, &varying);
+            templates.push(template.with_context(|| format!("stream {number}, `{spec}`"))?);
+        }
+        // The variants of each length take turns.
+        let times = if lens.len() == 1 { variants } else { 1 };
+        let mut turns = vec![0; different.len()];
+        let place = |len: u32| {
+            let which = different.binary_search(&len).unwrap_or(0);
+            turns[which] += 1;
+            which * variants + (turns[which] - 1) % variants
+        };
+        let order = lens.repeat(times).into_iter().map(place).collect();
+        Ok(Source { number, sequence: 0, varying, templates, order, at: 0, first, made: false, weight: spec.weight })
+    }
+
+    /// How many templates it has.
+    pub(super) fn templates(&self) -> usize {
+        self.templates.len()
+    }
+
+    /// The mean length of its frames.
+    #[expect(clippy::cast_precision_loss, reason = "lengths are small")]
+    pub(super) fn mean_len(&self) -> f64 {
+        let all: usize = self.order.iter().map(|which| self.templates[*which].frame.len()).sum();
+        all as f64 / self.order.len().max(1) as f64
+    }
+
+    /// Sends the next packet; false where the port had no room for it.
+    #[inline]
+    pub(super) fn send<P: TestPort>(&mut self, port: &mut P, now: u64) -> bool {
+        let which = self.order[self.at];
+        let template = &mut self.templates[which];
+        if !self.made {
+            template.make(&mut self.varying, self.number, self.sequence, now);
+        }
+        let sent = port.send(self.first + which, &template.header, &template.frame, &[template.patch()]);
+        self.made = !sent;
+        if sent {
+            self.sequence += 1;
+            self.at = if self.at + 1 < self.order.len() { self.at + 1 } else { 0 };
+        }
+        sent
+    }
+}

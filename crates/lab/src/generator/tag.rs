@@ -1,0 +1,180 @@
+//! The tag at the beginning of a packet's payload: by it the packet is known again, whatever became of its headers.
+//!
+//! ```text
+//! | check 2 | stream 2 | sequence number 8 | time 6 | hash 4 | the rest of the payload ...
+//! ```
+//!
+//! The check is over stream, number and time: bytes with a right one are a tag. The hash is over the rest of the payload:
+//! of a packet with a right tag and a wrong hash something was copied wrongly. Numbers are big-endian, as all on the wire.
+
+/// Bytes of a tag: with Ethernet, IPv4 and UDP it fills a frame of 64 bytes.
+pub(crate) const LEN: usize = 22;
+
+/// A time has so many bits: 26 hours of a counter of 3 GHz.
+const TIME: u64 = (1 << 48) - 1;
+
+/// Odd numbers whose products look random: of the golden ratio, and from `MurmurHash3`'s finaliser (Appleby 2008).
+const A: u64 = 0x9e37_79b9_7f4a_7c15;
+const B: u64 = 0xff51_afd7_ed55_8ccd;
+
+/// What a tag says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tag {
+    /// The stream's number.
+    pub(crate) stream: u16,
+    /// The packet's number in its stream, from 0.
+    pub(crate) sequence: u64,
+    /// The lower 48 bits of the time-stamp counter when it was sent.
+    pub(crate) time: u64,
+    /// Of the rest of the payload.
+    pub(crate) hash: u32,
+}
+
+impl Tag {
+    #[inline]
+    pub(crate) fn to_bytes(self) -> [u8; LEN] {
+        let mut bytes = [0; LEN];
+        let time = self.time & TIME;
+        bytes[..2].copy_from_slice(&check(self.stream, self.sequence, time).to_be_bytes());
+        bytes[2..4].copy_from_slice(&self.stream.to_be_bytes());
+        bytes[4..12].copy_from_slice(&self.sequence.to_be_bytes());
+        bytes[12..18].copy_from_slice(&time.to_be_bytes()[2..]);
+        bytes[18..].copy_from_slice(&self.hash.to_be_bytes());
+        bytes
+    }
+
+    /// Nothing where the bytes are no tag.
+    #[inline]
+    pub(crate) fn parse(bytes: &[u8; LEN]) -> Option<Tag> {
+        let [c0, c1, s0, s1, n0, n1, n2, n3, n4, n5, n6, n7, t0, t1, t2, t3, t4, t5, h0, h1, h2, h3] = *bytes;
+        let tag = Tag {
+            stream: u16::from_be_bytes([s0, s1]),
+            sequence: u64::from_be_bytes([n0, n1, n2, n3, n4, n5, n6, n7]),
+            time: u64::from_be_bytes([0, 0, t0, t1, t2, t3, t4, t5]),
+            hash: u32::from_be_bytes([h0, h1, h2, h3]),
+        };
+        (check(tag.stream, tag.sequence, tag.time) == u16::from_be_bytes([c0, c1])).then_some(tag)
+    }
+
+    /// Cycles from when it was sent until `now`, if that is less than 26 hours.
+    #[inline]
+    pub(crate) fn age(self, now: u64) -> u64 {
+        now.wrapping_sub(self.time) & TIME
+    }
+}
+
+/// Each step can be undone, so that two tags of which one field differs differ in 64 bits; of those 16 are kept.
+#[inline]
+fn check(stream: u16, sequence: u64, time: u64) -> u16 {
+    let mut mix = (sequence ^ A).wrapping_mul(B);
+    mix ^= mix >> 32;
+    mix = (mix ^ (time << 16 | u64::from(stream))).wrapping_mul(A);
+    mix ^= mix >> 32;
+    let [high, low, ..] = mix.wrapping_mul(B).to_be_bytes();
+    u16::from_be_bytes([high, low])
+}
+
+/// A hash of bytes that come in pieces. It is no cipher: nobody here makes wrong copies on purpose. A difference within
+/// one word of eight bytes is always seen up to the last fold to 32 bits, as no step before loses anything.
+pub(crate) struct Hash {
+    lanes: [u64; 4],
+    len: u64,
+}
+
+/// Bytes that a round takes.
+pub(crate) const ROUND: usize = 32;
+
+impl Hash {
+    pub(crate) fn new() -> Hash {
+        Hash { lanes: [A, B, !A, !B], len: 0 }
+    }
+
+    /// The next piece; all but the last are multiples of [`ROUND`] long.
+    #[inline]
+    pub(crate) fn update(&mut self, piece: &[u8]) {
+        let (rounds, rest) = piece.as_chunks::<ROUND>();
+        rounds.iter().for_each(|round| self.round(round));
+        if !rest.is_empty() {
+            let mut last = [0; ROUND];
+            last[..rest.len()].copy_from_slice(rest);
+            self.round(&last);
+        }
+        self.len += u64::try_from(piece.len()).unwrap_or(0);
+    }
+
+    #[inline]
+    fn round(&mut self, bytes: &[u8; ROUND]) {
+        let (words, _) = bytes.as_chunks::<8>();
+        for (lane, word) in self.lanes.iter_mut().zip(words) {
+            *lane = (*lane ^ u64::from_le_bytes(*word)).wrapping_mul(A).rotate_left(29);
+        }
+    }
+
+    /// The hash. The length is part of it: bytes that are missing at the end were perhaps zeros.
+    #[inline]
+    pub(crate) fn finish(self) -> u32 {
+        let fold = |sum: u64, lane: u64| (sum ^ lane).wrapping_mul(B).rotate_left(31);
+        let sum = self.lanes.into_iter().fold(self.len, fold).wrapping_mul(A);
+        let [a, b, c, d, ..] = sum.to_be_bytes();
+        u32::from_be_bytes([a, b, c, d])
+    }
+}
+
+/// The hash of bytes that are all here.
+pub(crate) fn hash(bytes: &[u8]) -> u32 {
+    let mut hash = Hash::new();
+    hash.update(bytes);
+    hash.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+
+    #[test]
+    fn a_tag_is_read_as_written() {
+        for (stream, sequence, time) in [(0, 0, 0), (1, 2, 3), (u16::MAX, u64::MAX, TIME)] {
+            let tag = Tag { stream, sequence, time, hash: 0x1234_5678 };
+            assert_eq!(Tag::parse(&tag.to_bytes()), Some(tag));
+        }
+        // The counter's upper bits are not sent, and the age knows.
+        let tag = Tag { stream: 1, sequence: 1, time: TIME + 1 - 10, hash: 0 };
+        let read = Tag::parse(&tag.to_bytes()).expect("a tag");
+        assert_eq!((read.age(TIME + 6), read.age(TIME - 9)), (15, 0));
+    }
+
+    #[test]
+    fn other_bytes_are_no_tag() {
+        assert_eq!(Tag::parse(&[0; LEN]), None);
+        assert_eq!(Tag::parse(&[0xff; LEN]), None);
+        let bytes = Tag { stream: 3, sequence: 77, time: 99, hash: 5 }.to_bytes();
+        for bit in 0..18 * 8 {
+            let mut changed = bytes;
+            changed[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Tag::parse(&changed), None, "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn the_hash_sees_each_bit_each_length_and_each_order() {
+        let mut random = Random::new(1);
+        let bytes: Vec<u8> = (0..300).map(|_| random.next().to_le_bytes()[0]).collect();
+        let whole = hash(&bytes);
+        for bit in 0..300 * 8 {
+            let mut changed = bytes.clone();
+            changed[bit / 8] ^= 1 << (bit % 8);
+            assert_ne!(hash(&changed), whole, "bit {bit}");
+        }
+        let zeros: std::collections::BTreeSet<u32> = (0..200).map(|len| hash(&vec![0; len])).collect();
+        assert_eq!(zeros.len(), 200);
+        let mut swapped = bytes.clone();
+        swapped.swap(10, 42);
+        assert_ne!(hash(&swapped), whole);
+        let mut pieces = Hash::new();
+        for piece in [&bytes[..64], &bytes[64..96], &bytes[96..]] {
+            pieces.update(piece);
+        }
+        assert_eq!(pieces.finish(), whole);
+    }
+}
