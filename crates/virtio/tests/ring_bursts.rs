@@ -233,7 +233,7 @@ fn is_bounded<D: Device>() {
     assert_eq!(forward(&mut from, &mut to, &mut spare, 64), 2, "two places were free");
     assert_eq!(forward(&mut from, &mut to, &mut spare, 64), 0);
     let mut left = Vec::new();
-    assert_eq!(from.collect(|addr, len| left.push((addr, len))).expect("a sound device"), 2);
+    assert_eq!(from.collect(usize::MAX, |addr, len| left.push((addr, len))).expect("a sound device"), 2);
     assert_eq!(left, [(7000, 100), (8000, 100)]);
     assert_eq!(from.out(), 6);
 }

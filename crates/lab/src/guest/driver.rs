@@ -5,12 +5,14 @@ use straightline_virtio::memory::GuestMemory;
 use straightline_virtio::ring::{DeviceFault, Geometry, Options, PackedDriver, SplitDriver};
 
 /// What the loops over a burst need. They are compiled for each layout, so that nothing is asked for each packet.
-pub(super) trait Driver {
+pub(crate) trait Driver {
     /// Makes a chain of buffers (guest address, length, whether the device writes it) ready. Returns what it comes
     /// back as, or `None` where too few descriptors are free.
     fn add(&mut self, buffers: &[(u64, u32, bool)]) -> Option<u16>;
     /// The next chain that the device has used, and the bytes written; what cannot be is an `Err`.
     fn used(&mut self) -> Option<Result<(u16, u32), DeviceFault>>;
+    /// Lets the device see all that was added.
+    fn publish(&mut self);
 }
 
 impl Driver for SplitDriver {
@@ -23,6 +25,11 @@ impl Driver for SplitDriver {
     fn used(&mut self) -> Option<Result<(u16, u32), DeviceFault>> {
         self.used()
     }
+
+    #[inline]
+    fn publish(&mut self) {
+        self.publish();
+    }
 }
 
 impl Driver for PackedDriver {
@@ -34,6 +41,11 @@ impl Driver for PackedDriver {
     #[inline]
     fn used(&mut self) -> Option<Result<(u16, u32), DeviceFault>> {
         self.used()
+    }
+
+    #[inline]
+    fn publish(&mut self) {
+        self.publish();
     }
 }
 

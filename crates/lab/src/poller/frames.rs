@@ -9,9 +9,9 @@ use straightline_wire::MacAddr;
 use straightline_wire::frame::{Checksum, Frame, Net, Transport};
 use straightline_wire::tcp;
 
-use super::memory::Memory;
 use crate::guest::HEADER_LEN;
 use crate::random::Random;
+use crate::tester::Memory;
 
 /// Headers of Ethernet, IPv4, and UDP or TCP.
 const UDP: usize = 14 + 20 + 8;
@@ -163,7 +163,7 @@ mod tests {
     fn what_comes_back_is_compared_to_the_last_byte() {
         for segments in [false, true] {
             let options = Options::new([PathBuf::new(), PathBuf::new()]);
-            let memory = Memory::new(&options).expect("memory");
+            let memory = Memory::new(&options.port(), 2).expect("memory");
             let frames = Frames::new(vec![64, 1518], segments, 1);
             let addr = memory.buffers()[5];
             for number in 0..2 {

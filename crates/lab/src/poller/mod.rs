@@ -5,23 +5,22 @@
 //! included, and a sent one is given for receiving, in whichever ring; both backends are shown the same memory. What
 //! arrives is looked at only once the measurement is over: each packet has a number and bytes that follow from it.
 //!
+//! Its memory and its connections are those of `tester::vhost`.
+//!
 //! | file | holds |
 //! |---|---|
 //! | `options` | what can be asked for |
-//! | `memory` | where rings and buffers lie |
 //! | `frames` | what is sent, and whether it has come back |
-//! | `port` | the connection to one backend |
 //! | `run` | the loop, its phases and its clock |
 //! | `report` | what came of it, and whether it counts |
 
 mod frames;
-mod memory;
 mod options;
-mod port;
 mod report;
 mod run;
 
-pub use options::{Layout, Load, Options};
+pub use crate::tester::Layout;
+pub use options::{Load, Options};
 pub use report::{PortReport, Report};
 pub use run::run;
 pub use straightline_graph::clock::hertz;

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{bail, ensure};
-use straightline_virtio::features as f;
 
 use super::frames;
 use crate::guest::HEADER_LEN;
 use crate::sizes::Sizes;
+use crate::tester::{Layout, PortOptions};
 
 /// What the guest does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,16 +20,6 @@ pub enum Load {
     Flood,
 }
 
-/// How the rings are laid out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Layout {
-    /// Virtio 1.2, 2.7.
-    #[default]
-    Split,
-    /// Virtio 1.2, 2.8.
-    Packed,
-}
-
 impl Load {
     /// Its name on the command line and in reports.
     #[must_use]
@@ -37,17 +27,6 @@ impl Load {
         match self {
             Load::Loop => "loop",
             Load::Flood => "flood",
-        }
-    }
-}
-
-impl Layout {
-    /// Its name on the command line and in reports.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Layout::Split => "split",
-            Layout::Packed => "packed",
         }
     }
 }
@@ -133,15 +112,20 @@ impl Options {
         32 * usize::from(self.bursts.unwrap_or(16).min(most.max(1)))
     }
 
-    /// What is negotiated, nothing less.
-    pub(super) fn features(&self) -> u64 {
-        let when = |wanted: bool, feature| if wanted { feature } else { 0 };
-        f::VIRTIO_F_VERSION_1
-            | when(self.mergeable, f::VIRTIO_NET_F_MRG_RXBUF)
-            | when(self.in_order, f::VIRTIO_F_IN_ORDER)
-            | when(self.layout == Layout::Packed, f::VIRTIO_F_RING_PACKED)
-            | when(self.segments, f::VIRTIO_NET_F_CSUM | f::VIRTIO_NET_F_HOST_TSO4)
-            | when(self.segments, f::VIRTIO_NET_F_GUEST_CSUM | f::VIRTIO_NET_F_GUEST_TSO4)
+    /// How its ports are made.
+    pub(super) fn port(&self) -> PortOptions {
+        PortOptions {
+            layout: self.layout,
+            mergeable: self.mergeable,
+            in_order: self.in_order,
+            queue_size: self.queue_size,
+            buffer_len: self.buffer(),
+            header_offset: self.header_offset,
+            huge_pages: self.huge_pages,
+            longest: self.sizes.longest(),
+            segments: self.segments,
+            patience: self.patience,
+        }
     }
 
     pub(super) fn check(&self) -> anyhow::Result<()> {
@@ -151,11 +135,6 @@ impl Options {
             "frames of {shortest} to {most} bytes can be sent, not of {}",
             self.sizes
         );
-        ensure!(
-            self.queue_size.is_power_of_two() && (32..=1024).contains(&self.queue_size),
-            "a ring has a power of two of entries, from 32 to 1024, not {}",
-            self.queue_size
-        );
         let (buffer, least) = (self.buffer(), self.sizes.longest() + HEADER_LEN + 1);
         if !(least..=1 << 20).contains(&buffer) {
             bail!(
@@ -163,11 +142,7 @@ impl Options {
                 self.sizes
             );
         }
-        ensure!(
-            self.header_offset < 64,
-            "a header is 0 to 63 bytes behind a line's beginning: not {}",
-            self.header_offset
-        );
+        self.port().check()?;
         let most = self.queue_size / 32;
         if let Some(bursts) = self.bursts {
             ensure!(

@@ -7,8 +7,8 @@ use serde::Serialize;
 use straightline_virtio::features as f;
 
 use super::options::Options;
-use super::port::Port;
 use crate::guest::HEADER_LEN;
+use crate::tester::Connection;
 
 /// One port.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -120,7 +120,12 @@ pub(super) struct Totals {
 
 impl Report {
     /// Of a trial that counts: packets of the right size, and both ways.
-    pub(super) fn new(options: &Options, ports: &[Port; 2], window: Window, totals: Totals) -> anyhow::Result<Report> {
+    pub(super) fn new(
+        options: &Options,
+        ports: &[Connection; 2],
+        window: Window,
+        totals: Totals,
+    ) -> anyhow::Result<Report> {
         let [a, b] = window.counts;
         for (port, mine, other) in [(&ports[0], a, b), (&ports[1], b, a)] {
             ensure!(

@@ -3,16 +3,14 @@
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail, ensure};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use anyhow::{bail, ensure};
 use straightline_graph::clock::cycles;
-use straightline_virtio::ring::{Bursts, DeviceFault, Moved, PackedBursts, SplitBursts};
+use straightline_virtio::ring::{Bursts, Moved, PackedBursts, SplitBursts};
 
 use super::frames::{Found, Frames};
-use super::memory::Memory;
-use super::options::{Layout, Load, Options};
-use super::port::{Make, Port};
+use super::options::{Load, Options};
 use super::report::{Count, Report, Totals, Window, Work};
+use crate::tester::{Connection, Layout, Make, Memory, Pinned, broken};
 
 /// The most packets that are taken from a ring at once.
 const BURST: usize = 64;
@@ -45,8 +43,9 @@ const QUIET: Duration = Duration::from_millis(200);
 /// wrong size, or came one way only, or were not what was sent.
 pub fn run(options: &Options) -> anyhow::Result<Report> {
     options.check()?;
-    let memory = Memory::new(options)?;
-    let port = |at: usize| Port::connect(&options.backends[at], &memory, at, options);
+    let how = options.port();
+    let memory = Memory::new(&how, 2)?;
+    let port = |at: usize| Connection::connect(&options.backends[at], &memory, at, &how);
     let ports = [port(0)?, port(1)?];
     let _pinned = options.cpu.map(Pinned::to).transpose()?;
     match options.layout {
@@ -55,28 +54,7 @@ pub fn run(options: &Options) -> anyhow::Result<Report> {
     }
 }
 
-/// The thread runs on one CPU, and goes back afterwards to those that it had.
-struct Pinned(CpuSet);
-
-impl Pinned {
-    fn to(cpu: usize) -> anyhow::Result<Self> {
-        ensure!(cpu < CpuSet::MAX_CPU, "there is no CPU {cpu}");
-        let before = sched_getaffinity(None).context("cannot see which CPUs there are")?;
-        let mut set = CpuSet::new();
-        set.set(cpu);
-        sched_setaffinity(None, &set).with_context(|| format!("cannot run on CPU {cpu}"))?;
-        Ok(Pinned(before))
-    }
-}
-
-impl Drop for Pinned {
-    fn drop(&mut self) {
-        // They may have been taken away meanwhile: then it stays.
-        let _ = sched_setaffinity(None, &self.0);
-    }
-}
-
-fn trial<R: Bursts + Make>(options: &Options, memory: &Memory, ports: [Port; 2]) -> anyhow::Result<Report> {
+fn trial<R: Bursts + Make>(options: &Options, memory: &Memory, ports: [Connection; 2]) -> anyhow::Result<Report> {
     let mut guest = Guest::<R>::new(options, memory, ports)?;
     let frames = guest.prepare(options, memory)?;
     for port in &mut guest.ports {
@@ -87,7 +65,7 @@ fn trial<R: Bursts + Make>(options: &Options, memory: &Memory, ports: [Port; 2])
         Load::Flood => guest.measure::<true>(options, memory, &frames)?,
     };
     let report = Report::new(options, &guest.ports, window, totals)?;
-    guest.ports.into_iter().for_each(Port::stop);
+    guest.ports.into_iter().for_each(Connection::stop);
     Ok(report)
 }
 
@@ -97,7 +75,7 @@ struct Guest<R> {
     transmit: [R; 2],
     /// Buffers that no ring has.
     spare: Vec<u64>,
-    ports: [Port; 2],
+    ports: [Connection; 2],
     received: [Count; 2],
     sent: [u64; 2],
     kicks: u64,
@@ -114,9 +92,9 @@ struct Guest<R> {
 }
 
 impl<R: Bursts + Make> Guest<R> {
-    fn new(options: &Options, memory: &Memory, ports: [Port; 2]) -> anyhow::Result<Guest<R>> {
-        let [receive0, transmit0] = ports[0].rings(memory, options)?;
-        let [receive1, transmit1] = ports[1].rings(memory, options)?;
+    fn new(options: &Options, memory: &Memory, ports: [Connection; 2]) -> anyhow::Result<Guest<R>> {
+        let [receive0, transmit0] = ports[0].rings(memory, &options.port())?;
+        let [receive1, transmit1] = ports[1].rings(memory, &options.port())?;
         Ok(Guest {
             receive: [receive0, receive1],
             transmit: [transmit0, transmit1],
@@ -376,7 +354,7 @@ impl<R: Bursts + Make> Guest<R> {
                 let back = self.transmit[at].reclaim(&mut self.spare);
                 back.map_err(|fault| broken(&self.ports[at], fault))?;
                 let received = &mut self.received[at];
-                let collected = self.receive[at].collect(|addr, len| {
+                let collected = self.receive[at].collect(usize::MAX, |addr, len| {
                     received.add(&Moved { packets: 1, bytes: len.into(), longest: len });
                     taken.push((addr, len));
                 });
@@ -406,28 +384,7 @@ impl Count {
     }
 }
 
-#[cold]
-fn broken(port: &Port, fault: DeviceFault) -> anyhow::Error {
-    anyhow::anyhow!("{}: {fault}: its ring cannot be gone on with", port.socket.display())
-}
-
 #[inline]
 fn wide(n: usize) -> u64 {
     u64::try_from(n).unwrap_or(u64::MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_pinned_thread_gets_its_cpus_back() {
-        let before = sched_getaffinity(None).expect("ours");
-        let cpu = (0..CpuSet::MAX_CPU).find(|&cpu| before.is_set(cpu)).expect("we run on one");
-        let pinned = Pinned::to(cpu).expect("it is ours");
-        assert_eq!(sched_getaffinity(None).expect("ours").count(), 1);
-        drop(pinned);
-        assert!(sched_getaffinity(None).expect("ours") == before);
-        assert!(Pinned::to(CpuSet::MAX_CPU).is_err());
-    }
 }

@@ -7,8 +7,8 @@
 //! available ring that are right already are not written; the driver's side of a burst becomes visible by one store for
 //! each ring.
 //!
-//! What they cannot do: chains of several descriptors, indirect tables, notifications by event index, packets in
-//! several receive buffers.
+//! What they cannot do: chains of several descriptors, indirect tables, notifications by event index. A packet in several
+//! receive buffers is several of them to who collects, and is not to be forwarded.
 
 mod packed;
 mod split;
@@ -77,11 +77,12 @@ pub trait Bursts: Sized {
     /// What the device says that cannot be.
     fn recycle(&mut self, most: usize) -> Result<Moved, DeviceFault>;
 
-    /// Takes what has been received out of the ring for good: address and length.
+    /// Takes what has been received, at most `most` buffers, out of the ring for good: address and length. Nothing of them
+    /// is to be believed where it fails.
     ///
     /// # Errors
     /// What the device says that cannot be.
-    fn collect(&mut self, each: impl FnMut(u64, u32)) -> Result<usize, DeviceFault>;
+    fn collect(&mut self, most: usize, each: impl FnMut(u64, u32)) -> Result<usize, DeviceFault>;
 
     /// Whether the device wants a kick for what has been made available since the last time that it did. It may be missed
     /// where this follows the publishing at once: then look again behind a fence.

@@ -190,10 +190,11 @@ impl Bursts for PackedBursts {
         Ok(moved)
     }
 
-    fn collect(&mut self, mut each: impl FnMut(u64, u32)) -> Result<usize, DeviceFault> {
+    #[inline]
+    fn collect(&mut self, most: usize, mut each: impl FnMut(u64, u32)) -> Result<usize, DeviceFault> {
         let PackedBursts { parts, lane } = self;
         let each = |lane: &mut Lane, _, id: u16, len| each(lane.addrs[usize::from(id)], len);
-        Ok(PackedBursts::take(parts.desc.cells64(), lane, usize::MAX, each)?.packets)
+        Ok(PackedBursts::take(parts.desc.cells64(), lane, most, each)?.packets)
     }
 
     #[inline]

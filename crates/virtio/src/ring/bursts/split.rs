@@ -158,8 +158,9 @@ impl Bursts for SplitBursts {
         Ok(moved)
     }
 
-    fn collect(&mut self, mut each: impl FnMut(u64, u32)) -> Result<usize, DeviceFault> {
-        let n = self.ready(usize::MAX)?;
+    #[inline]
+    fn collect(&mut self, most: usize, mut each: impl FnMut(u64, u32)) -> Result<usize, DeviceFault> {
+        let n = self.ready(most)?;
         let SplitBursts { parts, lane } = self;
         SplitBursts::take(parts, lane, n, |lane, _, id, len| each(lane.addrs[usize::from(id)], len))?;
         Ok(n)

@@ -1,4 +1,4 @@
-//! Where rings and buffers lie: one file, shown to both backends.
+//! Where rings and buffers lie: one file, shown to all backends.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -9,12 +9,9 @@ use straightline_packet::Segment;
 use straightline_virtio::memory::{GuestMemory, Region};
 use straightline_virtio::vhost_user::{FrontendClient, RegionRef, RegionSpec};
 
-use super::options::Options;
+use super::options::PortOptions;
 use crate::guest::BASE;
 use crate::guest::options::{RING_ROOM, memory_file};
-
-/// Rings of two ports.
-const RINGS: u16 = 4;
 
 /// From one ring to the next: not the same places of every cache.
 const RING_STEP: u64 = RING_ROOM + 17 * 64;
@@ -23,54 +20,70 @@ const HUGE_PAGE: u64 = 2 << 20;
 
 /// The guest's memory.
 #[derive(Debug)]
-pub(super) struct Memory {
-    pub(super) guest: Arc<GuestMemory>,
+pub(crate) struct Memory {
+    pub(crate) guest: Arc<GuestMemory>,
     file: OwnedFd,
     len: u64,
     buffers: u64,
     stride: u64,
+    /// What a distance in cache lines is multiplied with to have it in strides.
+    inverse: u64,
     buffer_len: u32,
     count: u64,
 }
 
 impl Memory {
-    /// Room for four rings, and a buffer for each of their entries.
-    pub(super) fn new(options: &Options) -> anyhow::Result<Memory> {
-        let buffer_len = options.buffer();
+    /// Room for the two rings of each of so many ports, and a buffer for each of their entries.
+    pub(crate) fn new(options: &PortOptions, ports: u16) -> anyhow::Result<Memory> {
+        let buffer_len = options.buffer_len;
         let offset = u64::from(options.header_offset);
         // An odd number of lines from one to the next: they are spread over all of a cache.
         let lines = (offset + u64::from(buffer_len)).div_ceil(64);
-        let stride = 64 * (lines + 1 - lines % 2);
-        let count = u64::from(RINGS) * u64::from(options.queue_size);
-        let rings = (u64::from(RINGS) * RING_STEP).next_multiple_of(4096);
+        let lines = lines + 1 - lines % 2;
+        let stride = 64 * lines;
+        let count = 2 * u64::from(ports) * u64::from(options.queue_size);
+        let rings = (2 * u64::from(ports) * RING_STEP).next_multiple_of(4096);
         let len = (rings + count * stride).next_multiple_of(if options.huge_pages { HUGE_PAGE } else { 4096 });
         let file = if options.huge_pages { huge_file(len)? } else { memory_file(len)? };
         let region = Region::map(file.as_fd(), 0, len, BASE, BASE)?;
         let guest = GuestMemory::new(vec![Arc::new(region)]).context("guest memory overlaps itself")?;
         let buffers = BASE + rings + offset;
-        Ok(Memory { guest: Arc::new(guest), file, len, buffers, stride, buffer_len, count })
+        Ok(Memory { guest: Arc::new(guest), file, len, buffers, stride, inverse: inverse(lines), buffer_len, count })
     }
 
     /// SET_MEM_TABLE.
-    pub(super) fn share(&self, client: &mut FrontendClient) -> anyhow::Result<()> {
+    pub(crate) fn share(&self, client: &mut FrontendClient) -> anyhow::Result<()> {
         let spec = RegionSpec { guest_addr: BASE, size: self.len, user_addr: BASE, mmap_offset: 0 };
         Ok(client.set_mem_table(&[RegionRef { spec, fd: self.file.as_fd() }])?)
     }
 
-    /// Where ring `number` of the four is.
-    pub(super) fn ring(&self, number: usize) -> u64 {
+    /// Where ring `number` of them is.
+    pub(crate) fn ring(&self, number: usize) -> u64 {
         BASE + RING_STEP * u64::try_from(number).unwrap_or(0)
     }
 
     /// Guest addresses of all buffers.
-    pub(super) fn buffers(&self) -> Vec<u64> {
+    pub(crate) fn buffers(&self) -> Vec<u64> {
         (0..self.count).map(|n| self.buffers + n * self.stride).collect()
     }
 
+    /// Which of all buffers begins at this address, which one does.
+    #[inline]
+    pub(crate) fn number(&self, addr: u64) -> u64 {
+        ((addr - self.buffers) / 64).wrapping_mul(self.inverse)
+    }
+
     /// The first `len` bytes of a buffer.
-    pub(super) fn buffer(&self, addr: u64, len: u32) -> Option<Segment<'_>> {
+    #[inline]
+    pub(crate) fn buffer(&self, addr: u64, len: u32) -> Option<Segment<'_>> {
         self.guest.segment(addr, len.min(self.buffer_len), &mut 0)
     }
+}
+
+/// What an odd number is multiplied with to give 1, modulo 2^64: a product of it is divided without a division.
+fn inverse(odd: u64) -> u64 {
+    // Newton's step doubles the low bits that are right: of an odd number itself, three are.
+    (0..5).fold(odd, |guess, _| guess.wrapping_mul(2_u64.wrapping_sub(odd.wrapping_mul(guess))))
 }
 
 /// A memory file in huge pages, all of which there are: one that is missing when it is touched would end us.
@@ -82,4 +95,24 @@ fn huge_file(len: u64) -> anyhow::Result<OwnedFd> {
         format!("{pages} huge pages of 2 MiB are needed and not free: reserve more (vm.nr_hugepages) or leave --hugepages out")
     })?;
     Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_known_by_their_addresses() {
+        for (buffer_len, header_offset) in [(76, 0), (2048, 52), (1531, 7), (1 << 20, 63)] {
+            let options = PortOptions { buffer_len, header_offset, queue_size: 32, ..PortOptions::default() };
+            let memory = Memory::new(&options, 2).expect("memory");
+            let buffers = memory.buffers();
+            assert_eq!(buffers.len(), 128);
+            for (number, addr) in (0..).zip(buffers) {
+                assert_eq!(memory.number(addr), number);
+                assert_eq!(addr % 64, u64::from(header_offset));
+                assert_eq!(memory.buffer(addr, u32::MAX).map(Segment::len), Some(buffer_len));
+            }
+        }
+    }
 }

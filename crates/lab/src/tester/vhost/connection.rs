@@ -7,11 +7,13 @@ use anyhow::{Context, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use straightline_virtio::features as f;
 use straightline_virtio::memory::GuestMemory;
-use straightline_virtio::ring::{Buffers, Geometry, Options as RingOptions, PackedBursts, SplitBursts};
+use straightline_virtio::ring::{
+    Buffers, DeviceFault, Geometry, Options as RingOptions, PackedBursts, PackedDriver, SplitBursts, SplitDriver,
+};
 use straightline_virtio::vhost_user::FrontendClient;
 
 use super::memory::Memory;
-use super::options::Options;
+use super::options::PortOptions;
 use crate::guest::driver::lay_out;
 use crate::guest::half::{event, notify, set_up};
 use crate::guest::{GOING, connect, handshake};
@@ -21,7 +23,7 @@ const SPLIT_START: u32 = 0;
 const PACKED_START: u32 = 0x8000_8000;
 
 /// A ring as the loop needs it.
-pub(super) trait Make: Sized {
+pub(crate) trait Make: Sized {
     fn make(
         memory: &GuestMemory,
         geometry: Geometry,
@@ -41,6 +43,32 @@ impl Make for SplitBursts {
     }
 }
 
+impl Make for SplitDriver {
+    fn make(
+        memory: &GuestMemory,
+        geometry: Geometry,
+        options: RingOptions,
+        _buffers: Buffers,
+    ) -> Result<Self, &'static str> {
+        let mut driver = SplitDriver::new(memory, geometry, options)?;
+        driver.want_interrupt(false);
+        Ok(driver)
+    }
+}
+
+impl Make for PackedDriver {
+    fn make(
+        memory: &GuestMemory,
+        geometry: Geometry,
+        options: RingOptions,
+        _buffers: Buffers,
+    ) -> Result<Self, &'static str> {
+        let mut driver = PackedDriver::new(memory, geometry, options)?;
+        driver.want_interrupt(false);
+        Ok(driver)
+    }
+}
+
 impl Make for PackedBursts {
     fn make(
         memory: &GuestMemory,
@@ -54,9 +82,9 @@ impl Make for PackedBursts {
 
 /// A backend, with the eventfds of the receive and of the transmit ring.
 #[derive(Debug)]
-pub(super) struct Port {
-    pub(super) socket: PathBuf,
-    pub(super) features: u64,
+pub(crate) struct Connection {
+    pub(crate) socket: PathBuf,
+    pub(crate) features: u64,
     client: FrontendClient,
     status: bool,
     geometries: [Geometry; 2],
@@ -64,9 +92,14 @@ pub(super) struct Port {
     calls: [OwnedFd; 2],
 }
 
-impl Port {
+impl Connection {
     /// Connects, and agrees on features: those that are wanted, or none of it.
-    pub(super) fn connect(socket: &Path, memory: &Memory, number: usize, options: &Options) -> anyhow::Result<Port> {
+    pub(crate) fn connect(
+        socket: &Path,
+        memory: &Memory,
+        number: usize,
+        options: &PortOptions,
+    ) -> anyhow::Result<Connection> {
         let mut client = connect(socket, options.patience)
             .context("no backend answers (is it running, and does it listen there?)")?;
         let wanted = options.features();
@@ -81,7 +114,7 @@ impl Port {
             instead(lacks)
         );
         let geometries = [0, 1].map(|ring| lay_out(memory.ring(2 * number + ring), options.queue_size, features));
-        Ok(Port {
+        Ok(Connection {
             socket: socket.to_owned(),
             features: features & !f::VHOST_USER_F_PROTOCOL_FEATURES,
             client,
@@ -93,17 +126,28 @@ impl Port {
     }
 
     /// Its receive and its transmit ring, empty.
-    pub(super) fn rings<R: Make>(&self, memory: &Memory, options: &Options) -> anyhow::Result<[R; 2]> {
-        let ring = |at: usize, buffers| {
-            let flags = RingOptions { in_order: options.in_order, ..RingOptions::default() };
-            R::make(&memory.guest, self.geometries[at], flags, buffers)
-                .map_err(|part| anyhow::anyhow!("a ring of {} entries: its {part} does not fit", options.queue_size))
-        };
-        Ok([ring(0, Buffers::Receive(options.buffer()))?, ring(1, Buffers::Transmit)?])
+    pub(crate) fn rings<R: Make>(&self, memory: &Memory, options: &PortOptions) -> anyhow::Result<[R; 2]> {
+        Ok([
+            self.ring(0, memory, options, Buffers::Receive(options.buffer_len))?,
+            self.ring(1, memory, options, Buffers::Transmit)?,
+        ])
+    }
+
+    /// Its receive ring (0) or its transmit ring (1), empty.
+    pub(super) fn ring<R: Make>(
+        &self,
+        at: usize,
+        memory: &Memory,
+        options: &PortOptions,
+        buffers: Buffers,
+    ) -> anyhow::Result<R> {
+        let flags = RingOptions { in_order: options.in_order, ..RingOptions::default() };
+        R::make(&memory.guest, self.geometries[at], flags, buffers)
+            .map_err(|part| anyhow::anyhow!("a ring of {} entries: its {part} does not fit", options.queue_size))
     }
 
     /// Shows the backend memory and rings, and enables them.
-    pub(super) fn start(&mut self, memory: &Memory) -> anyhow::Result<()> {
+    pub(crate) fn start(&mut self, memory: &Memory) -> anyhow::Result<()> {
         self.set_going(memory).with_context(|| format!("{}", self.socket.display()))
     }
 
@@ -126,19 +170,19 @@ impl Port {
 
     /// Kicks the receive ring (0) or the transmit ring (1).
     #[cold]
-    pub(super) fn kick(&self, ring: usize) {
+    pub(crate) fn kick(&self, ring: usize) {
         notify(self.kicks[ring].as_fd());
     }
 
     /// Whether the backend has closed the connection.
-    pub(super) fn has_gone(&self) -> bool {
+    pub(crate) fn has_gone(&self) -> bool {
         let mut fds = [PollFd::new(&self.client, PollFlags::RDHUP)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         matches!(poll(&mut fds, Some(&now)), Ok(1)) && !fds[0].revents().is_empty()
     }
 
     /// Stops both rings. One that is gone needs not be told.
-    pub(super) fn stop(mut self) {
+    pub(crate) fn stop(mut self) {
         for index in 0..2 {
             if self.client.get_vring_base(index).is_err() {
                 break;
@@ -160,4 +204,10 @@ fn instead(features: u64) -> &'static str {
     } else {
         "--segments"
     }
+}
+
+/// What a device said that cannot be, with its name.
+#[cold]
+pub(crate) fn broken(connection: &Connection, fault: DeviceFault) -> anyhow::Error {
+    anyhow::anyhow!("{}: {fault}: its ring cannot be gone on with", connection.socket.display())
 }

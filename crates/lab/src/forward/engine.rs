@@ -1,0 +1,114 @@
+//! The guest that hands packets on, whatever its mode does with them.
+
+use super::touch::Toucher;
+use super::{BURST, Forwarder, Touch};
+use crate::tester::{Actor, Look, Packet, TestPort, VhostPort, relay, relay_back};
+
+/// What is done with a packet that is to go on.
+pub(super) trait Mode: Send {
+    /// Whether packets go back by the port that they came by.
+    const BACK: bool = false;
+
+    /// Whether it does not look at them.
+    const IDLE: bool = false;
+
+    /// Whether the packet goes on, by port `to`.
+    fn packet(&mut self, packet: &Packet<'_>, to: usize) -> bool;
+
+    /// See [`Forwarder::notes`].
+    fn notes(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+}
+
+/// A guest of one port or two.
+pub(super) struct Relay<M> {
+    ports: Vec<VhostPort>,
+    toucher: Toucher,
+    mode: M,
+}
+
+impl<M: Mode> Relay<M> {
+    pub(super) fn new(ports: Vec<VhostPort>, touch: Touch, mode: M) -> Self {
+        Relay { ports, toucher: Toucher::new(touch), mode }
+    }
+}
+
+impl<M: Mode> Actor for Relay<M> {
+    #[inline]
+    fn turn(&mut self, _now: u64) -> anyhow::Result<usize> {
+        let Relay { ports, toucher, mode } = self;
+        if M::IDLE && toucher.touch == Touch::None {
+            return turn(ports, |_| {}, &mut Idle);
+        }
+        let mut looks = Looks { toucher, mode, to: 0 };
+        if M::BACK {
+            let mut packets = 0;
+            for (to, port) in ports.iter_mut().enumerate() {
+                looks.to = to;
+                packets += relay_back(port, BURST, &mut looks)?;
+            }
+            return Ok(packets);
+        }
+        turn(ports, |looks| looks.to = 1 - looks.to, &mut looks)
+    }
+
+    fn wake(&mut self) {
+        self.ports.iter_mut().for_each(TestPort::wake);
+    }
+
+    fn check(&mut self) -> anyhow::Result<()> {
+        self.ports.iter_mut().try_for_each(TestPort::check)
+    }
+}
+
+impl<M: Mode> Forwarder for Relay<M> {
+    fn ports(&self) -> &[VhostPort] {
+        &self.ports
+    }
+
+    fn notes(&self) -> Vec<(&'static str, u64)> {
+        self.mode.notes()
+    }
+}
+
+/// One turn: what comes by either port goes by the other, or back by the only one.
+#[inline]
+fn turn<L: Look>(ports: &mut [VhostPort], other_way: impl Fn(&mut L), look: &mut L) -> anyhow::Result<usize> {
+    match ports {
+        [one] => relay_back(one, BURST, look),
+        [one, other] => {
+            let back = relay(other, one, BURST, look)?;
+            other_way(look);
+            Ok(back + relay(one, other, BURST, look)?)
+        }
+        _ => Ok(0),
+    }
+}
+
+/// Nobody looks.
+struct Idle;
+
+impl Look for Idle {
+    const LOOKS: bool = false;
+
+    #[inline]
+    fn look(&mut self, _packet: &Packet<'_>) -> bool {
+        true
+    }
+}
+
+/// Touches, then has the mode do what it does.
+struct Looks<'a, M> {
+    toucher: &'a mut Toucher,
+    mode: &'a mut M,
+    to: usize,
+}
+
+impl<M: Mode> Look for Looks<'_, M> {
+    #[inline]
+    fn look(&mut self, packet: &Packet<'_>) -> bool {
+        self.toucher.apply(packet);
+        self.mode.packet(packet, self.to)
+    }
+}

@@ -1,0 +1,18 @@
+//! `mac`: packets get the addresses of the port that they go by, and of whoever is behind it.
+
+use super::engine::Mode;
+use super::{own, peer};
+use crate::tester::Packet;
+
+pub(super) struct Mac;
+
+impl Mode for Mac {
+    #[inline]
+    fn packet(&mut self, packet: &Packet<'_>, to: usize) -> bool {
+        let mut addresses = [0; 12];
+        addresses[..6].copy_from_slice(&peer(to).0);
+        addresses[6..].copy_from_slice(&own(to).0);
+        packet.write(0, &addresses);
+        true
+    }
+}

@@ -1,0 +1,94 @@
+//! A guest that does with packets what testpmd's forward modes do, by their names, and touches as much of them as it is told.
+//!
+//! A packet stays in its buffer: what comes by one port goes by the other, or back by the only one.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `options` | what can be asked for |
+//! | `engine` | the guest that hands packets on, whatever the mode does with them |
+//! | `touch` | what of each packet is read and written besides |
+//! | `io`, `mac`, `macswap`, `five_tuple` | modes that hand on |
+//! | `txonly`, `rxonly` | modes that do not, over any [`TestPort`](crate::tester::TestPort) |
+//! | `report` | what came of it |
+
+mod engine;
+mod five_tuple;
+mod io;
+mod mac;
+mod macswap;
+mod options;
+mod report;
+mod rxonly;
+#[cfg(test)]
+mod tests;
+mod touch;
+mod txonly;
+
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::ensure;
+use straightline_wire::MacAddr;
+
+use crate::tester::{Actor, VhostPort, drive};
+use engine::Relay;
+pub use options::{Mode, Options, Touch};
+pub use report::{PortReport, Report};
+
+/// The most packets that are taken from a ring at once.
+const BURST: usize = 64;
+
+/// A guest at work, and what it has counted.
+pub trait Forwarder: Actor {
+    /// Its ports, with their counts.
+    fn ports(&self) -> &[VhostPort];
+
+    /// What only this mode counts: a name, and how many.
+    fn notes(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+}
+
+/// A guest on one or two ports, which have been made together ([`VhostPort::connect_all`]).
+///
+/// # Errors
+/// There are none, or more; or what the mode needs cannot be had.
+pub fn guest(ports: Vec<VhostPort>, options: &Options) -> anyhow::Result<Box<dyn Forwarder>> {
+    ensure!((1..=2).contains(&ports.len()), "a guest has one port or two, not {}", ports.len());
+    let touch = options.touch;
+    Ok(match options.mode {
+        Mode::Io => Box::new(Relay::new(ports, touch, io::Io)),
+        Mode::Mac => Box::new(Relay::new(ports, touch, mac::Mac)),
+        Mode::MacSwap => Box::new(Relay::new(ports, touch, macswap::MacSwap)),
+        Mode::FiveTupleSwap => Box::new(Relay::new(ports, touch, five_tuple::FiveTupleSwap)),
+        Mode::RxOnly => Box::new(rxonly::RxOnly::new(ports)),
+        Mode::TxOnly => Box::new(txonly::TxOnly::new(ports, options.size)?),
+    })
+}
+
+/// Connects a guest to these backends and has it work until `stop` is set, on this CPU, where one is named. What it counted
+/// is reported also where it ends with an error: a backend that went away.
+///
+/// # Errors
+/// What could not be had, or what a backend refused.
+pub fn run(
+    backends: &[PathBuf],
+    options: &Options,
+    cpu: Option<usize>,
+    stop: &AtomicBool,
+) -> anyhow::Result<(Report, anyhow::Result<()>)> {
+    let ports = VhostPort::connect_all(backends, &options.ports)?;
+    let mut guest = guest(ports, options)?;
+    let (work, ended) = drive(&mut [&mut *guest], cpu, stop);
+    Ok((Report::new(options, &*guest, work.first().copied().unwrap_or_default()), ended))
+}
+
+/// The address of our port `number`.
+fn own(number: usize) -> MacAddr {
+    MacAddr([2, 0x53, 0x4c, 0, 0, u8::try_from(number).unwrap_or(u8::MAX)])
+}
+
+/// The address of whoever is behind port `number`, as testpmd has it where nobody says otherwise.
+fn peer(number: usize) -> MacAddr {
+    MacAddr([2, 0, 0, 0, 0, u8::try_from(number).unwrap_or(u8::MAX)])
+}

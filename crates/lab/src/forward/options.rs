@@ -1,0 +1,111 @@
+//! What can be asked for.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::tester::PortOptions;
+
+/// What the guest does with packets: testpmd's forward modes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// They go on as they are.
+    #[default]
+    Io,
+    /// They get the addresses of the port that they go by, and of whoever is behind it.
+    Mac,
+    /// Both Ethernet addresses change places.
+    MacSwap,
+    /// So do those of IP, and the ports of TCP and UDP.
+    FiveTupleSwap,
+    /// Frames of UDP are sent without pause, and nothing is received.
+    TxOnly,
+    /// What comes is counted and dropped.
+    RxOnly,
+}
+
+/// What of each packet the guest reads and writes besides, as an application would.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Touch {
+    /// What the mode needs.
+    #[default]
+    None,
+    /// The virtio-net header and the first 64 bytes are read.
+    Header,
+    /// All bytes are read.
+    Read,
+    /// All bytes are read and written: those behind the Ethernet header inverted.
+    Edit,
+}
+
+/// How a guest works.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What it does with packets.
+    pub mode: Mode,
+    /// What of them it touches besides.
+    pub touch: Touch,
+    /// Bytes of the frames that it sends of its own accord, without their Ethernet checksum.
+    pub size: u16,
+    /// How its ports are made.
+    pub ports: PortOptions,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { mode: Mode::default(), touch: Touch::default(), size: 64, ports: PortOptions::default() }
+    }
+}
+
+/// Names, as they are on the command line and in reports.
+macro_rules! names {
+    ($type:ident: $($value:ident $name:literal),*) => {
+        impl $type {
+            /// All of them.
+            pub const ALL: &[$type] = &[$($type::$value),*];
+
+            /// Its name on the command line and in reports.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self {
+                    $($type::$value => $name),*
+                }
+            }
+        }
+
+        impl FromStr for $type {
+            type Err = anyhow::Error;
+
+            fn from_str(name: &str) -> anyhow::Result<Self> {
+                let names: Vec<_> = $type::ALL.iter().map(|one| one.name()).collect();
+                let found = $type::ALL.iter().copied().find(|one| one.name() == name);
+                found.ok_or_else(|| anyhow::anyhow!("one of {}", names.join(", ")))
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+                to.pad(self.name())
+            }
+        }
+    };
+}
+
+names!(Mode: Io "io", Mac "mac", MacSwap "macswap", FiveTupleSwap "5tswap", TxOnly "txonly", RxOnly "rxonly");
+names!(Touch: None "none", Header "header", Read "read", Edit "edit");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_back() {
+        for mode in Mode::ALL {
+            assert_eq!(mode.name().parse::<Mode>().expect("a mode"), *mode);
+        }
+        for touch in Touch::ALL {
+            assert_eq!(touch.to_string().parse::<Touch>().expect("a policy"), *touch);
+        }
+        let error = "ether".parse::<Mode>().expect_err("no mode");
+        assert!(error.to_string().contains("5tswap"), "{error}");
+    }
+}

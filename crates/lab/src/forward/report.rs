@@ -1,0 +1,126 @@
+//! What came of it.
+
+use std::fmt;
+
+use serde::Serialize;
+use straightline_graph::clock::hertz;
+use straightline_virtio::features as f;
+
+use super::{Forwarder, Options};
+use crate::tester::Work;
+
+/// One port of the guest.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PortReport {
+    /// Where its backend listens.
+    pub socket: String,
+    /// Packets that came.
+    pub rx_packets: u64,
+    /// Bytes of their frames.
+    pub rx_bytes: u64,
+    /// Packets that were sent.
+    pub tx_packets: u64,
+    /// Bytes of their frames.
+    pub tx_bytes: u64,
+    /// Million packets that came, a second.
+    pub rx_mpps: f64,
+    /// Million packets that were sent, a second.
+    pub tx_mpps: f64,
+    /// Packets that came and were not sent on, as the mode has it.
+    pub dropped: u64,
+    /// Packets that were not sent on because they are longer than was said.
+    pub too_long: u64,
+    /// Kicks that the backend asked for.
+    pub kicks: u64,
+    /// What was negotiated.
+    pub features: Vec<&'static str>,
+}
+
+/// What a guest has counted.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// As asked for.
+    pub mode: &'static str,
+    /// As asked for.
+    pub touch: &'static str,
+    /// As asked for.
+    pub ring: &'static str,
+    /// Seconds from the first packet to the last: rates are over these.
+    pub secs: f64,
+    /// Cycles of the time-stamp counter for a packet that was received or, where none is, sent: those of turns that moved
+    /// any.
+    pub cycles_per_packet: f64,
+    /// Packets that such a turn moved.
+    pub packets_per_turn: f64,
+    /// The ports in the order of the options.
+    pub ports: Vec<PortReport>,
+    /// What only this mode counts.
+    pub notes: Vec<(&'static str, u64)>,
+}
+
+impl Report {
+    pub(super) fn new(options: &Options, guest: &dyn Forwarder, work: Work) -> Report {
+        let secs = work.span.map_or(0.0, |(first, last)| float(last.saturating_sub(first)) / hertz());
+        let mpps = |packets: u64| if secs > 0.0 { float(packets) / secs / 1e6 } else { 0.0 };
+        let port = |port: &crate::tester::VhostPort| {
+            let counts = port.counts();
+            PortReport {
+                socket: port.socket().display().to_string(),
+                rx_packets: counts.rx_packets,
+                rx_bytes: counts.rx_bytes,
+                tx_packets: counts.tx_packets,
+                tx_bytes: counts.tx_bytes,
+                rx_mpps: mpps(counts.rx_packets),
+                tx_mpps: mpps(counts.tx_packets),
+                dropped: counts.dropped,
+                too_long: counts.too_long,
+                kicks: counts.kicks,
+                features: f::names(port.features()).collect(),
+            }
+        };
+        Report {
+            mode: options.mode.name(),
+            touch: options.touch.name(),
+            ring: options.ports.layout.name(),
+            secs,
+            cycles_per_packet: float(work.cycles) / float(work.packets.max(1)),
+            packets_per_turn: float(work.packets) / float(work.turns.max(1)),
+            ports: guest.ports().iter().map(port).collect(),
+            notes: guest.notes(),
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(to, "{}, touch {}, {} rings, {:.3} s of packets", self.mode, self.touch, self.ring, self.secs)?;
+        for port in &self.ports {
+            writeln!(to, "{}", port.socket)?;
+            writeln!(
+                to,
+                "  rx {:>9.3} Mpps {:>12} packets {:>15} bytes",
+                port.rx_mpps, port.rx_packets, port.rx_bytes
+            )?;
+            writeln!(
+                to,
+                "  tx {:>9.3} Mpps {:>12} packets {:>15} bytes",
+                port.tx_mpps, port.tx_packets, port.tx_bytes
+            )?;
+            if port.dropped > 0 {
+                writeln!(to, "  {} dropped, as the mode has it", port.dropped)?;
+            }
+            if port.too_long > 0 {
+                writeln!(to, "  {} dropped that are in several buffers: see --longest", port.too_long)?;
+            }
+        }
+        for (name, count) in &self.notes {
+            writeln!(to, "{count} {name}")?;
+        }
+        writeln!(to, "{:.1} cycles a packet, {:.1} packets a turn", self.cycles_per_packet, self.packets_per_turn)
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "figures for people")]
+fn float(n: u64) -> f64 {
+    n as f64
+}

@@ -1,0 +1,85 @@
+//! What of each packet is read and written besides what the mode does.
+
+use std::hint::black_box;
+
+use super::Touch;
+use crate::tester::{Packet, Received};
+
+/// Bytes that are copied at once.
+const PIECE: usize = 2048;
+
+/// Behind the Ethernet header bytes are changed.
+const ETHERNET: usize = 14;
+
+/// Touches packets.
+pub(super) struct Toucher {
+    pub(super) touch: Touch,
+    /// Where bytes are copied to: they are in memory that others write, so that nobody looks at them there.
+    scratch: Box<[u8; PIECE]>,
+}
+
+impl Toucher {
+    pub(super) fn new(touch: Touch) -> Self {
+        Toucher { touch, scratch: Box::new([0; PIECE]) }
+    }
+
+    #[inline]
+    pub(super) fn apply(&mut self, packet: &Packet<'_>) {
+        match self.touch {
+            Touch::None => {}
+            Touch::Header => {
+                black_box(packet.header());
+                let mut line = [0; 64];
+                packet.read(0, &mut line);
+                black_box(line);
+            }
+            Touch::Read => self.read(packet),
+            Touch::Edit => self.edit(packet),
+        }
+    }
+
+    fn read(&mut self, packet: &Packet<'_>) {
+        black_box(packet.header());
+        for from in (0..packet.len()).step_by(PIECE) {
+            let len = PIECE.min(packet.len() - from);
+            packet.read(from, &mut self.scratch[..len]);
+        }
+        black_box(&self.scratch);
+    }
+
+    fn edit(&mut self, packet: &Packet<'_>) {
+        packet.set_header(&packet.header());
+        for from in (0..packet.len()).step_by(PIECE) {
+            let len = PIECE.min(packet.len() - from);
+            let bytes = &mut self.scratch[..len];
+            packet.read(from, bytes);
+            let kept = if from == 0 { ETHERNET.min(len) } else { 0 };
+            bytes[kept..].iter_mut().for_each(|byte| *byte = !*byte);
+            packet.write(from, bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use straightline_virtio::net_header::NetHeader;
+
+    use super::*;
+    use crate::tester::tests::Laid;
+
+    #[test]
+    fn editing_changes_all_behind_the_ethernet_header_and_nothing_else_does() {
+        for (len, buffer_len) in [(60, 2048), (1514, 2048), (9000, 16384), (9000, 1000), (5000, 76), (10, 2048)] {
+            let frame: Vec<u8> = (0..=250).cycle().take(len).collect();
+            let header = NetHeader { num_buffers: 3, ..NetHeader::default() };
+            for &touch in Touch::ALL {
+                let laid = Laid::new(&frame, &header, buffer_len);
+                Toucher::new(touch).apply(&laid.packet());
+                let (kept, rest) = frame.split_at(if touch == Touch::Edit { len.min(14) } else { len });
+                let want: Vec<u8> = kept.iter().copied().chain(rest.iter().map(|byte| !byte)).collect();
+                assert!(laid.frame() == want, "{touch} of {len} bytes in buffers of {buffer_len}");
+                assert_eq!(laid.packet().header(), header);
+            }
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! A packet in buffers of the guest's: one, or several where the backend merged them.
+
+use straightline_packet::{Level, Segment};
+use straightline_virtio::net_header::{LEN as HEADER, NetHeader};
+
+use super::memory::Memory;
+use crate::guest::HEADER_LEN;
+use crate::tester::Received;
+
+/// A packet where it lies. The backend that has written it, and whoever has the same memory, may do so still: what is
+/// looked at is copied out, and nothing but a copy is looked at twice.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Packet<'m> {
+    memory: &'m Memory,
+    level: Level,
+    /// The first buffer, header included.
+    first: Segment<'m>,
+    /// All of them: address and bytes, of the first with its header.
+    buffers: &'m [(u64, u32)],
+    len: u32,
+}
+
+impl<'m> Packet<'m> {
+    /// `None` where there is no buffer, or the first has not even a header.
+    #[inline]
+    pub(crate) fn new(memory: &'m Memory, level: Level, buffers: &'m [(u64, u32)]) -> Option<Packet<'m>> {
+        let &[(addr, len), ref rest @ ..] = buffers else { return None };
+        let first = memory.buffer(addr, len).filter(|first| first.len() >= HEADER_LEN)?;
+        let len = rest.iter().fold(first.len() - HEADER_LEN, |sum, part| sum.saturating_add(part.1));
+        Some(Packet { memory, level, first, buffers, len })
+    }
+
+    /// The virtio-net header of a packet that is sent.
+    pub(crate) fn set_header(&self, header: &NetHeader) {
+        self.first.write(self.level, &header.to_bytes());
+    }
+
+    /// Writes bytes of the frame from `offset` on, as many as it has; returns how many.
+    #[inline]
+    pub(crate) fn write(&self, offset: usize, bytes: &[u8]) -> usize {
+        let frame = self.first.split_at(HEADER_LEN).1;
+        if offset + bytes.len() <= frame.len() as usize {
+            return frame.split_at(low(offset)).1.write(self.level, bytes);
+        }
+        let mut done = 0;
+        self.pieces(offset, bytes.len(), |piece| done += piece.write(self.level, &bytes[done..]));
+        done
+    }
+
+    /// Calls `each` with the pieces of at most `len` bytes of the frame from `offset` on.
+    pub(crate) fn pieces(&self, offset: usize, len: usize, mut each: impl FnMut(Segment<'m>)) {
+        let (mut skip, mut left) = (low(offset), low(len));
+        for (at, &(addr, bytes)) in self.buffers.iter().enumerate() {
+            let piece = match at {
+                0 => Some(self.first.split_at(HEADER_LEN).1),
+                _ => self.memory.buffer(addr, bytes),
+            };
+            let Some(piece) = piece else { return };
+            let step = skip.min(piece.len());
+            let piece = piece.split_at(step).1.split_at(left).0;
+            skip -= step;
+            left -= piece.len();
+            if !piece.is_empty() {
+                each(piece);
+            }
+        }
+    }
+}
+
+impl Received for Packet<'_> {
+    #[inline]
+    fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    #[inline]
+    fn header(&self) -> NetHeader {
+        NetHeader::parse(&self.first.read12().unwrap_or([0; HEADER]))
+    }
+
+    #[inline]
+    fn read(&self, offset: usize, bytes: &mut [u8]) -> usize {
+        let frame = self.first.split_at(HEADER_LEN).1;
+        if offset + bytes.len() <= frame.len() as usize {
+            return frame.split_at(low(offset)).1.read(self.level, bytes);
+        }
+        let (mut done, len) = (0, bytes.len());
+        self.pieces(offset, len, |piece| done += piece.read(self.level, &mut bytes[done..]));
+        done
+    }
+}
+
+/// A place in a frame; beyond 4 GiB there is none.
+#[inline]
+fn low(offset: usize) -> u32 {
+    u32::try_from(offset).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::super::options::PortOptions;
+    use super::*;
+
+    /// A frame in buffers of so many bytes.
+    pub(crate) struct Laid {
+        memory: Memory,
+        buffers: Vec<(u64, u32)>,
+    }
+
+    impl Laid {
+        pub(crate) fn new(frame: &[u8], header: &NetHeader, buffer_len: u32) -> Laid {
+            let options = PortOptions { buffer_len, queue_size: 32, ..PortOptions::default() };
+            let memory = Memory::new(&options, 8).expect("memory");
+            let bytes = [&header.to_bytes(), frame].concat();
+            let mut buffers = Vec::new();
+            for (addr, piece) in memory.buffers().into_iter().zip(bytes.chunks(buffer_len as usize)) {
+                let len = u32::try_from(piece.len()).expect("a buffer's length");
+                memory.buffer(addr, len).expect("a buffer").write(Level::Scalar, piece);
+                buffers.push((addr, len));
+            }
+            Laid { memory, buffers }
+        }
+
+        pub(crate) fn packet(&self) -> Packet<'_> {
+            Packet::new(&self.memory, Level::detect(), &self.buffers).expect("a packet")
+        }
+
+        /// The whole frame, as it is now.
+        pub(crate) fn frame(&self) -> Vec<u8> {
+            let packet = self.packet();
+            let mut frame = vec![0; packet.len()];
+            assert_eq!(packet.read(0, &mut frame), frame.len());
+            frame
+        }
+    }
+
+    #[test]
+    fn bytes_are_found_wherever_they_are() {
+        let frame: Vec<u8> = (0..=255).cycle().take(1000).collect();
+        let header = NetHeader { flags: 1, csum_start: 34, num_buffers: 7, ..NetHeader::default() };
+        for buffer_len in [2048, 1012, 1011, 512, 76] {
+            let laid = Laid::new(&frame, &header, buffer_len);
+            let packet = laid.packet();
+            assert_eq!((packet.len(), packet.header()), (1000, header));
+            for (offset, len) in [(0, 1000), (0, 14), (60, 10), (63, 1), (64, 1), (900, 100), (999, 1)] {
+                let mut bytes = vec![0; len];
+                assert_eq!(packet.read(offset, &mut bytes), len);
+                assert_eq!(bytes, frame[offset..offset + len], "{len} from {offset} in {buffer_len}");
+            }
+            let mut beyond = [0; 20];
+            assert_eq!(packet.read(990, &mut beyond), 10);
+            assert_eq!(packet.read(1000, &mut beyond), 0);
+            assert_eq!(packet.read(usize::MAX / 2, &mut beyond), 0);
+        }
+    }
+
+    #[test]
+    fn bytes_are_written_wherever_they_are() {
+        for buffer_len in [2048, 76] {
+            let laid = Laid::new(&[7; 300], &NetHeader::default(), buffer_len);
+            let packet = laid.packet();
+            let mut want = vec![7; 300];
+            for (offset, len) in [(0, 12), (60, 10), (100, 150), (299, 1)] {
+                let bytes: Vec<u8> = (1..=200).cycle().take(len).collect();
+                assert_eq!(packet.write(offset, &bytes), len);
+                want[offset..offset + len].copy_from_slice(&bytes);
+                assert_eq!(laid.frame(), want);
+            }
+            assert_eq!(packet.write(295, &[9; 10]), 5);
+            packet.set_header(&NetHeader { flags: 3, ..NetHeader::default() });
+            assert_eq!(packet.header().flags, 3);
+            assert_eq!(laid.frame()[..295], want[..295]);
+        }
+        let laid = Laid::new(b"", &NetHeader::default(), 76);
+        assert!(laid.packet().is_empty());
+        assert!(Packet::new(&laid.memory, Level::Scalar, &[]).is_none());
+        assert!(Packet::new(&laid.memory, Level::Scalar, &[(laid.buffers[0].0, 11)]).is_none());
+    }
+}

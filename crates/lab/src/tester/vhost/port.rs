@@ -1,0 +1,360 @@
+//! The port itself: frames out and in.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use anyhow::{Context, bail, ensure};
+use straightline_packet::Level;
+use straightline_virtio::net_header::{LEN as HEADER, NetHeader};
+use straightline_virtio::ring::DeviceFault;
+
+use super::connection::{Connection, broken};
+use super::memory::Memory;
+use super::options::PortOptions;
+use super::packet::Packet;
+use super::rings::{Receive, Transmit};
+use crate::guest::HEADER_LEN;
+use crate::tester::port::{Received, TestPort};
+
+/// Of a transmit buffer: it holds no piece of a template.
+const NOTHING: u64 = u64::MAX;
+
+/// What a port has counted. Bytes are those of frames, without virtio-net headers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Packets that came.
+    pub rx_packets: u64,
+    /// Their bytes.
+    pub rx_bytes: u64,
+    /// Packets that were sent.
+    pub tx_packets: u64,
+    /// Their bytes.
+    pub tx_bytes: u64,
+    /// Packets that came and were not sent on, as whoever looked at them decided.
+    pub dropped: u64,
+    /// Packets that were not sent on as they are in several buffers, and the ports' options do not provide for that.
+    pub too_long: u64,
+    /// Kicks that the backend asked for.
+    pub kicks: u64,
+}
+
+/// A queue pair of any vhost-user backend.
+#[derive(Debug)]
+pub struct VhostPort {
+    pub(super) connection: Connection,
+    pub(super) memory: Arc<Memory>,
+    pub(super) level: Level,
+    pub(super) inbox: Inbox,
+    pub(super) outbox: Outbox,
+    pub(super) counts: Counts,
+}
+
+/// The receive ring.
+#[derive(Debug)]
+pub(super) struct Inbox {
+    pub(super) ring: Receive,
+    /// Whether a packet may be in several buffers.
+    mergeable: bool,
+    /// Bytes of each.
+    pub(super) room: u32,
+    size: usize,
+    /// What has been taken and is not given back: address and length.
+    pub(super) burst: Vec<(u64, u32)>,
+}
+
+/// The transmit ring.
+#[derive(Debug)]
+pub(super) struct Outbox {
+    pub(super) ring: Transmit,
+    size: usize,
+    room: u32,
+    longest: usize,
+    /// Buffers that nobody has.
+    pub(super) spare: Vec<u64>,
+    /// What is to be shown to the backend: address and length; and in how many of these each packet is.
+    pub(super) pending: Vec<(u64, u32)>,
+    pub(super) spans: Vec<u16>,
+    pub(super) bytes: u64,
+    pub(super) packets: u64,
+    /// By the number of a buffer: of which template it holds which piece. Nothing where nobody knows.
+    pub(super) holds: Vec<u64>,
+    /// What there was no way to tell yet.
+    fault: Option<DeviceFault>,
+    too_long: Option<usize>,
+}
+
+impl VhostPort {
+    /// A port on the backend that listens at `socket`, with memory of its own.
+    ///
+    /// # Errors
+    /// What could not be had, or what the backend refused.
+    pub fn connect(socket: &Path, options: &PortOptions) -> anyhow::Result<VhostPort> {
+        let mut ports = VhostPort::connect_all(&[socket.to_owned()], options)?;
+        ports.pop().context("no port")
+    }
+
+    /// A port on each of these backends. All are shown the same memory, so that a packet goes from one to another in its
+    /// buffer.
+    ///
+    /// # Errors
+    /// What could not be had, or what a backend refused.
+    pub fn connect_all(sockets: &[PathBuf], options: &PortOptions) -> anyhow::Result<Vec<VhostPort>> {
+        options.check()?;
+        let memory = Arc::new(Memory::new(options, u16::try_from(sockets.len())?)?);
+        let mut buffers = memory.buffers();
+        let mut ports = Vec::with_capacity(sockets.len());
+        for (number, socket) in sockets.iter().enumerate() {
+            let connection = Connection::connect(socket, &memory, number, options)?;
+            ports.push(VhostPort::new(connection, Arc::clone(&memory), &mut buffers, options)?);
+        }
+        for port in &mut ports {
+            port.connection.start(&memory)?;
+        }
+        Ok(ports)
+    }
+
+    /// With its share of the `buffers`.
+    fn new(
+        connection: Connection,
+        memory: Arc<Memory>,
+        buffers: &mut Vec<u64>,
+        options: &PortOptions,
+    ) -> anyhow::Result<VhostPort> {
+        let size = usize::from(options.queue_size);
+        let mut share = || buffers.split_off(buffers.len().saturating_sub(size));
+        let (received, spare) = (share(), share());
+        let mut ring = Receive::new(&connection, &memory, options)?;
+        ensure!(ring.give(received.into_iter()) == size, "a ring of {size} entries does not take as many buffers");
+        Ok(VhostPort {
+            inbox: Inbox {
+                ring,
+                mergeable: options.mergeable,
+                room: options.buffer_len,
+                size,
+                burst: Vec::with_capacity(size),
+            },
+            outbox: Outbox {
+                ring: Transmit::new(&connection, &memory, options)?,
+                size,
+                room: options.buffer_len,
+                longest: options.longest as usize,
+                spare,
+                pending: Vec::with_capacity(size),
+                spans: Vec::with_capacity(size),
+                bytes: 0,
+                packets: 0,
+                holds: vec![NOTHING; memory.buffers().len()],
+                fault: None,
+                too_long: None,
+            },
+            connection,
+            memory,
+            level: Level::detect(),
+            counts: Counts::default(),
+        })
+    }
+
+    /// Where its backend listens.
+    #[must_use]
+    pub fn socket(&self) -> &Path {
+        &self.connection.socket
+    }
+
+    /// What was negotiated.
+    #[must_use]
+    pub fn features(&self) -> u64 {
+        self.connection.features
+    }
+
+    /// What it has counted.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Stops both rings. A backend that is gone needs not be told.
+    pub fn stop(self) {
+        self.connection.stop();
+    }
+
+    /// Kicks the transmit ring where the backend wants that for what has just been shown to it.
+    #[inline]
+    pub(super) fn kick(&mut self) {
+        if self.outbox.ring.kick_due() {
+            self.connection.kick(1);
+            self.counts.kicks += 1;
+        }
+    }
+}
+
+impl Inbox {
+    /// In how many buffers the packet is whose first one is at `at` in the burst; `None` where they have not all come.
+    #[inline]
+    pub(super) fn span(&self, at: usize, memory: &Memory) -> anyhow::Result<Option<usize>> {
+        let Some(&(addr, len)) = self.burst.get(at) else { return Ok(None) };
+        // All but the last are full (virtio 1.2, 5.1.6.4.1).
+        if !self.mergeable || len < self.room { Ok(Some(1)) } else { self.merged(at, addr, memory) }
+    }
+
+    #[cold]
+    fn merged(&self, at: usize, addr: u64, memory: &Memory) -> anyhow::Result<Option<usize>> {
+        let header = memory.buffer(addr, HEADER_LEN).and_then(|buffer| buffer.read12()).unwrap_or([0; HEADER]);
+        let span = usize::from(NetHeader::parse(&header).num_buffers).max(1);
+        ensure!(span <= self.size, "a packet is said to be in {span} buffers, of {} that there are", self.size);
+        Ok((at + span <= self.burst.len()).then_some(span))
+    }
+}
+
+impl Outbox {
+    /// Buffers that packets can be put into now, after looking for those that the backend is done with.
+    #[inline]
+    pub(super) fn room(&mut self) -> Result<usize, DeviceFault> {
+        self.ring.reclaim(&mut self.spare)?;
+        Ok(self.free())
+    }
+
+    #[inline]
+    fn free(&self) -> usize {
+        (self.ring.free(self.size) - self.pending.len()).min(self.spare.len())
+    }
+
+    /// Whether a buffer holds this piece of a template; it will.
+    #[inline]
+    fn remembers(&mut self, buffer: u64, piece: u64) -> bool {
+        let holds = usize::try_from(buffer).ok().and_then(|buffer| self.holds.get_mut(buffer));
+        holds.is_some_and(|holds| std::mem::replace(holds, piece) == piece)
+    }
+
+    /// Shows the backend what is pending. Returns whether there was anything.
+    #[inline]
+    pub(super) fn publish(&mut self, counts: &mut Counts) -> bool {
+        if self.pending.is_empty() {
+            return false;
+        }
+        self.ring.send(&self.pending, &self.spans);
+        self.pending.clear();
+        self.spans.clear();
+        counts.tx_packets += std::mem::take(&mut self.packets);
+        counts.tx_bytes += std::mem::take(&mut self.bytes);
+        true
+    }
+}
+
+impl TestPort for VhostPort {
+    fn room(&mut self) -> usize {
+        let Outbox { longest, room, .. } = self.outbox;
+        let each = if self.outbox.ring.chains() { (longest + HEADER).div_ceil(room as usize) } else { 1 };
+        match self.outbox.room() {
+            Ok(buffers) => buffers / each,
+            Err(fault) => {
+                self.outbox.fault = Some(fault);
+                0
+            }
+        }
+    }
+
+    #[inline]
+    fn send(&mut self, template: usize, header: &NetHeader, frame: &[u8], patches: &[(usize, &[u8])]) -> bool {
+        let VhostPort { outbox, memory, level, .. } = self;
+        let total = HEADER + frame.len();
+        if frame.len() > outbox.longest {
+            outbox.too_long = Some(frame.len());
+            return false;
+        }
+        let span = if total <= outbox.room as usize { 1 } else { total.div_ceil(outbox.room as usize) };
+        if outbox.free() < span {
+            outbox.fault = outbox.fault.or(outbox.ring.reclaim(&mut outbox.spare).err());
+            if outbox.free() < span {
+                return false;
+            }
+        }
+        for piece in 0..span {
+            let Some(addr) = outbox.spare.pop() else { return false };
+            let from = piece * outbox.room as usize;
+            let len = (total - from).min(outbox.room as usize);
+            let Some(buffer) = memory.buffer(addr, outbox.room) else { return false };
+            // Where the frame's part in this buffer begins, in the frame and in the buffer.
+            let (start, behind) = if piece == 0 { (0, HEADER) } else { (from - HEADER, 0) };
+            let body = buffer.split_at(narrow(behind)).1;
+            let part = &frame[start..start + len - behind];
+            let held = u64::try_from(template).unwrap_or(u64::MAX) << 16 | u64::try_from(piece).unwrap_or(0);
+            if !outbox.remembers(memory.number(addr), held) {
+                if piece == 0 {
+                    buffer.write(*level, &header.to_bytes());
+                }
+                body.write(*level, part);
+            }
+            for &(at, bytes) in patches {
+                // What of the patch is in this part.
+                let skip = start.saturating_sub(at).min(bytes.len());
+                let at = (at + skip).saturating_sub(start);
+                if at < part.len() {
+                    body.split_at(narrow(at)).1.split_at(narrow(part.len() - at)).0.write(*level, &bytes[skip..]);
+                }
+            }
+            outbox.pending.push((addr, narrow(len)));
+        }
+        if outbox.ring.chains() {
+            outbox.spans.push(u16::try_from(span).unwrap_or(u16::MAX));
+        }
+        outbox.packets += 1;
+        outbox.bytes += u64::try_from(frame.len()).unwrap_or(0);
+        true
+    }
+
+    fn flush(&mut self) -> anyhow::Result<()> {
+        if let Some(fault) = self.outbox.fault {
+            return Err(broken(&self.connection, fault));
+        }
+        if let Some(len) = self.outbox.too_long {
+            bail!("frames of {} bytes can be sent at most, as the port was made: not of {len}", self.outbox.longest);
+        }
+        if self.outbox.publish(&mut self.counts) {
+            self.kick();
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self, most: usize, each: &mut dyn FnMut(&dyn Received)) -> anyhow::Result<usize> {
+        let VhostPort { connection, memory, level, inbox, counts, .. } = self;
+        inbox.ring.take(most, &mut inbox.burst).map_err(|fault| broken(connection, fault))?;
+        let (mut at, mut packets) = (0, 0);
+        while let Some(span) = inbox.span(at, memory)? {
+            if packets == most {
+                break;
+            }
+            if let Some(packet) = Packet::new(memory, *level, &inbox.burst[at..at + span]) {
+                counts.rx_bytes += u64::try_from(packet.len()).unwrap_or(0);
+                each(&packet);
+            }
+            at += span;
+            packets += 1;
+        }
+        counts.rx_packets += u64::try_from(packets).unwrap_or(0);
+        inbox.ring.give(inbox.burst.drain(..at).map(|(addr, _)| addr));
+        Ok(packets)
+    }
+
+    #[cold]
+    fn wake(&mut self) {
+        // Between what was published and what is read now: either the backend has seen it before it went to sleep, or we
+        // see its wish. Behind a burst the fence is left out, so a wish may have been missed until now.
+        fence(Ordering::SeqCst);
+        let due = [self.inbox.ring.kick_due(), self.outbox.ring.kick_due()];
+        for ring in (0..2).filter(|&ring| due[ring]) {
+            self.connection.kick(ring);
+            self.counts.kicks += 1;
+        }
+    }
+
+    fn check(&mut self) -> anyhow::Result<()> {
+        ensure!(!self.connection.has_gone(), "{}: the backend has closed the connection", self.socket().display());
+        Ok(())
+    }
+}
+
+#[inline]
+fn narrow(len: usize) -> u32 {
+    u32::try_from(len).unwrap_or(u32::MAX)
+}

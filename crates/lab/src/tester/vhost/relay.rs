@@ -1,0 +1,135 @@
+//! Packets from one port to another in their buffers: none is copied.
+
+use straightline_packet::Level;
+
+use super::connection::{Connection, broken};
+use super::memory::Memory;
+use super::packet::Packet;
+use super::port::{Counts, Inbox, Outbox, VhostPort};
+use crate::guest::HEADER_LEN;
+use crate::tester::Received;
+
+/// Whoever looks at packets that go from one port to another.
+pub(crate) trait Look {
+    /// Whether it looks at all: else all packets go on as they are.
+    const LOOKS: bool = true;
+
+    /// May change the packet. Returns whether it goes on.
+    fn look(&mut self, packet: &Packet<'_>) -> bool;
+}
+
+/// Sends what has come by `from`, some `most` buffers, by `to`, which has the same memory. What `to` has no room for stays
+/// in the ring. Returns how many packets came.
+///
+/// # Errors
+/// What a backend did wrong.
+pub(crate) fn relay<L: Look>(
+    from: &mut VhostPort,
+    to: &mut VhostPort,
+    most: usize,
+    look: &mut L,
+) -> anyhow::Result<usize> {
+    let room = to.room_to_relay()?;
+    let VhostPort { connection, memory, level, inbox, counts, .. } = from;
+    let packets = Source { connection, memory, level: *level, inbox, counts }.pass(&mut to.outbox, room, most, look)?;
+    to.show();
+    Ok(packets)
+}
+
+/// The same by one port: what has come goes back.
+///
+/// # Errors
+/// What the backend did wrong.
+pub(crate) fn relay_back<L: Look>(port: &mut VhostPort, most: usize, look: &mut L) -> anyhow::Result<usize> {
+    let room = port.room_to_relay()?;
+    let VhostPort { connection, memory, level, inbox, outbox, counts } = port;
+    let packets = Source { connection, memory, level: *level, inbox, counts }.pass(outbox, room, most, look)?;
+    port.show();
+    Ok(packets)
+}
+
+/// Of a port, what packets come by.
+struct Source<'a> {
+    connection: &'a Connection,
+    memory: &'a Memory,
+    level: Level,
+    inbox: &'a mut Inbox,
+    counts: &'a mut Counts,
+}
+
+impl Source<'_> {
+    /// Takes some `most` buffers, `room` at the most, and puts those of packets that go on into `to`; the ring gets as many
+    /// of `to`'s spare ones.
+    #[inline]
+    fn pass<L: Look>(self, to: &mut Outbox, room: usize, most: usize, look: &mut L) -> anyhow::Result<usize> {
+        let Source { connection, memory, level, inbox, counts } = self;
+        // With what is left of a packet whose other buffers had not come.
+        let most = room.saturating_sub(inbox.burst.len()).min(most);
+        inbox.ring.take(most, &mut inbox.burst).map_err(|fault| broken(connection, fault))?;
+        if inbox.burst.is_empty() {
+            return Ok(0);
+        }
+        let (mut at, mut packets, before) = (0, 0, to.bytes);
+        // What does not fill its buffer is alone in it: then there is nothing to be looked at.
+        let longest = inbox.burst.iter().map(|part| part.1).max().unwrap_or(0);
+        if !L::LOOKS && longest < inbox.room {
+            at = inbox.burst.len();
+            packets = at;
+            to.bytes += inbox.burst.iter().map(|part| u64::from(part.1.saturating_sub(HEADER_LEN))).sum::<u64>();
+            to.packets += wide(packets);
+            to.pending.extend_from_slice(&inbox.burst);
+            if to.ring.chains() {
+                to.spans.extend(std::iter::repeat_n(1, at));
+            }
+            counts.rx_bytes += to.bytes - before;
+        } else {
+            while let Some(span) = inbox.span(at, memory)? {
+                let buffers = &inbox.burst[at..at + span];
+                let packet = Packet::new(memory, level, buffers);
+                let len = packet.map_or(0, |packet| wide(packet.len()));
+                let fits = span == 1 || to.ring.chains();
+                if fits && packet.is_some_and(|packet| look.look(&packet)) {
+                    to.pending.extend_from_slice(buffers);
+                    if to.ring.chains() {
+                        to.spans.push(u16::try_from(span).unwrap_or(u16::MAX));
+                    }
+                    to.packets += 1;
+                    to.bytes += len;
+                } else {
+                    to.spare.extend(buffers.iter().map(|part| part.0));
+                    *if fits { &mut counts.dropped } else { &mut counts.too_long } += 1;
+                }
+                counts.rx_bytes += len;
+                at += span;
+                packets += 1;
+            }
+        }
+        counts.rx_packets += wide(packets);
+        let rest = to.spare.len() - at;
+        inbox.ring.give(to.spare.drain(rest..));
+        inbox.burst.drain(..at);
+        // The buffers have changed hands: nobody knows what is in them.
+        to.holds.clear();
+        Ok(packets)
+    }
+}
+
+impl VhostPort {
+    #[inline]
+    fn room_to_relay(&mut self) -> anyhow::Result<usize> {
+        self.outbox.room().map_err(|fault| broken(&self.connection, fault))
+    }
+
+    /// Shows the backend what is to be sent.
+    #[inline]
+    fn show(&mut self) {
+        if self.outbox.publish(&mut self.counts) {
+            self.kick();
+        }
+    }
+}
+
+#[inline]
+fn wide(n: usize) -> u64 {
+    u64::try_from(n).unwrap_or(u64::MAX)
+}

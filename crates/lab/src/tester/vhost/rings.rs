@@ -1,0 +1,169 @@
+//! A receive and a transmit ring of either layout. Which it is, is asked once a burst.
+
+use straightline_virtio::ring::{Buffers, Bursts, DeviceFault, PackedBursts, PackedDriver, SplitBursts, SplitDriver};
+
+use super::connection::Connection;
+use super::memory::Memory;
+use super::options::{Layout, PortOptions};
+use crate::guest::driver::Driver;
+
+/// What the backend fills.
+#[derive(Debug)]
+pub(super) enum Receive {
+    Split(SplitBursts),
+    Packed(PackedBursts),
+}
+
+/// What the backend sends.
+#[derive(Debug)]
+pub(super) enum Transmit {
+    Split(SplitBursts),
+    Packed(PackedBursts),
+    /// Packets may be in several buffers.
+    SplitChains(Chains<SplitDriver>),
+    PackedChains(Chains<PackedDriver>),
+}
+
+/// The same code for either layout, compiled twice.
+macro_rules! either {
+    ($ring:expr, $half:ident => $body:expr) => {
+        match $ring {
+            Receive::Split($half) => $body,
+            Receive::Packed($half) => $body,
+        }
+    };
+}
+
+impl Receive {
+    pub(super) fn new(connection: &Connection, memory: &Memory, options: &PortOptions) -> anyhow::Result<Receive> {
+        let buffers = Buffers::Receive(options.buffer_len);
+        Ok(match options.layout {
+            Layout::Split => Receive::Split(connection.ring(0, memory, options, buffers)?),
+            Layout::Packed => Receive::Packed(connection.ring(0, memory, options, buffers)?),
+        })
+    }
+
+    /// Takes at most `most` buffers that the backend has filled: address and length of each go behind `into`.
+    #[inline]
+    pub(super) fn take(&mut self, most: usize, into: &mut Vec<(u64, u32)>) -> Result<usize, DeviceFault> {
+        either!(self, half => half.collect(most, |addr, len| into.push((addr, len))))
+    }
+
+    /// Gives the backend buffers to be filled.
+    #[inline]
+    pub(super) fn give(&mut self, buffers: impl Iterator<Item = u64>) -> usize {
+        let buffers = buffers.map(|addr| (addr, 0));
+        either!(self, half => half.fill(buffers))
+    }
+
+    pub(super) fn kick_due(&mut self) -> bool {
+        either!(self, half => half.kick_due())
+    }
+}
+
+impl Transmit {
+    pub(super) fn new(connection: &Connection, memory: &Memory, options: &PortOptions) -> anyhow::Result<Transmit> {
+        let buffers = Buffers::Transmit;
+        Ok(match (options.layout, options.chains()) {
+            (Layout::Split, false) => Transmit::Split(connection.ring(1, memory, options, buffers)?),
+            (Layout::Packed, false) => Transmit::Packed(connection.ring(1, memory, options, buffers)?),
+            (Layout::Split, true) => {
+                Transmit::SplitChains(Chains::new(connection.ring(1, memory, options, buffers)?, options))
+            }
+            (Layout::Packed, true) => {
+                Transmit::PackedChains(Chains::new(connection.ring(1, memory, options, buffers)?, options))
+            }
+        })
+    }
+
+    /// Buffers that there is room for.
+    #[inline]
+    pub(super) fn free(&self, size: usize) -> usize {
+        match self {
+            Transmit::Split(half) => size - half.out(),
+            Transmit::Packed(half) => size - half.out(),
+            Transmit::SplitChains(half) => half.driver.free().into(),
+            Transmit::PackedChains(half) => half.driver.free().into(),
+        }
+    }
+
+    /// Whether packets may be in several buffers.
+    pub(super) fn chains(&self) -> bool {
+        matches!(self, Transmit::SplitChains(_) | Transmit::PackedChains(_))
+    }
+
+    /// Makes packets available, for all of which there is room. Where they may be in several buffers, `spans` says of each
+    /// in how many it is; else it is not looked at.
+    #[inline]
+    pub(super) fn send(&mut self, buffers: &[(u64, u32)], spans: &[u16]) {
+        match self {
+            Transmit::Split(half) => _ = half.fill(buffers.iter().copied()),
+            Transmit::Packed(half) => _ = half.fill(buffers.iter().copied()),
+            Transmit::SplitChains(half) => half.send(buffers, spans),
+            Transmit::PackedChains(half) => half.send(buffers, spans),
+        }
+    }
+
+    /// Takes back all buffers that the backend is done with.
+    #[inline]
+    pub(super) fn reclaim(&mut self, spare: &mut Vec<u64>) -> Result<usize, DeviceFault> {
+        match self {
+            Transmit::Split(half) => half.reclaim(spare),
+            Transmit::Packed(half) => half.reclaim(spare),
+            Transmit::SplitChains(half) => half.reclaim(spare),
+            Transmit::PackedChains(half) => half.reclaim(spare),
+        }
+    }
+
+    pub(super) fn kick_due(&mut self) -> bool {
+        match self {
+            Transmit::Split(half) => half.kick_due(),
+            Transmit::Packed(half) => half.kick_due(),
+            Transmit::SplitChains(half) => half.driver.must_kick(),
+            Transmit::PackedChains(half) => half.driver.must_kick(),
+        }
+    }
+}
+
+/// A transmit ring whose packets may be in several buffers.
+#[derive(Debug)]
+pub(super) struct Chains<D> {
+    driver: D,
+    /// The buffers of the chain that comes back as this.
+    of: Box<[Vec<u64>]>,
+    /// A chain as the driver half takes it.
+    parts: Vec<(u64, u32, bool)>,
+}
+
+impl<D: Driver> Chains<D> {
+    fn new(driver: D, options: &PortOptions) -> Self {
+        let size = usize::from(options.queue_size);
+        Chains { driver, of: vec![Vec::new(); size].into_boxed_slice(), parts: Vec::with_capacity(size) }
+    }
+
+    fn send(&mut self, buffers: &[(u64, u32)], spans: &[u16]) {
+        let mut rest = buffers;
+        for &span in spans {
+            let Some((packet, behind)) = rest.split_at_checked(span.into()) else { break };
+            rest = behind;
+            self.parts.clear();
+            self.parts.extend(packet.iter().map(|&(addr, len)| (addr, len, false)));
+            let Some(id) = self.driver.add(&self.parts) else { break };
+            let of = &mut self.of[usize::from(id)];
+            of.clear();
+            of.extend(packet.iter().map(|&(addr, _)| addr));
+        }
+        self.driver.publish();
+    }
+
+    fn reclaim(&mut self, spare: &mut Vec<u64>) -> Result<usize, DeviceFault> {
+        let mut packets = 0;
+        while let Some(used) = self.driver.used() {
+            let (id, _) = used?;
+            // The first is taken again first, for the piece of a frame that it holds.
+            spare.extend(self.of[usize::from(id)].iter().rev());
+            packets += 1;
+        }
+        Ok(packets)
+    }
+}
