@@ -1,6 +1,7 @@
 //! `straightline lab`: one command a file, each with its arguments; what they share is here.
 
 mod circle;
+mod guest;
 
 use std::time::Duration;
 
@@ -10,12 +11,15 @@ use clap::{Subcommand, ValueEnum};
 pub(crate) enum Lab {
     /// An embedded guest sends packets in a circle through two ports of any vhost-user switch, or floods them
     Loop(Box<circle::Loop>),
+    /// An embedded guest on one or two ports of any vhost-user switch, with testpmd's forward modes
+    Guest(Box<guest::Guest>),
 }
 
 /// Executes a command of the laboratory.
 pub(super) fn execute(lab: &Lab) -> anyhow::Result<()> {
     match lab {
         Lab::Loop(args) => circle::execute(args),
+        Lab::Guest(args) => guest::execute(args),
     }
 }
 

@@ -1,0 +1,117 @@
+//! `straightline lab guest`
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow};
+use clap::Args;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use straightline_lab::forward::{self, Mode, Options, Touch};
+use straightline_lab::tester::{Layout, PortOptions};
+
+use super::{OnOff, RingKind, seconds};
+use crate::output;
+
+/// Between two looks whether the time is up.
+const LOOK: Duration = Duration::from_millis(10);
+
+#[derive(Debug, Args)]
+pub(crate) struct Guest {
+    /// Where a backend listens; one, or two of them
+    #[arg(long, value_name = "SOCKET", required = true)]
+    pub(crate) backend: Vec<PathBuf>,
+    /// What the guest does with packets, as testpmd's mode of this name
+    #[arg(long, value_name = "MODE", default_value = "io")]
+    pub(crate) mode: Mode,
+    /// What it reads and writes of each packet besides: `none`, `header`, `read` (all bytes), `edit` (all bytes)
+    #[arg(long, value_name = "POLICY", default_value = "none")]
+    pub(crate) touch: Touch,
+    /// The layout of the rings
+    #[arg(long, value_name = "split|packed", default_value = "split")]
+    pub(crate) ring: RingKind,
+    /// Whether buffers that can be merged are negotiated
+    #[arg(long, value_name = "on|off", default_value = "on")]
+    pub(crate) mrg: OnOff,
+    /// Negotiates that buffers are used in order
+    #[arg(long)]
+    pub(crate) in_order: bool,
+    /// Negotiates checksums and TCP segmentation both ways
+    #[arg(long)]
+    pub(crate) segments: bool,
+    /// Entries in each ring
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    pub(crate) queue_size: u16,
+    /// Bytes in each buffer, header included
+    #[arg(long, value_name = "N", default_value_t = 2048)]
+    pub(crate) buffer_len: u32,
+    /// Bytes of the virtio-net header behind the beginning of a cache line; with 52 the frame begins on one
+    #[arg(long, value_name = "N", default_value_t = 52)]
+    pub(crate) header_offset: u32,
+    /// The longest frame that is handed on; one that is in several buffers makes each cost more. Default: 1518, with
+    /// --segments 65549
+    #[arg(long, value_name = "N")]
+    pub(crate) longest: Option<u32>,
+    /// Bytes of the frames that it sends of its own accord, without Ethernet checksum
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    pub(crate) size: u16,
+    /// Takes its memory from huge pages of 2 MiB
+    #[arg(long)]
+    pub(crate) hugepages: bool,
+    /// Runs on this CPU
+    #[arg(long, value_name = "N")]
+    pub(crate) cpu: Option<usize>,
+    /// Ends after so many seconds; default: with Ctrl-C
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    pub(crate) secs: Option<Duration>,
+    /// Prints one line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+pub(crate) fn execute(args: &Guest) -> anyhow::Result<()> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop)).context("cannot handle signals")?;
+    }
+    let options = options(args);
+    let (report, ended) = std::thread::scope(|scope| {
+        let guest = scope.spawn(|| forward::run(&args.backend, &options, args.cpu, &stop));
+        let start = Instant::now();
+        while !guest.is_finished() && args.secs.is_none_or(|secs| start.elapsed() < secs) {
+            std::thread::sleep(LOOK);
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        guest.join().map_err(|_| anyhow!("the guest's thread panicked"))?
+    })?;
+    if args.json {
+        output::answer(&format!("{}\n", serde_json::to_string(&report)?))?;
+    } else {
+        output::answer(&report.to_string())?;
+    }
+    ended
+}
+
+fn options(args: &Guest) -> Options {
+    Options {
+        mode: args.mode,
+        touch: args.touch,
+        size: args.size,
+        ports: PortOptions {
+            layout: match args.ring {
+                RingKind::Split => Layout::Split,
+                RingKind::Packed => Layout::Packed,
+            },
+            mergeable: args.mrg == OnOff::On,
+            in_order: args.in_order,
+            queue_size: args.queue_size,
+            buffer_len: args.buffer_len,
+            header_offset: args.header_offset,
+            huge_pages: args.hugepages,
+            longest: args.longest.unwrap_or(if args.segments { 65_549 } else { 1518 }),
+            segments: args.segments,
+            ..PortOptions::default()
+        },
+    }
+}
