@@ -57,8 +57,17 @@ impl Scene {
         Scene { features: f::VIRTIO_F_IN_ORDER, ..Scene::of(layout) }
     }
 
+    /// Before a good guest with more features.
+    pub(crate) fn before(layout: Layout, features: u64) -> Scene {
+        Scene::between(layout, 1, features)
+    }
+
     /// With one that has so many queue pairs.
     pub(crate) fn with(layout: Layout, queues: u16) -> Scene {
+        Scene::between(layout, queues, 0)
+    }
+
+    fn between(layout: Layout, queues: u16, features: u64) -> Scene {
         let rig = rig(4, |config| {
             let port = vhost_user(&mut config.ports[0]);
             (port.packed, port.queues) = (layout == Layout::Packed, queues);
@@ -66,7 +75,8 @@ impl Scene {
             config.patches.push(patch(2, 3));
         });
         let victims = Victims::start(&rig, 2, 3);
-        let good = rig.guest(1, &GuestOptions::default());
+        let features = features | GuestOptions::default().features;
+        let good = rig.guest(1, &GuestOptions { features, ..GuestOptions::default() });
         Scene { rig, good, victims, layout, features: 0, queues, round: 0 }
     }
 
