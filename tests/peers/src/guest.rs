@@ -32,6 +32,14 @@ pub(crate) struct Qemu {
 /// A command in a guest takes at most this long, unless it is said otherwise.
 pub(crate) const USUAL: Duration = Duration::from_secs(30);
 
+/// A command that a guest has begun to run.
+pub(crate) struct Begun {
+    id: u32,
+    /// Where its answer begins.
+    mark: usize,
+    command: String,
+}
+
 /// A running guest with the address 10.77.0.`number`.
 pub(crate) struct Guest {
     proc: Proc,
@@ -136,17 +144,27 @@ impl Guest {
 
     /// Runs a shell command in the guest: its status and what it wrote.
     pub(crate) fn run(&mut self, command: &str, limit: Duration) -> Result<(i32, String)> {
+        let begun = self.begin(command)?;
+        self.end(&begun, limit)
+    }
+
+    /// Begins to run a shell command in the guest; until its [end](Self::end) it runs no other.
+    pub(crate) fn begin(&mut self, command: &str) -> Result<Begun> {
         // The console's line discipline takes 4095 characters a line.
         if command.contains('\n') || command.len() > 3500 {
             bail!("not a line for a guest's console: {command}");
         }
         self.commands += 1;
-        let id = self.commands;
-        let mark = self.proc.mark();
+        let (id, mark) = (self.commands, self.proc.mark());
         self.proc.say(&format!("{id} {command}"))?;
-        let end = format!("{MARK}{id} ");
-        let what = format!("an end of `{command}`");
-        self.proc.wait_text(&what, mark, limit, |text| {
+        Ok(Begun { id, mark, command: command.to_owned() })
+    }
+
+    /// Waits for a command's end.
+    pub(crate) fn end(&mut self, begun: &Begun, limit: Duration) -> Result<(i32, String)> {
+        let end = format!("{MARK}{} ", begun.id);
+        let what = format!("an end of `{}`", begun.command);
+        self.proc.wait_text(&what, begun.mark, limit, |text| {
             let (output, rest) = text.split_once(&end)?;
             let (status, _) = rest.split_once('\n')?;
             Some((status.trim().parse().ok()?, output.trim().to_owned()))

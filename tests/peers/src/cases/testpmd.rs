@@ -205,7 +205,7 @@ fn bounce(switch: &Switch<'_>, guest: &mut Testpmd, segments: &str, queues: u64)
 fn bounce_bursts(switch: &Switch<'_>, guest: &mut Testpmd, segments: &str, bursts: u32, started: u64) -> Result<()> {
     let size: u64 = segments.split(',').filter_map(|len| len.parse::<u64>().ok()).sum();
     let before = Counts::read(switch, guest)?;
-    guest.bounce(segments, bursts, Duration::from_millis(700))?;
+    guest.bounce(segments, bursts, Duration::from_millis(300))?;
     // What is on its way arrives; when it does is up to who gets the CPUs.
     let rest = proc::until("all is collected", Duration::from_secs(10), || {
         Ok(Some(Counts::read(switch, guest)?).filter(|now| now.agree(&before)))
