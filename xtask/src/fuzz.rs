@@ -83,29 +83,45 @@ pub(crate) fn is_target(name: &str) -> bool {
 /// Builds and runs them; what failed, and how many did not.
 pub(crate) fn run(options: &Options) -> Result<(u64, Vec<String>)> {
     let root = run::root()?;
-    let folder = run::target(&root).join("fuzz");
-    let programs = build(&root, &folder)?;
+    let folder = folder(&root);
+    let programs = build(&root, &[])?;
+    let wanted = |name: &str| options.target.as_deref().is_none_or(|wanted| wanted == name);
+    let targets: Vec<_> = TARGETS.iter().filter(|(name, _)| wanted(name)).collect();
     let (mut passed, mut failed) = (0, Vec::new());
-    for (target, must_reach) in TARGETS {
-        if options.target.as_deref().is_some_and(|wanted| wanted != *target) {
-            continue;
-        }
-        match fuzz(&programs.join(target), &root, &folder, target, must_reach, options.secs) {
-            Ok(()) => passed += 1,
-            Err(error) => failed.push(format!("fuzz target {target}: {error:#}")),
-        }
+    // Each of them keeps one CPU busy.
+    let at_once = std::thread::available_parallelism().map_or(1, usize::from);
+    for some in targets.chunks(at_once) {
+        let run = |(target, must_reach): &(&str, &[&str])| {
+            fuzz(&programs.join(target), &root, &folder, target, must_reach, options.secs)
+                .map_err(|error| format!("fuzz target {target}: {error:#}"))
+        };
+        std::thread::scope(|threads| {
+            let started: Vec<_> = some.iter().map(|target| threads.spawn(move || run(target))).collect();
+            for thread in started {
+                match thread.join() {
+                    Ok(Ok(())) => passed += 1,
+                    Ok(Err(error)) => failed.push(error),
+                    Err(_) => failed.push("fuzz targets: a thread panicked".to_owned()),
+                }
+            }
+        });
     }
     Ok((passed, failed))
 }
 
-/// The folder of the built programs.
-fn build(root: &Path, folder: &Path) -> Result<PathBuf> {
+fn folder(root: &Path) -> PathBuf {
+    run::target(root).join("fuzz")
+}
+
+/// Builds them, with more arguments for cargo; the folder of the built programs.
+pub(crate) fn build(root: &Path, args: &[&str]) -> Result<PathBuf> {
+    let folder = folder(root);
     let version = run::output(Command::new("rustc").arg("-vV").current_dir(root))?;
     let host = version.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc names no host")?;
     let mut build = run::cargo(root);
     // With a target named, the flags are for the targets' code and not for build scripts.
     build.args(["build", "--release", "--locked", "--manifest-path", "fuzz/Cargo.toml", "--target", host]);
-    build.arg("--target-dir").arg(folder).env("RUSTFLAGS", FLAGS);
+    build.arg("--target-dir").arg(&folder).args(args).env("RUSTFLAGS", FLAGS);
     run::must(&mut build)?;
     Ok(folder.join(host).join("release"))
 }
@@ -114,19 +130,19 @@ fn fuzz(program: &Path, root: &Path, folder: &Path, target: &str, must_reach: &[
     let (seeds, corpus) = (root.join("fuzz/seeds").join(target), folder.join("corpus").join(target));
     fs::create_dir_all(&corpus).with_context(|| format!("{}", corpus.display()))?;
     let found = format!("-artifact_prefix={}/{target}-", folder.display());
-    let reached = attempt(Command::new(program).args(["-runs=0", &found]).arg(&seeds))?;
+    let reached = attempt(target, Command::new(program).args(["-runs=0", &found]).arg(&seeds))?;
     if let Some(lost) = must_reach.iter().find(|what| !reached.contains(**what)) {
         bail!("its seeds do not reach {lost:?} any more, only {reached:?}");
     }
     let time = format!("-max_total_time={secs}");
     let limits = ["-timeout=20", "-rss_limit_mb=2048", "-print_final_stats=1"];
-    let all = attempt(Command::new(program).args(limits).args([&time, &found]).arg(&corpus).arg(&seeds))?;
+    let all = attempt(target, Command::new(program).args(limits).args([&time, &found]).arg(&corpus).arg(&seeds))?;
     println!("{target} has reached: {}", all.into_iter().collect::<Vec<_>>().join("; "));
     Ok(())
 }
 
 /// Runs it. What it said of places reached; its last words where it failed.
-fn attempt(command: &mut Command) -> Result<BTreeSet<String>> {
+fn attempt(target: &str, command: &mut Command) -> Result<BTreeSet<String>> {
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot start {command:?}"))?;
     let said = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {
@@ -135,7 +151,7 @@ fn attempt(command: &mut Command) -> Result<BTreeSet<String>> {
     }
     for line in said.lines().filter(|line| line.starts_with("stat::number_of_executed_units") || line.contains("DONE"))
     {
-        println!("{line}");
+        println!("{target}: {line}");
     }
     Ok(said.lines().filter_map(|line| line.strip_prefix("reached: ")).map(str::to_owned).collect())
 }

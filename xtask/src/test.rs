@@ -22,6 +22,9 @@ pub(crate) struct Options {
 const WORKSPACE: [&str; 5] =
     ["test", "--workspace", "--no-fail-fast", "--features", "straightline-virtio/fail-points,straightline/fail-points"];
 
+/// The switch as users get it.
+const SWITCH: [&str; 4] = ["build", "--release", "-p", "straightline"];
+
 /// Counts and reasons of what was run so far.
 #[derive(Debug, Default)]
 struct Tally {
@@ -48,6 +51,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     }
     let mut tally = Tally::default();
     if options.only.is_none() {
+        build(&root)?;
         let mut tests = run::cargo(&root);
         tests.args(WORKSPACE);
         if options.long {
@@ -89,6 +93,20 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     Ok(tally.failed.is_empty())
 }
 
+/// Builds all that is built in folders of its own at once: each build ends with what one thread alone can do. What fails
+/// here fails again where it is needed, and is told there.
+fn build(root: &Path) -> Result<()> {
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            let _ = run::passes(run::cargo(root).args(SWITCH).arg("--quiet"));
+            let _ = fuzz::build(root, &["--quiet"]);
+        });
+        run::passes(run::cargo(root).args(WORKSPACE).args(["--all-targets", "--no-run"]))?;
+        run::passes(run::cargo(root).args(["build", "--quiet", "-p", "peers"]))
+    })?;
+    Ok(())
+}
+
 /// Runs each bench of the workspace once, for what it does and not for how long it takes: without `--bench` on their
 /// command line criterion's run each function once, and those of our own one round of each. They are built as the
 /// tests were.
@@ -117,7 +135,7 @@ fn strict() -> bool {
 
 /// Builds the switch as users get it, and runs the end-to-end tests against it.
 fn guests(options: &Options, root: &Path, target: &Path, cache: &Path, tally: &mut Tally) -> Result<()> {
-    run::must(run::cargo(root).args(["build", "--release", "-p", "straightline"]))?;
+    run::must(run::cargo(root).args(SWITCH))?;
     let switch = target.join("release/straightline");
     see_kernels(&switch, tally);
     let report = cache.join("report.json");
