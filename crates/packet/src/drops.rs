@@ -47,6 +47,8 @@ reasons! {
     BadSource = "bad-source",
     /// The frame is for the next bridge alone (01:80:c2:00:00:00 to 0f) and goes no further.
     LinkLocal = "link-local",
+    /// A node of the program that embeds the switch would not have it.
+    Node = "node",
     /// A descriptor names memory that the guest does not have.
     BadAddress = "bad-address",
     /// A descriptor is writable where it must be readable, or the other way round.

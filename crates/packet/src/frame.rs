@@ -79,4 +79,30 @@ impl Frame {
     pub fn ids(&self) -> &[PacketId] {
         &self.ids[..usize::from(self.len)]
     }
+
+    /// The packets, each with the one that comes so many behind it, for [`Turn::prefetch`](crate::Turn::prefetch).
+    /// With a distance of 0 there is none, and nothing is prefetched.
+    #[inline]
+    pub fn ahead(&self, distance: usize) -> impl Iterator<Item = (PacketId, Option<PacketId>)> + '_ {
+        let ids = self.ids();
+        let later = if distance == 0 { &[] } else { ids.get(distance..).unwrap_or_default() };
+        ids.iter().enumerate().map(move |(at, &id)| (id, later.get(at).copied()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_comes_behind() {
+        let mut frame = Frame::new();
+        (0..3).for_each(|index| frame.push(PacketId::new(index)));
+        let later =
+            |distance| frame.ahead(distance).map(|(id, later)| (id.0, later.map(|id| id.0))).collect::<Vec<_>>();
+        assert_eq!(later(0), [(0, None), (1, None), (2, None)]);
+        assert_eq!(later(1), [(0, Some(1)), (1, Some(2)), (2, None)]);
+        assert_eq!(later(2), [(0, Some(2)), (1, None), (2, None)]);
+        assert_eq!(later(9), later(0));
+    }
 }

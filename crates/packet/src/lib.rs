@@ -41,7 +41,7 @@ pub use offload::{Checksum, Gso, GsoKind, Offload};
 pub use segment::Segment;
 pub use segmentation::{MAX_HEADERS, Piece, Segmenter};
 pub use slot::{HEAD, HEADROOM};
-pub use straightline_simd::{Kernels, Level, WithKernels};
+pub use straightline_simd::{Kernels, Level, WithKernels, prefetch_read};
 pub use turn::{Arena, AtTurnEnd, BodyCount, Gate, LenderId, Member, Published, Settings, Turn};
 
 /// Whether packets are copied at all. A build that leaves the copies out (`bench-no-copies`) shows what all the rest costs:

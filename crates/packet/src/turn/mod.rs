@@ -11,7 +11,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use straightline_simd::{Kernels, Level};
+use straightline_simd::{Kernels, Level, prefetch_read};
 
 use crate::slot::{HEAD, HEAD_MAX, HEADROOM, Slot};
 use crate::{Drops, FRAME, Offload, PacketId, PortIndex, Reason, Segment};
@@ -256,6 +256,17 @@ impl<'t> Turn<'t> {
 
 /// What nodes do with packets.
 impl<'t> Turn<'t> {
+    /// Asks for what a node touches first of a packet that it will come to: the slot's words, and the head's first line.
+    /// [`Frame::ahead`](crate::Frame::ahead) has the packets.
+    #[inline]
+    pub fn prefetch(&self, later: Option<PacketId>) {
+        if let Some(id) = later {
+            let slot = &self.slots[id.index()];
+            prefetch_read(std::ptr::from_ref(slot).cast());
+            prefetch_read(slot.data.0[HEADROOM..].as_ptr());
+        }
+    }
+
     /// The packet's head.
     #[inline]
     pub fn head(&self, id: PacketId) -> &[u8] {
