@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use anyhow::Context;
-use straightline_graph::{Graph, NodeStats, Work};
+use straightline_graph::{Graph, NodeIndex, NodeStats, Work};
 use straightline_nodes::{Bridge, Fdb, Patch, Sink};
 use straightline_packet::{Drops, Gate, PortIndex, Reason, Settings};
 use straightline_port::vhost_user::{self, Permissions, Sleepers, VhostUser, VhostUserConfig};
@@ -141,12 +141,32 @@ impl Parts<'_> {
                     graph.node(format!("bridge.{}", config.bridges[at].name), Box::new(bridge), &edges)
                 }
             };
+            let mut ways = Vec::new();
             for member in members {
                 if self.plan.ports[member].seating.takes.contains(&worker) {
-                    graph.input(port(member), node);
+                    let first = self.way(&mut graph, member, node, &mut ways);
+                    graph.input(port(member), first);
                 }
             }
         }
         graph
+    }
+
+    /// Where packets from a port go first on their way to `end`. Ports with the same nodes on it pass them together.
+    fn way<'c>(
+        &'c self,
+        graph: &mut Graph,
+        port: usize,
+        end: NodeIndex,
+        ways: &mut Vec<(&'c [String], NodeIndex)>,
+    ) -> NodeIndex {
+        let names = self.config.ports[port].nodes.as_slice();
+        if let Some(&(_, first)) = ways.iter().find(|(known, _)| *known == names) {
+            return first;
+        }
+        let nodes = self.config.way(port).rev();
+        let first = nodes.fold(end, |next, node| graph.node(format!("node.{}", node.name), node.another(), &[next]));
+        ways.push((names, first));
+        first
     }
 }

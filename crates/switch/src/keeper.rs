@@ -6,25 +6,32 @@ use std::sync::Arc;
 
 use crate::Switch;
 use crate::api::{Changes, Control, Lease, PortWish};
-use crate::config::{Config, Diagnostic};
+use crate::config::{Config, Diagnostic, Kinds};
 
 /// Reads the file again when it is asked to. Signals and the API ask.
 #[derive(Debug)]
 pub struct Keeper {
     switch: Arc<Switch>,
     file: PathBuf,
+    kinds: Kinds,
 }
 
 impl Keeper {
     /// The keeper of a switch that was started from `file`.
     pub fn new(switch: Arc<Switch>, file: impl Into<PathBuf>) -> Self {
-        Keeper { switch, file: file.into() }
+        Keeper { switch, file: file.into(), kinds: Kinds::default() }
+    }
+
+    /// The same where the file may have nodes of these kinds.
+    #[must_use]
+    pub fn with_kinds(self, kinds: Kinds) -> Self {
+        Keeper { kinds, ..self }
     }
 }
 
 impl Control for Keeper {
     fn reload(&self) -> Result<Changes, String> {
-        let done = Config::load(&self.file).map_err(|errors| errors.to_string()).and_then(|loaded| {
+        let done = Config::load_with(&self.file, &self.kinds).map_err(|errors| errors.to_string()).and_then(|loaded| {
             for warning in &loaded.warnings {
                 tracing::warn!("{warning}");
             }

@@ -46,6 +46,7 @@ impl Switch {
 
     pub(crate) fn change(&self, config: &Config, wanted: &Wanted, lost: &[String]) -> anyhow::Result<Changes> {
         let now = self.running.now();
+        let config = &with_nodes_of(&now.config, config);
         if let Some(keys) = needs_restart(&now.config.switch, &config.switch) {
             bail!(
                 "[switch]: other {keys} than it was started with; only a restart can apply that, so nothing is changed"
@@ -300,6 +301,17 @@ impl Attempt<'_> {
     }
 }
 
+/// The same configuration, with the running prototypes of those nodes that stay what they are: what they remember stays.
+fn with_nodes_of(running: &Config, config: &Config) -> Config {
+    let mut config = config.clone();
+    for node in &mut config.nodes {
+        if let Some(same) = running.nodes.iter().find(|old| **old == *node) {
+            node.clone_from(same);
+        }
+    }
+    config
+}
+
 /// The file that only one port can have.
 fn socket(port: &PortConfig) -> Option<&Path> {
     let PortKind::VhostUser(kind) = &port.kind;
@@ -322,7 +334,7 @@ fn figures(now: &Now, config: &Config, plan: &Plan, worker: usize) -> Vec<Arc<No
 }
 
 fn describe(step: &Step, old: &Config, new: &Config) -> Change {
-    use ChangeKind::{Bridge, Patch, Port};
+    use ChangeKind::{Bridge, Node, Patch, Port};
     use Changed::{Added, Changed as Other, Moved, Remade, Removed};
     let (kind, name, change, detail) = match step {
         Step::PortAdded(at) => (Port, &new.ports[*at].name, Added, String::new()),
@@ -336,6 +348,11 @@ fn describe(step: &Step, old: &Config, new: &Config) -> Change {
             let parts: Vec<_> = to.into_iter().chain(who).collect();
             (Port, &new.ports[*at].name, if network.is_some() { Moved } else { Other }, parts.join(", "))
         }
+        Step::PortNodes { new: at } => {
+            let port = &new.ports[*at];
+            let nodes = if port.nodes.is_empty() { "no node".to_owned() } else { port.nodes.join(", ") };
+            (Port, &port.name, Other, format!("its packets pass {nodes} now"))
+        }
         Step::PatchAdded(at) => (Patch, &new.patches[*at].name, Added, new.patches[*at].ports.join(", ")),
         Step::PatchRemoved { old: at } => (Patch, &old.patches[*at].name, Removed, String::new()),
         Step::PatchChanged { new: at, .. } => (Patch, &new.patches[*at].name, Other, new.patches[*at].ports.join(", ")),
@@ -344,6 +361,9 @@ fn describe(step: &Step, old: &Config, new: &Config) -> Change {
         Step::BridgeChanged { new: at, .. } => {
             (Bridge, &new.bridges[*at].name, Other, new.bridges[*at].ports.join(", "))
         }
+        Step::NodeAdded(at) => (Node, &new.nodes[*at].name, Added, new.nodes[*at].describe()),
+        Step::NodeRemoved { old: at } => (Node, &old.nodes[*at].name, Removed, String::new()),
+        Step::NodeChanged { new: at, .. } => (Node, &new.nodes[*at].name, Other, new.nodes[*at].describe()),
     };
     Change { kind, name: name.clone(), change, detail }
 }

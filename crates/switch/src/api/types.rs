@@ -304,6 +304,7 @@ impl fmt::Display for Change {
             ChangeKind::Port => "port",
             ChangeKind::Patch => "patch",
             ChangeKind::Bridge => "bridge",
+            ChangeKind::Node => "node",
         };
         let change = match self.change {
             Changed::Added => "added",
@@ -327,6 +328,8 @@ pub enum ChangeKind {
     Patch,
     /// A bridge.
     Bridge,
+    /// A node of the program that embeds the switch.
+    Node,
 }
 
 /// What can become of it.

@@ -10,6 +10,7 @@ use super::diagnostic::Report;
 
 pub(super) fn check(draft: &Draft, report: &mut Report<'_>) {
     check_use_of_ports(draft, report);
+    check_use_of_nodes(draft, report);
     check_statics(draft, report);
     check_sockets(draft, report);
 }
@@ -65,6 +66,30 @@ fn known_ports(draft: &Draft) -> String {
     }
     let names: Vec<_> = draft.ports.iter().map(|(port, _)| port.name.as_str()).collect();
     format!("ports are {}", names.join(", "))
+}
+
+/// Every node that a port names exists and is there once, and one that no port names is worth a warning.
+fn check_use_of_nodes(draft: &Draft, report: &mut Report<'_>) {
+    for (port, spans) in &draft.ports {
+        for (at, (name, span)) in port.nodes.iter().zip(&spans.nodes).enumerate() {
+            let title = format!("node {name:?} in nodes of port {:?}", port.name);
+            if port.nodes[..at].contains(name) {
+                report.error(span, format!("{title}: named twice"));
+            } else if !draft.node_sites.iter().any(|node| node.name == *name) {
+                let names: Vec<_> = draft.node_sites.iter().map(|node| node.name.as_str()).collect();
+                let known = match names.is_empty() {
+                    true => "there is no section [node.NAME]".to_owned(),
+                    false => format!("nodes are {}", names.join(", ")),
+                };
+                report.error(span, format!("{title}: no such node; {known}"));
+            }
+        }
+    }
+    for node in &draft.node_sites {
+        if !draft.ports.iter().any(|(port, _)| port.nodes.contains(&node.name)) {
+            report.warn(&node.span, format!("node {:?} is in nodes of no port; no packet will pass it", node.name));
+        }
+    }
 }
 
 /// A static entry names a port of its own bridge.

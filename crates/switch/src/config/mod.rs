@@ -33,6 +33,7 @@ mod diagnostic;
 mod mac;
 mod machine;
 mod network;
+mod node;
 mod port;
 mod section;
 mod switch;
@@ -49,6 +50,7 @@ pub use straightline_port::socket_path;
 pub use diagnostic::{ConfigErrors, Diagnostic};
 pub use mac::{Mac, MacError};
 pub use machine::Machine;
+pub use node::{Kinds, NodeConfig, Settings};
 pub use types::{
     BridgeConfig, Config, Copier, Copies, Idle, Mechanism, Mode, Offloads, PatchConfig, PortConfig, PortKind,
     SandboxConfig, StaticEntry, SwitchConfig, VhostUserConfig, WhenFull,
@@ -119,6 +121,14 @@ impl Config {
     /// # Errors
     /// Everything that is wrong with the file; or that it cannot be read.
     pub fn load(path: &Path) -> Result<Loaded, ConfigErrors> {
+        Self::load_with(path, &Kinds::default())
+    }
+
+    /// As [`Self::load`], with nodes of these kinds.
+    ///
+    /// # Errors
+    /// As of [`Self::load`].
+    pub fn load_with(path: &Path, kinds: &Kinds) -> Result<Loaded, ConfigErrors> {
         let file = path.display().to_string();
         let bytes = match fs::read(path) {
             Ok(bytes) => bytes,
@@ -128,7 +138,7 @@ impl Config {
             }
         };
         match String::from_utf8(bytes) {
-            Ok(text) => Self::parse(&file, &text, &Machine::this()),
+            Ok(text) => Self::parse_with(&file, &text, &Machine::this(), kinds),
             Err(error) => {
                 let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
                 let line = good.iter().filter(|byte| **byte == b'\n').count() + 1;
@@ -143,6 +153,14 @@ impl Config {
     /// # Errors
     /// Everything that is wrong with the text, in its order.
     pub fn parse(file: &str, text: &str, machine: &Machine) -> Result<Loaded, ConfigErrors> {
+        Self::parse_with(file, text, machine, &Kinds::default())
+    }
+
+    /// As [`Self::parse`], with nodes of these kinds.
+    ///
+    /// # Errors
+    /// As of [`Self::parse`].
+    pub fn parse_with(file: &str, text: &str, machine: &Machine, kinds: &Kinds) -> Result<Loaded, ConfigErrors> {
         let mut report = Report::new(file, text);
         let (root, syntax) = DeTable::parse_recoverable(text);
         for error in &syntax {
@@ -158,7 +176,7 @@ impl Config {
         }
 
         let mut draft = Draft::default();
-        read(&root, machine, &mut report, &mut draft);
+        read(&root, machine, kinds, &mut report, &mut draft);
         cross::check(&draft, &mut report);
         if report.has_errors() {
             return Err(report.into_errors());
@@ -181,6 +199,8 @@ struct Draft {
     patches: Vec<PatchConfig>,
     /// With the place of the port in each static entry.
     bridges: Vec<(BridgeConfig, Vec<Span>)>,
+    nodes: Vec<NodeConfig>,
+    node_sites: Vec<node::NodeSite>,
     /// What joins ports, also where it joins the wrong number of them.
     networks: Vec<network::Network>,
     /// In the file's order.
@@ -203,14 +223,21 @@ impl Draft {
             ports: self.ports.into_iter().map(|(port, _)| port).collect(),
             patches: self.patches,
             bridges: self.bridges.into_iter().map(|(bridge, _)| bridge).collect(),
+            nodes: self.nodes,
         }
     }
 }
 
 /// The sections of a file.
-const SECTIONS: &[&str] = &["switch", "port", "patch", "bridge"];
+const SECTIONS: &[&str] = &["switch", "port", "patch", "bridge", "node"];
 
-fn read(root: &toml::Spanned<DeTable<'_>>, machine: &Machine, report: &mut Report<'_>, draft: &mut Draft) {
+fn read(
+    root: &toml::Spanned<DeTable<'_>>,
+    machine: &Machine,
+    kinds: &Kinds,
+    report: &mut Report<'_>,
+    draft: &mut Draft,
+) {
     let root = Section::root(root);
     for (key, value) in root.entries() {
         match key.get_ref().as_ref() {
@@ -232,6 +259,11 @@ fn read(root: &toml::Spanned<DeTable<'_>>, machine: &Machine, report: &mut Repor
             "bridge" => {
                 for (name, section) in section::named("bridge", value, report) {
                     network::read_bridge(name, &section, report, draft);
+                }
+            }
+            "node" => {
+                for (name, section) in section::named("node", value, report) {
+                    node::read(name, &section, kinds, report, draft);
                 }
             }
             other if switch::KEYS.contains(&other) => {

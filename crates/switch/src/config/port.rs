@@ -9,12 +9,14 @@ use super::{Draft, DraftSocket, Mac, Mode, Offloads, PortConfig, PortKind, Vhost
 
 /// The keys of a vhost-user port.
 const KEYS: &[&str] =
-    &["kind", "socket", "owner", "group", "perms", "mode", "queues", "mtu", "mac", "packed", "offloads"];
+    &["kind", "socket", "owner", "group", "perms", "mode", "queues", "mtu", "mac", "packed", "offloads", "nodes"];
 
 /// Where later checks point at.
 pub(super) struct PortSpans {
     pub(super) name: Span,
     pub(super) mac: Option<Span>,
+    /// Of each node.
+    pub(super) nodes: Vec<Span>,
 }
 
 pub(super) fn read(name: &str, section: &Section<'_>, report: &mut Report<'_>, draft: &mut Draft) {
@@ -49,9 +51,11 @@ pub(super) fn read(name: &str, section: &Section<'_>, report: &mut Report<'_>, d
     let packed = section.boolean("packed", report).is_none_or(toml::Spanned::into_inner);
     // vhost-user has eight bits for a ring's index where it sends a descriptor for it ("SET_VRING_KICK").
     let queues = section.integer("queues", 1..=127, report).map_or(1, toml::Spanned::into_inner);
+    let nodes = section.texts("nodes", "nodes = [\"a\"]", report).map_or_else(Vec::new, toml::Spanned::into_inner);
+    let (node_spans, nodes) = nodes.iter().map(|node| (node.span(), (*node.get_ref()).to_owned())).unzip();
     let kind = PortKind::VhostUser(VhostUserConfig { socket, mode, owner, group, perms, queues, packed, offloads });
-    let spans = PortSpans { name: section.span().clone(), mac: mac_span };
-    draft.ports.push((PortConfig { name: name.to_owned(), kind, mtu, mac }, spans));
+    let spans = PortSpans { name: section.span().clone(), mac: mac_span, nodes: node_spans };
+    draft.ports.push((PortConfig { name: name.to_owned(), kind, mtu, mac, nodes }, spans));
 }
 
 /// Who may connect is for whoever listens to say.

@@ -9,6 +9,7 @@ use straightline_packet::Level;
 use super::*;
 
 mod mistakes;
+mod nodes;
 
 /// A folder for sockets, and files about it.
 struct Fixture {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use straightline_packet::Level;
 
-use super::Mac;
+use super::{Mac, NodeConfig};
 
 /// A whole configuration, everything in the file's order.
 ///
@@ -20,6 +20,8 @@ pub struct Config {
     pub patches: Vec<PatchConfig>,
     /// `[bridge.NAME]`
     pub bridges: Vec<BridgeConfig>,
+    /// `[node.NAME]`
+    pub nodes: Vec<NodeConfig>,
 }
 
 impl Config {
@@ -27,6 +29,12 @@ impl Config {
     #[must_use]
     pub fn port_index(&self, name: &str) -> Option<usize> {
         self.ports.iter().position(|port| port.name == name)
+    }
+
+    /// The nodes that packets from the port at this place pass, in their order.
+    pub(crate) fn way(&self, port: usize) -> impl DoubleEndedIterator<Item = &NodeConfig> {
+        let names = self.ports[port].nodes.iter();
+        names.filter_map(|name| self.nodes.iter().find(|node| node.name == *name))
     }
 }
 
@@ -142,6 +150,8 @@ pub struct PortConfig {
     pub mtu: u16,
     /// The address that the guest is told. None: it chooses itself.
     pub mac: Option<Mac>,
+    /// The names of the nodes that packets from the port pass, in this order, before its patch or bridge.
+    pub nodes: Vec<String>,
 }
 
 impl PortConfig {
@@ -156,6 +166,7 @@ impl PortConfig {
             kind: PortKind::VhostUser(VhostUserConfig::new(socket)),
             mtu: Self::DEFAULT_MTU,
             mac: None,
+            nodes: Vec::new(),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use super::{Before, Domain, Place, Plan};
-use crate::config::{Config, Mode, Offloads, PortConfig, PortKind, SwitchConfig};
+use crate::config::{Config, Mode, NodeConfig, Offloads, PortConfig, PortKind, SwitchConfig};
 
 /// One thing that changes. Indexes are those of the new configuration's list, `old` those of the old one's.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +16,8 @@ pub(crate) enum Step {
     PortRemade { old: usize, new: usize, why: String },
     /// A port stays what it is, and its guest connected; its place or who may connect is other.
     PortMoved { old: usize, new: usize, permissions: bool, network: Option<String> },
+    /// A port's packets pass other nodes.
+    PortNodes { new: usize },
     /// A patch begins.
     PatchAdded(usize),
     /// A patch ends.
@@ -28,6 +30,12 @@ pub(crate) enum Step {
     BridgeRemoved { old: usize },
     /// A bridge has other ports or rules; it keeps what it learned where that still holds.
     BridgeChanged { old: usize, new: usize },
+    /// A node begins.
+    NodeAdded(usize),
+    /// A node ends.
+    NodeRemoved { old: usize },
+    /// A node is another one, and what it remembers is forgotten.
+    NodeChanged { old: usize, new: usize },
 }
 
 /// Which keys of `[switch]` differ that are looked at only once, at the start.
@@ -53,6 +61,8 @@ pub(crate) fn remade(old: &PortConfig, new: &PortConfig) -> Option<String> {
     let PortKind::VhostUser(was) = &old.kind;
     let PortKind::VhostUser(is) = &new.kind;
     let mut same = old.clone();
+    // What its packets pass is the graph's business.
+    same.nodes.clone_from(&new.nodes);
     let PortKind::VhostUser(kept) = &mut same.kind;
     // Who may connect can be changed on the socket's file.
     (kept.owner, kept.group, kept.perms) = (is.owner, is.group, is.perms);
@@ -102,7 +112,10 @@ pub(crate) fn difference(before: Before<'_>, config: &Config, plan: &Plan) -> Ve
             steps.push(Step::PortRemade { old, new, why });
             continue;
         }
-        let permissions = old_config.ports[old] != *port;
+        if old_config.ports[old].nodes != port.nodes {
+            steps.push(Step::PortNodes { new });
+        }
+        let permissions = PortConfig { nodes: port.nodes.clone(), ..old_config.ports[old].clone() } != *port;
         let (was, is) = (network(old_config, old), network(config, new));
         let network = (was != is).then_some(is);
         if permissions || network.is_some() || before.plan.ports[old] != plan.ports[new] {
@@ -130,6 +143,17 @@ pub(crate) fn difference(before: Before<'_>, config: &Config, plan: &Plan) -> Ve
                 Change::Added(new) => Step::BridgeAdded(new),
                 Change::Removed(old) => Step::BridgeRemoved { old },
                 Change::Changed(old, new) => Step::BridgeChanged { old, new },
+            });
+        },
+    );
+    compare(
+        (&old_config.nodes, &config.nodes),
+        |node| &node.name,
+        |change| {
+            steps.push(match change {
+                Change::Added(new) => Step::NodeAdded(new),
+                Change::Removed(old) => Step::NodeRemoved { old },
+                Change::Changed(old, new) => Step::NodeChanged { old, new },
             });
         },
     );
@@ -178,10 +202,14 @@ pub(crate) fn undisturbed(before: Before<'_>, config: &Config, plan: &Plan, work
         Domain::Bridge(at) => Some(config.bridges[at].clone()),
         _ => None,
     };
+    let ways = |config: &Config, domain: Domain| -> Vec<Vec<NodeConfig>> {
+        domain.ports(config).iter().map(|&port| config.way(port).cloned().collect()).collect()
+    };
     let is_same = |new: Domain, old: Domain| {
         new.name(config) == old.name(before.config)
             && places(config, plan, new) == places(before.config, before.plan, old)
             && rules(config, new) == rules(before.config, old)
+            && ways(config, new) == ways(before.config, old)
     };
     let had = before.plan.workers.get(worker).map_or(&[][..], |worker| &worker.domains);
     let domains = plan.workers[worker].domains.iter().copied();

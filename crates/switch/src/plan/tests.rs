@@ -1,9 +1,13 @@
 use std::collections::BTreeMap;
 
+use std::sync::OnceLock;
+
 use proptest::prelude::*;
+use straightline_graph::{Next, Node};
+use straightline_packet::{Frame, Turn};
 
 use super::*;
-use crate::config::{BridgeConfig, PatchConfig, PortKind, SwitchConfig};
+use crate::config::{BridgeConfig, NodeConfig, PatchConfig, PortKind, SwitchConfig};
 
 fn config(ports: usize, workers: &[usize]) -> Config {
     let mut config = Config::default();
@@ -19,6 +23,19 @@ fn patch(a: &str, b: &str) -> PatchConfig {
 fn bridge(ports: &[&str]) -> BridgeConfig {
     let ports = ports.iter().map(|&port| port.to_owned()).collect();
     BridgeConfig { name: "lan".to_owned(), ports, ageing: 300, limit: 16, statics: Vec::new() }
+}
+
+#[derive(Clone)]
+struct Nothing;
+
+impl Node for Nothing {
+    fn process(&mut self, _turn: &mut Turn<'_>, _frame: &Frame, _next: &mut Next<'_>) {}
+}
+
+/// One of two nodes of a name.
+fn node(which: usize) -> NodeConfig {
+    static NODES: OnceLock<[NodeConfig; 2]> = OnceLock::new();
+    NODES.get_or_init(|| [(); 2].map(|()| NodeConfig::new("n", "nothing", Nothing)))[which].clone()
 }
 
 fn after(old: &Config, new: &Config) -> (Plan, Plan, Vec<Step>) {
@@ -211,6 +228,32 @@ fn a_port_that_joins_another_workers_bridge_moves_and_its_guest_stays() {
 }
 
 #[test]
+fn a_port_whose_packets_pass_another_node_stays() {
+    let mut old = config(2, &[0]);
+    old.patches.push(patch("p0", "p1"));
+    old.nodes.push(node(0));
+    let mut new = old.clone();
+    new.ports[1].nodes.push("n".to_owned());
+    let (first, second, steps) = after(&old, &new);
+    assert_eq!(steps, [Step::PortNodes { new: 1 }]);
+    assert_eq!(undisturbed(Before { config: &old, plan: &first, lost: &[] }, &new, &second, 0), [], "the patch rests");
+    let mut other = new.clone();
+    other.nodes[0] = node(1);
+    let (first, second, steps) = after(&new, &other);
+    assert_eq!(steps, [Step::NodeChanged { old: 0, new: 0 }]);
+    assert_eq!(
+        undisturbed(Before { config: &new, plan: &first, lost: &[] }, &other, &second, 0),
+        [],
+        "the patch rests"
+    );
+    let (first, second, steps) = after(&new, &new);
+    assert_eq!(
+        (steps, undisturbed(Before { config: &new, plan: &first, lost: &[] }, &new, &second, 0).len()),
+        (vec![], 1)
+    );
+}
+
+#[test]
 fn keys_that_need_a_restart_are_named() {
     let old = SwitchConfig::default();
     assert_eq!(needs_restart(&old, &old), None);
@@ -220,18 +263,19 @@ fn keys_that_need_a_restart_are_named() {
 
 /// A configuration that its checks would let pass, of few names, so that two have much in common.
 fn configs() -> impl Strategy<Value = Config> {
-    let port = (any::<bool>(), 0..3_u16, any::<bool>(), 1..5_u16);
+    let port = (any::<bool>(), 0..3_u16, any::<bool>(), 1..5_u16, any::<bool>());
     let ports = prop::collection::vec(port, 8);
     // For each port: what it is in. 0 and 1: a patch, 2 and 3: a bridge, else nothing.
     let joins = prop::collection::vec(0..6_usize, 8);
-    (ports, joins, any::<[bool; 2]>(), 1..3_u32).prop_map(|(ports, joins, waits, ageing)| {
+    (ports, joins, any::<[bool; 2]>(), 1..3_u32, 0..2_usize).prop_map(|(ports, joins, waits, ageing, which)| {
         let mut config = config(0, &[0, 1, 2]);
-        for (n, (there, mtu, private, queues)) in ports.iter().enumerate().filter(|(_, port)| port.0) {
+        for (n, (there, mtu, private, queues, passes)) in ports.iter().enumerate().filter(|(_, port)| port.0) {
             let mut port = PortConfig::vhost_user(format!("p{n}"), format!("/s{n}"));
             port.mtu = 1500 + mtu / 2;
             let PortKind::VhostUser(kind) = &mut port.kind;
             kind.queues = *queues;
             kind.perms = if *private && *there { 0o600 } else { 0o660 };
+            port.nodes = if *passes { vec!["n".to_owned()] } else { Vec::new() };
             config.ports.push(port);
         }
         let members = |network: usize| -> Vec<String> {
@@ -253,7 +297,7 @@ fn configs() -> impl Strategy<Value = Config> {
             statics: Vec::new(),
         });
         let (patches, bridges) = (patches.collect(), bridges.collect());
-        Config { patches, bridges, ..config }
+        Config { patches, bridges, nodes: vec![node(which)], ..config }
     })
 }
 
@@ -263,6 +307,7 @@ struct Model {
     ports: BTreeMap<String, (PortConfig, Place)>,
     patches: BTreeMap<String, PatchConfig>,
     bridges: BTreeMap<String, BridgeConfig>,
+    nodes: Vec<NodeConfig>,
 }
 
 impl Model {
@@ -272,6 +317,7 @@ impl Model {
             ports: ports.map(|(port, place)| (port.name.clone(), (port.clone(), place.clone()))).collect(),
             patches: config.patches.iter().map(|patch| (patch.name.clone(), patch.clone())).collect(),
             bridges: config.bridges.iter().map(|bridge| (bridge.name.clone(), bridge.clone())).collect(),
+            nodes: config.nodes.clone(),
         }
     }
 
@@ -287,6 +333,10 @@ impl Model {
                     let port = &new.ports[*is];
                     self.ports.insert(port.name.clone(), (port.clone(), plan.ports[*is].clone()));
                 }
+                Step::PortNodes { new: is } => {
+                    let port = self.ports.get_mut(&new.ports[*is].name).expect("it runs");
+                    port.0.nodes.clone_from(&new.ports[*is].nodes);
+                }
                 Step::PortRemoved { old: was } => drop(self.ports.remove(&old.ports[*was].name).expect("it ran")),
                 Step::PatchAdded(at) | Step::PatchChanged { new: at, .. } => {
                     drop(self.patches.insert(new.patches[*at].name.clone(), new.patches[*at].clone()));
@@ -300,6 +350,9 @@ impl Model {
                 Step::BridgeRemoved { old: was } => {
                     drop(self.bridges.remove(&old.bridges[*was].name).expect("it ran"));
                 }
+                Step::NodeAdded(at) => self.nodes.push(new.nodes[*at].clone()),
+                Step::NodeChanged { old: was, new: is } => self.nodes[*was] = new.nodes[*is].clone(),
+                Step::NodeRemoved { old: was } => drop(self.nodes.remove(*was)),
             }
         }
     }
@@ -375,7 +428,10 @@ proptest! {
             for (at, bridge) in next.bridges.iter().enumerate().filter(|(_, bridge)| old.bridges.contains(bridge)) {
                 // Nothing of it is other, so nothing of it may rest.
                 let members = Domain::Bridge(at).ports(&next);
-                if members.iter().all(|&port| before.same_port(&next.ports[port]).is_some()) {
+                let is_same = |port: usize| {
+                    before.same_port(&next.ports[port]).is_some_and(|was| old.way(was).eq(next.way(port)))
+                };
+                if members.iter().all(|&port| is_same(port)) {
                     for worker in 0..new_plan.workers.len() {
                         let calm = undisturbed(before, &next, &new_plan, worker);
                         let serves = new_plan.workers[worker].domains.contains(&Domain::Bridge(at));
@@ -390,6 +446,8 @@ proptest! {
                     for port in domain.ports(&next) {
                         let remade = |step: &Step| matches!(step, Step::PortAdded(at) | Step::PortRemade { new: at, .. } if *at == port);
                         prop_assert!(!steps.iter().any(remade));
+                        let was = old.port_index(&next.ports[port].name).expect("it is not new");
+                        prop_assert!(old.way(was).eq(next.way(port)));
                     }
                 }
             }

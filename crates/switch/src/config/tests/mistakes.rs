@@ -19,7 +19,7 @@ fn sections_and_keys() {
     let fixture = Fixture::new();
     let port = fixture.port("p");
     one_error("[prot.a]\n", 1, &["unknown section \"prot\"; did you mean \"port\"?"]);
-    one_error("[vlan.a]\n", 1, &["sections are switch, port, patch, bridge"]);
+    one_error("[vlan.a]\n", 1, &["sections are switch, port, patch, bridge, node"]);
     one_error("workers = [0]\n", 1, &["outside any section", "[switch]"]);
     one_error("[switch]\nworker = [0]\n", 2, &["unknown key \"worker\" in [switch]; did you mean \"workers\"?"]);
     one_error(

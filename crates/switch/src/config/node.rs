@@ -1,0 +1,216 @@
+//! Nodes that the program brings which the switch is part of: their kinds, and `[node.NAME]`.
+//!
+//! A kind is a name and a function: it reads its keys through [`Settings`] and makes the node. What it makes is the
+//! prototype: each place in each worker's graph gets a clone of it.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use straightline_graph::Node;
+use toml::Spanned;
+
+use super::Draft;
+use super::diagnostic::{Report, Span};
+use super::section::{Section, hint};
+
+/// The kinds of node that a program knows. The switch itself has none: patches and bridges are sections of their own.
+///
+/// ```
+/// use straightline_graph::{Next, Node};
+/// use straightline_packet::{Frame, Turn};
+/// use straightline_switch::config::{Config, Kinds, Machine};
+///
+/// #[derive(Clone)]
+/// struct Pass { slowly: bool }
+/// impl Node for Pass {
+///     fn process(&mut self, _turn: &mut Turn<'_>, frame: &Frame, next: &mut Next<'_>) {
+///         next.extend(0, frame.ids());
+///     }
+/// }
+///
+/// let kinds = Kinds::new().with("pass", |settings| Pass { slowly: settings.boolean("slowly", false) });
+/// let text = "[node.p]\nkind = \"pass\"\nslow = true\n";
+/// let errors = Config::parse_with("f.toml", text, &Machine::this(), &kinds).unwrap_err();
+/// assert!(errors.to_string().starts_with("f.toml:3: unknown key \"slow\" in node \"p\"; did you mean \"slowly\"?"));
+/// ```
+#[derive(Clone, Default)]
+pub struct Kinds(Vec<(String, Arc<Make>)>);
+
+type Make = dyn Fn(&mut Settings<'_, '_>) -> Arc<dyn Prototype> + Send + Sync;
+
+impl Kinds {
+    /// None yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds the kind that a file calls `name`; `make` reads the keys of a section and makes the node. On a port's way a
+    /// node has one edge, 0: what it pushes there goes on.
+    ///
+    /// The node is cloned for each place in each worker's graph, and again whenever such a graph is made anew, as at a
+    /// reload. So what is to be remembered or shared lies behind an `Arc`: as long as its section says the same, all are
+    /// clones of the same prototype.
+    #[must_use]
+    pub fn with<N: Node + Clone + Sync + 'static>(
+        mut self,
+        name: &str,
+        make: impl Fn(&mut Settings<'_, '_>) -> N + Send + Sync + 'static,
+    ) -> Self {
+        self.0.push((name.to_owned(), Arc::new(move |settings| Arc::new(make(settings)))));
+        self
+    }
+
+    fn names(&self) -> Vec<&str> {
+        self.0.iter().map(|(name, _)| name.as_str()).collect()
+    }
+}
+
+impl fmt::Debug for Kinds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Kinds").field(&self.names()).finish()
+    }
+}
+
+/// What nodes are cloned from.
+trait Prototype: Send + Sync {
+    fn another(&self) -> Box<dyn Node>;
+}
+
+impl<N: Node + Clone + Sync + 'static> Prototype for N {
+    fn another(&self) -> Box<dyn Node> {
+        Box::new(self.clone())
+    }
+}
+
+/// The keys of a `[node.NAME]`, for its kind to read. A key that is absent has the default; so has one that is wrong, but
+/// then the report has an error at its line, and the configuration is refused. A key that is not read is unknown.
+pub struct Settings<'a, 't> {
+    section: &'a Section<'a>,
+    report: &'a mut Report<'t>,
+    read: Vec<(String, String)>,
+}
+
+impl fmt::Debug for Settings<'_, '_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings").field("of", &self.section.title()).field("read", &self.read).finish_non_exhaustive()
+    }
+}
+
+impl Settings<'_, '_> {
+    /// A number in this range.
+    pub fn integer<T>(&mut self, key: &str, range: RangeInclusive<T>, default: T) -> T
+    where
+        T: TryFrom<i64> + PartialOrd + fmt::Display,
+    {
+        let value = self.section.integer(key, range, self.report).map_or(default, Spanned::into_inner);
+        self.note(key, &value);
+        value
+    }
+
+    /// True or false.
+    pub fn boolean(&mut self, key: &str, default: bool) -> bool {
+        let value = self.section.boolean(key, self.report).map_or(default, Spanned::into_inner);
+        self.note(key, &value);
+        value
+    }
+
+    /// A text.
+    pub fn text(&mut self, key: &str, default: &str) -> String {
+        let text = self.section.text(key, &format!("{key} = {default:?}"), self.report);
+        let value = text.map_or(default, Spanned::into_inner).to_owned();
+        self.note(key, &value);
+        value
+    }
+
+    /// Refuses what a key says, for a reason that goes on with "in node ...: ".
+    pub fn refuse(&mut self, key: &str, why: &str) {
+        let span = self.section.get(key).map_or(self.section.span().clone(), Spanned::span);
+        self.report.error(&span, format!("{key} in {}: {why}", self.section.title()));
+    }
+
+    fn note(&mut self, key: &str, value: &dyn fmt::Display) {
+        self.read.push((key.to_owned(), value.to_string()));
+    }
+}
+
+/// `[node.NAME]`: a node that ports can have on their packets' way.
+#[derive(Clone)]
+pub struct NodeConfig {
+    /// Unique among nodes.
+    pub name: String,
+    /// What the program calls it.
+    pub kind: String,
+    /// The keys with what they came to. None: it was made by hand, so nobody knows.
+    settings: Option<Vec<(String, String)>>,
+    prototype: Arc<dyn Prototype>,
+}
+
+impl NodeConfig {
+    /// A node that is in no file.
+    pub fn new<N: Node + Clone + Sync + 'static>(name: impl Into<String>, kind: impl Into<String>, node: N) -> Self {
+        Self { name: name.into(), kind: kind.into(), settings: None, prototype: Arc::new(node) }
+    }
+
+    /// A node for a graph.
+    pub(crate) fn another(&self) -> Box<dyn Node> {
+        self.prototype.another()
+    }
+
+    /// The kind and its keys, as messages say them.
+    pub(crate) fn describe(&self) -> String {
+        let settings = self.settings.iter().flatten().map(|(key, value)| format!(", {key} {value}"));
+        self.kind.clone() + &settings.collect::<String>()
+    }
+}
+
+impl fmt::Debug for NodeConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodeConfig").field("name", &self.name).field("is", &self.describe()).finish_non_exhaustive()
+    }
+}
+
+/// The same is what is cloned from the same prototype, or was read from sections that say the same.
+impl PartialEq for NodeConfig {
+    fn eq(&self, other: &Self) -> bool {
+        let reads_the_same = self.settings.is_some() && self.settings == other.settings;
+        self.name == other.name
+            && self.kind == other.kind
+            && (reads_the_same || Arc::ptr_eq(&self.prototype, &other.prototype))
+    }
+}
+
+impl Eq for NodeConfig {}
+
+/// A section as later checks see it, also where its kind could not make anything of it.
+pub(super) struct NodeSite {
+    pub(super) name: String,
+    pub(super) span: Span,
+}
+
+pub(super) fn read(name: &str, section: &Section<'_>, kinds: &Kinds, report: &mut Report<'_>, draft: &mut Draft) {
+    draft.node_sites.push(NodeSite { name: name.to_owned(), span: section.span().clone() });
+    let names = kinds.names();
+    let example = format!("kind = {:?}", names.first().unwrap_or(&"..."));
+    if section.get("kind").is_none() {
+        section.missing("kind", &example, report);
+    }
+    let Some(kind) = section.text("kind", &example, report) else { return };
+    let word = *kind.get_ref();
+    let Some((_, make)) = kinds.0.iter().find(|(known, _)| known == word) else {
+        let known = match names.is_empty() {
+            true => "this program brings no nodes of its own".to_owned(),
+            false => hint(word, &names, "known"),
+        };
+        report.error(&kind.span(), format!("kind {word:?} in {}: unknown; {known}", section.title()));
+        return;
+    };
+    let mut settings = Settings { section, report, read: Vec::new() };
+    let prototype = make(&mut settings);
+    let read = settings.read;
+    let keys: Vec<_> = ["kind"].into_iter().chain(read.iter().map(|(key, _)| key.as_str())).collect();
+    section.only(&keys, report);
+    let kind = word.to_owned();
+    draft.nodes.push(NodeConfig { name: name.to_owned(), kind, settings: Some(read), prototype });
+}
