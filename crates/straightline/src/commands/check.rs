@@ -2,19 +2,19 @@
 
 use std::path::Path;
 
-use straightline_switch::config::{Config, Diagnostic};
+use straightline_switch::config::{Config, Diagnostic, Kinds};
 
 use crate::output::{self, Reported};
 
 /// Prints `ok`, or every error of the file.
-pub(crate) fn execute(path: &Path) -> anyhow::Result<()> {
-    load(path)?;
+pub(crate) fn execute(path: &Path, kinds: &Kinds) -> anyhow::Result<()> {
+    load(path, kinds)?;
     output::answer("ok\n")
 }
 
 /// The configuration that `path` holds; its errors and warnings are printed.
-pub(crate) fn load(path: &Path) -> anyhow::Result<Config> {
-    let loaded = Config::load(path).map_err(|errors| report(&errors.0))?;
+pub(crate) fn load(path: &Path, kinds: &Kinds) -> anyhow::Result<Config> {
+    let loaded = Config::load_with(path, kinds).map_err(|errors| report(&errors.0))?;
     for warning in &loaded.warnings {
         output::message("warning", warning);
     }

@@ -8,14 +8,16 @@ mod port;
 mod query;
 mod run;
 
+use straightline_switch::config::Kinds;
+
 use crate::cli::Command;
 
 /// Executes a command.
-pub(crate) fn execute(command: Command) -> anyhow::Result<()> {
+pub(crate) fn execute(command: Command, kinds: &Kinds) -> anyhow::Result<()> {
     match command {
         Command::Demo(args) => demo::execute(&args),
-        Command::Run(args) => run::execute(&args.config),
-        Command::Check(args) => check::execute(&args.config),
+        Command::Run(args) => run::execute(&args.config, kinds),
+        Command::Check(args) => check::execute(&args.config, kinds),
         Command::Reload(args) => query::reload(&args),
         Command::Link(args) => link::execute(&args),
         Command::Port(args) => port::execute(&args),

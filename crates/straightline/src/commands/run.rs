@@ -8,25 +8,25 @@ use anyhow::{Context, ensure};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use straightline_switch::api::{ApiHandle, ApiServer, Control};
-use straightline_switch::config::Config;
+use straightline_switch::config::{Config, Kinds};
 use straightline_switch::{Keeper, Switch, sandbox};
 use tracing_subscriber::EnvFilter;
 
 use crate::output;
 
 /// Runs the switch until SIGTERM or SIGINT.
-pub(crate) fn execute(path: &Path) -> anyhow::Result<()> {
+pub(crate) fn execute(path: &Path, kinds: &Kinds) -> anyhow::Result<()> {
     start_logs();
     // Before anything starts, so that a signal that comes early ends us cleanly as well.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot handle signals")?;
-    let config = super::check::load(path)?;
+    let config = super::check::load(path, kinds)?;
     // Before the first thread: each inherits it.
     sandbox::enter(&config, path)?;
     let switch = Arc::new(Switch::start(&config)?);
     // Without one of its workers it is no switch: whoever started us can do it again.
     let signals_end = signals.handle();
     switch.on_failure(move || signals_end.close());
-    let keeper = Arc::new(Keeper::new(Arc::clone(&switch), path));
+    let keeper = Arc::new(Keeper::new(Arc::clone(&switch), path).with_kinds(kinds.clone()));
     let api = serve_api(&config, &switch, &keeper)?;
     output::answer("ready\n")?;
     tracing::info!(ports = config.ports.len(), "running");
