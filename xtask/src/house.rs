@@ -32,7 +32,12 @@ const SAME_FLOOR: [(&str, &str); 1] = [("lab", "switch")];
 const ONLY_FOR: [(&str, &str); 1] = [("lab", "straightline")];
 
 /// What has no floor works on the project from outside; but the guest in the box is tried with strangers as a library.
-const FROM_OUTSIDE: [(&str, &[&str]); 2] = [("tests/peers", &["lab", "virtio"]), ("xtask", &[])];
+/// And an example shows what the libraries are to whoever embeds them.
+const FROM_OUTSIDE: [(&str, &[&str]); 3] = [
+    ("examples/macswap", &["graph", "lab", "packet", "straightline", "switch", "virtio"]),
+    ("tests/peers", &["lab", "virtio"]),
+    ("xtask", &[]),
+];
 
 /// Crates whose `lib.rs` must say `#![forbid(unsafe_code)]`.
 const FORBID_UNSAFE: [&str; 2] = ["nodes", "wire"];
@@ -97,8 +102,14 @@ pub(crate) fn faults(root: &Path) -> Result<Vec<String>> {
     for (dir, allowed) in FROM_OUTSIDE {
         faults.extend(no_floors(dir, allowed, &read_manifest(&root.join(dir))?));
     }
+    for dir in folders(&root.join("examples"))? {
+        let name = format!("examples/{}", file_name(&dir));
+        if !FROM_OUTSIDE.iter().any(|(known, _)| *known == name) {
+            faults.push(format!("{name} has no rule: say in xtask/src/house.rs (FROM_OUTSIDE) what it imports"));
+        }
+    }
     let mut sources = BTreeMap::new();
-    for dir in ["crates", "tests", "xtask"] {
+    for dir in ["crates", "examples", "tests", "xtask"] {
         rust_files(root, &root.join(dir), &mut sources)?;
     }
     faults.extend(unsafe_elsewhere(&sources, UNSAFE_FILES));
