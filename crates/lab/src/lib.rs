@@ -19,6 +19,7 @@ pub mod demo;
 pub mod forward;
 pub mod generator;
 mod guest;
+pub mod neighbour;
 pub mod poller;
 mod random;
 pub mod results;

@@ -1,0 +1,298 @@
+//! A noisy neighbour: a thread that wants cache and nothing else, and can prove how much it took.
+//!
+//! It goes over its memory a line at a time and adds one to a number in each, so that at the end the numbers say which
+//! lines it has touched and how often. What a round costs it, in processor time, says where its lines were found.
+//!
+//! Where it sits decides what it is. On a CPU of its own it shares the last cache and the memory with the switch, as a VM's
+//! neighbour does. On a machine of two CPUs, where the switch's worker has one, it can only sit with the tester: then it
+//! takes turns with the tester by the kernel's slices, steals processor time, and cools the caches that the tester's next
+//! slice finds. The packets a second of such a trial say nothing about caches; the cycles that the worker, which sits
+//! alone, takes for a packet do, and those only for the part of the packets that a slice begins with.
+
+pub mod resctrl;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
+/// Lines between two looks at whether it is to stop.
+const STRIDE: usize = 1024;
+
+/// Times are taken of at least so many lines at once: the system call is nothing beside them.
+const TIMED: usize = 1 << 16;
+
+/// The most memory that it takes.
+const MOST: usize = 1 << 30;
+
+/// Times that are kept; later ones take the places of the first.
+const KEPT: usize = 4096;
+
+/// A line, with how often it was touched.
+#[derive(Clone, Default)]
+#[repr(align(64))]
+struct Line(u64);
+
+/// A neighbour at work.
+#[derive(Debug)]
+pub struct Neighbour {
+    stop: Arc<AtomicBool>,
+    rounds: Arc<AtomicU64>,
+    thread: Option<JoinHandle<anyhow::Result<Proof>>>,
+    task: Pid,
+}
+
+/// What it has done.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Proof {
+    /// Lines that were touched, each counted once. Of a footprint of `n` bytes there are `n / 64`.
+    pub lines: usize,
+    /// Whole rounds over all of them.
+    pub rounds: u64,
+    /// Nanoseconds of processor time for a line: the median of its rounds.
+    pub ns_per_line: f64,
+    /// The third quartile of that over the first: near 1, where its rounds cost the same.
+    pub spread_ratio: f64,
+}
+
+impl Neighbour {
+    /// Starts one that goes over so many bytes, on this CPU. When it returns, all of its memory was touched once.
+    ///
+    /// # Errors
+    /// A footprint of no line or beyond a gibibyte; a CPU that we may not use.
+    pub fn start(bytes: usize, cpu: usize) -> anyhow::Result<Neighbour> {
+        ensure!((LINE..=MOST).contains(&bytes), "a neighbour takes {LINE} to {MOST} bytes, not {bytes}");
+        let (stop, rounds) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (tell, told) = std::sync::mpsc::channel();
+        let thread = {
+            let (stop, rounds) = (Arc::clone(&stop), Arc::clone(&rounds));
+            let work = move || {
+                let pinned = pin(cpu).map(|()| gettid());
+                let is_pinned = pinned.is_ok();
+                // Whoever started us waits for it.
+                let _ = tell.send(pinned);
+                if is_pinned { work(bytes / LINE, &stop, &rounds) } else { Err(anyhow::anyhow!("it is not pinned")) }
+            };
+            std::thread::Builder::new().name("neighbour".to_owned()).spawn(work)?
+        };
+        let task = told.recv().context("the neighbour has ended")??;
+        let neighbour = Neighbour { stop, rounds, thread: Some(thread), task };
+        while neighbour.rounds() == 0 && !neighbour.has_ended() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(neighbour)
+    }
+
+    /// The thread, as the kernel knows it.
+    pub fn task(&self) -> u32 {
+        self.task.as_raw_nonzero().get().unsigned_abs()
+    }
+
+    /// Whole rounds so far.
+    pub fn rounds(&self) -> u64 {
+        self.rounds.load(Ordering::Relaxed)
+    }
+
+    fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Ends it.
+    ///
+    /// # Errors
+    /// Where what it touched is not what it was to touch.
+    pub fn stop(mut self) -> anyhow::Result<Proof> {
+        self.stop.store(true, Ordering::Relaxed);
+        let thread = self.thread.take().context("it has ended before")?;
+        thread.join().map_err(|_| anyhow::anyhow!("the neighbour's thread panicked"))?
+    }
+}
+
+impl Drop for Neighbour {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // What it proved nobody wants to know.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Rounds over so many lines until it is to stop.
+fn work(lines: usize, stop: &AtomicBool, rounds: &AtomicU64) -> anyhow::Result<Proof> {
+    let mut memory = vec![Line::default(); lines];
+    let mut times: Vec<f64> = Vec::with_capacity(KEPT);
+    // The first round takes the memory from the kernel.
+    let mut touched = round(&mut memory, None);
+    rounds.store(1, Ordering::Relaxed);
+    let at_once = TIMED.div_ceil(lines);
+    let mut at = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let (from, before) = (processor_time(), touched);
+        for _ in 0..at_once {
+            let some = round(&mut memory, Some(stop));
+            touched += some;
+            if some < lines {
+                break;
+            }
+            rounds.fetch_add(1, Ordering::Relaxed);
+        }
+        if touched - before == at_once * lines {
+            let time = (processor_time() - from).as_secs_f64() * 1e9 / float(touched - before);
+            if times.len() < KEPT {
+                times.push(time)
+            } else {
+                times[at % KEPT] = time
+            }
+            at += 1;
+        }
+    }
+    let rounds = rounds.load(Ordering::Relaxed);
+    prove(&memory, rounds, touched, times)
+}
+
+/// Adds one to each line in turn; returns how many it came to before it was stopped.
+fn round(memory: &mut [Line], stop: Option<&AtomicBool>) -> usize {
+    let mut touched = 0;
+    for part in memory.chunks_mut(STRIDE) {
+        if stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+            break;
+        }
+        part.iter_mut().for_each(|line| line.0 += 1);
+        touched += part.len();
+    }
+    touched
+}
+
+/// The numbers in the lines must be those of so many whole rounds and the part of another.
+fn prove(memory: &[Line], rounds: u64, touched: usize, mut times: Vec<f64>) -> anyhow::Result<Proof> {
+    let distinct = memory.iter().filter(|line| line.0 > 0).count();
+    let sum: u64 = memory.iter().map(|line| line.0).sum();
+    let is_even = memory.iter().all(|line| line.0 == rounds || line.0 == rounds + 1);
+    ensure!(
+        distinct == memory.len() && is_even && usize::try_from(sum)? == touched,
+        "the neighbour was to touch {} lines {rounds} times, and touched {distinct}, {sum} times in all",
+        memory.len()
+    );
+    times.sort_by(f64::total_cmp);
+    let at = |quarter: usize| times.get(times.len() * quarter / 4).copied().unwrap_or(f64::NAN);
+    Ok(Proof { lines: distinct, rounds, ns_per_line: at(2), spread_ratio: at(3) / at(1) })
+}
+
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+fn pin(cpu: usize) -> anyhow::Result<()> {
+    ensure!(cpu < CpuSet::MAX_CPU, "there is no CPU {cpu}");
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    sched_setaffinity(None, &set).with_context(|| format!("the neighbour cannot run on CPU {cpu}"))
+}
+
+/// Where it sits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seat {
+    /// On a CPU that nobody else of the trial has.
+    Own(usize),
+    /// With the tester, for want of a third CPU.
+    WithTester(usize),
+}
+
+impl Seat {
+    /// The best one beside these two.
+    ///
+    /// # Errors
+    /// If it cannot be known which CPUs we may use.
+    pub fn find(worker: usize, tester: usize) -> anyhow::Result<Seat> {
+        let allowed = sched_getaffinity(None).context("which CPUs may we use?")?;
+        Ok(Seat::among((0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)), worker, tester))
+    }
+
+    fn among(cpus: impl IntoIterator<Item = usize>, worker: usize, tester: usize) -> Seat {
+        let other = cpus.into_iter().find(|&cpu| cpu != worker && cpu != tester);
+        other.map_or(Seat::WithTester(tester), Seat::Own)
+    }
+
+    /// The CPU.
+    pub fn cpu(self) -> usize {
+        match self {
+            Seat::Own(cpu) | Seat::WithTester(cpu) => cpu,
+        }
+    }
+
+    /// In a word, as a result's cell has it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Seat::Own(_) => "own-cpu",
+            Seat::WithTester(_) => "testers-cpu",
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "figures for people")]
+fn float(n: usize) -> f64 {
+    n as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn some_cpu() -> usize {
+        let allowed = sched_getaffinity(None).expect("our CPUs");
+        (0..CpuSet::MAX_CPU).find(|&cpu| allowed.is_set(cpu)).expect("one of them")
+    }
+
+    #[test]
+    fn what_it_touches_is_proven() {
+        for bytes in [64, 16 << 10, (4 << 20) + 64 * 3] {
+            let neighbour = Neighbour::start(bytes, some_cpu()).expect("a neighbour");
+            assert!(neighbour.task() > 0);
+            let upto = neighbour.rounds() + 3;
+            while neighbour.rounds() < upto {
+                std::thread::yield_now();
+            }
+            let proof = neighbour.stop().expect("a proof");
+            assert_eq!(proof.lines, bytes / 64);
+            assert!(proof.rounds >= upto, "{proof:?}");
+        }
+    }
+
+    #[test]
+    fn what_it_did_not_touch_is_found_out() {
+        let mut memory = vec![Line(2); 9];
+        prove(&memory, 2, 18, vec![1.0]).expect("two rounds");
+        memory[0].0 = 3;
+        prove(&memory, 2, 19, vec![1.0]).expect("and the part of another");
+        for wrong in [0, 1, 4] {
+            memory[5].0 = wrong;
+            let error = prove(&memory, 2, 19, Vec::new()).expect_err("a line that it left out, or touched too often");
+            assert!(error.to_string().contains("9 lines 2 times"), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_said() {
+        for bytes in [0, 63, MOST + 1] {
+            assert!(Neighbour::start(bytes, some_cpu()).expect_err("no such footprint").to_string().contains("64 to"));
+        }
+        let error = Neighbour::start(64, CpuSet::MAX_CPU).expect_err("no such CPU");
+        assert!(error.to_string().contains("there is no CPU"), "{error}");
+    }
+
+    #[test]
+    fn it_sits_alone_where_it_can() {
+        assert_eq!(Seat::among([0, 1, 2, 3], 1, 0), Seat::Own(2));
+        assert_eq!(Seat::among([0, 1], 0, 1), Seat::WithTester(1));
+        assert_eq!((Seat::Own(2).cpu(), Seat::WithTester(1).as_str()), (2, "testers-cpu"));
+    }
+}

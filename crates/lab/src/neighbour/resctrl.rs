@@ -1,0 +1,283 @@
+//! Cache allocation by the kernel's resctrl file system (Documentation/filesystems/resctrl.rst): which tasks may fill
+//! which ways of the last cache.
+//!
+//! A class of service is a folder; its `schemata` says which ways, its `tasks` who is in it. The class that all tasks are
+//! in from the beginning is left as it is.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail, ensure};
+
+/// Where it is mounted.
+pub const ROOT: &str = "/sys/fs/resctrl";
+
+/// Folders in it that are no classes.
+const NO_CLASSES: [&str; 3] = ["info", "mon_groups", "mon_data"];
+
+/// The cache allocation of a machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Allocation {
+    root: PathBuf,
+    /// Which ways there are.
+    mask: u64,
+    /// The fewest that a class can have.
+    least: u32,
+    /// How many classes there can be, the first included.
+    classes: usize,
+    /// The last caches, by their numbers.
+    caches: Vec<String>,
+}
+
+/// A class of service. Dropped, it is taken away, and its tasks are in the first one again.
+#[derive(Debug)]
+pub struct Class {
+    path: PathBuf,
+}
+
+impl Allocation {
+    /// Looks at what is mounted at `root`.
+    ///
+    /// # Errors
+    /// That there is none, or that we may not use it: in words that say what would work.
+    pub fn open(root: &Path) -> anyhow::Result<Allocation> {
+        let schemata = read(root, "schemata")?;
+        if schemata.lines().any(|line| line.trim_start().starts_with("L3CODE:")) {
+            bail!("{}: it is mounted with `cdp`, code and data apart; mount it without", root.display());
+        }
+        let Some(line) = schemata.lines().find_map(|line| line.trim_start().strip_prefix("L3:")) else {
+            bail!("{}: this processor's last cache cannot be divided (its `schemata` has no L3)", root.display());
+        };
+        let caches: Vec<_> =
+            line.split(';').filter_map(|part| Some(part.split_once('=')?.0.trim().to_owned())).collect();
+        ensure!(!caches.is_empty(), "{}: its `schemata` names no cache: {line:?}", root.display());
+        let mask = read(root, "info/L3/cbm_mask")?;
+        let mask = u64::from_str_radix(mask.trim(), 16).with_context(|| format!("info/L3/cbm_mask is {mask:?}"))?;
+        let number = |name: &str| -> anyhow::Result<u32> {
+            let text = read(root, name)?;
+            text.trim().parse().with_context(|| format!("{name} is {text:?}"))
+        };
+        let (least, classes) = (number("info/L3/min_cbm_bits")?, number("info/L3/num_closids")?);
+        Ok(Allocation { root: root.to_owned(), mask, least, classes: usize::try_from(classes)?, caches })
+    }
+
+    /// The fewest ways that there can be, and all others.
+    ///
+    /// # Errors
+    /// Where there are too few for two.
+    pub fn divide(&self) -> anyhow::Result<(u64, u64)> {
+        let ways = self.mask.count_ones();
+        ensure!(
+            ways >= 2 * self.least && self.least > 0,
+            "{ways} ways cannot be divided: a class has {} at least",
+            self.least
+        );
+        // A mask's ways are next to one another, so the lowest are too.
+        let few = (0..64).map(|bit| 1 << bit).filter(|bit| self.mask & bit != 0).take(usize::try_from(self.least)?);
+        let few: u64 = few.sum();
+        Ok((few, self.mask & !few))
+    }
+
+    /// Makes a class of a name that nobody has, which may fill these ways of every last cache.
+    ///
+    /// # Errors
+    /// Where none is free, where we may not, and what the kernel says to the ways.
+    pub fn class(&self, name: &str, ways: u64) -> anyhow::Result<Class> {
+        let used = 1 + self.made()?;
+        ensure!(used < self.classes, "no class of service is free: all {} are in use", self.classes);
+        let path = self.root.join(name);
+        fs::create_dir(&path).map_err(|error| refusal(&path, &error))?;
+        let class = Class { path };
+        let schemata: Vec<_> = self.caches.iter().map(|cache| format!("{cache}={ways:x}")).collect();
+        if let Err(error) = write(&class.path.join("schemata"), &format!("L3:{}\n", schemata.join(";"))) {
+            let why = fs::read_to_string(self.root.join("info/last_cmd_status")).unwrap_or_default();
+            return Err(error.context(format!("ways {ways:x}: {}", why.trim())));
+        }
+        Ok(class)
+    }
+
+    /// Classes that somebody has made.
+    fn made(&self) -> anyhow::Result<usize> {
+        let mut made = 0;
+        for entry in fs::read_dir(&self.root).map_err(|error| refusal(&self.root, &error))? {
+            let entry = entry?;
+            let is_none = NO_CLASSES.iter().any(|known| entry.file_name() == *known);
+            made += usize::from(entry.file_type()?.is_dir() && !is_none);
+        }
+        Ok(made)
+    }
+}
+
+impl Class {
+    /// Puts a task into it.
+    ///
+    /// # Errors
+    /// Where there is no such task, or we may not.
+    pub fn take(&self, task: u32) -> anyhow::Result<()> {
+        // One task a write.
+        write(&self.path.join("tasks"), &format!("{task}\n"))
+    }
+}
+
+impl Drop for Class {
+    fn drop(&mut self) {
+        // Whoever has mounted it may take it away as well.
+        let _ = fs::remove_dir(&self.path);
+    }
+}
+
+fn read(root: &Path, name: &str) -> anyhow::Result<String> {
+    let path = root.join(name);
+    fs::read_to_string(&path).map_err(|error| match error.kind() {
+        ErrorKind::NotFound if name == "schemata" => anyhow::anyhow!(
+            "{}: no resctrl is mounted there; on a processor that can divide its last cache (`cat_l3` among the flags in \
+             /proc/cpuinfo), `mount -t resctrl resctrl {}` does it, as root",
+            root.display(),
+            root.display()
+        ),
+        ErrorKind::NotFound if name.starts_with("info/L3") => {
+            anyhow::anyhow!("{}: this processor's last cache cannot be divided (there is no {name})", root.display())
+        }
+        _ => refusal(&path, &error),
+    })
+}
+
+fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    // The kernel makes the file with the folder.
+    let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+    // In one write: the kernel looks at each by itself.
+    file.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|error| refusal(path, &error))
+}
+
+/// What the kernel's word means here.
+fn refusal(path: &Path, error: &io::Error) -> anyhow::Error {
+    let hint = match error.kind() {
+        ErrorKind::PermissionDenied => "; only root may divide the cache",
+        ErrorKind::StorageFull => "; no class of service is free",
+        ErrorKind::AlreadyExists => {
+            "; another run has a class of this name, or has left it behind: rmdir takes it away"
+        }
+        ErrorKind::ReadOnlyFilesystem => "; it is mounted read-only",
+        _ => "",
+    };
+    anyhow::anyhow!("{}: {error}{hint}", path.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A tree as the kernel has it, on ordinary files.
+    fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().expect("a folder");
+        for folder in ["info/L3", "mon_groups", "mon_data"] {
+            fs::create_dir_all(root.path().join(folder)).expect("a folder");
+        }
+        for (name, text) in files {
+            fs::write(root.path().join(name), text).expect("a file");
+        }
+        root
+    }
+
+    const GOOD: [(&str, &str); 4] = [
+        ("schemata", "    MB:0=2048;1=2048\n    L3:0=ffff;1=ffff\n"),
+        ("info/L3/cbm_mask", "ffff\n"),
+        ("info/L3/min_cbm_bits", "1\n"),
+        ("info/L3/num_closids", "16\n"),
+    ];
+
+    /// The good tree with one file changed.
+    fn with(name: &str, text: &str) -> tempfile::TempDir {
+        let root = tree(&GOOD);
+        fs::write(root.path().join(name), text).expect("a file");
+        root
+    }
+
+    fn refused(root: &Path) -> String {
+        format!("{:#}", Allocation::open(root).expect_err("it cannot be used"))
+    }
+
+    #[test]
+    fn a_class_is_written_as_the_kernel_wants_it() {
+        let root = tree(&GOOD);
+        let allocation = Allocation::open(root.path()).expect("it is good");
+        assert_eq!(allocation.divide().expect("16 ways"), (1, 0xfffe));
+        let class = allocation.class("x", 0xfff0).expect("a class");
+        let file = |name: &str| fs::read_to_string(root.path().join("x").join(name)).expect("a file");
+        assert_eq!(file("schemata"), "L3:0=fff0;1=fff0\n");
+        class.take(77).expect("a task");
+        assert_eq!(file("tasks"), "77\n");
+        let twice = allocation.class("x", 1).expect_err("it is there").to_string();
+        assert!(twice.contains("rmdir takes it away"), "{twice}");
+        // A folder of the kernel's goes with all that is in it; this one must be empty.
+        fs::remove_file(root.path().join("x/schemata")).expect("a file");
+        fs::remove_file(root.path().join("x/tasks")).expect("a file");
+        drop(class);
+        assert!(!root.path().join("x").exists());
+    }
+
+    #[test]
+    fn ways_are_those_of_the_mask() {
+        let root = with("info/L3/cbm_mask", "7f0\n");
+        fs::write(root.path().join("info/L3/min_cbm_bits"), "2\n").expect("a file");
+        assert_eq!(Allocation::open(root.path()).expect("it is good").divide().expect("7 ways"), (0x30, 0x7c0));
+        let root = with("info/L3/cbm_mask", "7\n");
+        fs::write(root.path().join("info/L3/min_cbm_bits"), "2\n").expect("a file");
+        let error = Allocation::open(root.path()).expect("it is good").divide().expect_err("3 ways").to_string();
+        assert!(error.contains("3 ways cannot be divided: a class has 2 at least"), "{error}");
+    }
+
+    #[test]
+    fn what_is_missing_is_said_with_what_would_work() {
+        let root = tempfile::tempdir().expect("a folder");
+        let why = refused(root.path());
+        assert!(why.contains("no resctrl is mounted there") && why.contains("mount -t resctrl"), "{why}");
+        let why = refused(tree(&GOOD[..1]).path());
+        assert!(why.contains("cannot be divided (there is no info/L3/cbm_mask)"), "{why}");
+        let why = refused(with("schemata", "    MB:0=100\n").path());
+        assert!(why.contains("its `schemata` has no L3"), "{why}");
+        let why = refused(with("schemata", "L3CODE:0=ff\nL3DATA:0=ff\n").path());
+        assert!(why.contains("mounted with `cdp`"), "{why}");
+        let why = refused(with("schemata", "L3:\n").path());
+        assert!(why.contains("names no cache"), "{why}");
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_told() {
+        assert!(refused(with("info/L3/cbm_mask", "fgh\n").path()).contains("info/L3/cbm_mask is \"fgh\\n\""));
+        assert!(refused(with("info/L3/min_cbm_bits", "\n").path()).contains("info/L3/min_cbm_bits is \"\\n\""));
+        assert!(refused(with("info/L3/num_closids", "-1").path()).contains("info/L3/num_closids is \"-1\""));
+    }
+
+    #[test]
+    fn classes_run_out() {
+        let root = with("info/L3/num_closids", "3\n");
+        let allocation = Allocation::open(root.path()).expect("it is good");
+        let _one = allocation.class("a", 1).expect("the second");
+        let _two = allocation.class("b", 1).expect("the third");
+        let error = allocation.class("c", 1).expect_err("there are three").to_string();
+        assert!(error.contains("no class of service is free: all 3 are in use"), "{error}");
+        assert!(!root.path().join("c").exists());
+    }
+
+    #[test]
+    fn a_class_that_is_refused_leaves_nothing() {
+        let root = tree(&GOOD);
+        let allocation = Allocation::open(root.path()).expect("it is good");
+        fs::write(root.path().join("info/last_cmd_status"), "Mask out of range\n").expect("a file");
+        // A name that is none: the folder is not made.
+        let error = format!("{:#}", allocation.class("a/b", 1).expect_err("no such folder"));
+        assert!(error.contains("a/b"), "{error}");
+        assert_eq!(allocation.made().expect("a folder"), 0);
+    }
+
+    #[test]
+    fn the_kernels_words_are_explained() {
+        let said = |kind: ErrorKind| refusal(Path::new("/x"), &io::Error::from(kind)).to_string();
+        assert!(said(ErrorKind::PermissionDenied).ends_with("only root may divide the cache"));
+        assert!(said(ErrorKind::StorageFull).ends_with("no class of service is free"));
+        assert!(said(ErrorKind::ReadOnlyFilesystem).ends_with("mounted read-only"));
+        assert!(said(ErrorKind::InvalidInput).starts_with("/x: "));
+    }
+}
