@@ -169,5 +169,7 @@ fn table(level: Level) -> Option<&'static sl_kernels> {
         Level::Neon => Some(&neon::KERNELS),
         // C has its own.
         Level::Libc => None,
+        #[cfg(target_arch = "x86_64")]
+        Level::Movsb => None,
     }
 }

@@ -29,6 +29,10 @@ pub enum Level {
     /// No set: copies by the C library's `memmove`, to be compared with; what is summed goes by what
     /// [`Level::detect`] says. Not among the [supported](Level::supported), and has no name to be read by.
     Libc,
+    /// No set either: copies by `rep movsb`, to be compared with; what is summed goes by what [`Level::detect`] says. Not
+    /// among the [supported](Level::supported), and has no name to be read by.
+    #[cfg(target_arch = "x86_64")]
+    Movsb,
 }
 
 impl Level {
@@ -78,6 +82,8 @@ impl Level {
             #[cfg(target_arch = "aarch64")]
             Self::Neon => "neon",
             Self::Libc => "libc",
+            #[cfg(target_arch = "x86_64")]
+            Self::Movsb => "movsb",
         }
     }
 }
@@ -182,6 +188,7 @@ mod tests {
     fn a_name_that_is_no_level_here_is_an_error() {
         assert_eq!("mmx".parse::<Level>(), Err(ParseLevelError::Unknown));
         assert_eq!("libc".parse::<Level>(), Err(ParseLevelError::Unknown));
+        assert_eq!("movsb".parse::<Level>(), Err(ParseLevelError::Unknown));
         assert_eq!("AVX2".parse::<Level>(), Err(ParseLevelError::Unknown));
         for name in Level::NAMES {
             let here = Level::supported().any(|level| level.name() == name);

@@ -58,7 +58,7 @@ pub use level::{Level, ParseLevelError};
 pub use prefetch::{prefetch_read, prefetch_write};
 #[cfg(target_arch = "aarch64")]
 pub use run::Neon;
-#[cfg(target_arch = "x86_64")]
-pub use run::Sse2;
 pub use run::{Kernels, Libc, Scalar, WithKernels};
+#[cfg(target_arch = "x86_64")]
+pub use run::{Movsb, Sse2};
 pub use sum::Sum;

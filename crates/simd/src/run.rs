@@ -89,6 +89,8 @@ impl Level {
             #[cfg(target_arch = "aarch64")]
             Self::Neon => work.with(Neon),
             Self::Libc => work.with(Libc),
+            #[cfg(target_arch = "x86_64")]
+            Self::Movsb => work.with(Movsb),
         }
     }
 }
@@ -122,6 +124,11 @@ pub struct Neon;
 /// The set of [`Level::Libc`].
 #[derive(Clone, Copy, Debug)]
 pub struct Libc;
+
+/// The set of [`Level::Movsb`].
+#[cfg(target_arch = "x86_64")]
+#[derive(Clone, Copy, Debug)]
+pub struct Movsb;
 
 /// The kernels of a set, as they are written.
 macro_rules! kernels {
@@ -163,31 +170,41 @@ kernels!(#[cfg(target_arch = "x86_64")] Avx2: self => Level::Avx2(self), Avx2Vec
 kernels!(#[cfg(target_arch = "x86_64")] Avx512: self => Level::Avx512(self), Avx512Vector);
 kernels!(#[cfg(target_arch = "aarch64")] Neon: self => Level::Neon, NeonVector);
 
-impl sealed::Sealed for Libc {}
+/// What copies in another way than our kernels, and sums by them.
+macro_rules! copiers {
+    ($(#[$attribute:meta])* $set:ident: $copy:path) => {
+        $(#[$attribute])*
+        impl sealed::Sealed for $set {}
 
-impl Kernels for Libc {
-    #[inline(always)]
-    fn level(self) -> Level {
-        Level::Libc
-    }
+        $(#[$attribute])*
+        impl Kernels for $set {
+            #[inline(always)]
+            fn level(self) -> Level {
+                Level::$set
+            }
 
-    #[inline(always)]
-    unsafe fn copy(self, dst: *mut u8, src: *const u8, len: usize) {
-        // SAFETY: the caller's promise.
-        unsafe { kernel::copy_libc(dst, src, len) }
-    }
+            #[inline(always)]
+            unsafe fn copy(self, dst: *mut u8, src: *const u8, len: usize) {
+                // SAFETY: the caller's promise.
+                unsafe { $copy(dst, src, len) }
+            }
 
-    #[inline(always)]
-    fn sum(self, bytes: &[u8], sum: &mut Sum) {
-        Level::detect().sum(bytes, sum);
-    }
+            #[inline(always)]
+            fn sum(self, bytes: &[u8], sum: &mut Sum) {
+                Level::detect().sum(bytes, sum);
+            }
 
-    #[inline(always)]
-    unsafe fn copy_sum(self, dst: *mut u8, src: *const u8, len: usize, sum: &mut Sum) {
-        // SAFETY: the caller's promise.
-        unsafe { Level::detect().copy_sum(dst, src, len, sum) }
-    }
+            #[inline(always)]
+            unsafe fn copy_sum(self, dst: *mut u8, src: *const u8, len: usize, sum: &mut Sum) {
+                // SAFETY: the caller's promise.
+                unsafe { Level::detect().copy_sum(dst, src, len, sum) }
+            }
+        }
+    };
 }
+
+copiers!(Libc: kernel::copy_libc);
+copiers!(#[cfg(target_arch = "x86_64")] Movsb: kernel::copy_movsb);
 
 impl sealed::Sealed for Level {}
 

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Guarded, MAX, Way, lengths, offsets, random_bytes, ways};
+use common::{Guarded, MAX, lengths, offsets, random_bytes, strangers, ways};
 use straightline_simd::{Level, Sum, copy, plain};
 
 /// What surrounds the destination; no byte of it may change.
@@ -39,7 +39,7 @@ fn assert_only_inside(around: &[u8], at: usize, src: &[u8], what: impl Fn() -> S
 #[test]
 fn copy_is_its_twin() {
     let mut twin = vec![0; MAX];
-    for way in ways().chain(Way::of(Level::Libc)) {
+    for way in ways().chain(strangers()) {
         for_each_place(|src, around, at, len, name| {
             // SAFETY: `around` holds `len` bytes from `at`, and is apart from `src`.
             unsafe { way.copy(around.as_mut_ptr().add(at), src.as_ptr(), len) };
@@ -121,7 +121,7 @@ fn every_pair_of_misalignments() {
 fn chunks_in_a_row_sum_as_one() {
     let (_, data) = &data()[0];
     let cuts = random_bytes(1 << 14, 0xc075);
-    for way in ways().chain(Way::of(Level::Libc)) {
+    for way in ways().chain(strangers()) {
         for (round, cut) in cuts.chunks_exact(8).enumerate() {
             // Odd and even lengths, short and long, each way of giving the bytes.
             let mut chunks: Vec<&[u8]> = Vec::new();

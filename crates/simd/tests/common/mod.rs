@@ -20,6 +20,16 @@ pub fn ways() -> impl Iterator<Item = Way> {
     Level::supported().flat_map(Way::of)
 }
 
+/// What copies in another way than our kernels, each in both ways.
+pub fn strangers() -> impl Iterator<Item = Way> {
+    let levels = [
+        Level::Libc,
+        #[cfg(target_arch = "x86_64")]
+        Level::Movsb,
+    ];
+    levels.into_iter().flat_map(Way::of)
+}
+
 impl Way {
     /// Both of one level.
     pub fn of(level: Level) -> impl Iterator<Item = Self> {

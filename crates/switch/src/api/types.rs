@@ -251,7 +251,7 @@ pub struct Status {
     pub version: String,
     /// Seconds since it started.
     pub uptime_s: f64,
-    /// The instruction set that copies and checksums use; `libc` if the C library copies.
+    /// The instruction set that copies and checksums use; `libc` or `movsb` if those copy.
     pub simd: String,
     /// How many workers.
     pub workers: usize,

@@ -21,10 +21,13 @@ pub(super) fn read(section: &Section<'_>, machine: &Machine, report: &mut Report
         draft.switch.copies = if *copies.get_ref() == 1 { Copies::One } else { Copies::Two };
     }
     draft.switch.simd = read_simd(section, report);
-    if let Some(copy) = section.choice("copy", &[("kernel", Copier::Kernel), ("libc", Copier::Libc)], report) {
-        draft.switch.copy = *copy.get_ref();
-        if *copy.get_ref() == Copier::Libc && draft.switch.simd.is_some() {
-            let message = format!("copy \"libc\" in {}: no set of ours copies then; leave simd out", section.title());
+    let copiers = Copier::ALL.map(|copier| (copier.as_str(), copier));
+    if let Some(copy) = section.choice("copy", &copiers, report) {
+        let copier = *copy.get_ref();
+        draft.switch.copy = copier;
+        if copier != Copier::Kernel && draft.switch.simd.is_some() {
+            let (word, title) = (copier.as_str(), section.title());
+            let message = format!("copy {word:?} in {title}: no set of ours copies then; leave simd out");
             report.error(&copy.span(), message);
         }
     }

@@ -64,6 +64,8 @@ impl SwitchConfig {
         match self.copy {
             Copier::Kernel => self.simd.unwrap_or_else(Level::detect),
             Copier::Libc => Level::Libc,
+            #[cfg(target_arch = "x86_64")]
+            Copier::Movsb => Level::Movsb,
         }
     }
 }
@@ -137,6 +139,29 @@ pub enum Copier {
     Kernel,
     /// The C library, for comparison; but what is summed in the same pass is copied by our kernels.
     Libc,
+    /// `rep movsb`, as [`Copier::Libc`].
+    #[cfg(target_arch = "x86_64")]
+    Movsb,
+}
+
+impl Copier {
+    /// All that this kind of machine has.
+    #[cfg(target_arch = "x86_64")]
+    pub const ALL: [Self; 3] = [Self::Kernel, Self::Libc, Self::Movsb];
+    /// All that this kind of machine has.
+    #[cfg(not(target_arch = "x86_64"))]
+    pub const ALL: [Self; 2] = [Self::Kernel, Self::Libc];
+
+    /// As the file writes it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Kernel => "kernel",
+            Self::Libc => "libc",
+            #[cfg(target_arch = "x86_64")]
+            Self::Movsb => "movsb",
+        }
+    }
 }
 
 /// `[port.NAME]`

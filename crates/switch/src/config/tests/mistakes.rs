@@ -124,6 +124,11 @@ fn instruction_sets() {
         assert_eq!(level(&format!("simd = \"{set}\"")), set);
     }
     assert_eq!((level("copy = \"kernel\""), level("copy = \"libc\"")), (Level::detect(), Level::Libc));
+    #[cfg(target_arch = "x86_64")]
+    {
+        assert_eq!(level("copy = \"movsb\""), Level::Movsb);
+        one_error("[switch]\nsimd = \"scalar\"\ncopy = \"movsb\"\n", 3, &["copy \"movsb\"", "leave simd out"]);
+    }
     for name in Level::NAMES {
         if !Level::supported().any(|set| set.name() == name) {
             one_error(
