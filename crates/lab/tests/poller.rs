@@ -4,10 +4,12 @@
 mod common;
 
 use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{Rig, patch, rig, vhost_user};
-use straightline_lab::poller::{self, Layout, Load, Options, Report, Sizes};
+use straightline_lab::poller::{self, Layout, Load, Options, Report, Sizes, Stopped, Touch};
 
 /// Between the first two ports, for a short while: what matters is what comes through.
 fn options(rig: &Rig) -> Options {
@@ -77,6 +79,56 @@ fn a_flood_comes_through_whole() {
         assert!(report.verified > 0 && report.lost.is_none(), "{report:?}");
         assert!((report.frame_bytes - 1000.0).abs() < 1e-9, "{report:?}");
     }
+}
+
+#[test]
+fn whoever_touches_packets_leaves_them_as_they_are() {
+    let rig = patched();
+    for layout in [Layout::Split, Layout::Packed] {
+        for load in [Load::Loop, Load::Flood, Load::OneWay] {
+            for (touch, touched) in
+                [(Touch::Nothing, 0.0), (Touch::Header, 2.0), (Touch::Read, 17.0), (Touch::Edit, 17.0)]
+            {
+                let in_order = touch == Touch::Edit;
+                let sizes = Sizes::one(1024);
+                let options = Options { layout, load, touch, in_order, sizes, queue_size: 256, ..options(&rig) };
+                let report = poller::run(&options).unwrap_or_else(|error| panic!("{options:?}: {error:#}"));
+                assert!(report.verified > 0 && report.lost.is_none_or(|lost| lost == 0), "{report:?}");
+                // The header in front of a line, 16 lines of frame.
+                assert!((report.lines_per_packet - 17.0).abs() < 1e-9, "{report:?}");
+                assert!((report.touched_lines_per_packet - touched).abs() < 1e-9, "{report:?}");
+                if load == Load::OneWay {
+                    assert_eq!((report.ports[0].rx_packets, report.ports[1].tx_packets), (0, 0), "{report:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn edges_are_told_and_a_stop_ends_it() {
+    let rig = patched();
+    let mut edges = Vec::new();
+    let mut at_edge = || {
+        edges.push(rig.switch.source().runtime().nodes.iter().map(|node| node.packets).sum::<u64>());
+        Ok(())
+    };
+    poller::run_watched(&options(&rig), &mut at_edge).expect("a trial");
+    assert!(edges.len() == 2 && edges[1] > edges[0], "{edges:?}");
+    let mut failing = || anyhow::bail!("no figures");
+    let error = poller::run_watched(&options(&rig), &mut failing).expect_err("an edge that fails");
+    assert_eq!(error.to_string(), "no figures");
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut options = Options { stop: Some(Arc::clone(&stop)), time: Duration::from_secs(60), ..options(&rig) };
+    let mut at_first = || {
+        stop.store(true, Ordering::Relaxed);
+        Ok(())
+    };
+    let error = poller::run_watched(&options, &mut at_first).expect_err("stopped");
+    assert_eq!(error.downcast_ref(), Some(&Stopped), "{error:#}");
+    // Already before the first packet.
+    options.patience = Duration::from_secs(60);
+    assert_eq!(poller::run(&options).expect_err("stopped").downcast_ref(), Some(&Stopped));
 }
 
 #[test]

@@ -191,12 +191,15 @@ fn forwards<D: Device>(in_order: bool) {
         for (&(id, _), &len) in came.iter().zip(&lens) {
             receive.use_up(id, len);
         }
-        let moved = D::Driver::forward(&mut from, &mut to, &mut spare, 64).expect("a sound device");
+        let mut seen = Vec::new();
+        let each = |addr, len| seen.push((addr, len, false));
+        let moved = D::Driver::forward_each(&mut from, &mut to, &mut spare, 64, each).expect("a sound device");
         let bytes = lens.iter().copied().map(u64::from).sum();
         assert_eq!(moved, Moved { packets: count, bytes, longest: lens.iter().copied().max().unwrap_or(0) });
         let sent = transmit.take();
         let expected: Vec<_> = came.iter().zip(&lens).map(|(c, &len)| (c.1, len, false)).collect();
         assert_eq!(sent.iter().map(|s| (s.1, s.2, s.3)).collect::<Vec<_>>(), expected, "round {round}");
+        assert_eq!(seen, expected, "round {round}");
         let refilled = receive.take();
         assert!(refilled.len() == count && refilled.iter().all(|r| r.2 == ROOM && r.3));
         given.extend(refilled.iter().map(|r| (r.0, r.1)));
@@ -247,7 +250,11 @@ fn recycles<D: Device>(in_order: bool) {
         let count = 1 + round % usize::from(SIZE);
         let came: Vec<_> = given.drain(..count).collect();
         came.iter().for_each(|&(id, _)| receive.use_up(id, 100));
-        let moved = from.recycle(64).expect("a sound device");
+        let mut seen = Vec::new();
+        let mut each = |addr, len| seen.push((addr, len));
+        // Every other round by the way that shows nothing.
+        let moved = if round % 2 == 0 { from.recycle_each(64, &mut each) } else { from.recycle(64) };
+        let moved = moved.expect("a sound device");
         assert_eq!((moved.packets, moved.bytes), (count, 100 * u64::try_from(count).expect("few")));
         let again: Vec<_> = receive.take().iter().map(|r| (r.0, r.1)).collect();
         assert_eq!(again, came);
@@ -258,7 +265,14 @@ fn recycles<D: Device>(in_order: bool) {
         } else {
             done.iter().for_each(|d| transmit.use_up(d.0, 0));
         }
-        assert_eq!(to.recycle(64).expect("a sound device").packets, count);
+        let mut resent = Vec::new();
+        let mut each = |addr, len| resent.push((addr, len));
+        let moved = if round % 2 == 0 { to.recycle_each(64, &mut each) } else { to.recycle(64) };
+        assert_eq!(moved.expect("a sound device").packets, count);
+        if round % 2 == 0 {
+            assert_eq!(seen, came.iter().map(|c| (c.1, 100)).collect::<Vec<_>>(), "round {round}");
+            assert_eq!(resent, done.iter().map(|d| (d.1, d.2)).collect::<Vec<_>>(), "round {round}");
+        }
         let again = transmit.take();
         assert_eq!(again, done, "round {round}");
         sent.extend(again);

@@ -1,11 +1,14 @@
 //! What can be asked for.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{bail, ensure};
 
 use super::frames;
+use super::touch::Touch;
 use crate::guest::HEADER_LEN;
 use crate::sizes::Sizes;
 use crate::tester::{Layout, PortOptions};
@@ -18,6 +21,8 @@ pub enum Load {
     Loop,
     /// It sends by both ports without pause, and drops what it receives.
     Flood,
+    /// It sends by the first port without pause, and drops what it receives by the second.
+    OneWay,
 }
 
 impl Load {
@@ -27,7 +32,13 @@ impl Load {
         match self {
             Load::Loop => "loop",
             Load::Flood => "flood",
+            Load::OneWay => "one-way",
         }
+    }
+
+    /// Whether packets come by this port, the first (0) or the second (1).
+    pub(super) fn comes_by(self, port: usize) -> bool {
+        self != Load::OneWay || port == 1
     }
 }
 
@@ -51,6 +62,8 @@ pub struct Options {
     /// Bytes by which a buffer is behind the beginning of a cache line: with 52 the frame begins on one, as in DPDK's
     /// guests, with 0 the header does.
     pub header_offset: u32,
+    /// What it does with the bytes of a packet.
+    pub touch: Touch,
     /// Frame lengths.
     pub sizes: Sizes,
     /// What they are drawn by.
@@ -61,6 +74,10 @@ pub struct Options {
     pub bursts: Option<u16>,
     /// The CPU that it is pinned to.
     pub cpu: Option<usize>,
+    /// Whether a backend runs on the same CPU: it is let run as soon as nothing comes.
+    pub shares_cpu: bool,
+    /// Ends the trial as soon as it is set.
+    pub stop: Option<Arc<AtomicBool>>,
     /// Whether its memory is in huge pages of 2 MiB.
     pub huge_pages: bool,
     /// Whether what has come back at the end is compared, byte by byte, with what was sent.
@@ -86,11 +103,14 @@ impl Options {
             queue_size: 1024,
             buffer_len: None,
             header_offset: 52,
+            touch: Touch::default(),
             sizes: Sizes::one(64),
             seed: 1,
             segments: false,
             bursts: None,
             cpu: None,
+            shares_cpu: false,
+            stop: None,
             huge_pages: false,
             verify: true,
             warm_up: Duration::from_secs(1),

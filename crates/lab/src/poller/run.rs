@@ -5,11 +5,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure};
 use straightline_graph::clock::cycles;
-use straightline_virtio::ring::{Bursts, Moved, PackedBursts, SplitBursts};
+use straightline_virtio::ring::{Bursts, DeviceFault, Moved, PackedBursts, SplitBursts};
 
 use super::frames::{Found, Frames};
 use super::options::{Load, Options};
-use super::report::{Count, Report, Totals, Window, Work};
+use super::report::{Count, Lines, Report, Totals, Window, Work};
+use super::touch::{Touch, Toucher, Touching, Untouched, lines};
+use crate::guest::HEADER_LEN;
 use crate::tester::{Connection, Layout, Make, Memory, Pinned, broken};
 
 /// The most packets that are taken from a ring at once.
@@ -20,6 +22,9 @@ const TURNS: u32 = 256;
 
 /// After so many turns in a row without a packet others may run: there may be fewer CPUs than threads.
 const IDLE_TURNS: u32 = 4096;
+
+/// The same where a backend is known to be on this CPU.
+const SHARED_IDLE_TURNS: u32 = 4;
 
 /// Between two looks whether the backends are there.
 const LOOK: Duration = Duration::from_millis(20);
@@ -36,12 +41,25 @@ const SILENCE: Duration = Duration::from_secs(1);
 /// For how long nothing more comes where all that will come has.
 const QUIET: Duration = Duration::from_millis(200);
 
+/// A trial was ended by [`Options::stop`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("stopped before its end")]
+pub struct Stopped;
+
 /// Runs a trial from the connection to its end.
 ///
 /// # Errors
 /// What could not be had, what a backend refused or did wrong; and a trial that does not count: of packets that have the
-/// wrong size, or came one way only, or were not what was sent.
+/// wrong size, or came one way only, or were not what was sent. [`Stopped`].
 pub fn run(options: &Options) -> anyhow::Result<Report> {
+    run_watched(options, &mut || Ok(()))
+}
+
+/// As [`run`]; calls `at_edge` before the time that is measured begins, and once it is over.
+///
+/// # Errors
+/// As [`run`], and those of `at_edge`.
+pub fn run_watched(options: &Options, at_edge: &mut dyn FnMut() -> anyhow::Result<()>) -> anyhow::Result<Report> {
     options.check()?;
     let how = options.port();
     let memory = Memory::new(&how, 2)?;
@@ -49,20 +67,41 @@ pub fn run(options: &Options) -> anyhow::Result<Report> {
     let ports = [port(0)?, port(1)?];
     let _pinned = options.cpu.map(Pinned::to).transpose()?;
     match options.layout {
-        Layout::Split => trial::<SplitBursts>(options, &memory, ports),
-        Layout::Packed => trial::<PackedBursts>(options, &memory, ports),
+        Layout::Split => touched::<SplitBursts>(options, &memory, ports, at_edge),
+        Layout::Packed => touched::<PackedBursts>(options, &memory, ports, at_edge),
     }
 }
 
-fn trial<R: Bursts + Make>(options: &Options, memory: &Memory, ports: [Connection; 2]) -> anyhow::Result<Report> {
-    let mut guest = Guest::<R>::new(options, memory, ports)?;
+fn touched<R: Bursts + Make>(
+    options: &Options,
+    memory: &Memory,
+    ports: [Connection; 2],
+    at_edge: &mut dyn FnMut() -> anyhow::Result<()>,
+) -> anyhow::Result<Report> {
+    match options.touch {
+        Touch::Nothing => trial::<R, _>(options, memory, ports, Untouched, at_edge),
+        touch => {
+            let touching = Touching::new(touch, memory, HEADER_LEN + options.sizes.longest());
+            trial::<R, _>(options, memory, ports, touching, at_edge)
+        }
+    }
+}
+
+fn trial<R: Bursts + Make, T: Toucher>(
+    options: &Options,
+    memory: &Memory,
+    ports: [Connection; 2],
+    touch: T,
+    at_edge: &mut dyn FnMut() -> anyhow::Result<()>,
+) -> anyhow::Result<Report> {
+    let mut guest = Guest::<R, T>::new(options, memory, ports, touch)?;
     let frames = guest.prepare(options, memory)?;
     for port in &mut guest.ports {
         port.start(memory)?;
     }
     let (window, totals) = match options.load {
-        Load::Loop => guest.measure::<false>(options, memory, &frames)?,
-        Load::Flood => guest.measure::<true>(options, memory, &frames)?,
+        Load::Loop => guest.measure::<false>(options, memory, &frames, at_edge)?,
+        Load::Flood | Load::OneWay => guest.measure::<true>(options, memory, &frames, at_edge)?,
     };
     let report = Report::new(options, &guest.ports, window, totals)?;
     guest.ports.into_iter().for_each(Connection::stop);
@@ -70,7 +109,8 @@ fn trial<R: Bursts + Make>(options: &Options, memory: &Memory, ports: [Connectio
 }
 
 /// The guest at work.
-struct Guest<R> {
+struct Guest<R, T> {
+    touch: T,
     receive: [R; 2],
     transmit: [R; 2],
     /// Buffers that no ring has.
@@ -87,15 +127,18 @@ struct Guest<R> {
     clock: u64,
     /// Turns since one that found any.
     idle: u32,
+    /// After so many of them others may run.
+    rests_after: u32,
     /// When we last looked whether the backends are there.
     looked: Instant,
 }
 
-impl<R: Bursts + Make> Guest<R> {
-    fn new(options: &Options, memory: &Memory, ports: [Connection; 2]) -> anyhow::Result<Guest<R>> {
+impl<R: Bursts + Make, T: Toucher> Guest<R, T> {
+    fn new(options: &Options, memory: &Memory, ports: [Connection; 2], touch: T) -> anyhow::Result<Guest<R, T>> {
         let [receive0, transmit0] = ports[0].rings(memory, &options.port())?;
         let [receive1, transmit1] = ports[1].rings(memory, &options.port())?;
         Ok(Guest {
+            touch,
             receive: [receive0, receive1],
             transmit: [transmit0, transmit1],
             spare: memory.buffers(),
@@ -108,6 +151,7 @@ impl<R: Bursts + Make> Guest<R> {
             work: Work::default(),
             clock: 0,
             idle: 0,
+            rests_after: if options.shares_cpu { SHARED_IDLE_TURNS } else { IDLE_TURNS },
             looked: Instant::now(),
         })
     }
@@ -117,7 +161,7 @@ impl<R: Bursts + Make> Guest<R> {
     fn prepare(&mut self, options: &Options, memory: &Memory) -> anyhow::Result<Frames> {
         let count = match options.load {
             Load::Loop => options.packets(),
-            Load::Flood => options.queue_size.into(),
+            Load::Flood | Load::OneWay => options.queue_size.into(),
         };
         let frames = Frames::new(options.sizes.draw(2 * count, options.seed), options.segments, options.seed);
         for ring in &mut self.receive {
@@ -125,11 +169,14 @@ impl<R: Bursts + Make> Guest<R> {
             ring.fill(self.spare.drain(rest..).map(|addr| (addr, 0)));
         }
         for (at, ring) in self.transmit.iter_mut().enumerate() {
+            if !options.load.comes_by(1 - at) {
+                continue;
+            }
             let rest = self.spare.len() - count;
             let numbers = at * count..(at + 1) * count;
             let filled = self.spare.drain(rest..).zip(numbers).map(|(addr, number)| frames.fill(memory, addr, number));
             self.waiting[at] = filled.collect::<anyhow::Result<_>>()?;
-            if options.load == Load::Flood {
+            if options.load != Load::Loop {
                 self.sent[at] = wide(ring.fill(self.waiting[at].drain(..)));
             }
         }
@@ -142,17 +189,20 @@ impl<R: Bursts + Make> Guest<R> {
         options: &Options,
         memory: &Memory,
         frames: &Frames,
+        at_edge: &mut dyn FnMut() -> anyhow::Result<()>,
     ) -> anyhow::Result<(Window, Totals)> {
         self.begin::<FLOOD>(options, memory, frames)?;
-        self.go_on::<FLOOD>(options.warm_up)?;
+        self.go_on::<FLOOD>(options, options.warm_up)?;
+        at_edge()?;
         let (counts, work, start) = (self.received, self.work, Instant::now());
-        self.go_on::<FLOOD>(options.time)?;
+        self.go_on::<FLOOD>(options, options.time)?;
         let window = Window {
             counts: [0, 1].map(|at| self.received[at].since(counts[at])),
             work: self.work.since(work),
             secs: start.elapsed().as_secs_f64(),
         };
-        let found = self.drain(options, memory, frames)?;
+        at_edge()?;
+        let (found, lines) = self.drain(options, memory, frames)?;
         let is_loop = options.load == Load::Loop;
         let lost =
             (is_loop && options.verify).then(|| frames.lost(&found, self.probes)).transpose()?.map(u64::try_from);
@@ -162,6 +212,7 @@ impl<R: Bursts + Make> Guest<R> {
             lost: lost.transpose()?,
             verified: u64::try_from(found.packets)?,
             kicks: self.kicks,
+            lines,
         };
         Ok((window, totals))
     }
@@ -171,8 +222,9 @@ impl<R: Bursts + Make> Guest<R> {
     fn begin<const FLOOD: bool>(&mut self, options: &Options, memory: &Memory, frames: &Frames) -> anyhow::Result<()> {
         let end = Instant::now() + options.patience;
         let mut next = Instant::now();
-        while self.received.iter().any(|count| count.packets == 0) {
+        while (0..2).any(|at| options.load.comes_by(at) && self.received[at].packets == 0) {
             let now = Instant::now();
+            check_stop(options)?;
             ensure!(now < end, "{}", self.nothing_comes(options));
             if !FLOOD && now >= next {
                 next = now + PROBE;
@@ -211,8 +263,8 @@ impl<R: Bursts + Make> Guest<R> {
     }
 
     fn nothing_comes(&self, options: &Options) -> String {
-        let silent = self.ports.iter().zip(&self.received).filter(|(_, count)| count.packets == 0);
-        let sockets: Vec<_> = silent.map(|(port, _)| port.socket.display().to_string()).collect();
+        let silent = (0..2).filter(|&at| options.load.comes_by(at) && self.received[at].packets == 0);
+        let sockets: Vec<_> = silent.map(|at| self.ports[at].socket.display().to_string()).collect();
         format!(
             "nothing has come from {} within {} s: does the switch hand on what comes by one of the two ports to the other, \
              and does it take frames of {} bytes?",
@@ -223,7 +275,7 @@ impl<R: Bursts + Make> Guest<R> {
     }
 
     /// Goes on for so long.
-    fn go_on<const FLOOD: bool>(&mut self, time: Duration) -> anyhow::Result<()> {
+    fn go_on<const FLOOD: bool>(&mut self, options: &Options, time: Duration) -> anyhow::Result<()> {
         let start = Instant::now();
         let mut heard = [(0, start); 2];
         loop {
@@ -232,7 +284,8 @@ impl<R: Bursts + Make> Guest<R> {
             if now - start >= time {
                 return Ok(());
             }
-            for (at, (packets, since)) in heard.iter_mut().enumerate() {
+            check_stop(options)?;
+            for (at, (packets, since)) in heard.iter_mut().enumerate().filter(|&(at, _)| options.load.comes_by(at)) {
                 if *packets != self.received[at].packets {
                     (*packets, *since) = (self.received[at].packets, now);
                 } else if now - *since > SILENCE {
@@ -283,10 +336,10 @@ impl<R: Bursts + Make> Guest<R> {
     fn bounce(&mut self) -> anyhow::Result<usize> {
         let mut packets = 0;
         for (from, to) in [(0, 1), (1, 0)] {
-            let (receive, transmit) = (&mut self.receive[from], &mut self.transmit[to]);
+            let (receive, transmit, touch) = (&mut self.receive[from], &mut self.transmit[to], &mut self.touch);
             let back = transmit.reclaim(&mut self.spare);
             back.map_err(|fault| broken(&self.ports[to], fault))?;
-            let moved = R::forward(receive, transmit, &mut self.spare, BURST);
+            let moved = R::forward_each(receive, transmit, &mut self.spare, BURST, |addr, len| touch.touch(addr, len));
             let moved = moved.map_err(|fault| broken(&self.ports[from], fault))?;
             packets += moved.packets;
             self.received[from].add(&moved);
@@ -304,9 +357,9 @@ impl<R: Bursts + Make> Guest<R> {
     fn flood(&mut self) -> anyhow::Result<usize> {
         let mut packets = 0;
         for at in 0..2 {
-            let (receive, transmit) = (&mut self.receive[at], &mut self.transmit[at]);
-            let sent = transmit.recycle(BURST).map_err(|fault| broken(&self.ports[at], fault))?;
-            let moved = receive.recycle(BURST).map_err(|fault| broken(&self.ports[at], fault))?;
+            let (receive, transmit, touch) = (&mut self.receive[at], &mut self.transmit[at], &mut self.touch);
+            let sent = recycle(transmit, touch).map_err(|fault| broken(&self.ports[at], fault))?;
+            let moved = recycle(receive, touch).map_err(|fault| broken(&self.ports[at], fault))?;
             packets += moved.packets;
             self.received[at].add(&moved);
             self.sent[at] += wide(sent.packets);
@@ -339,14 +392,16 @@ impl<R: Bursts + Make> Guest<R> {
     fn rest(&mut self) {
         self.wake();
         self.idle += 1;
-        if self.idle.is_multiple_of(IDLE_TURNS) {
+        if self.idle.is_multiple_of(self.rests_after) {
             std::thread::yield_now();
         }
     }
 
-    /// Sends nothing more, and takes out of the rings what comes, until nothing does.
-    fn drain(&mut self, options: &Options, memory: &Memory, frames: &Frames) -> anyhow::Result<Found> {
+    /// Sends nothing more, and takes out of the rings what comes, until nothing does. Of that, buffer by buffer, the lines
+    /// are counted.
+    fn drain(&mut self, options: &Options, memory: &Memory, frames: &Frames) -> anyhow::Result<(Found, Lines)> {
         let mut found = Found::default();
+        let mut all = Lines::default();
         let mut taken = Vec::new();
         let mut last = Instant::now();
         while last.elapsed() < QUIET {
@@ -365,14 +420,27 @@ impl<R: Bursts + Make> Guest<R> {
                 continue;
             }
             for (addr, len) in taken.drain(..) {
+                all.packets += 1;
+                all.lines += lines(addr, len);
+                all.touched += options.touch.lines(addr, len);
                 if options.verify {
                     frames.find(memory, addr, len, &mut found)?;
                 }
             }
             last = Instant::now();
         }
-        Ok(found)
+        Ok((found, all))
     }
+}
+
+fn check_stop(options: &Options) -> Result<(), Stopped> {
+    let stopped = options.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed));
+    if stopped { Err(Stopped) } else { Ok(()) }
+}
+
+#[inline]
+fn recycle<R: Bursts, T: Toucher>(ring: &mut R, touch: &mut T) -> Result<Moved, DeviceFault> {
+    if T::TOUCHES { ring.recycle_each(BURST, |addr, len| touch.touch(addr, len)) } else { ring.recycle(BURST) }
 }
 
 impl Count {

@@ -19,8 +19,9 @@ pub(crate) struct Loop {
     /// Where a backend listens; two of them, between which the switch hands on packets
     #[arg(long, value_name = "SOCKET", required = true)]
     pub(crate) backend: Vec<PathBuf>,
-    /// What the guest does: `loop` sends what it receives by the other port, `flood` sends without pause and drops
-    #[arg(long, value_name = "loop|flood", default_value = "loop")]
+    /// What the guest does: `loop` sends what it receives by the other port, `flood` sends without pause and drops, `one-way`
+    /// does that from the first port to the second
+    #[arg(long, value_name = "loop|flood|one-way", default_value = "loop")]
     pub(crate) load: LoadKind,
     /// The layout of the rings
     #[arg(long, value_name = "split|packed", default_value = "split")]
@@ -87,6 +88,7 @@ impl Loop {
 pub(crate) enum LoadKind {
     Loop,
     Flood,
+    OneWay,
 }
 
 pub(crate) fn execute(args: &Loop) -> anyhow::Result<()> {
@@ -104,6 +106,7 @@ fn options(args: &Loop) -> Options {
         load: match args.load {
             LoadKind::Loop => Load::Loop,
             LoadKind::Flood => Load::Flood,
+            LoadKind::OneWay => Load::OneWay,
         },
         layout: match args.ring {
             RingKind::Split => Layout::Split,

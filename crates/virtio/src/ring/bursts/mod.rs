@@ -62,7 +62,22 @@ pub trait Bursts: Sized {
     ///
     /// # Errors
     /// What the device of `from` says that cannot be.
-    fn forward(from: &mut Self, to: &mut Self, spare: &mut Vec<u64>, most: usize) -> Result<Moved, DeviceFault>;
+    #[inline]
+    fn forward(from: &mut Self, to: &mut Self, spare: &mut Vec<u64>, most: usize) -> Result<Moved, DeviceFault> {
+        Self::forward_each(from, to, spare, most, |_, _| {})
+    }
+
+    /// As [`Self::forward`]; `each` is told address and length of every packet before it is sent.
+    ///
+    /// # Errors
+    /// What the device of `from` says that cannot be.
+    fn forward_each(
+        from: &mut Self,
+        to: &mut Self,
+        spare: &mut Vec<u64>,
+        most: usize,
+        each: impl FnMut(u64, u32),
+    ) -> Result<Moved, DeviceFault>;
 
     /// Takes all transmitted buffers back; returns how many.
     ///
@@ -76,6 +91,13 @@ pub trait Bursts: Sized {
     /// # Errors
     /// What the device says that cannot be.
     fn recycle(&mut self, most: usize) -> Result<Moved, DeviceFault>;
+
+    /// As [`Self::recycle`]; `each` is told the address of every packet before its buffer is given back, and its length: as
+    /// the device says, or as it was filled to be sent.
+    ///
+    /// # Errors
+    /// What the device says that cannot be.
+    fn recycle_each(&mut self, most: usize, each: impl FnMut(u64, u32)) -> Result<Moved, DeviceFault>;
 
     /// Takes what has been received, at most `most` buffers, out of the ring for good: address and length. Nothing of them
     /// is to be believed where it fails.

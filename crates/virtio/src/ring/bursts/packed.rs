@@ -144,13 +144,20 @@ impl Bursts for PackedBursts {
     }
 
     #[inline]
-    fn forward(from: &mut Self, to: &mut Self, spare: &mut Vec<u64>, most: usize) -> Result<Moved, DeviceFault> {
+    fn forward_each(
+        from: &mut Self,
+        to: &mut Self,
+        spare: &mut Vec<u64>,
+        most: usize,
+        mut each: impl FnMut(u64, u32),
+    ) -> Result<Moved, DeviceFault> {
         let most = most.min(to.lane.free()).min(spare.len());
         let Buffers::Receive(room) = from.lane.buffers else { return Ok(Moved::default()) };
         let (mut refills, mut sent) = (Burst::new(from.parts.desc.cells64()), Burst::new(to.parts.desc.cells64()));
         let (refilled, next) = (from.lane.next_avail, to.lane.next_avail);
         let moved = PackedBursts::take(from.parts.desc.cells64(), &mut from.lane, most, |lane, k, id, len| {
             let addr = lane.addrs[usize::from(id)];
+            each(addr, len);
             let position = refilled.wrapping_add(k);
             // The same one, where all buffers were out: then it is the one that has just come.
             let refill = lane.ids[lane.place(position)];
@@ -178,11 +185,18 @@ impl Bursts for PackedBursts {
 
     #[inline]
     fn recycle(&mut self, most: usize) -> Result<Moved, DeviceFault> {
+        self.recycle_each(most, |_, _| {})
+    }
+
+    #[inline]
+    fn recycle_each(&mut self, most: usize, mut each: impl FnMut(u64, u32)) -> Result<Moved, DeviceFault> {
+        let transmits = self.lane.buffers == Buffers::Transmit;
         let PackedBursts { parts, lane } = self;
         let mut burst = Burst::new(parts.desc.cells64());
         let again = lane.next_avail;
-        let moved = PackedBursts::take(parts.desc.cells64(), lane, most, |lane, k, id, _| {
+        let moved = PackedBursts::take(parts.desc.cells64(), lane, most, |lane, k, id, told| {
             let (addr, len) = (lane.addrs[usize::from(id)], lane.lens[usize::from(id)]);
+            each(addr, if transmits { len } else { told });
             burst.put(lane, again.wrapping_add(k), id, addr, len);
         })?;
         burst.publish();

@@ -90,6 +90,7 @@ impl Bursts for SplitBursts {
                 Buffers::Transmit => (len, 0),
             };
             self.lane.addrs[usize::from(id)] = addr;
+            self.lane.lens[usize::from(id)] = len;
             Descriptor { addr, len, flags, next: 0 }.write(&self.parts.desc, id);
             n += 1;
         }
@@ -98,7 +99,13 @@ impl Bursts for SplitBursts {
     }
 
     #[inline]
-    fn forward(from: &mut Self, to: &mut Self, spare: &mut Vec<u64>, most: usize) -> Result<Moved, DeviceFault> {
+    fn forward_each(
+        from: &mut Self,
+        to: &mut Self,
+        spare: &mut Vec<u64>,
+        most: usize,
+        mut each: impl FnMut(u64, u32),
+    ) -> Result<Moved, DeviceFault> {
         let n = from.ready(most.min(to.lane.free()).min(spare.len()))?;
         if n == 0 {
             return Ok(Moved::default());
@@ -109,6 +116,7 @@ impl Bursts for SplitBursts {
         let next = to.lane.next_avail;
         let moved = SplitBursts::take(&from.parts, &mut from.lane, n, |lane, k, id, len| {
             let addr = lane.addrs[usize::from(id)];
+            each(addr, len);
             // The same one, where all buffers were out: then it is the one that has just come.
             let refill = lane.ids[lane.place(refilled.wrapping_add(k))];
             let fresh = fresh[k as usize];
@@ -153,6 +161,29 @@ impl Bursts for SplitBursts {
             Moved { packets: n, ..Moved::default() }
         } else {
             SplitBursts::take(parts, lane, n, |_, _, _, _| {})?
+        };
+        self.publish(n);
+        Ok(moved)
+    }
+
+    #[inline]
+    fn recycle_each(&mut self, most: usize, mut each: impl FnMut(u64, u32)) -> Result<Moved, DeviceFault> {
+        let n = self.ready(most)?;
+        if n == 0 {
+            return Ok(Moved::default());
+        }
+        let SplitBursts { parts, lane } = self;
+        let moved = if lane.buffers == Buffers::Transmit {
+            let mut each = |lane: &Lane, id: u16| each(lane.addrs[usize::from(id)], lane.lens[usize::from(id)]);
+            if lane.in_order {
+                (0..positions(n)).for_each(|k| each(lane, lane.ids[lane.place(lane.next_used.wrapping_add(k))]));
+                lane.next_used = lane.next_used.wrapping_add(positions(n));
+                Moved { packets: n, ..Moved::default() }
+            } else {
+                SplitBursts::take(parts, lane, n, |lane, _, id, _| each(lane, id))?
+            }
+        } else {
+            SplitBursts::take(parts, lane, n, |lane, _, id, len| each(lane.addrs[usize::from(id)], len))?
         };
         self.publish(n);
         Ok(moved)
