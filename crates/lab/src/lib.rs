@@ -3,8 +3,8 @@
 //! [`Guest`] is the driver half of a virtio-net device as a piece of a program: it connects to a vhost-user socket like
 //! any VM's frontend, on memory of its own. [`demo`] puts two of them to a switch. [`poller`] is a guest that costs as little
 //! as can be, and measures whatever backends it is connected to; [`forward`] is one that does what testpmd does. [`tester`]
-//! has the ports of both. It is a user of the switch like any other; nothing but
-//! the command line imports it.
+//! has the ports of both; [`exp`] changes one thing at a time and measures that. It is a user of the switch like any other;
+//! nothing but the command line imports it.
 //!
 //! ```
 //! use straightline_lab::{Guest, GuestOptions};
@@ -16,6 +16,7 @@
 
 pub mod capture;
 pub mod demo;
+pub mod exp;
 pub mod forward;
 pub mod generator;
 mod guest;

@@ -1,7 +1,7 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use super::Fixture;
+use super::{Finished, Fixture};
 
 /// A patch of the ports `a` and `b`.
 const PATCH: &str = "[port.a]
@@ -36,4 +36,51 @@ fn a_loop_ends_with_a_line_of_json_or_says_why_not() {
     assert_eq!(done.code, Some(0), "{done:?}");
     let report: serde_json::Value = serde_json::from_str(&done.out).unwrap();
     assert!(report["mpps"].as_f64() > Some(0.0) && report["lost"] == 0 && report["verified"] == 1024, "{report}");
+}
+
+#[test]
+fn experiments_are_listed_and_what_cannot_be_is_said() {
+    let fixture = Fixture::new();
+    let list = fixture.execute(&["lab", "exp", "--list"]);
+    assert_eq!(list.code, Some(0), "{list:?}");
+    for name in ["memcpy", "header-align", "touch", "width"] {
+        assert!(list.out.lines().any(|line| line.starts_with(name)), "{list:?}");
+    }
+    let unknown = fixture.execute(&["lab", "exp", "memory"]);
+    assert_eq!(unknown.code, Some(1), "{unknown:?}");
+    assert!(unknown.err.contains("no experiment \"memory\"; there are memcpy, "), "{unknown:?}");
+    assert_eq!(fixture.execute(&["lab", "exp"]).code, Some(2));
+    assert_eq!(fixture.execute(&["lab", "exp", "memcpy", "--all"]).code, Some(2));
+    if std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1) {
+        let bound = fixture.execute(&["lab", "exp", "memcpy", "--bound", env!("CARGO_BIN_EXE_straightline")]);
+        assert_eq!(bound.code, Some(1), "{bound:?}");
+        assert!(bound.err.contains("is no bound: it copies packets"), "{bound:?}");
+    } else {
+        let alone = fixture.execute(&["lab", "exp", "memcpy"]);
+        assert!(alone.code == Some(1) && alone.err.contains("needs two CPUs"), "{alone:?}");
+    }
+}
+
+#[test]
+fn an_experiment_that_is_interrupted_ends_with_what_there_is() {
+    if std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() < 2) {
+        return;
+    }
+    let fixture = Fixture::new();
+    let args = ["lab", "exp", "width", "--quick", "--secs", "0.05", "--out", "results"];
+    let mut command = fixture.command(&args);
+    let experiment = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let samples = fixture.path("results/samples.jsonl");
+    while !std::fs::read_to_string(&samples).is_ok_and(|text| text.lines().count() > 0) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let pid = rustix::process::Pid::from_raw(i32::try_from(experiment.id()).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let done = Finished::new(&experiment.wait_with_output().unwrap());
+    assert_eq!(done.code, Some(1), "{done:?}");
+    assert!(done.err.contains("note: trial 1 of ") && done.err.contains("error: stopped: "), "{done:?}");
+    assert!(done.out.starts_with("# width\n") && done.out.contains("| aligned | 60 |"), "{done:?}");
+    assert!(done.out.contains(&std::fs::read_to_string(fixture.path("results/table.md")).unwrap()), "{done:?}");
+    let again = fixture.execute(&args);
+    assert!(again.code == Some(1) && again.err.contains("another run"), "{again:?}");
 }

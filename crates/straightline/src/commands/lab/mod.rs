@@ -1,7 +1,9 @@
 //! `straightline lab`: one command a file, each with its arguments; what they share is here.
 
 mod circle;
+mod exp;
 mod guest;
+mod progress;
 
 use std::time::Duration;
 
@@ -13,6 +15,8 @@ pub(crate) enum Lab {
     Loop(Box<circle::Loop>),
     /// An embedded guest on one or two ports of any vhost-user switch, with testpmd's forward modes
     Guest(Box<guest::Guest>),
+    /// Measures one thing in the switch's own pipeline, in variants that take turns
+    Exp(exp::Exp),
 }
 
 /// Executes a command of the laboratory.
@@ -20,6 +24,7 @@ pub(super) fn execute(lab: &Lab) -> anyhow::Result<()> {
     match lab {
         Lab::Loop(args) => circle::execute(args),
         Lab::Guest(args) => guest::execute(args),
+        Lab::Exp(args) => exp::execute(args),
     }
 }
 

@@ -1,0 +1,174 @@
+//! One trial: a switch of two ports with a patch between them, and a guest that only polls.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, ensure};
+use straightline_switch::Switch;
+use straightline_switch::api::Runtime;
+use straightline_switch::config::{Config, Idle, PatchConfig, PortConfig, WhenFull};
+
+use super::harness::Measured;
+use super::settings::Settings;
+use crate::poller::{self, Options, Report};
+
+/// For frames of any length that an experiment has.
+const MTU: u16 = 9216;
+
+/// The ports, with the sockets `0` and `1` in the trial's folder.
+const PORTS: [&str; 2] = ["p0", "p1"];
+
+/// Starts a switch of ours in this process, changed by `configure`, runs a guest against it, changed by `choose`, and stops
+/// it. The switch's cycles are those of the time measured: its figures are read before that begins and after it is over.
+///
+/// # Errors
+/// The trial does not count.
+pub fn bench(
+    settings: &Settings,
+    configure: impl FnOnce(&mut Config),
+    choose: impl FnOnce(&mut Options),
+) -> anyhow::Result<Measured> {
+    let folder = tempfile::tempdir().context("cannot make a folder for sockets")?;
+    let sockets = sockets(folder.path());
+    let mut config = config(settings, &sockets);
+    configure(&mut config);
+    let switch = Switch::start(&config)?;
+    let source = switch.source();
+    let mut options = options(settings, sockets);
+    choose(&mut options);
+    let measured = measure(&options, &|| Ok(source.runtime()));
+    switch.stop();
+    measured
+}
+
+pub(super) fn sockets(folder: &Path) -> [PathBuf; 2] {
+    PORTS.map(|port| folder.join(port))
+}
+
+pub(super) fn config(settings: &Settings, sockets: &[PathBuf; 2]) -> Config {
+    let port = |at: usize| PortConfig { mtu: MTU, ..PortConfig::vhost_user(PORTS[at], &sockets[at]) };
+    let mut config = Config { ports: vec![port(0), port(1)], ..Config::default() };
+    config.patches.push(PatchConfig {
+        name: "patch".to_owned(),
+        ports: PORTS.map(str::to_owned),
+        full: WhenFull::Drop,
+    });
+    (config.switch.workers, config.switch.idle) = (vec![settings.cpus[1]], Idle::Spin);
+    config
+}
+
+pub(super) fn options(settings: &Settings, sockets: [PathBuf; 2]) -> Options {
+    Options {
+        cpu: Some(settings.cpus[0]),
+        warm_up: settings.warm_up,
+        time: settings.time,
+        stop: Some(Arc::clone(&settings.stop)),
+        ..Options::new(sockets)
+    }
+}
+
+/// Runs the guest on this thread, and asks the switch for its figures around what is measured.
+pub(super) fn measure(options: &Options, runtime: &dyn Fn() -> anyhow::Result<Runtime>) -> anyhow::Result<Measured> {
+    let mut edges = Vec::new();
+    let mut at_edge = || {
+        edges.push(runtime()?);
+        Ok(())
+    };
+    let report = poller::run_watched(options, &mut at_edge)?;
+    let lost = report.lost.unwrap_or(0);
+    ensure!(lost == 0, "not a valid trial: {lost} packets that were to go in a circle are lost");
+    let [before, after] = <[Runtime; 2]>::try_from(edges).ok().context("the switch's figures were not read")?;
+    let cycles = phases(&before, &after)?;
+    Ok(Measured { metrics: metrics(&report, &cycles), cycles })
+}
+
+/// The switch's cycles for a packet between two readings of its figures, by phase: receiving (`rx`), each kind of node,
+/// delivering (`tx`), the turn's end (`turn-end`).
+///
+/// # Errors
+/// No packet came meanwhile.
+pub fn phases(before: &Runtime, after: &Runtime) -> anyhow::Result<BTreeMap<String, f64>> {
+    let mut cycles: BTreeMap<String, f64> = BTreeMap::new();
+    let mut received = 0.0;
+    for node in &after.nodes {
+        let total = |runtime: &Runtime| {
+            let same = runtime.nodes.iter().find(|other| (&other.name, other.worker) == (&node.name, node.worker));
+            same.map_or((0.0, 0.0), |node| (node.cycles_per_packet * float(node.packets), float(node.packets)))
+        };
+        let ((spent, packets), (then, old)) = (total(after), total(before));
+        let phase = match node.name.rsplit_once('-') {
+            Some((_, "rx")) => "rx",
+            Some((_, "tx")) => "tx",
+            // A patch or a bridge: `patch.` and its name.
+            _ => node.name.split('.').next().unwrap_or(&node.name),
+        };
+        if phase == "rx" {
+            received += packets - old;
+        }
+        *cycles.entry(phase.to_owned()).or_default() += spent - then;
+    }
+    ensure!(received > 0.0, "not a valid trial: the switch has counted no packet");
+    cycles.values_mut().for_each(|cycles| *cycles /= received);
+    Ok(cycles)
+}
+
+fn metrics(report: &Report, cycles: &BTreeMap<String, f64>) -> BTreeMap<String, f64> {
+    let switch: f64 = cycles.values().sum();
+    let phase = |name: &str| cycles.get(name).copied().unwrap_or(0.0);
+    [
+        ("mpps", report.mpps),
+        ("gbit_per_s", report.gbit_per_s),
+        ("switch_cycles_per_packet", switch),
+        ("switch_cycles_per_byte", switch / report.frame_bytes),
+        // The way into the switch and the way out of it, rings and copies each.
+        ("guest_to_host_cycles_per_packet", phase("rx")),
+        ("host_to_guest_cycles_per_packet", phase("tx")),
+        ("guest_cycles_per_packet", report.guest_cycles_per_packet),
+        ("packets_per_turn", report.packets_per_turn),
+        ("frame_bytes", report.frame_bytes),
+        ("lines_per_packet", report.lines_per_packet),
+        ("touched_lines_per_packet", report.touched_lines_per_packet),
+    ]
+    .into_iter()
+    .map(|(name, figure)| (name.to_owned(), figure))
+    .collect()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "figures for people")]
+fn float(n: u64) -> f64 {
+    n as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use straightline_switch::api::Node;
+
+    use super::*;
+
+    fn runtime(nodes: &[(&str, u64, u64)]) -> Runtime {
+        let node = |&(name, packets, cycles): &(&str, u64, u64)| Node::new(name, 1, packets, cycles);
+        Runtime { nodes: nodes.iter().map(node).collect(), ..Runtime::default() }
+    }
+
+    #[test]
+    fn phases_are_those_of_the_time_between() {
+        let before = runtime(&[("p0-rx", 10, 1000), ("p1-rx", 0, 0), ("patch.a", 10, 50)]);
+        let after = runtime(&[
+            ("p0-rx", 20, 1500),
+            ("p1-rx", 30, 1500),
+            ("patch.a", 50, 250),
+            ("p1-tx", 10, 300),
+            ("p0-tx", 30, 500),
+            ("turn-end", 40, 80),
+        ]);
+        let phases = phases(&before, &after).expect("packets came");
+        let expected = [("patch", 5.0), ("rx", 50.0), ("turn-end", 2.0), ("tx", 20.0)];
+        for ((name, cycles), expected) in phases.iter().zip(expected) {
+            assert!(name == expected.0 && (cycles - expected.1).abs() < 1e-9, "{phases:?}");
+        }
+        assert_eq!(phases.len(), expected.len());
+        let error = super::phases(&after, &after).expect_err("nothing came").to_string();
+        assert!(error.contains("no packet"), "{error}");
+    }
+}

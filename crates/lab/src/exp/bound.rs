@@ -1,0 +1,77 @@
+//! The bound: a switch that copies nothing. No configuration makes one, so it is another program, built for that, and runs as
+//! a process of its own.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use straightline_switch::api;
+
+use super::bench::{measure, options, sockets};
+use super::harness::Measured;
+use super::settings::Settings;
+use crate::poller::Options;
+
+/// How long it may take to end once it was asked to.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// As [`super::bench()`], with `program run` for a switch. What comes back is not looked at: it is not what was sent.
+///
+/// # Errors
+/// The trial does not count.
+pub(super) fn bench(
+    settings: &Settings,
+    program: &Path,
+    choose: impl FnOnce(&mut Options),
+) -> anyhow::Result<Measured> {
+    let folder = tempfile::tempdir().context("cannot make a folder for sockets")?;
+    let sockets = sockets(folder.path());
+    let (file, socket) = (folder.path().join("switch.toml"), folder.path().join("api"));
+    let text = format!(
+        "[switch]\nworkers = [{}]\nidle = \"spin\"\napi = {socket:?}\n\
+         [port.p0]\nkind = \"vhost-user\"\nsocket = {:?}\nmtu = 9216\n\
+         [port.p1]\nkind = \"vhost-user\"\nsocket = {:?}\nmtu = 9216\n\
+         [patch.patch]\nports = [\"p0\", \"p1\"]\n",
+        settings.cpus[1], sockets[0], sockets[1]
+    );
+    fs::write(&file, text).context("cannot write a configuration")?;
+    let _running = Running::start(program, &file)?;
+    let mut options = options(settings, sockets);
+    choose(&mut options);
+    options.verify = false;
+    measure(&options, &|| Ok(api::ask(&socket)?))
+}
+
+/// A process that ends with this.
+struct Running(Child);
+
+impl Running {
+    fn start(program: &Path, config: &Path) -> anyhow::Result<Running> {
+        let mut command = Command::new(program);
+        let command = command.arg("run").arg(config).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut running = Running(command.spawn().with_context(|| format!("cannot run {}", program.display()))?);
+        let output = running.0.stdout.take().context("no output")?;
+        let mut line = String::new();
+        BufReader::new(output).read_line(&mut line)?;
+        ensure!(line == "ready\n", "{} does not start with {}", program.display(), config.display());
+        Ok(running)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(pid) = i32::try_from(self.0.id()).ok().and_then(rustix::process::Pid::from_raw) {
+            // One that is gone needs not be told.
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        }
+        let end = Instant::now() + PATIENCE;
+        while matches!(self.0.try_wait(), Ok(None)) && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

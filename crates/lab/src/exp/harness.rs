@@ -1,0 +1,309 @@
+//! Plans and rounds.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use super::settings::Settings;
+use crate::results::Sample;
+
+/// What came of one trial.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Measured {
+    /// Figures, by a name that ends in the unit (see [`Sample::metrics`]).
+    pub metrics: BTreeMap<String, f64>,
+    /// The switch's cycles for a packet, by phase.
+    pub cycles: BTreeMap<String, f64>,
+}
+
+type Trial = dyn Fn(&Settings) -> anyhow::Result<Measured>;
+
+/// One of what is compared.
+pub struct Variant {
+    /// Its name.
+    pub name: String,
+    trial: Box<Trial>,
+}
+
+impl Variant {
+    /// Tried by `trial`; an error is a trial that does not count, with the reason.
+    pub fn new(name: impl Into<String>, trial: impl Fn(&Settings) -> anyhow::Result<Measured> + 'static) -> Variant {
+        Variant { name: name.into(), trial: Box::new(trial) }
+    }
+
+    /// One trial of it.
+    ///
+    /// # Errors
+    /// It does not count.
+    pub fn measure(&self, settings: &Settings) -> anyhow::Result<Measured> {
+        (self.trial)(settings)
+    }
+}
+
+impl fmt::Debug for Variant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Variant").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Where all variants are compared with one another.
+#[derive(Debug)]
+pub struct Cell {
+    /// By axis.
+    pub axes: BTreeMap<String, String>,
+    /// The first is what the others are compared with.
+    pub variants: Vec<Variant>,
+}
+
+impl Cell {
+    /// At this place on each axis.
+    #[must_use]
+    pub fn new<const N: usize>(axes: [(&str, String); N], variants: Vec<Variant>) -> Cell {
+        Cell { axes: axes.into_iter().map(|(axis, at)| (axis.to_owned(), at)).collect(), variants }
+    }
+
+    /// In words: `load=loop size=64`.
+    #[must_use]
+    pub fn label(&self) -> String {
+        self.axes.iter().map(|(axis, at)| format!("{axis}={at}")).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// A figure that the table shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// Its name in [`Measured::metrics`].
+    pub metric: &'static str,
+    /// In words.
+    pub title: &'static str,
+}
+
+/// An experiment's cells.
+#[derive(Debug)]
+pub struct Plan {
+    /// The experiment's name.
+    pub name: &'static str,
+    /// What the table shows, one after the other.
+    pub shown: Vec<Shown>,
+    /// In the order in which they are gone through.
+    pub cells: Vec<Cell>,
+    /// What is not measured, and why.
+    pub left_out: Vec<String>,
+}
+
+impl Plan {
+    /// Trials in one round.
+    #[must_use]
+    pub fn trials(&self) -> usize {
+        self.cells.iter().map(|cell| cell.variants.len()).sum()
+    }
+}
+
+/// A trial that begins.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    /// From 1.
+    pub trial: usize,
+    /// Of so many.
+    pub trials: usize,
+    /// From 1.
+    pub round: u32,
+    /// What runs.
+    pub what: String,
+    /// How long all that is left will take; nothing is known before the first trial is over.
+    pub left: Option<Duration>,
+}
+
+/// Who is told how far it is.
+pub trait Watch {
+    /// A trial begins.
+    fn begins(&mut self, step: &Step);
+
+    /// The trial that began last does not count.
+    fn is_invalid(&mut self, step: &Step, why: &str);
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Trials that were to be made, that were made, and that do not count of those.
+    pub planned: usize,
+    /// Made.
+    pub made: usize,
+    /// Of those: do not count.
+    pub invalid: usize,
+}
+
+impl Outcome {
+    /// Whether it was stopped.
+    #[must_use]
+    pub fn is_cut_short(&self) -> bool {
+        self.made < self.planned
+    }
+}
+
+/// Goes through the plan so many times, round by round; hands each sample to `keep`. A stop ends it; the trial that it
+/// interrupts is not kept.
+///
+/// # Errors
+/// Those of `keep`.
+pub fn run(
+    plan: &Plan,
+    rounds: u32,
+    settings: &Settings,
+    watch: &mut dyn Watch,
+    keep: &mut dyn FnMut(&Sample) -> anyhow::Result<()>,
+) -> anyhow::Result<Outcome> {
+    let in_round = plan.trials();
+    let mut outcome = Outcome { planned: in_round * rounds as usize, ..Outcome::default() };
+    let start = Instant::now();
+    for round in 1..=rounds {
+        for cell in &plan.cells {
+            for variant in &cell.variants {
+                if settings.is_stopped() {
+                    return Ok(outcome);
+                }
+                let step = Step {
+                    trial: outcome.made + 1,
+                    trials: outcome.planned,
+                    round,
+                    what: format!("{} {} {}", plan.name, cell.label(), variant.name),
+                    left: left(start.elapsed(), outcome.made, outcome.planned),
+                };
+                watch.begins(&step);
+                let result = variant.measure(settings);
+                // Whatever it says: it was not what was meant to be tried.
+                if settings.is_stopped() {
+                    return Ok(outcome);
+                }
+                outcome.made += 1;
+                let mut sample = Sample {
+                    scenario: plan.name.to_owned(),
+                    round,
+                    variant: variant.name.clone(),
+                    cell: cell.axes.clone(),
+                    ..Sample::default()
+                };
+                match result {
+                    Ok(measured) => (sample.metrics, sample.cycles) = (measured.metrics, measured.cycles),
+                    Err(error) => {
+                        let why = format!("{error:#}");
+                        watch.is_invalid(&step, &why);
+                        outcome.invalid += 1;
+                        sample.invalid = Some(why);
+                    }
+                }
+                keep(&sample)?;
+            }
+        }
+    }
+    Ok(outcome)
+}
+
+/// What is left of `trials`, if all take as long as those `made`.
+fn left(elapsed: Duration, made: usize, trials: usize) -> Option<Duration> {
+    let (made, left) = (u32::try_from(made).ok()?, u32::try_from(trials.saturating_sub(made)).ok()?);
+    elapsed.checked_div(made).map(|one| one * left)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Seen(Vec<String>);
+
+    impl Watch for Seen {
+        fn begins(&mut self, step: &Step) {
+            assert_eq!(step.left.is_some(), step.trial > 1, "{step:?}");
+            self.0.push(format!("{}/{} {} {}", step.trial, step.trials, step.round, step.what));
+        }
+
+        fn is_invalid(&mut self, step: &Step, why: &str) {
+            self.0.push(format!("{}: {why}", step.trial));
+        }
+    }
+
+    fn settings() -> Settings {
+        Settings {
+            cpus: [0, 1],
+            warm_up: Duration::ZERO,
+            time: Duration::ZERO,
+            stop: Arc::new(AtomicBool::new(false)),
+            bound: None,
+        }
+    }
+
+    /// Two cells of two variants; `b` of the second cell fails in its first trial, the `last` of all sets the stop.
+    fn fake(last: usize) -> (Plan, Rc<RefCell<usize>>) {
+        let made = Rc::new(RefCell::new(0));
+        let variant = |name: &str, at: usize| {
+            let (made, fails) = (Rc::clone(&made), name == "b" && at == 1);
+            Variant::new(name, move |settings: &Settings| {
+                *made.borrow_mut() += 1;
+                let made = *made.borrow();
+                if made == last {
+                    settings.stop.store(true, Ordering::Relaxed);
+                }
+                anyhow::ensure!(!fails || made > 4, "the backend refused");
+                let figure = f64::from(u32::try_from(made)?);
+                Ok(Measured { metrics: BTreeMap::from([("mpps".to_owned(), figure)]), ..Measured::default() })
+            })
+        };
+        let cell = |at: usize| Cell::new([("size", format!("{}", 64 * at))], vec![variant("a", at), variant("b", at)]);
+        let shown = vec![Shown { metric: "mpps", title: "Million packets a second" }];
+        (Plan { name: "fake", shown, cells: vec![cell(0), cell(1)], left_out: Vec::new() }, Rc::clone(&made))
+    }
+
+    #[test]
+    fn rounds_are_interleaved_and_what_fails_is_kept_with_its_reason() {
+        let (plan, _) = fake(usize::MAX);
+        let (mut seen, mut samples) = (Seen::default(), Vec::new());
+        let outcome = run(&plan, 2, &settings(), &mut seen, &mut |sample| {
+            samples.push(sample.clone());
+            Ok(())
+        });
+        let outcome = outcome.expect("no error");
+        assert_eq!(outcome, Outcome { planned: 8, made: 8, invalid: 1 });
+        assert!(!outcome.is_cut_short());
+        let order: Vec<_> = samples.iter().map(|s| (s.round, s.cell["size"].as_str(), s.variant.as_str())).collect();
+        let round = |n| [(n, "0", "a"), (n, "0", "b"), (n, "64", "a"), (n, "64", "b")];
+        assert_eq!(order, [round(1), round(2)].concat());
+        assert_eq!(samples[3].invalid.as_deref(), Some("the backend refused"));
+        assert!(samples[3].metrics.is_empty() && samples.iter().all(|sample| sample.scenario == "fake"));
+        assert_eq!((samples[7].metrics["mpps"], samples[7].invalid.as_ref()), (8.0, None));
+        assert_eq!(seen.0[3..5], ["4/8 1 fake size=64 b", "4: the backend refused"]);
+    }
+
+    #[test]
+    fn a_stop_ends_it_with_what_there_is() {
+        let (plan, made) = fake(3);
+        let mut samples = 0;
+        let outcome = run(&plan, 2, &settings(), &mut Seen::default(), &mut |_| {
+            samples += 1;
+            Ok(())
+        });
+        // The third was interrupted.
+        assert_eq!(outcome.expect("no error"), Outcome { planned: 8, made: 2, invalid: 0 });
+        assert_eq!((samples, *made.borrow()), (2, 3));
+    }
+
+    #[test]
+    fn who_cannot_keep_a_sample_ends_it() {
+        let (plan, made) = fake(usize::MAX);
+        let error = run(&plan, 1, &settings(), &mut Seen::default(), &mut |_| anyhow::bail!("the disk is full"));
+        assert_eq!((error.expect_err("full").to_string().as_str(), *made.borrow()), ("the disk is full", 1));
+    }
+
+    #[test]
+    fn the_time_that_is_left_follows_from_what_was_made() {
+        assert_eq!(left(Duration::from_secs(10), 0, 8), None);
+        assert_eq!(left(Duration::from_secs(10), 2, 8), Some(Duration::from_secs(30)));
+        assert_eq!(left(Duration::from_secs(10), 8, 8), Some(Duration::ZERO));
+    }
+}

@@ -1,0 +1,89 @@
+//! Which copy is the fastest where it matters: `docs/experiments/memcpy.md`.
+
+use straightline_switch::config::Copier;
+
+use super::bench::bench;
+use super::bound;
+use super::harness::{Cell, Plan, Shown, Variant};
+use super::settings::Settings;
+use crate::poller::{Load, Options, Sizes};
+
+/// With a mix, since a copy that wins at a size need not win at sizes that nobody foresees.
+const SIZES: [&str; 7] = ["64", "128", "256", "512", "1024", "1518", "imix"];
+const QUICK_SIZES: [&str; 4] = ["64", "256", "1518", "imix"];
+
+pub(super) fn plan(settings: &Settings, quick: bool) -> Plan {
+    let names: &[&str] = if quick { &QUICK_SIZES } else { &SIZES };
+    let mut cells = Vec::new();
+    for load in [Load::Loop, Load::Flood] {
+        for &name in names {
+            let Ok(sizes) = name.parse::<Sizes>() else { continue };
+            let axes = [("load", load.name().to_owned()), ("size", name.to_owned())];
+            cells.push(Cell::new(axes, variants(settings, load, &sizes)));
+        }
+    }
+    let mut left_out = Vec::new();
+    if settings.bound.is_none() {
+        left_out.push(
+            "the bound, a switch that copies nothing: name a build with `--features bench-no-copies` by `--bound PROGRAM`"
+                .to_owned(),
+        );
+    }
+    if Copier::ALL.len() < 3 {
+        left_out.push("`rep movsb`: only x86-64 has it".to_owned());
+    }
+    Plan {
+        name: "memcpy",
+        shown: vec![
+            Shown { metric: "mpps", title: "Million packets a second" },
+            Shown { metric: "gbit_per_s", title: "Gbit/s" },
+            Shown { metric: "switch_cycles_per_packet", title: "Cycles of the switch a packet" },
+            Shown { metric: "switch_cycles_per_byte", title: "Cycles of the switch a byte" },
+        ],
+        cells,
+        left_out,
+    }
+}
+
+/// What others have comes first: ours is told as a ratio to it, as the seed tells DPDK's.
+fn variants(settings: &Settings, load: Load, sizes: &Sizes) -> Vec<Variant> {
+    let choose = {
+        let sizes = sizes.clone();
+        move |options: &mut Options| (options.load, options.sizes) = (load, sizes)
+    };
+    let mut copiers = Copier::ALL.to_vec();
+    copiers.sort_by_key(|&copier| copier != Copier::Libc);
+    let mut variants: Vec<_> = copiers
+        .into_iter()
+        .map(|copier| {
+            let choose = choose.clone();
+            Variant::new(copier.as_str(), move |settings: &Settings| {
+                bench(settings, |config| config.switch.copy = copier, choose.clone())
+            })
+        })
+        .collect();
+    if let Some(program) = settings.bound.clone() {
+        variants
+            .push(Variant::new("none", move |settings: &Settings| bound::bench(settings, &program, choose.clone())));
+    }
+    variants
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{labels, names, settings};
+    use super::*;
+
+    #[test]
+    fn cells_and_variants() {
+        let quick = plan(&settings(), true);
+        let expected = ["loop", "flood"].map(|load| QUICK_SIZES.map(|size| format!("load={load} size={size}")));
+        assert_eq!(labels(&quick), expected.concat());
+        assert_eq!(plan(&settings(), false).cells.len(), 14);
+        assert!(names(&quick)[0].starts_with(&["libc".to_owned(), "kernel".to_owned()]));
+        assert!(quick.left_out[0].contains("--bound PROGRAM"));
+        let bound = plan(&Settings { bound: Some("p".into()), ..settings() }, true);
+        assert!(names(&bound).iter().all(|names| names.last().is_some_and(|name| name == "none")));
+        assert!(bound.left_out.iter().all(|what| !what.contains("bound")));
+    }
+}

@@ -1,0 +1,138 @@
+//! What came of an experiment, as Markdown: medians with the smallest and the largest, and the ratio to the first variant.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+
+use super::harness::{Plan, Shown};
+use crate::results::Sample;
+
+/// A table for each figure that the plan shows, what was left out, and which trials do not count.
+#[must_use]
+pub fn markdown(plan: &Plan, samples: &[Sample]) -> String {
+    let mut text = String::new();
+    for shown in &plan.shown {
+        if samples.iter().any(|sample| sample.metrics.contains_key(shown.metric)) {
+            one(&mut text, plan, *shown, samples);
+        }
+    }
+    for what in &plan.left_out {
+        let _ = writeln!(text, "Not measured: {what}.\n");
+    }
+    let mut reasons: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    for sample in samples {
+        if let Some(why) = &sample.invalid {
+            *reasons.entry((&sample.variant, why)).or_default() += 1;
+        }
+    }
+    for ((variant, why), count) in reasons {
+        let _ = writeln!(text, "Trials of {variant} that do not count: {count} ({}).\n", why.replace('\n', " "));
+    }
+    text
+}
+
+fn one(text: &mut String, plan: &Plan, shown: Shown, samples: &[Sample]) {
+    let axes: BTreeSet<&str> = plan.cells.iter().flat_map(|cell| cell.axes.keys().map(String::as_str)).collect();
+    let mut variants: Vec<&str> = Vec::new();
+    for variant in plan.cells.iter().flat_map(|cell| &cell.variants) {
+        if !variants.contains(&variant.name.as_str()) {
+            variants.push(&variant.name);
+        }
+    }
+    let head: Vec<&str> = axes.iter().copied().chain(variants.iter().copied()).collect();
+    let _ = writeln!(text, "{} (`{}`): median (smallest-largest), ratio to the first\n", shown.title, shown.metric);
+    let _ = writeln!(text, "| {} |\n|{}", head.join(" | "), "---|".repeat(head.len()));
+    for cell in &plan.cells {
+        let at = |axis: &str| cell.axes.get(axis).map_or("", String::as_str);
+        let mut row: Vec<String> = axes.iter().map(|axis| at(axis).to_owned()).collect();
+        let figures = |variant: &str| {
+            let of_it = |sample: &&Sample| sample.cell == cell.axes && sample.variant == variant;
+            let mut figures: Vec<f64> = samples
+                .iter()
+                .filter(of_it)
+                .filter(|sample| sample.invalid.is_none())
+                .filter_map(|sample| sample.metrics.get(shown.metric).copied())
+                .collect();
+            figures.sort_by(f64::total_cmp);
+            figures
+        };
+        let first = cell.variants.first().and_then(|variant| median(&figures(&variant.name)));
+        for (number, variant) in variants.iter().enumerate() {
+            let figures = figures(variant);
+            row.push(match (median(&figures), figures.first(), figures.last()) {
+                (Some(middle), Some(&least), Some(&most)) => {
+                    let spread = format!("{} ({}-{})", figure(middle), figure(least), figure(most));
+                    match first.filter(|&first| number > 0 && first > 0.0) {
+                        Some(first) => format!("{spread} x{:.2}", middle / first),
+                        None => spread,
+                    }
+                }
+                _ => "-".to_owned(),
+            });
+        }
+        let _ = writeln!(text, "| {} |", row.join(" | "));
+    }
+    text.push('\n');
+}
+
+/// Of sorted figures.
+fn median(figures: &[f64]) -> Option<f64> {
+    let middle = figures.len() / 2;
+    let upper = figures.get(middle)?;
+    if figures.len() % 2 == 1 { Some(*upper) } else { Some((figures.get(middle - 1)? + upper) / 2.0) }
+}
+
+/// Three digits or so.
+fn figure(n: f64) -> String {
+    match n.abs() {
+        100.0.. => format!("{n:.0}"),
+        10.0.. => format!("{n:.1}"),
+        1.0.. => format!("{n:.2}"),
+        _ => format!("{n:.3}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::harness::{Cell, Measured, Variant};
+    use super::*;
+
+    #[test]
+    fn medians_and_ratios_of_each_cell() {
+        let variant = |name: &str| Variant::new(name, |_| Ok(Measured::default()));
+        let cell = |size: &str| Cell::new([("size", size.to_owned())], vec![variant("a"), variant("b")]);
+        let plan = Plan {
+            name: "fake",
+            shown: vec![
+                Shown { metric: "mpps", title: "Million packets a second" },
+                Shown { metric: "absent", title: "Nothing" },
+            ],
+            cells: vec![cell("64"), cell("1518")],
+            left_out: vec!["512 bits: this machine does not have them".to_owned()],
+        };
+        let sample = |size: &str, variant: &str, mpps: Option<f64>| Sample {
+            variant: variant.to_owned(),
+            cell: BTreeMap::from([("size".to_owned(), size.to_owned())]),
+            metrics: mpps.map(|mpps| ("mpps".to_owned(), mpps)).into_iter().collect(),
+            invalid: mpps.is_none().then(|| "nothing\ncame".to_owned()),
+            ..Sample::default()
+        };
+        let mut samples: Vec<_> = [3.0, 1.0, 2.0].map(|mpps| sample("64", "a", Some(mpps))).into();
+        samples.extend([4.0, 3.0].map(|mpps| sample("64", "b", Some(mpps))));
+        samples.extend([sample("64", "b", None), sample("1518", "a", None), sample("1518", "b", Some(123.456))]);
+        let expected = "Million packets a second (`mpps`): median (smallest-largest), ratio to the first
+
+| size | a | b |
+|---|---|---|
+| 64 | 2.00 (1.00-3.00) | 3.50 (3.00-4.00) x1.75 |
+| 1518 | - | 123 (123-123) |
+
+Not measured: 512 bits: this machine does not have them.
+
+Trials of a that do not count: 1 (nothing came).
+
+Trials of b that do not count: 1 (nothing came).
+
+";
+        assert_eq!(markdown(&plan, &samples), expected);
+    }
+}

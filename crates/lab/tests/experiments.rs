@@ -1,0 +1,122 @@
+//! Each experiment in one real cell, as short as can be: every variant counts, and says what it is to say.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use straightline_lab::exp::{self, Cell, Plan, Settings, Step, Watch};
+use straightline_lab::results::Sample;
+
+/// Short trials; on a machine of one CPU, both on that.
+fn settings() -> Settings {
+    let short = Settings { time: Duration::from_millis(50), warm_up: Duration::from_millis(10), ..alone() };
+    Settings::new(true).map_or(short.clone(), |settings| Settings { cpus: settings.cpus, ..short })
+}
+
+fn alone() -> Settings {
+    Settings {
+        cpus: [0, 0],
+        warm_up: Duration::ZERO,
+        time: Duration::ZERO,
+        stop: Arc::new(AtomicBool::new(false)),
+        bound: None,
+    }
+}
+
+struct Quiet;
+
+impl Watch for Quiet {
+    fn begins(&mut self, _: &Step) {}
+    fn is_invalid(&mut self, _: &Step, _: &str) {}
+}
+
+/// Runs those cells of a quick plan that are `chosen`, once.
+fn samples(name: &str, settings: &Settings, chosen: impl Fn(&Cell) -> bool) -> (Plan, Vec<Sample>) {
+    let experiment = exp::find(name).expect("an experiment");
+    let mut plan = (experiment.plan)(settings, true);
+    plan.cells.retain(chosen);
+    assert!(!plan.cells.is_empty(), "no such cell of {name}");
+    let mut samples = Vec::new();
+    let outcome = exp::run(&plan, 1, settings, &mut Quiet, &mut |sample| {
+        samples.push(sample.clone());
+        Ok(())
+    });
+    assert_eq!(outcome.expect("samples are kept").made, plan.trials());
+    for sample in &samples {
+        assert_eq!(sample.invalid, None, "{sample:?}");
+        for (metric, figure) in &sample.metrics {
+            assert!(figure.is_finite() && *figure >= 0.0, "{metric} of {sample:?}");
+        }
+        assert!(sample.metrics["mpps"] > 0.0 && sample.metrics["switch_cycles_per_packet"] > 0.0, "{sample:?}");
+        let phases: Vec<_> = sample.cycles.keys().map(String::as_str).collect();
+        assert_eq!(phases, ["patch", "rx", "turn-end", "tx"], "{sample:?}");
+    }
+    let table = exp::markdown(&plan, &samples);
+    assert!(plan.shown.iter().all(|shown| table.contains(shown.metric)), "{table}");
+    (plan, samples)
+}
+
+fn at(cell: &Cell, axis: &str, place: &str) -> bool {
+    cell.axes.get(axis).is_some_and(|there| there == place)
+}
+
+#[test]
+fn memcpy() {
+    let settings = settings();
+    samples("memcpy", &settings, |cell| at(cell, "size", "imix") && at(cell, "load", "loop"));
+    samples("memcpy", &settings, |cell| at(cell, "size", "1518") && at(cell, "load", "flood"));
+}
+
+#[test]
+fn width() {
+    samples("width", &settings(), |cell| at(cell, "size", "1020") && at(cell, "frame", "unaligned"));
+}
+
+#[test]
+fn header_align() {
+    for ring in ["split", "packed"] {
+        let (_, samples) =
+            samples("header-align", &settings(), |cell| at(cell, "ring", ring) && at(cell, "size", "64"));
+        let line = |sample: &Sample, metric: &str| format!("{:.0}", sample.metrics[metric]);
+        let lines: Vec<_> = samples
+            .iter()
+            .map(|sample| line(sample, "lines_per_packet") + " " + &line(sample, "touched_lines_per_packet"))
+            .collect();
+        assert_eq!(lines, ["2 2", "2 1"]);
+    }
+}
+
+#[test]
+fn touch() {
+    for core in ["another", "same"] {
+        samples("touch", &settings(), |cell| at(cell, "core", core) && at(cell, "size", "1020"));
+    }
+}
+
+#[test]
+fn what_fails_is_a_sample_with_its_reason() {
+    let settings = Settings { cpus: [usize::MAX, 0], ..settings() };
+    let mut plan = (exp::find("width").expect("an experiment").plan)(&settings, true);
+    plan.cells.truncate(1);
+    let mut reasons = Vec::new();
+    let outcome = exp::run(&plan, 1, &settings, &mut Quiet, &mut |sample| {
+        reasons.push(sample.invalid.clone().expect("there is no such CPU"));
+        Ok(())
+    });
+    assert_eq!(outcome.expect("samples are kept").invalid, plan.trials());
+    assert!(reasons.iter().all(|why| why.contains("no CPU")), "{reasons:?}");
+}
+
+#[test]
+fn a_stop_ends_the_trial_that_runs() {
+    let settings = Settings { time: Duration::from_secs(600), ..settings() };
+    let plan = (exp::find("width").expect("an experiment").plan)(&settings, true);
+    let stop = Arc::clone(&settings.stop);
+    let stopper = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(300));
+        stop.store(true, Ordering::Relaxed);
+    });
+    let outcome = exp::run(&plan, 1, &settings, &mut Quiet, &mut |_| Ok(())).expect("no sample");
+    stopper.join().expect("the stopper");
+    assert_eq!((outcome.made, outcome.is_cut_short()), (0, true));
+}

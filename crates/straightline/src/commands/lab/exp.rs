@@ -1,0 +1,115 @@
+//! `straightline lab exp`
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, bail, ensure};
+use clap::{ArgGroup, Args};
+use signal_hook::consts::SIGINT;
+use straightline_lab::exp::{self, ALL, Experiment, Folder, Outcome, Settings};
+
+use super::progress::Progress;
+use super::seconds;
+use crate::output;
+
+/// Rounds: enough for a median that one bad moment does not move.
+const ROUNDS: u32 = 11;
+const QUICK_ROUNDS: u32 = 5;
+
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("which").required(true).args(["name", "all", "list"]))]
+pub(crate) struct Exp {
+    /// The experiment
+    #[arg(value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// All experiments, one after the other
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Says which experiments there are
+    #[arg(long)]
+    pub(crate) list: bool,
+    /// Fewer cells, fewer rounds and shorter trials: some two minutes for an experiment
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Rounds, in each of which every variant of every cell comes once; default: 11, with --quick 5
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) rounds: Option<u32>,
+    /// Seconds that a trial is measured; default: 1, with --quick 0.3
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    pub(crate) secs: Option<Duration>,
+    /// A folder for samples and tables, not used before; default: straightline-lab/NAME-DATE
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// A build of this program that copies nothing (BENCHMARKING.md), to be the bound of copies
+    #[arg(long, value_name = "PROGRAM")]
+    pub(crate) bound: Option<PathBuf>,
+}
+
+pub(crate) fn execute(args: &Exp) -> anyhow::Result<()> {
+    if args.list {
+        let lines = ALL.iter().map(|experiment| format!("{:<14}{}\n", experiment.name, experiment.question));
+        return output::answer(&lines.collect::<String>());
+    }
+    let wanted: Vec<Experiment> = match &args.name {
+        Some(name) => vec![*exp::find(name).with_context(|| {
+            let known: Vec<_> = ALL.iter().map(|experiment| experiment.name).collect();
+            format!("there is no experiment {name:?}; there are {}", known.join(", "))
+        })?],
+        None => ALL.to_vec(),
+    };
+    let settings = settings(args)?;
+    let date = exp::date(SystemTime::now());
+    let name = if args.all { "all" } else { wanted.first().map_or("", |experiment| experiment.name) };
+    let folder = args.out.clone().unwrap_or_else(|| Path::new("straightline-lab").join(format!("{name}-{date}")));
+    for experiment in &wanted {
+        let own = if args.all { folder.join(experiment.name) } else { folder.clone() };
+        let outcome = one(args, experiment, &settings, &own)?;
+        let (made, planned, shown) = (outcome.made, outcome.planned, own.display());
+        ensure!(
+            !outcome.is_cut_short(),
+            "stopped: {made} of {planned} trials of {} were made; they are in {shown}, and the table above is theirs",
+            experiment.name
+        );
+        if outcome.invalid == made {
+            bail!("no trial of {} counts; why stands above", experiment.name);
+        }
+    }
+    Ok(())
+}
+
+fn settings(args: &Exp) -> anyhow::Result<Settings> {
+    let mut settings = Settings::new(args.quick)?;
+    if let Some(secs) = args.secs {
+        ensure!(!secs.is_zero(), "nothing is measured in no time: --secs is more than 0");
+        settings.time = secs;
+    }
+    if let Some(program) = &args.bound {
+        exp::check_bound(program)?;
+        settings.bound = Some(program.clone());
+    }
+    // The first one ends it with what there is, the second one at once.
+    let stop = &settings.stop;
+    signal_hook::flag::register_conditional_default(SIGINT, Arc::clone(stop)).context("cannot handle signals")?;
+    signal_hook::flag::register(SIGINT, Arc::clone(stop)).context("cannot handle signals")?;
+    Ok(settings)
+}
+
+/// One experiment, whose table is printed as soon as it is over.
+fn one(args: &Exp, experiment: &Experiment, settings: &Settings, path: &Path) -> anyhow::Result<Outcome> {
+    let plan = (experiment.plan)(settings, args.quick);
+    let rounds = args.rounds.unwrap_or(if args.quick { QUICK_ROUNDS } else { ROUNDS });
+    let mut folder = Folder::create(path)?;
+    let mut samples = Vec::new();
+    let mut progress = Progress::new(plan.trials() * rounds as usize);
+    let outcome = exp::run(&plan, rounds, settings, &mut progress, &mut |sample| {
+        samples.push(sample.clone());
+        folder.add(sample)
+    });
+    progress.finish();
+    let outcome = outcome?;
+    let table = exp::markdown(&plan, &samples);
+    folder.finish(&table)?;
+    output::answer(&format!("# {}\n\n{table}Samples and this table: {}\n\n", experiment.name, path.display()))?;
+    Ok(outcome)
+}
