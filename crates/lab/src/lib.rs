@@ -3,8 +3,9 @@
 //! [`Guest`] is the driver half of a virtio-net device as a piece of a program: it connects to a vhost-user socket like
 //! any VM's frontend, on memory of its own. [`demo`] puts two of them to a switch. [`poller`] is a guest that costs as little
 //! as can be, and measures whatever backends it is connected to; [`forward`] is one that does what testpmd does. [`tester`]
-//! has the ports of both; [`exp`] changes one thing at a time and measures that. It is a user of the switch like any other;
-//! nothing but the command line imports it.
+//! has the ports of both. [`generator`] sends packets at a rate and checks what comes back, [`trial`] says what counts of it,
+//! [`capture`] reads and writes captures; [`exp`] changes one thing at a time and measures that. It is a user of the switch
+//! like any other; nothing but the command line imports it.
 //!
 //! ```
 //! use straightline_lab::{Guest, GuestOptions};
@@ -27,6 +28,7 @@ pub mod results;
 mod sizes;
 pub mod tester;
 mod traffic;
+pub mod trial;
 
 pub use guest::{Guest, GuestOptions, PackedDescriptor, Pair, Place, Ring, memory_file};
 pub use sizes::Sizes;

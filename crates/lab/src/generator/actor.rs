@@ -63,7 +63,7 @@ pub struct Measured {
     pub arrived: [u64; 2],
     /// Whether packets still came when nobody waited any longer.
     pub still_coming: bool,
-    latencies: Latencies,
+    pub(crate) latencies: Latencies,
 }
 
 impl Measured {
@@ -340,9 +340,8 @@ impl<P: TestPort> Side<P> {
         if let Some(pace) = self.pace.as_mut().filter(|_| count < due) {
             pace.unsent(u64::try_from(due - count)?);
         }
-        if count > 0 {
-            self.port.flush()?;
-        }
+        // Here a port also says what it found wrong with what it was to send.
+        self.port.flush()?;
         Ok(count)
     }
 }

@@ -166,8 +166,9 @@ impl<P: TestPort> Replay<P> {
             self.last = now;
             count += 1;
         }
+        // Here a port also says what it found wrong with what it was to send.
+        self.ports[0].flush()?;
         if count > 0 {
-            self.ports[0].flush()?;
             self.report.sent += u64::try_from(count)?;
             self.report.secs = seconds(self.last - self.first, self.hertz);
         }

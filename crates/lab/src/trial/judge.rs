@@ -1,0 +1,130 @@
+//! Whether a trial counts.
+
+use super::Plan;
+use crate::generator::{Load, Measured, Rate};
+
+/// By how much what was done may differ from what was meant.
+const TOLERANCE: f64 = 0.001;
+
+/// Why it makes no sense to begin: more is asked for than the generator can do.
+pub(super) fn beyond(plan: &Plan, rate: Rate, mean_len: f64) -> Option<String> {
+    let (asked, limit) = (rate.pps(mean_len)? / 1e6, plan.limit_mpps?);
+    (asked > limit).then(|| {
+        format!(
+            "{asked:.3} Mpps are more than the generator makes of these packets: at most {limit:.3} here, less is kept"
+        )
+    })
+}
+
+/// Why a trial that came to its end does not count; nothing if it does.
+pub(super) fn judge(measured: &Measured, load: Load, mean_len: f64) -> Option<String> {
+    let [time, lasted] = measured.seconds;
+    let total = measured.total();
+    // What makes all else pointless comes first.
+    if total.sent == 0 {
+        return Some(format!(
+            "nothing could be sent: no port had room for a packet of {mean_len:.0} bytes in the mean; is the backend at work, \
+             and do its buffers take such packets?"
+        ));
+    }
+    if total.received == 0 {
+        return Some(format!(
+            "nothing has come back of {} packets: does the switch hand them on to a port that is looked at, and does it take \
+             frames of their lengths?",
+            total.sent
+        ));
+    }
+    if (lasted - time).abs() > time * TOLERANCE {
+        return Some(format!(
+            "it lasted {lasted:.4} s where {time:.4} s were meant: this thread was kept from running"
+        ));
+    }
+    if let Some(meant) = measured.meant {
+        // So many bursts fit, and the one that had begun.
+        let asked = load.rate.pps(mean_len).unwrap_or(0.0) * time;
+        let slack = asked * TOLERANCE + f64::from(load.burst) * 2.0;
+        if (float(meant) - asked).abs() > slack {
+            return Some(format!("{meant} packets were due where {asked:.0} were meant"));
+        }
+        if float(measured.missed) > asked * TOLERANCE {
+            return Some(format!(
+                "{} of {meant} packets were not sent in their time: the generator was kept from running, or {} is more than it \
+                 can do here",
+                measured.missed, load.rate
+            ));
+        }
+    }
+    if measured.still_coming {
+        return Some("packets still came 2 s after the last one was sent".to_owned());
+    }
+    None
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts of packets")]
+fn float(n: u64) -> f64 {
+    n as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::generator::Counts;
+
+    const LOAD: Load = Load { rate: Rate::Pps(1e6), burst: 32 };
+
+    fn plan(limit_mpps: Option<f64>) -> Plan {
+        Plan { burst: 32, warm_up: Duration::ZERO, cpu: None, limit_mpps }
+    }
+
+    /// A million packets in a second, and all came.
+    fn good() -> Measured {
+        let counts = Counts { sent: 1_000_000, received: 1_000_000, bytes: 64_000_000, ..Counts::default() };
+        Measured {
+            streams: vec![counts],
+            meant: Some(1_000_000),
+            seconds: [1.0, 1.0],
+            arrived: [1_000_000, 64_000_000],
+            ..Measured::default()
+        }
+    }
+
+    fn judged(change: impl FnOnce(&mut Measured)) -> Option<String> {
+        let mut measured = good();
+        change(&mut measured);
+        judge(&measured, LOAD, 64.0)
+    }
+
+    #[test]
+    fn each_rule_has_its_reason() {
+        assert_eq!(judged(|_| {}), None);
+        let why = |change: fn(&mut Measured)| judged(change).expect("a rule is broken");
+        assert!(why(|m| m.seconds[1] = 1.0011).contains("1.0011"));
+        assert!(why(|m| m.seconds[1] = 0.99).contains("0.9900"));
+        assert!(why(|m| m.meant = Some(990_000)).contains("990000 packets were due where 1000000"));
+        assert!(why(|m| m.missed = 1001).contains("1001 of 1000000"));
+        assert!(why(|m| m.streams[0] = Counts::default()).contains("nothing could be sent"));
+        assert!(why(|m| m.streams[0].received = 0).contains("nothing has come back of 1000000"));
+        assert!(why(|m| m.still_coming = true).contains("still came"));
+    }
+
+    #[test]
+    fn what_the_switch_did_not_take_breaks_no_rule() {
+        // Half of it had no room, or was lost, or came twice: that is a result.
+        assert_eq!(judged(|m| (m.refused, m.streams[0].sent, m.streams[0].received) = (500_000, 500_000, 1)), None);
+        assert_eq!(judged(|m| (m.missed, m.streams[0].duplicates, m.streams[0].corrupt) = (999, 7, 7)), None);
+        assert_eq!(judged(|m| m.meant = None), None);
+    }
+
+    #[test]
+    fn more_than_the_generator_can_do_is_not_begun() {
+        assert_eq!(beyond(&plan(None), Rate::Pps(1e9), 64.0), None);
+        assert_eq!(beyond(&plan(Some(2.0)), Rate::Max, 64.0), None);
+        assert_eq!(beyond(&plan(Some(2.0)), Rate::Pps(2e6), 64.0), None);
+        let why = beyond(&plan(Some(2.0)), Rate::Bits(2.0 * 8.0 * 64e6), 64.0);
+        assert_eq!(why, None);
+        let why = beyond(&plan(Some(2.0)), Rate::Bits(3.0 * 8.0 * 64e6), 64.0).expect("too much");
+        assert!(why.contains("3.000 Mpps") && why.contains("at most 2.000"), "{why}");
+    }
+}

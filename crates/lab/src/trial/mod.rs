@@ -1,0 +1,179 @@
+//! A scored trial: packets at a rate through a switch, and whether the result counts.
+//!
+//! The rules: what is sent while the switch warms up is ignored; no counter of the switch is read meanwhile; what is sent
+//! equals what was meant within 0.1 %, and it lasts as long as meant within the same, else the trial is invalid, with the
+//! reason; what is on the way at the end is waited for before anything is counted; and what the generator could do by
+//! itself is measured and stands beside the result.
+//!
+//! A packet for which a port has no room is one that the switch did not take: it was meant, and is lost. A packet that the
+//! generator itself was too late for was not sent as meant.
+
+mod judge;
+mod outcome;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+pub use outcome::Outcome;
+
+use crate::generator::{Echo, Generator, Load, Measured, Rate, StreamSpec, Timing};
+use crate::tester::{Actor, TestPort, Work, drive};
+use straightline_graph::clock::cycles;
+
+/// For how long nothing may come, when all is sent, before what has not come is lost.
+const QUIET: Duration = Duration::from_millis(50);
+
+/// For how long packets may go on coming.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// For how long the generator is run by itself.
+const ALONE: Duration = Duration::from_millis(100);
+
+/// How trials are made: all but the rate and the time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Plan {
+    /// Packets that each port sends together.
+    pub burst: u32,
+    /// Before anything counts.
+    pub warm_up: Duration,
+    /// The CPU of the generator, and of whoever takes turns with it.
+    pub cpu: Option<usize>,
+    /// Million packets a second that the generator makes by itself, if that was measured: [`limit`].
+    pub limit_mpps: Option<f64>,
+}
+
+/// Makes a trial: the generator sends at this rate for so long, and `others` take turns with it, such as guests that
+/// forward. What goes wrong, with a backend for instance, makes the trial invalid and is no error.
+pub fn run<P: TestPort>(
+    generator: &mut Generator<P>,
+    others: &mut [&mut dyn Actor],
+    plan: &Plan,
+    rate: Rate,
+    time: Duration,
+) -> Outcome {
+    if let Some(why) = judge::beyond(plan, rate, generator.mean_len()) {
+        return Outcome::never_began(plan, rate, why);
+    }
+    let load = Load { rate, burst: plan.burst };
+    let timing = Timing { warm_up: plan.warm_up, time, quiet: QUIET, drain: DRAIN };
+    let (measured, work, ended) = go(generator, others, load, &timing, plan.cpu);
+    let invalid = match ended {
+        Err(error) => Some(format!("{error:#}")),
+        Ok(()) => judge::judge(&measured, load, generator.mean_len()),
+    };
+    Outcome { rate, measured: Some(measured), work, limit_mpps: plan.limit_mpps, invalid }
+}
+
+/// Million packets a second that the generator makes of these streams if nothing is between it and itself: it sends into
+/// memory, and checks what it finds there.
+///
+/// # Errors
+/// Where a stream cannot be built, or there is no such CPU.
+pub fn limit(streams: Vec<StreamSpec>, check_every: u32, cpu: Option<usize>) -> anyhow::Result<f64> {
+    let mut generator = Generator::new(vec![(Echo::default(), streams)], check_every)?;
+    let load = Load { rate: Rate::Max, burst: 1 };
+    let timing = Timing { warm_up: ALONE / 10, time: ALONE, quiet: QUIET, drain: DRAIN };
+    let (measured, _, ended) = go(&mut generator, &mut [], load, &timing, cpu);
+    ended.map(|()| outcome::mpps(measured.arrived[0], measured.seconds[1]))
+}
+
+/// Turn by turn until the generator is done.
+fn go<P: TestPort>(
+    generator: &mut Generator<P>,
+    others: &mut [&mut dyn Actor],
+    load: Load,
+    timing: &Timing,
+    cpu: Option<usize>,
+) -> (Measured, Work, anyhow::Result<()>) {
+    let stop = AtomicBool::new(false);
+    generator.begin(load, timing, cycles());
+    let mut until = Until { generator, stop: &stop };
+    let (work, ended) = {
+        let mut actors: Vec<&mut dyn Actor> = vec![&mut until];
+        actors.extend(others.iter_mut().map(|other| &mut **other as &mut dyn Actor));
+        drive(&mut actors, cpu, &stop)
+    };
+    (until.generator.measured(), work.first().copied().unwrap_or_default(), ended)
+}
+
+/// Ends the turns when the generator is done.
+struct Until<'a, P> {
+    generator: &'a mut Generator<P>,
+    stop: &'a AtomicBool,
+}
+
+impl<P: TestPort> Actor for Until<'_, P> {
+    #[inline]
+    fn turn(&mut self, now: u64) -> anyhow::Result<usize> {
+        let moved = self.generator.turn(now)?;
+        if self.generator.is_over() {
+            self.stop.store(true, Ordering::Relaxed);
+        }
+        Ok(moved)
+    }
+
+    fn wake(&mut self) {
+        self.generator.wake();
+    }
+
+    fn check(&mut self) -> anyhow::Result<()> {
+        self.generator.check()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan() -> Plan {
+        Plan { burst: 1, warm_up: Duration::from_millis(1), cpu: None, limit_mpps: None }
+    }
+
+    fn generator(texts: &[&str]) -> Generator<Echo> {
+        let specs = texts.iter().map(|text| text.parse().expect(text)).collect();
+        Generator::new(vec![(Echo::default(), specs)], 1).expect("a generator")
+    }
+
+    #[test]
+    fn a_trial_through_nothing_comes_to_what_was_sent() {
+        let mut generator = generator(&["size=imix,dst-port=step:1-9"]);
+        let outcome = run(&mut generator, &mut [], &plan(), Rate::Pps(10_000.0), Duration::from_millis(50));
+        let counts = outcome.measured.as_ref().expect("it was made").total();
+        // Whether it could be kept on time is the machine's business; that all came back is ours.
+        assert_eq!((counts.lost(), counts.corrupt, counts.duplicates), (0, 0, 0));
+        let mut again = run(&mut generator, &mut [], &plan(), Rate::Max, Duration::from_millis(10));
+        again.limit_mpps = Some(9.0);
+        let sample = again.sample();
+        assert!(sample.metrics["mpps"] > 0.0 && sample.metrics["loss_ratio"].abs() < f64::EPSILON, "{sample:?}");
+        assert!(sample.metrics["latency_p99_us"] > 0.0, "{sample:?}");
+        assert!(!sample.latency.expect("latencies").steps.is_empty());
+    }
+
+    #[test]
+    fn a_rate_beyond_the_limit_says_what_would_work() {
+        let plan = Plan { limit_mpps: Some(2.0), ..plan() };
+        let outcome = run(&mut generator(&[""]), &mut [], &plan, Rate::Pps(3e6), Duration::from_millis(50));
+        let why = outcome.invalid.clone().expect("invalid");
+        assert!(why.contains("3.000 Mpps") && why.contains("2.000"), "{why}");
+        assert_eq!(outcome.sample().invalid, Some(why));
+    }
+
+    #[test]
+    fn a_backend_that_goes_makes_it_invalid() {
+        struct Broken;
+        impl Actor for Broken {
+            fn turn(&mut self, _: u64) -> anyhow::Result<usize> {
+                anyhow::bail!("/tmp/x: the backend has closed the connection")
+            }
+        }
+        let outcome = run(&mut generator(&[""]), &mut [&mut Broken], &plan(), Rate::Max, Duration::from_secs(600));
+        assert!(outcome.invalid.expect("invalid").contains("closed the connection"));
+    }
+
+    #[test]
+    fn the_limit_is_a_figure() {
+        let limit = limit(vec!["size=64".parse().expect("a stream")], 1, None).expect("a limit");
+        assert!(limit > 0.0 && limit.is_finite(), "{limit}");
+        assert!(super::limit(vec!["size=20".parse().expect("a stream")], 1, None).is_err());
+    }
+}

@@ -1,0 +1,88 @@
+//! What a trial came to, and as a sample.
+
+use crate::generator::{Measured, Rate};
+use crate::results::Sample;
+use crate::tester::Work;
+
+use super::Plan;
+
+/// What a trial came to.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// What was asked for.
+    pub rate: Rate,
+    /// What was measured, unless it did not even begin.
+    pub measured: Option<Measured>,
+    /// What the generator did.
+    pub work: Work,
+    /// What the generator could do by itself.
+    pub limit_mpps: Option<f64>,
+    /// Why the trial does not count.
+    pub invalid: Option<String>,
+}
+
+impl Outcome {
+    pub(super) fn never_began(plan: &Plan, rate: Rate, why: String) -> Outcome {
+        Outcome { rate, measured: None, work: Work::default(), limit_mpps: plan.limit_mpps, invalid: Some(why) }
+    }
+
+    /// Packets that were meant to be sent, or at a rate of all that there is room for were sent; and of these how many have
+    /// not come back. What a port had no room for has not.
+    #[must_use]
+    pub fn sent_and_lost(&self) -> (u64, u64) {
+        self.measured.as_ref().map_or((0, 0), |measured| {
+            let total = measured.total();
+            (total.sent + measured.refused, total.lost() + measured.refused)
+        })
+    }
+
+    /// As a sample, of which the scenario, round, variant and cell are still to be filled in.
+    #[must_use]
+    pub fn sample(&self) -> Sample {
+        let mut sample = Sample { invalid: self.invalid.clone(), ..Sample::default() };
+        let mut note = |name: &str, figure: f64| {
+            sample.metrics.insert(name.to_owned(), figure);
+        };
+        if let Some(limit) = self.limit_mpps {
+            note("generator_limit_mpps", limit);
+        }
+        let Some(measured) = &self.measured else { return sample };
+        let (total, seconds) = (measured.total(), measured.seconds[1]);
+        let (sent, lost) = self.sent_and_lost();
+        note("secs", seconds);
+        note("mpps", mpps(measured.arrived[0], seconds));
+        note("gbit_per_s", mpps(measured.arrived[1], seconds) * 8.0 / 1e3);
+        note("offered_mpps", mpps(sent, seconds));
+        note("loss_ratio", if sent == 0 { 0.0 } else { float(lost) / float(sent) });
+        for (name, count) in [
+            ("sent", sent),
+            ("lost", lost),
+            ("refused", measured.refused),
+            ("duplicates", total.duplicates),
+            ("reordered", total.reordered),
+            ("reordering_extent", total.extent),
+            ("corrupt", total.corrupt),
+            ("foreign", measured.foreign),
+        ] {
+            note(name, float(count));
+        }
+        if self.work.packets > 0 {
+            note("generator_cycles_per_packet", float(self.work.cycles) / float(self.work.packets));
+        }
+        for (name, figure) in measured.latency_figures() {
+            note(name, figure);
+        }
+        sample.latency = Some(measured.latency()).filter(|latency| !latency.steps.is_empty());
+        sample
+    }
+}
+
+/// Millions a second; none, of no time.
+pub(super) fn mpps(count: u64, seconds: f64) -> f64 {
+    if seconds > 0.0 { float(count) / seconds / 1e6 } else { 0.0 }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts of packets")]
+fn float(n: u64) -> f64 {
+    n as f64
+}
