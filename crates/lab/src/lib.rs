@@ -24,6 +24,7 @@ mod guest;
 pub mod neighbour;
 pub mod poller;
 mod random;
+pub mod report;
 pub mod results;
 mod sizes;
 pub mod tester;

@@ -4,6 +4,7 @@ mod circle;
 mod exp;
 mod guest;
 mod progress;
+mod report;
 
 use std::time::Duration;
 
@@ -17,6 +18,8 @@ pub(crate) enum Lab {
     Guest(Box<guest::Guest>),
     /// Measures one thing in the switch's own pipeline, in variants that take turns
     Exp(exp::Exp),
+    /// Makes a page with plots, a Markdown file and a CSV of a folder of results
+    Report(report::Report),
 }
 
 /// Executes a command of the laboratory.
@@ -25,6 +28,7 @@ pub(super) fn execute(lab: &Lab) -> anyhow::Result<()> {
         Lab::Loop(args) => circle::execute(args),
         Lab::Guest(args) => guest::execute(args),
         Lab::Exp(args) => exp::execute(args),
+        Lab::Report(args) => report::execute(args),
     }
 }
 

@@ -1,0 +1,131 @@
+//! What a figure's name says: its unit, and which way is better.
+
+/// Which way is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Better {
+    More,
+    Less,
+    /// Nobody says.
+    Unknown,
+}
+
+/// A figure of samples.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Metric {
+    /// As in the samples.
+    pub(super) name: String,
+    /// In words.
+    pub(super) label: String,
+    pub(super) unit: String,
+    pub(super) better: Better,
+    rank: u8,
+}
+
+/// Ends of names: what they count, its unit, which way is better, how early it comes in a report.
+const ENDS: [(&str, &str, &str, Better, u8); 14] = [
+    ("mpps", "throughput", "Mpps", Better::More, 0),
+    ("gbit_per_s", "throughput", "Gbit/s", Better::More, 1),
+    ("packets_per_s", "throughput", "packets/s", Better::More, 1),
+    ("bit_per_s", "throughput", "bit/s", Better::More, 1),
+    ("cycles_per_packet", "cost", "cycles/packet", Better::Less, 2),
+    ("cycles_per_byte", "cost", "cycles/byte", Better::Less, 2),
+    ("ns", "", "ns", Better::Less, 3),
+    ("us", "", "µs", Better::Less, 3),
+    ("ms", "", "ms", Better::Less, 3),
+    ("ratio", "", "ratio", Better::Unknown, 4),
+    ("percent", "", "%", Better::Unknown, 4),
+    ("secs", "", "s", Better::Unknown, 5),
+    ("bytes", "", "bytes", Better::Unknown, 5),
+    ("packets", "", "packets", Better::Unknown, 5),
+];
+
+/// Words of names of which nobody wants more.
+const FAULTS: [&str; 5] = ["loss", "lost", "drop", "error", "miss"];
+
+impl Metric {
+    pub(super) fn new(name: &str) -> Self {
+        let end = ENDS.iter().find_map(|end| {
+            let start = name.strip_suffix(end.0)?;
+            (start.is_empty() || start.ends_with('_')).then_some((start.trim_end_matches('_'), end))
+        });
+        let per = name.rsplit_once("_per_");
+        let (start, noun, unit, better, rank) = match (end, per) {
+            (Some((start, &(_, noun, unit, better, rank))), _) => (start, noun, unit.to_owned(), better, rank),
+            (None, Some((what, each))) => (what, "", format!("per {}", words(each)), Better::Unknown, 5),
+            (None, None) => (name, "", String::new(), Better::Unknown, 6),
+        };
+        let label = match (words(start), noun) {
+            (start, "") if start.is_empty() => words(name),
+            (start, "") => start,
+            (start, noun) if start.is_empty() => noun.to_owned(),
+            (start, noun) => format!("{start} {noun}"),
+        };
+        let fault = FAULTS.iter().any(|word| name.contains(word));
+        let better = if better == Better::Unknown && fault { Better::Less } else { better };
+        Metric { name: name.to_owned(), label, unit, better, rank }
+    }
+
+    /// Where it comes among others.
+    pub(super) fn order(&self) -> (u8, &str) {
+        (self.rank, &self.name)
+    }
+
+    /// In words, with its unit.
+    pub(super) fn title(&self) -> String {
+        if self.unit.is_empty() { self.label.clone() } else { format!("{} ({})", self.label, self.unit) }
+    }
+
+    /// What one says of a variant whose figure is higher or lower.
+    pub(super) fn says(&self, higher: bool) -> &'static str {
+        let speed = self.rank <= 2;
+        match (self.better, higher) {
+            (Better::Unknown, true) => "higher",
+            (Better::Unknown, false) => "lower",
+            (Better::More, true) | (Better::Less, false) if speed => "faster",
+            (Better::More, true) | (Better::Less, false) => "better",
+            _ if speed => "slower",
+            _ => "worse",
+        }
+    }
+}
+
+fn words(name: &str) -> String {
+    name.replace('_', " ").trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_say_what_they_count() {
+        let titles = [
+            "mpps",
+            "gbit_per_s",
+            "switch_cycles_per_packet",
+            "latency_p99_us",
+            "loss_ratio",
+            "lines_per_packet",
+            "odd",
+        ]
+        .map(|name| Metric::new(name).title());
+        let expected = [
+            "throughput (Mpps)",
+            "throughput (Gbit/s)",
+            "switch cost (cycles/packet)",
+            "latency p99 (µs)",
+            "loss (ratio)",
+            "lines (per packet)",
+            "odd",
+        ];
+        assert_eq!(titles, expected);
+    }
+
+    #[test]
+    fn fewer_cycles_are_faster_and_less_loss_is_better() {
+        assert_eq!(Metric::new("mpps").says(true), "faster");
+        assert_eq!(Metric::new("switch_cycles_per_packet").says(true), "slower");
+        assert_eq!(Metric::new("loss_ratio").says(false), "better");
+        assert_eq!(Metric::new("odd").says(false), "lower");
+    }
+}

@@ -1,0 +1,248 @@
+//! A picture as SVG, by hand.
+//!
+//! `plotters` was the first choice, and does not do here: it writes colours and one size as constants, where a page
+//! wants a dark background and a narrow screen as well, and neither title nor description for who does not see it.
+//! Colours are classes of the page's style sheet (`../page.css`).
+
+use std::fmt::Write;
+
+use crate::report::text::{escape, fit, width};
+
+/// The two layouts that each plot is made in; the page shows the one that fits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::report) enum Layout {
+    Wide,
+    /// For a telephone.
+    Narrow,
+}
+
+impl Layout {
+    pub(in crate::report) const ALL: [Layout; 2] = [Layout::Wide, Layout::Narrow];
+
+    pub(super) fn width(self) -> f64 {
+        match self {
+            Layout::Wide => 660.0,
+            Layout::Narrow => 336.0,
+        }
+    }
+
+    /// The size of the font.
+    pub(super) fn font(self) -> f64 {
+        match self {
+            Layout::Wide => 12.0,
+            Layout::Narrow => 11.0,
+        }
+    }
+
+    pub(in crate::report) fn name(self) -> &'static str {
+        match self {
+            Layout::Wide => "wide",
+            Layout::Narrow => "narrow",
+        }
+    }
+}
+
+/// What of a text is at its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Anchor {
+    Start,
+    Middle,
+    End,
+}
+
+/// How a series is marked in a legend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mark {
+    Area,
+    Line,
+}
+
+#[derive(Debug)]
+pub(super) struct Canvas {
+    pub(super) layout: Layout,
+    body: String,
+}
+
+/// Series of one colour and no pattern.
+const COLOURS: usize = 8;
+
+impl Canvas {
+    pub(super) fn new(layout: Layout) -> Self {
+        Canvas { layout, body: String::new() }
+    }
+
+    pub(super) fn width(&self) -> f64 {
+        self.layout.width()
+    }
+
+    pub(super) fn font(&self) -> f64 {
+        self.layout.font()
+    }
+
+    /// The height of a line of text.
+    pub(super) fn line_height(&self) -> f64 {
+        self.font() * 1.4
+    }
+
+    pub(super) fn text_width(&self, text: &str) -> f64 {
+        width(text, self.font())
+    }
+
+    /// Anything that holds no text.
+    pub(super) fn push(&mut self, element: std::fmt::Arguments<'_>) {
+        let _ = self.body.write_fmt(element);
+        self.body.push('\n');
+    }
+
+    pub(super) fn line(&mut self, from: (f64, f64), to: (f64, f64), class: &str) {
+        let ((x1, y1), (x2, y2)) = (from, to);
+        self.push(format_args!(r#"<line x1="{x1:.1}" y1="{y1:.1}" x2="{x2:.1}" y2="{y2:.1}" class="{class}"/>"#));
+    }
+
+    /// An area of data.
+    pub(super) fn area(&mut self, (x, y): (f64, f64), (width, height): (f64, f64), class: &str) {
+        let (width, height) = (width.max(0.0), height.max(0.0));
+        self.push(format_args!(
+            r#"<rect x="{x:.1}" y="{y:.1}" width="{width:.1}" height="{height:.1}" class="{class}"/>"#
+        ));
+    }
+
+    /// A text whose foot is at `y`.
+    pub(super) fn text(&mut self, (x, y): (f64, f64), anchor: Anchor, class: &str, text: &str) {
+        let (font, anchor, text) = (self.font(), anchor_name(anchor), escape(text));
+        self.push(format_args!(
+            r#"<text x="{x:.1}" y="{y:.1}" font-size="{font}" text-anchor="{anchor}" class="{class}">{text}</text>"#
+        ));
+    }
+
+    /// As [`Canvas::text`], shortened to the room there is; what was left out is shown to who points at it.
+    pub(super) fn text_within(&mut self, at: (f64, f64), anchor: Anchor, class: &str, text: &str, room: f64) {
+        let short = fit(text, self.font(), room);
+        if short == text {
+            return self.text(at, anchor, class, text);
+        }
+        let ((x, y), font, anchor) = (at, self.font(), anchor_name(anchor));
+        let (short, whole) = (escape(&short), escape(text));
+        self.push(format_args!(
+            r#"<text x="{x:.1}" y="{y:.1}" font-size="{font}" text-anchor="{anchor}" class="{class}">{short}<title>{whole}</title></text>"#
+        ));
+    }
+
+    /// A text that reads upwards and ends at this place.
+    pub(super) fn upright(&mut self, (x, y): (f64, f64), text: &str, room: f64) {
+        let (short, font) = (fit(text, self.font(), room), self.font());
+        let (short, whole) = (escape(&short), escape(text));
+        self.push(format_args!(
+            r#"<text x="{x:.1}" y="{y:.1}" font-size="{font}" text-anchor="end" transform="rotate(-90 {x:.1} {y:.1})">{short}<title>{whole}</title></text>"#
+        ));
+    }
+
+    /// A legend in rows from `top` on, above the data. Returns where it ends.
+    pub(super) fn legend<'s>(&mut self, top: f64, mark: Mark, names: impl IntoIterator<Item = &'s str>) -> f64 {
+        const SIGN: f64 = 18.0;
+        let (line, right) = (self.line_height() + 2.0, self.width() - 4.0);
+        let (mut x, mut y) = (4.0, top);
+        for (series, name) in names.into_iter().enumerate() {
+            let room = right - 4.0 - SIGN - 5.0;
+            let wide = SIGN + 5.0 + self.text_width(&fit(name, self.font(), room)) + 14.0;
+            if x > 4.0 && x + wide - 14.0 > right {
+                (x, y) = (4.0, y + line);
+            }
+            let middle = y + line / 2.0;
+            match mark {
+                Mark::Area => self.area((x, middle - 6.0), (SIGN - 4.0, 12.0), &fill(series)),
+                Mark::Line => {
+                    self.line((x, middle), (x + SIGN, middle), &stroke(series));
+                    self.marker((x + SIGN / 2.0, middle), series);
+                }
+            }
+            self.text_within((x + SIGN + 5.0, middle + self.font() * 0.35), Anchor::Start, "", name, room);
+            x += wide;
+        }
+        y + line
+    }
+
+    /// A mark at a point of a line: its form differs where colours do not.
+    pub(super) fn marker(&mut self, (x, y): (f64, f64), series: usize) {
+        let class = fill(series);
+        match series % 4 {
+            0 => self.push(format_args!(r#"<circle cx="{x:.1}" cy="{y:.1}" r="3.5" class="{class}"/>"#)),
+            1 => self.push(format_args!(
+                r#"<rect x="{:.1}" y="{:.1}" width="6.4" height="6.4" class="{class}"/>"#,
+                x - 3.2,
+                y - 3.2
+            )),
+            2 => self.push(format_args!(r#"<path d="M{x:.1} {:.1}l4.2 7.2h-8.4z" class="{class}"/>"#, y - 4.4)),
+            _ => self
+                .push(format_args!(r#"<path d="M{x:.1} {:.1}l4.4 4.4-4.4 4.4-4.4-4.4z" class="{class}"/>"#, y - 4.4)),
+        }
+    }
+
+    /// Names under their places on the horizontal axis: in one row, or two, or upright, or only some of them, whatever
+    /// keeps them apart. Returns where they end.
+    pub(super) fn names_below(&mut self, y: f64, names: &[String], places: &[f64]) -> f64 {
+        let font = self.font();
+        let row = self.line_height();
+        let apart = |step: usize| {
+            let half = |index: usize| width(&names[index], font) / 2.0;
+            let inside = (0..names.len())
+                .all(|index| places[index] - half(index) >= 0.0 && places[index] + half(index) <= self.layout.width());
+            inside
+                && (step..names.len()).all(|index| {
+                    let gap = places[index] - places[index - step];
+                    half(index) + half(index - step) + 5.0 <= gap
+                })
+        };
+        for rows in [1, 2] {
+            if apart(rows) {
+                let mut foot = y;
+                for (index, (name, &x)) in names.iter().zip(places).enumerate() {
+                    foot = y + font + if index % rows == 0 { 0.0 } else { row };
+                    self.text((x, foot), Anchor::Middle, "", name);
+                }
+                return y + if names.len() > 1 && rows == 2 { 2.0 * row } else { row.max(foot - y) };
+            }
+        }
+        let longest = names.iter().map(|name| width(name, font)).fold(0.0, f64::max).min(100.0);
+        let mut free = f64::NEG_INFINITY;
+        for (name, &x) in names.iter().zip(places) {
+            if x - font * 0.7 >= free {
+                self.upright((x + font * 0.35, y + 2.0), name, longest);
+                free = x + font * 0.7;
+            }
+        }
+        y + longest + 6.0
+    }
+
+    /// The picture. `id` is its own in the page.
+    pub(super) fn finish(self, height: f64, id: &str, title: &str, description: &str) -> String {
+        let (name, width) = (self.layout.name(), self.width());
+        let (title, description) = (escape(title), escape(description));
+        format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"{name}\" viewBox=\"0 0 {width:.0} {height:.0}\" role=\"img\" \
+             aria-labelledby=\"{id}-{name}-t {id}-{name}-d\">\n<title id=\"{id}-{name}-t\">{title}</title>\n\
+             <desc id=\"{id}-{name}-d\">{description}</desc>\n{}</svg>\n",
+            self.body
+        )
+    }
+}
+
+/// The class that fills an area of a series.
+pub(super) fn fill(series: usize) -> String {
+    let again = if series >= COLOURS { " again" } else { "" };
+    format!("data f{}{again}", series % COLOURS)
+}
+
+/// The class that draws a line of a series.
+pub(super) fn stroke(series: usize) -> String {
+    let again = if series >= COLOURS { " again" } else { "" };
+    format!("curve l{}{again}", series % COLOURS)
+}
+
+fn anchor_name(anchor: Anchor) -> &'static str {
+    match anchor {
+        Anchor::Start => "start",
+        Anchor::Middle => "middle",
+        Anchor::End => "end",
+    }
+}

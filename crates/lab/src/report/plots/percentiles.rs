@@ -1,0 +1,81 @@
+//! Latencies by percentile. Across, each nine has the same room, as what is rare matters as much; up, powers of ten.
+
+use super::canvas::{Anchor, Canvas, Layout, Mark, stroke};
+use super::scale::Decades;
+use crate::report::distribution::Distribution;
+use crate::report::text::nanoseconds;
+
+/// What is drawn.
+#[derive(Clone, Debug)]
+pub(in crate::report) struct Curves<'a> {
+    pub(in crate::report) id: String,
+    pub(in crate::report) title: String,
+    pub(in crate::report) series: Vec<(&'a str, Option<&'a Distribution>)>,
+    /// The least and the most that the scale is to hold: those of the plots beside this one.
+    pub(in crate::report) range: (u64, u64),
+}
+
+/// What is named on the axis, and how many nines that is.
+const NAMED: [(&str, f64); 8] = [
+    ("0", 0.0),
+    ("50", std::f64::consts::LOG10_2),
+    ("90", 1.0),
+    ("99", 2.0),
+    ("99.9", 3.0),
+    ("99.99", 4.0),
+    ("99.999", 5.0),
+    ("99.9999", 6.0),
+];
+
+impl Curves<'_> {
+    pub(in crate::report) fn draw(&self, layout: Layout) -> String {
+        let mut canvas = Canvas::new(layout);
+        let top = canvas.legend(2.0, Mark::Line, self.series.iter().map(|series| series.0));
+        let scale = Decades::over(self.range.0, self.range.1);
+        let ticks = scale.ticks();
+        let left = ticks.iter().map(|&ns| canvas.text_width(&nanoseconds(ns))).fold(0.0, f64::max) + 10.0;
+        // The last name is centred at the end of the axis.
+        let right = canvas.width() - canvas.text_width(NAMED[7].0) / 2.0 - 2.0;
+        let head = top + canvas.line_height();
+        canvas.text((4.0, head - 2.0), Anchor::Start, "axis", "latency (logarithmic)");
+        let ceiling = head + canvas.line_height() * 0.6;
+        let floor = ceiling + if layout == Layout::Wide { 260.0 } else { 230.0 };
+        let height = |ns: u64| floor - scale.at(ns) * (floor - ceiling);
+        let place = |nines: f64| left + nines / 6.0 * (right - left);
+        for &ns in &ticks {
+            canvas.line((left, height(ns)), (right, height(ns)), "grid");
+            canvas.text((left - 6.0, height(ns) + canvas.font() * 0.35), Anchor::End, "", &nanoseconds(ns));
+        }
+        for (_, nines) in NAMED {
+            canvas.line((place(nines), ceiling), (place(nines), floor), "grid");
+        }
+        canvas.line((left, floor), (right, floor), "zero");
+        for (index, (_, distribution)) in self.series.iter().enumerate() {
+            let Some(distribution) = distribution else { continue };
+            let mut path = String::new();
+            let mut last = (f64::NEG_INFINITY, f64::NEG_INFINITY);
+            for (nines, ns) in distribution.curve() {
+                let (x, y) = (place(nines), height(ns));
+                // Nobody sees steps smaller than a third of a pixel.
+                if (x - last.0).abs() >= 0.3 || (y - last.1).abs() >= 0.3 {
+                    path.push_str(&format!("{}{x:.1} {y:.1}", if path.is_empty() { 'M' } else { 'L' }));
+                    last = (x, y);
+                }
+            }
+            if !path.is_empty() {
+                canvas.push(format_args!(r#"<path d="{path}" class="{}"/>"#, stroke(index)));
+                canvas.marker(last, index);
+            }
+        }
+        let (names, places): (Vec<String>, Vec<f64>) =
+            NAMED.iter().map(|&(name, nines)| (name.to_owned(), place(nines))).unzip();
+        let foot = canvas.names_below(floor + 6.0, &names, &places) + canvas.line_height();
+        canvas.text(((left + right) / 2.0, foot - 3.0), Anchor::Middle, "axis", "percentile");
+        let names: Vec<&str> = self.series.iter().map(|series| series.0).collect();
+        let description = format!(
+            "Latency by percentile from 0 to 99.9999 for {}. The table beside it has the figures.",
+            names.join(", ")
+        );
+        canvas.finish(foot + 2.0, &self.id, &self.title, &description)
+    }
+}

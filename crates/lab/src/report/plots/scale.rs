@@ -1,0 +1,124 @@
+//! Values to places: even scales that contain zero, and scales by powers of ten.
+
+/// An even scale that contains zero, with round steps.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Linear {
+    pub(super) low: f64,
+    pub(super) high: f64,
+    pub(super) step: f64,
+}
+
+impl Linear {
+    /// A scale for these values, in four to nine steps.
+    pub(super) fn over(values: impl IntoIterator<Item = f64>) -> Self {
+        let (low, high) = values.into_iter().fold((0.0, 0.0), |(low, high): (f64, f64), v| (low.min(v), high.max(v)));
+        let span = if high > low { high - low } else { 1.0 };
+        let step = round_step(span / 7.0);
+        // A value on a step, but for rounding, ends there.
+        let (low, high) = ((low / step + 1e-9).floor() * step, (high / step - 1e-9).ceil() * step);
+        Linear { low, high: if high > low { high } else { low + step }, step }
+    }
+
+    /// 0 at the low end, 1 at the high one.
+    pub(super) fn at(&self, value: f64) -> f64 {
+        ((value - self.low) / (self.high - self.low)).clamp(0.0, 1.0)
+    }
+
+    /// The steps and their names.
+    pub(super) fn ticks(&self) -> Vec<(f64, String)> {
+        let mut ticks = Vec::new();
+        let mut value = self.low;
+        while value <= self.high + self.step / 2.0 {
+            ticks.push((value, self.name(value)));
+            value += self.step;
+        }
+        ticks
+    }
+
+    fn name(&self, value: f64) -> String {
+        // Sums of steps miss zero by a little.
+        let value = if value.abs() < self.step / 2.0 { 0.0 } else { value };
+        let size = self.step.log10().floor();
+        if value == 0.0 {
+            "0".to_owned()
+        } else if self.step >= 1e6 || self.step < 1e-5 {
+            format!("{:.2e}", value).replace(".00e", "e").replace("0e", "e")
+        } else {
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 5")]
+            let digits = (-size).clamp(0.0, 5.0) as usize;
+            format!("{value:.digits$}")
+        }
+    }
+}
+
+/// The next 1, 2 or 5 times a power of ten.
+fn round_step(raw: f64) -> f64 {
+    let power = 10.0_f64.powf(raw.log10().floor());
+    let digit = raw / power;
+    let digit = [1.0, 2.0, 5.0].into_iter().find(|&round| digit <= round * 1.000_001).unwrap_or(10.0);
+    digit * power
+}
+
+/// Powers of ten of nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Decades {
+    low: u32,
+    high: u32,
+}
+
+impl Decades {
+    /// A scale for these values; less than a nanosecond counts as one.
+    pub(super) fn over(low: u64, high: u64) -> Self {
+        let low = low.max(1).ilog10();
+        let high = high.max(1);
+        let top = high.ilog10() + u32::from(10_u64.checked_pow(high.ilog10()) != Some(high));
+        Decades { low, high: top.max(low + 1) }
+    }
+
+    pub(super) fn at(&self, value: u64) -> f64 {
+        let log = (value.max(1) as f64).log10();
+        ((log - f64::from(self.low)) / f64::from(self.high - self.low)).clamp(0.0, 1.0)
+    }
+
+    /// Values that are named, and between powers also 2 and 5 where there are few.
+    pub(super) fn ticks(&self) -> Vec<u64> {
+        let few: &[u64] = if self.high - self.low <= 2 { &[1, 2, 5] } else { &[1] };
+        let mut ticks = Vec::new();
+        for power in self.low..=self.high {
+            let Some(decade) = 10_u64.checked_pow(power) else { break };
+            let digits = if power == self.high { &few[..1] } else { few };
+            ticks.extend(digits.iter().filter_map(|digit| decade.checked_mul(*digit)));
+        }
+        ticks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn even_scales_contain_zero_and_have_round_steps() {
+        let scale = Linear::over([3.2, 8.94]);
+        assert_eq!((scale.low, scale.high, scale.step), (0.0, 10.0, 2.0));
+        let names: Vec<String> = scale.ticks().into_iter().map(|tick| tick.1).collect();
+        assert_eq!(names, ["0", "2", "4", "6", "8", "10"]);
+        let names: Vec<String> = Linear::over([-0.3, 0.62]).ticks().into_iter().map(|tick| tick.1).collect();
+        assert_eq!(names, ["-0.4", "-0.2", "0", "0.2", "0.4", "0.6", "0.8"]);
+        assert_eq!(Linear::over([]).at(0.0), 0.0);
+        assert_eq!(Linear::over([0.0, 1e30]).ticks().len(), 6);
+        assert_eq!(Linear::over([11.5]).high, 12.0);
+        assert_eq!(Linear::over([-1e30, 1e-30]).at(-1e30), 0.0);
+        assert_eq!(Linear::over([2.3e7]).ticks()[1].1, "5e6");
+    }
+
+    #[test]
+    fn decades_hold_all_times() {
+        assert_eq!(Decades::over(300, 40_000), Decades { low: 2, high: 5 });
+        assert_eq!(Decades::over(100, 1000).ticks(), [100, 200, 500, 1000]);
+        assert_eq!(Decades::over(0, 0), Decades { low: 0, high: 1 });
+        let widest = Decades::over(0, u64::MAX);
+        assert!((0.96..=1.0).contains(&widest.at(u64::MAX)));
+        assert_eq!(widest.ticks().len(), 20);
+    }
+}

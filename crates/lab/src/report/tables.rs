@@ -1,0 +1,161 @@
+//! The figures in tables, for the page and for Markdown alike.
+
+use std::cmp::Ordering;
+
+use super::figure::{Figure, Outcome};
+use super::metric::{Better, Metric};
+use super::model::Scenario;
+use super::plots::short;
+use super::text::{count, number};
+
+/// A table of texts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Table {
+    pub(super) head: Vec<String>,
+    pub(super) rows: Vec<Vec<String>>,
+}
+
+/// What stands where there is nothing.
+pub(super) const NOTHING: &str = "–";
+
+impl Table {
+    pub(super) fn new<const N: usize>(head: [&str; N]) -> Self {
+        Table { head: head.map(str::to_owned).into(), rows: Vec::new() }
+    }
+}
+
+/// A figure of these cells by variant, with its ratio to the first variant's.
+pub(super) fn of_cells(
+    scenario: &Scenario<'_>,
+    metric: &Metric,
+    outcomes: &[Vec<Option<Outcome>>],
+    axes: &[usize],
+    cells: &[usize],
+) -> Table {
+    let mut table = Table::default();
+    table.head.extend(axes.iter().map(|&axis| scenario.axes[axis].name.to_owned()));
+    table.head.extend(["variant".to_owned(), format!("{} [95 %]", metric.title()), "trials".to_owned()]);
+    let compared = scenario.variants.len() > 1;
+    if compared {
+        table.head.extend([format!("ratio to {} [95 %]", scenario.variants[0]), "verdict".to_owned()]);
+    }
+    for &cell in cells {
+        for (variant, name) in scenario.variants.iter().enumerate() {
+            if scenario.cells[cell].tried[variant] == 0 {
+                continue;
+            }
+            let place = axes.iter().map(|&axis| scenario.axes[axis].values[scenario.cells[cell].at[axis]].to_owned());
+            let outcome = outcomes[cell][variant].as_ref();
+            let mut row: Vec<String> = place.collect();
+            row.push((*name).to_owned());
+            row.extend(figure(outcome.map(|outcome| &outcome.figure)));
+            if compared {
+                row.extend(ratio(metric, variant, outcome));
+            }
+            table.rows.push(row);
+        }
+    }
+    table
+}
+
+/// A median with its interval, and its trials.
+pub(super) fn figure(figure: Option<&Figure>) -> [String; 2] {
+    let Some(figure) = figure else { return ["no valid trial".to_owned(), "0".to_owned()] };
+    [with_interval(figure, number), figure.n.to_string()]
+}
+
+/// A ratio with its interval, and what it says.
+pub(super) fn ratio(metric: &Metric, variant: usize, outcome: Option<&Outcome>) -> [String; 2] {
+    let Some(ratio) = outcome.and_then(|outcome| outcome.ratio.as_ref()) else {
+        return [if variant == 0 { "1" } else { NOTHING }, NOTHING].map(str::to_owned);
+    };
+    let verdict = ratio.verdict().map_or("cannot tell", |order| metric.says(order.is_gt()));
+    [with_interval(ratio, short), verdict.to_owned()]
+}
+
+fn with_interval(figure: &Figure, number: fn(f64) -> String) -> String {
+    match figure.interval {
+        Some((low, high)) => format!("{} [{}, {}]", number(figure.median), number(low), number(high)),
+        None => number(figure.median),
+    }
+}
+
+/// Ratios by two axes, as a map shows them.
+pub(super) fn of_map(down: &str, columns: &[&str], rows: &[&str], ratios: &[Vec<Option<Figure>>]) -> Table {
+    let mut table = Table::default();
+    table.head.push(down.to_owned());
+    table.head.extend(columns.iter().map(|&column| column.to_owned()));
+    for (row, ratios) in rows.iter().zip(ratios) {
+        let texts =
+            ratios.iter().map(|ratio| ratio.as_ref().map_or(NOTHING.to_owned(), |ratio| with_interval(ratio, short)));
+        table.rows.push([(*row).to_owned()].into_iter().chain(texts).collect());
+    }
+    table
+}
+
+/// What came out for one figure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Finding {
+    /// Which figure, and what the variants are compared with.
+    pub(super) about: String,
+    /// A line for each variant but the first.
+    pub(super) lines: Vec<String>,
+}
+
+/// What came out for one figure.
+pub(super) fn finding(scenario: &Scenario<'_>, metric: &Metric, outcomes: &[Vec<Option<Outcome>>]) -> Finding {
+    let cells = count(scenario.cells.len(), "cell");
+    let title = metric.title();
+    let (first, others) = scenario.variants.split_first().map_or(("", &[][..]), |(first, others)| (*first, others));
+    if others.is_empty() {
+        let medians = outcomes.iter().flatten().flatten().map(|outcome| outcome.figure.median);
+        let what = spread(medians, number).unwrap_or_else(|| "no trial counts".to_owned());
+        return Finding {
+            about: format!("{title} of {first} in {cells}: {what}; nothing to compare it with"),
+            lines: Vec::new(),
+        };
+    }
+    let lines = others.iter().enumerate().map(|(variant, name)| {
+        let ratios: Vec<Figure> = outcomes.iter().filter_map(|cell| cell[variant + 1].as_ref()?.ratio).collect();
+        format!("{name}: {}", compared(metric, &ratios))
+    });
+    Finding { about: format!("{title} in {cells}, against {first}"), lines: lines.collect() }
+}
+
+/// What the ratios of one variant say, a ratio for each cell.
+fn compared(metric: &Metric, ratios: &[Figure]) -> String {
+    match ratios {
+        [] => "no cell has valid trials of both".to_owned(),
+        [ratio] => {
+            let verdict = ratio.verdict().map_or("nothing can be told", |order| metric.says(order.is_gt()));
+            let few = if ratio.interval.is_none() { ", too few trials for an interval" } else { "" };
+            format!("{verdict} (ratio {}{few})", with_interval(ratio, short))
+        }
+        ratios => {
+            let of = |verdict: Option<Ordering>| ratios.iter().filter(move |ratio| ratio.verdict() == verdict);
+            // Better first, where somebody knows what is.
+            let mut orders = [Ordering::Greater, Ordering::Less];
+            if metric.better == Better::Less {
+                orders.reverse();
+            }
+            let told = orders.into_iter().filter_map(|order| {
+                let spread = spread(of(Some(order)).map(|ratio| ratio.median), short)?;
+                Some(format!("{} in {} (ratio {spread})", metric.says(order.is_gt()), of(Some(order)).count()))
+            });
+            let few = of(None).filter(|ratio| ratio.interval.is_none()).count();
+            let why = if few == 0 { String::new() } else { format!(" ({few} with too few trials for an interval)") };
+            let untold = of(None).count();
+            let untold = (untold > 0).then(|| format!("nothing can be told in {untold}{why}"));
+            told.chain(untold).collect::<Vec<String>>().join(", ")
+        }
+    }
+}
+
+/// `1.2`, or `1.1 to 1.4`.
+fn spread(values: impl Iterator<Item = f64>, name: fn(f64) -> String) -> Option<String> {
+    let values: Vec<f64> = values.collect();
+    let low = values.iter().copied().min_by(f64::total_cmp)?;
+    let high = values.iter().copied().max_by(f64::total_cmp)?;
+    let (low, high) = (name(low), name(high));
+    Some(if low == high { low } else { format!("{low} to {high}") })
+}

@@ -1,0 +1,369 @@
+use std::collections::BTreeMap;
+use std::fs;
+
+use proptest::collection::{btree_map, vec};
+use proptest::option;
+use proptest::prelude::*;
+use roxmltree::{Document, Node, ParsingOptions};
+use serde_json::{Value, json};
+
+use super::text::width;
+use super::{Report, of_folder};
+use crate::results::{Latency, Sample};
+
+/// Names that mean something to HTML, XML, Markdown or CSV.
+const NASTY: &str = "<b>\"x\" & 'y', | `z` ]]> --> \u{1}\u{202e}";
+
+fn texts(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
+/// Eight rounds of these variants at sizes and rings, with cycles and latencies: never twice the same value.
+fn trials(variants: &[&str], sizes: &[&str], rings: &[&str]) -> Vec<Sample> {
+    let mut samples = Vec::new();
+    let mut state = 7_u64;
+    for round in 1..=8 {
+        for size in sizes {
+            for ring in rings {
+                for (index, variant) in variants.iter().enumerate() {
+                    state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    let noise = f64::from(u32::try_from(state >> 40).expect("24 bits")) / f64::from(1 << 24);
+                    let factor = 1.0 + 0.3 * f64::from(u32::try_from(index).expect("few"));
+                    let cycles = 150.0 * factor + 30.0 * noise;
+                    let steps = (0..40).map(|step| (900 + step * step * 40 + (state >> 60), 2_000_000 >> step.min(20)));
+                    samples.push(Sample {
+                        scenario: "pvp".to_owned(),
+                        round,
+                        variant: (*variant).to_owned(),
+                        cell: texts(&[("size", size), ("ring", ring), ("mrg", "on")]),
+                        metrics: [
+                            ("mpps".to_owned(), 6.0 / factor + noise),
+                            ("switch_cycles_per_packet".to_owned(), cycles),
+                            ("loss_ratio".to_owned(), 0.0),
+                        ]
+                        .into(),
+                        cycles: ["receive", "bridge", "copy", "notify"]
+                            .map(|phase| (phase.to_owned(), cycles / 4.0))
+                            .into(),
+                        latency: Some(Latency { steps: steps.collect() }),
+                        invalid: None,
+                    });
+                }
+            }
+        }
+    }
+    samples
+}
+
+fn environment() -> Value {
+    json!({ "cpu": { "model": "EPYC", "flags": ["avx2", "fma"] }, NASTY: NASTY, "cpus": 2, "governor": null })
+}
+
+fn html(samples: &[Sample]) -> String {
+    let environment = environment();
+    Report::new("A report", samples, &environment).expect("samples").html()
+}
+
+fn parsed(page: &str) -> Document<'_> {
+    let options = ParsingOptions { allow_dtd: true, ..ParsingOptions::default() };
+    Document::parse_with_options(page, options).unwrap_or_else(|error| panic!("{error}:\n{page}"))
+}
+
+fn pictures<'d>(document: &'d Document<'_>) -> Vec<Node<'d, 'd>> {
+    document.descendants().filter(|node| node.has_tag_name(("http://www.w3.org/2000/svg", "svg"))).collect()
+}
+
+/// Left, top, right, bottom.
+type Box = [f64; 4];
+
+fn number(node: Node<'_, '_>, name: &str) -> f64 {
+    let text = node.attribute(name).unwrap_or_else(|| panic!("no {name} in {node:?}"));
+    let value = text.parse::<f64>().unwrap_or_else(|_| panic!("{name}={text}"));
+    assert!(value.is_finite());
+    value
+}
+
+/// Where a text stands, from what the picture says of it.
+fn text_box(node: Node<'_, '_>) -> (Box, String) {
+    let text = node.text().unwrap_or_default().to_owned();
+    let (x, y, size) = (number(node, "x"), number(node, "y"), number(node, "font-size"));
+    let wide = width(&text, size);
+    if node.attribute("transform").is_some() {
+        return ([x - 0.8 * size, y, x + 0.25 * size, y + wide], text);
+    }
+    let left = match node.attribute("text-anchor") {
+        Some("start") => x,
+        Some("middle") => x - wide / 2.0,
+        Some("end") => x - wide,
+        other => panic!("{other:?}"),
+    };
+    ([left, y - 0.8 * size, left + wide, y + 0.25 * size], text)
+}
+
+fn overlap(a: &Box, b: &Box) -> bool {
+    a[0] + 0.1 < b[2] && b[0] + 0.1 < a[2] && a[1] + 0.1 < b[3] && b[1] + 0.1 < a[3]
+}
+
+/// No label lies on another, on data that it does not name, or outside the picture.
+fn check_layout(page: &str) {
+    let document = parsed(page);
+    for picture in pictures(&document) {
+        let view = picture.attribute("viewBox").expect("a view box");
+        let view: Vec<f64> = view.split(' ').map(|part| part.parse().expect("a number")).collect();
+        let labels: Vec<(Box, String, bool)> = picture
+            .descendants()
+            .filter(|node| node.has_tag_name(("http://www.w3.org/2000/svg", "text")))
+            .map(|node| {
+                let (place, text) = text_box(node);
+                (place, text, node.attribute("class").is_some_and(|class| class.contains("on-")))
+            })
+            .filter(|label| !label.1.is_empty())
+            .collect();
+        let data: Vec<Box> = picture
+            .descendants()
+            .filter(|node| {
+                node.attribute("class").is_some_and(|class| class.starts_with("data")) && node.has_attribute("width")
+            })
+            .map(|node| {
+                let (x, y) = (number(node, "x"), number(node, "y"));
+                [x, y, x + number(node, "width"), y + number(node, "height")]
+            })
+            .collect();
+        for (index, (place, text, on_data)) in labels.iter().enumerate() {
+            let inside = place[0] >= -0.5 && place[1] >= -0.5 && place[2] <= view[2] + 0.5 && place[3] <= view[3] + 0.5;
+            assert!(inside, "`{text}` at {place:?} leaves the picture of {view:?}");
+            for (other, name, _) in &labels[index + 1..] {
+                assert!(!overlap(place, other), "`{text}` at {place:?} lies on `{name}` at {other:?}");
+            }
+            for area in data.iter().filter(|_| !on_data) {
+                assert!(!overlap(place, area), "`{text}` at {place:?} lies on data at {area:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_page_has_every_plot_that_its_samples_are_good_for() {
+    let samples = trials(&["testpmd", "ovs", "ours"], &["64", "512", "1518", "imix"], &["split", "packed"]);
+    let page = html(&samples);
+    let document = parsed(&page);
+    let titles: Vec<&str> = document
+        .descendants()
+        .filter(|node| node.has_tag_name(("http://www.w3.org/1999/xhtml", "figcaption")))
+        .filter_map(|node| node.text())
+        .collect();
+    for plot in
+        ["Throughput (Mpps) by size", "Switch cost (cycles/packet) by size", "Cycles by phase", "Latency by percentile"]
+    {
+        let panels = if plot.starts_with("Lat") { 8 } else { 2 };
+        assert_eq!(titles.iter().filter(|title| title.starts_with(plot)).count(), panels, "{plot}: {titles:#?}");
+    }
+    assert_eq!(
+        titles.iter().filter(|title| title.starts_with("Throughput (Mpps): ratio of")).count(),
+        2,
+        "{titles:#?}"
+    );
+    assert!(page.contains("Loss (ratio): 0 everywhere") || page.contains("loss (ratio): 0 everywhere"));
+    // Each picture has a title, a description, and a table beside it.
+    for picture in pictures(&document) {
+        let texts: Vec<&str> =
+            picture.children().filter_map(|node| Some(node.tag_name().name()).filter(|_| node.is_element())).collect();
+        assert_eq!(texts[..2], ["title", "desc"]);
+        let named = picture.attribute("aria-labelledby").expect("a name").split(' ');
+        for id in named {
+            assert_eq!(document.descendants().filter(|node| node.attribute("id") == Some(id)).count(), 1, "{id}");
+        }
+        let beside = picture.parent().and_then(|node| node.parent()).expect("a figure");
+        assert!(beside.descendants().any(|node| node.has_tag_name(("http://www.w3.org/1999/xhtml", "table"))));
+    }
+    assert!(!page.contains("<script") && !page.contains("src="), "nothing is fetched");
+    check_layout(&page);
+}
+
+#[test]
+fn what_came_out_stands_on_top() {
+    let samples = trials(&["fast", "slow"], &["64", "1518"], &["split"]);
+    let page = html(&samples);
+    let on_top = &page[..page.find("<h2").expect("a section")];
+    assert!(on_top.contains("all of them count"), "{on_top}");
+    assert!(
+        on_top.contains("throughput (Mpps) in 2 cells, against fast<ul>\n<li>slow: slower in 2 (ratio 0."),
+        "{on_top}"
+    );
+    // Of a single cell the interval stands beside it.
+    let page = html(&trials(&["fast", "slow"], &["64"], &["split"]));
+    assert!(page.contains("<li>slow: slower (ratio 0."), "{page}");
+    // Too few trials for an interval: no difference is called one.
+    let few = html(&samples[..8]);
+    assert!(few.contains("slow: nothing can be told in 2 (2 with too few trials for an interval)"), "{few}");
+}
+
+#[test]
+fn labels_stay_apart_however_long_and_many() {
+    let long = "straightline-with-everything-switched-on-and-a-long-name";
+    let variants = ["a", long, "dpdk-testpmd-22.11", "ovs-dpdk", "e", "f", "g", "h", "i", "j"];
+    let sizes = ["64", "128", "256", "512", "1024", "1280", "1518", "9000", "imix", "a-mix-of-sizes-with-a-name"];
+    check_layout(&html(&trials(&variants, &sizes, &["split", "packed-in-order-no-mergeable"])));
+    check_layout(&html(&trials(&variants[..2], &["64"], &["split"])));
+    let many: Vec<String> = (0..90).map(|value| format!("{}", value * 64)).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    check_layout(&html(&trials(&["a", "b"], &many, &["split", "packed"])));
+}
+
+#[test]
+fn every_value_is_in_the_csv() {
+    let samples = trials(&["a", "b"], &["64", "1518"], &["split"]);
+    let csv = Report::new("A report", &samples, &Value::Null).expect("samples").csv();
+    let lines: Vec<&str> = csv.lines().collect();
+    assert_eq!(lines.len(), samples.len() + 1);
+    for (sample, line) in samples.iter().zip(&lines[1..]) {
+        let values: Vec<f64> = line.split(',').filter_map(|cell| cell.parse().ok()).collect();
+        for value in sample.metrics.values().chain(sample.cycles.values()) {
+            assert!(values.contains(value), "{value} in {line}");
+        }
+    }
+}
+
+#[test]
+fn names_from_files_stay_text() {
+    let mut samples = trials(&[NASTY, "b"], &["64", NASTY], &["split", "packed"]);
+    for sample in &mut samples {
+        sample.scenario = NASTY.to_owned();
+        sample.cell.insert(NASTY.to_owned(), NASTY.to_owned());
+        sample.metrics.insert(NASTY.to_owned(), f64::from(sample.round));
+        sample.cycles.insert(NASTY.to_owned(), 3.0);
+    }
+    samples[0].invalid = Some(NASTY.to_owned());
+    let environment = environment();
+    let report = Report::new(NASTY, &samples, &environment).expect("samples");
+    let page = report.html();
+    check_layout(&page);
+    assert!(!page.contains("<b>"));
+    assert!(!report.markdown().contains("<b>"));
+    let shown = parsed(&page)
+        .descendants()
+        .filter_map(|node| node.text().map(str::to_owned))
+        .any(|text| text.starts_with("<b>\"x\" &"));
+    assert!(shown, "the name is shown as it is");
+}
+
+#[test]
+fn trials_that_do_not_count_are_listed_with_their_reason() {
+    let mut samples = trials(&["a", "b"], &["64"], &["split"]);
+    for sample in samples.iter_mut().filter(|sample| sample.variant == "b") {
+        sample.invalid = Some("sent 3 % less than meant".to_owned());
+    }
+    let environment = Value::Null;
+    let report = Report::new("A report", &samples, &environment).expect("samples");
+    let (page, markdown) = (report.html(), report.markdown());
+    for text in [&page, &markdown] {
+        assert_eq!(text.matches("sent 3 % less than meant").count(), 8);
+        assert!(text.contains("no valid trial"));
+        assert!(text.contains("no cell has valid trials of both"));
+        assert!(text.contains("environment.json"));
+    }
+    check_layout(&page);
+}
+
+#[test]
+fn a_single_sample_makes_a_page_and_none_an_error() {
+    check_layout(&html(&trials(&["a"], &["64"], &["split"])[..1]));
+    check_layout(&html(&[Sample::default()]));
+    let error = Report::new("A report", &[], &Value::Null).expect_err("nothing to report");
+    assert!(error.to_string().contains("no samples"));
+}
+
+#[test]
+fn a_folder_gets_its_report_or_says_what_is_wrong_with_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let error = of_folder(folder.path(), None).expect_err("an empty folder");
+    assert!(format!("{error:#}").contains("has no samples.jsonl"), "{error:#}");
+    let path = folder.path().join("samples.jsonl");
+    fs::write(&path, "").expect("written");
+    let error = of_folder(folder.path(), None).expect_err("no samples");
+    assert!(format!("{error:#}").contains("there are no samples"), "{error:#}");
+    let lines: Vec<String> = trials(&["a", "b"], &["64"], &["split"])
+        .iter()
+        .map(|sample| serde_json::to_string(sample).expect("JSON"))
+        .collect();
+    fs::write(&path, lines.join("\n")).expect("written");
+    let written = of_folder(folder.path(), None).expect("a report");
+    let names: Vec<_> = written.iter().filter_map(|path| path.file_name()).collect();
+    assert_eq!(names, ["index.html", "report.md", "samples.csv"]);
+    let out = folder.path().join("else/where");
+    assert!(
+        of_folder(folder.path(), Some(&out))
+            .expect("a report")
+            .iter()
+            .all(|path| path.starts_with(&out) && path.is_file())
+    );
+    fs::write(&path, format!("{}\n{{\"scenario\":", lines[0])).expect("written");
+    let error = of_folder(folder.path(), None).expect_err("half a line");
+    assert!(format!("{error:#}").contains("samples.jsonl:2"), "{error:#}");
+}
+
+/// Values as files have them, and as they must not have them.
+fn value() -> impl Strategy<Value = f64> {
+    prop_oneof![4 => 0.1..20.0, 1 => any::<f64>(), 1 => Just(0.0), 1 => Just(f64::NAN), 1 => Just(f64::INFINITY)]
+}
+
+fn name() -> impl Strategy<Value = String> {
+    prop_oneof![
+        Just("a".to_owned()),
+        Just("b".to_owned()),
+        Just("64".to_owned()),
+        Just("1518".to_owned()),
+        any::<String>()
+    ]
+}
+
+fn metric() -> impl Strategy<Value = String> {
+    prop_oneof![Just("mpps".to_owned()), Just("switch_cycles_per_packet".to_owned()), "[a-z_]{0,12}", any::<String>()]
+}
+
+fn any_sample() -> impl Strategy<Value = Sample> {
+    let latency = vec((any::<u64>(), any::<u64>()), 0..6).prop_map(|steps| Latency { steps });
+    let axis = prop_oneof![Just("size".to_owned()), Just("ring".to_owned()), any::<String>()];
+    (
+        prop_oneof![4 => Just("pvp".to_owned()), 1 => any::<String>()],
+        0..4_u32,
+        name(),
+        btree_map(axis, name(), 0..4),
+        btree_map(metric(), value(), 0..3),
+        btree_map(name(), value(), 0..12),
+        option::of(latency),
+        option::weighted(0.2, any::<String>()),
+    )
+        .prop_map(|(scenario, round, variant, cell, metrics, cycles, latency, invalid)| Sample {
+            scenario,
+            round,
+            variant,
+            cell,
+            metrics,
+            cycles,
+            latency,
+            invalid,
+        })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_samples_make_a_sound_page(samples in vec(any_sample(), 1..12)) {
+        let page = html(&samples);
+        let document = parsed(&page);
+        for picture in pictures(&document) {
+            for attribute in picture.descendants().flat_map(|node| node.attributes()) {
+                let bad = ["NaN", "inf"].iter().any(|bad| attribute.value().contains(bad));
+                let text = attribute.name().starts_with("aria");
+                prop_assert!(text || !bad, "{attribute:?}");
+            }
+        }
+        check_layout(&page);
+        let environment = Value::Null;
+        let report = Report::new("A report", &samples, &environment).expect("samples");
+        prop_assert!(report.markdown().ends_with('\n'));
+        prop_assert_eq!(report.csv().matches("\r\n").count() > samples.len(), true);
+    }
+}

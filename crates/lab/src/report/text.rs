@@ -1,0 +1,137 @@
+//! Text as it stands in pages and pictures: escaped, measured, shortened; figures in few digits.
+
+/// Text for HTML, SVG and their attributes. What XML cannot hold at all becomes a replacement character, and breaks of
+/// lines become spaces.
+pub(super) fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            '\t' | '\n' | '\r' => out.push(' '),
+            // XML 1.0, production [2] `Char`; and what turns the direction of the text that follows.
+            '\0'..='\x1f'
+            | '\x7f'..='\u{9f}'
+            | '\u{fffe}'
+            | '\u{ffff}'
+            | '\u{202a}'..='\u{202e}'
+            | '\u{2066}'..='\u{2069}' => {
+                out.push('\u{fffd}');
+            }
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// How wide a text is at this size of font, at most: no font is at hand, and which one a reader has is not known. The
+/// classes are those of DejaVu Sans, the widest of the usual ones.
+pub(super) fn width(text: &str, size: f64) -> f64 {
+    text.chars().map(em).sum::<f64>() * size
+}
+
+fn em(c: char) -> f64 {
+    match c {
+        'i' | 'j' | 'l' | 'I' | '|' | '.' | ',' | ':' | ';' | '\'' | '`' | ' ' => 0.34,
+        'f' | 't' | 'r' | '(' | ')' | '[' | ']' | '-' | '/' | '\\' | '"' | '!' => 0.46,
+        'm' | 'w' | 'M' | 'W' | '@' | '%' | '…' | '–' | 'µ' | '×' => 1.0,
+        'A'..='Z' | '+' | '<' | '=' | '>' | '^' | '~' | '#' | '&' => 0.84,
+        ' '..='~' => 0.65,
+        '\u{a0}'..='\u{2fff}' => 1.1,
+        _ => 1.5,
+    }
+}
+
+/// As much of a text as finds room, with a mark in its middle where something is left out: names that differ do so at
+/// their beginning or at their end.
+pub(super) fn fit(text: &str, size: f64, room: f64) -> String {
+    if width(text, size) <= room {
+        return text.to_owned();
+    }
+    let chars: Vec<char> = text.chars().collect();
+    let mut kept = chars.len();
+    loop {
+        kept = kept.saturating_sub(1);
+        let (head, tail) = (kept.div_ceil(2), kept / 2);
+        let short: String = chars[..head].iter().chain(&['…']).chain(&chars[chars.len() - tail..]).collect();
+        if kept == 0 || width(&short, size) <= room {
+            return short;
+        }
+    }
+}
+
+/// A figure in four digits.
+pub(super) fn number(value: f64) -> String {
+    let size = value.abs();
+    if size == 0.0 {
+        "0".to_owned()
+    } else if (1e3..1e7).contains(&size) {
+        format!("{value:.0}")
+    } else if (1e-3..1e3).contains(&size) {
+        let digits = if size >= 100.0 {
+            1
+        } else if size >= 10.0 {
+            2
+        } else if size >= 0.1 {
+            3
+        } else {
+            5
+        };
+        format!("{value:.digits$}")
+    } else {
+        format!("{value:.3e}")
+    }
+}
+
+/// A time in the unit that suits it.
+pub(super) fn nanoseconds(ns: u64) -> String {
+    let time = ns as f64;
+    let (value, unit) = match ns {
+        0..1_000 => (time, "ns"),
+        1_000..1_000_000 => (time / 1e3, "µs"),
+        1_000_000..1_000_000_000 => (time / 1e6, "ms"),
+        _ => (time / 1e9, "s"),
+    };
+    let digits = number(value);
+    let digits = if digits.contains('.') { digits.trim_end_matches('0').trim_end_matches('.') } else { &digits };
+    format!("{digits} {unit}")
+}
+
+/// `1 trial`, `2 trials`.
+pub(super) fn count(n: usize, what: &str) -> String {
+    if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_xml_cannot_hold_is_replaced() {
+        assert_eq!(
+            escape("a<b>&\"c\"'\u{1}\u{ffff}\u{202e}\n"),
+            "a&lt;b&gt;&amp;&quot;c&quot;&#39;\u{fffd}\u{fffd}\u{fffd} "
+        );
+    }
+
+    #[test]
+    fn a_text_too_long_keeps_both_its_ends() {
+        assert_eq!(fit("straightline", 10.0, 500.0), "straightline");
+        let short = fit("straightline-with-copies", 10.0, 80.0);
+        assert!(short.starts_with('s') && short.ends_with("s") && short.contains('…'), "{short}");
+        assert!(width(&short, 10.0) <= 80.0);
+        assert_eq!(fit("anything", 10.0, 0.0), "…");
+    }
+
+    #[test]
+    fn figures_have_four_digits() {
+        let text: Vec<String> =
+            [0.0, 8.937_987, 240.07, 1394.77, 12.3456, 0.5, 0.0012, 1e-9, 2.5e12].map(number).into();
+        assert_eq!(text, ["0", "8.938", "240.1", "1395", "12.35", "0.500", "0.00120", "1.000e-9", "2.500e12"]);
+        let times: Vec<String> = [0, 999, 1_000, 2_500, 1_000_000, 12_340_000_000].map(nanoseconds).into();
+        assert_eq!(times, ["0 ns", "999 ns", "1 µs", "2.5 µs", "1 ms", "12.34 s"]);
+    }
+}
