@@ -63,8 +63,8 @@ impl<M: Mode> Actor for Relay<M> {
 }
 
 impl<M: Mode> Forwarder for Relay<M> {
-    fn ports(&self) -> &[VhostPort] {
-        &self.ports
+    fn ports(&self) -> Vec<&VhostPort> {
+        self.ports.iter().collect()
     }
 
     fn notes(&self) -> Vec<(&'static str, u64)> {

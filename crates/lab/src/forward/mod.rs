@@ -7,15 +7,19 @@
 //! | `options` | what can be asked for |
 //! | `engine` | the guest that hands packets on, whatever the mode does with them |
 //! | `touch` | what of each packet is read and written besides |
-//! | `io`, `mac`, `macswap`, `five_tuple` | modes that hand on |
-//! | `txonly`, `rxonly` | modes that do not, over any [`TestPort`](crate::tester::TestPort) |
+//! | `io`, `mac`, `macswap`, `five_tuple`, `icmpecho`, `csum`, `noisy` | modes that hand on |
+//! | `txonly`, `rxonly`, `flowgen` | modes that do not, over any [`TestPort`](crate::tester::TestPort) |
 //! | `report` | what came of it |
 
+mod csum;
 mod engine;
 mod five_tuple;
+mod flowgen;
+mod icmpecho;
 mod io;
 mod mac;
 mod macswap;
+mod noisy;
 mod options;
 mod report;
 mod rxonly;
@@ -27,12 +31,13 @@ mod txonly;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use straightline_wire::MacAddr;
+use straightline_wire::frame::{Checksum, Frame, Net, Transport};
 
 use crate::tester::{Actor, VhostPort, drive};
 use engine::Relay;
-pub use options::{Mode, Options, Touch};
+pub use options::{Mode, Noise, Options, Touch};
 pub use report::{PortReport, Report};
 
 /// The most packets that are taken from a ring at once.
@@ -41,7 +46,7 @@ const BURST: usize = 64;
 /// A guest at work, and what it has counted.
 pub trait Forwarder: Actor {
     /// Its ports, with their counts.
-    fn ports(&self) -> &[VhostPort];
+    fn ports(&self) -> Vec<&VhostPort>;
 
     /// What only this mode counts: a name, and how many.
     fn notes(&self) -> Vec<(&'static str, u64)> {
@@ -63,6 +68,10 @@ pub fn guest(ports: Vec<VhostPort>, options: &Options) -> anyhow::Result<Box<dyn
         Mode::FiveTupleSwap => Box::new(Relay::new(ports, touch, five_tuple::FiveTupleSwap)),
         Mode::RxOnly => Box::new(rxonly::RxOnly::new(ports)),
         Mode::TxOnly => Box::new(txonly::TxOnly::new(ports, options.size)?),
+        Mode::FlowGen => Box::new(flowgen::FlowGen::new(ports, options.size, options.flows)?),
+        Mode::IcmpEcho => Box::new(Relay::new(ports, touch, icmpecho::IcmpEcho::default())),
+        Mode::Csum => Box::new(Relay::new(ports, touch, csum::Csum::new())),
+        Mode::Noisy => Box::new(Relay::new(ports, touch, noisy::Noisy::new(options.noise)?)),
     })
 }
 
@@ -91,4 +100,17 @@ fn own(number: usize) -> MacAddr {
 /// The address of whoever is behind port `number`, as testpmd has it where nobody says otherwise.
 fn peer(number: usize) -> MacAddr {
     MacAddr([2, 0, 0, 0, 0, u8::try_from(number).unwrap_or(u8::MAX)])
+}
+
+/// A frame of UDP without a checksum, that port `number` sends.
+fn udp_frame(number: usize, net: Net, [src_port, dst_port]: [u16; 2], size: u16) -> anyhow::Result<Vec<u8>> {
+    let transport = Transport::Udp { src_port, dst_port };
+    let (src, dst) = (own(number), peer(number));
+    let mut frame = Frame { src, dst, tags: [None, None], net, transport, payload_len: 0 };
+    let payload = usize::from(size).checked_sub(frame.headers_len());
+    let payload = payload.with_context(|| format!("a frame of {size} bytes is too short for its headers"))?;
+    frame.payload_len = u16::try_from(payload)?;
+    let mut bytes = vec![0; size.into()];
+    frame.emit(&mut bytes, Checksum::Zero)?;
+    Ok(bytes)
 }

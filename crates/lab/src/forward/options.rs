@@ -21,6 +21,14 @@ pub enum Mode {
     TxOnly,
     /// What comes is counted and dropped.
     RxOnly,
+    /// Frames of UDP are sent to one destination after the other, and what comes is dropped.
+    FlowGen,
+    /// ARP and ICMP echo are answered, and all else is dropped.
+    IcmpEcho,
+    /// The checksums of IPv4, TCP and UDP are checked and written anew.
+    Csum,
+    /// They go on as they are, and for each of them lines of a large memory are read and written.
+    Noisy,
 }
 
 /// What of each packet the guest reads and writes besides, as an application would.
@@ -46,13 +54,33 @@ pub struct Options {
     pub touch: Touch,
     /// Bytes of the frames that it sends of its own accord, without their Ethernet checksum.
     pub size: u16,
+    /// To how many destinations `flowgen` sends.
+    pub flows: u16,
+    /// What `noisy` does.
+    pub noise: Noise,
     /// How its ports are made.
     pub ports: PortOptions,
 }
 
+/// How noisy a neighbour is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Noise {
+    /// Bytes of the memory.
+    pub footprint: u64,
+    /// How many of its cache lines, drawn at random, are read and written for each packet.
+    pub touches: u32,
+}
+
 impl Default for Options {
     fn default() -> Self {
-        Options { mode: Mode::default(), touch: Touch::default(), size: 64, ports: PortOptions::default() }
+        Options {
+            mode: Mode::default(),
+            touch: Touch::default(),
+            size: 64,
+            flows: 1024,
+            noise: Noise { footprint: 1 << 20, touches: 16 },
+            ports: PortOptions::default(),
+        }
     }
 }
 
@@ -90,7 +118,8 @@ macro_rules! names {
     };
 }
 
-names!(Mode: Io "io", Mac "mac", MacSwap "macswap", FiveTupleSwap "5tswap", TxOnly "txonly", RxOnly "rxonly");
+names!(Mode: Io "io", Mac "mac", MacSwap "macswap", FiveTupleSwap "5tswap", TxOnly "txonly", RxOnly "rxonly",
+    FlowGen "flowgen", IcmpEcho "icmpecho", Csum "csum", Noisy "noisy");
 names!(Touch: None "none", Header "header", Read "read", Edit "edit");
 
 #[cfg(test)]

@@ -85,7 +85,7 @@ impl Report {
             secs,
             cycles_per_packet: float(work.cycles) / float(work.packets.max(1)),
             packets_per_turn: float(work.packets) / float(work.turns.max(1)),
-            ports: guest.ports().iter().map(port).collect(),
+            ports: guest.ports().into_iter().map(port).collect(),
             notes: guest.notes(),
         }
     }

@@ -32,7 +32,7 @@ impl<P: TestPort> Actor for RxOnly<P> {
 }
 
 impl Forwarder for RxOnly<VhostPort> {
-    fn ports(&self) -> &[VhostPort] {
-        &self.ports
+    fn ports(&self) -> Vec<&VhostPort> {
+        self.ports.iter().collect()
     }
 }

@@ -2,38 +2,22 @@
 
 use std::net::Ipv4Addr;
 
-use anyhow::Context;
 use straightline_virtio::net_header::NetHeader;
-use straightline_wire::frame::{Checksum, Frame, Net, Transport};
+use straightline_wire::frame::Net;
 
-use super::{BURST, Forwarder, own, peer};
+use super::{BURST, Forwarder, udp_frame};
 use crate::tester::{Actor, TestPort, VhostPort};
 
 pub(super) struct TxOnly<P> {
-    ports: Vec<P>,
+    pub(super) ports: Vec<P>,
     /// Of each port.
     frames: Vec<Vec<u8>>,
 }
 
 impl<P: TestPort> TxOnly<P> {
     pub(super) fn new(ports: Vec<P>, size: u16) -> anyhow::Result<Self> {
-        let frames = (0..ports.len()).map(|number| {
-            let (src_port, dst_port) = (9, 9);
-            let mut frame = Frame {
-                src: own(number),
-                dst: peer(number),
-                tags: [None, None],
-                net: Net::v4(Ipv4Addr::new(198, 18, 0, 1), Ipv4Addr::new(198, 18, 0, 2)),
-                transport: Transport::Udp { src_port, dst_port },
-                payload_len: 0,
-            };
-            let payload = usize::from(size).checked_sub(frame.headers_len());
-            let payload = payload.with_context(|| format!("a frame of {size} bytes is too short for its headers"))?;
-            frame.payload_len = u16::try_from(payload)?;
-            let mut bytes = vec![0; size.into()];
-            frame.emit(&mut bytes, Checksum::Zero)?;
-            Ok(bytes)
-        });
+        let net = Net::v4(Ipv4Addr::new(198, 18, 0, 1), Ipv4Addr::new(198, 18, 0, 2));
+        let frames = (0..ports.len()).map(|number| udp_frame(number, net, [9, 9], size));
         Ok(TxOnly { frames: frames.collect::<anyhow::Result<_>>()?, ports })
     }
 }
@@ -59,7 +43,7 @@ impl<P: TestPort> Actor for TxOnly<P> {
 }
 
 impl Forwarder for TxOnly<VhostPort> {
-    fn ports(&self) -> &[VhostPort] {
-        &self.ports
+    fn ports(&self) -> Vec<&VhostPort> {
+        self.ports.iter().collect()
     }
 }

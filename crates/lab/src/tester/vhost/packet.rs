@@ -30,6 +30,12 @@ impl<'m> Packet<'m> {
         Some(Packet { memory, level, first, buffers, len })
     }
 
+    /// The instruction set that it is copied with.
+    #[inline]
+    pub(crate) fn level(&self) -> Level {
+        self.level
+    }
+
     /// The virtio-net header of a packet that is sent.
     pub(crate) fn set_header(&self, header: &NetHeader) {
         self.first.write(self.level, &header.to_bytes());

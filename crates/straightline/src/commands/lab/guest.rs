@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow};
 use clap::Args;
 use signal_hook::consts::{SIGINT, SIGTERM};
-use straightline_lab::forward::{self, Mode, Options, Touch};
+use straightline_lab::forward::{self, Mode, Noise, Options, Touch};
 use straightline_lab::tester::{Layout, PortOptions};
 
 use super::{OnOff, RingKind, seconds};
@@ -56,6 +56,15 @@ pub(crate) struct Guest {
     /// Bytes of the frames that it sends of its own accord, without Ethernet checksum
     #[arg(long, value_name = "N", default_value_t = 64)]
     pub(crate) size: u16,
+    /// To how many destinations `flowgen` sends
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) flows: u16,
+    /// The memory of which `noisy` touches lines, in KiB
+    #[arg(long, value_name = "KIB", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) noisy_memory: u32,
+    /// How many lines of it for each packet
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    pub(crate) noisy_lines: u32,
     /// Takes its memory from huge pages of 2 MiB
     #[arg(long)]
     pub(crate) hugepages: bool,
@@ -98,6 +107,8 @@ fn options(args: &Guest) -> Options {
         mode: args.mode,
         touch: args.touch,
         size: args.size,
+        flows: args.flows,
+        noise: Noise { footprint: u64::from(args.noisy_memory) << 10, touches: args.noisy_lines },
         ports: PortOptions {
             layout: match args.ring {
                 RingKind::Split => Layout::Split,
