@@ -1,4 +1,4 @@
-//! A worker's turns allocate nothing once they have run for a while.
+//! A worker's turns allocate nothing once they have run for a while; nor do those of the tester.
 
 mod common;
 
@@ -7,7 +7,10 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use common::{BASIC, BROADCAST, frame, mac, packets, rig};
+use etherparse::PacketBuilder;
 use straightline_graph::{Graph, Idle, Worker, WorkerStats};
+use straightline_lab::forward::{self, Mode, Touch};
+use straightline_lab::tester::{Layout as RingLayout, PortOptions, TestPort, VhostPort};
 use straightline_lab::{Guest, GuestOptions};
 use straightline_nodes::{Bridge, Fdb, Patch};
 use straightline_packet::{Arena, Drops, Gate, PortIndex, Settings};
@@ -244,4 +247,49 @@ fn a_switch_is_built_the_same_way() {
         .1,
         12
     );
+}
+
+#[test]
+fn a_tester_and_a_guest_that_forwards() {
+    for (layout, buffer_len) in [RingLayout::Split, RingLayout::Packed].into_iter().flat_map(|l| [(l, 2048), (l, 500)])
+    {
+        for mode in [Mode::Io, Mode::FiveTupleSwap, Mode::Csum, Mode::Noisy] {
+            let rig = rig(4, |config| config.patches = vec![common::patch(0, 1), common::patch(2, 3)]);
+            let ports = PortOptions { layout, buffer_len, queue_size: 64, ..PortOptions::default() };
+            let connect = |ports: [usize; 2], options: &PortOptions| {
+                let sockets = ports.map(|port| rig.socket(port).clone());
+                VhostPort::connect_all(&sockets, options).expect("ports")
+            };
+            let mut tester = connect([0, 3], &ports);
+            let options = forward::Options { mode, touch: Touch::Read, ports, ..forward::Options::default() };
+            let mut guest = forward::guest(connect([1, 2], &options.ports), &options).expect("a guest");
+            (0..4).for_each(|port| rig.wait_up(port));
+            let mut frame = Vec::new();
+            let udp = PacketBuilder::ethernet2(mac(0).0, mac(1).0).ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64).udp(1, 2);
+            udp.write(&mut frame, &[7; 1358]).expect("a frame");
+            let (mut came, header) = (0, NetHeader::default());
+            let mut exchange = |packets: usize| {
+                came = 0;
+                let end = std::time::Instant::now() + common::PATIENCE;
+                let mut sent = 0;
+                while came < packets {
+                    if sent < packets && sent < came + 8 && tester[0].send(0, &header, &frame, &[(60, &[1, 2, 3])]) {
+                        sent += 1;
+                    }
+                    tester[0].flush().expect("a sound backend");
+                    let moved = guest.turn(0).expect("a sound backend");
+                    came += tester[1].receive(32, &mut |_| {}).expect("a sound backend");
+                    if moved == 0 {
+                        guest.wake();
+                        tester.iter_mut().for_each(TestPort::wake);
+                        assert!(std::time::Instant::now() < end, "{came} of {packets} have come");
+                        std::thread::yield_now();
+                    }
+                }
+            };
+            // All buffers have been everywhere then.
+            exchange(500);
+            assert_eq!(allocations(|| exchange(500)), 0, "{mode}, {layout:?}, buffers of {buffer_len}");
+        }
+    }
 }

@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use straightline_lab::poller::{self, Layout, Load, Options};
-use straightline_lab::{Guest, GuestOptions};
+use straightline_lab::tester::{PortOptions, TestPort, VhostPort};
+use straightline_lab::{Guest, GuestOptions, forward};
 use straightline_virtio::features as f;
+use straightline_virtio::net_header::NetHeader;
 
 use crate::lab::Lab;
 use crate::machine::Need;
@@ -23,6 +25,7 @@ pub(super) fn tests() -> Vec<Test> {
         Test::new("guest_testpmd_queues", &[Need::Dpdk], |lab| testpmd_paths(lab, 2)),
         Test::new("guest_testpmd_reconnect", &[Need::Dpdk], testpmd_reconnect),
         Test::new("guest_testpmd_poller", &[Need::Dpdk], testpmd_poller),
+        Test::new("guest_testpmd_forward", &[Need::Dpdk], testpmd_forward),
         Test::new("guest_testpmd_server", &[Need::Dpdk], testpmd_server),
         Test::new("guest_ovs_paths", &[Need::Ovs], |lab| ovs_paths(lab, 1)),
         Test::new("guest_ovs_queues", &[Need::Ovs], |lab| ovs_paths(lab, 2)),
@@ -104,6 +107,65 @@ fn testpmd_poller(lab: &Lab) -> Result<()> {
                 }
                 ensure!(load == Load::Flood || report.lost == Some(0), "{report:?}");
                 ensure!(report.verified > 0, "{report:?}");
+            }
+        }
+    }
+    testpmd.quit()
+}
+
+/// The tester's port, and the guest that forwards: frames in one buffer and in several come back with their addresses
+/// swapped, and testpmd counts what both count.
+fn testpmd_forward(lab: &Lab) -> Result<()> {
+    const PACKETS: u64 = 2000;
+    let frames: Vec<Vec<u8>> = LARGE.iter().map(|&len| (0..=250).cycle().take(len).collect()).collect();
+    let mut testpmd = Testpmd::switch(lab, "testpmd", 1, false)?;
+    for layout in [Layout::Split, Layout::Packed] {
+        for (buffer_len, in_order) in [(2048, false), (2048, true), (400, false)] {
+            println!("  {}, buffers of {buffer_len}, in order {in_order}", layout.name());
+            let ports = PortOptions { layout, in_order, buffer_len, longest: 9014, ..PortOptions::default() };
+            let options = forward::Options { mode: forward::Mode::MacSwap, ports, ..forward::Options::default() };
+            let mut tester = VhostPort::connect(&lab.socket("a"), &options.ports)?;
+            let mut guest = forward::guest(VhostPort::connect_all(&[lab.socket("b")], &options.ports)?, &options)?;
+            testpmd.wait_links()?;
+            testpmd.command("clear port stats all", "cleared")?;
+            testpmd.command("start", "io packet forwarding")?;
+            let (mut sent, mut came, mut wrong) = (0_u64, 0_u64, 0_u64);
+            proc::until("all packets have come back", Duration::from_secs(20), || {
+                // A thousand turns before the clock is looked at.
+                for _ in 0..1000 {
+                    let template = usize::try_from(sent)? % frames.len();
+                    let number = sent.to_be_bytes();
+                    if sent < PACKETS
+                        && sent < came + 16
+                        && tester.send(template, &NetHeader::default(), &frames[template], &[(20, &number)])
+                    {
+                        sent += 1;
+                    }
+                    tester.flush()?;
+                    guest.turn(0)?;
+                    tester.receive(32, &mut |packet| {
+                        let mut want = frames[usize::try_from(came).unwrap_or(0) % frames.len()].clone();
+                        want[20..28].copy_from_slice(&came.to_be_bytes());
+                        want[..12].rotate_left(6);
+                        let mut bytes = vec![0; packet.len()];
+                        packet.read(0, &mut bytes);
+                        wrong += u64::from(bytes != want);
+                        came += 1;
+                    })?;
+                }
+                tester.wake();
+                guest.wake();
+                Ok((came >= PACKETS).then_some(()))
+            })?;
+            ensure!((came, wrong) == (PACKETS, 0), "{came} have come, {wrong} are not what they should be");
+            testpmd.command("stop", "Done.")?;
+            let stats = testpmd.stats()?;
+            let ours = [tester.counts(), guest.ports().first().context("a port")?.counts()];
+            for (theirs, ours) in stats.iter().zip(ours) {
+                ensure!(
+                    (theirs.rx_packets, theirs.tx_packets) == (ours.tx_packets, ours.rx_packets),
+                    "testpmd counts {stats:?}, the tester and the guest {ours:?}"
+                );
             }
         }
     }
