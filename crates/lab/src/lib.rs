@@ -27,6 +27,7 @@ mod random;
 pub mod report;
 pub mod results;
 mod sizes;
+pub mod statistics;
 pub mod tester;
 mod traffic;
 pub mod trial;

@@ -1,0 +1,51 @@
+//! Which way a figure is better, and what is said of two.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// What is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Better {
+    /// More of it.
+    More,
+    /// Less of it.
+    Less,
+}
+
+impl Better {
+    /// By a figure's name, which ends in its unit. None of figures that are neither good nor bad, and of names that nobody
+    /// here knows: of those no verdict is given.
+    pub fn of(metric: &str) -> Option<Better> {
+        let words = |words: &[&str]| metric.split('_').any(|word| words.contains(&word));
+        if ["pps", "mpps", "gbit_per_s", "mbit_per_s"].iter().any(|unit| metric.ends_with(unit)) {
+            Some(Better::More)
+        } else if words(&["latency", "loss", "lost", "cycles", "us", "ns"]) {
+            Some(Better::Less)
+        } else {
+            None
+        }
+    }
+}
+
+/// What may be said of two sets of samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// The first is better.
+    Faster,
+    /// The first is worse.
+    Slower,
+    /// The interval of their ratio has 1 in it, or there is none.
+    CannotTell,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.pad(match self {
+            Verdict::Faster => "faster",
+            Verdict::Slower => "slower",
+            Verdict::CannotTell => "cannot tell",
+        })
+    }
+}

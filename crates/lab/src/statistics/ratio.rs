@@ -1,0 +1,90 @@
+//! The ratio of two medians.
+
+use serde::Serialize;
+
+use super::bootstrap::{self, middle, pick};
+use super::{Better, FEWEST, Interval, Verdict, median};
+use crate::random::Random;
+
+/// How two sets of samples were taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pairing {
+    /// In the same rounds: what was slow about a round was slow for both. Samples of a round that both have are drawn
+    /// together; those of other rounds each for themselves.
+    ByRound,
+    /// One after the other, or on two machines: rounds of one number have nothing to do with one another.
+    Apart,
+}
+
+/// The ratio of two medians, the first by the second.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Ratio {
+    /// As the samples are.
+    pub value: f64,
+    /// Where that of all samples that could be taken lies; none where either has fewer than [`FEWEST`].
+    pub interval: Option<Interval>,
+}
+
+impl Ratio {
+    /// What may be said of the first beside the second.
+    pub fn verdict(&self, better: Better) -> Verdict {
+        let Some(interval) = self.interval else { return Verdict::CannotTell };
+        match better {
+            _ if interval.contains(1.0) => Verdict::CannotTell,
+            Better::More if interval.low > 1.0 => Verdict::Faster,
+            Better::Less if interval.high < 1.0 => Verdict::Faster,
+            Better::More | Better::Less => Verdict::Slower,
+        }
+    }
+}
+
+/// The ratio of the medians of two sets of samples, each with its round. None where either has none, or one that is not
+/// a number above 0: of such there is no ratio that means anything.
+pub fn ratio(first: &[(u32, f64)], second: &[(u32, f64)], pairing: Pairing) -> Option<Ratio> {
+    if first.iter().chain(second).any(|&(_, value)| value <= 0.0) {
+        return None;
+    }
+    let values = |samples: &[(u32, f64)]| samples.iter().map(|&(_, value)| value).collect::<Vec<_>>();
+    let value = median(&values(first))? / median(&values(second))?;
+    let strata = Strata::new(first, second, pairing);
+    let samples = first.len().min(second.len());
+    let interval = if samples < FEWEST { None } else { bootstrap::interval(samples, |random| strata.draw(random)) };
+    Some(Ratio { value, interval })
+}
+
+/// Samples by how they are drawn.
+#[derive(Debug, Default)]
+struct Strata {
+    pairs: Vec<(f64, f64)>,
+    first: Vec<f64>,
+    second: Vec<f64>,
+}
+
+impl Strata {
+    fn new(first: &[(u32, f64)], second: &[(u32, f64)], pairing: Pairing) -> Strata {
+        let mut strata = Strata::default();
+        let mut rest = second.to_vec();
+        for &(round, value) in first {
+            // A round with several samples has several pairs, in their order.
+            match rest.iter().position(|&(other, _)| pairing == Pairing::ByRound && other == round) {
+                Some(at) => strata.pairs.push((value, rest.remove(at).1)),
+                None => strata.first.push(value),
+            }
+        }
+        strata.second = rest.into_iter().map(|(_, value)| value).collect();
+        strata
+    }
+
+    fn draw(&self, random: &mut Random) -> f64 {
+        let mut first = Vec::with_capacity(self.pairs.len() + self.first.len());
+        let mut second = Vec::with_capacity(self.pairs.len() + self.second.len());
+        for _ in &self.pairs {
+            let (one, other) = pick(&self.pairs, random);
+            first.push(one);
+            second.push(other);
+        }
+        first.extend(self.first.iter().map(|_| pick(&self.first, random)));
+        second.extend(self.second.iter().map(|_| pick(&self.second, random)));
+        middle(&mut first) / middle(&mut second)
+    }
+}
