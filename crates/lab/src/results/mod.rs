@@ -1,5 +1,11 @@
 //! What trials came to: samples as they were taken, kept with what they were taken on.
 
+pub mod compare;
+mod environment;
+mod folder;
 mod sample;
 
+pub use compare::Comparison;
+pub use environment::{Difference, Environment, FORMAT};
+pub use folder::{Place, Results, Writer, series};
 pub use sample::{Latency, Sample};

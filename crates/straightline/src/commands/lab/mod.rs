@@ -1,6 +1,7 @@
 //! `straightline lab`: one command a file, each with its arguments; what they share is here.
 
 mod circle;
+mod compare;
 mod exp;
 mod guest;
 mod progress;
@@ -20,6 +21,8 @@ pub(crate) enum Lab {
     Exp(exp::Exp),
     /// Makes a page with plots, a Markdown file and a CSV of a folder of results
     Report(report::Report),
+    /// Judges two folders of results, cell by cell: medians, their ratio with its interval, and whether that says anything
+    Compare(compare::Compare),
 }
 
 /// Executes a command of the laboratory.
@@ -29,6 +32,7 @@ pub(super) fn execute(lab: &Lab) -> anyhow::Result<()> {
         Lab::Guest(args) => guest::execute(args),
         Lab::Exp(args) => exp::execute(args),
         Lab::Report(args) => report::execute(args),
+        Lab::Compare(args) => compare::execute(args),
     }
 }
 

@@ -1,0 +1,156 @@
+//! Two folders of results beside each other.
+//!
+//! They were not taken in turn, so rounds of one number have nothing to do with one another, and what has changed about
+//! the machine between them is in the ratio. What environments differ in is therefore said first.
+
+mod table;
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::{Difference, Place, Results, Sample, series};
+use crate::statistics::{Better, Estimate, Pairing, Ratio, Verdict, estimate, ratio};
+
+/// Two folders, judged.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Comparison {
+    /// Where the environments differ.
+    pub environment: Vec<Difference>,
+    /// Each figure of each place that both have.
+    pub figures: Vec<Figure>,
+    /// Places that only the first has, or in which only the first has trials that count.
+    pub only_first: Vec<Place>,
+    /// The same of the second.
+    pub only_second: Vec<Place>,
+}
+
+/// One figure of one place, in both.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Figure {
+    /// Where.
+    #[serde(flatten)]
+    pub place: Place,
+    /// The figure's name.
+    pub metric: String,
+    /// In the first folder.
+    pub first: Side,
+    /// In the second.
+    pub second: Side,
+    /// The second's median by the first's; none where one of the samples is not above 0.
+    pub ratio: Option<Ratio>,
+    /// Whether the second is faster; none of figures of which more is neither better nor worse.
+    pub verdict: Option<Verdict>,
+}
+
+/// One folder's samples of a figure.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Side {
+    /// What they say.
+    #[serde(flatten)]
+    pub estimate: Estimate,
+    /// Trials of this place that do not count.
+    pub invalid: usize,
+}
+
+impl Comparison {
+    /// Judges the second beside the first, in those figures that are named, or in all.
+    pub fn new(first: &Results, second: &Results, metrics: &[String]) -> Comparison {
+        let environment = first.environment.differences(&second.environment);
+        let mut comparison =
+            Comparison { environment, figures: Vec::new(), only_first: Vec::new(), only_second: Vec::new() };
+        let counts = |samples: &[&Sample]| samples.iter().any(|sample| sample.invalid.is_none());
+        let mut theirs: BTreeMap<Place, Vec<&Sample>> = second.places().into_iter().collect();
+        theirs.retain(|_, samples| counts(samples));
+        for (place, ours) in first.places() {
+            if !counts(&ours) {
+                continue;
+            }
+            match theirs.remove(&place) {
+                Some(theirs) => comparison.judge(&place, &ours, &theirs, metrics),
+                None => comparison.only_first.push(place),
+            }
+        }
+        comparison.only_second = theirs.into_keys().collect();
+        comparison
+    }
+
+    fn judge(&mut self, place: &Place, first: &[&Sample], second: &[&Sample], metrics: &[String]) {
+        let mut names: Vec<&String> = first.iter().flat_map(|sample| sample.metrics.keys()).collect();
+        names.sort_unstable();
+        names.dedup();
+        names.retain(|name| metrics.is_empty() || metrics.contains(name));
+        for metric in names {
+            let values = [first, second].map(|samples| series(samples.iter().copied(), metric));
+            let side = |samples: &[&Sample], values: &[(u32, f64)]| {
+                let figures: Vec<f64> = values.iter().map(|&(_, value)| value).collect();
+                let invalid = samples.iter().filter(|sample| sample.invalid.is_some()).count();
+                Some(Side { estimate: estimate(&figures)?, invalid })
+            };
+            let (Some(one), Some(other)) = (side(first, &values[0]), side(second, &values[1])) else { continue };
+            let ratio = ratio(&values[1], &values[0], Pairing::Apart);
+            let verdict = Better::of(metric).map(|better| ratio.map_or(Verdict::CannotTell, |r| r.verdict(better)));
+            let (place, metric) = (place.clone(), metric.clone());
+            self.figures.push(Figure { place, metric, first: one, second: other, ratio, verdict });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(round: u32, size: &str, metrics: &[(&str, f64)]) -> Sample {
+        Sample {
+            scenario: "pvp".into(),
+            round,
+            variant: "switch".into(),
+            cell: BTreeMap::from([("size".into(), size.into())]),
+            metrics: metrics.iter().map(|&(name, value)| (name.to_owned(), value)).collect(),
+            ..Sample::default()
+        }
+    }
+
+    fn results(size: &str, factor: f64) -> Results {
+        let values = [4.0, 4.1, 3.9, 4.2, 4.0, 4.1, 3.8, 4.0];
+        let samples = (1..).zip(values).map(|(round, mpps)| {
+            sample(round, size, &[("mpps", mpps * factor), ("cycles_per_packet", 800.0 / mpps / factor), ("lost", 0.0)])
+        });
+        Results { samples: samples.collect(), ..Results::default() }
+    }
+
+    fn verdicts(comparison: &Comparison) -> Vec<(&str, Option<Verdict>)> {
+        comparison.figures.iter().map(|figure| (figure.metric.as_str(), figure.verdict)).collect()
+    }
+
+    #[test]
+    fn what_is_faster_is_so_in_every_unit() {
+        use Verdict::{CannotTell, Faster, Slower};
+        let all = |first: &Results, second: &Results| Comparison::new(first, second, &[]);
+        let (slow, fast) = (results("64", 1.0), results("64", 1.5));
+        for (one, other, verdict) in [(&slow, &fast, Faster), (&fast, &slow, Slower), (&slow, &slow, CannotTell)] {
+            let comparison = all(one, other);
+            // Of what is never above 0 there is no ratio.
+            let expected = [("cycles_per_packet", Some(verdict)), ("lost", Some(CannotTell)), ("mpps", Some(verdict))];
+            assert_eq!(verdicts(&comparison), expected);
+            assert_eq!(comparison.figures[1].ratio, None);
+        }
+        assert_eq!(Comparison::new(&slow, &fast, &["mpps".into()]).figures.len(), 1);
+    }
+
+    #[test]
+    fn places_of_one_folder_alone_and_trials_that_do_not_count_are_said() {
+        let (mut first, mut second) = (results("64", 1.0), results("64", 1.0));
+        first.samples.extend(results("128", 1.0).samples);
+        second.samples.extend(results("256", 1.0).samples);
+        first.samples[0].invalid = Some("it died".into());
+        // A place in which nothing counts is as one that is not there.
+        second.samples.extend(results("128", 1.0).samples);
+        second.samples.iter_mut().filter(|s| s.cell["size"] == "128").for_each(|s| s.invalid = Some("it died".into()));
+        let comparison = Comparison::new(&first, &second, &["mpps".into()]);
+        assert_eq!(comparison.only_first.iter().map(|place| &place.cell["size"]).collect::<Vec<_>>(), ["128"]);
+        assert_eq!(comparison.only_second.iter().map(|place| &place.cell["size"]).collect::<Vec<_>>(), ["256"]);
+        let [figure] = &comparison.figures[..] else { panic!("{comparison:?}") };
+        assert_eq!((figure.first.estimate.samples, figure.first.invalid, figure.second.invalid), (7, 1, 0));
+    }
+}

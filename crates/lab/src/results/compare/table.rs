@@ -1,0 +1,120 @@
+//! A comparison for people, in a terminal of 100 columns.
+
+use std::fmt;
+
+use super::{Comparison, Figure, Side};
+use crate::results::Place;
+use crate::statistics::FEWEST;
+
+/// How wide a place may be before its figures come in the line below.
+const PLACE: usize = 40;
+
+impl fmt::Display for Comparison {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for difference in &self.environment {
+            writeln!(to, "warning: the environments differ in {}:", difference.field)?;
+            writeln!(to, "    A: {}\n    B: {}", shortened(&difference.first), shortened(&difference.second))?;
+        }
+        let mut titles: Vec<(&str, &str)> = Vec::new();
+        for figure in &self.figures {
+            let title = (figure.place.scenario.as_str(), figure.metric.as_str());
+            if !titles.contains(&title) {
+                titles.push(title);
+            }
+        }
+        for (scenario, metric) in titles {
+            let of_title = |figure: &&Figure| figure.place.scenario == scenario && figure.metric == metric;
+            let figures: Vec<&Figure> = self.figures.iter().filter(of_title).collect();
+            let width = figures.iter().map(|figure| name(&figure.place).chars().count()).max().unwrap_or(0).min(PLACE);
+            writeln!(
+                to,
+                "\n{:width$} {:>13} {:>13} {:>7}  {:15}  B is",
+                format!("{scenario}, {metric}"),
+                "A",
+                "B",
+                "B/A",
+                "95 % of B/A"
+            )?;
+            for figure in figures {
+                row(to, figure, width)?;
+            }
+        }
+        for (folder, places) in [("A", &self.only_first), ("B", &self.only_second)] {
+            for place in places {
+                writeln!(to, "only in {folder}: {}, {}", place.scenario, name(place))?;
+            }
+        }
+        notes(to, &self.figures)
+    }
+}
+
+fn row(to: &mut fmt::Formatter<'_>, figure: &Figure, width: usize) -> fmt::Result {
+    let name = name(&figure.place);
+    if name.chars().count() > width {
+        write!(to, "{name}\n{:width$}", "")?;
+    } else {
+        write!(to, "{name:width$}")?;
+    }
+    write!(to, " {:>13} {:>13}", side(&figure.first), side(&figure.second))?;
+    let (ratio, interval) = match figure.ratio {
+        Some(ratio) => (
+            format!("{:.3}", ratio.value),
+            ratio.interval.map_or_else(|| "-".to_owned(), |i| format!("{:.3} to {:.3}", i.low, i.high)),
+        ),
+        None => ("-".to_owned(), "-".to_owned()),
+    };
+    let verdict = figure.verdict.map_or_else(String::new, |verdict| verdict.to_string());
+    let line = format!(" {ratio:>7}  {interval:15}  {verdict}");
+    writeln!(to, "{}", line.trim_end())
+}
+
+/// What has to be known to read the table, where it is so.
+fn notes(to: &mut fmt::Formatter<'_>, figures: &[Figure]) -> fmt::Result {
+    let sides = || figures.iter().flat_map(|figure| [&figure.first, &figure.second]);
+    if figures.is_empty() {
+        writeln!(to, "nothing that both have")?;
+    } else {
+        writeln!(to, "\nMedians, with the number of samples; taken one folder after the other, not in turn.")?;
+    }
+    if sides().any(|side| side.invalid > 0) {
+        writeln!(to, "!: some trials of this place did not count and are left out.")?;
+    }
+    if sides().any(|side| side.estimate.samples < FEWEST) {
+        writeln!(to, "Of fewer than {FEWEST} samples there is no interval of 95 %, and no verdict.")?;
+    }
+    Ok(())
+}
+
+/// The cell and what was measured in it.
+fn name(place: &Place) -> String {
+    let mut parts: Vec<String> = place.cell.iter().map(|(axis, value)| format!("{axis}={value}")).collect();
+    parts.push(place.variant.clone());
+    parts.join(" ")
+}
+
+fn side(side: &Side) -> String {
+    let mark = if side.invalid > 0 { "!" } else { "" };
+    format!("{} ({}){mark}", figure(side.estimate.median), side.estimate.samples)
+}
+
+/// With four digits, or all before the point.
+fn figure(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".to_owned(),
+        size if size >= 1000.0 => format!("{value:.0}"),
+        size if size >= 100.0 => format!("{value:.1}"),
+        size if size >= 10.0 => format!("{value:.2}"),
+        size if size >= 0.001 => format!("{value:.3}"),
+        _ => format!("{value:.1e}"),
+    }
+}
+
+/// Lists of flags are long.
+fn shortened(text: &str) -> String {
+    const MOST: usize = 93;
+    if text.chars().count() <= MOST {
+        return if text.is_empty() { "nothing else".to_owned() } else { text.to_owned() };
+    }
+    let short: String = text.chars().take(MOST - 4).collect();
+    format!("{short} ...")
+}

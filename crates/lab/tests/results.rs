@@ -1,0 +1,189 @@
+//! Folders of results: what was written is read, and nothing else is.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use straightline_lab::results::{Environment, FORMAT, Latency, Results, Sample, Writer, series};
+use tempfile::TempDir;
+
+fn sample(round: u32, variant: &str, mpps: f64) -> Sample {
+    Sample {
+        scenario: "pvp".into(),
+        round,
+        variant: variant.into(),
+        cell: BTreeMap::from([("size".into(), "64".into())]),
+        metrics: BTreeMap::from([("mpps".into(), mpps)]),
+        ..Sample::default()
+    }
+}
+
+fn environment() -> Environment {
+    Environment { format: FORMAT, kernel: "6.1".into(), ..Environment::default() }
+}
+
+/// A folder with two samples, one of which has all that a sample can have.
+fn folder() -> (TempDir, Vec<Sample>) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut writer = Writer::create(&folder.path().join("results"), environment()).expect("made");
+    let full = Sample {
+        cycles: BTreeMap::from([("copy".into(), 41.5)]),
+        latency: Some(Latency { steps: vec![(1000, 7), (u64::MAX, 1)] }),
+        invalid: Some("sent 3 % too little".into()),
+        ..sample(1, "wide", 0.1 + 0.2)
+    };
+    let samples = vec![sample(1, "plain", 4.25), full];
+    for sample in &samples {
+        writer.write(sample).expect("written");
+    }
+    (folder, samples)
+}
+
+fn refusal(folder: &Path) -> String {
+    let error = Results::read(&folder.join("results")).expect_err("refused");
+    format!("{error:#}")
+}
+
+#[test]
+fn what_was_written_is_read_at_any_time() {
+    let (folder, samples) = folder();
+    let path = folder.path().join("results");
+    let read = Results::read(&path).expect("as it was written");
+    assert_eq!((read.samples, read.environment), (samples, environment()));
+
+    let error = Writer::create(&path, environment()).expect_err("there is one").to_string();
+    assert!(error.contains("environment.json is there already"), "{error}");
+
+    // A writer that is still open, as when a run is interrupted, has kept nothing back.
+    let open = folder.path().join("open");
+    let mut writer = Writer::create(&open, environment()).expect("made");
+    assert_eq!(Results::read(&open).expect("an empty one").samples, []);
+    writer.write(&sample(1, "plain", 1.0)).expect("written");
+    writer.negotiated("plain", &["VIRTIO_F_VERSION_1"]).expect("written");
+    writer.negotiated("plain", &["VIRTIO_F_VERSION_1"]).expect("known already");
+    writer.peer("testpmd", "DPDK 22.11").expect("written");
+    let read = Results::read(&open).expect("as it is now");
+    assert_eq!(read.samples, [sample(1, "plain", 1.0)]);
+    assert_eq!(read.environment.features["plain"], ["VIRTIO_F_VERSION_1"]);
+    assert_eq!(read.environment.peers["testpmd"], "DPDK 22.11");
+}
+
+#[test]
+fn this_machine_is_kept_as_it_is() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let here = Environment::detect();
+    assert!(here.kernel.contains('.') && !here.command.is_empty() && !here.simd.is_empty(), "{here:?}");
+    Writer::create(&folder.path().join("results"), here.clone()).expect("made");
+    let read = Results::read(&folder.path().join("results")).expect("as it was written");
+    assert_eq!(read.environment, here);
+    assert_eq!(here.differences(&read.environment), []);
+}
+
+#[test]
+fn what_is_no_number_is_not_written() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut writer = Writer::create(folder.path(), environment()).expect("made");
+    for (bad, why) in [
+        (sample(1, "plain", f64::NAN), "mpps is NaN"),
+        (sample(1, "plain", f64::INFINITY), "mpps is inf"),
+        (sample(0, "plain", 1.0), "rounds are counted from 1"),
+    ] {
+        let error = format!("{:#}", writer.write(&bad).expect_err("refused"));
+        assert!(error.contains(why), "{error}");
+    }
+    writer.write(&sample(1, "plain", 1.0)).expect("written");
+    assert_eq!(Results::read(folder.path()).expect("one line").samples.len(), 1);
+}
+
+#[test]
+fn a_folder_that_is_not_understood_is_refused_with_the_place() {
+    // Which file, what is replaced there by what, and what the refusal says.
+    let cases: [(&str, &str, &str, &[&str]); 13] = [
+        (
+            "environment.json",
+            "\"format\": 1",
+            "\"format\": 2",
+            &["environment.json:2: results of format 2", "reads format 1"],
+        ),
+        ("environment.json", "\"format\": 1,", "", &["missing field `format`", "\"format\": 1"]),
+        ("environment.json", "\"format\": 1", "\"format\": \"1\"", &["environment.json:2: invalid type"]),
+        ("environment.json", "\"kernel\": \"6.1\"", "\"kernal\": \"6.1\"", &["unknown field `kernal`"]),
+        ("environment.json", "{", "[", &["environment.json:2: invalid type"]),
+        ("samples.jsonl", "\"variant\":\"wide\"", "\"variant\":wide", &["samples.jsonl:2: column"]),
+        (
+            "samples.jsonl",
+            "\"variant\":\"wide\"",
+            "\"varient\":\"wide\"",
+            &["samples.jsonl:2", "unknown field `varient`"],
+        ),
+        (
+            "samples.jsonl",
+            "\"round\":1,\"variant\":\"plain\"",
+            "\"variant\":\"plain\"",
+            &["samples.jsonl:1", "missing field `round`"],
+        ),
+        (
+            "samples.jsonl",
+            "\"round\":1,\"variant\":\"plain\"",
+            "\"round\":0,\"variant\":\"plain\"",
+            &["samples.jsonl:1", "counted from 1"],
+        ),
+        ("samples.jsonl", "4.25", "1e999", &["samples.jsonl:1", "number out of range"]),
+        ("samples.jsonl", "4.25", "null", &["samples.jsonl:1", "invalid type: null"]),
+        ("samples.jsonl", "}\n{", "}{", &["samples.jsonl:1", "trailing characters"]),
+        ("samples.jsonl", "}\n{", "}\n\n{", &["samples.jsonl:2", "EOF"]),
+    ];
+    for (file, from, to, says) in cases {
+        let (folder, _) = folder();
+        let path = folder.path().join("results").join(file);
+        let text = fs::read_to_string(&path).expect("text");
+        assert!(text.contains(from), "{text}");
+        fs::write(&path, text.replacen(from, to, 1)).expect("written");
+        let refusal = refusal(folder.path());
+        assert!(says.iter().all(|part| refusal.contains(part)), "{from} -> {to}: {refusal}");
+    }
+}
+
+#[test]
+fn a_folder_with_a_file_missing_or_cut_is_refused() {
+    for file in ["environment.json", "samples.jsonl"] {
+        let (folder, _) = folder();
+        let path = folder.path().join("results").join(file);
+        fs::remove_file(&path).expect("removed");
+        assert!(refusal(folder.path()).contains(&format!("{file}; a folder of results has")));
+
+        // Cut anywhere but between two lines of samples, it is not read as if nothing were missing.
+        let (folder, samples) = self::folder();
+        let path = folder.path().join("results").join(file);
+        let whole = fs::read(&path).expect("bytes");
+        for len in 0..whole.len() - 1 {
+            fs::write(&path, &whole[..len]).expect("written");
+            match Results::read(&folder.path().join("results")) {
+                Ok(read) => assert!(
+                    file == "samples.jsonl"
+                        && (len == 0 || whole[len - 1] == b'\n')
+                        && samples.starts_with(&read.samples)
+                ),
+                Err(error) => assert!(format!("{error:#}").contains(file), "{error:#}"),
+            }
+        }
+        fs::write(&path, b"\xff\xfe\n").expect("written");
+        assert!(refusal(folder.path()).contains(file));
+    }
+}
+
+#[test]
+fn samples_are_found_by_place_and_only_those_that_count() {
+    let mut results = Results::default();
+    for round in 1..=2 {
+        results.samples.push(sample(round, "plain", f64::from(round)));
+        results.samples.push(sample(round, "wide", 10.0));
+    }
+    results.samples[2].invalid = Some("the backend was silent".into());
+    let places = results.places();
+    let names: Vec<_> = places.iter().map(|(place, samples)| (place.variant.as_str(), samples.len())).collect();
+    assert_eq!(names, [("plain", 2), ("wide", 2)]);
+    assert_eq!(series(places[0].1.iter().copied(), "mpps"), [(1, 1.0)]);
+    assert_eq!(series(places[1].1.iter().copied(), "mpps"), [(1, 10.0), (2, 10.0)]);
+    assert_eq!(series(places[1].1.iter().copied(), "gbit_per_s"), []);
+}

@@ -1,0 +1,34 @@
+//! `straightline lab compare`
+
+use std::path::PathBuf;
+
+use clap::Args;
+use straightline_lab::results::{Comparison, Results};
+
+use crate::output;
+
+#[derive(Debug, Args)]
+pub(crate) struct Compare {
+    /// A folder of results
+    #[arg(value_name = "A")]
+    pub(crate) first: PathBuf,
+    /// A folder of results that is judged beside it
+    #[arg(value_name = "B")]
+    pub(crate) second: PathBuf,
+    /// Compares this figure, such as `mpps`; may be given several times; default: all
+    #[arg(long, value_name = "NAME")]
+    pub(crate) metric: Vec<String>,
+    /// Prints one line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+pub(crate) fn execute(args: &Compare) -> anyhow::Result<()> {
+    let (first, second) = (Results::read(&args.first)?, Results::read(&args.second)?);
+    let comparison = Comparison::new(&first, &second, &args.metric);
+    if args.json {
+        output::answer(&format!("{}\n", serde_json::to_string(&comparison)?))
+    } else {
+        output::answer(&comparison.to_string())
+    }
+}
