@@ -26,6 +26,7 @@ pub mod poller;
 mod random;
 pub mod report;
 pub mod results;
+pub mod search;
 mod sizes;
 pub mod statistics;
 pub mod tester;
