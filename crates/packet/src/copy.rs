@@ -22,7 +22,7 @@ impl<'a, 't> Scatter<'a, 't> {
     }
 
     /// The next piece that is not full, if any is left.
-    #[inline]
+    #[inline(always)]
     fn advance(&mut self) -> bool {
         while self.now.is_empty() {
             let Some((&now, rest)) = self.rest.split_first() else { return false };
@@ -31,14 +31,8 @@ impl<'a, 't> Scatter<'a, 't> {
         true
     }
 
-    /// The one buffer that has room for `front` and for `more` bytes behind it.
-    #[inline]
-    fn only(&self, front: &[u8], more: &Range<u32>) -> Option<Segment<'t>> {
-        (self.now.len() as usize >= front.len() + (more.end - more.start) as usize).then_some(self.now)
-    }
-
     /// Leaves out the next `n` bytes.
-    #[inline]
+    #[inline(always)]
     pub fn skip(&mut self, mut n: u32) {
         while n > 0 && self.advance() {
             let step = n.min(self.now.len());
@@ -48,11 +42,11 @@ impl<'a, 't> Scatter<'a, 't> {
     }
 
     /// Stores bytes of ours; returns how many there was room for.
-    #[inline]
-    pub fn put(&mut self, level: Level, bytes: &[u8]) -> usize {
+    #[inline(always)]
+    pub fn put(&mut self, kernels: impl Kernels, bytes: &[u8]) -> usize {
         let mut done = 0;
         while done < bytes.len() && self.advance() {
-            let n = self.now.write_frame(level, &bytes[done..]);
+            let n = self.now.write_frame(kernels, &bytes[done..]);
             self.now = self.now.split_at(n.try_into().unwrap_or(u32::MAX)).1;
             done += n;
         }
@@ -62,27 +56,27 @@ impl<'a, 't> Scatter<'a, 't> {
     /// Stores a header, one of 12 bytes only where it is not there already. A driver's buffers come back with the header
     /// of their last packet, mostly the same: a line that is not written need not be fetched for writing, nor by the
     /// driver afterwards.
-    #[inline]
-    fn put_header(&mut self, level: Level, header: &[u8]) {
+    #[inline(always)]
+    fn put_header(&mut self, kernels: impl Kernels, header: &[u8]) {
         if self.advance()
             && let Ok(wanted) = <&[u8; 12]>::try_from(header)
             && let Some(there) = self.now.read12()
         {
             if there != *wanted {
-                self.now.write(level, header);
+                self.now.write(kernels, header);
             }
             self.now = self.now.split_at(12).1;
         } else {
-            self.put(level, header);
+            self.put(kernels, header);
         }
     }
 
     /// Stores bytes of a segment and sums what is stored; returns how many there was room for.
-    #[inline]
-    pub fn put_segment(&mut self, level: Level, mut from: Segment<'_>, mut sum: Option<&mut Sum>) -> u32 {
+    #[inline(always)]
+    pub fn put_segment(&mut self, kernels: impl Kernels, mut from: Segment<'_>, mut sum: Option<&mut Sum>) -> u32 {
         let mut done = 0;
         while !from.is_empty() && self.advance() {
-            let n = self.now.copy_from(level, from, sum.as_deref_mut());
+            let n = self.now.copy_from(kernels, from, sum.as_deref_mut());
             self.now = self.now.split_at(n).1;
             from = from.split_at(n).1;
             done += n;
@@ -112,35 +106,37 @@ impl Finish {
     }
 }
 
-/// Stores `front`, then `own`, then `range` of `body`; returns the bytes of body copied. With `finish`, what is
-/// stored of the front has the finished checksum, while `front` itself is as it was afterwards.
+/// Stores `front`, then `body`; returns the bytes of body copied. With `finish`, what is stored of the front has the finished
+/// checksum, while `front` itself is as it was afterwards.
+#[inline(always)]
 fn store<const N: usize>(
-    level: Level,
+    kernels: impl Kernels,
     front: &mut [u8],
     finish: Option<Finish>,
-    own: &[u8],
     body: &[Segment<'_>],
-    range: Range<u32>,
     to: Scatter<'_, '_>,
 ) -> u32 {
     let mut at_front = to;
     let mut at_rest = to;
+    let mut copied = 0;
     let Some(finish) = finish else {
-        put_front::<N>(&mut at_front, level, front);
-        at_front.put(level, own);
-        return store_body(level, body, range, &mut at_front, None);
+        put_front::<N>(&mut at_front, kernels, front);
+        for &segment in body {
+            copied += at_front.put_segment(kernels, segment, None);
+        }
+        return copied;
     };
     at_rest.skip(front.len().try_into().unwrap_or(u32::MAX));
-    at_rest.put(level, own);
     let mut sum = Sum::new();
     sum.add_bytes(&front[finish.from..]);
-    sum.add_bytes(own);
-    let copied = store_body(level, body, range, &mut at_rest, Some(&mut sum));
+    for &segment in body {
+        copied += at_rest.put_segment(kernels, segment, Some(&mut sum));
+    }
     let value = sent(sum);
     let field = finish.field..finish.field + 2;
     let pseudo = [front[field.start], front[field.start + 1]];
     front[field.clone()].copy_from_slice(&value.to_be_bytes());
-    put_front::<N>(&mut at_front, level, front);
+    put_front::<N>(&mut at_front, kernels, front);
     front[field].copy_from_slice(&pseudo);
     copied
 }
@@ -148,7 +144,7 @@ fn store<const N: usize>(
 /// The checksum as it is sent. One of 0 is sent as its twin: for UDP, 0 would mean "none" (RFC 768); for TCP both are the
 /// same.
 #[inline]
-fn sent(sum: Sum) -> u16 {
+pub(crate) fn sent(sum: Sum) -> u16 {
     match sum.finish() {
         0 => 0xffff,
         value => value,
@@ -156,11 +152,11 @@ fn sent(sum: Sum) -> u16 {
 }
 
 /// Stores the `N` bytes of the destination's header, and what follows them.
-#[inline]
-fn put_front<const N: usize>(to: &mut Scatter<'_, '_>, level: Level, front: &[u8]) {
+#[inline(always)]
+fn put_front<const N: usize>(to: &mut Scatter<'_, '_>, kernels: impl Kernels, front: &[u8]) {
     let (header, rest) = front.split_at(N);
-    to.put_header(level, header);
-    to.put(level, rest);
+    to.put_header(kernels, header);
+    to.put(kernels, rest);
 }
 
 fn store_body(
@@ -192,14 +188,13 @@ impl<'t> Turn<'t> {
     pub fn store<const N: usize>(&mut self, id: PacketId, to: Range<usize>, finish: bool) -> u32 {
         let level = self.level();
         let checksum = if finish { self.offload(id).checksum } else { Checksum::Complete };
-        let range = 0..self.body_len(id);
         let (front, body, to) = self.parts::<N>(id, to);
         let Some(mut to) = Scatter::new(to) else { return 0 };
         if body.is_empty() && !finish {
             put_front::<N>(&mut to, level, front);
             return 0;
         }
-        let copied = store::<N>(level, front, Finish::of(checksum, N), &[], body, range, to);
+        let copied = level.run(Whole::<N> { front, finish: Finish::of(checksum, N), body, to });
         self.count_copied(copied);
         copied
     }
@@ -225,7 +220,8 @@ impl<'t> Turn<'t> {
     }
 
     /// Stores one piece of a packet that is cut into segments: its `N` bytes in front and its headers, then its
-    /// share of the payload, which is looked for from where the piece before ended.
+    /// share of the payload, which is looked for from where the piece before ended. For a piece that goes into several
+    /// buffers; see [`Self::store_pieces`].
     pub fn store_piece<const N: usize>(
         &mut self,
         id: PacketId,
@@ -243,19 +239,10 @@ impl<'t> Turn<'t> {
         let finish = if finish { Finish::of(piece.checksum(), N) } else { None };
         let mut sum = finish.map(|_| {
             let mut sum = Sum::new();
-            sum.add_u16(piece.transport_sum());
+            sum.add_u32(piece.transport_sum());
             sum.add_bytes(own);
             sum
         });
-        if let (Some(buffer), Some(payload)) = (at_front.only(front, &in_body), from.only(self.body(id), &in_body))
-            && own.is_empty()
-        {
-            let copied = payload.len();
-            let field = finish.map_or(0, |finish| finish.field);
-            level.run(Simple::<N> { buffer, front, payload, sum, field });
-            self.count_copied(copied);
-            return copied;
-        }
         // The headers go last: they have just been made, by stores that a load of many bytes would wait for.
         let (mut at_rest, mut at_field) = (at_front, at_front);
         at_rest.skip(front.len().try_into().unwrap_or(u32::MAX));
@@ -275,46 +262,52 @@ impl<'t> Turn<'t> {
     /// Stores packets that are one: `front` has its headers and the `N` bytes in front of them, what follows is the
     /// payload of each. Returns the bytes of bodies copied.
     pub fn store_run<const N: usize>(&mut self, ids: &[PacketId], front: &Piece, to: Range<usize>) -> u32 {
-        let level = self.level();
-        let Some(mut to) = Scatter::new(self.staged_at(to)) else { return 0 };
-        put_front::<N>(&mut to, level, front.front::<N>());
-        let mut copied = 0;
-        for &id in ids {
-            to.put(level, self.head(id).get(front.headers().len()..).unwrap_or_default());
-            copied += store_body(level, self.body(id), 0..self.body_len(id), &mut to, None);
-        }
+        let Some(to) = Scatter::new(self.staged_at(to)) else { return 0 };
+        let copied = self.level().run(Together::<N> { turn: self, ids, front: front.front::<N>(), to });
         self.count_copied(copied);
         copied
     }
 }
 
-/// A piece whose payload lies in one place and goes into one buffer, as nearly all do: copied by a loop that is compiled for
-/// the instruction set.
-struct Simple<'a, 't, const N: usize> {
-    buffer: Segment<'t>,
-    front: &'a [u8],
-    payload: Segment<'t>,
-    sum: Option<Sum>,
-    /// Where the checksum goes.
-    field: usize,
+/// A packet on its way into buffers, compiled for each instruction set: it may go into many.
+struct Whole<'a, 't, const N: usize> {
+    front: &'a mut [u8],
+    finish: Option<Finish>,
+    body: &'a [Segment<'t>],
+    to: Scatter<'a, 't>,
 }
 
-impl<const N: usize> WithKernels for Simple<'_, '_, N> {
-    type Output = ();
+impl<const N: usize> WithKernels for Whole<'_, '_, N> {
+    type Output = u32;
 
     #[inline(always)]
-    fn with<K: Kernels>(mut self, kernels: K) {
-        let place = |at: usize| self.buffer.split_at(at.try_into().unwrap_or(u32::MAX)).1;
-        place(self.front.len()).copy_from(kernels, self.payload, self.sum.as_mut());
-        // The headers go last: they have just been made, by stores that a load of many bytes would wait for.
-        let (header, rest) = self.front.split_at(N);
-        if self.buffer.read12().is_none_or(|there| there != *header) {
-            self.buffer.write(kernels, header);
+    fn with<K: Kernels>(self, kernels: K) -> u32 {
+        store::<N>(kernels, self.front, self.finish, self.body, self.to)
+    }
+}
+
+/// The same for packets that are one.
+struct Together<'a, 't, const N: usize> {
+    turn: &'a Turn<'t>,
+    ids: &'a [PacketId],
+    front: &'a [u8],
+    to: Scatter<'a, 't>,
+}
+
+impl<const N: usize> WithKernels for Together<'_, '_, N> {
+    type Output = u32;
+
+    #[inline(always)]
+    fn with<K: Kernels>(mut self, kernels: K) -> u32 {
+        put_front::<N>(&mut self.to, kernels, self.front);
+        let mut copied = 0;
+        for &id in self.ids {
+            self.to.put(kernels, self.turn.head(id).get(self.front.len() - N..).unwrap_or_default());
+            for &segment in self.turn.body(id) {
+                copied += self.to.put_segment(kernels, segment, None);
+            }
         }
-        place(N).write_frame(kernels, rest);
-        if let Some(sum) = self.sum {
-            place(self.field).write_frame(kernels, &sent(sum).to_be_bytes());
-        }
+        copied
     }
 }
 
@@ -328,13 +321,10 @@ pub struct BodyPlace {
 }
 
 impl BodyPlace {
-    /// The bytes, where they all lie in the segment that comes next.
-    #[inline]
-    fn only<'t>(&mut self, body: &[Segment<'t>], range: &Range<u32>) -> Option<Segment<'t>> {
-        self.go_to(body, range.start);
-        let rest = body.get(self.segment)?.split_at(range.start - self.start).1;
-        let bytes = rest.split_at(range.end - range.start).0;
-        (bytes.len() == range.end - range.start).then_some(bytes)
+    /// What the segment has that the byte at `at` is in, from it on; nothing where the body ends.
+    pub(crate) fn rest<'t>(&mut self, body: &[Segment<'t>], at: u32) -> Segment<'t> {
+        self.go_to(body, at);
+        body.get(self.segment).map_or(Segment::EMPTY, |segment| segment.split_at(at - self.start).1)
     }
 
     /// Goes on to the segment that has the byte at `at`, or back to the first and on from there.
@@ -352,7 +342,7 @@ impl BodyPlace {
     }
 
     /// As [`store_body`].
-    fn store(
+    pub(crate) fn store(
         &mut self,
         level: Level,
         body: &[Segment<'_>],

@@ -28,6 +28,7 @@ pub mod double;
 mod drops;
 mod frame;
 mod offload;
+mod pieces;
 mod segment;
 mod segmentation;
 mod slot;

@@ -47,6 +47,9 @@ unsafe impl Send for Segment<'_> {}
 unsafe impl Sync for Segment<'_> {}
 
 impl<'t> Segment<'t> {
+    /// No bytes, nowhere.
+    pub(crate) const EMPTY: Self = Segment { at: NonNull::dangling(), len: 0, turn: PhantomData };
+
     /// A segment of `len` bytes at `at`.
     ///
     /// # Safety
@@ -98,6 +101,12 @@ impl<'t> Segment<'t> {
         if COPIES {
             straightline_simd::prefetch_read(self.at.as_ptr().wrapping_add(offset as usize));
         }
+    }
+
+    /// Whether its first `n` bytes and the one behind them are in one line.
+    #[inline]
+    pub(crate) fn one_line(self, n: u32) -> bool {
+        (self.at.addr().get() ^ (self.at.addr().get() + n as usize)) & !63 == 0
     }
 
     /// Asks for the lines in which a frame behind `HEADER` bytes of header begins. A header is mostly the same as before and
@@ -153,6 +162,24 @@ impl<'t> Segment<'t> {
     #[inline(always)]
     pub(crate) fn write_frame(self, kernels: impl Kernels, from: &[u8]) -> usize {
         if COPIES { self.write(kernels, from) } else { from.len().min(self.len as usize) }
+    }
+
+    /// Stores two bytes of a frame at `at`, at once, where it has them: see [`COPIES`].
+    #[inline(always)]
+    pub(crate) fn put2(self, at: u32, bytes: [u8; 2]) {
+        if COPIES && u64::from(self.len) >= u64::from(at) + 2 {
+            // SAFETY: the segment has the bytes.
+            unsafe { straightline_simd::store2(self.at.as_ptr().add(at as usize), bytes) };
+        }
+    }
+
+    /// The same with four bytes.
+    #[inline(always)]
+    pub(crate) fn put4(self, at: u32, bytes: [u8; 4]) {
+        if COPIES && u64::from(self.len) >= u64::from(at) + 4 {
+            // SAFETY: the segment has the bytes.
+            unsafe { straightline_simd::store4(self.at.as_ptr().add(at as usize), bytes) };
+        }
     }
 
     /// Copies from another segment, as many bytes as both have, and adds them to `sum` if there is one: the

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use straightline_wire::checksum;
 
-use crate::{Checksum, Gso, GsoKind, HEADROOM, slot::HEAD_MAX};
+use crate::{Checksum, Gso, GsoKind, HEADROOM, Segment, slot::HEAD_MAX};
 
 /// The longest headers that can be made anew: what a head can hold.
 pub const MAX_HEADERS: usize = HEAD_MAX;
@@ -26,8 +26,8 @@ pub struct Piece {
     headers: u16,
     payload: Range<u32>,
     checksum: Checksum,
-    /// The sum of its transport header, with the pseudo header's sum in the checksum's field.
-    transport_sum: u16,
+    /// The sum of its transport header, with the pseudo header's sum in the checksum's field; not folded.
+    transport_sum: u32,
 }
 
 impl Default for Piece {
@@ -58,7 +58,7 @@ impl Piece {
     }
 
     /// The sum of its transport header and of the pseudo header.
-    pub(crate) fn transport_sum(&self) -> u16 {
+    pub(crate) fn transport_sum(&self) -> u32 {
         self.transport_sum
     }
 
@@ -101,11 +101,61 @@ struct Common {
     network: u16,
     /// Of the pseudo header, without its length.
     pseudo: u16,
-    /// Of a TCP header without its sequence number, flags and checksum; of a UDP header, its ports.
+    /// Of a TCP header without its sequence number, flags (with the byte before them) and checksum; of a UDP header, its
+    /// ports.
     transport: u16,
     id: u16,
     seq: u32,
-    flags: u8,
+    /// With the byte before them, which has the header's length.
+    flags: [u8; 2],
+}
+
+/// What the headers of one piece say, where those of another say something else.
+#[derive(Clone, Debug)]
+pub(crate) struct Fields {
+    /// Which bytes of the packet are its payload.
+    pub(crate) payload: Range<u32>,
+    /// The sum of its transport header, with the pseudo header's sum in the checksum's field; not folded.
+    pub(crate) transport_sum: u32,
+    /// The pseudo header's sum, not folded.
+    pseudo: u32,
+    /// As the IP header says it, and as UDP's does.
+    network_len: u16,
+    transport_len: u16,
+    id: u16,
+    network_sum: u16,
+    seq: u32,
+    flags: [u8; 2],
+}
+
+/// Where headers are changed: in memory of ours, or already in the buffer that they are for.
+pub(crate) trait Place {
+    fn put2(&mut self, at: u32, bytes: [u8; 2]);
+    fn put4(&mut self, at: u32, bytes: [u8; 4]);
+}
+
+impl Place for [u8] {
+    #[inline]
+    fn put2(&mut self, at: u32, bytes: [u8; 2]) {
+        self[at as usize..][..2].copy_from_slice(&bytes);
+    }
+
+    #[inline]
+    fn put4(&mut self, at: u32, bytes: [u8; 4]) {
+        self[at as usize..][..4].copy_from_slice(&bytes);
+    }
+}
+
+impl Place for Segment<'_> {
+    #[inline(always)]
+    fn put2(&mut self, at: u32, bytes: [u8; 2]) {
+        Segment::put2(*self, at, bytes);
+    }
+
+    #[inline(always)]
+    fn put4(&mut self, at: u32, bytes: [u8; 4]) {
+        Segment::put4(*self, at, bytes);
+    }
 }
 
 /// A plan of all pieces of one packet.
@@ -146,77 +196,139 @@ impl Segmenter {
         (self.total - u32::from(self.gso.header_len)).div_ceil(u32::from(self.gso.size)).max(1)
     }
 
-    /// Makes the next piece out of the one before, which is to be as it was made, but for the bytes in front of its
-    /// headers; `head` is the packet's head. `false` when all are done.
+    /// How many are still to be made.
+    pub fn left(&self) -> u32 {
+        match self.index {
+            0 => self.count(),
+            _ => (self.total - self.next).div_ceil(u32::from(self.gso.size)),
+        }
+    }
+
+    /// Where in the packet the payload of the next piece begins.
+    pub(crate) fn place(&self) -> u32 {
+        self.next
+    }
+
+    /// Bytes of the frame that comes after `nth` others; there are as many left.
+    #[inline]
+    pub fn len_of(&self, nth: u32) -> u32 {
+        let size = u32::from(self.gso.size);
+        u32::from(self.gso.header_len) + size.min((self.total - self.next).saturating_sub(nth.saturating_mul(size)))
+    }
+
+    /// Where the checksum's field is.
+    pub fn checksum(&self) -> Checksum {
+        Checksum::Partial { start: self.gso.l4, offset: low16(checksum_offset(self.gso.kind)) }
+    }
+
+    /// Makes the next piece. The first one makes all of `piece`; each further one needs the bytes of a piece of this packet,
+    /// of which it makes anew what may differ, but for those in front of the headers. `head` is the packet's head. `false`
+    /// when all are done.
     pub fn next(&mut self, head: &[u8], piece: &mut Piece) -> bool {
-        let headers = usize::from(self.gso.header_len);
-        let first = self.index == 0;
-        if (self.next >= self.total && !first) || head.len() < headers {
+        if !self.begin(head, piece) {
             return false;
         }
-        let end = (self.next + u32::from(self.gso.size)).min(self.total);
-        let last = end == self.total;
-        debug_assert!(first || piece.payload.end == self.next, "this is not the piece before");
-        piece.headers = self.gso.header_len;
-        piece.payload = self.next..end;
-        let bytes = &mut piece.bytes[HEADROOM..HEADROOM + headers];
-        if first {
-            bytes.copy_from_slice(&head[..headers]);
-            self.common = Common::of(&self.gso, bytes);
-        }
-        let payload = end - self.next;
-        let transport_len = u32::from(self.gso.header_len - self.gso.l4) + payload;
-        self.network(bytes, transport_len);
-        let pseudo = fold([self.common.pseudo.into(), transport_len >> 16, transport_len & 0xffff]);
-        let transport = &mut bytes[usize::from(self.gso.l4)..];
-        let (changed, offset) = match self.gso.kind {
-            GsoKind::Tcp4 | GsoKind::Tcp6 => (self.tcp(transport, first, last), 16),
-            GsoKind::Udp4 | GsoKind::Udp6 => {
-                transport[4..6].copy_from_slice(&low16(transport_len).to_be_bytes());
-                (low16(transport_len), 6)
-            }
-        };
-        transport[usize::from(offset)..][..2].copy_from_slice(&pseudo.to_be_bytes());
-        piece.transport_sum = fold([self.common.transport.into(), changed.into(), pseudo.into()]);
-        piece.checksum = Checksum::Partial { start: self.gso.l4, offset };
-        self.next = end;
-        self.index = self.index.wrapping_add(1);
+        let Some(fields) = self.step() else { return false };
+        let headers = &mut piece.bytes[HEADROOM..HEADROOM + usize::from(piece.headers)];
+        fields.put(&self.gso, 0, headers);
+        fields.put_pseudo(&self.gso, 0, headers);
+        piece.transport_sum = fields.transport_sum;
+        piece.checksum = self.checksum();
+        piece.payload = fields.payload;
         true
     }
 
-    /// The sequence number goes on with the payload; FIN and PSH belong to the last segment, CWR to the first
-    /// (RFC 3168, 6.1.2). Returns the sum of what changes.
-    fn tcp(&self, tcp: &mut [u8], first: bool, last: bool) -> u16 {
-        let seq = self.common.seq.wrapping_add(self.next - u32::from(self.gso.header_len));
-        tcp[4..8].copy_from_slice(&seq.to_be_bytes());
-        let mut flags = self.common.flags;
-        if !last {
-            flags &= !(TCP_FIN | TCP_PSH);
+    /// Before the first piece, gives `piece` the headers of the packet. `false` where they are not all in its head.
+    pub fn begin(&mut self, head: &[u8], piece: &mut Piece) -> bool {
+        if self.index == 0 {
+            let Some(headers) = head.get(..usize::from(self.gso.header_len)) else { return false };
+            self.common = Common::of(&self.gso, piece.begin(self.gso.header_len, headers));
         }
-        if !first {
-            flags &= !TCP_CWR;
-        }
-        tcp[13] = flags;
-        fold([seq >> 16, seq & 0xffff, flags.into()])
+        true
     }
 
-    /// Sets the network header's length and, for IPv4, identification and checksum.
-    fn network(&self, bytes: &mut [u8], transport_len: u32) {
-        let (l3, l4) = (usize::from(self.gso.l3), usize::from(self.gso.l4));
-        let ip = &mut bytes[l3..l4];
-        let whole = u32::from(self.gso.l4 - self.gso.l3) + transport_len;
-        match self.gso.kind {
+    /// What the next piece says; `None` when all are done.
+    #[inline(always)]
+    pub(crate) fn step(&mut self) -> Option<Fields> {
+        let first = self.index == 0;
+        if self.next >= self.total && !first {
+            return None;
+        }
+        let (gso, common) = (self.gso, self.common);
+        let end = (self.next + u32::from(gso.size)).min(self.total);
+        let transport_len = u32::from(gso.header_len - gso.l4) + (end - self.next);
+        let pseudo = u32::from(common.pseudo) + (transport_len >> 16) + (transport_len & 0xffff);
+        let whole = u32::from(gso.l4 - gso.l3) + transport_len;
+        // Extension headers count as payload (RFC 8200, 3).
+        let network_len = low16(if self.is_v4() { whole } else { whole - 40 });
+        let id = common.id.wrapping_add(self.index);
+        let network_sum = !fold([common.network.into(), network_len.into(), id.into()]);
+        // The sequence number goes on with the payload.
+        let seq = common.seq.wrapping_add(self.next - u32::from(gso.header_len));
+        let flags = common.flags(first, end == self.total);
+        let changed = match self.is_tcp() {
+            true => (seq >> 16) + (seq & 0xffff) + u32::from(u16::from_be_bytes(flags)),
+            false => transport_len & 0xffff,
+        };
+        // A few words: far from what 32 bits hold.
+        let transport_sum = u32::from(common.transport) + changed + pseudo;
+        let payload = self.next..end;
+        self.next = end;
+        self.index = self.index.wrapping_add(1);
+        let transport_len = low16(transport_len);
+        Some(Fields { payload, transport_sum, pseudo, network_len, transport_len, id, network_sum, seq, flags })
+    }
+
+    fn is_tcp(&self) -> bool {
+        matches!(self.gso.kind, GsoKind::Tcp4 | GsoKind::Tcp6)
+    }
+
+    fn is_v4(&self) -> bool {
+        matches!(self.gso.kind, GsoKind::Tcp4 | GsoKind::Udp4)
+    }
+
+    /// What has to be known of the packet to change its headers where they are.
+    pub(crate) fn gso(&self) -> Gso {
+        self.gso
+    }
+}
+
+impl Fields {
+    /// Changes headers that begin at `at`, but for the checksum's field.
+    #[inline(always)]
+    pub(crate) fn put(&self, gso: &Gso, at: u32, headers: &mut (impl Place + ?Sized)) {
+        let (ip, transport) = (at + u32::from(gso.l3), at + u32::from(gso.l4));
+        match gso.kind {
             GsoKind::Tcp4 | GsoKind::Udp4 => {
-                let (len, id) = (low16(whole), self.common.id.wrapping_add(self.index));
-                let sum = !fold([self.common.network.into(), len.into(), id.into()]);
-                ip[2..4].copy_from_slice(&len.to_be_bytes());
-                ip[4..6].copy_from_slice(&id.to_be_bytes());
-                ip[10..12].copy_from_slice(&sum.to_be_bytes());
+                headers.put4(ip + 2, pair(self.network_len, self.id));
+                headers.put2(ip + 10, self.network_sum.to_be_bytes());
             }
-            // Extension headers count as payload (RFC 8200, 3).
-            GsoKind::Tcp6 | GsoKind::Udp6 => ip[4..6].copy_from_slice(&low16(whole - 40).to_be_bytes()),
+            GsoKind::Tcp6 | GsoKind::Udp6 => headers.put2(ip + 4, self.network_len.to_be_bytes()),
+        }
+        match gso.kind {
+            GsoKind::Tcp4 | GsoKind::Tcp6 => {
+                headers.put4(transport + 4, self.seq.to_be_bytes());
+                headers.put2(transport + 12, self.flags);
+            }
+            GsoKind::Udp4 | GsoKind::Udp6 => headers.put2(transport + 4, self.transport_len.to_be_bytes()),
         }
     }
+
+    /// The checksum's field gets the pseudo header's sum.
+    #[inline(always)]
+    pub(crate) fn put_pseudo(&self, gso: &Gso, at: u32, headers: &mut (impl Place + ?Sized)) {
+        headers.put2(at + u32::from(gso.l4) + checksum_offset(gso.kind), fold([self.pseudo, 0, 0]).to_be_bytes());
+    }
+}
+
+/// Where in a transport header the checksum is.
+fn checksum_offset(kind: GsoKind) -> u32 {
+    if matches!(kind, GsoKind::Tcp4 | GsoKind::Tcp6) { 16 } else { 6 }
+}
+
+/// Two words, one after the other.
+fn pair(first: u16, second: u16) -> [u8; 4] {
+    (u32::from(first) << 16 | u32::from(second)).to_be_bytes()
 }
 
 impl Common {
@@ -237,8 +349,8 @@ impl Common {
         let protocol = match gso.kind {
             GsoKind::Tcp4 | GsoKind::Tcp6 => {
                 common.seq = u32::from(word(transport, 4)) << 16 | u32::from(word(transport, 6));
-                common.flags = transport[13];
-                common.transport = sum([&transport[..4], &transport[8..13], &transport[14..16]]);
+                common.flags = [transport[12], transport[13]];
+                common.transport = sum([&transport[..4], &transport[8..12], &transport[14..16]]);
                 common.transport = fold([common.transport.into(), checksum::sum(&transport[18..]).into(), 0]);
                 6
             }
@@ -249,6 +361,19 @@ impl Common {
         };
         common.pseudo = fold([checksum::sum(addresses).into(), protocol, 0]);
         common
+    }
+
+    /// FIN and PSH belong to the last segment, CWR to the first (RFC 3168, 6.1.2).
+    #[inline(always)]
+    fn flags(&self, first: bool, last: bool) -> [u8; 2] {
+        let [before, mut flags] = self.flags;
+        if !last {
+            flags &= !(TCP_FIN | TCP_PSH);
+        }
+        if !first {
+            flags &= !TCP_CWR;
+        }
+        [before, flags]
     }
 }
 

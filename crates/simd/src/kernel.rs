@@ -112,6 +112,26 @@ pub unsafe fn load12(src: *const u8) -> [u8; 12] {
     bytes
 }
 
+/// Stores two bytes at once.
+///
+/// # Safety
+/// As for `dst` of [`copy`].
+#[inline(always)]
+pub unsafe fn store2(dst: *mut u8, bytes: [u8; 2]) {
+    // SAFETY: words are on every machine; two bytes are the caller's.
+    unsafe { u16::from_ne_bytes(bytes).store(dst) }
+}
+
+/// Stores four bytes at once.
+///
+/// # Safety
+/// As for `dst` of [`copy`].
+#[inline(always)]
+pub unsafe fn store4(dst: *mut u8, bytes: [u8; 4]) {
+    // SAFETY: words are on every machine; four bytes are the caller's.
+    unsafe { u32::from_ne_bytes(bytes).store(dst) }
+}
+
 unsafe extern "C" {
     fn memmove(dst: *mut c_void, src: *const c_void, len: usize) -> *mut c_void;
 }

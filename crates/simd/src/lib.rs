@@ -51,7 +51,7 @@ mod run;
 mod sum;
 mod vector;
 
-pub use kernel::{copy, copy_sum, load12, sum};
+pub use kernel::{copy, copy_sum, load12, store2, store4, sum};
 #[cfg(target_arch = "x86_64")]
 pub use level::{Avx2, Avx512};
 pub use level::{Level, ParseLevelError};

@@ -61,6 +61,13 @@ impl Sum {
         self.append(u64::from(word.to_be()), 2);
     }
 
+    /// Appends the four bytes of two words, the high one first. After an even number of bytes this adds both: also a sum of
+    /// words that was not folded may be added in this way.
+    #[inline]
+    pub fn add_u32(&mut self, words: u32) {
+        self.append(u64::from(words.to_be()), 4);
+    }
+
     /// The sum folded to 16 bits: the value of a big-endian word.
     #[inline]
     #[must_use]
@@ -162,12 +169,16 @@ mod tests {
             }
             by_word.add_u16(0x1234);
             by_word.add_u16(0x5678);
-            by_byte.add_bytes(&bytes[..4]);
+            by_word.add_u32(0xfedc_ba98);
+            by_byte.add_bytes(&[0x12, 0x34, 0x56, 0x78, 0xfe, 0xdc, 0xba, 0x98]);
             assert_eq!(by_word.fold(), by_byte.fold());
         }
         let mut sum = Sum::new();
         sum.add_u16(0x1234);
         assert_eq!(sum.fold(), 0x1234);
+        // A sum of words: 3 times 0xffff, and 5.
+        sum.add_u32(0x2_fffd + 5);
+        assert_eq!(sum.fold(), 0x1239);
     }
 
     #[test]

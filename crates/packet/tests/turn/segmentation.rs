@@ -220,8 +220,59 @@ fn delivered(headers: &Headers, payload: &[u8], size: u16, cuts: &[usize], finis
     frames
 }
 
+/// The same by as many pieces at once as are left, at most seven; each third one goes for itself.
+fn delivered_together(headers: &Headers, payload: &[u8], size: u16, cuts: &[usize], finish: bool) -> Vec<Vec<u8>> {
+    let frame = headers.frame(payload, true);
+    let source = Memory::new(&frame);
+    let gso = headers.gso(size);
+    let mut plan = Segmenter::new(gso, u32::try_from(frame.len()).expect("small")).expect("a good packet");
+    let mut frames = Vec::new();
+    arena(Settings::default()).turn(|turn| {
+        let mark = turn.mark();
+        source.cut(cuts).into_iter().for_each(|s| turn.stage(s));
+        let id = turn.accept_staged(PortIndex(0), LenderId::NONE, mark, 0).expect("room");
+        assert!(turn.pull_up(id, headers.header_len()));
+        let (mut piece, mut from) = (Piece::default(), BodyPlace::default());
+        assert!(plan.begin(turn.head(id), &mut piece));
+        *piece.prefix_mut::<12>() = [0x55; 12];
+        for alone in [true, false, false].into_iter().cycle() {
+            let n = plan.left().min(if alone { 1 } else { 7 });
+            let lens: Vec<_> = (0..n).map(|nth| plan.len_of(nth) as usize).collect();
+            // At any place of a line, so that the prefix is in one line with what follows or not.
+            let memory = |(nth, &len): (usize, &usize)| (Memory::new(&vec![0xee; 80 + 12 + len + 3]), nth * 11);
+            let to: Vec<_> = lens.iter().enumerate().map(memory).collect();
+            let mark = turn.mark();
+            for (&len, (memory, at)) in lens.iter().zip(&to) {
+                turn.stage(memory.segment(*at, 12 + len));
+            }
+            if alone && n == 1 {
+                assert!(plan.next(turn.head(id), &mut piece));
+                assert_eq!(piece.len() as usize, lens[0]);
+                turn.store_piece::<12>(id, &piece, &mut from, mark..turn.mark(), finish);
+            } else {
+                turn.store_pieces::<12>(id, &mut plan, &piece, &mut from, mark..turn.mark(), finish);
+            }
+            turn.unstage(mark);
+            for (len, (memory, at)) in lens.into_iter().zip(to) {
+                let stored = memory.bytes();
+                let (before, rest) = stored.split_at(at);
+                let (stored, behind) = rest.split_at(12 + len);
+                assert!(before.iter().chain(behind).all(|&byte| byte == 0xee), "nothing else is written");
+                assert_eq!(&stored[..12], &[0x55; 12]);
+                frames.push(stored[12..].to_vec());
+            }
+            if plan.left() == 0 {
+                break;
+            }
+        }
+        assert!(!plan.next(turn.head(id), &mut piece), "the end stays the end");
+    });
+    frames
+}
+
 fn check(headers: &Headers, payload: &[u8], size: u16, cuts: &[usize], finish: bool) {
     let frames = delivered(headers, payload, size, cuts, finish);
+    assert!(frames == delivered_together(headers, payload, size, cuts, finish), "one by one or all together");
     let mut parts: Vec<&[u8]> = payload.chunks(size.into()).collect();
     if parts.is_empty() {
         parts.push(&[]);

@@ -2,54 +2,133 @@
 
 use straightline_packet::{BodyPlace, Checksum, Offload, PacketId, Reason, Segmenter};
 use straightline_virtio::net_header::{LEN, NetHeader};
-use straightline_virtio::ring::Device;
+use straightline_virtio::ring::{Device, Direction};
 
-use super::{Filling, HEADER, Refused, Sum, mark};
+use super::{Buffers, Filling, HEADER, Refused, Sum, mark};
+
+/// What became of the pieces of a packet so far.
+#[derive(Default)]
+struct Done {
+    packets: u64,
+    bytes: u64,
+    body: u64,
+    chains: u16,
+}
 
 impl<R: Device> Filling<'_, '_, R> {
     /// Delivers a packet that the receiver does not take whole, segment by segment.
     #[inline(never)]
     pub(super) fn cut(&mut self, id: PacketId, mut plan: Segmenter, sum: &mut Sum) -> Result<(), Refused> {
+        if !plan.begin(self.turn.head(id), self.piece) {
+            return Err(Refused::Dropped(Reason::SegmentHeaders));
+        }
         let finish = !self.link.receiver.takes_partial();
         // A ring whose every buffer is free and too few for this packet will never have more: waiting would be for ever.
         let patient = self.wait && !self.buffers.all_free();
-        let (mut packets, mut bytes, mut body, mut taken) = (0, 0, 0, 0);
-        let mut done = 0;
-        let mut from = BodyPlace::default();
-        while plan.next(self.turn.head(id), self.piece) {
-            let len = self.piece.len();
-            let (to, chains) = match self.reserve(len) {
-                Ok(reserved) => reserved,
+        let (mut done, mut from) = (Done::default(), BodyPlace::default());
+        while plan.left() > 0 {
+            if self.cut_into_singles(id, &mut plan, &mut from, finish, &mut done) > 0 {
+                continue;
+            }
+            match self.cut_into_any(id, &mut plan, &mut from, finish, &mut done) {
+                Ok(()) => {}
                 Err(Refused::Dropped(Reason::NoBuffer)) if patient => {
-                    self.buffers.untake(taken);
+                    self.buffers.untake(done.chains);
                     return Err(Refused::Dropped(Reason::NoBuffer));
                 }
                 Err(Refused::Dropped(reason)) => {
                     // There will not be room for the others either.
-                    sum.drops[reason as usize] += plan.count() - done;
+                    sum.drops[reason as usize] += plan.left();
                     break;
                 }
                 Err(broken) => {
                     // Of a packet that is dropped no piece is delivered.
-                    self.buffers.untake(taken);
+                    self.buffers.untake(done.chains);
                     return Err(broken);
                 }
-            };
-            let checksum = if finish { Checksum::Complete } else { self.piece.checksum() };
-            *self.piece.prefix_mut::<LEN>() =
-                NetHeader::for_receiver(Offload { checksum, gso: None }, chains).to_bytes();
-            body += u64::from(self.turn.store_piece::<LEN>(id, self.piece, &mut from, to.clone(), finish));
-            if let Some(log) = &self.link.log {
-                mark(&log.after_writes(), &self.link.memory, self.turn.staged_at(to), len + HEADER);
             }
-            packets += 1;
-            done += 1;
-            bytes += u64::from(len);
-            taken += chains;
         }
-        sum.packets += packets;
-        sum.bytes += bytes;
-        sum.body += body;
+        sum.packets += done.packets;
+        sum.bytes += done.bytes;
+        sum.body += done.body;
+        Ok(())
+    }
+
+    /// Delivers the next pieces, as far as buffers are known of into each of which one fits: all of these are taken, then all
+    /// are filled. Returns how many.
+    #[inline(always)]
+    fn cut_into_singles(
+        &mut self,
+        id: PacketId,
+        plan: &mut Segmenter,
+        from: &mut BodyPlace,
+        finish: bool,
+        done: &mut Done,
+    ) -> usize {
+        if !self.buffers.look() {
+            return 0;
+        }
+        let Filling { link, turn, buffers: Buffers { ring, firsts, at, known }, piece, .. } = self;
+        let staged = turn.mark();
+        let (mut found, mut bytes) = (0, 0);
+        for (nth, first) in (0..plan.left()).zip(&firsts[*at..*known]) {
+            let len = plan.len_of(nth);
+            let Some(buffer) = ring.single(&link.memory, first, Direction::ToGuest) else { break };
+            if buffer.len() < len + HEADER {
+                break;
+            }
+            buffer.prefetch_for_store::<HEADER>();
+            turn.stage(buffer);
+            bytes += u64::from(len);
+            found += 1;
+        }
+        if found == 0 {
+            return 0;
+        }
+        let len = |nth: usize| plan.len_of(u32::try_from(nth).unwrap_or(u32::MAX)) + HEADER;
+        ring.take_all(&firsts[*at..*at + found], len);
+        *at += found;
+        let lens = plan.clone();
+        let checksum = if finish { Checksum::Complete } else { plan.checksum() };
+        *piece.prefix_mut::<LEN>() = NetHeader::for_receiver(Offload { checksum, gso: None }, 1).to_bytes();
+        done.body += u64::from(turn.store_pieces::<LEN>(id, plan, piece, from, staged..staged + found, finish));
+        if let Some(log) = &link.log {
+            let marks = log.after_writes();
+            for (nth, buffer) in (0..).zip(turn.staged(staged)) {
+                mark(&marks, &link.memory, &[*buffer], lens.len_of(nth) + HEADER);
+            }
+        }
+        turn.unstage(staged);
+        done.packets += found as u64;
+        done.bytes += bytes;
+        done.chains += u16::try_from(found).unwrap_or(u16::MAX);
+        found
+    }
+
+    /// Delivers the next piece into whatever buffers come next.
+    #[inline(never)]
+    fn cut_into_any(
+        &mut self,
+        id: PacketId,
+        plan: &mut Segmenter,
+        from: &mut BodyPlace,
+        finish: bool,
+        done: &mut Done,
+    ) -> Result<(), Refused> {
+        let len = plan.len_of(0);
+        let (to, chains) = self.reserve(len)?;
+        if !plan.next(self.turn.head(id), self.piece) {
+            return Err(Refused::Dropped(Reason::SegmentHeaders));
+        }
+        let checksum = if finish { Checksum::Complete } else { self.piece.checksum() };
+        *self.piece.prefix_mut::<LEN>() = NetHeader::for_receiver(Offload { checksum, gso: None }, chains).to_bytes();
+        done.body += u64::from(self.turn.store_piece::<LEN>(id, self.piece, from, to.clone(), finish));
+        if let Some(log) = &self.link.log {
+            mark(&log.after_writes(), &self.link.memory, self.turn.staged_at(to), len + HEADER);
+        }
+        done.packets += 1;
+        done.bytes += u64::from(len);
+        done.chains += chains;
         Ok(())
     }
 }
