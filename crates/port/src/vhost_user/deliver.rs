@@ -281,8 +281,11 @@ impl<R: Device> Filling<'_, '_, R> {
     /// Takes buffers for `need` bytes, header included; `chains` is how many, also where they do not suffice.
     #[inline]
     fn take(&mut self, need: u32, chains: &mut u16) -> Result<(), Refused> {
-        let mut got = 0_u32;
-        loop {
+        let mut got = 0;
+        if self.link.mergeable {
+            (got, *chains) = self.buffers.take_singles(&self.link.memory, self.turn, need);
+        }
+        while got < need {
             let next = self.buffers.next().map_err(|fault| Refused::Broken(fault.to_string()))?;
             let first = next.ok_or(Refused::Dropped(Reason::NoBuffer))?;
             *chains += 1;
@@ -303,13 +306,11 @@ impl<R: Device> Filling<'_, '_, R> {
             }
             self.buffers.ring.written(room.min(need - got));
             got = got.saturating_add(room);
-            if got >= need {
-                return Ok(());
-            }
-            if !self.link.mergeable {
+            if got < need && !self.link.mergeable {
                 return Err(Refused::Dropped(Reason::BufferTooSmall));
             }
         }
+        Ok(())
     }
 
     /// Stages a buffer of several descriptors. A driver whose receive buffers are wrong cannot be served at all: used

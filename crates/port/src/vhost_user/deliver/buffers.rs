@@ -1,6 +1,10 @@
 //! The buffers of a receive ring, one after the other.
 
-use straightline_virtio::ring::{BURST, Device, First, RingFault};
+use straightline_packet::Turn;
+use straightline_virtio::memory::GuestMemory;
+use straightline_virtio::ring::{BURST, Device, Direction, First, RingFault};
+
+use super::HEADER;
 
 /// The next buffers of a ring, looked at in bursts.
 pub(super) struct Buffers<'a, R> {
@@ -37,6 +41,41 @@ impl<'a, R: Device> Buffers<'a, R> {
         self.at += 1;
         self.ring.take(&first);
         Ok(Some(first))
+    }
+
+    /// Takes and stages buffers of one descriptor for `need` bytes, as many as are known of, together; returns the bytes that
+    /// they have room for, and how many they are. Whatever is wrong with the next one is left for others to find.
+    #[inline]
+    pub(super) fn take_singles<'t>(&mut self, memory: &'t GuestMemory, turn: &mut Turn<'t>, need: u32) -> (u32, u16) {
+        let (mut got, mut chains) = (0_u32, 0);
+        while got < need && self.look() {
+            let (staged, mut found) = (turn.mark(), 0);
+            for first in &self.firsts[self.at..self.known] {
+                let Some(buffer) = self.ring.single(memory, first, Direction::ToGuest) else { break };
+                if buffer.is_empty() || (got == 0 && buffer.len() < HEADER) {
+                    break;
+                }
+                if got == 0 {
+                    buffer.prefetch_for_store::<HEADER>();
+                }
+                turn.stage(buffer);
+                found += 1;
+                got = got.saturating_add(buffer.len());
+                if got >= need {
+                    break;
+                }
+            }
+            if found == 0 {
+                break;
+            }
+            // The last one need not be full.
+            let (taken, beyond) = (turn.staged(staged), got.saturating_sub(need));
+            let written = |nth: usize| taken[nth].len() - if nth + 1 == found { beyond } else { 0 };
+            self.ring.take_all(&self.firsts[self.at..self.at + found], written);
+            self.at += found;
+            chains += u16::try_from(found).unwrap_or(u16::MAX);
+        }
+        (got, chains)
     }
 
     pub(super) fn untake(&mut self, n: u16) {
