@@ -80,7 +80,9 @@ pub(super) fn measure(options: &Options, runtime: &dyn Fn() -> anyhow::Result<Ru
     ensure!(lost == 0, "not a valid trial: {lost} packets that were to go in a circle are lost");
     let [before, after] = <[Runtime; 2]>::try_from(edges).ok().context("the switch's figures were not read")?;
     let cycles = phases(&before, &after)?;
-    Ok(Measured { metrics: metrics(&report, &cycles), cycles })
+    let mut metrics = metrics(&report, &cycles);
+    metrics.extend(vectors(&before, &after).map(|(phase, packets)| (format!("{phase}_packets_per_call"), packets)));
+    Ok(Measured { metrics, cycles })
 }
 
 /// The switch's cycles for a packet between two readings of its figures, by phase: receiving (`rx`), each kind of node,
@@ -97,12 +99,7 @@ pub fn phases(before: &Runtime, after: &Runtime) -> anyhow::Result<BTreeMap<Stri
             same.map_or((0.0, 0.0), |node| (node.cycles_per_packet * float(node.packets), float(node.packets)))
         };
         let ((spent, packets), (then, old)) = (total(after), total(before));
-        let phase = match node.name.rsplit_once('-') {
-            Some((_, "rx")) => "rx",
-            Some((_, "tx")) => "tx",
-            // A patch or a bridge: `patch.` and its name.
-            _ => node.name.split('.').next().unwrap_or(&node.name),
-        };
+        let phase = phase(&node.name);
         if phase == "rx" {
             received += packets - old;
         }
@@ -111,6 +108,29 @@ pub fn phases(before: &Runtime, after: &Runtime) -> anyhow::Result<BTreeMap<Stri
     ensure!(received > 0.0, "not a valid trial: the switch has counted no packet");
     cycles.values_mut().for_each(|cycles| *cycles /= received);
     Ok(cycles)
+}
+
+/// Packets that receiving, the kinds of node, and delivering dealt with at once between two readings.
+fn vectors(before: &Runtime, after: &Runtime) -> impl Iterator<Item = (String, f64)> {
+    let mut sums: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+    for node in after.nodes.iter().filter(|node| node.name != "turn-end") {
+        let old = before.nodes.iter().find(|old| (&old.name, old.worker) == (&node.name, node.worker));
+        let (packets, calls) = old.map_or((0, 0), |old| (old.packets, old.calls));
+        let sum = sums.entry(phase(&node.name)).or_default();
+        *sum = (sum.0 + node.packets.saturating_sub(packets), sum.1 + node.calls.saturating_sub(calls));
+    }
+    let sums = sums.into_iter().filter(|(_, (_, calls))| *calls > 0);
+    sums.map(|(phase, (packets, calls))| (phase.to_owned(), float(packets) / float(calls)))
+}
+
+/// What a node of this name does.
+fn phase(name: &str) -> &str {
+    match name.rsplit_once('-') {
+        Some((_, "rx")) => "rx",
+        Some((_, "tx")) => "tx",
+        // A patch, a bridge, a node of ours: `patch.` and its name.
+        _ => name.split('.').next().unwrap_or(name),
+    }
 }
 
 fn metrics(report: &Report, cycles: &BTreeMap<String, f64>) -> BTreeMap<String, f64> {
@@ -149,6 +169,18 @@ mod tests {
     fn runtime(nodes: &[(&str, u64, u64)]) -> Runtime {
         let node = |&(name, packets, cycles): &(&str, u64, u64)| Node::new(name, 1, packets, cycles);
         Runtime { nodes: nodes.iter().map(node).collect(), ..Runtime::default() }
+    }
+
+    #[test]
+    fn vectors_are_those_of_the_time_between() {
+        let with = |nodes: &[(&str, u64, u64)]| Runtime {
+            nodes: nodes.iter().map(|&(name, calls, packets)| Node::new(name, calls, packets, 0)).collect(),
+            ..Runtime::default()
+        };
+        let before = with(&[("p0-rx", 1, 1), ("node.a", 1, 1)]);
+        let after = with(&[("p0-rx", 2, 33), ("p1-rx", 1, 8), ("node.a", 2, 41), ("p1-tx", 0, 0), ("turn-end", 9, 9)]);
+        let vectors: Vec<_> = vectors(&before, &after).map(|(phase, packets)| format!("{phase} {packets}")).collect();
+        assert_eq!(vectors, ["node 40", "rx 20"]);
     }
 
     #[test]

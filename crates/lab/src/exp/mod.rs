@@ -13,7 +13,7 @@
 //! | `bound` | the switch that copies nothing, a program of its own |
 //! | `table` | medians and ratios, as Markdown |
 //! | `folder` | samples as they come |
-//! | `memcpy`, `width`, `header_align`, `touch` | the experiments |
+//! | `memcpy`, `width`, `header_align`, `touch`, `prefetch`, `noisy` | the experiments |
 
 mod bench;
 mod bound;
@@ -21,6 +21,8 @@ mod folder;
 mod harness;
 mod header_align;
 mod memcpy;
+mod noisy;
+mod prefetch;
 mod settings;
 mod table;
 mod touch;
@@ -64,6 +66,16 @@ pub const ALL: &[Experiment] = &[
         name: "width",
         question: "whether wider registers copy faster, to aligned places and to others",
         plan: width::plan,
+    },
+    Experiment {
+        name: "prefetch",
+        question: "how far ahead a node should prefetch what it will touch, if at all",
+        plan: prefetch::plan,
+    },
+    Experiment {
+        name: "noisy",
+        question: "what a neighbour that fills the last cache costs, and what dividing that cache gives back",
+        plan: noisy::plan,
     },
 ];
 

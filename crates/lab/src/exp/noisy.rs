@@ -1,0 +1,176 @@
+//! What a neighbour that fills the last cache costs the switch, and what dividing that cache gives back:
+//! `docs/experiments/noisy.md`.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+
+use super::bench::bench;
+use super::harness::{Cell, Measured, Plan, Shown, Variant};
+use super::settings::Settings;
+use crate::neighbour::resctrl::{Allocation, Class, ROOT};
+use crate::neighbour::{Neighbour, Proof, Seat};
+use crate::poller::{Options, Sizes};
+
+/// Frame lengths: headers alone, and all of a body.
+const SIZES: [u32; 2] = [64, 1514];
+
+/// What the neighbour goes over: within a CPU's second cache, within the third, and beyond any.
+const FOOTPRINTS: [usize; 4] = [256 << 10, 8 << 20, 64 << 20, 256 << 20];
+
+pub(super) fn plan(settings: &Settings, quick: bool) -> Plan {
+    plan_at(Path::new(ROOT), settings, quick)
+}
+
+fn plan_at(root: &Path, settings: &Settings, quick: bool) -> Plan {
+    let [tester, worker] = settings.cpus;
+    let mut left_out = Vec::new();
+    let seat = Seat::find(worker, tester).unwrap_or(Seat::WithTester(tester));
+    if let Seat::WithTester(_) = seat {
+        left_out.push(
+            "a neighbour on a CPU of its own: there is no third CPU, so it takes turns with the guest on the guest's"
+                .to_owned(),
+        );
+    }
+    let allocation = Allocation::open(root);
+    if let Err(why) = &allocation {
+        left_out.push(format!("a divided cache: {why:#}"));
+    }
+    let can_divide = allocation.is_ok();
+    let footprints = if quick { &FOOTPRINTS[1..3] } else { &FOOTPRINTS };
+    let cells = SIZES.iter().flat_map(|&size| footprints.iter().map(move |&footprint| (size, footprint)));
+    let cells = cells.map(|(size, footprint)| {
+        let axes = [
+            ("size", size.to_string()),
+            ("neighbour_kib", (footprint >> 10).to_string()),
+            ("neighbour_seat", seat.as_str().to_owned()),
+        ];
+        let noisy = move |root: Option<PathBuf>| {
+            move |settings: &Settings| trial(settings, size, Some((footprint, seat, root.as_deref())))
+        };
+        let mut variants = vec![
+            Variant::new("quiet", move |settings: &Settings| trial(settings, size, None)),
+            Variant::new("noisy", noisy(None)),
+        ];
+        if can_divide {
+            variants.push(Variant::new("noisy, cache divided", noisy(Some(root.to_owned()))));
+        }
+        Cell::new(axes, variants)
+    });
+    Plan {
+        name: "noisy",
+        shown: vec![
+            Shown { metric: "switch_cycles_per_packet", title: "Cycles of the switch a packet" },
+            Shown { metric: "rx_packets_per_call", title: "Packets that the switch receives at once" },
+            Shown { metric: "mpps", title: "Million packets a second" },
+            Shown { metric: "neighbour_line_ns", title: "Nanoseconds of the neighbour's processor time for a line" },
+        ],
+        cells: cells.collect(),
+        left_out,
+    }
+}
+
+/// With a neighbour of a footprint, at its place, in a class of its own where the cache at a root is to be divided.
+fn trial(settings: &Settings, size: u32, neighbour: Option<(usize, Seat, Option<&Path>)>) -> anyhow::Result<Measured> {
+    let mut guards = None;
+    if let Some((footprint, seat, root)) = neighbour {
+        let neighbour = Neighbour::start(footprint, seat.cpu())?;
+        let classes = root.map(|root| divide(&Allocation::open(root)?, &neighbour)).transpose()?;
+        guards = Some((neighbour, classes));
+    }
+    let mut measured = bench(settings, |_| (), |options: &mut Options| options.sizes = Sizes::one(size))?;
+    if let Some((neighbour, _classes)) = guards {
+        measured.metrics.extend(figures(&neighbour.stop()?));
+    }
+    Ok(measured)
+}
+
+/// The neighbour may fill the fewest ways that there can be, everybody else here all others. Threads that come later are
+/// in the class of the one that starts them.
+fn divide(allocation: &Allocation, neighbour: &Neighbour) -> anyhow::Result<[Class; 2]> {
+    let (few, rest) = allocation.divide()?;
+    let id = std::process::id();
+    let theirs = allocation.class(&format!("straightline-{id}-neighbour"), few)?;
+    let ours = allocation.class(&format!("straightline-{id}"), rest)?;
+    theirs.take(neighbour.task())?;
+    for task in std::fs::read_dir("/proc/self/task").context("cannot list our threads")? {
+        let task = task?.file_name();
+        let task: u32 = task.to_string_lossy().parse().context("a thread's number")?;
+        if task != neighbour.task() {
+            ours.take(task)?;
+        }
+    }
+    Ok([theirs, ours])
+}
+
+fn figures(proof: &Proof) -> impl Iterator<Item = (String, f64)> {
+    let count = |n: u64| f64::from(u32::try_from(n).unwrap_or(u32::MAX));
+    let figures = [
+        ("neighbour_lines", count(u64::try_from(proof.lines).unwrap_or(u64::MAX))),
+        ("neighbour_rounds", count(proof.rounds)),
+        ("neighbour_line_ns", proof.ns_per_line),
+        ("neighbour_spread_ratio", proof.spread_ratio),
+    ];
+    // One that hardly ran has no time of a round.
+    figures.into_iter().filter(|(_, figure)| figure.is_finite()).map(|(name, figure)| (name.to_owned(), figure))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::tests::{labels, names, settings};
+    use super::*;
+
+    /// A resctrl of eight ways, on ordinary files.
+    fn tree() -> tempfile::TempDir {
+        let root = tempfile::tempdir().expect("a folder");
+        std::fs::create_dir_all(root.path().join("info/L3")).expect("a folder");
+        let files = [
+            ("schemata", "L3:0=ff"),
+            ("info/L3/cbm_mask", "ff"),
+            ("info/L3/min_cbm_bits", "2"),
+            ("info/L3/num_closids", "4"),
+        ];
+        for (name, text) in files {
+            std::fs::write(root.path().join(name), format!("{text}\n")).expect("a file");
+        }
+        root
+    }
+
+    #[test]
+    fn without_a_cache_to_divide_that_variant_is_left_out_with_the_reason() {
+        let nothing = tempfile::tempdir().expect("a folder");
+        let plan = plan_at(nothing.path(), &settings(), true);
+        assert_eq!(plan.cells.len(), 4);
+        assert!(labels(&plan)[0].contains("neighbour_kib=8192") && labels(&plan)[0].contains("size=64"), "{plan:?}");
+        assert_eq!(names(&plan)[0], ["quiet", "noisy"]);
+        let why = plan.left_out.last().expect("a reason");
+        assert!(why.starts_with("a divided cache: ") && why.contains("no resctrl is mounted there"), "{why}");
+        let tree = tree();
+        let plan = plan_at(tree.path(), &settings(), false);
+        assert_eq!((plan.cells.len(), names(&plan)[0].len()), (8, 3));
+        assert!(!plan.left_out.iter().any(|what| what.contains("a divided cache")), "{plan:?}");
+    }
+
+    #[test]
+    fn a_trial_shows_what_the_neighbour_touched_and_who_may_fill_what() {
+        let Ok(settings) = Settings::new(true) else { return };
+        let settings = Settings { warm_up: Duration::ZERO, time: Duration::from_millis(50), ..settings };
+        let tree = tree();
+        let seat = Seat::find(settings.cpus[1], settings.cpus[0]).expect("a seat");
+        let noisy = trial(&settings, 64, Some((1 << 20, seat, Some(tree.path())))).expect("a trial");
+        assert!((noisy.metrics["neighbour_lines"] - 16384.0).abs() < 0.5, "{noisy:?}");
+        assert!(
+            noisy.metrics["neighbour_rounds"] >= 1.0 && noisy.metrics["switch_cycles_per_packet"] > 0.0,
+            "{noisy:?}"
+        );
+        let file = |class: &str, name: &str| {
+            let class = format!("straightline-{}{class}", std::process::id());
+            std::fs::read_to_string(tree.path().join(class).join(name)).expect("a file")
+        };
+        assert_eq!((file("-neighbour", "schemata").as_str(), file("", "schemata").as_str()), ("L3:0=3\n", "L3:0=fc\n"));
+        assert!(file("-neighbour", "tasks").trim().parse::<u32>().expect("its thread") > 0);
+        assert!(!file("", "tasks").is_empty());
+    }
+}

@@ -1,0 +1,261 @@
+//! How far ahead a node should prefetch what it will touch: `docs/experiments/prefetch.md`.
+//!
+//! Three nodes, each on the way of all packets, and built on the public trait as anybody's:
+//!
+//! - `swap` swaps the addresses at the beginning of a head, as the sample node of VPP does. In this switch a head lies in a
+//!   slot of the worker, and was copied there in the same turn: what it will touch has just been written by its own core.
+//! - `lookup` reads one line of a table for each packet, at a place that the packet's bytes say: a flow table, a list of
+//!   addresses. The table is as large as one of the caches, or larger than all. A place is a hash of the head and of the
+//!   number of the call: a packet that comes again is of another flow.
+//! - `lookup-and-hash` goes over the head as well, byte by byte: work that a processor cannot look past, where it would begin
+//!   to look the next packet up by itself.
+
+use std::hint::black_box;
+use std::ops::RangeInclusive;
+use std::sync::{Arc, OnceLock};
+
+use straightline_graph::{Next, Node};
+use straightline_packet::{Frame, PacketId, Turn, prefetch_read};
+use straightline_switch::config::{Config, NodeConfig};
+
+use super::bench::bench;
+use super::harness::{Cell, Measured, Plan, Shown, Variant};
+use super::settings::Settings;
+use crate::poller::{Options, Sizes};
+
+/// The distances tried; none comes first, so that the others are compared with it.
+const DISTANCES: RangeInclusive<usize> = 0..=8;
+
+/// Frame lengths without checksum, and bursts of 32 packets that go in a circle from each port: what decides how many a node
+/// is given at once, and how many buffers are in use.
+const SWAPS: [(u32, u16); 4] = [(64, 1), (64, 8), (64, 32), (1514, 32)];
+
+/// Tables: within the first cache, the second, the third, and beyond.
+const TABLES: [usize; 4] = [16 << 10, 256 << 10, 8 << 20, 128 << 20];
+
+/// Swaps both addresses.
+#[derive(Clone, Debug)]
+struct Swap {
+    ahead: usize,
+}
+
+impl Node for Swap {
+    fn process(&mut self, turn: &mut Turn<'_>, frame: &Frame, next: &mut Next<'_>) {
+        for (id, later) in frame.ahead(self.ahead) {
+            turn.prefetch(later);
+            if let Some(first) = turn.head_mut(id).first_chunk_mut::<16>() {
+                *first = [6, 7, 8, 9, 10, 11, 0, 1, 2, 3, 4, 5, 12, 13, 14, 15].map(|from: usize| first[from]);
+            }
+        }
+        next.extend(0, frame.ids());
+    }
+}
+
+/// A line of a table.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+struct Line(u64);
+
+/// Looks each packet up.
+#[derive(Clone, Debug)]
+struct Lookup {
+    ahead: usize,
+    table: Arc<[Line]>,
+    /// Whether each packet is work, too.
+    hashes: bool,
+    calls: u64,
+}
+
+impl Lookup {
+    /// The line of a packet.
+    fn line(&self, turn: &Turn<'_>, id: PacketId) -> &Line {
+        let mut key = [0; 8];
+        // Behind the addresses, which all packets have in common, and the other headers stands what tells them apart.
+        if let Some(bytes) = turn.head(id).get(42..50) {
+            key.copy_from_slice(bytes);
+        }
+        let hash = (u64::from_le_bytes(key) ^ self.calls).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let hash = (hash ^ (hash >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
+        // The upper half of a product is a number below the other factor.
+        let at = (u128::from(hash) * self.table.len() as u128) >> 64;
+        &self.table[usize::try_from(at).unwrap_or(0)]
+    }
+}
+
+impl Node for Lookup {
+    fn process(&mut self, turn: &mut Turn<'_>, frame: &Frame, next: &mut Next<'_>) {
+        self.calls += 1;
+        let mut sum = 0_u64;
+        for (id, later) in frame.ahead(self.ahead) {
+            if let Some(later) = later {
+                prefetch_read(std::ptr::from_ref(self.line(turn, later)).cast());
+            }
+            let mut found = self.line(turn, id).0;
+            if self.hashes {
+                // FNV-1a: a multiplication for each byte, which waits for the one before.
+                let step = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+                found = turn.head(id).iter().fold(found, step);
+            }
+            sum = sum.wrapping_add(found);
+        }
+        black_box(sum);
+        next.extend(0, frame.ids());
+    }
+}
+
+/// A table that is made when it is first used: they are large, and a plan is made to be looked at, too.
+#[derive(Clone, Debug)]
+struct Table {
+    bytes: usize,
+    lines: Arc<OnceLock<Arc<[Line]>>>,
+}
+
+impl Table {
+    fn new(bytes: usize) -> Table {
+        Table { bytes, lines: Arc::default() }
+    }
+
+    fn lines(&self) -> Arc<[Line]> {
+        let make = || (0..self.bytes / size_of::<Line>()).map(|at| Line(at as u64)).collect();
+        Arc::clone(self.lines.get_or_init(make))
+    }
+}
+
+pub(super) fn plan(_: &Settings, quick: bool) -> Plan {
+    let swaps = if quick { &SWAPS[1..2] } else { &SWAPS[..] };
+    let mut cells: Vec<_> = swaps.iter().map(|&(size, bursts)| cell(What::Swap, size, bursts)).collect();
+    for bytes in TABLES {
+        let table = Table::new(bytes);
+        let look_up = |hashes, bursts| cell(What::LookUp { table: table.clone(), hashes }, 64, bursts);
+        let is_large = bytes == TABLES[3];
+        if is_large || !quick {
+            cells.push(look_up(false, 8));
+        }
+        // A few at once are only tried where there is something to wait for.
+        if is_large && !quick {
+            cells.push(look_up(false, 1));
+        }
+        if is_large || bytes == TABLES[1] {
+            cells.push(look_up(true, 8));
+        }
+    }
+    Plan {
+        name: "prefetch",
+        shown: vec![
+            Shown { metric: "node_cycles_per_packet", title: "Cycles of the node a packet" },
+            Shown { metric: "node_packets_per_call", title: "Packets that the node is given at once" },
+            Shown { metric: "switch_cycles_per_packet", title: "Cycles of the switch a packet" },
+            Shown { metric: "mpps", title: "Million packets a second" },
+        ],
+        cells,
+        left_out: vec![
+            "a patch: it looks at no head".to_owned(),
+            "a bridge, and what is asked for of rings and buffers: those have no distance that can be set".to_owned(),
+        ],
+    }
+}
+
+/// A node.
+#[derive(Clone, Debug)]
+enum What {
+    Swap,
+    LookUp { table: Table, hashes: bool },
+}
+
+impl What {
+    fn name(&self) -> &'static str {
+        match self {
+            What::Swap => "swap",
+            What::LookUp { hashes: false, .. } => "lookup",
+            What::LookUp { hashes: true, .. } => "lookup-and-hash",
+        }
+    }
+
+    fn table_bytes(&self) -> usize {
+        match self {
+            What::Swap => 0,
+            What::LookUp { table, .. } => table.bytes,
+        }
+    }
+
+    fn config(&self, ahead: usize) -> NodeConfig {
+        match self {
+            What::Swap => NodeConfig::new("swap", self.name(), Swap { ahead }),
+            What::LookUp { table, hashes } => {
+                let node = Lookup { ahead, table: table.lines(), hashes: *hashes, calls: 0 };
+                NodeConfig::new("lookup", self.name(), node)
+            }
+        }
+    }
+}
+
+fn cell(what: What, size: u32, bursts: u16) -> Cell {
+    let axes = [
+        ("node", what.name().to_owned()),
+        ("size", size.to_string()),
+        ("packets", (32 * bursts).to_string()),
+        ("table_kib", (what.table_bytes() >> 10).to_string()),
+    ];
+    let variants = DISTANCES.map(|ahead| {
+        let what = what.clone();
+        let name = if ahead == 0 { "none".to_owned() } else { format!("{ahead} ahead") };
+        Variant::new(name, move |settings: &Settings| trial(settings, what.config(ahead), size, bursts))
+    });
+    Cell::new(axes, variants.collect())
+}
+
+fn trial(settings: &Settings, node: NodeConfig, size: u32, bursts: u16) -> anyhow::Result<Measured> {
+    let configure = |config: &mut Config| {
+        config.ports.iter_mut().for_each(|port| port.nodes.push(node.name.clone()));
+        config.nodes.push(node);
+    };
+    let choose = |options: &mut Options| {
+        (options.sizes, options.bursts) = (Sizes::one(size), Some(bursts));
+        // One of the nodes changes what packets say.
+        options.verify = false;
+    };
+    let mut measured = bench(settings, configure, choose)?;
+    if let Some(&cycles) = measured.cycles.get("node") {
+        measured.metrics.insert("node_cycles_per_packet".to_owned(), cycles);
+    }
+    Ok(measured)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::tests::{labels, names, settings};
+    use super::*;
+
+    #[test]
+    fn cells_and_variants() {
+        let quick = plan(&settings(), true);
+        let expected = [
+            "node=swap packets=256 size=64 table_kib=0",
+            "node=lookup-and-hash packets=256 size=64 table_kib=256",
+            "node=lookup packets=256 size=64 table_kib=131072",
+            "node=lookup-and-hash packets=256 size=64 table_kib=131072",
+        ];
+        assert_eq!(labels(&quick), expected);
+        assert_eq!(names(&quick)[0][..3], ["none", "1 ahead", "2 ahead"]);
+        let whole = plan(&settings(), false);
+        assert_eq!((whole.cells.len(), names(&whole)[10].len()), (11, 9));
+    }
+
+    #[test]
+    fn each_node_is_on_the_way_of_all_packets() {
+        let Ok(settings) = Settings::new(true) else { return };
+        let settings = Settings { warm_up: Duration::ZERO, time: Duration::from_millis(50), ..settings };
+        let table = Table::new(1 << 20);
+        let nodes = [What::Swap, What::LookUp { table: table.clone(), hashes: true }];
+        for node in nodes {
+            for variant in [0, 8] {
+                let measured = cell(node.clone(), 64, 8).variants[variant].measure(&settings).expect("a trial");
+                assert!(measured.metrics["node_cycles_per_packet"] > 0.0, "{measured:?}");
+                assert!(measured.metrics["node_packets_per_call"] >= 1.0, "{measured:?}");
+            }
+        }
+        assert_eq!(table.lines().len(), (1 << 20) / 64);
+    }
+}
