@@ -198,6 +198,30 @@ fn pieces_are_what_a_sender_would_have_made_behind_any_tags() {
 }
 
 #[test]
+fn pieces_fill_as_many_buffers_as_they_need() {
+    for sums in [0, CSUM] {
+        // A piece and its header are 1066 bytes: one too few, just enough, and others.
+        for buffer_len in [100, 600, 1065, 1066, 1067] {
+            let rig = rig(2, |config| config.patches.push(patch(0, 1)));
+            let mut source = guest(&rig, 0, CSUM | SEND);
+            let features = BASIC | f::VIRTIO_NET_F_MRG_RXBUF | sums;
+            let options = GuestOptions { features, buffer_len, ring_size: 256, ..GuestOptions::default() };
+            let mut sink = rig.guest(1, &options);
+            for len in [1, 999, 1000, 1001, 9000, 15_500] {
+                let packet = Packet::new(Kind::Tcp4, 0, noise(len as u64, len));
+                packet.send(&mut source, 1000);
+                let pieces = packet.pieces(1000);
+                for ((header, frame), piece) in take(&mut sink, pieces.len()).iter().zip(&pieces) {
+                    assert_eq!(usize::from(header.num_buffers), (12 + frame.len()).div_ceil(buffer_len as usize));
+                    assert!(*frame == piece.frame(sums != 0));
+                }
+            }
+            rig.no_drops();
+        }
+    }
+}
+
+#[test]
 fn flags_belong_to_the_first_or_the_last_or_to_all() {
     for features in [CSUM, CSUM | TAKE, CSUM | TAKE & !f::VIRTIO_NET_F_GUEST_ECN] {
         let rig = rig(2, |config| config.patches.push(patch(0, 1)));

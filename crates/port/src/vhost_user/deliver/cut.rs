@@ -69,38 +69,38 @@ impl<R: Device> Filling<'_, '_, R> {
             return 0;
         }
         let Filling { link, turn, buffers: Buffers { ring, firsts, at, known }, piece, .. } = self;
-        let staged = turn.mark();
-        let (mut found, mut bytes) = (0, 0);
-        for (nth, first) in (0..plan.left()).zip(&firsts[*at..*known]) {
-            let len = plan.len_of(nth);
+        let (staged, left) = (turn.mark(), plan.left());
+        // All pieces are as long as the next one but the last, which may be shorter.
+        let full = plan.len_of(0);
+        let mut found = 0;
+        for (_, first) in (0..left).zip(&firsts[*at..*known]) {
             let Some(buffer) = ring.single(&link.memory, first, Direction::ToGuest) else { break };
-            if buffer.len() < len + HEADER {
+            if buffer.len() < full + HEADER {
                 break;
             }
             buffer.prefetch_for_store::<HEADER>();
             turn.stage(buffer);
-            bytes += u64::from(len);
             found += 1;
         }
         if found == 0 {
             return 0;
         }
-        let len = |nth: usize| plan.len_of(u32::try_from(nth).unwrap_or(u32::MAX)) + HEADER;
-        ring.take_all(&firsts[*at..*at + found], len);
+        let last = plan.len_of(u32::try_from(found - 1).unwrap_or(u32::MAX));
+        let len = |nth: usize| if nth + 1 == found { last } else { full };
+        ring.take_all(&firsts[*at..*at + found], |nth| len(nth) + HEADER);
         *at += found;
-        let lens = plan.clone();
         let checksum = if finish { Checksum::Complete } else { plan.checksum() };
         *piece.prefix_mut::<LEN>() = NetHeader::for_receiver(Offload { checksum, gso: None }, 1).to_bytes();
         done.body += u64::from(turn.store_pieces::<LEN>(id, plan, piece, from, staged..staged + found, finish));
         if let Some(log) = &link.log {
             let marks = log.after_writes();
-            for (nth, buffer) in (0..).zip(turn.staged(staged)) {
-                mark(&marks, &link.memory, &[*buffer], lens.len_of(nth) + HEADER);
+            for (nth, buffer) in turn.staged(staged).iter().enumerate() {
+                mark(&marks, &link.memory, &[*buffer], len(nth) + HEADER);
             }
         }
         turn.unstage(staged);
         done.packets += found as u64;
-        done.bytes += bytes;
+        done.bytes += (found as u64 - 1) * u64::from(full) + u64::from(last);
         done.chains += u16::try_from(found).unwrap_or(u16::MAX);
         found
     }
