@@ -30,20 +30,33 @@ impl Watch for Quiet {
     fn is_invalid(&mut self, _: &Step, _: &str) {}
 }
 
-/// Runs those cells of a quick plan that are `chosen`, once.
+/// Runs those cells of a quick plan that are `chosen` until every variant counts. On a machine that is busy, a trial as short as
+/// these may see no packet; whatever else is wrong with one is a fault.
 fn samples(name: &str, settings: &Settings, chosen: impl Fn(&Cell) -> bool) -> (Plan, Vec<Sample>) {
     let experiment = exp::find(name).expect("an experiment");
     let mut plan = (experiment.plan)(settings, true);
     plan.cells.retain(chosen);
     assert!(!plan.cells.is_empty(), "no such cell of {name}");
-    let mut samples = Vec::new();
-    let outcome = exp::run(&plan, 1, settings, &mut Quiet, &mut |sample| {
-        samples.push(sample.clone());
-        Ok(())
-    });
-    assert_eq!(outcome.expect("samples are kept").made, plan.trials());
+    let mut samples: Vec<Sample> = Vec::new();
+    for _ in 0..100 {
+        let outcome = exp::run(&plan, 1, settings, &mut Quiet, &mut |sample| {
+            let is_there = |other: &Sample| (&other.cell, &other.variant) == (&sample.cell, &sample.variant);
+            match &sample.invalid {
+                None if !samples.iter().any(is_there) => samples.push(sample.clone()),
+                Some(why) if !why.contains("0 packets came from") && !why.contains("nothing has come") => {
+                    panic!("{why}: {sample:?}")
+                }
+                _ => {}
+            }
+            Ok(())
+        });
+        assert_eq!(outcome.expect("samples are kept").made, plan.trials());
+        if samples.len() == plan.trials() {
+            break;
+        }
+    }
+    assert_eq!(samples.len(), plan.trials(), "variants that count: {samples:?}");
     for sample in &samples {
-        assert_eq!(sample.invalid, None, "{sample:?}");
         for (metric, figure) in &sample.metrics {
             assert!(figure.is_finite() && *figure >= 0.0, "{metric} of {sample:?}");
         }
@@ -75,8 +88,9 @@ fn width() {
 #[test]
 fn header_align() {
     for ring in ["split", "packed"] {
-        let (_, samples) =
+        let (_, mut samples) =
             samples("header-align", &settings(), |cell| at(cell, "ring", ring) && at(cell, "size", "64"));
+        samples.sort_by(|a, b| a.variant.cmp(&b.variant));
         let line = |sample: &Sample, metric: &str| format!("{:.0}", sample.metrics[metric]);
         let lines: Vec<_> = samples
             .iter()

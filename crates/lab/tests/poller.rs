@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{Rig, patch, rig, vhost_user};
-use straightline_lab::poller::{self, Layout, Load, Options, Report, Sizes, Stopped, Touch};
+use straightline_lab::forward::Touch;
+use straightline_lab::poller::{self, Layout, Load, Options, Report, Sizes, Stopped};
 
 /// Between the first two ports, for a short while: what matters is what comes through.
 fn options(rig: &Rig) -> Options {
@@ -86,8 +87,7 @@ fn whoever_touches_packets_leaves_them_as_they_are() {
     let rig = patched();
     for layout in [Layout::Split, Layout::Packed] {
         for load in [Load::Loop, Load::Flood, Load::OneWay] {
-            for (touch, touched) in
-                [(Touch::Nothing, 0.0), (Touch::Header, 2.0), (Touch::Read, 17.0), (Touch::Edit, 17.0)]
+            for (touch, touched) in [(Touch::None, 0.0), (Touch::Header, 2.0), (Touch::Read, 17.0), (Touch::Edit, 17.0)]
             {
                 let in_order = touch == Touch::Edit;
                 let sizes = Sizes::one(1024);

@@ -5,8 +5,9 @@ use anyhow::ensure;
 use super::bench::bench;
 use super::harness::{Cell, Measured, Plan, Shown, Variant};
 use super::settings::Settings;
+use crate::forward::Touch;
 use crate::guest::HEADER_LEN;
-use crate::poller::{Layout, Options, Sizes, Touch, lines};
+use crate::poller::{Layout, Options, Sizes, lines, touched_lines};
 
 /// The RFC's lengths that fit into one buffer.
 const SIZES: [u32; 7] = [64, 128, 256, 512, 1024, 1500, 2000];
@@ -58,7 +59,7 @@ fn trial(settings: &Settings, layout: Layout, size: u32, offset: u32) -> anyhow:
     let measured = bench(settings, |_| {}, choose)?;
     let computed = [
         ("lines_per_packet", lines(u64::from(offset), size + HEADER_LEN)),
-        ("touched_lines_per_packet", Touch::Header.lines(u64::from(offset), size + HEADER_LEN)),
+        ("touched_lines_per_packet", touched_lines(Touch::Header, u64::from(offset), size + HEADER_LEN)),
     ];
     for (metric, computed) in computed {
         let traced = measured.metrics.get(metric).copied().unwrap_or(0.0);
@@ -91,7 +92,7 @@ mod tests {
     #[test]
     fn lines_by_place() {
         let [before, after, sixteen] = PLACES.map(|(_, offset)| {
-            let read = Touch::Header.lines(offset.into(), 76);
+            let read = touched_lines(Touch::Header, offset.into(), 76);
             (read, lines(offset.into(), 76), lines(offset.into(), 1512))
         });
         assert_eq!((before, after, sixteen), ((2, 2, 25), (1, 2, 24), (1, 2, 24)));

@@ -5,7 +5,8 @@ use straightline_switch::config::{Config, Copies, Idle};
 use super::bench::bench;
 use super::harness::{Cell, Measured, Plan, Shown, Variant};
 use super::settings::Settings;
-use crate::poller::{Load, Options, Sizes, Touch};
+use crate::forward::Touch;
+use crate::poller::{Load, Options, Sizes};
 
 /// The slides' lengths.
 const SIZES: [u32; 3] = [60, 1020, 1514];
@@ -39,12 +40,12 @@ pub(super) fn plan(_: &Settings, quick: bool) -> Plan {
                     ("core", core.name().to_owned()),
                     ("size", size.to_string()),
                 ];
-                let variants = Touch::ALL.map(|touch| {
+                let variants = Touch::ALL.iter().map(|&touch| {
                     Variant::new(touch.name(), move |settings: &Settings| {
                         trial(settings, (load, copies), core, size, touch)
                     })
                 });
-                cells.push(Cell::new(axes, variants.into()));
+                cells.push(Cell::new(axes, variants.collect()));
             }
         }
     }
@@ -96,6 +97,6 @@ mod tests {
             ["another", "same"].map(|core| SIZES.map(|size| format!("copies=2 core={core} load=one-way size={size}")));
         assert_eq!(labels(&quick), expected.concat());
         assert_eq!(plan(&settings(), false).cells.len(), 18);
-        assert_eq!(names(&quick)[0], ["nothing", "header", "read", "edit"]);
+        assert_eq!(names(&quick)[0], ["none", "header", "read", "edit"]);
     }
 }

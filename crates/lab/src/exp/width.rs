@@ -5,7 +5,8 @@ use straightline_packet::Level;
 use super::bench::bench;
 use super::harness::{Cell, Plan, Shown, Variant};
 use super::settings::Settings;
-use crate::poller::{Options, Sizes, Touch};
+use crate::forward::Touch;
+use crate::poller::{Options, Sizes};
 
 /// The slides' lengths, which are those of frames without their checksum.
 const SIZES: [u32; 3] = [60, 1020, 1514];

@@ -26,6 +26,6 @@ pub use options::{Load, Options};
 pub use report::{PortReport, Report};
 pub use run::{Stopped, run, run_watched};
 pub use straightline_graph::clock::hertz;
-pub use touch::{Touch, lines};
+pub use touch::{lines, touched_lines};
 
 pub use crate::sizes::Sizes;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{bail, ensure};
 
 use super::frames;
-use super::touch::Touch;
+use crate::forward::Touch;
 use crate::guest::HEADER_LEN;
 use crate::sizes::Sizes;
 use crate::tester::{Layout, PortOptions};
@@ -62,7 +62,9 @@ pub struct Options {
     /// Bytes by which a buffer is behind the beginning of a cache line: with 52 the frame begins on one, as in DPDK's
     /// guests, with 0 the header does.
     pub header_offset: u32,
-    /// What it does with the bytes of a packet.
+    /// What it does with the bytes of a packet: one that was received before it is sent on or dropped, one of a flood before
+    /// it is sent again. Of the headers it reads those of virtio-net and Ethernet; who edits writes what it has read, so that
+    /// lines are the guest's own and what comes back can still be compared with what was sent.
     pub touch: Touch,
     /// Frame lengths.
     pub sizes: Sizes,

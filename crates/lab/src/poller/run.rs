@@ -10,7 +10,8 @@ use straightline_virtio::ring::{Bursts, DeviceFault, Moved, PackedBursts, SplitB
 use super::frames::{Found, Frames};
 use super::options::{Load, Options};
 use super::report::{Count, Lines, Report, Totals, Window, Work};
-use super::touch::{Touch, Toucher, Touching, Untouched, lines};
+use super::touch::{Toucher, Touching, Untouched, lines, touched_lines};
+use crate::forward::Touch;
 use crate::guest::HEADER_LEN;
 use crate::tester::{Connection, Layout, Make, Memory, Pinned, broken};
 
@@ -79,7 +80,7 @@ fn touched<R: Bursts + Make>(
     at_edge: &mut dyn FnMut() -> anyhow::Result<()>,
 ) -> anyhow::Result<Report> {
     match options.touch {
-        Touch::Nothing => trial::<R, _>(options, memory, ports, Untouched, at_edge),
+        Touch::None => trial::<R, _>(options, memory, ports, Untouched, at_edge),
         touch => {
             let touching = Touching::new(touch, memory, HEADER_LEN + options.sizes.longest());
             trial::<R, _>(options, memory, ports, touching, at_edge)
@@ -422,7 +423,7 @@ impl<R: Bursts + Make, T: Toucher> Guest<R, T> {
             for (addr, len) in taken.drain(..) {
                 all.packets += 1;
                 all.lines += lines(addr, len);
-                all.touched += options.touch.lines(addr, len);
+                all.touched += touched_lines(options.touch, addr, len);
                 if options.verify {
                     frames.find(memory, addr, len, &mut found)?;
                 }

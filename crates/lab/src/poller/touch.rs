@@ -3,65 +3,34 @@
 
 use straightline_packet::Level;
 
+use crate::forward::Touch;
 use crate::guest::HEADER_LEN;
 use crate::tester::Memory;
-
-/// What the guest does with a packet: one that was received before it is sent on or dropped, one of a flood before it is
-/// sent again.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Touch {
-    /// Nothing: no line of it is asked for.
-    #[default]
-    Nothing,
-    /// Reads the virtio-net header and the frame's Ethernet header, as a guest that forwards by addresses does.
-    Header,
-    /// Reads all of it.
-    Read,
-    /// Reads all of it and writes all of it, the same bytes: the lines are then the guest's own, and what comes back can
-    /// still be compared with what was sent.
-    Edit,
-}
 
 /// Bytes of an Ethernet header.
 const ETHERNET: u32 = 14;
 
 const LINE: u64 = 64;
 
-impl Touch {
-    /// All of them.
-    pub const ALL: [Touch; 4] = [Touch::Nothing, Touch::Header, Touch::Read, Touch::Edit];
-
-    /// Its name in reports.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Touch::Nothing => "nothing",
-            Touch::Header => "header",
-            Touch::Read => "read",
-            Touch::Edit => "edit",
-        }
-    }
-
-    /// How many bytes of a packet of `len`, header included, it touches.
-    fn bytes(self, len: u32) -> u32 {
-        match self {
-            Touch::Nothing => 0,
-            Touch::Header => len.min(HEADER_LEN + ETHERNET),
-            Touch::Read | Touch::Edit => len,
-        }
-    }
-
-    /// How many cache lines it touches of a packet of `len` bytes, header included, that begins at `addr`.
-    #[must_use]
-    pub fn lines(self, addr: u64, len: u32) -> u64 {
-        lines(addr, self.bytes(len))
-    }
-}
-
 /// How many cache lines `len` bytes at `addr` are in.
 #[must_use]
 pub fn lines(addr: u64, len: u32) -> u64 {
     if len == 0 { 0 } else { (addr % LINE + u64::from(len)).div_ceil(LINE) }
+}
+
+/// How many of them this guest touches of a packet of `len` bytes, virtio-net header included, that begins at `addr`.
+#[must_use]
+pub fn touched_lines(touch: Touch, addr: u64, len: u32) -> u64 {
+    lines(addr, bytes(touch, len))
+}
+
+/// How many bytes it touches of a packet of `len`.
+fn bytes(touch: Touch, len: u32) -> u32 {
+    match touch {
+        Touch::None => 0,
+        Touch::Header => len.min(HEADER_LEN + ETHERNET),
+        Touch::Read | Touch::Edit => len,
+    }
 }
 
 /// Who touches packets, known when the loop is compiled: one that touches none costs it nothing.
@@ -73,7 +42,7 @@ pub(super) trait Toucher {
     fn touch(&mut self, addr: u64, len: u32);
 }
 
-/// See [`Touch::Nothing`].
+/// See [`Touch::None`].
 pub(super) struct Untouched;
 
 impl Toucher for Untouched {
@@ -104,7 +73,7 @@ impl Toucher for Touching<'_> {
 
     #[inline]
     fn touch(&mut self, addr: u64, len: u32) {
-        let bytes = self.touch.bytes(len);
+        let bytes = bytes(self.touch, len);
         // All buffers are in guest memory.
         let Some(packet) = self.memory.buffer(addr, bytes) else { return };
         let read = packet.read(self.level, &mut self.copy);
@@ -126,8 +95,8 @@ mod tests {
             assert_eq!(lines(addr, len), expected, "{len} bytes at {addr}");
         }
         // RFC 2017: with the header on a line, an L2 forwarder touches one line instead of two.
-        assert_eq!((Touch::Header.lines(52, 76), Touch::Header.lines(0, 76)), (2, 1));
-        assert_eq!((Touch::Read.lines(52, 1512), Touch::Edit.lines(0, 1512)), (25, 24));
-        assert_eq!((Touch::Nothing.lines(0, 1512), Touch::Header.lines(0, 20)), (0, 1));
+        assert_eq!((touched_lines(Touch::Header, 52, 76), touched_lines(Touch::Header, 0, 76)), (2, 1));
+        assert_eq!((touched_lines(Touch::Read, 52, 1512), touched_lines(Touch::Edit, 0, 1512)), (25, 24));
+        assert_eq!((touched_lines(Touch::None, 0, 1512), touched_lines(Touch::Header, 0, 20)), (0, 1));
     }
 }
