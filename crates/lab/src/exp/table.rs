@@ -1,10 +1,12 @@
-//! What came of an experiment, as Markdown: medians with the smallest and the largest, and the ratio to the first variant.
+//! What came of an experiment, as Markdown: medians with the smallest and the largest, and the ratio to the first variant with
+//! its interval.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use super::harness::{Plan, Shown};
-use crate::results::Sample;
+use crate::results::{Sample, series};
+use crate::statistics::{Pairing, Ratio, estimate, ratio};
 
 /// A table for each figure that the plan shows, what was left out, and which trials do not count.
 #[must_use]
@@ -39,46 +41,41 @@ fn one(text: &mut String, plan: &Plan, shown: Shown, samples: &[Sample]) {
         }
     }
     let head: Vec<&str> = axes.iter().copied().chain(variants.iter().copied()).collect();
-    let _ = writeln!(text, "{} (`{}`): median (smallest-largest), ratio to the first\n", shown.title, shown.metric);
+    let _ = writeln!(
+        text,
+        "{} (`{}`): median (smallest-largest), ratio to the first [95 % interval]; a difference is one where that excludes 1\n",
+        shown.title, shown.metric
+    );
     let _ = writeln!(text, "| {} |\n|{}", head.join(" | "), "---|".repeat(head.len()));
     for cell in &plan.cells {
         let at = |axis: &str| cell.axes.get(axis).map_or("", String::as_str);
         let mut row: Vec<String> = axes.iter().map(|axis| at(axis).to_owned()).collect();
         let figures = |variant: &str| {
             let of_it = |sample: &&Sample| sample.cell == cell.axes && sample.variant == variant;
-            let mut figures: Vec<f64> = samples
-                .iter()
-                .filter(of_it)
-                .filter(|sample| sample.invalid.is_none())
-                .filter_map(|sample| sample.metrics.get(shown.metric).copied())
-                .collect();
-            figures.sort_by(f64::total_cmp);
-            figures
+            series(samples.iter().filter(of_it), shown.metric)
         };
-        let first = cell.variants.first().and_then(|variant| median(&figures(&variant.name)));
+        let first = cell.variants.first().map(|variant| figures(&variant.name)).unwrap_or_default();
         for (number, variant) in variants.iter().enumerate() {
             let figures = figures(variant);
-            row.push(match (median(&figures), figures.first(), figures.last()) {
-                (Some(middle), Some(&least), Some(&most)) => {
-                    let spread = format!("{} ({}-{})", figure(middle), figure(least), figure(most));
-                    match first.filter(|&first| number > 0 && first > 0.0) {
-                        Some(first) => format!("{spread} x{:.2}", middle / first),
-                        None => spread,
-                    }
+            let values: Vec<f64> = figures.iter().map(|&(_, value)| value).collect();
+            let Some(found) = estimate(&values) else {
+                row.push("-".to_owned());
+                continue;
+            };
+            let mut text = format!("{} ({}-{})", figure(found.median), figure(found.lowest), figure(found.highest));
+            if number > 0
+                && let Some(Ratio { value, interval }) = ratio(&figures, &first, Pairing::ByRound)
+            {
+                let _ = write!(text, " x{value:.2}");
+                if let Some(interval) = interval {
+                    let _ = write!(text, " [{:.2}, {:.2}]", interval.low, interval.high);
                 }
-                _ => "-".to_owned(),
-            });
+            }
+            row.push(text);
         }
         let _ = writeln!(text, "| {} |", row.join(" | "));
     }
     text.push('\n');
-}
-
-/// Of sorted figures.
-fn median(figures: &[f64]) -> Option<f64> {
-    let middle = figures.len() / 2;
-    let upper = figures.get(middle)?;
-    if figures.len() % 2 == 1 { Some(*upper) } else { Some((figures.get(middle - 1)? + upper) / 2.0) }
 }
 
 /// Three digits or so.
@@ -110,6 +107,7 @@ mod tests {
             left_out: vec!["512 bits: this machine does not have them".to_owned()],
         };
         let sample = |size: &str, variant: &str, mpps: Option<f64>| Sample {
+            round: 1,
             variant: variant.to_owned(),
             cell: BTreeMap::from([("size".to_owned(), size.to_owned())]),
             metrics: mpps.map(|mpps| ("mpps".to_owned(), mpps)).into_iter().collect(),
@@ -118,8 +116,9 @@ mod tests {
         };
         let mut samples: Vec<_> = [3.0, 1.0, 2.0].map(|mpps| sample("64", "a", Some(mpps))).into();
         samples.extend([4.0, 3.0].map(|mpps| sample("64", "b", Some(mpps))));
+        (1..).zip(&mut samples).for_each(|(round, sample)| sample.round = round);
         samples.extend([sample("64", "b", None), sample("1518", "a", None), sample("1518", "b", Some(123.456))]);
-        let expected = "Million packets a second (`mpps`): median (smallest-largest), ratio to the first
+        let expected = "Million packets a second (`mpps`): median (smallest-largest), ratio to the first [95 % interval]; a difference is one where that excludes 1
 
 | size | a | b |
 |---|---|---|
@@ -134,5 +133,12 @@ Trials of b that do not count: 1 (nothing came).
 
 ";
         assert_eq!(markdown(&plan, &samples), expected);
+        // From six rounds on there is an interval.
+        let rounds = (1..=6).flat_map(|round| {
+            ["a", "b"]
+                .map(|variant| Sample { round, ..sample("64", variant, Some(if variant == "a" { 2.0 } else { 3.0 })) })
+        });
+        let table = markdown(&plan, &rounds.collect::<Vec<_>>());
+        assert!(table.contains("| 64 | 2.00 (2.00-2.00) | 3.00 (3.00-3.00) x1.50 [1.50, 1.50] |"), "{table}");
     }
 }

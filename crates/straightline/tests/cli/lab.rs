@@ -82,5 +82,5 @@ fn an_experiment_that_is_interrupted_ends_with_what_there_is() {
     assert!(done.out.starts_with("# width\n") && done.out.contains("| aligned | 60 |"), "{done:?}");
     assert!(done.out.contains(&std::fs::read_to_string(fixture.path("results/table.md")).unwrap()), "{done:?}");
     let again = fixture.execute(&args);
-    assert!(again.code == Some(1) && again.err.contains("another run"), "{again:?}");
+    assert!(again.code == Some(1) && again.err.contains("is there already"), "{again:?}");
 }

@@ -1,21 +1,23 @@
 //! `straightline lab exp`
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use clap::{ArgGroup, Args};
 use signal_hook::consts::SIGINT;
-use straightline_lab::exp::{self, ALL, Experiment, Folder, Outcome, Settings};
+use straightline_lab::exp::{self, ALL, Experiment, Outcome, Settings};
+use straightline_lab::results::{Environment, Writer};
 
 use super::progress::Progress;
 use super::seconds;
 use crate::output;
 
-/// Rounds: enough for a median that one bad moment does not move.
+/// Rounds: enough for a median that one bad moment does not move; when it is to be quick, for an interval at all.
 const ROUNDS: u32 = 11;
-const QUICK_ROUNDS: u32 = 5;
+const QUICK_ROUNDS: u32 = 6;
 
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("which").required(true).args(["name", "all", "list"]))]
@@ -32,7 +34,7 @@ pub(crate) struct Exp {
     /// Fewer cells, fewer rounds and shorter trials: some two minutes for an experiment
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Rounds, in each of which every variant of every cell comes once; default: 11, with --quick 5
+    /// Rounds, in each of which every variant of every cell comes once; default: 11, with --quick 6; an interval needs 6
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) rounds: Option<u32>,
     /// Seconds that a trial is measured; default: 1, with --quick 0.3
@@ -59,12 +61,13 @@ pub(crate) fn execute(args: &Exp) -> anyhow::Result<()> {
         None => ALL.to_vec(),
     };
     let settings = settings(args)?;
-    let date = exp::date(SystemTime::now());
+    let environment = Environment::detect();
+    let date = environment.taken.replace(':', "");
     let name = if args.all { "all" } else { wanted.first().map_or("", |experiment| experiment.name) };
     let folder = args.out.clone().unwrap_or_else(|| Path::new("straightline-lab").join(format!("{name}-{date}")));
     for experiment in &wanted {
         let own = if args.all { folder.join(experiment.name) } else { folder.clone() };
-        let outcome = one(args, experiment, &settings, &own)?;
+        let outcome = one(args, experiment, &settings, Writer::create(&own, environment.clone())?)?;
         let (made, planned, shown) = (outcome.made, outcome.planned, own.display());
         ensure!(
             !outcome.is_cut_short(),
@@ -96,20 +99,21 @@ fn settings(args: &Exp) -> anyhow::Result<Settings> {
 }
 
 /// One experiment, whose table is printed as soon as it is over.
-fn one(args: &Exp, experiment: &Experiment, settings: &Settings, path: &Path) -> anyhow::Result<Outcome> {
+fn one(args: &Exp, experiment: &Experiment, settings: &Settings, mut writer: Writer) -> anyhow::Result<Outcome> {
     let plan = (experiment.plan)(settings, args.quick);
     let rounds = args.rounds.unwrap_or(if args.quick { QUICK_ROUNDS } else { ROUNDS });
-    let mut folder = Folder::create(path)?;
     let mut samples = Vec::new();
     let mut progress = Progress::new(plan.trials() * rounds as usize);
     let outcome = exp::run(&plan, rounds, settings, &mut progress, &mut |sample| {
         samples.push(sample.clone());
-        folder.add(sample)
+        writer.write(sample)
     });
     progress.finish();
     let outcome = outcome?;
     let table = exp::markdown(&plan, &samples);
-    folder.finish(&table)?;
-    output::answer(&format!("# {}\n\n{table}Samples and this table: {}\n\n", experiment.name, path.display()))?;
+    let file = writer.folder().join("table.md");
+    fs::write(&file, &table).with_context(|| format!("cannot write {}", file.display()))?;
+    let shown = writer.folder().display();
+    output::answer(&format!("# {}\n\n{table}Samples and this table: {shown}\n\n", experiment.name))?;
     Ok(outcome)
 }
