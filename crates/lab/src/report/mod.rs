@@ -18,7 +18,6 @@
 mod csv;
 mod distribution;
 mod figure;
-mod folder;
 mod html;
 mod markdown;
 mod metric;
@@ -36,7 +35,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, ensure};
 use serde_json::Value;
 
-use crate::results::Sample;
+use crate::results::{self, Results, Sample};
 use model::{Scenario, pairs_in_words};
 use tables::{Finding, NOTHING, Table, finding};
 use text::count;
@@ -55,11 +54,21 @@ const FILES: [&str; 3] = ["index.html", "report.md", "samples.csv"];
 
 /// Makes a report of a folder of results. Returns the files that were written, into `out` or the folder itself.
 pub fn of_folder(folder: &Path, out: Option<&Path>) -> anyhow::Result<Vec<PathBuf>> {
-    let (samples, environment) = folder::read(folder)?;
+    let (samples, environment) = read(folder)?;
     let name = fs::canonicalize(folder).ok().and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
     let title = name.unwrap_or_else(|| folder.display().to_string());
     let report = Report::new(&title, &samples, &environment).with_context(|| folder.display().to_string())?;
     report.write(out.unwrap_or(folder))
+}
+
+/// The samples of a folder, and its environment: nothing where there is none, and an error where it is of another format.
+fn read(folder: &Path) -> anyhow::Result<(Vec<Sample>, Value)> {
+    if folder.join("environment.json").exists() {
+        let Results { environment, samples } = Results::read(folder)?;
+        Ok((samples, serde_json::to_value(environment)?))
+    } else {
+        Ok((results::read_samples(folder)?, Value::Null))
+    }
 }
 
 impl<'a> Report<'a> {

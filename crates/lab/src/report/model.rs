@@ -110,6 +110,19 @@ impl<'a> Scenario<'a> {
 
     /// A figure of all cells and variants.
     pub(super) fn outcomes(&self, figure: impl Fn(&Sample) -> Option<f64>) -> Vec<Vec<Option<Outcome>>> {
+        self.estimated(figure, Figure::ratio)
+    }
+
+    /// A figure of all cells and variants that nobody compares: ratios are most of the work.
+    pub(super) fn alone(&self, figure: impl Fn(&Sample) -> Option<f64>) -> Vec<Vec<Option<Outcome>>> {
+        self.estimated(figure, |_, _| None)
+    }
+
+    fn estimated(
+        &self,
+        figure: impl Fn(&Sample) -> Option<f64>,
+        ratio: fn(&[Trial], &[Trial]) -> Option<Figure>,
+    ) -> Vec<Vec<Option<Outcome>>> {
         let values = |trials: &[&Sample]| -> Vec<Trial> {
             let values = trials.iter().filter_map(|sample| Some((sample.round, figure(sample)?)));
             values.filter(|trial| plausible(trial.1)).collect()
@@ -117,8 +130,9 @@ impl<'a> Scenario<'a> {
         let outcome = |cell: &Cell| -> Vec<Option<Outcome>> {
             let trials: Vec<Vec<Trial>> = cell.trials.iter().map(|trials| values(trials)).collect();
             let outcome = |(variant, of): (usize, &Vec<Trial>)| {
-                let figure = Figure::of(of.iter().map(|trial| trial.1))?;
-                let ratio = if variant == 0 { None } else { Figure::ratio(of, &trials[0]) };
+                let values: Vec<f64> = of.iter().map(|trial| trial.1).collect();
+                let figure = Figure::of(&values)?;
+                let ratio = if variant == 0 { None } else { ratio(of, &trials[0]) };
                 Some(Outcome { figure, ratio })
             };
             trials.iter().enumerate().map(outcome).collect()

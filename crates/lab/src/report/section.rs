@@ -137,10 +137,10 @@ fn cycles(page: &mut Page, scenario: &Scenario<'_>) {
         (!sample.cycles.is_empty()).then(|| phases.iter().map(cycles).sum())
     };
     let mut names = own.to_vec();
-    let mut outcomes: Vec<_> = own.iter().map(|&phase| scenario.outcomes(|sample| of(sample, &[phase]))).collect();
+    let mut outcomes: Vec<_> = own.iter().map(|&phase| scenario.alone(|sample| of(sample, &[phase]))).collect();
     if !rest.is_empty() {
         names.push("all others");
-        outcomes.push(scenario.outcomes(|sample| of(sample, rest)));
+        outcomes.push(scenario.alone(|sample| of(sample, rest)));
     }
     let sum = scenario.outcomes(|sample| of(sample, &phases));
     let metric = Metric::new("switch_cycles_per_packet");
@@ -228,7 +228,7 @@ fn latencies(page: &mut Page, scenario: &Scenario<'_>) {
             let ns = Distribution::of(&sample.latency)?.above(one_in)? as f64;
             Some(ns / 1e3)
         };
-        (name, one_in, scenario.outcomes(microseconds))
+        (name, one_in, scenario.alone(microseconds))
     });
     for panel in scenario.panels(across, None) {
         let mut series = Vec::new();

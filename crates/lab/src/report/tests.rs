@@ -18,6 +18,13 @@ fn texts(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
+/// Two rounds of the like: too few for intervals, which take their time.
+fn few(variants: &[&str], sizes: &[&str], rings: &[&str]) -> Vec<Sample> {
+    let mut samples = trials(variants, sizes, rings);
+    samples.retain(|sample| sample.round <= 2);
+    samples
+}
+
 /// Eight rounds of these variants at sizes and rings, with cycles and latencies: never twice the same value.
 fn trials(variants: &[&str], sizes: &[&str], rings: &[&str]) -> Vec<Sample> {
     let mut samples = Vec::new();
@@ -144,7 +151,7 @@ fn check_layout(page: &str) {
 
 #[test]
 fn a_page_has_every_plot_that_its_samples_are_good_for() {
-    let samples = trials(&["testpmd", "ovs", "ours"], &["64", "512", "1518", "imix"], &["split", "packed"]);
+    let samples = trials(&["testpmd", "ours"], &["64", "imix"], &["split", "packed"]);
     let page = html(&samples);
     let document = parsed(&page);
     let titles: Vec<&str> = document
@@ -155,15 +162,15 @@ fn a_page_has_every_plot_that_its_samples_are_good_for() {
     for plot in
         ["Throughput (Mpps) by size", "Switch cost (cycles/packet) by size", "Cycles by phase", "Latency by percentile"]
     {
-        let panels = if plot.starts_with("Lat") { 8 } else { 2 };
+        let panels = if plot.starts_with("Lat") { 4 } else { 2 };
         assert_eq!(titles.iter().filter(|title| title.starts_with(plot)).count(), panels, "{plot}: {titles:#?}");
     }
     assert_eq!(
         titles.iter().filter(|title| title.starts_with("Throughput (Mpps): ratio of")).count(),
-        2,
+        1,
         "{titles:#?}"
     );
-    assert!(page.contains("Loss (ratio): 0 everywhere") || page.contains("loss (ratio): 0 everywhere"));
+    assert!(page.contains("<p>loss (ratio): 0 everywhere.</p>"));
     // Each picture has a title, a description, and a table beside it.
     for picture in pictures(&document) {
         let texts: Vec<&str> =
@@ -203,11 +210,11 @@ fn labels_stay_apart_however_long_and_many() {
     let long = "straightline-with-everything-switched-on-and-a-long-name";
     let variants = ["a", long, "dpdk-testpmd-22.11", "ovs-dpdk", "e", "f", "g", "h", "i", "j"];
     let sizes = ["64", "128", "256", "512", "1024", "1280", "1518", "9000", "imix", "a-mix-of-sizes-with-a-name"];
-    check_layout(&html(&trials(&variants, &sizes, &["split", "packed-in-order-no-mergeable"])));
-    check_layout(&html(&trials(&variants[..2], &["64"], &["split"])));
+    check_layout(&html(&few(&variants, &sizes, &["split", "packed-in-order-no-mergeable"])));
+    check_layout(&html(&few(&variants[..2], &["64"], &["split"])));
     let many: Vec<String> = (0..90).map(|value| format!("{}", value * 64)).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
-    check_layout(&html(&trials(&["a", "b"], &many, &["split", "packed"])));
+    check_layout(&html(&few(&["a", "b"], &many, &["split", "packed"])));
 }
 
 #[test]
@@ -226,7 +233,7 @@ fn every_value_is_in_the_csv() {
 
 #[test]
 fn names_from_files_stay_text() {
-    let mut samples = trials(&[NASTY, "b"], &["64", NASTY], &["split", "packed"]);
+    let mut samples = few(&[NASTY, "b"], &["64", NASTY], &["split", "packed"]);
     for sample in &mut samples {
         sample.scenario = NASTY.to_owned();
         sample.cell.insert(NASTY.to_owned(), NASTY.to_owned());
@@ -277,7 +284,7 @@ fn a_single_sample_makes_a_page_and_none_an_error() {
 fn a_folder_gets_its_report_or_says_what_is_wrong_with_it() {
     let folder = tempfile::tempdir().expect("a folder");
     let error = of_folder(folder.path(), None).expect_err("an empty folder");
-    assert!(format!("{error:#}").contains("has no samples.jsonl"), "{error:#}");
+    assert!(format!("{error:#}").contains("samples.jsonl"), "{error:#}");
     let path = folder.path().join("samples.jsonl");
     fs::write(&path, "").expect("written");
     let error = of_folder(folder.path(), None).expect_err("no samples");
@@ -286,7 +293,7 @@ fn a_folder_gets_its_report_or_says_what_is_wrong_with_it() {
         .iter()
         .map(|sample| serde_json::to_string(sample).expect("JSON"))
         .collect();
-    fs::write(&path, lines.join("\n")).expect("written");
+    fs::write(&path, lines.join("\n") + "\n").expect("written");
     let written = of_folder(folder.path(), None).expect("a report");
     let names: Vec<_> = written.iter().filter_map(|path| path.file_name()).collect();
     assert_eq!(names, ["index.html", "report.md", "samples.csv"]);
@@ -300,6 +307,10 @@ fn a_folder_gets_its_report_or_says_what_is_wrong_with_it() {
     fs::write(&path, format!("{}\n{{\"scenario\":", lines[0])).expect("written");
     let error = of_folder(folder.path(), None).expect_err("half a line");
     assert!(format!("{error:#}").contains("samples.jsonl:2"), "{error:#}");
+    fs::write(&path, lines.join("\n") + "\n").expect("written");
+    fs::write(folder.path().join("environment.json"), r#"{"format": 999}"#).expect("written");
+    let error = of_folder(folder.path(), None).expect_err("another format");
+    assert!(format!("{error:#}").contains("format 999"), "{error:#}");
 }
 
 /// Values as files have them, and as they must not have them.
