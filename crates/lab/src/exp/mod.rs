@@ -114,7 +114,7 @@ mod tests {
                 let plan = (experiment.plan)(&settings(), quick);
                 assert_eq!(plan.name, experiment.name);
                 let mut labels = labels(&plan);
-                assert!(labels.len() > 3 && names(&plan).iter().all(|names| !names.is_empty()));
+                assert!(labels.len() > 2 && names(&plan).iter().all(|names| !names.is_empty()));
                 labels.sort();
                 labels.dedup();
                 assert_eq!(labels.len(), plan.cells.len(), "{plan:?}");

@@ -5,6 +5,7 @@ use straightline_virtio::ring::{Buffers, Bursts, DeviceFault, PackedBursts, Pack
 use super::connection::Connection;
 use super::memory::Memory;
 use super::options::{Layout, PortOptions};
+use crate::guest::HEADER_LEN;
 use crate::guest::driver::Driver;
 
 /// What the backend fills.
@@ -138,7 +139,9 @@ pub(super) struct Chains<D> {
 impl<D: Driver> Chains<D> {
     fn new(driver: D, options: &PortOptions) -> Self {
         let size = usize::from(options.queue_size);
-        Chains { driver, of: vec![Vec::new(); size].into_boxed_slice(), parts: Vec::with_capacity(size) }
+        let most = (options.longest + HEADER_LEN).div_ceil(options.buffer_len.max(1)) as usize;
+        let of = (0..size).map(|_| Vec::with_capacity(most)).collect();
+        Chains { driver, of, parts: Vec::with_capacity(size) }
     }
 
     fn send(&mut self, buffers: &[(u64, u32)], spans: &[u16]) {
