@@ -1,7 +1,10 @@
 //! The guest that hands packets on, whatever its mode does with them.
 
+use straightline_packet::Segment;
+
 use super::touch::Toucher;
 use super::{BURST, Forwarder, Touch};
+use crate::guest::HEADER_LEN;
 use crate::tester::{Actor, Look, Packet, TestPort, VhostPort, relay, relay_back};
 
 /// What is done with a packet that is to go on.
@@ -11,6 +14,9 @@ pub(super) trait Mode: Send {
 
     /// Whether it does not look at them.
     const IDLE: bool = false;
+
+    /// Whether it writes into their headers.
+    const WRITES: bool = true;
 
     /// Whether the packet goes on, by port `to`.
     fn packet(&mut self, packet: &Packet<'_>, to: usize) -> bool;
@@ -93,6 +99,9 @@ impl Look for Idle {
     const LOOKS: bool = false;
 
     #[inline]
+    fn prefetch(&self, _first: Segment<'_>) {}
+
+    #[inline]
     fn look(&mut self, _packet: &Packet<'_>) -> bool {
         true
     }
@@ -106,6 +115,18 @@ struct Looks<'a, M> {
 }
 
 impl<M: Mode> Look for Looks<'_, M> {
+    #[inline]
+    fn prefetch(&self, first: Segment<'_>) {
+        match self.toucher.touch {
+            Touch::None if !M::WRITES => {}
+            Touch::Header | Touch::Read if !M::WRITES => {
+                first.prefetch();
+                first.prefetch_at(HEADER_LEN);
+            }
+            _ => first.prefetch_for_store::<HEADER_LEN>(),
+        }
+    }
+
     #[inline]
     fn look(&mut self, packet: &Packet<'_>) -> bool {
         self.toucher.apply(packet);

@@ -7,6 +7,7 @@ pub(super) struct Io;
 
 impl Mode for Io {
     const IDLE: bool = true;
+    const WRITES: bool = false;
 
     #[inline]
     fn packet(&mut self, _packet: &Packet<'_>, _to: usize) -> bool {

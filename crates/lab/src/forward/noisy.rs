@@ -31,6 +31,8 @@ impl Noisy {
 }
 
 impl Mode for Noisy {
+    const WRITES: bool = false;
+
     #[inline]
     fn packet(&mut self, _packet: &Packet<'_>, _to: usize) -> bool {
         self.packets += 1;

@@ -1,6 +1,6 @@
 //! Packets from one port to another in their buffers: none is copied.
 
-use straightline_packet::Level;
+use straightline_packet::{Level, Segment};
 
 use super::connection::{Connection, broken};
 use super::memory::Memory;
@@ -13,6 +13,9 @@ use crate::tester::Received;
 pub(crate) trait Look {
     /// Whether it looks at all: else all packets go on as they are.
     const LOOKS: bool = true;
+
+    /// Asks early for the lines of a packet that it will need, given its first buffer.
+    fn prefetch(&self, first: Segment<'_>);
 
     /// May change the packet. Returns whether it goes on.
     fn look(&mut self, packet: &Packet<'_>) -> bool;
@@ -83,6 +86,9 @@ impl Source<'_> {
             }
             counts.rx_bytes += to.bytes - before;
         } else {
+            // They are in the cache of whoever has written them, and come while the first are looked at.
+            let first = inbox.burst.iter().filter_map(|&(addr, len)| memory.buffer(addr, len));
+            first.for_each(|buffer| look.prefetch(buffer));
             while let Some(span) = inbox.span(at, memory)? {
                 let buffers = &inbox.burst[at..at + span];
                 let packet = Packet::new(memory, level, buffers);
