@@ -153,4 +153,31 @@ mod tests {
         let [figure] = &comparison.figures[..] else { panic!("{comparison:?}") };
         assert_eq!((figure.first.estimate.samples, figure.first.invalid, figure.second.invalid), (7, 1, 0));
     }
+
+    #[test]
+    fn a_table_has_room_in_a_terminal() {
+        let (mut first, mut second) = (results("64", 12_345.678), results("64", 0.98 * 12_345.678));
+        first.environment.flags = (0..100).map(|n| format!("flag{n}")).collect();
+        for results in [&mut first, &mut second] {
+            let mut few = sample(1, "1518", &[("mpps", 0.000_012_3), ("lost", 1e9)]);
+            few.cell.extend(["ring", "buffer", "header"].map(|axis| (axis.to_owned(), "a-long-value".to_owned())));
+            results.samples.push(few);
+            results.samples[1].invalid = Some("it died".into());
+        }
+        second.samples.extend(results("128", 1.0).samples);
+        let table = Comparison::new(&first, &second, &[]).to_string();
+        for part in [
+            "differ in flags",
+            "pvp, cycles_per_packet",
+            "size=64 switch",
+            "only in B: pvp, size=128 switch",
+            "some trials of this place did not count",
+            "fewer than 6 samples",
+            "1.2e-5 (1)",
+            "1.000e9 (1)",
+        ] {
+            assert!(table.contains(part), "{part} in\n{table}");
+        }
+        assert!(table.lines().all(|line| line.chars().count() <= 100), "{table}");
+    }
 }

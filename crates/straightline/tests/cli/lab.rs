@@ -1,5 +1,9 @@
+use std::collections::BTreeMap;
+use std::fs;
 use std::process::Stdio;
 use std::time::Duration;
+
+use straightline_lab::results::{Environment, FORMAT, Sample, Writer};
 
 use super::{Finished, Fixture};
 
@@ -83,4 +87,42 @@ fn an_experiment_that_is_interrupted_ends_with_what_there_is() {
     assert!(done.out.contains(&std::fs::read_to_string(fixture.path("results/table.md")).unwrap()), "{done:?}");
     let again = fixture.execute(&args);
     assert!(again.code == Some(1) && again.err.contains("is there already"), "{again:?}");
+}
+
+/// A folder of results, of as many rounds as there are values.
+fn results(fixture: &Fixture, name: &str, kernel: &str, values: &[f64]) {
+    let environment = Environment { format: FORMAT, kernel: kernel.to_owned(), ..Environment::default() };
+    let mut writer = Writer::create(&fixture.path(name), environment).unwrap();
+    for (round, &mpps) in (1..).zip(values) {
+        let cell = BTreeMap::from([("size".to_owned(), "64".to_owned())]);
+        let metrics = BTreeMap::from([("mpps".to_owned(), mpps)]);
+        let sample =
+            Sample { scenario: "pvp".into(), variant: "plain".into(), round, cell, metrics, ..Sample::default() };
+        writer.write(&sample).unwrap();
+    }
+}
+
+#[test]
+fn folders_are_compared_or_refused() {
+    let fixture = Fixture::new();
+    let slow = [4.0, 4.1, 3.9, 4.2, 4.0, 4.1, 3.8];
+    results(&fixture, "slow", "6.1", &slow);
+    results(&fixture, "fast", "6.2", &slow.map(|mpps| mpps * 1.25));
+    let table = fixture.execute(&["lab", "compare", "slow", "fast"]);
+    assert_eq!((table.code, table.err.as_str()), (Some(0), ""), "{table:?}");
+    for part in ["differ in kernel", "A: 6.1", "B: 6.2", "pvp, mpps", "size=64 plain", "4.000 (7)", "1.250", "faster"] {
+        assert!(table.out.contains(part), "{part} in {}", table.out);
+    }
+    let json = fixture.execute(&["lab", "compare", "fast", "slow", "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&json.out).unwrap();
+    assert_eq!(json["figures"][0]["verdict"], "slower", "{json}");
+    assert_eq!(json["figures"][0]["cell"]["size"], "64", "{json}");
+    assert_eq!(json["environment"][0]["field"], "kernel", "{json}");
+
+    fs::write(fixture.path("fast/samples.jsonl"), "{}\n").unwrap();
+    let refused = fixture.execute(&["lab", "compare", "slow", "fast"]);
+    assert_eq!((refused.code, refused.out.as_str()), (Some(1), ""), "{refused:?}");
+    for part in ["error: fast/samples.jsonl:1: column ", "missing field `scenario`"] {
+        assert!(refused.err.contains(part), "{refused:?}");
+    }
 }

@@ -13,6 +13,8 @@ fn wrong_usage_exits_2() {
         &["ports", "x"],
         &["--json", "ports"],
         &["lab"],
+        &["lab", "compare"],
+        &["lab", "compare", "a"],
         &["lab", "loop"],
         &["lab", "loop", "--backend", "a"],
         &["lab", "loop", "--backend", "a", "--backend", "b", "--backend", "c"],

@@ -6,8 +6,8 @@ use super::{Comparison, Figure, Side};
 use crate::results::Place;
 use crate::statistics::FEWEST;
 
-/// How wide a place may be before its figures come in the line below.
-const PLACE: usize = 40;
+/// How wide a place, or a title, may be before its figures come in the line below: with them, a line is of 100 columns.
+const PLACE: usize = 34;
 
 impl fmt::Display for Comparison {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -25,16 +25,12 @@ impl fmt::Display for Comparison {
         for (scenario, metric) in titles {
             let of_title = |figure: &&Figure| figure.place.scenario == scenario && figure.metric == metric;
             let figures: Vec<&Figure> = self.figures.iter().filter(of_title).collect();
-            let width = figures.iter().map(|figure| name(&figure.place).chars().count()).max().unwrap_or(0).min(PLACE);
-            writeln!(
-                to,
-                "\n{:width$} {:>13} {:>13} {:>7}  {:15}  B is",
-                format!("{scenario}, {metric}"),
-                "A",
-                "B",
-                "B/A",
-                "95 % of B/A"
-            )?;
+            let title = format!("{scenario}, {metric}");
+            let names = figures.iter().map(|figure| name(&figure.place)).chain([title.clone()]);
+            let width = names.map(|name| name.chars().count()).max().unwrap_or(0).min(PLACE);
+            writeln!(to)?;
+            first_column(to, &title, width)?;
+            writeln!(to, " {:>13} {:>13} {:>7}  {:15}  B is", "A", "B", "B/A", "95 % of B/A")?;
             for figure in figures {
                 row(to, figure, width)?;
             }
@@ -49,12 +45,7 @@ impl fmt::Display for Comparison {
 }
 
 fn row(to: &mut fmt::Formatter<'_>, figure: &Figure, width: usize) -> fmt::Result {
-    let name = name(&figure.place);
-    if name.chars().count() > width {
-        write!(to, "{name}\n{:width$}", "")?;
-    } else {
-        write!(to, "{name:width$}")?;
-    }
+    first_column(to, &name(&figure.place), width)?;
     write!(to, " {:>13} {:>13}", side(&figure.first), side(&figure.second))?;
     let (ratio, interval) = match figure.ratio {
         Some(ratio) => (
@@ -66,6 +57,10 @@ fn row(to: &mut fmt::Formatter<'_>, figure: &Figure, width: usize) -> fmt::Resul
     let verdict = figure.verdict.map_or_else(String::new, |verdict| verdict.to_string());
     let line = format!(" {ratio:>7}  {interval:15}  {verdict}");
     writeln!(to, "{}", line.trim_end())
+}
+
+fn first_column(to: &mut fmt::Formatter<'_>, text: &str, width: usize) -> fmt::Result {
+    if text.chars().count() > width { write!(to, "{text}\n{:width$}", "") } else { write!(to, "{text:width$}") }
 }
 
 /// What has to be known to read the table, where it is so.
@@ -97,10 +92,11 @@ fn side(side: &Side) -> String {
     format!("{} ({}){mark}", figure(side.estimate.median), side.estimate.samples)
 }
 
-/// With four digits, or all before the point.
+/// With four digits, or all before the point of thousands.
 fn figure(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
+        size if size >= 1e6 => format!("{value:.3e}"),
         size if size >= 1000.0 => format!("{value:.0}"),
         size if size >= 100.0 => format!("{value:.1}"),
         size if size >= 10.0 => format!("{value:.2}"),

@@ -1,9 +1,9 @@
 //! `straightline lab compare`
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
-use straightline_lab::results::{Comparison, Results};
+use straightline_lab::results::{Comparison, Environment, Results};
 
 use crate::output;
 
@@ -29,6 +29,11 @@ pub(crate) fn execute(args: &Compare) -> anyhow::Result<()> {
     if args.json {
         output::answer(&format!("{}\n", serde_json::to_string(&comparison)?))
     } else {
-        output::answer(&comparison.to_string())
+        let title = |name: &str, folder: &Path, results: &Results| {
+            let Environment { program, taken, command, .. } = &results.environment;
+            format!("{name}: {}, {taken}, straightline {program}\n   {}\n", folder.display(), command.join(" "))
+        };
+        let titles = [title("A", &args.first, &first), title("B", &args.second, &second)];
+        output::answer(&format!("{}{comparison}", titles.concat()))
     }
 }
