@@ -251,9 +251,8 @@ fn a_switch_is_built_the_same_way() {
 
 #[test]
 fn a_tester_and_a_guest_that_forwards() {
-    for (layout, buffer_len) in [RingLayout::Split, RingLayout::Packed].into_iter().flat_map(|l| [(l, 2048), (l, 500)])
-    {
-        for mode in [Mode::Io, Mode::FiveTupleSwap, Mode::Csum, Mode::Noisy] {
+    for layout in [RingLayout::Split, RingLayout::Packed] {
+        for (mode, buffer_len) in [(Mode::Io, 2048), (Mode::FiveTupleSwap, 2048), (Mode::Csum, 500), (Mode::Io, 500)] {
             let rig = rig(4, |config| config.patches = vec![common::patch(0, 1), common::patch(2, 3)]);
             let ports = PortOptions { layout, buffer_len, queue_size: 64, ..PortOptions::default() };
             let connect = |ports: [usize; 2], options: &PortOptions| {
@@ -273,7 +272,7 @@ fn a_tester_and_a_guest_that_forwards() {
                 let end = std::time::Instant::now() + common::PATIENCE;
                 let mut sent = 0;
                 while came < packets {
-                    if sent < packets && sent < came + 8 && tester[0].send(0, &header, &frame, &[(60, &[1, 2, 3])]) {
+                    if sent < packets && sent < came + 16 && tester[0].send(0, &header, &frame, &[(60, &[1, 2, 3])]) {
                         sent += 1;
                     }
                     tester[0].flush().expect("a sound backend");
@@ -288,8 +287,8 @@ fn a_tester_and_a_guest_that_forwards() {
                 }
             };
             // All buffers have been everywhere then.
-            exchange(500);
-            assert_eq!(allocations(|| exchange(500)), 0, "{mode}, {layout:?}, buffers of {buffer_len}");
+            exchange(200);
+            assert_eq!(allocations(|| exchange(200)), 0, "{mode}, {layout:?}, buffers of {buffer_len}");
         }
     }
 }

@@ -73,9 +73,9 @@ impl Default for PortOptions {
 }
 
 impl PortOptions {
-    /// Whether frames may be in several transmit buffers.
-    pub(super) fn chains(&self) -> bool {
-        self.longest + HEADER_LEN > self.buffer_len
+    /// In how many transmit buffers the longest frame is.
+    pub(super) fn buffers_of_longest(&self) -> usize {
+        (self.longest + HEADER_LEN).div_ceil(self.buffer_len) as usize
     }
 
     /// What is negotiated, nothing less.

@@ -243,10 +243,8 @@ impl Outbox {
 
 impl TestPort for VhostPort {
     fn room(&mut self) -> usize {
-        let Outbox { longest, room, .. } = self.outbox;
-        let each = if self.outbox.ring.chains() { (longest + HEADER).div_ceil(room as usize) } else { 1 };
         match self.outbox.room() {
-            Ok(buffers) => buffers / each,
+            Ok(buffers) => buffers / self.outbox.ring.longest(),
             Err(fault) => {
                 self.outbox.fault = Some(fault);
                 0

@@ -93,7 +93,7 @@ impl Source<'_> {
                 let buffers = &inbox.burst[at..at + span];
                 let packet = Packet::new(memory, level, buffers);
                 let len = packet.map_or(0, |packet| wide(packet.len()));
-                let fits = span == 1 || to.ring.chains();
+                let fits = span <= to.ring.longest();
                 if fits && packet.is_some_and(|packet| look.look(&packet)) {
                     to.pending.extend_from_slice(buffers);
                     if to.ring.chains() {

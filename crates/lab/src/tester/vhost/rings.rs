@@ -5,7 +5,6 @@ use straightline_virtio::ring::{Buffers, Bursts, DeviceFault, PackedBursts, Pack
 use super::connection::Connection;
 use super::memory::Memory;
 use super::options::{Layout, PortOptions};
-use crate::guest::HEADER_LEN;
 use crate::guest::driver::Driver;
 
 /// What the backend fills.
@@ -65,7 +64,7 @@ impl Receive {
 impl Transmit {
     pub(super) fn new(connection: &Connection, memory: &Memory, options: &PortOptions) -> anyhow::Result<Transmit> {
         let buffers = Buffers::Transmit;
-        Ok(match (options.layout, options.chains()) {
+        Ok(match (options.layout, options.buffers_of_longest() > 1) {
             (Layout::Split, false) => Transmit::Split(connection.ring(1, memory, options, buffers)?),
             (Layout::Packed, false) => Transmit::Packed(connection.ring(1, memory, options, buffers)?),
             (Layout::Split, true) => {
@@ -89,8 +88,19 @@ impl Transmit {
     }
 
     /// Whether packets may be in several buffers.
+    #[inline]
     pub(super) fn chains(&self) -> bool {
-        matches!(self, Transmit::SplitChains(_) | Transmit::PackedChains(_))
+        self.longest() > 1
+    }
+
+    /// In how many buffers a packet may be.
+    #[inline]
+    pub(super) fn longest(&self) -> usize {
+        match self {
+            Transmit::Split(_) | Transmit::Packed(_) => 1,
+            Transmit::SplitChains(half) => half.longest,
+            Transmit::PackedChains(half) => half.longest,
+        }
     }
 
     /// Makes packets available, for all of which there is room. Where they may be in several buffers, `spans` says of each
@@ -130,18 +140,25 @@ impl Transmit {
 #[derive(Debug)]
 pub(super) struct Chains<D> {
     driver: D,
-    /// The buffers of the chain that comes back as this.
-    of: Box<[Vec<u64>]>,
+    /// In how many at most.
+    longest: usize,
+    /// The buffers of the chain that comes back as this id: `longest` places for each, of which it has so many.
+    of: Box<[u64]>,
+    count: Box<[u16]>,
     /// A chain as the driver half takes it.
     parts: Vec<(u64, u32, bool)>,
 }
 
 impl<D: Driver> Chains<D> {
     fn new(driver: D, options: &PortOptions) -> Self {
-        let size = usize::from(options.queue_size);
-        let most = (options.longest + HEADER_LEN).div_ceil(options.buffer_len.max(1)) as usize;
-        let of = (0..size).map(|_| Vec::with_capacity(most)).collect();
-        Chains { driver, of, parts: Vec::with_capacity(size) }
+        let (size, longest) = (usize::from(options.queue_size), options.buffers_of_longest());
+        Chains {
+            driver,
+            longest,
+            of: vec![0; size * longest].into_boxed_slice(),
+            count: vec![0; size].into_boxed_slice(),
+            parts: Vec::with_capacity(longest),
+        }
     }
 
     fn send(&mut self, buffers: &[(u64, u32)], spans: &[u16]) {
@@ -152,9 +169,9 @@ impl<D: Driver> Chains<D> {
             self.parts.clear();
             self.parts.extend(packet.iter().map(|&(addr, len)| (addr, len, false)));
             let Some(id) = self.driver.add(&self.parts) else { break };
-            let of = &mut self.of[usize::from(id)];
-            of.clear();
-            of.extend(packet.iter().map(|&(addr, _)| addr));
+            let of = &mut self.of[usize::from(id) * self.longest..][..self.longest];
+            of.iter_mut().zip(packet).for_each(|(of, &(addr, _))| *of = addr);
+            self.count[usize::from(id)] = span;
         }
         self.driver.publish();
     }
@@ -162,9 +179,9 @@ impl<D: Driver> Chains<D> {
     fn reclaim(&mut self, spare: &mut Vec<u64>) -> Result<usize, DeviceFault> {
         let mut packets = 0;
         while let Some(used) = self.driver.used() {
-            let (id, _) = used?;
+            let id = usize::from(used?.0);
             // The first is taken again first, for the piece of a frame that it holds.
-            spare.extend(self.of[usize::from(id)].iter().rev());
+            spare.extend(self.of[id * self.longest..][..usize::from(self.count[id])].iter().rev());
             packets += 1;
         }
         Ok(packets)
