@@ -96,8 +96,9 @@ pub struct Generator<P> {
     phase: Phase,
     plan: Plan,
     window: Window,
-    /// When anything came last.
+    /// When anything came last, and when the last turn was.
     heard: u64,
+    now: u64,
 }
 
 /// A port and its streams.
@@ -179,6 +180,7 @@ impl<P: TestPort> Generator<P> {
             plan: Plan { warm_up: 0, time: 0, quiet: 0, drain: 0, catch_up: 0, interval: None, burst: 1 },
             window: Window::default(),
             heard: 0,
+            now: 0,
         })
     }
 
@@ -216,10 +218,13 @@ impl<P: TestPort> Generator<P> {
         self.phase == Phase::Over
     }
 
-    /// What the trial came to.
+    /// What the trial came to, or has come to so far.
     #[must_use]
     pub fn measured(&self) -> Measured {
-        let Window { kept, lasted, arrived, still_coming, .. } = self.window;
+        let Window { mut kept, mut lasted, mut arrived, still_coming, since } = self.window;
+        if self.phase == Phase::Measure {
+            (kept, lasted, arrived) = (self.kept(), self.now.saturating_sub(since), self.arrived());
+        }
         let hertz = hertz();
         Measured {
             streams: self.checker.counts(self.sent.iter().copied()),
@@ -259,8 +264,8 @@ impl<P: TestPort> Generator<P> {
             }
             Phase::Measure if passed >= self.plan.time && self.sides.iter_mut().all(|side| side.is_over(now)) => {
                 self.phase = Phase::Drain;
-                let arrived = [0, 1].map(|n| self.checker.arrived[n] - self.window.arrived[n]);
-                self.window = Window { since: now, lasted: passed, arrived, kept: self.kept(), ..self.window };
+                let (arrived, kept) = (self.arrived(), self.kept());
+                self.window = Window { since: now, lasted: passed, arrived, kept, ..self.window };
                 self.heard = now;
             }
             Phase::Drain if self.checker.complete(self.sent.iter().copied()) => self.phase = Phase::Over,
@@ -271,6 +276,11 @@ impl<P: TestPort> Generator<P> {
             }
             _ => {}
         }
+    }
+
+    /// Packets and bytes that came since what is measured began.
+    fn arrived(&self) -> [u64; 2] {
+        [0, 1].map(|n| self.checker.arrived[n] - self.window.arrived[n])
     }
 
     fn kept(&self) -> Kept {
@@ -349,6 +359,7 @@ impl<P: TestPort> Side<P> {
 impl<P: TestPort> Actor for Generator<P> {
     fn turn(&mut self, now: u64) -> anyhow::Result<usize> {
         // What came is looked at first, while `now` is its time.
+        self.now = now;
         let moved = self.receive(now)?;
         self.advance(now);
         match self.phase {

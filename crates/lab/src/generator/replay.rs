@@ -1,15 +1,17 @@
 //! Frames of a capture, sent as they are, and what of them comes back.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
+use serde::Serialize;
 use straightline_graph::clock::hertz;
 use straightline_virtio::net_header::NetHeader;
 
 use super::rate::Rate;
 use crate::capture::{Capture, Captured};
-use crate::tester::{Actor, TestPort};
+use crate::tester::{Actor, TestPort, drive};
 
 /// The most packets that a turn sends by, and takes from, a port.
 const BURST: usize = 64;
@@ -30,7 +32,7 @@ pub enum Timing {
 }
 
 /// What came of a replay.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Replayed {
     /// Frames that were sent.
     pub sent: u64,
@@ -106,8 +108,7 @@ impl<P: TestPort> Replay<P> {
         let frames = schedule(capture, timing, times, hertz);
         Ok(Replay {
             ports,
-            frames,
-            balance: HashMap::new(),
+            balance: frames.iter().map(|(_, frame)| (frame.clone(), [0, 0])).collect(),
             next: 0,
             start: None,
             first: 0,
@@ -123,6 +124,7 @@ impl<P: TestPort> Replay<P> {
             scratch: Vec::new(),
             report: Replayed::default(),
             over: false,
+            frames,
         })
     }
 
@@ -136,6 +138,17 @@ impl<P: TestPort> Replay<P> {
     #[must_use]
     pub fn report(self) -> (Replayed, Vec<Captured>) {
         (self.report, self.kept.unwrap_or_default())
+    }
+
+    /// Runs it to its end, or until `stop` is set, on this CPU, where one is named. What came of it so far is reported also
+    /// where it ended with an error.
+    pub fn run(self, cpu: Option<usize>, stop: &AtomicBool) -> (Replayed, Vec<Captured>, anyhow::Result<()>) {
+        let mut until = Until { replay: self, stop };
+        let (_, ended) = drive(&mut [&mut until], cpu, stop);
+        let over = until.replay.is_over();
+        let ended = ended.and_then(|()| if over { Ok(()) } else { Err(anyhow!("interrupted")) });
+        let (report, kept) = until.replay.report();
+        (report, kept, ended)
     }
 
     fn send(&mut self, now: u64) -> anyhow::Result<usize> {
@@ -153,7 +166,9 @@ impl<P: TestPort> Replay<P> {
                 break;
             }
             self.stuck = None;
-            self.balance.entry(frame.clone()).or_default()[0] += 1;
+            if let Some([sent, _]) = self.balance.get_mut(frame.as_slice()) {
+                *sent += 1;
+            }
             if self.next == 0 {
                 self.first = now;
             }
@@ -219,6 +234,30 @@ impl<P: TestPort> Actor for Replay<P> {
 
     fn check(&mut self) -> anyhow::Result<()> {
         self.ports.iter_mut().try_for_each(|port| port.check().context("while a capture was replayed"))
+    }
+}
+
+/// Ends the turns when all is over.
+struct Until<'a, P> {
+    replay: Replay<P>,
+    stop: &'a AtomicBool,
+}
+
+impl<P: TestPort> Actor for Until<'_, P> {
+    fn turn(&mut self, now: u64) -> anyhow::Result<usize> {
+        let moved = self.replay.turn(now)?;
+        if self.replay.is_over() {
+            self.stop.store(true, Ordering::Relaxed);
+        }
+        Ok(moved)
+    }
+
+    fn wake(&mut self) {
+        self.replay.wake();
+    }
+
+    fn check(&mut self) -> anyhow::Result<()> {
+        self.replay.check()
     }
 }
 

@@ -14,11 +14,12 @@ mod outcome;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-pub use outcome::Outcome;
+use anyhow::ensure;
+use straightline_graph::clock::cycles;
 
 use crate::generator::{Echo, Generator, Load, Measured, Rate, StreamSpec, Timing};
 use crate::tester::{Actor, TestPort, Work, drive};
-use straightline_graph::clock::cycles;
+pub use outcome::Outcome;
 
 /// For how long nothing may come, when all is sent, before what has not come is lost.
 const QUIET: Duration = Duration::from_millis(50);
@@ -75,6 +76,21 @@ pub fn limit(streams: Vec<StreamSpec>, check_every: u32, cpu: Option<usize>) -> 
     let timing = Timing { warm_up: ALONE / 10, time: ALONE, quiet: QUIET, drain: DRAIN };
     let (measured, _, ended) = go(&mut generator, &mut [], load, &timing, cpu);
     ended.map(|()| outcome::mpps(measured.arrived[0], measured.seconds[1]))
+}
+
+/// Ends a trial when the flag is set, with what was measured so far: one of those who take turns.
+#[derive(Debug)]
+pub struct Interrupt<'a>(pub &'a AtomicBool);
+
+impl Actor for Interrupt<'_> {
+    fn turn(&mut self, _: u64) -> anyhow::Result<usize> {
+        Ok(0)
+    }
+
+    fn check(&mut self) -> anyhow::Result<()> {
+        ensure!(!self.0.load(Ordering::Relaxed), "interrupted");
+        Ok(())
+    }
 }
 
 /// Turn by turn until the generator is done.
@@ -168,6 +184,26 @@ mod tests {
         }
         let outcome = run(&mut generator(&[""]), &mut [&mut Broken], &plan(), Rate::Max, Duration::from_secs(600));
         assert!(outcome.invalid.expect("invalid").contains("closed the connection"));
+    }
+
+    #[test]
+    fn an_interrupted_trial_has_what_was_measured_so_far() {
+        struct Later<'a>(&'a AtomicBool, u64);
+        impl Actor for Later<'_> {
+            fn turn(&mut self, _: u64) -> anyhow::Result<usize> {
+                self.1 += 1;
+                self.0.store(self.1 > 100_000, Ordering::Relaxed);
+                Ok(0)
+            }
+        }
+        let flag = AtomicBool::new(false);
+        let others: &mut [&mut dyn Actor] = &mut [&mut Later(&flag, 0), &mut Interrupt(&flag)];
+        let plan = Plan { warm_up: Duration::ZERO, ..plan() };
+        let outcome = run(&mut generator(&[""]), others, &plan, Rate::Max, Duration::from_secs(600));
+        assert_eq!(outcome.invalid.as_deref(), Some("interrupted"));
+        let sample = outcome.sample();
+        assert!(sample.metrics["mpps"] > 0.0 && sample.metrics["secs"] > 0.0, "{sample:?}");
+        assert!(outcome.to_string().contains("not a valid trial: interrupted"), "{outcome}");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! What a trial came to, and as a sample.
 
+use std::fmt;
+
 use crate::generator::{Measured, Rate};
 use crate::results::Sample;
 use crate::tester::Work;
@@ -74,6 +76,42 @@ impl Outcome {
         }
         sample.latency = Some(measured.latency()).filter(|latency| !latency.steps.is_empty());
         sample
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sample = self.sample();
+        let figure = |name: &str| sample.metrics.get(name).copied().unwrap_or_default();
+        if self.measured.is_some() {
+            writeln!(
+                to,
+                "{:>9.3} Mpps {:>8.2} Gbit/s received in {:.3} s, {:.3} Mpps offered ({})",
+                figure("mpps"),
+                figure("gbit_per_s"),
+                figure("secs"),
+                figure("offered_mpps"),
+                self.rate
+            )?;
+            writeln!(to, "{} lost of {}, a part of {:.6}", figure("lost"), figure("sent"), figure("loss_ratio"))?;
+            for name in ["refused", "duplicates", "reordered", "corrupt", "foreign"] {
+                write!(to, "{} {name}{}", figure(name), if name == "foreign" { "\n" } else { ", " })?;
+            }
+        }
+        if sample.latency.is_some() {
+            write!(to, "latency in us:")?;
+            for name in ["min", "p50", "p90", "p99", "p99_9", "p99_99", "p99_9999", "max"] {
+                write!(to, " {} {:.1}", name.replace('_', "."), figure(&format!("latency_{name}_us")))?;
+            }
+            writeln!(to)?;
+        }
+        if let Some(limit) = self.limit_mpps {
+            writeln!(to, "the generator alone makes {limit:.3} Mpps of these packets")?;
+        }
+        match &self.invalid {
+            Some(why) => writeln!(to, "not a valid trial: {why}"),
+            None => Ok(()),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 use std::fs;
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use straightline_lab::results::{Environment, FORMAT, Sample, Writer};
@@ -18,6 +18,19 @@ socket = \"@/b\"
 ports = [\"a\", \"b\"]
 ";
 
+/// The switch, once its sockets are there.
+fn started(fixture: &Fixture) -> Child {
+    let mut switch = fixture.command(&["run", "switch.toml"]);
+    let switch = switch.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    for _ in 0..1000 {
+        if ["a", "b"].iter().all(|socket| fixture.path(socket).exists()) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    switch
+}
+
 #[test]
 fn a_loop_ends_with_a_line_of_json_or_says_why_not() {
     let fixture = Fixture::new();
@@ -26,14 +39,7 @@ fn a_loop_ends_with_a_line_of_json_or_says_why_not() {
     let absent = fixture.execute(&args);
     assert_eq!(absent.code, Some(1), "{absent:?}");
     assert!(absent.out.is_empty() && absent.err.contains("error: no backend answers (is it running"), "{absent:?}");
-    let mut switch = fixture.command(&["run", "switch.toml"]);
-    let mut switch = switch.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    for _ in 0..1000 {
-        if ["a", "b"].iter().all(|socket| fixture.path(socket).exists()) {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    let mut switch = started(&fixture);
     let done = fixture.execute(&args);
     switch.kill().unwrap();
     switch.wait().unwrap();
@@ -125,4 +131,49 @@ fn folders_are_compared_or_refused() {
     for part in ["error: fast/samples.jsonl:1: column ", "missing field `scenario`"] {
         assert!(refused.err.contains(part), "{refused:?}");
     }
+}
+
+#[test]
+fn what_is_generated_comes_back() {
+    let fixture = Fixture::new();
+    fixture.write(PATCH);
+    let mut switch = started(&fixture);
+    let backends = ["--backend", "a", "--backend", "b"];
+    let times = ["--warm-up", "0.1", "--secs", "0.2", "--rate", "5kpps", "--json"];
+    let streams = ["--stream", "size=imix,src-port=step:1-99", "--stream", "size=80,vlan=random:1-9,weight=2"];
+    let done = fixture.execute(&[&["lab", "generate"][..], &backends, &times, &streams].concat());
+    let impossible = fixture.execute(&[&["lab", "generate"][..], &backends, &["--rate", "1000gbit"]].concat());
+    switch.kill().unwrap();
+    switch.wait().unwrap();
+    // Whether the rate was kept on a machine that is busy is no matter here.
+    let sample: serde_json::Value = serde_json::from_str(&done.out).unwrap();
+    let figure = |name: &str| sample["metrics"][name].as_f64().unwrap();
+    assert_eq!([figure("lost"), figure("corrupt"), figure("foreign")], [0.0; 3], "{sample}");
+    assert!(figure("sent") > 0.0 && figure("generator_limit_mpps") > 0.0, "{sample}");
+    assert!(figure("latency_p50_us") > 0.0 && sample["latency"]["steps"].is_array(), "{sample}");
+    assert_eq!(done.code, Some(i32::from(!sample["invalid"].is_null())), "{done:?}");
+    assert_eq!(impossible.code, Some(1));
+    assert!(impossible.out.contains("more than the generator makes"), "{impossible:?}");
+}
+
+#[test]
+fn a_capture_is_replayed_and_written() {
+    let fixture = Fixture::new();
+    fixture.write(PATCH);
+    let capture = concat!(env!("CARGO_MANIFEST_DIR"), "/../lab/tests/captures/wireshark.pcap");
+    let replay = ["lab", "replay", "--backend", "a", "--backend", "b", "--speed", "50", "--json"];
+    let mut switch = started(&fixture);
+    let done = fixture.execute(&[&replay[..], &[capture, "--write", "back.pcapng"]].concat());
+    let again = fixture.execute(&[&replay[..], &["back.pcapng"]].concat());
+    let absent = fixture.execute(&[&replay[..], &["absent.pcap"]].concat());
+    let none = fixture.execute(&[&replay[..], &["switch.toml"]].concat());
+    switch.kill().unwrap();
+    switch.wait().unwrap();
+    for done in [done, again] {
+        assert_eq!(done.code, Some(0), "{done:?}");
+        let report: serde_json::Value = serde_json::from_str(&done.out).unwrap();
+        assert_eq!([&report["sent"], &report["identical"], &report["different"]], [4, 4, 0], "{report}");
+    }
+    assert!(absent.code == Some(1) && absent.err.contains("absent.pcap"), "{absent:?}");
+    assert!(none.code == Some(1) && none.err.contains("neither a pcap nor a pcapng"), "{none:?}");
 }

@@ -20,6 +20,11 @@ fn wrong_usage_exits_2() {
         &["lab", "loop", "--backend", "a", "--backend", "b", "--backend", "c"],
         &["lab", "loop", "--backend", "a", "--backend", "b", "--size", "64:x"],
         &["lab", "loop", "--backend", "a", "--backend", "b", "--ring", "round"],
+        &["lab", "generate"],
+        &["lab", "generate", "--backend", "a", "--stream", "vlan=4096"],
+        &["lab", "generate", "--backend", "a", "--rate", "fast"],
+        &["lab", "replay", "x.pcap"],
+        &["lab", "replay", "x.pcap", "--backend", "a", "--speed", "1", "--rate", "1pps"],
     ] {
         let done = fixture.execute(args);
         assert_eq!(done.code, Some(2), "{args:?} {done:?}");

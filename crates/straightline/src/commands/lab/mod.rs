@@ -3,8 +3,10 @@
 mod circle;
 mod compare;
 mod exp;
+mod generate;
 mod guest;
 mod progress;
+mod replay;
 mod report;
 
 use std::time::Duration;
@@ -23,6 +25,10 @@ pub(crate) enum Lab {
     Report(report::Report),
     /// Judges two folders of results, cell by cell: medians, their ratio with its interval, and whether that says anything
     Compare(compare::Compare),
+    /// Sends streams of packets at a rate by one or two ports of any vhost-user switch, and checks what comes back
+    Generate(Box<generate::Generate>),
+    /// Sends the frames of a capture, and compares what comes back
+    Replay(Box<replay::Replay>),
 }
 
 /// Executes a command of the laboratory.
@@ -33,6 +39,8 @@ pub(super) fn execute(lab: &Lab) -> anyhow::Result<()> {
         Lab::Exp(args) => exp::execute(args),
         Lab::Report(args) => report::execute(args),
         Lab::Compare(args) => compare::execute(args),
+        Lab::Generate(args) => generate::execute(args),
+        Lab::Replay(args) => replay::execute(args),
     }
 }
 

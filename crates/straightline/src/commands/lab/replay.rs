@@ -1,0 +1,108 @@
+//! `straightline lab replay`
+
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use clap::Args;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use straightline_lab::capture::{Capture, Writer};
+use straightline_lab::generator::{self, Rate, ReplayTiming, Replayed};
+use straightline_lab::tester::{Layout, PortOptions, VhostPort};
+
+use super::{RingKind, seconds};
+use crate::output;
+
+#[derive(Debug, Args)]
+pub(crate) struct Replay {
+    /// A pcap or pcapng file
+    pub(crate) file: PathBuf,
+    /// Where a backend listens; frames are sent by the first one's port, and looked for at all
+    #[arg(long, value_name = "SOCKET", required = true)]
+    pub(crate) backend: Vec<PathBuf>,
+    /// So many times as fast as they were captured
+    #[arg(long, value_name = "N", default_value_t = 1.0)]
+    pub(crate) speed: f64,
+    /// At this rate instead: `max`, or such as `500kpps`, `10gbit`
+    #[arg(long, value_name = "RATE", conflicts_with = "speed")]
+    pub(crate) rate: Option<Rate>,
+    /// So many times over
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) times: u16,
+    /// Writes what comes back to a pcapng file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) write: Option<PathBuf>,
+    /// The layout of the rings
+    #[arg(long, value_name = "split|packed", default_value = "split")]
+    pub(crate) ring: RingKind,
+    /// Runs on this CPU
+    #[arg(long, value_name = "N")]
+    pub(crate) cpu: Option<usize>,
+    /// Seconds without a frame after which no more are waited for
+    #[arg(long, value_name = "S", default_value = "1", value_parser = seconds)]
+    pub(crate) quiet: Duration,
+    /// Prints one line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+pub(crate) fn execute(args: &Replay) -> anyhow::Result<()> {
+    ensure!(args.speed > 0.0 && args.speed.is_finite(), "--speed {}: more than 0", args.speed);
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop)).context("cannot handle signals")?;
+    }
+    let capture = Capture::open(&args.file)?;
+    if capture.shortened > 0 {
+        let text = format!("{} frames were cut when they were captured, and are sent so", capture.shortened);
+        output::message("warning", &text);
+    }
+    // Before anything is sent: it may fail.
+    let file =
+        args.write.as_ref().map(|path| File::create(path).with_context(|| path.display().to_string())).transpose()?;
+    let ports = VhostPort::connect_all(&args.backend, &options(args, &capture)?)?;
+    let timing = args.rate.map_or(ReplayTiming::Captured(args.speed), ReplayTiming::Rate);
+    let replay = generator::Replay::new(ports, &capture, timing, args.times.into(), args.quiet, file.is_some())?;
+    let (report, kept, ended) = replay.run(args.cpu, &stop);
+    if let Some(file) = file {
+        // Times are those of the capture's clock.
+        let start = capture.frames.first().map_or(0, |frame| frame.at);
+        let mut writer = Writer::new(BufWriter::new(file))?;
+        for frame in &kept {
+            writer.frame(start.saturating_add(frame.at), &frame.bytes)?;
+        }
+        writer.finish()?;
+    }
+    if args.json {
+        output::answer(&format!("{}\n", serde_json::to_string(&report)?))?;
+    } else {
+        output::answer(&text(&report))?;
+    }
+    ended
+}
+
+fn options(args: &Replay, capture: &Capture) -> anyhow::Result<PortOptions> {
+    let longest = capture.frames.iter().map(|frame| frame.bytes.len()).max().unwrap_or(0);
+    Ok(PortOptions {
+        layout: match args.ring {
+            RingKind::Split => Layout::Split,
+            RingKind::Packed => Layout::Packed,
+        },
+        longest: u32::try_from(longest)?,
+        ..PortOptions::default()
+    })
+}
+
+fn text(report: &Replayed) -> String {
+    let Replayed { sent, identical, duplicates, different, secs, late_secs } = report;
+    let late = if *late_secs > 0.0 { format!(", {late_secs:.6} s late") } else { String::new() };
+    format!(
+        "{sent} frames sent in {secs:.6} s{late}\n{identical} came back as they were, {} have not; {duplicates} came more often \
+         than sent, {different} that were not sent\n",
+        report.lost()
+    )
+}
