@@ -63,20 +63,22 @@ fn figures(page: &mut Page, scenario: &Scenario<'_>, metric: &Metric, outcomes: 
         let cells: Vec<usize> = panel.rows.iter().flatten().copied().flatten().collect();
         let axis = across.map(|axis| &scenario.axes[axis]);
         let by = axis.map_or(String::new(), |axis| format!(" by {}", axis.name));
-        let figure = |cell: &Option<usize>| -> Vec<Option<Figure>> {
-            let of = |variant: usize| Some(outcomes[(*cell)?][variant].as_ref()?.figure);
-            (0..scenario.variants.len()).map(of).collect()
+        let figure = |cell: usize| -> Vec<Option<Figure>> {
+            (0..scenario.variants.len()).map(|variant| Some(outcomes[cell][variant].as_ref()?.figure)).collect()
         };
+        // A place that nobody measured is none without a valid trial.
+        let measured = || panel.rows[0].iter().enumerate().filter_map(|(value, cell)| Some((value, (*cell)?)));
         let title = titled(scenario, &format!("{}{by}", metric.title()), &panel);
         let groups = Groups {
             id: page.id(),
             title: title.clone(),
             across: axis.map_or("", |axis| axis.name),
             up: metric.title(),
-            groups: axis
-                .map_or(vec![String::new()], |axis| axis.values.iter().map(|&value| value.to_owned()).collect()),
+            groups: measured()
+                .map(|(value, _)| axis.map_or_else(String::new, |axis| axis.values[value].to_owned()))
+                .collect(),
             series: scenario.variants.clone(),
-            figures: panel.rows[0].iter().map(figure).collect(),
+            figures: measured().map(|(_, cell)| figure(cell)).collect(),
             also: also.clone(),
         };
         let axes: Vec<usize> = across.into_iter().collect();

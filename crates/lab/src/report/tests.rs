@@ -273,6 +273,22 @@ fn trials_that_do_not_count_are_listed_with_their_reason() {
 }
 
 #[test]
+fn places_that_nobody_measured_are_not_those_without_a_valid_trial() {
+    let crosses = |samples: &[Sample]| {
+        let page = html(samples);
+        let document = parsed(&page);
+        document.descendants().filter(|node| node.attribute("class") == Some("none")).count()
+    };
+    let mut samples = few(&["a", "b"], &["64", "512", "1518"], &["split", "packed"]);
+    samples.retain(|sample| sample.cell["ring"] == "split" || sample.cell["size"] == "64");
+    assert_eq!(crosses(&samples), 0);
+    for sample in samples.iter_mut().filter(|sample| sample.cell["size"] == "512" && sample.variant == "b") {
+        sample.invalid = Some("nothing came".to_owned());
+    }
+    assert!(crosses(&samples) > 0);
+}
+
+#[test]
 fn a_single_sample_makes_a_page_and_none_an_error() {
     check_layout(&html(&trials(&["a"], &["64"], &["split"])[..1]));
     check_layout(&html(&[Sample::default()]));
