@@ -4,7 +4,8 @@
 //! any VM's frontend, on memory of its own. [`demo`] puts two of them to a switch. [`poller`] is a guest that costs as little
 //! as can be, and measures whatever backends it is connected to; [`forward`] is one that does what testpmd does. [`tester`]
 //! has the ports of both. [`generator`] sends packets at a rate and checks what comes back, [`trial`] says what counts of it,
-//! [`capture`] reads and writes captures; [`exp`] changes one thing at a time and measures that. It is a user of the switch
+//! [`capture`] reads and writes captures; [`scenario`] puts a switch between them; [`exp`] changes one thing at a time and
+//! measures that. It is a user of the switch
 //! like any other; nothing but the command line imports it.
 //!
 //! ```
@@ -26,6 +27,7 @@ pub mod poller;
 mod random;
 pub mod report;
 pub mod results;
+pub mod scenario;
 pub mod search;
 mod sizes;
 pub mod statistics;

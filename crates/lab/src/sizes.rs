@@ -19,6 +19,9 @@ enum Kind {
     Uniform(u32, u32),
 }
 
+/// Simple IMIX, as generators have it.
+const IMIX: &str = "64:7,570:4,1518:1";
+
 /// Of a mix at least so many are dealt before the order begins again.
 const DEAL: usize = 256;
 
@@ -48,6 +51,19 @@ impl Sizes {
             Kind::Mix(all) => all.iter().map(|s| s.0).max().unwrap_or(0),
             Kind::Uniform(_, to) => *to,
         }
+    }
+
+    /// As people would write it.
+    pub(crate) fn name(&self) -> String {
+        let text = self.to_string();
+        if text == IMIX { "imix".to_owned() } else { text }
+    }
+
+    /// Their mean, as they are dealt.
+    #[expect(clippy::cast_precision_loss, reason = "there are few of them")]
+    pub(crate) fn mean(&self) -> f64 {
+        let order = self.deal(1);
+        order.iter().map(|&len| f64::from(len)).sum::<f64>() / order.len().max(1) as f64
     }
 
     /// So many of them, drawn at random; the same `seed` draws the same.
@@ -99,7 +115,7 @@ impl FromStr for Sizes {
 
     /// `imix`; `uniform:FROM-TO`; or lengths with commas or plus signs, each with `:` and how often it comes, or once.
     fn from_str(text: &str) -> anyhow::Result<Self> {
-        let text = if text == "imix" { "64:7,570:4,1518:1" } else { text };
+        let text = if text == "imix" { IMIX } else { text };
         let number = |text: &str| text.trim().parse::<u32>().with_context(|| format!("`{text}`: not a number"));
         let uniform = |range: &str| {
             let (from, to) = range.split_once('-').with_context(|| format!("`{range}`: not a range"))?;
@@ -186,6 +202,8 @@ mod tests {
         assert!(order.len() >= DEAL);
         assert_eq!((count(64) * 4, count(570)), (count(570) * 7, count(1518) * 4));
         assert_eq!(mix.deal(1), order);
+        assert!((mix.mean() * 12.0 - f64::from(64 * 7 + 570 * 4 + 1518)).abs() < 1e-6, "{}", mix.mean());
+        assert_eq!((mix.name().as_str(), Sizes::one(64).name().as_str()), ("imix", "64"));
         assert_ne!(mix.deal(2), order);
         assert_eq!(Sizes::one(64).deal(9), [64]);
         assert_eq!("64:1000,128:1000".parse::<Sizes>().expect("a mix").deal(1).len(), DEAL);

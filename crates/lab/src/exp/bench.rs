@@ -16,6 +16,9 @@ use crate::poller::{self, Options, Report};
 /// For frames of any length that an experiment has.
 const MTU: u16 = 9216;
 
+/// The longest that passes: an Ethernet header and a VLAN tag besides.
+pub(crate) const LONGEST: u32 = MTU as u32 + 18;
+
 /// The ports, with the sockets `0` and `1` in the trial's folder.
 const PORTS: [&str; 2] = ["p0", "p1"];
 
@@ -47,14 +50,25 @@ pub(super) fn sockets(folder: &Path) -> [PathBuf; 2] {
 }
 
 pub(super) fn config(settings: &Settings, sockets: &[PathBuf; 2]) -> Config {
-    let port = |at: usize| PortConfig { mtu: MTU, ..PortConfig::vhost_user(PORTS[at], &sockets[at]) };
-    let mut config = Config { ports: vec![port(0), port(1)], ..Config::default() };
-    config.patches.push(PatchConfig {
-        name: "patch".to_owned(),
-        ports: PORTS.map(str::to_owned),
+    patched(settings.cpus[1], sockets)
+}
+
+/// A switch with a port for each of these sockets, `p0` and on, and a patch between each two that follow one another. It has
+/// one worker, on this CPU, which never sleeps.
+pub(crate) fn patched(cpu: usize, sockets: &[PathBuf]) -> Config {
+    let name = |at: usize| format!("p{at}");
+    let port = |(at, socket)| PortConfig { mtu: MTU, ..PortConfig::vhost_user(name(at), socket) };
+    let patch = |at: usize| PatchConfig {
+        name: format!("patch{at}"),
+        ports: [2 * at, 2 * at + 1].map(name),
         full: WhenFull::Drop,
-    });
-    (config.switch.workers, config.switch.idle) = (vec![settings.cpus[1]], Idle::Spin);
+    };
+    let mut config = Config {
+        ports: sockets.iter().enumerate().map(port).collect(),
+        patches: (0..sockets.len() / 2).map(patch).collect(),
+        ..Config::default()
+    };
+    (config.switch.workers, config.switch.idle) = (vec![cpu], Idle::Spin);
     config
 }
 

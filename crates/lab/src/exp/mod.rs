@@ -26,9 +26,11 @@ mod table;
 mod touch;
 mod width;
 
+pub(crate) use bench::{LONGEST, patched};
 pub use bench::{bench, phases};
 pub use harness::{Cell, Measured, Outcome, Plan, Shown, Step, Variant, Watch, run};
 pub use settings::{Settings, check_bound};
+pub(crate) use settings::{two_cpus, usable_cpus};
 pub use table::markdown;
 
 /// An experiment.

@@ -30,11 +30,9 @@ impl Settings {
     /// # Errors
     /// There are fewer than two.
     pub fn new(quick: bool) -> anyhow::Result<Settings> {
-        let set = sched_getaffinity(None).context("cannot ask on which CPUs this process may run")?;
-        let usable: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect();
         let (warm_up, time) = if quick { (100, 300) } else { (300, 1000) };
         Ok(Settings {
-            cpus: two(&usable)?,
+            cpus: two_cpus()?,
             warm_up: Duration::from_millis(warm_up),
             time: Duration::from_millis(time),
             stop: Arc::default(),
@@ -49,11 +47,22 @@ impl Settings {
     }
 }
 
+/// The CPUs that this process may use.
+pub(crate) fn usable_cpus() -> anyhow::Result<Vec<usize>> {
+    let set = sched_getaffinity(None).context("cannot ask on which CPUs this process may run")?;
+    Ok((0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
+}
+
+/// One for a guest and one for a switch.
+pub(crate) fn two_cpus() -> anyhow::Result<[usize; 2]> {
+    two(&usable_cpus()?)
+}
+
 fn two(usable: &[usize]) -> anyhow::Result<[usize; 2]> {
     match usable {
         [first, second, ..] => Ok([*first, *second]),
         _ => anyhow::bail!(
-            "an experiment needs two CPUs, one for the switch and one for its guest, and this process may run on {} only: \
+            "two CPUs are needed, one for the switch and one for its guest, and this process may run on {} only: \
              give it two (`taskset -c 0,1`, the container's or the virtual machine's CPUs)",
             usable.first().map_or_else(|| "none".to_owned(), |cpu| format!("CPU {cpu}"))
         ),

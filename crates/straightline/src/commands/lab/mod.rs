@@ -8,6 +8,7 @@ mod guest;
 mod progress;
 mod replay;
 mod report;
+mod scenario;
 
 use std::time::Duration;
 
@@ -19,6 +20,13 @@ pub(crate) enum Lab {
     Loop(Box<circle::Loop>),
     /// An embedded guest on one or two ports of any vhost-user switch, with testpmd's forward modes
     Guest(Box<guest::Guest>),
+    /// A generator for physical ports, a guest that forwards, and a switch between them: rates, loss, latencies
+    Pvp(Box<scenario::Pvp>),
+    /// Two guests exchange packets through a switch: rates, loss, latencies
+    #[command(name = "vm2vm")]
+    Vm2Vm(Box<scenario::Vm2Vm>),
+    /// A generator on both ports of any vhost-user switch that hands on between two sockets: rates, loss, latencies
+    PatchExternal(Box<scenario::PatchExternal>),
     /// Measures one thing in the switch's own pipeline, in variants that take turns
     Exp(exp::Exp),
     /// Makes a page with plots, a Markdown file and a CSV of a folder of results
@@ -36,6 +44,9 @@ pub(super) fn execute(lab: &Lab) -> anyhow::Result<()> {
     match lab {
         Lab::Loop(args) => circle::execute(args),
         Lab::Guest(args) => guest::execute(args),
+        Lab::Pvp(args) => scenario::pvp(args),
+        Lab::Vm2Vm(args) => scenario::vm2vm(args),
+        Lab::PatchExternal(args) => scenario::patch_external(args),
         Lab::Exp(args) => exp::execute(args),
         Lab::Report(args) => report::execute(args),
         Lab::Compare(args) => compare::execute(args),

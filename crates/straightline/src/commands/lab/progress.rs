@@ -47,6 +47,7 @@ impl Watch for Progress {
         let left = step.left.map(|left| format!(", {} left", words(left))).unwrap_or_default();
         match &self.bar {
             Some(bar) => {
+                bar.set_length(u64::try_from(step.trials).unwrap_or(u64::MAX));
                 bar.set_position(u64::try_from(step.trial - 1).unwrap_or(u64::MAX));
                 bar.set_message(format!("{}{left}", step.what));
             }

@@ -1,0 +1,203 @@
+//! Searches, and what follows from what they find.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::bed::Bed;
+use super::options::Options;
+use super::run::Run;
+use crate::generator::Rate;
+use crate::results::Sample;
+use crate::search::{self, Goal, GoalResult, Limits, Measured, Soak, SoakGoal, Trial};
+
+/// Loads up to so many times what was taken of as much as there is room for are searched: one without loss is hardly greater.
+const HEADROOM: f64 = 1.25;
+
+/// And down to this part of it.
+const LEAST: f64 = 1e-3;
+
+/// Trials that are made to learn how much that is, as long as they do not count.
+const ATTEMPTS: usize = 3;
+
+/// What may be lost where only latencies are asked for: half a percent, as FD.io's CSIT has it.
+const PDR: f64 = 0.005;
+
+/// The time of all trials that decide on a load, in trials (see [`Goal::ndr`]).
+const DECIDE: u32 = 21;
+
+/// Packets a second of which each one is alone.
+const LONE: f64 = 1000.0;
+
+/// Parts of the PDR at which latencies are measured, in percent.
+const LATENCIES: [u32; 4] = [0, 10, 50, 90];
+
+/// The part of the NDR that is carried for long.
+const CARRIED: f64 = 0.9;
+
+/// Searches for what is asked for, and measures what depends on it.
+pub(super) fn find(run: &mut Run<'_, '_>, bed: &mut Bed<'_>) -> anyhow::Result<()> {
+    let (options, goals) = (run.options, goals(run.options));
+    let names = goals.iter().map(name).collect::<Vec<_>>().join(", ");
+    let most = match most(run, bed) {
+        Ok(most) => most,
+        Err(why) => return run.keep(bed, &names, Sample { invalid: Some(why), ..Sample::default() }),
+    };
+    let (place, stop) = (run.place(bed), Arc::clone(&options.stop));
+    let mut measure = |trial: Trial| {
+        let taken = bed.trial(Rate::Pps(trial.load.round()), trial.duration);
+        anyhow::ensure!(!stop.load(Ordering::Relaxed), "stopped");
+        Ok(Measured { sent: taken.sent, lost: taken.lost, invalid: taken.sample.invalid })
+    };
+    let mut progress = |step: &search::Step<'_>| {
+        let bound = |bound: Option<f64>| bound.map_or_else(|| "?".to_owned(), |pps| format!("{:.3}", pps / 1e6));
+        let (lower, upper) = (bound(step.lower), bound(step.upper));
+        run.says(&place, &format!("{}: {lower} to {upper} Mpps", step.goal), Some(step.left));
+    };
+    let found = search::search(&goals, &Limits::new(most * LEAST, most), &mut measure, &mut progress)?;
+    for result in &found.results {
+        let load = name(&result.goal);
+        run.keep(bed, &load, sample(result, found.trials, bed, found.stopped.as_deref()))?;
+        let remarks = [result.irregular.as_deref(), found.stopped.as_deref()];
+        for remark in remarks.into_iter().flatten().filter(|_| result.lower.is_some()) {
+            run.note(bed, &load, remark);
+        }
+    }
+    let lower =
+        |wanted: &str| found.results.iter().find(|result| result.goal.name == wanted).and_then(|result| result.lower);
+    if let Some(pdr) = lower("PDR").filter(|_| options.loads.latency) {
+        latencies(run, bed, pdr)?;
+    }
+    match (options.loads.soak, options.loads.rate, lower("NDR")) {
+        (Some(time), None, Some(ndr)) => soak(run, bed, Rate::Pps(CARRIED * ndr), time),
+        _ => Ok(()),
+    }
+}
+
+/// Carries a load for long.
+pub(super) fn soak(run: &mut Run<'_, '_>, bed: &mut Bed<'_>, rate: Rate, time: Duration) -> anyhow::Result<()> {
+    let load = format!("soak {} s", time.as_secs_f64());
+    let Some(pps) = rate.pps(bed.sizes().mean()) else {
+        anyhow::bail!("a soak needs a rate such as 1mpps, or none: then it is 90 % of the NDR");
+    };
+    let (place, stop) = (run.place(bed), Arc::clone(&run.options.stop));
+    let goal = SoakGoal::new(pps, time);
+    let mut measure = |trial: Trial| {
+        let taken = bed.trial(Rate::Pps(trial.load.round()), trial.duration);
+        anyhow::ensure!(!stop.load(Ordering::Relaxed), "stopped");
+        Ok(Measured { sent: taken.sent, lost: taken.lost, invalid: taken.sample.invalid })
+    };
+    run.says(&place, &load, Some(time));
+    let mut progress = |soaked: &search::Soaked| {
+        let what = format!("{load} at {:.3} Mpps: {} of {} packets lost", pps / 1e6, soaked.lost, soaked.sent);
+        run.says(&place, &what, Some(time.saturating_sub(soaked.time)));
+    };
+    let soaked = search::soak(&goal, &mut measure, &mut progress)?;
+    let (seconds, sent, lost) = (soaked.time.as_secs_f64(), float(soaked.sent), float(soaked.lost));
+    let mut sample = Sample::default();
+    if seconds > 0.0 && sent > 0.0 {
+        let came = (sent - lost) / seconds / 1e6;
+        let figures = [
+            ("mpps", came),
+            ("gbit_per_s", gbit(came, bed)),
+            ("offered_mpps", sent / seconds / 1e6),
+            ("loss_ratio", lost / sent),
+            ("sent", sent),
+            ("lost", lost),
+            ("secs", seconds),
+        ];
+        sample.metrics.extend(figures.map(|(name, figure)| (name.to_owned(), figure)));
+    }
+    let remark = match soaked.soak {
+        Soak::Carried => None,
+        Soak::TooMuchLost => Some("more was lost than one packet of ten millions".to_owned()),
+        Soak::TooFew => {
+            Some("of so few packets nobody can say whether one of ten millions is lost: soak longer".to_owned())
+        }
+        Soak::Stopped(why) => {
+            sample.invalid = Some(why);
+            None
+        }
+    };
+    if let Some(remark) = remark {
+        run.note(bed, &load, &remark);
+    }
+    run.keep(bed, &load, sample)
+}
+
+/// Latencies of packets that are alone, and at parts of what can be carried.
+fn latencies(run: &mut Run<'_, '_>, bed: &mut Bed<'_>, pdr: f64) -> anyhow::Result<()> {
+    for percent in LATENCIES {
+        let load = format!("latency {percent} %");
+        run.says(&run.place(bed), &load, None);
+        let pps = if percent == 0 { LONE.min(pdr) } else { pdr * f64::from(percent) / 100.0 };
+        let taken = bed.trial(Rate::Pps(pps), run.options.time);
+        run.keep(bed, &load, taken.sample)?;
+    }
+    Ok(())
+}
+
+/// The greatest load that is searched: the switch is asked for as much as there is room for.
+fn most(run: &mut Run<'_, '_>, bed: &mut Bed<'_>) -> Result<f64, String> {
+    let mut why = String::new();
+    for _ in 0..ATTEMPTS {
+        run.says(&run.place(bed), "looking how much is too much", None);
+        let taken = bed.trial(Rate::Max, run.options.time);
+        match (taken.sample.invalid, taken.sample.metrics.get("offered_mpps")) {
+            (None, Some(offered)) => return Ok((HEADROOM * offered).min(bed.limit_mpps) * 1e6),
+            (reason, _) => why = reason.unwrap_or_else(|| "nothing was sent".to_owned()),
+        }
+        if run.options.is_stopped() {
+            break;
+        }
+    }
+    Err(why)
+}
+
+fn goals(options: &Options) -> Vec<Goal> {
+    let loads = &options.loads;
+    let timed = |goal: Goal| Goal {
+        initial_trial: options.time,
+        final_trial: options.time,
+        duration_sum: options.time * DECIDE,
+        ..goal
+    };
+    let ndr = loads.ndr || (loads.soak.is_some() && loads.rate.is_none());
+    let pdr = loads.pdr.or(loads.latency.then_some(PDR));
+    ndr.then(Goal::ndr).into_iter().chain(pdr.map(Goal::pdr)).map(timed).collect()
+}
+
+/// A goal as a load.
+fn name(goal: &Goal) -> String {
+    match goal.loss_ratio {
+        ratio if ratio > 0.0 => format!("pdr {} %", ratio * 100.0),
+        _ => "ndr".to_owned(),
+    }
+}
+
+fn sample(result: &GoalResult, trials: usize, bed: &Bed<'_>, stopped: Option<&str>) -> Sample {
+    let mpps = |pps: Option<f64>| pps.map(|pps| pps / 1e6);
+    let throughput = mpps(result.throughput);
+    let figures = [
+        ("mpps", throughput),
+        ("gbit_per_s", throughput.map(|mpps| gbit(mpps, bed))),
+        ("lower_mpps", mpps(result.lower)),
+        ("upper_mpps", mpps(result.upper)),
+        ("trials", u32::try_from(trials).ok().map(f64::from)),
+    ];
+    let metrics: BTreeMap<_, _> =
+        figures.into_iter().filter_map(|(name, figure)| Some((name.to_owned(), figure?))).collect();
+    let why = || stopped.or(result.irregular.as_deref()).unwrap_or("nothing was found").to_owned();
+    Sample { metrics, invalid: result.lower.is_none().then(why), ..Sample::default() }
+}
+
+/// Frames of the mean length.
+fn gbit(mpps: f64, bed: &Bed<'_>) -> f64 {
+    mpps * bed.sizes().mean() * 8.0 / 1e3
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts of packets")]
+fn float(n: u64) -> f64 {
+    n as f64
+}

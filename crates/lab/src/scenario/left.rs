@@ -1,0 +1,125 @@
+//! How long it will take.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use super::options::{Loads, Options};
+use crate::generator::Rate;
+
+/// Connecting, warm-up and drain, roughly.
+const AROUND: Duration = Duration::from_millis(300);
+
+/// Trials of a search, roughly, before one was made.
+const SEARCH: u32 = 60;
+
+/// One thing that is done in each cell.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Task {
+    /// A trial with as much as there is room for.
+    Max,
+    /// A trial at a rate.
+    Rate(Rate),
+    /// A search, and what follows from what it finds.
+    Find,
+    /// A rate for so long.
+    Soak(Rate, Duration),
+}
+
+impl Task {
+    /// Of these loads, in the order in which they come.
+    pub(super) fn all(loads: &Loads) -> Vec<Task> {
+        let max = loads.max.then_some(Task::Max);
+        let fixed = loads.rate.map(|rate| match loads.soak {
+            Some(time) => Task::Soak(rate, time),
+            None => Task::Rate(rate),
+        });
+        let find = loads.searches().then_some(Task::Find);
+        max.into_iter().chain(fixed).chain(find).collect()
+    }
+
+    fn is_find(self) -> bool {
+        self == Task::Find
+    }
+}
+
+/// What is still to be done.
+#[derive(Debug)]
+pub(super) struct Left {
+    tasks: VecDeque<Task>,
+    time: Duration,
+    /// A soak that follows from a search.
+    soak: Duration,
+    /// How long searches took, and how many there were.
+    searches: (Duration, u32),
+    began: Instant,
+}
+
+impl Left {
+    pub(super) fn new(options: &Options, tasks: impl Iterator<Item = Task>) -> Left {
+        let soak = options.loads.soak.unwrap_or(Duration::ZERO);
+        let (tasks, time) = (tasks.collect(), options.time);
+        Left { tasks, time, soak, searches: (Duration::ZERO, 0), began: Instant::now() }
+    }
+
+    /// The first one is done, and took so long.
+    pub(super) fn done(&mut self, took: Duration) {
+        if self.tasks.pop_front().is_some_and(Task::is_find) {
+            self.searches = (self.searches.0 + took, self.searches.1 + 1);
+        }
+        self.began = Instant::now();
+    }
+
+    /// All of it, where the first task itself says how long it will still take; or where it does not.
+    pub(super) fn all(&self, first: Option<Duration>) -> Duration {
+        let first = first.unwrap_or_else(|| {
+            let whole = self.tasks.front().map_or(Duration::ZERO, |&task| self.one(task));
+            whole.saturating_sub(self.began.elapsed())
+        });
+        self.tasks.iter().skip(1).map(|&task| self.one(task)).fold(first, |sum, one| sum + one)
+    }
+
+    fn one(&self, task: Task) -> Duration {
+        match task {
+            Task::Max | Task::Rate(_) => self.time + AROUND,
+            Task::Soak(_, time) => time + AROUND,
+            Task::Find => {
+                let known = self.searches.0.checked_div(self.searches.1);
+                known.unwrap_or((self.time + AROUND) * SEARCH + self.soak)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Scenario;
+    use super::*;
+
+    #[test]
+    fn what_is_left_is_known_better_after_the_first_search() {
+        let second = Duration::from_secs(1);
+        let mut options = Options::new(Scenario::Vm2Vm);
+        options.loads = Loads { max: true, ndr: true, ..Loads::default() };
+        let tasks = Task::all(&options.loads);
+        assert_eq!(tasks, [Task::Max, Task::Find]);
+        let mut left = Left::new(&options, tasks.iter().copied().cycle().take(4));
+        assert_eq!(left.all(Some(second)), second + (second + AROUND) * (2 * SEARCH + 1));
+        left.done(second);
+        left.done(10 * second);
+        assert_eq!(left.all(Some(second)), 11 * second);
+        left.done(second);
+        assert_eq!(left.all(Some(2 * second)), 2 * second);
+        left.done(second);
+        assert_eq!(left.all(None), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_soak_has_a_rate_or_follows_from_a_search() {
+        let rate = Rate::Pps(1e6);
+        let time = Duration::from_secs(60);
+        let loads = Loads { rate: Some(rate), soak: Some(time), ..Loads::default() };
+        assert_eq!(Task::all(&loads), [Task::Soak(rate, time)]);
+        assert_eq!(Task::all(&Loads { rate: None, ..loads }), [Task::Find]);
+        assert_eq!(Task::all(&Loads { rate: Some(rate), ..Loads::default() }), [Task::Rate(rate)]);
+    }
+}

@@ -1,0 +1,27 @@
+//! What people ask of a switch: how much it takes between physical ports and a guest (PVP), between two guests, or between
+//! any two sockets of a switch that is not ours.
+//!
+//! Everything is there already and only put together here: the generator's two ports play the physical ports, or the guests;
+//! a guest that forwards takes turns with it on the same CPU; the switch is ours, with a worker on the second CPU, or anybody's.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `options` | what can be asked for |
+//! | `bed` | a switch, a generator and a guest, connected, and trials with them |
+//! | `run` | cells, loads and rounds, one after the other |
+//! | `find` | searches, and what follows from what they find |
+//! | `left` | how long it will take |
+//! | `table` | what came out, for people |
+
+mod bed;
+mod find;
+mod left;
+mod options;
+mod run;
+mod table;
+#[cfg(test)]
+mod tests;
+
+pub use options::{Loads, Options, Scenario};
+pub use run::{Outcome, run};
+pub use table::table;

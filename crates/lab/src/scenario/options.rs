@@ -1,0 +1,218 @@
+//! What can be asked for.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::ensure;
+use straightline_virtio::features as f;
+
+use crate::exp::{LONGEST, two_cpus, usable_cpus};
+use crate::forward::{Mode, Touch};
+use crate::generator::{Rate, StreamSpec};
+use crate::sizes::Sizes;
+use crate::tester::{Layout, PortOptions};
+
+/// What stands between the generator's two ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scenario {
+    /// A switch between each of them and a guest, which hands on what it gets: physical, virtual, physical.
+    Pvp,
+    /// A switch: they are two guests.
+    Vm2Vm,
+    /// Any switch that runs already, and hands on between two sockets.
+    PatchExternal,
+}
+
+impl Scenario {
+    /// Its name on the command line and in samples.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Scenario::Pvp => "pvp",
+            Scenario::Vm2Vm => "vm2vm",
+            Scenario::PatchExternal => "patch-external",
+        }
+    }
+
+    /// Ports that the switch has.
+    #[must_use]
+    pub fn ports(self) -> usize {
+        if self == Scenario::Pvp { 4 } else { 2 }
+    }
+}
+
+/// What is measured in each cell.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Loads {
+    /// What comes back of as much as there is room for (MRR).
+    pub max: bool,
+    /// What comes back of this.
+    pub rate: Option<Rate>,
+    /// The most without loss.
+    pub ndr: bool,
+    /// The most with so much loss, as a part of all.
+    pub pdr: Option<f64>,
+    /// Latencies at nearly nothing, and at 10, 50 and 90 % of the PDR.
+    pub latency: bool,
+    /// Whether a load is carried for so long: `rate`, or 90 % of the NDR.
+    pub soak: Option<Duration>,
+}
+
+impl Loads {
+    /// Whether anything has to be searched for.
+    #[must_use]
+    pub fn searches(&self) -> bool {
+        self.ndr || self.pdr.is_some() || self.latency || (self.soak.is_some() && self.rate.is_none())
+    }
+}
+
+/// What is measured, and how.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What stands between the generator's ports.
+    pub scenario: Scenario,
+    /// Where the switch's ports listen, in the order in which they follow one another on the way; none: a switch of ours,
+    /// in this process.
+    pub backends: Vec<PathBuf>,
+    /// What the switch is called in samples.
+    pub name: String,
+    /// Lengths of frames, each a cell with each layout.
+    pub sizes: Vec<Sizes>,
+    /// Layouts of rings.
+    pub layouts: Vec<Layout>,
+    /// How ports are made, whatever the layout.
+    pub ports: PortOptions,
+    /// What the guest does with packets.
+    pub mode: Mode,
+    /// What it touches of them.
+    pub touch: Touch,
+    /// What is measured.
+    pub loads: Loads,
+    /// How long a trial is, without warm-up.
+    pub time: Duration,
+    /// Before what counts; default: half a second on new connections, as some backends take a while to look at what they
+    /// were given, and a tenth later.
+    pub warm_up: Option<Duration>,
+    /// So many times everything is measured.
+    pub rounds: u32,
+    /// The CPU of the generator and of the guest; default: the first one that this process may use.
+    pub cpu: Option<usize>,
+    /// The CPU of a switch of ours; default: another one.
+    pub switch_cpu: Option<usize>,
+    /// Ends everything as soon as it is set.
+    pub stop: Arc<AtomicBool>,
+}
+
+impl Options {
+    /// The most of 64 bytes that a switch takes, one second long.
+    #[must_use]
+    pub fn new(scenario: Scenario) -> Options {
+        Options {
+            scenario,
+            backends: Vec::new(),
+            name: "straightline".to_owned(),
+            sizes: vec![Sizes::one(64)],
+            layouts: vec![Layout::Split],
+            ports: PortOptions::default(),
+            mode: Mode::Io,
+            touch: Touch::None,
+            loads: Loads { max: true, ..Loads::default() },
+            time: Duration::from_secs(1),
+            warm_up: None,
+            rounds: 1,
+            cpu: None,
+            switch_cpu: None,
+            stop: Arc::default(),
+        }
+    }
+
+    /// Whether it is to end.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// The CPU of the generator, and of a switch of ours.
+    pub(super) fn cpus(&self) -> anyhow::Result<[usize; 2]> {
+        if !self.backends.is_empty() {
+            // Where their switch runs is theirs to say.
+            let first = usable_cpus()?.first().copied().unwrap_or(0);
+            return Ok([self.cpu.unwrap_or(first); 2]);
+        }
+        let [first, second] = two_cpus()?;
+        let cpu = self.cpu.unwrap_or(if self.switch_cpu == Some(first) { second } else { first });
+        Ok([cpu, self.switch_cpu.unwrap_or(if cpu == second { first } else { second })])
+    }
+
+    /// How ports of this layout are made, for frames of these sizes.
+    pub(super) fn ports(&self, layout: Layout, sizes: &Sizes) -> PortOptions {
+        PortOptions { layout, longest: self.ports.longest.max(sizes.longest()), ..self.ports.clone() }
+    }
+
+    /// What each of the generator's ports sends.
+    pub(super) fn streams(sizes: &Sizes) -> [StreamSpec; 2] {
+        let spec = StreamSpec::new(sizes.clone());
+        let reversed = spec.reversed();
+        [spec, reversed]
+    }
+
+    /// # Errors
+    /// What cannot be, and what would.
+    pub(super) fn check(&self) -> anyhow::Result<()> {
+        let (scenario, ports) = (self.scenario.name(), self.scenario.ports());
+        ensure!(
+            self.backends.len() == ports || (self.backends.is_empty() && self.scenario != Scenario::PatchExternal),
+            "{scenario} needs {ports} sockets of a switch{}, not {}",
+            if self.scenario == Scenario::PatchExternal { "" } else { ", or none for one of ours" },
+            self.backends.len()
+        );
+        ensure!(!self.time.is_zero() && self.rounds > 0, "nothing is measured in no time and in no round");
+        ensure!(
+            matches!(self.mode, Mode::Io | Mode::Mac | Mode::MacSwap | Mode::FiveTupleSwap | Mode::Csum | Mode::Noisy),
+            "a guest in mode {} does not hand on what comes: one of io, mac, macswap, 5tswap, csum, noisy does",
+            self.mode
+        );
+        ensure!(
+            self.touch != Touch::Edit,
+            "a guest that edits all bytes leaves nothing by which the generator knows its packets: none, header or read"
+        );
+        for (layout, sizes) in self.cells() {
+            let ports = self.ports(layout, sizes);
+            ports.check()?;
+            ensure!(
+                self.backends.len() == self.scenario.ports() || sizes.longest() <= LONGEST,
+                "frames of {} bytes: at most {LONGEST} pass our switch",
+                sizes.longest()
+            );
+        }
+        Ok(())
+    }
+
+    /// Layouts and sizes, in the order in which they are gone through.
+    pub(super) fn cells(&self) -> impl Iterator<Item = (Layout, &Sizes)> {
+        self.layouts.iter().flat_map(|&layout| self.sizes.iter().map(move |sizes| (layout, sizes)))
+    }
+
+    /// What differs from a usual guest: it belongs to where something was measured.
+    pub(super) fn particulars(&self) -> Vec<(&'static str, String)> {
+        let usual = PortOptions::default();
+        let mut all = Vec::new();
+        let mut note = |differs: bool, axis, value: String| {
+            if differs {
+                all.push((axis, value));
+            }
+        };
+        note(self.mode != Mode::Io, "mode", self.mode.to_string());
+        note(self.touch != Touch::None, "touch", self.touch.to_string());
+        note(!self.ports.mergeable, "mrg", "off".to_owned());
+        note(self.ports.in_order, "in-order", "on".to_owned());
+        note(self.ports.queue_size != usual.queue_size, "queue", self.ports.queue_size.to_string());
+        all
+    }
+
+    /// Names of features.
+    pub(super) fn names(features: u64) -> Vec<&'static str> {
+        f::names(features).collect()
+    }
+}

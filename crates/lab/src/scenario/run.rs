@@ -1,0 +1,164 @@
+//! Cells, loads and rounds, one after the other.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use super::bed::Bed;
+use super::find;
+use super::left::{Left, Task};
+use super::options::Options;
+use crate::exp::{Step, Watch};
+use crate::generator::Rate;
+use crate::results::Sample;
+
+/// How a run ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Tasks that there were, each a load in a cell in a round, and that were done.
+    pub tasks: [usize; 2],
+    /// Samples that count, and that do not.
+    pub samples: [usize; 2],
+    /// What has to be known besides.
+    pub notes: Vec<String>,
+    /// What was negotiated, by the layout of the rings.
+    pub features: BTreeMap<String, Vec<&'static str>>,
+}
+
+impl Outcome {
+    /// Whether it was stopped.
+    #[must_use]
+    pub fn is_cut_short(&self) -> bool {
+        self.tasks[1] < self.tasks[0]
+    }
+}
+
+/// Who gets samples.
+pub(super) type Keep<'k> = dyn FnMut(&Sample) -> anyhow::Result<()> + 'k;
+
+/// Measures everything so many times, round by round, and hands each sample to `keep`. A stop ends it; what it interrupts is
+/// not kept.
+///
+/// # Errors
+/// What is asked for cannot be; and those of `keep`.
+pub fn run(options: &Options, watch: &mut dyn Watch, keep: &mut Keep<'_>) -> anyhow::Result<Outcome> {
+    options.check()?;
+    let mut beds = Vec::new();
+    for (layout, sizes) in options.cells() {
+        beds.push(Bed::new(options, layout, sizes)?);
+    }
+    let tasks = Task::all(&options.loads);
+    let count = tasks.len() * beds.len() * options.rounds as usize;
+    let mut run = Run {
+        options,
+        watch,
+        keep,
+        outcome: Outcome { tasks: [count, 0], ..Outcome::default() },
+        left: Left::new(options, tasks.iter().copied().cycle().take(count)),
+        step: Step { trial: 0, trials: count, round: 0, what: String::new(), left: None },
+    };
+    for round in 1..=options.rounds {
+        run.step.round = round;
+        for bed in &mut beds {
+            for &task in &tasks {
+                if !options.is_stopped() {
+                    run.step.trial += 1;
+                    run.task(bed, task)?;
+                }
+            }
+            // Two cells do not share a backend's two sockets.
+            bed.end();
+        }
+    }
+    Ok(run.outcome)
+}
+
+/// A run, and how far it is.
+pub(super) struct Run<'a, 'k> {
+    pub(super) options: &'a Options,
+    watch: &'a mut dyn Watch,
+    keep: &'a mut Keep<'k>,
+    outcome: Outcome,
+    left: Left,
+    step: Step,
+}
+
+impl Run<'_, '_> {
+    fn task(&mut self, bed: &mut Bed<'_>, task: Task) -> anyhow::Result<()> {
+        let began = Instant::now();
+        match task {
+            Task::Max => self.fixed(bed, Rate::Max)?,
+            Task::Rate(rate) => self.fixed(bed, rate)?,
+            Task::Find => find::find(self, bed)?,
+            Task::Soak(rate, time) => find::soak(self, bed, rate, time)?,
+        }
+        if !self.options.is_stopped() {
+            self.outcome.tasks[1] += 1;
+            self.left.done(began.elapsed());
+        }
+        Ok(())
+    }
+
+    /// One trial at a rate.
+    fn fixed(&mut self, bed: &mut Bed<'_>, rate: Rate) -> anyhow::Result<()> {
+        let load = rate.to_string();
+        self.says(&self.place(bed), &load, None);
+        let taken = bed.trial(rate, self.options.time);
+        self.keep(bed, &load, taken.sample)
+    }
+
+    /// What happens now, and how long this task still takes, if that is known.
+    pub(super) fn says(&mut self, place: &str, what: &str, left: Option<Duration>) {
+        self.step.what = format!("{place} {what}");
+        self.step.left = Some(self.left.all(left));
+        self.watch.begins(&self.step);
+    }
+
+    /// Notes what has to be known besides.
+    pub(super) fn note(&mut self, bed: &Bed<'_>, load: &str, what: &str) {
+        self.outcome.notes.push(format!("{}: {what}", label(&self.cell(bed, Some(load)))));
+    }
+
+    /// Keeps a sample, unless it was interrupted.
+    pub(super) fn keep(&mut self, bed: &Bed<'_>, load: &str, mut sample: Sample) -> anyhow::Result<()> {
+        if self.options.is_stopped() {
+            return Ok(());
+        }
+        sample.scenario = self.options.scenario.name().to_owned();
+        sample.round = self.step.round;
+        sample.variant.clone_from(&self.options.name);
+        sample.cell = self.cell(bed, Some(load));
+        sample.metrics.insert("generator_limit_mpps".to_owned(), bed.limit_mpps);
+        if let Some(why) = &sample.invalid {
+            self.step.what = label(&sample.cell);
+            self.watch.is_invalid(&self.step, why);
+        }
+        self.outcome.samples[usize::from(sample.invalid.is_some())] += 1;
+        if let Some(features) = bed.features {
+            self.outcome.features.insert(bed.layout().name().to_owned(), Options::names(features));
+        }
+        (self.keep)(&sample)
+    }
+
+    /// The cell in words.
+    pub(super) fn place(&self, bed: &Bed<'_>) -> String {
+        label(&self.cell(bed, None))
+    }
+
+    fn cell(&self, bed: &Bed<'_>, load: Option<&str>) -> BTreeMap<String, String> {
+        let mut cell = BTreeMap::from([
+            ("size".to_owned(), bed.sizes().name()),
+            ("ring".to_owned(), bed.layout().name().to_owned()),
+        ]);
+        cell.extend(load.map(|load| ("load".to_owned(), load.to_owned())));
+        cell.extend(self.options.particulars().into_iter().map(|(axis, value)| (axis.to_owned(), value)));
+        cell
+    }
+}
+
+/// Axes in the order in which people read them.
+pub(super) fn label(cell: &BTreeMap<String, String>) -> String {
+    let first = ["size", "ring"].into_iter().filter_map(|axis| cell.get(axis).cloned());
+    let others = cell.iter().filter(|(axis, _)| !["size", "ring", "load"].contains(&axis.as_str()));
+    let others = others.map(|(axis, value)| format!("{axis}={value}"));
+    first.chain(others).chain(cell.get("load").cloned()).collect::<Vec<_>>().join(" ")
+}

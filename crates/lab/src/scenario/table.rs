@@ -1,0 +1,119 @@
+//! What came out, for people, in a terminal of 100 columns.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use super::run::label;
+use crate::results::{Place, Sample, series};
+use crate::statistics::median;
+
+/// Columns: a title, and the figure in it with its digits behind the point.
+const COLUMNS: [(&str, usize, &str, usize); 8] = [
+    ("Mpps", 8, "mpps", 3),
+    ("Gbit/s", 7, "gbit_per_s", 2),
+    ("loss %", 9, "loss_ratio", 4),
+    ("p50 us", 8, "latency_p50_us", 1),
+    ("p99 us", 8, "latency_p99_us", 1),
+    ("max us", 9, "latency_max_us", 1),
+    ("cycles", 7, "switch_cycles_per_packet", 0),
+    ("limit", 7, "generator_limit_mpps", 2),
+];
+
+/// How wide a cell may be before its figures come in the line below.
+const PLACE: usize = 23;
+
+/// Medians of what counts, with how many samples that is of how many; then why others do not.
+#[must_use]
+pub fn table(samples: &[Sample]) -> String {
+    let mut places: Vec<(Place, Vec<&Sample>)> = Vec::new();
+    for sample in samples {
+        let place = Place::of(sample);
+        match places.iter_mut().find(|(known, _)| *known == place) {
+            Some((_, all)) => all.push(sample),
+            None => places.push((place, vec![sample])),
+        }
+    }
+    let width = places.iter().map(|(place, _)| label(&place.cell).chars().count()).max().unwrap_or(0).min(PLACE);
+    let scenario = samples.first().map_or("", |sample| sample.scenario.as_str());
+    let mut text = format!("{scenario:width$}");
+    for (title, wide, ..) in COLUMNS {
+        let _ = write!(text, " {title:>wide$}");
+    }
+    text.push_str("     n\n");
+    for (place, all) in &places {
+        row(&mut text, &label(&place.cell), all, width);
+    }
+    text.push_str(
+        "\nMpps and Gbit/s: what came, both ways together. cycles: of our switch, for a packet that it takes in.\n\
+         limit: Mpps that the generator makes by itself. n: trials that count, of those made; figures are their medians.\n",
+    );
+    reasons(&mut text, samples);
+    text
+}
+
+fn row(text: &mut String, name: &str, samples: &[&Sample], width: usize) {
+    if name.chars().count() > width {
+        let _ = write!(text, "{name}\n{:width$}", "");
+    } else {
+        let _ = write!(text, "{name:width$}");
+    }
+    for (_, wide, metric, digits) in COLUMNS {
+        let values: Vec<f64> = series(samples.iter().copied(), metric).into_iter().map(|(_, value)| value).collect();
+        let factor = if metric == "loss_ratio" { 100.0 } else { 1.0 };
+        let figure = median(&values).map_or_else(|| "-".to_owned(), |value| format!("{:.digits$}", value * factor));
+        let _ = write!(text, " {figure:>wide$}");
+    }
+    let count = samples.iter().filter(|sample| sample.invalid.is_none()).count();
+    let _ = writeln!(text, " {:>5}", format!("{count}/{}", samples.len()));
+}
+
+/// Reasons that differ in figures only are one.
+fn reasons(text: &mut String, samples: &[Sample]) {
+    let mut reasons: BTreeMap<String, (usize, &str)> = BTreeMap::new();
+    for why in samples.iter().filter_map(|sample| sample.invalid.as_deref()) {
+        reasons.entry(why.replace(|c: char| c.is_ascii_digit(), "")).or_insert((0, why)).0 += 1;
+    }
+    for (count, why) in reasons.values() {
+        let _ = writeln!(
+            text,
+            "{count} that {}: {why}",
+            if *count == 1 { "does not count" } else { "do not count, such as" }
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_fits_into_a_terminal_and_says_what_does_not_count() {
+        let sample = |load: &str, mpps: f64, invalid: Option<&str>| Sample {
+            scenario: "patch-external".to_owned(),
+            round: 1,
+            variant: "straightline".to_owned(),
+            cell: [("size", "uniform:64-1518"), ("ring", "packed"), ("load", load)]
+                .map(|(axis, at)| (axis.to_owned(), at.to_owned()))
+                .into(),
+            metrics: COLUMNS.map(|(_, _, metric, _)| (metric.to_owned(), mpps)).into(),
+            invalid: invalid.map(str::to_owned),
+            ..Sample::default()
+        };
+        let samples = [
+            sample("max", 1.0, None),
+            sample("max", 3.0, None),
+            sample("max", 99.0, Some("too late")),
+            sample("ndr", 9.995, None),
+        ];
+        let text = table(&samples);
+        let rows: Vec<&str> = text.lines().collect();
+        let above = &rows[..rows.iter().position(|row| row.is_empty()).expect("a table")];
+        assert!(above.iter().all(|row| row.chars().count() <= 100), "{text}");
+        assert_eq!(above[1], "uniform:64-1518 packed max");
+        assert!(
+            above[2].contains(" 2.000 ") && above[2].contains(" 200.0000 ") && above[2].ends_with(" 2/3"),
+            "{text}"
+        );
+        assert!(text.ends_with("1 that does not count: too late\n"), "{text}");
+    }
+}

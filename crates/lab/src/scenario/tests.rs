@@ -1,0 +1,203 @@
+//! Scenarios through switches of ours, and backends that do not do as they should. What was sent in which time is the
+//! machine's business; what became of it is ours.
+
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use straightline_switch::Switch;
+use straightline_switch::config::PortKind;
+
+use super::*;
+use crate::exp::{Step, Watch, patched, usable_cpus};
+use crate::generator::Rate;
+use crate::results::Sample;
+use crate::tester::Layout;
+
+/// Nobody looks.
+#[derive(Default)]
+struct Silent(Vec<String>);
+
+impl Watch for Silent {
+    fn begins(&mut self, step: &Step) {
+        assert!(step.trial >= 1 && step.trial <= step.trials && step.left.is_some(), "{step:?}");
+        self.0.push(step.what.clone());
+    }
+
+    fn is_invalid(&mut self, _: &Step, _: &str) {}
+}
+
+/// Few packets, and not for long.
+fn options(scenario: Scenario) -> Options {
+    let cpus = usable_cpus().expect("CPUs");
+    Options {
+        loads: Loads { rate: Some(Rate::Pps(5000.0)), ..Loads::default() },
+        time: Duration::from_millis(200),
+        // Where there is only one, all take turns on it: slowly.
+        cpu: cpus.first().copied(),
+        switch_cpu: cpus.last().copied(),
+        ..Options::new(scenario)
+    }
+}
+
+fn samples(options: &Options) -> (Outcome, Vec<Sample>) {
+    let mut samples = Vec::new();
+    let outcome = run(options, &mut Silent::default(), &mut |sample| {
+        samples.push(sample.clone());
+        Ok(())
+    });
+    (outcome.expect("what can be"), samples)
+}
+
+fn sockets(folder: &tempfile::TempDir) -> Vec<PathBuf> {
+    ["a", "b"].map(|name| folder.path().join(name)).to_vec()
+}
+
+#[test]
+fn packets_come_as_they_were_sent_in_each_cell() {
+    for scenario in [Scenario::Pvp, Scenario::Vm2Vm] {
+        let mut options = options(scenario);
+        options.sizes = vec!["64".parse().expect("a size"), "imix".parse().expect("a mix")];
+        options.layouts = vec![Layout::Split, Layout::Packed];
+        options.rounds = 2;
+        let (outcome, samples) = samples(&options);
+        assert_eq!((outcome.tasks, outcome.samples.iter().sum::<usize>()), ([8, 8], 8), "{samples:?}");
+        let order: Vec<_> =
+            samples.iter().map(|s| (s.round, s.cell["ring"].as_str(), s.cell["size"].as_str())).collect();
+        let round = |n| [(n, "split", "64"), (n, "split", "imix"), (n, "packed", "64"), (n, "packed", "imix")];
+        assert_eq!(order, [round(1), round(2)].concat());
+        for sample in &samples {
+            let figure = |name: &str| sample.metrics.get(name).copied().unwrap_or(-1.0);
+            assert!(figure("sent") > 0.0 && figure("lost") < figure("sent"), "{sample:?}");
+            assert!(figure("corrupt") == 0.0 && figure("duplicates") == 0.0 && figure("foreign") == 0.0, "{sample:?}");
+            assert!(figure("generator_limit_mpps") > 0.0 && figure("switch_cycles_per_packet") > 0.0, "{sample:?}");
+            assert_eq!((sample.scenario.as_str(), sample.variant.as_str()), (scenario.name(), "straightline"));
+        }
+        assert_eq!(outcome.features.keys().collect::<Vec<_>>(), ["packed", "split"]);
+    }
+}
+
+#[test]
+fn a_backend_that_goes_in_a_trial_makes_it_invalid_and_the_rest_goes_on() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let sockets = sockets(&folder);
+    let mut options = options(Scenario::PatchExternal);
+    let switch = Switch::start(&patched(options.switch_cpu.expect("a CPU"), &sockets)).expect("a switch");
+    options.backends = sockets;
+    options.rounds = 2;
+    // Nothing but its end can end the trial.
+    options.time = Duration::from_secs(3600);
+    let (outcome, samples) = std::thread::scope(|scope| {
+        let samples = scope.spawn(|| samples(&options));
+        while switch.source().runtime().nodes.iter().all(|node| node.packets < 100) {
+            assert!(!samples.is_finished(), "it ended before anything came");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        switch.stop();
+        samples.join().expect("it does not panic")
+    });
+    assert_eq!((outcome.tasks, outcome.samples), ([2, 2], [0, 2]));
+    let why: Vec<_> = samples.iter().map(|sample| sample.invalid.as_deref().expect("invalid")).collect();
+    assert!(why[0].contains("the backend has closed the connection"), "{why:?}");
+    // Whether it still listens a moment longer is its business.
+    assert!(why[1].contains(&*folder.path().to_string_lossy()), "{why:?}");
+    let shown = table(&samples);
+    assert!(why.iter().all(|why| shown.contains(why)), "{shown}");
+}
+
+#[test]
+fn a_backend_that_never_answers_makes_trials_invalid() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let sockets = sockets(&folder);
+    // They take connections, and nobody is there.
+    let _listeners: Vec<_> = sockets.iter().map(|socket| UnixListener::bind(socket).expect("a socket")).collect();
+    let mut options = options(Scenario::PatchExternal);
+    options.backends = sockets;
+    options.ports.patience = Duration::from_millis(50);
+    options.loads = Loads { max: true, ndr: true, soak: Some(Duration::from_secs(1)), ..Loads::default() };
+    let (outcome, samples) = samples(&options);
+    assert_eq!((outcome.tasks, outcome.samples), ([2, 2], [0, 2]));
+    let loads: Vec<_> = samples.iter().map(|sample| sample.cell["load"].as_str()).collect();
+    assert_eq!(loads, ["max", "ndr"]);
+    assert!(samples.iter().all(|sample| sample.invalid.as_ref().is_some_and(|why| why.contains("/a"))), "{samples:?}");
+}
+
+#[test]
+fn a_backend_that_refuses_a_feature_does_not_stop_other_cells() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let sockets = sockets(&folder);
+    let mut options = options(Scenario::PatchExternal);
+    let mut config = patched(options.switch_cpu.expect("a CPU"), &sockets);
+    for port in &mut config.ports {
+        let PortKind::VhostUser(port) = &mut port.kind;
+        port.packed = false;
+    }
+    let switch = Switch::start(&config).expect("a switch");
+    options.backends = sockets;
+    options.layouts = vec![Layout::Packed, Layout::Split];
+    let (outcome, samples) = samples(&options);
+    switch.stop();
+    assert_eq!(outcome.tasks, [2, 2]);
+    let why = samples[0].invalid.as_deref().expect("refused");
+    assert!(why.contains("do without --ring packed") && !samples[0].metrics.contains_key("sent"), "{why}");
+    assert!(samples[1].metrics["sent"] > 0.0, "{samples:?}");
+}
+
+#[test]
+fn a_stop_ends_it_with_what_there_is() {
+    let mut options = options(Scenario::Vm2Vm);
+    options.rounds = 1000;
+    let mut kept = 0;
+    let outcome = run(&options, &mut Silent::default(), &mut |_| {
+        kept += 1;
+        options.stop.store(kept == 2, std::sync::atomic::Ordering::Relaxed);
+        Ok(())
+    });
+    let outcome = outcome.expect("no error");
+    assert!(outcome.is_cut_short());
+    assert_eq!((kept, outcome.tasks[1] <= 2), (2, true));
+}
+
+#[test]
+fn a_search_finds_bounds_or_says_why_not() {
+    let mut options = options(Scenario::Vm2Vm);
+    options.time = Duration::from_millis(2);
+    options.loads = Loads { pdr: Some(0.5), latency: true, ..Loads::default() };
+    let (outcome, samples) = samples(&options);
+    assert_eq!(outcome.tasks, [1, 1]);
+    assert_eq!(samples[0].cell["load"], "pdr 50 %");
+    // On a machine that has other things to do no trial may count.
+    match &samples[0].invalid {
+        None => {
+            assert!(samples[0].metrics["mpps"] > 0.0);
+            let loads: Vec<_> = samples[1..].iter().map(|sample| sample.cell["load"].as_str()).collect();
+            assert_eq!(loads, ["latency 0 %", "latency 10 %", "latency 50 %", "latency 90 %"]);
+        }
+        Some(why) => assert!(!why.is_empty() && samples.len() == 1, "{samples:?}"),
+    }
+}
+
+#[test]
+fn what_cannot_be_is_said_before_anything_begins() {
+    let refused = |scenario, change: fn(&mut Options)| {
+        let mut options = options(scenario);
+        change(&mut options);
+        let error = run(&options, &mut Silent::default(), &mut |_| panic!("nothing can be measured"));
+        format!("{:#}", error.expect_err("it cannot be"))
+    };
+    use Scenario::{PatchExternal, Pvp, Vm2Vm};
+    assert!(refused(PatchExternal, |_| {}).contains("needs 2 sockets of a switch, not 0"));
+    assert!(
+        refused(Pvp, |o| o.backends = vec!["/a".into()])
+            .contains("needs 4 sockets of a switch, or none for one of ours")
+    );
+    assert!(refused(Pvp, |o| o.mode = crate::forward::Mode::RxOnly).contains("macswap"));
+    assert!(refused(Pvp, |o| o.touch = crate::forward::Touch::Edit).contains("none, header or read"));
+    assert!(refused(Vm2Vm, |o| o.sizes = vec!["20".parse().expect("a size")]).contains("20"));
+    assert!(refused(Vm2Vm, |o| o.sizes = vec!["9300".parse().expect("a size")]).contains("9234"));
+    assert!(refused(Vm2Vm, |o| o.ports.queue_size = 100).contains("power of two"));
+    assert!(refused(Vm2Vm, |o| o.time = Duration::ZERO).contains("no time"));
+    assert!(refused(Vm2Vm, |o| o.cpu = Some(rustix::thread::CpuSet::MAX_CPU)).contains("no CPU"));
+    let max = |o: &mut Options| o.loads = Loads { rate: Some(Rate::Max), soak: Some(o.time), ..Loads::default() };
+    assert!(refused(Vm2Vm, max).contains("1mpps"));
+}

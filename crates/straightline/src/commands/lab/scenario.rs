@@ -1,0 +1,236 @@
+//! `straightline lab pvp`, `vm2vm` and `patch-external`
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use clap::Args;
+use signal_hook::consts::SIGINT;
+use straightline_lab::Sizes;
+use straightline_lab::forward::{Mode, Touch};
+use straightline_lab::generator::Rate;
+use straightline_lab::results::{Environment, Sample, Writer};
+use straightline_lab::scenario::{self, Loads, Options, Scenario};
+use straightline_lab::tester::{Layout, PortOptions};
+
+use super::progress::Progress;
+use super::{OnOff, RingKind, seconds};
+use crate::output;
+
+/// Rounds of single trials: enough for a median that one bad moment does not move. A search makes many trials by itself.
+const ROUNDS: u32 = 5;
+
+#[derive(Debug, Args)]
+pub(crate) struct Pvp {
+    /// Where a switch's ports listen: physical, virtual, virtual, physical, the first two and the last two patched; default: a
+    /// switch of ours, in this process
+    #[arg(long, value_name = "SOCKET")]
+    pub(crate) backend: Vec<PathBuf>,
+    /// What the guest does with packets: `io`, `mac`, `macswap`, `5tswap`, `csum`, `noisy`
+    #[arg(long, value_name = "MODE", default_value = "io")]
+    pub(crate) mode: Mode,
+    /// What it reads of each packet besides: `none`, `header`, `read` (all bytes)
+    #[arg(long, value_name = "POLICY", default_value = "none")]
+    pub(crate) touch: Touch,
+    /// Runs our switch on this CPU; default: the second one that this process may use
+    #[arg(long, value_name = "N")]
+    pub(crate) switch_cpu: Option<usize>,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Vm2Vm {
+    /// Where a switch's two ports listen; default: a switch of ours, in this process
+    #[arg(long, value_name = "SOCKET")]
+    pub(crate) backend: Vec<PathBuf>,
+    /// Runs our switch on this CPU; default: the second one that this process may use
+    #[arg(long, value_name = "N")]
+    pub(crate) switch_cpu: Option<usize>,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PatchExternal {
+    /// Where a backend listens; two of them, between which the switch hands on packets
+    #[arg(long, value_name = "SOCKET", required = true)]
+    pub(crate) backend: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Common {
+    /// Sends as much as there is room for, and counts what comes back (MRR); the default
+    #[arg(long)]
+    pub(crate) max: bool,
+    /// Sends at this rate: `1mpps`, `5gbit`; all ports together
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    pub(crate) rate: Option<Rate>,
+    /// Searches the highest rate without loss
+    #[arg(long)]
+    pub(crate) ndr: bool,
+    /// Searches the highest rate with so many percent of loss
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    pub(crate) pdr: Option<f64>,
+    /// Measures latencies of single packets now and then, and at 10, 50 and 90 % of the PDR, which is searched (0.5 %, unless
+    /// --pdr says otherwise)
+    #[arg(long)]
+    pub(crate) latency: bool,
+    /// Carries a load for so many seconds: that of --rate, or 90 % of the highest without loss
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    pub(crate) soak: Option<Duration>,
+    /// Frame lengths without Ethernet checksum: `64`, with weights `64:7,570:4`, `uniform:64-1518`, or `imix`; given again, each
+    /// is measured
+    #[arg(long, value_name = "SIZES", default_value = "64")]
+    pub(crate) size: Vec<Sizes>,
+    /// The layout of the rings; given again, each is measured
+    #[arg(long, value_name = "split|packed", default_value = "split")]
+    pub(crate) ring: Vec<RingKind>,
+    /// Whether buffers that can be merged are negotiated
+    #[arg(long, value_name = "on|off", default_value = "on")]
+    pub(crate) mrg: OnOff,
+    /// Negotiates that buffers are used in order
+    #[arg(long)]
+    pub(crate) in_order: bool,
+    /// Entries in each ring
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    pub(crate) queue_size: u16,
+    /// Seconds that a trial is measured
+    #[arg(long, value_name = "S", value_parser = seconds, default_value = "1")]
+    pub(crate) secs: Duration,
+    /// Seconds of packets before a trial that do not count; default: 0.5 on new connections, 0.1 later
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    pub(crate) warm_up: Option<Duration>,
+    /// Rounds, in each of which all is measured once; default: 5, and 1 where something is searched or soaked
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) rounds: Option<u32>,
+    /// Runs the generator, and the guest, on this CPU; default: the first one that this process may use
+    #[arg(long, value_name = "N")]
+    pub(crate) cpu: Option<usize>,
+    /// What the switch is called in results; default: `straightline` for ours, else `backend`
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// A folder for samples, not used before, that `lab report` and `lab compare` read
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Prints samples, a line of JSON each, and no table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+pub(crate) fn pvp(args: &Pvp) -> anyhow::Result<()> {
+    let options = options(Scenario::Pvp, &args.backend, &args.common);
+    let (mode, touch, switch_cpu) = (args.mode, args.touch, args.switch_cpu);
+    execute(&args.common, Options { mode, touch, switch_cpu, ..options })
+}
+
+pub(crate) fn vm2vm(args: &Vm2Vm) -> anyhow::Result<()> {
+    let options = options(Scenario::Vm2Vm, &args.backend, &args.common);
+    execute(&args.common, Options { switch_cpu: args.switch_cpu, ..options })
+}
+
+pub(crate) fn patch_external(args: &PatchExternal) -> anyhow::Result<()> {
+    execute(&args.common, options(Scenario::PatchExternal, &args.backend, &args.common))
+}
+
+fn options(scenario: Scenario, backends: &[PathBuf], args: &Common) -> Options {
+    let loads =
+        Loads { max: args.max, rate: args.rate, ndr: args.ndr, pdr: args.pdr, latency: args.latency, soak: args.soak };
+    let loads = if loads == Loads::default() { Loads { max: true, ..loads } } else { loads };
+    let usual = if backends.is_empty() { "straightline" } else { "backend" };
+    Options {
+        backends: backends.to_vec(),
+        name: args.name.clone().unwrap_or_else(|| usual.to_owned()),
+        sizes: args.size.clone(),
+        layouts: args.ring.iter().map(|&ring| layout(ring)).collect(),
+        ports: PortOptions {
+            mergeable: args.mrg == OnOff::On,
+            in_order: args.in_order,
+            queue_size: args.queue_size,
+            ..PortOptions::default()
+        },
+        rounds: args.rounds.unwrap_or(if loads.searches() || loads.soak.is_some() { 1 } else { ROUNDS }),
+        loads,
+        time: args.secs,
+        warm_up: args.warm_up,
+        cpu: args.cpu,
+        ..Options::new(scenario)
+    }
+}
+
+fn layout(ring: RingKind) -> Layout {
+    match ring {
+        RingKind::Split => Layout::Split,
+        RingKind::Packed => Layout::Packed,
+    }
+}
+
+fn execute(args: &Common, options: Options) -> anyhow::Result<()> {
+    // The first one ends it with what there is, the second one at once.
+    let stop = &options.stop;
+    signal_hook::flag::register_conditional_default(SIGINT, Arc::clone(stop)).context("cannot handle signals")?;
+    signal_hook::flag::register(SIGINT, Arc::clone(stop)).context("cannot handle signals")?;
+    let mut writer = args.out.as_deref().map(|folder| Writer::create(folder, Environment::detect())).transpose()?;
+    let mut samples: Vec<Sample> = Vec::new();
+    let mut progress = Progress::new(0);
+    let outcome = scenario::run(&options, &mut progress, &mut |sample| {
+        if let Some(writer) = &mut writer {
+            writer.write(sample)?;
+        }
+        samples.push(sample.clone());
+        Ok(())
+    });
+    progress.finish();
+    let outcome = outcome?;
+    if let Some(writer) = &mut writer {
+        for (layout, features) in &outcome.features {
+            writer.negotiated(&format!("{}, {layout}", options.name), features)?;
+        }
+    }
+    if args.json {
+        let lines: Result<String, _> = samples.iter().map(|sample| Ok(serde_json::to_string(sample)? + "\n")).collect();
+        output::answer(&lines.map_err(|error: serde_json::Error| error)?)?;
+    } else if !samples.is_empty() {
+        output::answer(&scenario::table(&samples))?;
+    }
+    outcome.notes.iter().for_each(|note| output::message("note", note));
+    let [tasks, done] = outcome.tasks;
+    ensure!(
+        !outcome.is_cut_short(),
+        "stopped: {done} of {tasks} parts were measured, and all samples of these are above"
+    );
+    if outcome.samples[0] == 0 {
+        bail!("no trial counts; why stands above");
+    }
+    Ok(())
+}
+
+fn rate(text: &str) -> Result<Rate, String> {
+    match text.parse::<Rate>() {
+        Ok(Rate::Max) => Err("that is what --max does; a rate is such as 500kpps, 1.5mpps or 10gbit".to_owned()),
+        rate => rate.map_err(|error| error.to_string()),
+    }
+}
+
+/// As a part of all.
+fn percent(text: &str) -> Result<f64, String> {
+    let percent = text.parse::<f64>().ok().filter(|&percent| percent > 0.0 && percent < 100.0);
+    percent.map(|percent| percent / 100.0).ok_or_else(|| "more than 0 and less than 100 percent".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_and_percentages() {
+        assert_eq!(rate("1Mpps"), Ok(Rate::Pps(1e6)));
+        assert!(rate("max").expect_err("no rate").contains("--max"));
+        assert!(rate("fast").expect_err("no rate").contains("10gbit"));
+        assert_eq!(percent("0.5"), Ok(0.005));
+        assert!(["0", "100", "-1", "x", "NaN"].iter().all(|text| percent(text).is_err()));
+    }
+}
