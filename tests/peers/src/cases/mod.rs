@@ -11,6 +11,7 @@ mod patch;
 mod pvp;
 mod qemu;
 mod queues;
+mod scenario;
 mod testpmd;
 
 use crate::runner::Test;
@@ -26,6 +27,7 @@ pub(crate) fn all() -> Vec<Test> {
     tests.extend(testpmd::tests());
     tests.extend(pvp::tests());
     tests.extend(ours::tests());
+    tests.extend(scenario::tests());
     tests.extend(queues::tests());
     tests.extend(qemu::tests());
     tests.extend(migrate::tests());
