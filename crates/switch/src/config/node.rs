@@ -32,7 +32,7 @@ use super::section::{Section, hint};
 /// let kinds = Kinds::new().with("pass", |settings| Pass { slowly: settings.boolean("slowly", false) });
 /// let text = "[node.p]\nkind = \"pass\"\nslow = true\n";
 /// let errors = Config::parse_with("f.toml", text, &Machine::this(), &kinds).unwrap_err();
-/// assert!(errors.to_string().starts_with("f.toml:3: unknown key \"slow\" in node \"p\"; did you mean \"slowly\"?"));
+/// assert!(errors.to_string().starts_with("f.toml:3: unknown key \"slow\" in node \"p\"; keys are kind, slowly"));
 /// ```
 #[derive(Clone, Default)]
 pub struct Kinds(Vec<(String, Arc<Make>)>);
