@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use super::options::{Cell, Guest, Load, Options, Size};
 use super::switches::{Running, large_buffers};
@@ -14,7 +14,7 @@ use crate::proc::{self, Proc};
 use crate::testpmd::Testpmd;
 
 /// What a guest has seen. Our own one says just these.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize)]
 pub(super) struct Measured {
     /// Million packets received a second, by both ports together.
     pub(super) mpps: f64,

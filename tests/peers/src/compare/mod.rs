@@ -12,13 +12,12 @@ mod options;
 mod switches;
 mod table;
 
-use std::fs::{self, File};
-use std::io::Write;
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::fs;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
-use serde::Serialize;
+use anyhow::{Result, bail};
+use straightline_lab::results::{Environment, Sample, Writer};
 
 use crate::lab::Lab;
 use crate::machine::{Machine, Need, two_cpus};
@@ -30,35 +29,6 @@ use switches::Running;
 
 /// A machine that is busier before a trial than this part of its time is not quiet.
 const QUIET: f64 = 0.1;
-
-/// One trial, as a line of JSON.
-#[derive(Debug, Serialize)]
-struct Trial<'a> {
-    round: u32,
-    switch: &'a str,
-    #[serde(flatten)]
-    cell: &'a Cell,
-    #[serde(flatten)]
-    measured: Option<Measured>,
-    /// Cycles of the time-stamp counter that the switch took for a packet, as it says.
-    switch_cycles_per_packet: Option<f64>,
-    /// Why it does not count.
-    error: Option<String>,
-    /// What part of the machine was busy with something else before.
-    busy_before: f64,
-}
-
-/// What the samples come from.
-#[derive(Serialize)]
-struct Environment {
-    cpu: String,
-    cpus: usize,
-    kernel: String,
-    huge_pages: bool,
-    switches: Vec<String>,
-    secs: f64,
-    rounds: u32,
-}
 
 /// Runs all trials; true where each of them counts.
 pub(crate) fn run(args: impl Iterator<Item = String>) -> Result<bool> {
@@ -83,9 +53,9 @@ pub(crate) fn run(args: impl Iterator<Item = String>) -> Result<bool> {
         bail!("two CPUs are needed, one for the guest and one for the switch");
     }
     proc::catch_interrupts()?;
-    let mut lines = options.json.as_deref().map(create).transpose()?;
-    if let Some(lines) = &mut lines {
-        write_line(lines, &environment(&options))?;
+    let mut writer = options.out.as_deref().map(|out| Writer::create(out, Environment::detect())).transpose()?;
+    if let Some(writer) = &mut writer {
+        options.switches.iter().try_for_each(|switch| writer.peer(&switch.name, &switch.version))?;
     }
     let total = options.rounds as usize * options.switches.len() * cells.len();
     let (mut table, mut done, mut failed, start) = (table::Table::default(), 0, 0, Instant::now());
@@ -112,22 +82,12 @@ pub(crate) fn run(args: impl Iterator<Item = String>) -> Result<bool> {
                     }
                     Err(error) => eprintln!("{head}: no valid trial: {error:#}; {} left", time(left)),
                 }
-                let error = result.as_ref().err().map(|error| format!("{error:#}"));
-                failed += usize::from(error.is_some());
+                failed += usize::from(result.is_err());
+                if let Some(writer) = &mut writer {
+                    writer.write(&sample(round, switch, cell, busy_before, &result))?;
+                }
                 let (measured, cycles) = result.map_or((None, None), |(measured, cycles)| (Some(measured), cycles));
                 table.add(&switch.name, cell, measured.as_ref(), cycles);
-                let trial = Trial {
-                    round,
-                    switch: &switch.name,
-                    cell,
-                    measured,
-                    switch_cycles_per_packet: cycles,
-                    error,
-                    busy_before,
-                };
-                if let Some(lines) = &mut lines {
-                    write_line(lines, &trial)?;
-                }
             }
         }
     }
@@ -155,26 +115,34 @@ fn trial(
     Ok((measured, running.cycles()?))
 }
 
-fn create(path: &Path) -> Result<File> {
-    File::create(path).with_context(|| format!("cannot create {}", path.display()))
-}
-
-fn write_line(file: &mut File, line: &impl Serialize) -> Result<()> {
-    Ok(file.write_all(format!("{}\n", serde_json::to_string(line)?).as_bytes())?)
-}
-
-fn environment(options: &Options) -> Environment {
-    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
-    let info = read("/proc/cpuinfo");
-    let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-    Environment {
-        cpu: model.map_or_else(String::new, |(_, name)| name.to_owned()),
-        cpus: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
-        kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
-        huge_pages: options.huge_pages,
-        switches: options.switches.iter().map(|switch| format!("{}: {}", switch.name, switch.version)).collect(),
-        secs: options.secs,
-        rounds: options.rounds,
+/// For `lab report` and `lab compare`.
+fn sample(
+    round: u32,
+    switch: &options::Switch,
+    cell: &Cell,
+    busy_before: f64,
+    result: &Result<(Measured, Option<f64>)>,
+) -> Sample {
+    // What part of the machine was busy with something else before.
+    let mut metrics = BTreeMap::from([("busy_before_ratio".to_owned(), busy_before)]);
+    if let Ok((measured, cycles)) = result {
+        let figures = [
+            ("mpps", Some(measured.mpps)),
+            ("gbit_per_s", Some(measured.gbit_per_s)),
+            ("guest_cycles_per_packet", measured.guest_cycles_per_packet),
+            ("switch_cycles_per_packet", *cycles),
+            ("lost", measured.lost.and_then(|lost| u32::try_from(lost).ok()).map(f64::from)),
+        ];
+        metrics.extend(figures.into_iter().filter_map(|(name, figure)| Some((name.to_owned(), figure?))));
+    }
+    Sample {
+        scenario: "compare".to_owned(),
+        round,
+        variant: switch.name.clone(),
+        cell: cell.axes(),
+        metrics,
+        invalid: result.as_ref().err().map(|error| format!("{error:#}")),
+        ..Sample::default()
     }
 }
 

@@ -1,12 +1,12 @@
 //! The command line, and what a trial is.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use serde::Serialize;
 
 use crate::proc;
 
@@ -29,7 +29,7 @@ pub(crate) const USAGE: &str = "usage: cargo xtask compare --switch SWITCH... [O
   --secs S                   how long a trial is measured, after a second of warm-up (2)
   --program PROGRAM          where our own guest is (target/release/straightline)
   --small-pages              our own guest lives in pages of 4 KiB
-  --json FILE                every trial as a line of JSON, the environment before them
+  --out DIR                  a folder for every trial, not used before, that `straightline lab report` and `compare` read
   --cache FOLDER             where logs lie (target/peers)";
 
 /// What is compared.
@@ -55,15 +55,13 @@ pub(super) enum Kind {
     },
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Guest {
     Own,
     Testpmd,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Load {
     Loop,
     Flood,
@@ -93,12 +91,6 @@ const RINGS: [Ring; 6] = [
     ring("packed-vec", true, false, true, true),
 ];
 
-impl Serialize for Ring {
-    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(self.name)
-    }
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Size {
     Bytes(u32),
@@ -116,14 +108,8 @@ impl fmt::Display for Size {
     }
 }
 
-impl Serialize for Size {
-    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(self)
-    }
-}
-
 /// What is the same for all switches: a row of the table.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Cell {
     pub(super) guest: Guest,
     pub(super) load: Load,
@@ -131,11 +117,30 @@ pub(super) struct Cell {
     pub(super) size: Size,
 }
 
+impl Cell {
+    fn guest(&self) -> &'static str {
+        if self.guest == Guest::Own { "own" } else { "testpmd" }
+    }
+
+    fn load(&self) -> &'static str {
+        if self.load == Load::Loop { "loop" } else { "flood" }
+    }
+
+    /// As a sample has them.
+    pub(super) fn axes(&self) -> BTreeMap<String, String> {
+        let axes = [
+            ("guest", self.guest()),
+            ("load", self.load()),
+            ("ring", self.ring.name),
+            ("size", &self.size.to_string()),
+        ];
+        axes.map(|(axis, value)| (axis.to_owned(), value.to_owned())).into()
+    }
+}
+
 impl fmt::Display for Cell {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let guest = if self.guest == Guest::Own { "own" } else { "testpmd" };
-        let load = if self.load == Load::Loop { "loop" } else { "flood" };
-        write!(to, "{guest} {load} {} {} B", self.ring.name, self.size)
+        write!(to, "{} {} {} {} B", self.guest(), self.load(), self.ring.name, self.size)
     }
 }
 
@@ -151,7 +156,7 @@ pub(super) struct Options {
     pub(super) secs: f64,
     pub(super) program: PathBuf,
     pub(super) huge_pages: bool,
-    pub(super) json: Option<PathBuf>,
+    pub(super) out: Option<PathBuf>,
     pub(super) cache: PathBuf,
 }
 
@@ -216,7 +221,7 @@ fn read(mut args: impl Iterator<Item = String>) -> Result<Options> {
         secs: 2.0,
         program: "target/release/straightline".into(),
         huge_pages: true,
-        json: None,
+        out: None,
         cache: "target/peers".into(),
     };
     while let Some(arg) = args.next() {
@@ -236,7 +241,7 @@ fn read(mut args: impl Iterator<Item = String>) -> Result<Options> {
             "--secs" => options.secs = number(&arg, &value()?)?,
             "--program" => options.program = value()?.into(),
             "--small-pages" => options.huge_pages = false,
-            "--json" => options.json = Some(value()?.into()),
+            "--out" => options.out = Some(value()?.into()),
             "--cache" => options.cache = value()?.into(),
             other => bail!("unknown argument {other}"),
         }

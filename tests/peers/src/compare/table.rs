@@ -1,5 +1,7 @@
 //! Medians, spreads and ratios, as Markdown.
 
+use straightline_lab::statistics::median;
+
 use super::guests::Measured;
 use super::options::Cell;
 
@@ -81,26 +83,10 @@ fn show(samples: &Samples, base: Option<f64>, is_first: bool) -> String {
     text
 }
 
-/// The middle one, or the mean of the two in the middle.
-fn median(samples: &[f64]) -> Option<f64> {
-    let mut sorted = samples.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let (low, high) = (sorted.get(sorted.len().checked_sub(1)? / 2)?, sorted.get(sorted.len() / 2)?);
-    Some(f64::midpoint(*low, *high))
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::options::{Guest, Load, Ring, Size};
     use super::*;
-
-    #[test]
-    fn medians() {
-        assert_eq!(median(&[]), None);
-        assert_eq!(median(&[3.0]), Some(3.0));
-        assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
-        assert_eq!(median(&[4.0, 1.0, 2.0, 9.0]), Some(3.0));
-    }
 
     #[test]
     fn a_table_says_what_was_measured_and_what_was_not() {
