@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, ValueEnum};
-use straightline_lab::poller::{self, Layout, Load, Options, Sizes};
+use straightline_lab::poller::{self, Load, Options, Sizes};
 
-use super::{OnOff, RingKind, seconds};
+use super::{OnOff, RingKind, Rings, seconds};
 use crate::cli::Cli;
 use crate::output;
 
@@ -26,15 +26,8 @@ pub(crate) struct Loop {
     /// The layout of the rings
     #[arg(long, value_name = "split|packed", default_value = "split")]
     pub(crate) ring: RingKind,
-    /// Whether buffers that can be merged are negotiated
-    #[arg(long, value_name = "on|off", default_value = "on")]
-    pub(crate) mrg: OnOff,
-    /// Negotiates that buffers are used in order
-    #[arg(long)]
-    pub(crate) in_order: bool,
-    /// Entries in each ring
-    #[arg(long, value_name = "N", default_value_t = 1024)]
-    pub(crate) queue_size: u16,
+    #[command(flatten)]
+    pub(crate) rings: Rings,
     /// Bytes in each buffer; default: what the frames need, at least 2048
     #[arg(long, value_name = "N")]
     pub(crate) buffer_len: Option<u32>,
@@ -108,13 +101,10 @@ fn options(args: &Loop) -> Options {
             LoadKind::Flood => Load::Flood,
             LoadKind::OneWay => Load::OneWay,
         },
-        layout: match args.ring {
-            RingKind::Split => Layout::Split,
-            RingKind::Packed => Layout::Packed,
-        },
-        mergeable: args.mrg == OnOff::On,
-        in_order: args.in_order,
-        queue_size: args.queue_size,
+        layout: args.ring.into(),
+        mergeable: args.rings.mrg == OnOff::On,
+        in_order: args.rings.in_order,
+        queue_size: args.rings.queue_size,
         buffer_len: args.buffer_len,
         header_offset: args.header_offset,
         sizes,

@@ -2,17 +2,15 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use clap::{ArgGroup, Args};
-use signal_hook::consts::SIGINT;
 use straightline_lab::exp::{self, ALL, Experiment, Outcome, Settings};
 use straightline_lab::results::{Environment, Writer};
 
 use super::progress::Progress;
-use super::seconds;
+use super::{seconds, stop_on_signals};
 use crate::output;
 
 /// Rounds: enough for a median that one bad moment does not move; when it is to be quick, for an interval at all.
@@ -91,10 +89,7 @@ fn settings(args: &Exp) -> anyhow::Result<Settings> {
         exp::check_bound(program)?;
         settings.bound = Some(program.clone());
     }
-    // The first one ends it with what there is, the second one at once.
-    let stop = &settings.stop;
-    signal_hook::flag::register_conditional_default(SIGINT, Arc::clone(stop)).context("cannot handle signals")?;
-    signal_hook::flag::register(SIGINT, Arc::clone(stop)).context("cannot handle signals")?;
+    stop_on_signals(&settings.stop)?;
     Ok(settings)
 }
 

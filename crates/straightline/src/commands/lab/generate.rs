@@ -5,16 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use anyhow::Context;
 use clap::Args;
-use signal_hook::consts::{SIGINT, SIGTERM};
 use straightline_lab::Sizes;
 use straightline_lab::generator::{Generator, Rate, StreamSpec, Sum};
 use straightline_lab::results::Sample;
-use straightline_lab::tester::{Layout, PortOptions, VhostPort};
+use straightline_lab::tester::{PortOptions, VhostPort};
 use straightline_lab::trial::{self, Interrupt, Plan};
 
-use super::{RingKind, seconds};
+use super::{RingKind, seconds, stop_on_signals};
 use crate::output::{self, Reported};
 
 #[derive(Debug, Args)]
@@ -60,9 +58,7 @@ pub(crate) struct Generate {
 
 pub(crate) fn execute(args: &Generate) -> anyhow::Result<()> {
     let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&interrupted)).context("cannot handle signals")?;
-    }
+    stop_on_signals(&interrupted)?;
     let streams = match args.stream.as_slice() {
         [] => vec![StreamSpec::new(Sizes::one(64))],
         given => given.to_vec(),
@@ -90,10 +86,7 @@ pub(crate) fn execute(args: &Generate) -> anyhow::Result<()> {
 
 fn options(args: &Generate, streams: &[StreamSpec]) -> PortOptions {
     PortOptions {
-        layout: match args.ring {
-            RingKind::Split => Layout::Split,
-            RingKind::Packed => Layout::Packed,
-        },
+        layout: args.ring.into(),
         queue_size: args.queue_size,
         longest: streams.iter().map(|stream| stream.sizes.longest()).max().unwrap_or(1518),
         segments: streams.iter().any(|stream| stream.checksum == Sum::Partial),

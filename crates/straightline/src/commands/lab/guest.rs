@@ -5,13 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use clap::Args;
-use signal_hook::consts::{SIGINT, SIGTERM};
 use straightline_lab::forward::{self, Mode, Noise, Options, Touch};
-use straightline_lab::tester::{Layout, PortOptions};
+use straightline_lab::tester::PortOptions;
 
-use super::{OnOff, RingKind, seconds};
+use super::{RingKind, Rings, seconds, stop_on_signals};
 use crate::output;
 
 /// Between two looks whether the time is up.
@@ -31,18 +30,11 @@ pub(crate) struct Guest {
     /// The layout of the rings
     #[arg(long, value_name = "split|packed", default_value = "split")]
     pub(crate) ring: RingKind,
-    /// Whether buffers that can be merged are negotiated
-    #[arg(long, value_name = "on|off", default_value = "on")]
-    pub(crate) mrg: OnOff,
-    /// Negotiates that buffers are used in order
-    #[arg(long)]
-    pub(crate) in_order: bool,
+    #[command(flatten)]
+    pub(crate) rings: Rings,
     /// Negotiates checksums and TCP segmentation both ways
     #[arg(long)]
     pub(crate) segments: bool,
-    /// Entries in each ring
-    #[arg(long, value_name = "N", default_value_t = 1024)]
-    pub(crate) queue_size: u16,
     /// Bytes in each buffer, header included
     #[arg(long, value_name = "N", default_value_t = 2048)]
     pub(crate) buffer_len: u32,
@@ -81,9 +73,7 @@ pub(crate) struct Guest {
 
 pub(crate) fn execute(args: &Guest) -> anyhow::Result<()> {
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop)).context("cannot handle signals")?;
-    }
+    stop_on_signals(&stop)?;
     let options = options(args);
     let (report, ended) = std::thread::scope(|scope| {
         let guest = scope.spawn(|| forward::run(&args.backend, &options, args.cpu, &stop));
@@ -110,19 +100,13 @@ fn options(args: &Guest) -> Options {
         flows: args.flows,
         noise: Noise { footprint: u64::from(args.noisy_memory) << 10, touches: args.noisy_lines },
         ports: PortOptions {
-            layout: match args.ring {
-                RingKind::Split => Layout::Split,
-                RingKind::Packed => Layout::Packed,
-            },
-            mergeable: args.mrg == OnOff::On,
-            in_order: args.in_order,
-            queue_size: args.queue_size,
+            layout: args.ring.into(),
             buffer_len: args.buffer_len,
             header_offset: args.header_offset,
             huge_pages: args.hugepages,
             longest: args.longest.unwrap_or(if args.segments { 65_549 } else { 1518 }),
             segments: args.segments,
-            ..PortOptions::default()
+            ..args.rings.options()
         },
     }
 }

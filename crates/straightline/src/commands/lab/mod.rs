@@ -10,9 +10,15 @@ mod replay;
 mod report;
 mod scenario;
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use clap::{Subcommand, ValueEnum};
+use anyhow::Context;
+use clap::{Args, Subcommand, ValueEnum};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+use straightline_lab::tester::{Layout, PortOptions};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Lab {
@@ -61,10 +67,54 @@ pub(crate) enum RingKind {
     Packed,
 }
 
+impl From<RingKind> for Layout {
+    fn from(ring: RingKind) -> Layout {
+        match ring {
+            RingKind::Split => Layout::Split,
+            RingKind::Packed => Layout::Packed,
+        }
+    }
+}
+
+/// How rings are, whatever their layout.
+#[derive(Debug, Args)]
+pub(crate) struct Rings {
+    /// Whether buffers that can be merged are negotiated
+    #[arg(long, value_name = "on|off", default_value = "on")]
+    mrg: OnOff,
+    /// Negotiates that buffers are used in order
+    #[arg(long)]
+    in_order: bool,
+    /// Entries in each ring
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    queue_size: u16,
+}
+
+impl Rings {
+    fn options(&self) -> PortOptions {
+        PortOptions {
+            mergeable: self.mrg == OnOff::On,
+            in_order: self.in_order,
+            queue_size: self.queue_size,
+            ..PortOptions::default()
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OnOff {
     On,
     Off,
+}
+
+/// The first signal ends what runs with what there is, the second one at once.
+fn stop_on_signals(stop: &Arc<AtomicBool>) -> anyhow::Result<()> {
+    for signal in [SIGINT, SIGTERM] {
+        let handled = flag::register_conditional_default(signal, Arc::clone(stop))
+            .and_then(|_| flag::register(signal, Arc::clone(stop)));
+        handled.context("cannot handle signals")?;
+    }
+    Ok(())
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

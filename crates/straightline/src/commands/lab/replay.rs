@@ -9,12 +9,11 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use clap::Args;
-use signal_hook::consts::{SIGINT, SIGTERM};
 use straightline_lab::capture::{Capture, Writer};
 use straightline_lab::generator::{self, Rate, ReplayTiming, Replayed};
-use straightline_lab::tester::{Layout, PortOptions, VhostPort};
+use straightline_lab::tester::{PortOptions, VhostPort};
 
-use super::{RingKind, seconds};
+use super::{RingKind, seconds, stop_on_signals};
 use crate::output;
 
 #[derive(Debug, Args)]
@@ -53,9 +52,7 @@ pub(crate) struct Replay {
 pub(crate) fn execute(args: &Replay) -> anyhow::Result<()> {
     ensure!(args.speed > 0.0 && args.speed.is_finite(), "--speed {}: more than 0", args.speed);
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop)).context("cannot handle signals")?;
-    }
+    stop_on_signals(&stop)?;
     let capture = Capture::open(&args.file)?;
     if capture.shortened > 0 {
         let text = format!("{} frames were cut when they were captured, and are sent so", capture.shortened);
@@ -87,14 +84,7 @@ pub(crate) fn execute(args: &Replay) -> anyhow::Result<()> {
 
 fn options(args: &Replay, capture: &Capture) -> anyhow::Result<PortOptions> {
     let longest = capture.frames.iter().map(|frame| frame.bytes.len()).max().unwrap_or(0);
-    Ok(PortOptions {
-        layout: match args.ring {
-            RingKind::Split => Layout::Split,
-            RingKind::Packed => Layout::Packed,
-        },
-        longest: u32::try_from(longest)?,
-        ..PortOptions::default()
-    })
+    Ok(PortOptions { layout: args.ring.into(), longest: u32::try_from(longest)?, ..PortOptions::default() })
 }
 
 fn text(report: &Replayed) -> String {

@@ -1,21 +1,18 @@
 //! `straightline lab pvp`, `vm2vm` and `patch-external`
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{bail, ensure};
 use clap::Args;
-use signal_hook::consts::SIGINT;
 use straightline_lab::Sizes;
 use straightline_lab::forward::{Mode, Touch};
 use straightline_lab::generator::Rate;
 use straightline_lab::results::{Environment, Sample, Writer};
 use straightline_lab::scenario::{self, Loads, Options, Scenario};
-use straightline_lab::tester::{Layout, PortOptions};
 
 use super::progress::Progress;
-use super::{OnOff, RingKind, seconds};
+use super::{RingKind, Rings, seconds, stop_on_signals};
 use crate::output;
 
 /// Rounds of single trials: enough for a median that one bad moment does not move. A search makes many trials by itself.
@@ -89,15 +86,8 @@ pub(crate) struct Common {
     /// The layout of the rings; given again, each is measured
     #[arg(long, value_name = "split|packed", default_value = "split")]
     pub(crate) ring: Vec<RingKind>,
-    /// Whether buffers that can be merged are negotiated
-    #[arg(long, value_name = "on|off", default_value = "on")]
-    pub(crate) mrg: OnOff,
-    /// Negotiates that buffers are used in order
-    #[arg(long)]
-    pub(crate) in_order: bool,
-    /// Entries in each ring
-    #[arg(long, value_name = "N", default_value_t = 1024)]
-    pub(crate) queue_size: u16,
+    #[command(flatten)]
+    pub(crate) rings: Rings,
     /// Seconds that a trial is measured
     #[arg(long, value_name = "S", value_parser = seconds, default_value = "1")]
     pub(crate) secs: Duration,
@@ -145,13 +135,8 @@ fn options(scenario: Scenario, backends: &[PathBuf], args: &Common) -> Options {
         backends: backends.to_vec(),
         name: args.name.clone().unwrap_or_else(|| usual.to_owned()),
         sizes: args.size.clone(),
-        layouts: args.ring.iter().map(|&ring| layout(ring)).collect(),
-        ports: PortOptions {
-            mergeable: args.mrg == OnOff::On,
-            in_order: args.in_order,
-            queue_size: args.queue_size,
-            ..PortOptions::default()
-        },
+        layouts: args.ring.iter().map(|&ring| ring.into()).collect(),
+        ports: args.rings.options(),
         rounds: args.rounds.unwrap_or(if loads.searches() || loads.soak.is_some() { 1 } else { ROUNDS }),
         loads,
         time: args.secs,
@@ -161,18 +146,8 @@ fn options(scenario: Scenario, backends: &[PathBuf], args: &Common) -> Options {
     }
 }
 
-fn layout(ring: RingKind) -> Layout {
-    match ring {
-        RingKind::Split => Layout::Split,
-        RingKind::Packed => Layout::Packed,
-    }
-}
-
 fn execute(args: &Common, options: Options) -> anyhow::Result<()> {
-    // The first one ends it with what there is, the second one at once.
-    let stop = &options.stop;
-    signal_hook::flag::register_conditional_default(SIGINT, Arc::clone(stop)).context("cannot handle signals")?;
-    signal_hook::flag::register(SIGINT, Arc::clone(stop)).context("cannot handle signals")?;
+    stop_on_signals(&options.stop)?;
     let mut writer = args.out.as_deref().map(|folder| Writer::create(folder, Environment::detect())).transpose()?;
     let mut samples: Vec<Sample> = Vec::new();
     let mut progress = Progress::new(0);
