@@ -13,7 +13,7 @@ use super::report::{Count, Lines, Report, Totals, Window, Work};
 use super::touch::{Toucher, Touching, Untouched, lines, touched_lines};
 use crate::forward::Touch;
 use crate::guest::HEADER_LEN;
-use crate::tester::{Connection, Layout, Make, Memory, Pinned, broken};
+use crate::tester::{Connection, Layout, Memory, Pinned, broken};
 
 /// The most packets that are taken from a ring at once.
 const BURST: usize = 64;
@@ -73,7 +73,7 @@ pub fn run_watched(options: &Options, at_edge: &mut dyn FnMut() -> anyhow::Resul
     }
 }
 
-fn touched<R: Bursts + Make>(
+fn touched<R: Bursts>(
     options: &Options,
     memory: &Memory,
     ports: [Connection; 2],
@@ -88,7 +88,7 @@ fn touched<R: Bursts + Make>(
     }
 }
 
-fn trial<R: Bursts + Make, T: Toucher>(
+fn trial<R: Bursts, T: Toucher>(
     options: &Options,
     memory: &Memory,
     ports: [Connection; 2],
@@ -134,7 +134,7 @@ struct Guest<R, T> {
     looked: Instant,
 }
 
-impl<R: Bursts + Make, T: Toucher> Guest<R, T> {
+impl<R: Bursts, T: Toucher> Guest<R, T> {
     fn new(options: &Options, memory: &Memory, ports: [Connection; 2], touch: T) -> anyhow::Result<Guest<R, T>> {
         let [receive0, transmit0] = ports[0].rings(memory, &options.port())?;
         let [receive1, transmit1] = ports[1].rings(memory, &options.port())?;

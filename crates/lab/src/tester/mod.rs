@@ -14,5 +14,5 @@ pub use port::{Actor, Received, TestPort};
 pub use thread::{Pinned, Work, drive};
 #[cfg(test)]
 pub(crate) use vhost::tests;
-pub(crate) use vhost::{Connection, Look, Make, Memory, Packet, broken, relay, relay_back};
+pub(crate) use vhost::{Connection, Look, Memory, Packet, broken, relay, relay_back};
 pub use vhost::{Counts, Layout, PortOptions, VhostPort};

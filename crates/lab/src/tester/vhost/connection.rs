@@ -7,9 +7,7 @@ use anyhow::{Context, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use straightline_virtio::features as f;
 use straightline_virtio::memory::GuestMemory;
-use straightline_virtio::ring::{
-    Buffers, DeviceFault, Geometry, Options as RingOptions, PackedBursts, PackedDriver, SplitBursts, SplitDriver,
-};
+use straightline_virtio::ring::{Buffers, Bursts, DeviceFault, Geometry, Options as RingOptions};
 use straightline_virtio::vhost_user::FrontendClient;
 
 use super::memory::Memory;
@@ -21,64 +19,6 @@ use crate::guest::{GOING, connect, handshake};
 /// Where rings begin, in the form of SET_VRING_BASE: at their first place, of a packed ring with the wrap counters 1.
 const SPLIT_START: u32 = 0;
 const PACKED_START: u32 = 0x8000_8000;
-
-/// A ring as the loop needs it.
-pub(crate) trait Make: Sized {
-    fn make(
-        memory: &GuestMemory,
-        geometry: Geometry,
-        options: RingOptions,
-        buffers: Buffers,
-    ) -> Result<Self, &'static str>;
-}
-
-impl Make for SplitBursts {
-    fn make(
-        memory: &GuestMemory,
-        geometry: Geometry,
-        options: RingOptions,
-        buffers: Buffers,
-    ) -> Result<Self, &'static str> {
-        SplitBursts::new(memory, geometry, options, buffers)
-    }
-}
-
-impl Make for SplitDriver {
-    fn make(
-        memory: &GuestMemory,
-        geometry: Geometry,
-        options: RingOptions,
-        _buffers: Buffers,
-    ) -> Result<Self, &'static str> {
-        let mut driver = SplitDriver::new(memory, geometry, options)?;
-        driver.want_interrupt(false);
-        Ok(driver)
-    }
-}
-
-impl Make for PackedDriver {
-    fn make(
-        memory: &GuestMemory,
-        geometry: Geometry,
-        options: RingOptions,
-        _buffers: Buffers,
-    ) -> Result<Self, &'static str> {
-        let mut driver = PackedDriver::new(memory, geometry, options)?;
-        driver.want_interrupt(false);
-        Ok(driver)
-    }
-}
-
-impl Make for PackedBursts {
-    fn make(
-        memory: &GuestMemory,
-        geometry: Geometry,
-        options: RingOptions,
-        buffers: Buffers,
-    ) -> Result<Self, &'static str> {
-        PackedBursts::new(memory, geometry, options, buffers)
-    }
-}
 
 /// A backend, with the eventfds of the receive and of the transmit ring.
 #[derive(Debug)]
@@ -126,23 +66,34 @@ impl Connection {
     }
 
     /// Its receive and its transmit ring, empty.
-    pub(crate) fn rings<R: Make>(&self, memory: &Memory, options: &PortOptions) -> anyhow::Result<[R; 2]> {
+    pub(crate) fn rings<R: Bursts>(&self, memory: &Memory, options: &PortOptions) -> anyhow::Result<[R; 2]> {
         Ok([
-            self.ring(0, memory, options, Buffers::Receive(options.buffer_len))?,
-            self.ring(1, memory, options, Buffers::Transmit)?,
+            self.bursts(0, memory, options, Buffers::Receive(options.buffer_len))?,
+            self.bursts(1, memory, options, Buffers::Transmit)?,
         ])
     }
 
     /// Its receive ring (0) or its transmit ring (1), empty.
-    pub(super) fn ring<R: Make>(
+    pub(super) fn bursts<R: Bursts>(
         &self,
         at: usize,
         memory: &Memory,
         options: &PortOptions,
         buffers: Buffers,
     ) -> anyhow::Result<R> {
+        self.ring(at, memory, options, |memory, geometry, flags| R::new(memory, geometry, flags, buffers))
+    }
+
+    /// As [`Self::bursts`], whatever drives it.
+    pub(super) fn ring<R>(
+        &self,
+        at: usize,
+        memory: &Memory,
+        options: &PortOptions,
+        new: impl FnOnce(&GuestMemory, Geometry, RingOptions) -> Result<R, &'static str>,
+    ) -> anyhow::Result<R> {
         let flags = RingOptions { in_order: options.in_order, ..RingOptions::default() };
-        R::make(&memory.guest, self.geometries[at], flags, buffers)
+        new(&memory.guest, self.geometries[at], flags)
             .map_err(|part| anyhow::anyhow!("a ring of {} entries: its {part} does not fit", options.queue_size))
     }
 

@@ -18,7 +18,7 @@ mod port;
 mod relay;
 mod rings;
 
-pub(crate) use connection::{Connection, Make, broken};
+pub(crate) use connection::{Connection, broken};
 pub(crate) use memory::Memory;
 pub use options::{Layout, PortOptions};
 pub(crate) use packet::Packet;

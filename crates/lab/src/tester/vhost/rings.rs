@@ -38,8 +38,8 @@ impl Receive {
     pub(super) fn new(connection: &Connection, memory: &Memory, options: &PortOptions) -> anyhow::Result<Receive> {
         let buffers = Buffers::Receive(options.buffer_len);
         Ok(match options.layout {
-            Layout::Split => Receive::Split(connection.ring(0, memory, options, buffers)?),
-            Layout::Packed => Receive::Packed(connection.ring(0, memory, options, buffers)?),
+            Layout::Split => Receive::Split(connection.bursts(0, memory, options, buffers)?),
+            Layout::Packed => Receive::Packed(connection.bursts(0, memory, options, buffers)?),
         })
     }
 
@@ -65,13 +65,17 @@ impl Transmit {
     pub(super) fn new(connection: &Connection, memory: &Memory, options: &PortOptions) -> anyhow::Result<Transmit> {
         let buffers = Buffers::Transmit;
         Ok(match (options.layout, options.buffers_of_longest() > 1) {
-            (Layout::Split, false) => Transmit::Split(connection.ring(1, memory, options, buffers)?),
-            (Layout::Packed, false) => Transmit::Packed(connection.ring(1, memory, options, buffers)?),
+            (Layout::Split, false) => Transmit::Split(connection.bursts(1, memory, options, buffers)?),
+            (Layout::Packed, false) => Transmit::Packed(connection.bursts(1, memory, options, buffers)?),
             (Layout::Split, true) => {
-                Transmit::SplitChains(Chains::new(connection.ring(1, memory, options, buffers)?, options))
+                let mut driver = connection.ring(1, memory, options, SplitDriver::new)?;
+                driver.want_interrupt(false);
+                Transmit::SplitChains(Chains::new(driver, options))
             }
             (Layout::Packed, true) => {
-                Transmit::PackedChains(Chains::new(connection.ring(1, memory, options, buffers)?, options))
+                let mut driver = connection.ring(1, memory, options, PackedDriver::new)?;
+                driver.want_interrupt(false);
+                Transmit::PackedChains(Chains::new(driver, options))
             }
         })
     }

@@ -14,6 +14,8 @@ mod packed;
 mod split;
 
 use super::driver::DeviceFault;
+use super::layout::{Geometry, Options};
+use crate::memory::GuestMemory;
 pub use packed::PackedBursts;
 pub use split::SplitBursts;
 
@@ -53,6 +55,13 @@ impl Moved {
 
 /// A driver half of either layout. After an error it is not to be used any more: where the device stands nobody knows.
 pub trait Bursts: Sized {
+    /// An empty ring at `geometry`, in memory that is all zeros there, that wants no interrupts. Of the options it knows
+    /// `in_order`.
+    ///
+    /// # Errors
+    /// The part that is not in memory; of a packed ring also the size, where it is no power of two.
+    fn new(memory: &GuestMemory, geometry: Geometry, options: Options, buffers: Buffers) -> Result<Self, &'static str>;
+
     /// Makes these buffers available: their guest addresses, and of those to be transmitted the length. As many as there
     /// is room for; returns how many.
     fn fill(&mut self, buffers: impl IntoIterator<Item = (u64, u32)>) -> usize;

@@ -71,22 +71,6 @@ fn used(table: &[AtomicU64], lane: &Lane, position: u32) -> Option<(u32, u32)> {
 }
 
 impl PackedBursts {
-    /// An empty ring at `geometry`, in memory that is all zeros there, that wants no interrupts. Fails with the part that is
-    /// not in memory, or with the size where it is no power of two. Of the options it knows `in_order`.
-    pub fn new(
-        memory: &GuestMemory,
-        geometry: Geometry,
-        options: Options,
-        buffers: Buffers,
-    ) -> Result<Self, &'static str> {
-        let parts = geometry.locate_packed(memory)?;
-        if !geometry.size.is_power_of_two() {
-            return Err("size");
-        }
-        parts.driver.write_u16(event::MODE, EVENTS_OFF);
-        Ok(PackedBursts { parts, lane: Lane::new(geometry.size, options.in_order, buffers) })
-    }
-
     /// Calls `each` with number, id and length of at most `most` used buffers.
     #[inline]
     fn take(
@@ -123,6 +107,15 @@ impl PackedBursts {
 }
 
 impl Bursts for PackedBursts {
+    fn new(memory: &GuestMemory, geometry: Geometry, options: Options, buffers: Buffers) -> Result<Self, &'static str> {
+        let parts = geometry.locate_packed(memory)?;
+        if !geometry.size.is_power_of_two() {
+            return Err("size");
+        }
+        parts.driver.write_u16(event::MODE, EVENTS_OFF);
+        Ok(PackedBursts { parts, lane: Lane::new(geometry.size, options.in_order, buffers) })
+    }
+
     fn fill(&mut self, buffers: impl IntoIterator<Item = (u64, u32)>) -> usize {
         let PackedBursts { parts, lane } = self;
         let mut buffers = buffers.into_iter().take(lane.free()).peekable();

@@ -15,22 +15,6 @@ pub struct SplitBursts {
 }
 
 impl SplitBursts {
-    /// An empty ring at `geometry`, in memory that is all zeros there, that wants no interrupts. Fails with the part that is
-    /// not in memory. Of the options it knows `in_order`.
-    pub fn new(
-        memory: &GuestMemory,
-        geometry: Geometry,
-        options: Options,
-        buffers: Buffers,
-    ) -> Result<Self, &'static str> {
-        let parts = geometry.locate(memory)?;
-        parts.avail.write_u16(layout::avail::FLAGS, NO_INTERRUPT);
-        for id in 0..geometry.size {
-            parts.avail.write_u16(layout::avail::entry(id.into()), id);
-        }
-        Ok(SplitBursts { parts, lane: Lane::new(geometry.size, options.in_order, buffers) })
-    }
-
     /// How many the device has used, at most `most`.
     #[inline]
     fn ready(&self, most: usize) -> Result<usize, DeviceFault> {
@@ -81,6 +65,15 @@ impl SplitBursts {
 }
 
 impl Bursts for SplitBursts {
+    fn new(memory: &GuestMemory, geometry: Geometry, options: Options, buffers: Buffers) -> Result<Self, &'static str> {
+        let parts = geometry.locate(memory)?;
+        parts.avail.write_u16(layout::avail::FLAGS, NO_INTERRUPT);
+        for id in 0..geometry.size {
+            parts.avail.write_u16(layout::avail::entry(id.into()), id);
+        }
+        Ok(SplitBursts { parts, lane: Lane::new(geometry.size, options.in_order, buffers) })
+    }
+
     fn fill(&mut self, buffers: impl IntoIterator<Item = (u64, u32)>) -> usize {
         let mut n = 0;
         for (addr, len) in buffers.into_iter().take(self.lane.free()) {
