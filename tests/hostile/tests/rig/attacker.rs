@@ -1,6 +1,6 @@
 //! A guest whose rings are written by hand, split or packed.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
 
@@ -31,8 +31,8 @@ pub(crate) struct Attacker {
     layout: Layout,
     /// For each ring: descriptors and chains published so far.
     published: [Cell<(u16, u16)>; 2],
-    /// For each ring: the place of the last chain published.
-    last: [Cell<u16>; 2],
+    /// For each ring: the places of the chains published last.
+    last: [RefCell<Vec<u16>>; 2],
 }
 
 impl Deref for Attacker {
@@ -94,8 +94,10 @@ impl Attacker {
         let geometry = self.geometry(ring);
         let (mut at, mut count) = self.published[ring as usize].get();
         let mut held = None;
+        let mut last = self.last[ring as usize].borrow_mut();
+        last.clear();
         for chain in chains {
-            self.last[ring as usize].set(at);
+            last.push(at);
             for (n, &desc) in (1..).zip(*chain) {
                 let wrap = (at / geometry.size).is_multiple_of(2);
                 let flags = desc.flags | if n < chain.len() { NEXT } else { 0 } | if wrap { AVAIL } else { USED };
@@ -126,24 +128,26 @@ impl Attacker {
         }
     }
 
-    /// Whether the chain published last has been used.
-    pub(crate) fn last_is_used(&self, ring: Ring) -> bool {
+    /// Whether the chains published last have been used.
+    pub(crate) fn last_are_used(&self, ring: Ring) -> bool {
         let geometry = self.geometry(ring);
         match self.layout {
             Layout::Split => self.used_index(ring) == self.published[ring as usize].get().1,
             Layout::Packed => {
-                let at = self.last[ring as usize].get();
-                let wrap = (at / geometry.size).is_multiple_of(2);
-                let place = geometry.desc + 16 * u64::from(at % geometry.size);
-                let flags = self.memory().area(place, 16, 16).expect("the ring is in memory").acquire_u16(14);
-                (flags & AVAIL != 0) == wrap && (flags & USED != 0) == wrap
+                // Each of them: a device may write the used descriptors of a batch in any order, if only the first one last.
+                self.last[ring as usize].borrow().iter().all(|at| {
+                    let wrap = (at / geometry.size).is_multiple_of(2);
+                    let place = geometry.desc + 16 * u64::from(at % geometry.size);
+                    let flags = self.memory().area(place, 16, 16).expect("the ring is in memory").acquire_u16(14);
+                    (flags & AVAIL != 0) == wrap && (flags & USED != 0) == wrap
+                })
             }
         }
     }
 
-    /// Waits until it has been.
+    /// Waits until they have been.
     pub(crate) fn wait_used(&self, ring: Ring) {
-        wait_until("the last chain is used", || self.last_is_used(ring));
+        wait_until("the last chains are used", || self.last_are_used(ring));
     }
 
     /// Bytes that the device says it wrote into the chain published last.
@@ -155,7 +159,8 @@ impl Attacker {
                 self.used_element(ring, place).map_or(0, |(_, len)| len)
             }
             Layout::Packed => {
-                let at = geometry.desc + 16 * u64::from(self.last[ring as usize].get() % geometry.size);
+                let last = self.last[ring as usize].borrow().last().copied().unwrap_or(0);
+                let at = geometry.desc + 16 * u64::from(last % geometry.size);
                 let bytes = self.read_memory(at + 8, 4).expect("the ring is in memory");
                 u32::from_le_bytes(bytes.try_into().expect("four bytes"))
             }
