@@ -218,9 +218,15 @@ impl<P: TestPort> Generator<P> {
         self.phase == Phase::Over
     }
 
-    /// What the trial came to, or has come to so far.
+    /// What the trial came to, or has come to so far: nothing, before the end of its warm-up.
     #[must_use]
     pub fn measured(&self) -> Measured {
+        if matches!(self.phase, Phase::Idle | Phase::WarmUp) {
+            // What the checker has counted is of the trial before.
+            let streams = vec![Counts::default(); self.sent.len()];
+            let meant = self.plan.interval.map(|_| 0);
+            return Measured { streams, meant, seconds: [seconds(self.plan.time, hertz()), 0.0], ..Measured::default() };
+        }
         let Window { mut kept, mut lasted, mut arrived, still_coming, since } = self.window;
         if self.phase == Phase::Measure {
             (kept, lasted, arrived) = (self.kept(), self.now.saturating_sub(since), self.arrived());

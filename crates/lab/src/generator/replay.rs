@@ -62,9 +62,15 @@ pub struct Replay<P> {
     ports: Vec<P>,
     /// Each frame, when it is sent: in cycles after the first one.
     frames: Vec<(u64, Vec<u8>)>,
+    /// So many times over; how long each of them lasts, in seconds.
+    times: usize,
+    lap: f64,
     /// How often each was sent, and has come back.
     balance: HashMap<Vec<u8>, [u64; 2]>,
     next: usize,
+    /// How often all were sent already, and when that was over: in cycles after the first frame.
+    laps: usize,
+    lap_due: u64,
     /// When the first frame was sent, or would have been had nothing been late.
     start: Option<u64>,
     first: u64,
@@ -105,11 +111,15 @@ impl<P: TestPort> Replay<P> {
             ensure!(len >= 14, "frame {number} has {len} bytes: an Ethernet header alone has 14");
         }
         let hertz = hertz();
-        let frames = schedule(capture, timing, times, hertz);
+        let (frames, lap) = schedule(capture, timing, hertz);
         Ok(Replay {
             ports,
             balance: frames.iter().map(|(_, frame)| (frame.clone(), [0, 0])).collect(),
+            times: if frames.is_empty() { 0 } else { times },
+            lap,
             next: 0,
+            laps: 0,
+            lap_due: 0,
             start: None,
             first: 0,
             last: 0,
@@ -154,9 +164,10 @@ impl<P: TestPort> Replay<P> {
     fn send(&mut self, now: u64) -> anyhow::Result<usize> {
         let mut count = 0;
         while count < BURST {
-            let Some((due, frame)) = self.frames.get(self.next) else { break };
+            let Some((due, frame)) = self.frames.get(self.next).filter(|_| self.laps < self.times) else { break };
             let start = *self.start.get_or_insert(now);
-            let Some(late) = now.saturating_sub(start).checked_sub(*due) else { break };
+            let due = due.saturating_add(self.lap_due);
+            let Some(late) = now.saturating_sub(start).checked_sub(due) else { break };
             if !self.ports[0].send(self.next, &NetHeader::default(), frame, &[]) {
                 let since = *self.stuck.get_or_insert(now);
                 if now.saturating_sub(since) > self.patience {
@@ -169,7 +180,7 @@ impl<P: TestPort> Replay<P> {
             if let Some([sent, _]) = self.balance.get_mut(frame.as_slice()) {
                 *sent += 1;
             }
-            if self.next == 0 {
+            if self.next == 0 && self.laps == 0 {
                 self.first = now;
             }
             if let Some(shift) = late.checked_sub(self.catch_up).filter(|_| self.paced) {
@@ -178,6 +189,10 @@ impl<P: TestPort> Replay<P> {
                 self.report.late_secs += seconds(shift, self.hertz);
             }
             self.next += 1;
+            if self.next == self.frames.len() {
+                (self.next, self.laps) = (0, self.laps + 1);
+                self.lap_due = cycles(float(u64::try_from(self.laps)?) * self.lap * self.hertz);
+            }
             self.last = now;
             count += 1;
         }
@@ -222,7 +237,7 @@ impl<P: TestPort> Replay<P> {
 impl<P: TestPort> Actor for Replay<P> {
     fn turn(&mut self, now: u64) -> anyhow::Result<usize> {
         let moved = self.receive(now)? + self.send(now)?;
-        let all = self.next == self.frames.len();
+        let all = self.laps == self.times;
         let quiet = now.saturating_sub(self.heard.max(self.last)) >= self.quiet;
         self.over = all && (self.report.lost() == 0 || quiet);
         Ok(moved)
@@ -261,34 +276,32 @@ impl<P: TestPort> Actor for Until<'_, P> {
     }
 }
 
-/// When each frame is sent, in cycles after the first.
-fn schedule(capture: &Capture, timing: Timing, times: usize, hertz: f64) -> Vec<(u64, Vec<u8>)> {
+/// When each frame is sent, in cycles after the first; and after how many seconds it begins again.
+fn schedule(capture: &Capture, timing: Timing, hertz: f64) -> (Vec<(u64, Vec<u8>)>, f64) {
     let first = capture.frames.first().map_or(0, |frame| frame.at);
     let since = |frame: &Captured| float(frame.at.saturating_sub(first)) / 1e9;
-    let mut frames = Vec::with_capacity(times * capture.frames.len());
-    let (mut clock, mut lap) = (0.0_f64, 0.0);
-    for _ in 0..times {
-        for frame in &capture.frames {
-            let len = float(u64::try_from(frame.bytes.len()).unwrap_or(0));
-            let due = match timing {
-                // A capture's times may go back; what is sent does not.
-                Timing::Captured(speed) => clock.max(lap + since(frame) / speed),
-                Timing::Rate(_) => clock,
-            };
-            frames.push((cycles(due * hertz), frame.bytes.clone()));
-            clock = match timing {
-                Timing::Captured(_) => due,
-                Timing::Rate(rate) => clock + rate.pps(len).map_or(0.0, |pps| 1.0 / pps),
-            };
-        }
-        // The next time begins as long after the last frame as frames were apart in the mean.
-        let last = capture.frames.iter().map(since).fold(0.0, f64::max);
-        if let Timing::Captured(speed) = timing {
-            let gaps = float(u64::try_from(capture.frames.len()).unwrap_or(1)).max(2.0) - 1.0;
-            lap += (last + last / gaps) / speed;
-        }
-    }
-    frames
+    let mut clock = 0.0_f64;
+    let one = |frame: &Captured| {
+        let due = match timing {
+            // A capture's times may go back; what is sent does not.
+            Timing::Captured(speed) => clock.max(since(frame) / speed),
+            Timing::Rate(_) => clock,
+        };
+        let len = float(u64::try_from(frame.bytes.len()).unwrap_or(0));
+        clock = match timing {
+            Timing::Captured(_) => due,
+            Timing::Rate(rate) => clock + rate.pps(len).map_or(0.0, |pps| 1.0 / pps),
+        };
+        (cycles(due * hertz), frame.bytes.clone())
+    };
+    let frames: Vec<_> = capture.frames.iter().map(one).collect();
+    // The next time begins as long after the last frame as frames were apart in the mean.
+    let gaps = float(u64::try_from(frames.len()).unwrap_or(1)).max(2.0) - 1.0;
+    let lap = match timing {
+        Timing::Captured(_) => clock + clock / gaps,
+        Timing::Rate(_) => clock,
+    };
+    (frames, lap)
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
@@ -341,6 +354,19 @@ mod tests {
         assert!(report.sent == 12 && (report.secs - 110e-6).abs() < 5e-6, "{report:?}");
         let (report, _) = run(Timing::Rate(Rate::Max), 2);
         assert!(report.secs < 1e-6 && report.identical == 6 && report.late_secs < 1e-6, "{report:?}");
+    }
+
+    #[test]
+    fn a_capture_that_is_sent_for_ever_is_held_once() {
+        let ports = vec![Echo::default()];
+        let timing = Timing::Rate(Rate::Pps(1e6));
+        let mut replay =
+            Replay::new(ports, &capture(), timing, usize::MAX, Duration::ZERO, false).expect("a replay");
+        let start = 1_000_000;
+        (0..=1000_u32).for_each(|n| _ = replay.turn(start + cycles(f64::from(n) * 1e-6 * hertz())).expect("a turn"));
+        assert!(!replay.is_over());
+        let (report, _) = replay.report();
+        assert!(report.sent.abs_diff(1001) <= 1 && report.duplicates == 0 && report.different == 0, "{report:?}");
     }
 
     #[test]

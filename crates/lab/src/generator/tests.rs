@@ -256,6 +256,18 @@ fn warm_up_and_what_comes_late_of_it_do_not_count() {
 }
 
 #[test]
+fn a_trial_that_ends_in_its_warm_up_has_nothing_of_the_one_before() {
+    let mut generator = Generator::new(vec![(Fake::new(Vec::new()), streams(&["size=200"]))], 1).expect("a generator");
+    assert!(run(&mut generator, load("500kpps"), &TIMING).total().sent > 0);
+    let later = 6_000_000_000_000;
+    generator.begin(load("1mpps"), &Timing { warm_up: Duration::from_secs(1), ..TIMING }, later);
+    (0..10).for_each(|turn| _ = generator.turn(later + turn * cycles(1e-6)).expect("a turn"));
+    let measured = generator.measured();
+    assert_eq!((measured.total(), measured.foreign, measured.arrived), (Counts::default(), 0, [0, 0]));
+    assert!(measured.latency_figures().is_empty() && measured.seconds[1].abs() < f64::EPSILON, "{measured:?}");
+}
+
+#[test]
 fn the_rate_is_kept_and_what_was_not_taken_is_said() {
     for (rate, meant) in [("1mpps", 1000), ("123kpps", 123), ("160mbit", 100)] {
         let mut generator =

@@ -1,8 +1,6 @@
 //! A switch, a generator and a guest, connected, and trials with them.
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -17,7 +15,7 @@ use crate::generator::{Generator, Rate};
 use crate::results::Sample;
 use crate::sizes::Sizes;
 use crate::tester::{Actor, Layout, PortOptions, VhostPort};
-use crate::trial::{self, Plan};
+use crate::trial::{self, Interrupt, Plan};
 
 /// Of so many packets one is checked for a wrong copy.
 const CHECK_EVERY: u32 = 128;
@@ -103,7 +101,7 @@ impl<'a> Bed<'a> {
         live.is_new = false;
         self.features = Some(live.features);
         let before = live.runtime();
-        let mut ender = Ender(&self.options.stop);
+        let mut ender = Interrupt(&self.options.stop);
         let mut others: Vec<&mut dyn Actor> = vec![&mut ender];
         if let Some(guest) = &mut live.guest {
             others.push(&mut **guest);
@@ -189,20 +187,5 @@ impl Live {
         if let Some(ours) = self.ours {
             ours.switch.stop();
         }
-    }
-}
-
-/// Ends a trial that nobody waits for any longer.
-struct Ender<'a>(&'a Arc<AtomicBool>);
-
-impl Actor for Ender<'_> {
-    #[inline]
-    fn turn(&mut self, _now: u64) -> anyhow::Result<usize> {
-        Ok(0)
-    }
-
-    fn check(&mut self) -> anyhow::Result<()> {
-        anyhow::ensure!(!self.0.load(Ordering::Relaxed), "stopped");
-        Ok(())
     }
 }

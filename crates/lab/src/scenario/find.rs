@@ -1,8 +1,6 @@
 //! Searches, and what follows from what they find.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::bed::Bed;
@@ -44,12 +42,8 @@ pub(super) fn find(run: &mut Run<'_, '_>, bed: &mut Bed<'_>) -> anyhow::Result<(
         Ok(most) => most,
         Err(why) => return run.keep(bed, &names, Sample { invalid: Some(why), ..Sample::default() }),
     };
-    let (place, stop) = (run.place(bed), Arc::clone(&options.stop));
-    let mut measure = |trial: Trial| {
-        let taken = bed.trial(Rate::Pps(trial.load.round()), trial.duration);
-        anyhow::ensure!(!stop.load(Ordering::Relaxed), "stopped");
-        Ok(Measured { sent: taken.sent, lost: taken.lost, invalid: taken.sample.invalid })
-    };
+    let place = run.place(bed);
+    let mut measure = |trial: Trial| measure(options, bed, trial);
     let mut progress = |step: &search::Step<'_>| {
         let bound = |bound: Option<f64>| bound.map_or_else(|| "?".to_owned(), |pps| format!("{:.3}", pps / 1e6));
         let (lower, upper) = (bound(step.lower), bound(step.upper));
@@ -81,13 +75,9 @@ pub(super) fn soak(run: &mut Run<'_, '_>, bed: &mut Bed<'_>, rate: Rate, time: D
     let Some(pps) = rate.pps(bed.sizes().mean()) else {
         anyhow::bail!("a soak needs a rate such as 1mpps, or none: then it is 90 % of the NDR");
     };
-    let (place, stop) = (run.place(bed), Arc::clone(&run.options.stop));
+    let (options, place) = (run.options, run.place(bed));
     let goal = SoakGoal::new(pps, time);
-    let mut measure = |trial: Trial| {
-        let taken = bed.trial(Rate::Pps(trial.load.round()), trial.duration);
-        anyhow::ensure!(!stop.load(Ordering::Relaxed), "stopped");
-        Ok(Measured { sent: taken.sent, lost: taken.lost, invalid: taken.sample.invalid })
-    };
+    let mut measure = |trial: Trial| measure(options, bed, trial);
     run.says(&place, &load, Some(time));
     let mut progress = |soaked: &search::Soaked| {
         let what = format!("{load} at {:.3} Mpps: {} of {} packets lost", pps / 1e6, soaked.lost, soaked.sent);
@@ -124,6 +114,13 @@ pub(super) fn soak(run: &mut Run<'_, '_>, bed: &mut Bed<'_>, rate: Rate, time: D
         run.note(bed, &load, &remark);
     }
     run.keep(bed, &load, sample)
+}
+
+/// A trial of a search or of a soak; an error where it is to end.
+fn measure(options: &Options, bed: &mut Bed<'_>, trial: Trial) -> anyhow::Result<Measured> {
+    let taken = bed.trial(Rate::Pps(trial.load.round()), trial.duration);
+    anyhow::ensure!(!options.is_stopped(), "stopped");
+    Ok(Measured { sent: taken.sent, lost: taken.lost, invalid: taken.sample.invalid })
 }
 
 /// Latencies of packets that are alone, and at parts of what can be carried.
