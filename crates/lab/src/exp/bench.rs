@@ -14,7 +14,7 @@ use super::settings::Settings;
 use crate::poller::{self, Options, Report};
 
 /// For frames of any length that an experiment has.
-const MTU: u16 = 9216;
+pub(super) const MTU: u16 = 9216;
 
 /// The longest that passes: an Ethernet header and a VLAN tag besides.
 pub(crate) const LONGEST: u32 = MTU as u32 + 18;

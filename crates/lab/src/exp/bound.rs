@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use straightline_switch::api;
 
-use super::bench::{measure, options, sockets};
+use super::bench::{MTU, measure, options, sockets};
 use super::harness::Measured;
 use super::settings::Settings;
 use crate::poller::Options;
@@ -32,8 +32,8 @@ pub(super) fn bench(
     let (file, socket) = (folder.path().join("switch.toml"), folder.path().join("api"));
     let text = format!(
         "[switch]\nworkers = [{}]\nidle = \"spin\"\napi = {socket:?}\n\
-         [port.p0]\nkind = \"vhost-user\"\nsocket = {:?}\nmtu = 9216\n\
-         [port.p1]\nkind = \"vhost-user\"\nsocket = {:?}\nmtu = 9216\n\
+         [port.p0]\nkind = \"vhost-user\"\nsocket = {:?}\nmtu = {MTU}\n\
+         [port.p1]\nkind = \"vhost-user\"\nsocket = {:?}\nmtu = {MTU}\n\
          [patch.patch]\nports = [\"p0\", \"p1\"]\n",
         settings.cpus[1], sockets[0], sockets[1]
     );

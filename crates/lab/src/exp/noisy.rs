@@ -106,13 +106,12 @@ fn divide(allocation: &Allocation, neighbour: &Neighbour) -> anyhow::Result<[Cla
 fn figures(proof: &Proof) -> impl Iterator<Item = (String, f64)> {
     let count = |n: u64| f64::from(u32::try_from(n).unwrap_or(u32::MAX));
     let figures = [
-        ("neighbour_lines", count(u64::try_from(proof.lines).unwrap_or(u64::MAX))),
-        ("neighbour_rounds", count(proof.rounds)),
+        ("neighbour_lines", Some(count(u64::try_from(proof.lines).unwrap_or(u64::MAX)))),
+        ("neighbour_rounds", Some(count(proof.rounds))),
         ("neighbour_line_ns", proof.ns_per_line),
         ("neighbour_spread_ratio", proof.spread_ratio),
     ];
-    // One that hardly ran has no time of a round.
-    figures.into_iter().filter(|(_, figure)| figure.is_finite()).map(|(name, figure)| (name.to_owned(), figure))
+    figures.into_iter().filter_map(|(name, figure)| Some((name.to_owned(), figure?)))
 }
 
 #[cfg(test)]

@@ -66,9 +66,9 @@ fn one(text: &mut String, plan: &Plan, shown: Shown, samples: &[Sample]) {
             if number > 0
                 && let Some(Ratio { value, interval }) = ratio(&figures, &first, Pairing::ByRound)
             {
-                let _ = write!(text, " x{value:.2}");
+                let _ = write!(text, " x{value:.3}");
                 if let Some(interval) = interval {
-                    let _ = write!(text, " [{:.2}, {:.2}]", interval.low, interval.high);
+                    let _ = write!(text, " [{:.3}, {:.3}]", interval.low, interval.high);
                 }
             }
             row.push(text);
@@ -122,7 +122,7 @@ mod tests {
 
 | size | a | b |
 |---|---|---|
-| 64 | 2.00 (1.00-3.00) | 3.50 (3.00-4.00) x1.75 |
+| 64 | 2.00 (1.00-3.00) | 3.50 (3.00-4.00) x1.750 |
 | 1518 | - | 123 (123-123) |
 
 Not measured: 512 bits: this machine does not have them.
@@ -139,6 +139,6 @@ Trials of b that do not count: 1 (nothing came).
                 .map(|variant| Sample { round, ..sample("64", variant, Some(if variant == "a" { 2.0 } else { 3.0 })) })
         });
         let table = markdown(&plan, &rounds.collect::<Vec<_>>());
-        assert!(table.contains("| 64 | 2.00 (2.00-2.00) | 3.00 (3.00-3.00) x1.50 [1.50, 1.50] |"), "{table}");
+        assert!(table.contains("| 64 | 2.00 (2.00-2.00) | 3.00 (3.00-3.00) x1.500 [1.500, 1.500] |"), "{table}");
     }
 }

@@ -17,8 +17,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{CpuSet, Pid, gettid, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
+
+use crate::exp::usable_cpus;
+use crate::statistics::{median, percentile};
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
@@ -56,10 +59,10 @@ pub struct Proof {
     pub lines: usize,
     /// Whole rounds over all of them.
     pub rounds: u64,
-    /// Nanoseconds of processor time for a line: the median of its rounds.
-    pub ns_per_line: f64,
+    /// Nanoseconds of processor time for a line: the median of its rounds. None of one that hardly ran.
+    pub ns_per_line: Option<f64>,
     /// The third quartile of that over the first: near 1, where its rounds cost the same.
-    pub spread_ratio: f64,
+    pub spread_ratio: Option<f64>,
 }
 
 impl Neighbour {
@@ -155,7 +158,7 @@ fn work(lines: usize, stop: &AtomicBool, rounds: &AtomicU64) -> anyhow::Result<P
         }
     }
     let rounds = rounds.load(Ordering::Relaxed);
-    prove(&memory, rounds, touched, times)
+    prove(&memory, rounds, touched, &times)
 }
 
 /// Adds one to each line in turn; returns how many it came to before it was stopped.
@@ -172,7 +175,7 @@ fn round(memory: &mut [Line], stop: Option<&AtomicBool>) -> usize {
 }
 
 /// The numbers in the lines must be those of so many whole rounds and the part of another.
-fn prove(memory: &[Line], rounds: u64, touched: usize, mut times: Vec<f64>) -> anyhow::Result<Proof> {
+fn prove(memory: &[Line], rounds: u64, touched: usize, times: &[f64]) -> anyhow::Result<Proof> {
     let distinct = memory.iter().filter(|line| line.0 > 0).count();
     let sum: u64 = memory.iter().map(|line| line.0).sum();
     let is_even = memory.iter().all(|line| line.0 == rounds || line.0 == rounds + 1);
@@ -181,9 +184,13 @@ fn prove(memory: &[Line], rounds: u64, touched: usize, mut times: Vec<f64>) -> a
         "the neighbour was to touch {} lines {rounds} times, and touched {distinct}, {sum} times in all",
         memory.len()
     );
-    times.sort_by(f64::total_cmp);
-    let at = |quarter: usize| times.get(times.len() * quarter / 4).copied().unwrap_or(f64::NAN);
-    Ok(Proof { lines: distinct, rounds, ns_per_line: at(2), spread_ratio: at(3) / at(1) })
+    let spread = percentile(times, 75.0).zip(percentile(times, 25.0)).filter(|&(_, first)| first > 0.0);
+    Ok(Proof {
+        lines: distinct,
+        rounds,
+        ns_per_line: median(times),
+        spread_ratio: spread.map(|(third, first)| third / first),
+    })
 }
 
 fn processor_time() -> Duration {
@@ -213,8 +220,7 @@ impl Seat {
     /// # Errors
     /// If it cannot be known which CPUs we may use.
     pub fn find(worker: usize, tester: usize) -> anyhow::Result<Seat> {
-        let allowed = sched_getaffinity(None).context("which CPUs may we use?")?;
-        Ok(Seat::among((0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)), worker, tester))
+        Ok(Seat::among(usable_cpus()?, worker, tester))
     }
 
     fn among(cpus: impl IntoIterator<Item = usize>, worker: usize, tester: usize) -> Seat {
@@ -248,8 +254,7 @@ mod tests {
     use super::*;
 
     fn some_cpu() -> usize {
-        let allowed = sched_getaffinity(None).expect("our CPUs");
-        (0..CpuSet::MAX_CPU).find(|&cpu| allowed.is_set(cpu)).expect("one of them")
+        *usable_cpus().expect("our CPUs").first().expect("one of them")
     }
 
     #[test]
@@ -270,12 +275,14 @@ mod tests {
     #[test]
     fn what_it_did_not_touch_is_found_out() {
         let mut memory = vec![Line(2); 9];
-        prove(&memory, 2, 18, vec![1.0]).expect("two rounds");
+        let proof = prove(&memory, 2, 18, &[1.0, 4.0, 2.0, 8.0, 2.0]).expect("two rounds");
+        assert_eq!((proof.ns_per_line, proof.spread_ratio), (Some(2.0), Some(2.0)));
         memory[0].0 = 3;
-        prove(&memory, 2, 19, vec![1.0]).expect("and the part of another");
+        let proof = prove(&memory, 2, 19, &[]).expect("and the part of another");
+        assert_eq!((proof.ns_per_line, proof.spread_ratio), (None, None));
         for wrong in [0, 1, 4] {
             memory[5].0 = wrong;
-            let error = prove(&memory, 2, 19, Vec::new()).expect_err("a line that it left out, or touched too often");
+            let error = prove(&memory, 2, 19, &[]).expect_err("a line that it left out, or touched too often");
             assert!(error.to_string().contains("9 lines 2 times"), "{error}");
         }
     }

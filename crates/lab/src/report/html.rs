@@ -140,14 +140,9 @@ pub(super) fn page(report: &Report<'_>) -> String {
         page.push("</table>\n");
     }
     page.push("<h2>Environment</h2>\n");
-    let environment = report.environment();
-    if environment.rows.is_empty() {
-        page.push("<p>Nothing is known about it: the folder has no <code>environment.json</code>.</p>\n");
-    } else {
-        page.push("<table class=\"open\">\n");
-        page.rows(&environment);
-        page.push("</table>\n");
-    }
+    page.push("<table class=\"open\">\n");
+    page.rows(&report.environment());
+    page.push("</table>\n");
     page.push("</body>\n</html>\n");
     page.text
 }

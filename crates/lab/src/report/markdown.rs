@@ -39,12 +39,7 @@ pub(super) fn report(report: &Report<'_>) -> String {
         table(&mut text, &invalid);
     }
     text.push_str("## Environment\n\n");
-    let environment = report.environment();
-    if environment.rows.is_empty() {
-        text.push_str("Nothing is known about it: the folder has no `environment.json`.\n");
-    } else {
-        table(&mut text, &environment);
-    }
+    table(&mut text, &report.environment());
     text.truncate(text.trim_end().len());
     text.push('\n');
     text

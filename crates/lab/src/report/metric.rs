@@ -1,13 +1,6 @@
 //! What a figure's name says: its unit, and which way is better.
 
-/// Which way is better.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Better {
-    More,
-    Less,
-    /// Nobody says.
-    Unknown,
-}
+use crate::statistics::Better;
 
 /// A figure of samples.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,30 +10,28 @@ pub(super) struct Metric {
     /// In words.
     pub(super) label: String,
     pub(super) unit: String,
-    pub(super) better: Better,
+    /// None where nobody says.
+    pub(super) better: Option<Better>,
     rank: u8,
 }
 
-/// Ends of names: what they count, its unit, which way is better, how early it comes in a report.
-const ENDS: [(&str, &str, &str, Better, u8); 14] = [
-    ("mpps", "throughput", "Mpps", Better::More, 0),
-    ("gbit_per_s", "throughput", "Gbit/s", Better::More, 1),
-    ("packets_per_s", "throughput", "packets/s", Better::More, 1),
-    ("bit_per_s", "throughput", "bit/s", Better::More, 1),
-    ("cycles_per_packet", "cost", "cycles/packet", Better::Less, 2),
-    ("cycles_per_byte", "cost", "cycles/byte", Better::Less, 2),
-    ("ns", "", "ns", Better::Less, 3),
-    ("us", "", "µs", Better::Less, 3),
-    ("ms", "", "ms", Better::Less, 3),
-    ("ratio", "", "ratio", Better::Unknown, 4),
-    ("percent", "", "%", Better::Unknown, 4),
-    ("secs", "", "s", Better::Unknown, 5),
-    ("bytes", "", "bytes", Better::Unknown, 5),
-    ("packets", "", "packets", Better::Unknown, 5),
+/// Ends of names: what they count, its unit, how early it comes in a report.
+const ENDS: [(&str, &str, &str, u8); 14] = [
+    ("mpps", "throughput", "Mpps", 0),
+    ("gbit_per_s", "throughput", "Gbit/s", 1),
+    ("packets_per_s", "throughput", "packets/s", 1),
+    ("bit_per_s", "throughput", "bit/s", 1),
+    ("cycles_per_packet", "cost", "cycles/packet", 2),
+    ("cycles_per_byte", "cost", "cycles/byte", 2),
+    ("ns", "", "ns", 3),
+    ("us", "", "µs", 3),
+    ("ms", "", "ms", 3),
+    ("ratio", "", "ratio", 4),
+    ("percent", "", "%", 4),
+    ("secs", "", "s", 5),
+    ("bytes", "", "bytes", 5),
+    ("packets", "", "packets", 5),
 ];
-
-/// Words of names of which nobody wants more.
-const FAULTS: [&str; 5] = ["loss", "lost", "drop", "error", "miss"];
 
 impl Metric {
     pub(super) fn new(name: &str) -> Self {
@@ -49,10 +40,10 @@ impl Metric {
             (start.is_empty() || start.ends_with('_')).then_some((start.trim_end_matches('_'), end))
         });
         let per = name.rsplit_once("_per_");
-        let (start, noun, unit, better, rank) = match (end, per) {
-            (Some((start, &(_, noun, unit, better, rank))), _) => (start, noun, unit.to_owned(), better, rank),
-            (None, Some((what, each))) => (what, "", format!("per {}", words(each)), Better::Unknown, 5),
-            (None, None) => (name, "", String::new(), Better::Unknown, 6),
+        let (start, noun, unit, rank) = match (end, per) {
+            (Some((start, &(_, noun, unit, rank))), _) => (start, noun, unit.to_owned(), rank),
+            (None, Some((what, each))) => (what, "", format!("per {}", words(each)), 5),
+            (None, None) => (name, "", String::new(), 6),
         };
         let label = match (words(start), noun) {
             (start, "") if start.is_empty() => words(name),
@@ -60,9 +51,7 @@ impl Metric {
             (start, noun) if start.is_empty() => noun.to_owned(),
             (start, noun) => format!("{start} {noun}"),
         };
-        let fault = FAULTS.iter().any(|word| name.contains(word));
-        let better = if better == Better::Unknown && fault { Better::Less } else { better };
-        Metric { name: name.to_owned(), label, unit, better, rank }
+        Metric { name: name.to_owned(), label, unit, better: Better::of(name), rank }
     }
 
     /// Where it comes among others.
@@ -79,10 +68,10 @@ impl Metric {
     pub(super) fn says(&self, higher: bool) -> &'static str {
         let speed = self.rank <= 2;
         match (self.better, higher) {
-            (Better::Unknown, true) => "higher",
-            (Better::Unknown, false) => "lower",
-            (Better::More, true) | (Better::Less, false) if speed => "faster",
-            (Better::More, true) | (Better::Less, false) => "better",
+            (None, true) => "higher",
+            (None, false) => "lower",
+            (Some(Better::More), true) | (Some(Better::Less), false) if speed => "faster",
+            (Some(Better::More), true) | (Some(Better::Less), false) => "better",
             _ if speed => "slower",
             _ => "worse",
         }

@@ -6,11 +6,11 @@
 //!
 //! ```
 //! use straightline_lab::report::Report;
-//! use straightline_lab::results::Sample;
+//! use straightline_lab::results::{Results, Sample};
 //!
 //! let sample = Sample { scenario: "pvp".to_owned(), metrics: [("mpps".to_owned(), 8.9)].into(), ..Sample::default() };
-//! let (samples, environment) = ([sample], serde_json::json!({ "cpus": 2 }));
-//! let report = Report::new("A first try", &samples, &environment)?;
+//! let results = Results { samples: vec![sample], ..Results::default() };
+//! let report = Report::new("A first try", &results)?;
 //! assert!(report.html().contains("A first try"));
 //! # anyhow::Ok(())
 //! ```
@@ -33,19 +33,17 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
-use serde_json::Value;
 
-use crate::results::{self, Results, Sample};
+use crate::results::Results;
 use model::{Scenario, pairs_in_words};
-use tables::{Finding, NOTHING, Table, finding};
+use tables::{Finding, Table, finding};
 use text::count;
 
 /// Samples, ready to be shown.
 #[derive(Debug)]
 pub struct Report<'a> {
     title: String,
-    samples: &'a [Sample],
-    environment: &'a Value,
+    results: &'a Results,
     scenarios: Vec<Scenario<'a>>,
 }
 
@@ -54,28 +52,19 @@ const FILES: [&str; 3] = ["index.html", "report.md", "samples.csv"];
 
 /// Makes a report of a folder of results. Returns the files that were written, into `out` or the folder itself.
 pub fn of_folder(folder: &Path, out: Option<&Path>) -> anyhow::Result<Vec<PathBuf>> {
-    let (samples, environment) = read(folder)?;
+    let results = Results::read(folder)?;
     let name = fs::canonicalize(folder).ok().and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
     let title = name.unwrap_or_else(|| folder.display().to_string());
-    let report = Report::new(&title, &samples, &environment).with_context(|| folder.display().to_string())?;
+    let report = Report::new(&title, &results).with_context(|| folder.display().to_string())?;
     report.write(out.unwrap_or(folder))
-}
-
-/// The samples of a folder, and its environment: nothing where there is none, and an error where it is of another format.
-fn read(folder: &Path) -> anyhow::Result<(Vec<Sample>, Value)> {
-    if folder.join("environment.json").exists() {
-        let Results { environment, samples } = Results::read(folder)?;
-        Ok((samples, serde_json::to_value(environment)?))
-    } else {
-        Ok((results::read_samples(folder)?, Value::Null))
-    }
 }
 
 impl<'a> Report<'a> {
     /// A report of at least one sample.
-    pub fn new(title: &str, samples: &'a [Sample], environment: &'a Value) -> anyhow::Result<Self> {
+    pub fn new(title: &str, results: &'a Results) -> anyhow::Result<Self> {
+        let samples = &results.samples;
         ensure!(!samples.is_empty(), "there are no samples: nothing was measured, or it ended before its first trial");
-        Ok(Report { title: title.to_owned(), samples, environment, scenarios: Scenario::all(samples) })
+        Ok(Report { title: title.to_owned(), results, scenarios: Scenario::all(samples) })
     }
 
     /// As a page.
@@ -90,7 +79,7 @@ impl<'a> Report<'a> {
 
     /// The samples as comma-separated values.
     pub fn csv(&self) -> String {
-        csv::table(self.samples)
+        csv::table(&self.results.samples)
     }
 
     /// Writes all three into a folder, which is made where there is none, and returns where they are.
@@ -107,8 +96,9 @@ impl<'a> Report<'a> {
 
     /// How much was measured, in a sentence.
     fn trials(&self) -> String {
-        let invalid = self.samples.iter().filter(|sample| sample.invalid.is_some()).count();
-        let what = format!("{} in {}", count(self.samples.len(), "trial"), count(self.scenarios.len(), "scenario"));
+        let invalid = self.results.samples.iter().filter(|sample| sample.invalid.is_some()).count();
+        let what =
+            format!("{} in {}", count(self.results.samples.len(), "trial"), count(self.scenarios.len(), "scenario"));
         match invalid {
             0 => format!("{what}; all of them count."),
             1 => format!("{what}; 1 of them does not count, for the reason below."),
@@ -128,7 +118,7 @@ impl<'a> Report<'a> {
     /// Trials that do not count, and why.
     fn invalid(&self) -> Table {
         let mut table = Table::new(["scenario", "round", "cell", "variant", "reason"]);
-        for sample in self.samples {
+        for sample in &self.results.samples {
             let Some(reason) = &sample.invalid else { continue };
             let cell = pairs_in_words(sample.cell.iter().map(|(axis, value)| (axis.as_str(), value.as_str())));
             let (scenario, variant) = (sample.scenario.clone(), sample.variant.clone());
@@ -140,35 +130,7 @@ impl<'a> Report<'a> {
     /// The environment, by name.
     fn environment(&self) -> Table {
         let mut table = Table::new(["what", "value"]);
-        flatten("", self.environment, &mut table.rows);
+        table.rows.extend(self.results.environment.facts().into_iter().map(<[String; 2]>::into));
         table
-    }
-}
-
-/// Values within values have names within names.
-fn flatten(name: &str, value: &Value, rows: &mut Vec<Vec<String>>) {
-    let scalar = |value: &Value| match value {
-        Value::Null => NOTHING.to_owned(),
-        Value::String(text) => text.clone(),
-        value => value.to_string(),
-    };
-    match value {
-        Value::Null if name.is_empty() => {}
-        Value::Object(fields) => {
-            for (field, value) in fields {
-                let name = if name.is_empty() { field.clone() } else { format!("{name}.{field}") };
-                flatten(&name, value, rows);
-            }
-        }
-        Value::Array(values) if values.iter().all(|value| !value.is_object() && !value.is_array()) => {
-            let texts: Vec<String> = values.iter().map(scalar).collect();
-            rows.push(vec![name.to_owned(), texts.join(", ")]);
-        }
-        Value::Array(values) => {
-            for (index, value) in values.iter().enumerate() {
-                flatten(&format!("{name}.{}", index + 1), value, rows);
-            }
-        }
-        value => rows.push(vec![name.to_owned(), scalar(value)]),
     }
 }

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use super::distribution::Distribution;
 use super::figure::{Figure, Outcome};
 use super::html::{self, Page};
-use super::metric::{Better, Metric};
+use super::metric::Metric;
 use super::model::{Panel, Scenario, pairs_in_words};
 use super::plots::{Curves, Groups, Layout, Map, Stack, Stacks};
 use super::tables::{self, Table, finding};
 use super::text::{count, escape};
 use crate::results::Sample;
+use crate::statistics::Better;
 
 /// Percentiles of the tables: their names, and one packet of how many lies above.
 const PERCENTILES: [(&str, u32); 7] = [
@@ -112,7 +113,7 @@ fn maps(page: &mut Page, scenario: &Scenario<'_>, metric: &Metric, outcomes: &[V
                 rows: &rows.values,
                 ratios: ratios.clone(),
                 says: (metric.says(false), metric.says(true)),
-                more: metric.better != Better::Less,
+                more: metric.better != Some(Better::Less),
             };
             let table = tables::of_map(rows.name, &columns.values, &rows.values, &ratios);
             page.figure(&title, Layout::ALL.map(|layout| map.draw(layout)), &table);

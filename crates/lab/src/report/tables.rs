@@ -3,10 +3,11 @@
 use std::cmp::Ordering;
 
 use super::figure::{Figure, Outcome};
-use super::metric::{Better, Metric};
+use super::metric::Metric;
 use super::model::Scenario;
 use super::plots::short;
 use super::text::{count, number};
+use crate::statistics::Better;
 
 /// A table of texts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -135,7 +136,7 @@ fn compared(metric: &Metric, ratios: &[Figure]) -> String {
             let of = |verdict: Option<Ordering>| ratios.iter().filter(move |ratio| ratio.verdict() == verdict);
             // Better first, where somebody knows what is.
             let mut orders = [Ordering::Greater, Ordering::Less];
-            if metric.better == Better::Less {
+            if metric.better == Some(Better::Less) {
                 orders.reverse();
             }
             let told = orders.into_iter().filter_map(|order| {

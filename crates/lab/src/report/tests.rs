@@ -5,11 +5,10 @@ use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
 use roxmltree::{Document, Node, ParsingOptions};
-use serde_json::{Value, json};
 
 use super::text::width;
 use super::{Report, of_folder};
-use crate::results::{Latency, Sample};
+use crate::results::{Environment, FORMAT, Latency, Results, Sample};
 
 /// Names that mean something to HTML, XML, Markdown or CSV.
 const NASTY: &str = "<b>\"x\" & 'y', | `z` ]]> --> \u{1}\u{202e}";
@@ -62,13 +61,20 @@ fn trials(variants: &[&str], sizes: &[&str], rings: &[&str]) -> Vec<Sample> {
     samples
 }
 
-fn environment() -> Value {
-    json!({ "cpu": { "model": "EPYC", "flags": ["avx2", "fma"] }, NASTY: NASTY, "cpus": 2, "governor": null })
+fn results(samples: &[Sample]) -> Results {
+    let environment = Environment {
+        format: FORMAT,
+        cpu: "EPYC".to_owned(),
+        flags: ["avx2", "fma"].map(str::to_owned).into(),
+        kernel: NASTY.to_owned(),
+        peers: texts(&[(NASTY, NASTY), ("testpmd", "22.11")]),
+        ..Environment::default()
+    };
+    Results { environment, samples: samples.to_vec() }
 }
 
 fn html(samples: &[Sample]) -> String {
-    let environment = environment();
-    Report::new("A report", samples, &environment).expect("samples").html()
+    Report::new("A report", &results(samples)).expect("samples").html()
 }
 
 fn parsed(page: &str) -> Document<'_> {
@@ -220,7 +226,7 @@ fn labels_stay_apart_however_long_and_many() {
 #[test]
 fn every_value_is_in_the_csv() {
     let samples = trials(&["a", "b"], &["64", "1518"], &["split"]);
-    let csv = Report::new("A report", &samples, &Value::Null).expect("samples").csv();
+    let csv = Report::new("A report", &results(&samples)).expect("samples").csv();
     let lines: Vec<&str> = csv.lines().collect();
     assert_eq!(lines.len(), samples.len() + 1);
     for (sample, line) in samples.iter().zip(&lines[1..]) {
@@ -241,8 +247,8 @@ fn names_from_files_stay_text() {
         sample.cycles.insert(NASTY.to_owned(), 3.0);
     }
     samples[0].invalid = Some(NASTY.to_owned());
-    let environment = environment();
-    let report = Report::new(NASTY, &samples, &environment).expect("samples");
+    let results = results(&samples);
+    let report = Report::new(NASTY, &results).expect("samples");
     let page = report.html();
     check_layout(&page);
     assert!(!page.contains("<b>"));
@@ -260,14 +266,16 @@ fn trials_that_do_not_count_are_listed_with_their_reason() {
     for sample in samples.iter_mut().filter(|sample| sample.variant == "b") {
         sample.invalid = Some("sent 3 % less than meant".to_owned());
     }
-    let environment = Value::Null;
-    let report = Report::new("A report", &samples, &environment).expect("samples");
+    let results = results(&samples);
+    let report = Report::new("A report", &results).expect("samples");
     let (page, markdown) = (report.html(), report.markdown());
     for text in [&page, &markdown] {
         assert_eq!(text.matches("sent 3 % less than meant").count(), 8);
         assert!(text.contains("no valid trial"));
         assert!(text.contains("no cell has valid trials of both"));
-        assert!(text.contains("environment.json"));
+        for known in ["avx2 fma", "peers.testpmd", "22.11"] {
+            assert!(text.contains(known), "{known} in\n{text}");
+        }
     }
     check_layout(&page);
 }
@@ -292,7 +300,7 @@ fn places_that_nobody_measured_are_not_those_without_a_valid_trial() {
 fn a_single_sample_makes_a_page_and_none_an_error() {
     check_layout(&html(&trials(&["a"], &["64"], &["split"])[..1]));
     check_layout(&html(&[Sample::default()]));
-    let error = Report::new("A report", &[], &Value::Null).expect_err("nothing to report");
+    let error = Report::new("A report", &results(&[])).expect_err("nothing to report");
     assert!(error.to_string().contains("no samples"));
 }
 
@@ -300,7 +308,9 @@ fn a_single_sample_makes_a_page_and_none_an_error() {
 fn a_folder_gets_its_report_or_says_what_is_wrong_with_it() {
     let folder = tempfile::tempdir().expect("a folder");
     let error = of_folder(folder.path(), None).expect_err("an empty folder");
-    assert!(format!("{error:#}").contains("samples.jsonl"), "{error:#}");
+    assert!(format!("{error:#}").contains("environment.json"), "{error:#}");
+    let known = folder.path().join("environment.json");
+    fs::write(&known, serde_json::to_vec(&results(&[]).environment).expect("JSON")).expect("written");
     let path = folder.path().join("samples.jsonl");
     fs::write(&path, "").expect("written");
     let error = of_folder(folder.path(), None).expect_err("no samples");
@@ -324,7 +334,7 @@ fn a_folder_gets_its_report_or_says_what_is_wrong_with_it() {
     let error = of_folder(folder.path(), None).expect_err("half a line");
     assert!(format!("{error:#}").contains("samples.jsonl:2"), "{error:#}");
     fs::write(&path, lines.join("\n") + "\n").expect("written");
-    fs::write(folder.path().join("environment.json"), r#"{"format": 999}"#).expect("written");
+    fs::write(&known, r#"{"format": 999}"#).expect("written");
     let error = of_folder(folder.path(), None).expect_err("another format");
     assert!(format!("{error:#}").contains("format 999"), "{error:#}");
 }
@@ -388,8 +398,8 @@ proptest! {
             }
         }
         check_layout(&page);
-        let environment = Value::Null;
-        let report = Report::new("A report", &samples, &environment).expect("samples");
+        let results = results(&samples);
+        let report = Report::new("A report", &results).expect("samples");
         prop_assert!(report.markdown().ends_with('\n'));
         prop_assert_eq!(report.csv().matches("\r\n").count() > samples.len(), true);
     }

@@ -101,13 +101,30 @@ impl Environment {
         }
     }
 
-    /// Where another one differs, but for when it was, and what was executed.
-    pub fn differences(&self, other: &Environment) -> Vec<Difference> {
-        let fields = |environment: &Environment| match serde_json::to_value(environment) {
+    /// Each field's name and value as people write them; those of tables by the names of both: `caches.L1 Data`.
+    pub(crate) fn facts(&self) -> Vec<[String; 2]> {
+        let mut facts = Vec::new();
+        for (field, value) in self.fields() {
+            match value {
+                Value::Object(table) => {
+                    facts.extend(table.iter().map(|(key, value)| [format!("{field}.{key}"), plain(value)]));
+                }
+                value => facts.push([field, plain(&value)]),
+            }
+        }
+        facts
+    }
+
+    fn fields(&self) -> serde_json::Map<String, Value> {
+        match serde_json::to_value(self) {
             Ok(Value::Object(fields)) => fields,
             _ => serde_json::Map::new(),
-        };
-        let (ours, theirs) = (fields(self), fields(other));
+        }
+    }
+
+    /// Where another one differs, but for when it was, and what was executed.
+    pub fn differences(&self, other: &Environment) -> Vec<Difference> {
+        let (ours, theirs) = (self.fields(), other.fields());
         let mut differences = Vec::new();
         for (field, first) in &ours {
             let second = &theirs[field];

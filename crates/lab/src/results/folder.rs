@@ -181,8 +181,7 @@ fn read_environment(folder: &Path) -> anyhow::Result<Environment> {
     })
 }
 
-/// The samples of a folder alone.
-pub(crate) fn read_samples(folder: &Path) -> anyhow::Result<Vec<Sample>> {
+fn read_samples(folder: &Path) -> anyhow::Result<Vec<Sample>> {
     let path = folder.join(SAMPLES);
     let mut file = BufReader::new(File::open(&path).with_context(|| missing(&path))?);
     let mut samples = Vec::new();

@@ -7,6 +7,5 @@ mod sample;
 
 pub use compare::Comparison;
 pub use environment::{Difference, Environment, FORMAT};
-pub(crate) use folder::read_samples;
 pub use folder::{Place, Results, Writer, series};
 pub use sample::{Latency, Sample};

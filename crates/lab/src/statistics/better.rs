@@ -17,15 +17,20 @@ impl Better {
     /// By a figure's name, which ends in its unit. None of figures that are neither good nor bad, and of names that nobody
     /// here knows: of those no verdict is given.
     pub fn of(metric: &str) -> Option<Better> {
-        let words = |words: &[&str]| metric.split('_').any(|word| words.contains(&word));
-        if ["pps", "mpps", "gbit_per_s", "mbit_per_s"].iter().any(|unit| metric.ends_with(unit)) {
+        let has = |word: fn(&str) -> bool| metric.split('_').any(word);
+        if ["pps", "packets_per_s", "bit_per_s"].iter().any(|unit| metric.ends_with(unit)) {
             Some(Better::More)
-        } else if words(&["latency", "loss", "lost", "cycles", "us", "ns"]) {
+        } else if has(|word| matches!(word, "latency" | "cycles" | "ns" | "us" | "ms")) || has(is_fault) {
             Some(Better::Less)
         } else {
             None
         }
     }
+}
+
+/// Words of names of which nobody wants more.
+fn is_fault(word: &str) -> bool {
+    ["loss", "lost", "drop", "error", "miss"].iter().any(|fault| word.starts_with(fault))
 }
 
 /// What may be said of two sets of samples.
