@@ -238,8 +238,11 @@ impl<P: TestPort> Actor for Replay<P> {
     fn turn(&mut self, now: u64) -> anyhow::Result<usize> {
         let moved = self.receive(now)? + self.send(now)?;
         let all = self.laps == self.times;
-        let quiet = now.saturating_sub(self.heard.max(self.last)) >= self.quiet;
-        self.over = all && (self.report.lost() == 0 || quiet);
+        let silence = now.saturating_sub(self.heard.max(self.last));
+        // A backend that stands still for a while has lost nothing yet.
+        self.over = all
+            && (self.report.lost() == 0
+                || silence >= self.quiet && (silence >= self.patience || !self.ports[0].is_sending()?));
         Ok(moved)
     }
 
@@ -360,8 +363,7 @@ mod tests {
     fn a_capture_that_is_sent_for_ever_is_held_once() {
         let ports = vec![Echo::default()];
         let timing = Timing::Rate(Rate::Pps(1e6));
-        let mut replay =
-            Replay::new(ports, &capture(), timing, usize::MAX, Duration::ZERO, false).expect("a replay");
+        let mut replay = Replay::new(ports, &capture(), timing, usize::MAX, Duration::ZERO, false).expect("a replay");
         let start = 1_000_000;
         (0..=1000_u32).for_each(|n| _ = replay.turn(start + cycles(f64::from(n) * 1e-6 * hertz())).expect("a turn"));
         assert!(!replay.is_over());

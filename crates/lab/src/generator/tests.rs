@@ -65,6 +65,9 @@ struct Fake {
     /// Where each template was patched.
     patched: BTreeMap<usize, (usize, usize)>,
     gone: bool,
+    /// Calls of `receive` during which the backend takes nothing, and hands out nothing.
+    stands_still: std::ops::Range<u64>,
+    calls: u64,
     /// Headers as they were sent.
     headers: Vec<Vec<u8>>,
 }
@@ -125,8 +128,16 @@ impl TestPort for Fake {
         Ok(())
     }
 
+    fn is_sending(&mut self) -> anyhow::Result<bool> {
+        Ok(!self.line.is_empty())
+    }
+
     fn receive(&mut self, most: usize, each: &mut dyn FnMut(&dyn Received)) -> anyhow::Result<usize> {
         anyhow::ensure!(!self.gone, "the backend has closed the connection");
+        self.calls += 1;
+        if self.stands_still.contains(&self.calls) {
+            return Ok(0);
+        }
         if self.line.is_empty() {
             self.line.extend(self.held.drain(..).map(|(_, packet)| packet));
         }
@@ -253,6 +264,18 @@ fn warm_up_and_what_comes_late_of_it_do_not_count() {
     assert_eq!((counts.sent, counts.lost(), counts.duplicates, counts.reordered), (500, 1, 0, 0));
     assert_eq!(measured.meant, Some(500));
     assert!((measured.seconds[1] / measured.seconds[0] - 1.0).abs() < 0.01, "{:?}", measured.seconds);
+}
+
+#[test]
+fn what_a_backend_has_not_taken_is_waited_for() {
+    // A turn lasts 1 us: it stands still for 2 ms, twenty times as long as nothing may come, or for ever.
+    for (end, lost, still_coming) in [(2900, false, false), (u64::MAX, true, false)] {
+        let fake = Fake { stands_still: 900..end, ..Fake::new(Vec::new()) };
+        let mut generator = Generator::new(vec![(fake, streams(&["size=200"]))], 1).expect("a generator");
+        let measured = run(&mut generator, load("500kpps"), &TIMING);
+        assert!(measured.total().sent > 400, "{measured:?}");
+        assert_eq!((measured.total().lost() > 0, measured.still_coming), (lost, still_coming), "{end}: {measured:?}");
+    }
 }
 
 #[test]

@@ -36,6 +36,14 @@ pub trait TestPort: Send {
     /// What the backend did wrong; that it is gone.
     fn flush(&mut self) -> anyhow::Result<()>;
 
+    /// Whether the backend still has buffers of what was sent: that is not lost, as long as this may change.
+    ///
+    /// # Errors
+    /// What the backend did wrong.
+    fn is_sending(&mut self) -> anyhow::Result<bool> {
+        Ok(false)
+    }
+
     /// Hands out at most `most` frames that have come, in their order, and gives their buffers back; returns how many.
     ///
     /// # Errors

@@ -8,6 +8,7 @@ use straightline_lab::results::{Environment, FORMAT, Sample, Writer};
 use super::{Finished, Fixture};
 
 /// A patch of the ports `a` and `b`.
+/// A ring that is full is waited for: where a busy machine lets the switch stand still, nothing is to be lost.
 const PATCH: &str = "[port.a]
 kind = \"vhost-user\"
 socket = \"@/a\"
@@ -16,6 +17,7 @@ kind = \"vhost-user\"
 socket = \"@/b\"
 [patch.p]
 ports = [\"a\", \"b\"]
+full = \"wait\"
 ";
 
 /// The switch, once its sockets are there.

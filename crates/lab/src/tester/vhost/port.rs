@@ -334,6 +334,12 @@ impl TestPort for VhostPort {
         Ok(packets)
     }
 
+    fn is_sending(&mut self) -> anyhow::Result<bool> {
+        let VhostPort { outbox, connection, .. } = self;
+        outbox.ring.reclaim(&mut outbox.spare).map_err(|fault| broken(connection, fault))?;
+        Ok(outbox.ring.free(outbox.size) < outbox.size)
+    }
+
     #[cold]
     fn wake(&mut self) {
         // Between what was published and what is read now: either the backend has seen it before it went to sleep, or we
