@@ -7,8 +7,7 @@ use straightline_lab::results::{Environment, FORMAT, Sample, Writer};
 
 use super::{Finished, Fixture};
 
-/// A patch of the ports `a` and `b`.
-/// A ring that is full is waited for: where a busy machine lets the switch stand still, nothing is to be lost.
+/// A patch of the ports `a` and `b`: what finds a full ring waits, as a busy machine may let the switch stand still.
 const PATCH: &str = "[port.a]
 kind = \"vhost-user\"
 socket = \"@/a\"
