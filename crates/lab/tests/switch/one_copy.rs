@@ -1,12 +1,11 @@
 //! Bodies are copied once for each delivery: never more, and the count is no constant.
 
-mod common;
-
-use common::{BASIC, BROADCAST, Rig, bridge, frame, mac, patch, rig, send, take, wait_until};
 use straightline_lab::GuestOptions;
 use straightline_packet::Level;
 use straightline_switch::config::{Copier, Copies};
 use straightline_virtio::features as f;
+
+use crate::common::{self, BASIC, BROADCAST, Rig, bridge, frame, mac, patch, rig, send, take, wait_until};
 
 /// Bytes copied and bytes delivered, once the worker has brought both up to date.
 fn bodies(rig: &Rig, at_least: u64) -> (u64, u64) {

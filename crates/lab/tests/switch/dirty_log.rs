@@ -1,14 +1,10 @@
 //! A guest that is being moved: what the switch writes to its memory is in the dirty log, found by comparing the memory
 //! before and after.
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use common::packets::{Kind, partial, tcp4};
-use common::{ANY_LEN, BASIC, Rig, frame, mac, noise, patch, rig, send, take, vhost_user, wait_until};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::ftruncate;
 use rustix::io::{pread, pwrite};
@@ -20,6 +16,9 @@ use straightline_virtio::ring::{Geometry, Options, PackedDriver, SplitDriver};
 use straightline_virtio::vhost_user::{
     FrontendClient, RegionRef, RegionSpec, RingAddresses, SUPPORTED_PROTOCOL_FEATURES,
 };
+
+use crate::common::packets::{Kind, partial, tcp4};
+use crate::common::{self, ANY_LEN, BASIC, Rig, frame, mac, noise, patch, rig, send, take, vhost_user, wait_until};
 
 /// The regions: a gap in front of the first and behind it, the last two adjoin. In the file and in user addresses they lie
 /// in other orders.

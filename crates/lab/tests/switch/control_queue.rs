@@ -1,13 +1,9 @@
 //! The control queue as a frontend gives it to us that executes no commands itself: modes and tables, queue pairs, offloads
 //! changed while packets pass, and drivers that send nonsense.
 
-mod common;
-
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use common::packets::{self, Kind};
-use common::{Rig, frame, mac, nothing, patch, rig, send, take, vhost_user, wait_until};
 use rustix::event::{EventfdFlags, eventfd};
 use straightline_lab::{Guest, GuestOptions, Place, memory_file};
 use straightline_switch::api::RxMode;
@@ -15,6 +11,9 @@ use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 use straightline_virtio::ring::{Descriptor, Geometry, NEXT, Options, SplitDriver, WRITE};
 use straightline_virtio::vhost_user::RingAddresses;
+
+use crate::common::packets::{self, Kind};
+use crate::common::{self, Rig, frame, mac, nothing, patch, rig, send, take, vhost_user, wait_until};
 
 const CONTROL: u64 = f::VIRTIO_NET_F_CTRL_VQ
     | f::VIRTIO_NET_F_CTRL_RX

@@ -1,15 +1,14 @@
 //! Ports that connect: the frontend listens, and either side comes and goes.
 
-mod common;
-
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
 
-use common::{BASIC, PATIENCE, Rig, patch, rig, vhost_user};
 use straightline_lab::memory_file;
 use straightline_switch::config::Mode;
 use straightline_virtio::features as f;
 use straightline_virtio::vhost_user::{FrontendClient, RegionRef, RegionSpec, RingAddresses};
+
+use crate::common::{BASIC, PATIENCE, Rig, patch, rig, vhost_user};
 
 /// Port 0 connects, port 1 listens.
 fn connecting() -> Rig {

@@ -1,16 +1,15 @@
 //! Guests with split and with packed rings beside each other: what is sent arrives, whatever the layouts, and rings go
 //! on where they stood.
 
-mod common;
-
 use std::collections::VecDeque;
 
-use common::{Rig, frame, mac, patch, rig, send, take, vhost_user, wait_until};
 use straightline_lab::{Guest, GuestOptions, PackedDescriptor, Ring, Sequence, Stream};
 use straightline_switch::api::{Link, Port, RingKind};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 use straightline_virtio::ring::NEXT;
+
+use crate::common::{Rig, frame, mac, patch, rig, send, take, vhost_user, wait_until};
 
 fn patched() -> Rig {
     rig(2, |config| {

@@ -1,7 +1,5 @@
 //! A link that an administrator sets down: nothing passes, everybody is told, and it comes up again.
 
-mod common;
-
 use std::io::Read;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -10,13 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use common::{PATIENCE, frame, mac, send, take, wait_until};
 use straightline_graph::{Graph, Idle, Worker, WorkerStats};
 use straightline_lab::{Guest, GuestOptions};
 use straightline_nodes::Patch;
 use straightline_packet::{Arena, Drops, Gate, PortIndex, Reason, Settings};
 use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
 use straightline_port::{Port, Sleeper};
+
+use crate::common::{self, PATIENCE, frame, mac, send, take, wait_until};
 
 /// Two ports on a patch, and a worker.
 struct Bench {

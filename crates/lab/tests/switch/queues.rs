@@ -1,18 +1,17 @@
 //! Guests with several queue pairs: flows in order on one queue each, pairs that come and go under traffic, figures of
 //! each queue, sleep.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::flows::{FLOWS, PAIRS, Traffic, WORKERS, collect, numbered, options, patched};
-use common::{pause, wait_until};
 use straightline_lab::{Guest, GuestOptions, Pair};
 use straightline_packet::{Arena, Drops, Frame, Gate, PortIndex, Settings};
 use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
 use straightline_port::{Port, Sleeper};
 use straightline_switch::config::WhenFull;
 use straightline_virtio::net_header::NetHeader;
+
+use crate::common::flows::{FLOWS, PAIRS, Traffic, WORKERS, collect, numbered, options, patched};
+use crate::common::{pause, wait_until};
 
 #[test]
 fn flows_stay_in_order_on_one_queue_each() {

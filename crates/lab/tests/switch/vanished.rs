@@ -1,15 +1,14 @@
 //! Memory that vanishes in the middle of a turn, of a source whose packets are not the first to be delivered.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{arrived, frame, mac, wait_until};
 use straightline_lab::{Guest, GuestOptions};
 use straightline_packet::{Arena, Drops, Frame, Gate, PortIndex, Reason, Settings};
 use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
 use straightline_port::{Port, Sleeper};
 use straightline_virtio::net_header::NetHeader;
+
+use crate::common::{arrived, frame, mac, wait_until};
 
 #[test]
 fn whoever_is_sound_does_not_speak_for_others() {

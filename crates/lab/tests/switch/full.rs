@@ -1,11 +1,7 @@
 //! A destination that has no buffers: packets are dropped and counted, or (`full = "wait"`) stay where they are.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::packets::{Kind, check, segmented};
-use common::{BASIC, Rig, arrived, frame, mac, noise, nothing, patch, pause, rig, send, take, wait_until};
 use straightline_lab::{Guest, GuestOptions, Ring};
 use straightline_packet::{Arena, Drops, Frame, Gate, PortIndex, Settings};
 use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
@@ -13,6 +9,9 @@ use straightline_port::{Port, Sleeper};
 use straightline_switch::config::{Config, WhenFull};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
+
+use crate::common::packets::{Kind, check, segmented};
+use crate::common::{BASIC, Rig, arrived, frame, mac, noise, nothing, patch, pause, rig, send, take, wait_until};
 
 fn patched(config: &mut Config) {
     config.patches.push(patch(0, 1));

@@ -1,20 +1,20 @@
 //! The rules of a turn, as guests see them: order, overlap, memory and rings that go away, sleep.
 
-mod common;
-
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::{
-    BASIC, PATIENCE, Victims, arrived, bridge, frame, mac, noise, nothing, patch, pause, rig, send, take, wait_until,
-};
 use straightline_lab::{Guest, GuestOptions, Place, Ring, Sequence, Stream, memory_file};
 use straightline_switch::config::Config;
 use straightline_virtio::net_header::NetHeader;
 use straightline_virtio::ring::Descriptor;
 use straightline_virtio::vhost_user::{RegionRef, RegionSpec};
+
+use crate::common::{
+    self, BASIC, PATIENCE, Victims, arrived, bridge, frame, mac, noise, nothing, patch, pause, rig, send, take,
+    wait_until,
+};
 
 fn patched(config: &mut Config) {
     config.patches.push(patch(0, 1));

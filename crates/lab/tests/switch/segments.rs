@@ -1,10 +1,6 @@
 //! Segments, byte by byte: each piece against one that is built from nothing but its fields, whatever stands before its
 //! network header and whoever else gets the packet whole.
 
-mod common;
-
-use common::packets::{Kind, NEEDS_CSUM, TCPV4, TCPV6, check};
-use common::{BASIC, Rig, bridge, mac, noise, patch, rig, take, wait_until};
 use straightline_lab::{Guest, GuestOptions, Ring};
 use straightline_switch::config::{PatchConfig, WhenFull};
 use straightline_virtio::features as f;
@@ -15,6 +11,9 @@ use straightline_wire::checksum;
 use straightline_wire::frame::{Checksum, Frame, Net, Transport};
 use straightline_wire::tcp::Flags;
 use straightline_wire::vlan::Tag;
+
+use crate::common::packets::{Kind, NEEDS_CSUM, TCPV4, TCPV6, check};
+use crate::common::{self, BASIC, Rig, bridge, mac, noise, patch, rig, take, wait_until};
 
 const CSUM: u64 = f::VIRTIO_NET_F_CSUM | f::VIRTIO_NET_F_GUEST_CSUM;
 const SEND: u64 =

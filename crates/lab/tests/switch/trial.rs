@@ -1,16 +1,15 @@
 //! The generator, trials and replays through our own switch, and a guest that forwards.
 
-mod common;
-
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use common::{Rig, patch, rig};
 use straightline_lab::capture::Capture;
 use straightline_lab::forward::{self, Mode, Options, Touch};
 use straightline_lab::generator::{Generator, Rate, Replay, ReplayTiming, StreamSpec};
 use straightline_lab::tester::{Layout, PortOptions, VhostPort};
 use straightline_lab::trial::{self, Outcome, Plan};
+
+use crate::common::{self, Rig, patch, rig};
 
 const TIME: Duration = Duration::from_millis(100);
 
@@ -136,7 +135,7 @@ fn frames_that_a_port_does_not_take_are_named() {
 #[test]
 fn a_capture_is_replayed_byte_for_byte() {
     let rig = patched(2);
-    let capture = Capture::parse(include_bytes!("captures/wireshark.pcapng")).expect("a capture");
+    let capture = Capture::parse(include_bytes!("../captures/wireshark.pcapng")).expect("a capture");
     for layout in [Layout::Split, Layout::Packed] {
         for timing in [ReplayTiming::Captured(100.0), ReplayTiming::Rate(Rate::Pps(1000.0))] {
             let ports = ports(&rig, &[0, 1], &options(layout));

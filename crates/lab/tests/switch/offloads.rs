@@ -1,14 +1,13 @@
 //! Checksums and segments that a sender leaves to others: passed on where the receiver agreed to them, finished where
 //! it did not, refused where they were not agreed on.
 
-mod common;
-
-use common::packets::{Kind, NEEDS_CSUM, check, partial, segmented};
-use common::{BASIC, Rig, mac, noise, patch, rig, take, vhost_user};
 use straightline_lab::{Guest, GuestOptions};
 use straightline_switch::config::Offloads;
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
+
+use crate::common::packets::{Kind, NEEDS_CSUM, check, partial, segmented};
+use crate::common::{self, BASIC, Rig, mac, noise, patch, rig, take, vhost_user};
 
 const CSUM: u64 = f::VIRTIO_NET_F_CSUM | f::VIRTIO_NET_F_GUEST_CSUM;
 const TSO: u64 = f::VIRTIO_NET_F_HOST_TSO4

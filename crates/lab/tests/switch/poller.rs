@@ -1,16 +1,15 @@
 //! The guest that only polls, against our own switch: every layout, load and kind of frame comes through whole, and what
 //! cannot be measured is an error that says why.
 
-mod common;
-
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{Rig, patch, rig, vhost_user};
 use straightline_lab::forward::Touch;
 use straightline_lab::poller::{self, Layout, Load, Options, Report, Sizes, Stopped};
+
+use crate::common::{self, Rig, patch, rig, vhost_user};
 
 /// Between the first two ports, for a short while: what matters is what comes through.
 fn options(rig: &Rig) -> Options {

@@ -1,18 +1,17 @@
 //! A tester's ports and the guest that forwards, against our own switch: in every layout, with frames in one buffer and in
 //! several, each packet comes back as the mode makes it.
 
-mod common;
-
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use common::{PATIENCE, Rig, patch, rig};
 use straightline_lab::forward::{self, Mode, Options, Report, Touch};
 use straightline_lab::tester::{Layout, PortOptions, TestPort, VhostPort};
 use straightline_virtio::net_header::NetHeader;
+
+use crate::common::{self, PATIENCE, Rig, patch, rig};
 
 /// Between ports 0 and 1, and between 2 and 3.
 fn two_patches() -> Rig {

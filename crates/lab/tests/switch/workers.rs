@@ -1,16 +1,15 @@
 //! Several workers at one patch or bridge: nothing is lost, nothing comes twice, each flow stays in order, and whoever
 //! sleeps is woken.
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use common::flows::{FLOWS, PAIRS, Traffic, options, patched};
-use common::{Rig, arrived, bridge, frame, mac, patch, rig, send, take, vhost_user, wait_until};
 use straightline_lab::{GuestOptions, Pair, Sequence, Stream};
 use straightline_switch::api::Changes;
 use straightline_switch::config::{Config, PortConfig, WhenFull};
+
+use crate::common::flows::{FLOWS, PAIRS, Traffic, options, patched};
+use crate::common::{Rig, arrived, bridge, frame, mac, patch, rig, send, take, vhost_user, wait_until};
 
 const BOTH: &[usize] = &[0, 1];
 

@@ -1,13 +1,12 @@
 //! Memory that comes and goes while packets pass: what it has nothing to do with goes on, and what fails changes nothing.
 
-mod common;
-
 use std::os::fd::{AsFd, OwnedFd};
 
-use common::{Rig, frame, mac, patch, rig, send, take, wait_until};
 use straightline_lab::{Guest, GuestOptions, Ring, Sequence, Stream, memory_file};
 use straightline_switch::api::Link;
 use straightline_virtio::vhost_user::{RegionRef, RegionSpec};
+
+use crate::common::{self, Rig, frame, mac, patch, rig, send, take, wait_until};
 
 fn pair() -> (Rig, Guest, Guest) {
     let rig = rig(2, |config| config.patches.push(patch(0, 1)));

@@ -1,11 +1,10 @@
 //! Frames arrive as they were sent: every length, every way of laying them out in buffers, both ways, in order.
 
-mod common;
-
-use common::{ANY_LEN, BASIC, Rig, arrived, frame, mac, noise, patch, rig, wait_until};
 use straightline_lab::{Guest, GuestOptions};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::{LEN as HEADER, NetHeader};
+
+use crate::common::{self, ANY_LEN, BASIC, Rig, arrived, frame, mac, noise, patch, rig, wait_until};
 
 /// How a sender lays a frame out.
 #[derive(Clone, Copy, Debug)]

@@ -1,12 +1,11 @@
 //! A learning bridge with guests at its ports.
 
-mod common;
-
-use common::{BROADCAST, PATIENCE, Rig, arrived, bridge, frame, mac, nothing, rig, send, take, wait_until};
 use straightline_lab::{Guest, GuestOptions};
 use straightline_switch::api::FdbEntry;
 use straightline_switch::config::{BridgeConfig, Mac, StaticEntry};
 use straightline_wire::MacAddr;
+
+use crate::common::{BROADCAST, PATIENCE, Rig, arrived, bridge, frame, mac, nothing, rig, send, take, wait_until};
 
 const PORTS: usize = 4;
 

@@ -1,0 +1,24 @@
+//! The whole switch, with guests of the laboratory at its ports: in one program, which links once.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod bridge;
+mod client;
+mod control_queue;
+mod delivery;
+mod dirty_log;
+mod forward;
+mod full;
+mod layouts;
+mod offloads;
+mod one_copy;
+mod poller;
+mod queues;
+mod rules;
+mod segments;
+mod set_down;
+mod slots;
+mod trial;
+mod vanished;
+mod workers;
