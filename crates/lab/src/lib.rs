@@ -1,12 +1,19 @@
 //! The laboratory: a guest in the box, traffic for it, and what is measured with both.
 //!
-//! [`Guest`] is the driver half of a virtio-net device as a piece of a program: it connects to a vhost-user socket like
-//! any VM's frontend, on memory of its own. [`demo`] puts two of them to a switch. [`poller`] is a guest that costs as little
-//! as can be, and measures whatever backends it is connected to; [`forward`] is one that does what testpmd does. [`tester`]
-//! has the ports of both. [`generator`] sends packets at a rate and checks what comes back, [`trial`] says what counts of it,
-//! [`capture`] reads and writes captures; [`scenario`] puts a switch between them; [`exp`] changes one thing at a time and
-//! measures that. It is a user of the switch
-//! like any other; nothing but the command line imports it.
+//! It is a user of the switch like any other; nothing but the command line imports it.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`Guest`] | the driver half of a virtio-net device as a piece of a program: it connects to a vhost-user socket like any VM's frontend, on memory of its own |
+//! | [`demo`] | two of them at a switch |
+//! | [`poller`] | a guest that costs as little as can be, and measures whatever backends it is connected to |
+//! | [`tester`] | ports that send, receive and relay in bursts, and the thread that they work on |
+//! | [`forward`] | a guest on such ports that does what testpmd does |
+//! | [`generator`], [`capture`] | packets at a rate, and what comes back of them; frames from and to captures |
+//! | [`trial`], [`search`] | what counts of that, and which rate is the highest that passes |
+//! | [`scenario`] | a switch between them: PVP, VM to VM, anybody's backends |
+//! | [`exp`], [`neighbour`] | one thing is changed at a time, and what that costs; a neighbour that fills the caches |
+//! | [`results`], [`statistics`], [`report`] | folders of samples, what can be said of them, and how it is shown |
 //!
 //! ```
 //! use straightline_lab::{Guest, GuestOptions};
