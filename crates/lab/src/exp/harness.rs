@@ -4,7 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use straightline_switch::config::Config;
+
+use super::bench::bench;
 use super::settings::Settings;
+use crate::poller::Options;
 use crate::results::Sample;
 
 /// What came of one trial.
@@ -29,6 +33,15 @@ impl Variant {
     /// Tried by `trial`; an error is a trial that does not count, with the reason.
     pub fn new(name: impl Into<String>, trial: impl Fn(&Settings) -> anyhow::Result<Measured> + 'static) -> Variant {
         Variant { name: name.into(), trial: Box::new(trial) }
+    }
+
+    /// Tried by [`bench()`]: all that is its own is what it changes of the switch and of its guest.
+    pub fn bench(
+        name: impl Into<String>,
+        configure: impl Fn(&mut Config) + 'static,
+        choose: impl Fn(&mut Options) + 'static,
+    ) -> Variant {
+        Variant::new(name, move |settings| bench(settings, &configure, &choose))
     }
 
     /// One trial of it.
@@ -58,8 +71,12 @@ pub struct Cell {
 impl Cell {
     /// At this place on each axis.
     #[must_use]
-    pub fn new<const N: usize>(axes: [(&str, String); N], variants: Vec<Variant>) -> Cell {
-        Cell { axes: axes.into_iter().map(|(axis, at)| (axis.to_owned(), at)).collect(), variants }
+    pub fn new<const N: usize>(
+        axes: [(&str, &dyn fmt::Display); N],
+        variants: impl IntoIterator<Item = Variant>,
+    ) -> Cell {
+        let axes = axes.into_iter().map(|(axis, at)| (axis.to_owned(), at.to_string()));
+        Cell { axes: axes.collect(), variants: variants.into_iter().collect() }
     }
 
     /// In words: `load=loop size=64`.
@@ -76,6 +93,15 @@ pub struct Shown {
     pub metric: &'static str,
     /// In words.
     pub title: &'static str,
+}
+
+impl Shown {
+    /// How much passes.
+    pub const MPPS: Shown = Shown { metric: "mpps", title: "Million packets a second" };
+
+    /// What the switch does for it.
+    pub const SWITCH_CYCLES: Shown =
+        Shown { metric: "switch_cycles_per_packet", title: "Cycles of the switch a packet" };
 }
 
 /// An experiment's cells.
@@ -255,9 +281,9 @@ mod tests {
                 Ok(Measured { metrics: BTreeMap::from([("mpps".to_owned(), figure)]), ..Measured::default() })
             })
         };
-        let cell = |at: usize| Cell::new([("size", format!("{}", 64 * at))], vec![variant("a", at), variant("b", at)]);
-        let shown = vec![Shown { metric: "mpps", title: "Million packets a second" }];
-        (Plan { name: "fake", shown, cells: vec![cell(0), cell(1)], left_out: Vec::new() }, Rc::clone(&made))
+        let cell = |at: usize| Cell::new([("size", &(64 * at))], [variant("a", at), variant("b", at)]);
+        let cells = vec![cell(0), cell(1)];
+        (Plan { name: "fake", shown: vec![Shown::MPPS], cells, left_out: Vec::new() }, Rc::clone(&made))
     }
 
     #[test]

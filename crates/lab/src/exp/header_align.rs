@@ -25,18 +25,17 @@ pub(super) fn plan(_: &Settings, quick: bool) -> Plan {
     let mut cells = Vec::new();
     for layout in [Layout::Split, Layout::Packed] {
         for &size in sizes {
-            let axes = [("ring", layout.name().to_owned()), ("size", size.to_string()), ("buffer", BUFFER.to_string())];
             let variants = places.iter().map(|&(name, offset)| {
                 Variant::new(name, move |settings: &Settings| trial(settings, layout, size, offset))
             });
-            cells.push(Cell::new(axes, variants.collect()));
+            cells.push(Cell::new([("ring", &layout.name()), ("size", &size), ("buffer", &BUFFER)], variants));
         }
     }
     Plan {
         name: "header-align",
         shown: vec![
-            Shown { metric: "mpps", title: "Million packets a second" },
-            Shown { metric: "switch_cycles_per_packet", title: "Cycles of the switch a packet" },
+            Shown::MPPS,
+            Shown::SWITCH_CYCLES,
             Shown { metric: "guest_cycles_per_packet", title: "Cycles of the guest a packet" },
             Shown { metric: "lines_per_packet", title: "Lines of guest memory that a packet is in" },
             Shown { metric: "touched_lines_per_packet", title: "Lines that the guest reads" },

@@ -2,7 +2,6 @@
 
 use straightline_switch::config::Copier;
 
-use super::bench::bench;
 use super::bound;
 use super::harness::{Cell, Plan, Shown, Variant};
 use super::settings::Settings;
@@ -18,8 +17,7 @@ pub(super) fn plan(settings: &Settings, quick: bool) -> Plan {
     for load in [Load::Loop, Load::Flood] {
         for &name in names {
             let Ok(sizes) = name.parse::<Sizes>() else { continue };
-            let axes = [("load", load.name().to_owned()), ("size", name.to_owned())];
-            cells.push(Cell::new(axes, variants(settings, load, &sizes)));
+            cells.push(Cell::new([("load", &load.name()), ("size", &name)], variants(settings, load, &sizes)));
         }
     }
     let mut left_out = Vec::new();
@@ -35,9 +33,9 @@ pub(super) fn plan(settings: &Settings, quick: bool) -> Plan {
     Plan {
         name: "memcpy",
         shown: vec![
-            Shown { metric: "mpps", title: "Million packets a second" },
+            Shown::MPPS,
             Shown { metric: "gbit_per_s", title: "Gbit/s" },
-            Shown { metric: "switch_cycles_per_packet", title: "Cycles of the switch a packet" },
+            Shown::SWITCH_CYCLES,
             Shown { metric: "switch_cycles_per_byte", title: "Cycles of the switch a byte" },
         ],
         cells,
@@ -49,18 +47,13 @@ pub(super) fn plan(settings: &Settings, quick: bool) -> Plan {
 fn variants(settings: &Settings, load: Load, sizes: &Sizes) -> Vec<Variant> {
     let choose = {
         let sizes = sizes.clone();
-        move |options: &mut Options| (options.load, options.sizes) = (load, sizes)
+        move |options: &mut Options| (options.load, options.sizes) = (load, sizes.clone())
     };
     let mut copiers = Copier::ALL.to_vec();
     copiers.sort_by_key(|&copier| copier != Copier::Libc);
     let mut variants: Vec<_> = copiers
         .into_iter()
-        .map(|copier| {
-            let choose = choose.clone();
-            Variant::new(copier.as_str(), move |settings: &Settings| {
-                bench(settings, |config| config.switch.copy = copier, choose.clone())
-            })
-        })
+        .map(|copier| Variant::bench(copier.as_str(), move |config| config.switch.copy = copier, choose.clone()))
         .collect();
     if let Some(program) = settings.bound.clone() {
         variants

@@ -40,11 +40,6 @@ fn plan_at(root: &Path, settings: &Settings, quick: bool) -> Plan {
     let footprints = if quick { &FOOTPRINTS[1..3] } else { &FOOTPRINTS };
     let cells = SIZES.iter().flat_map(|&size| footprints.iter().map(move |&footprint| (size, footprint)));
     let cells = cells.map(|(size, footprint)| {
-        let axes = [
-            ("size", size.to_string()),
-            ("neighbour_kib", (footprint >> 10).to_string()),
-            ("neighbour_seat", seat.as_str().to_owned()),
-        ];
         let noisy = move |root: Option<PathBuf>| {
             move |settings: &Settings| trial(settings, size, Some((footprint, seat, root.as_deref())))
         };
@@ -55,14 +50,15 @@ fn plan_at(root: &Path, settings: &Settings, quick: bool) -> Plan {
         if can_divide {
             variants.push(Variant::new("noisy, cache divided", noisy(Some(root.to_owned()))));
         }
-        Cell::new(axes, variants)
+        let (kib, seat) = (footprint >> 10, seat.as_str());
+        Cell::new([("size", &size), ("neighbour_kib", &kib), ("neighbour_seat", &seat)], variants)
     });
     Plan {
         name: "noisy",
         shown: vec![
-            Shown { metric: "switch_cycles_per_packet", title: "Cycles of the switch a packet" },
+            Shown::SWITCH_CYCLES,
             Shown { metric: "rx_packets_per_call", title: "Packets that the switch receives at once" },
-            Shown { metric: "mpps", title: "Million packets a second" },
+            Shown::MPPS,
             Shown { metric: "neighbour_line_ns", title: "Nanoseconds of the neighbour's processor time for a line" },
         ],
         cells: cells.collect(),

@@ -144,8 +144,8 @@ pub(super) fn plan(_: &Settings, quick: bool) -> Plan {
         shown: vec![
             Shown { metric: "node_cycles_per_packet", title: "Cycles of the node a packet" },
             Shown { metric: "node_packets_per_call", title: "Packets that the node is given at once" },
-            Shown { metric: "switch_cycles_per_packet", title: "Cycles of the switch a packet" },
-            Shown { metric: "mpps", title: "Million packets a second" },
+            Shown::SWITCH_CYCLES,
+            Shown::MPPS,
         ],
         cells,
         left_out: vec![
@@ -190,18 +190,13 @@ impl What {
 }
 
 fn cell(what: What, size: u32, bursts: u16) -> Cell {
-    let axes = [
-        ("node", what.name().to_owned()),
-        ("size", size.to_string()),
-        ("packets", (32 * bursts).to_string()),
-        ("table_kib", (what.table_bytes() >> 10).to_string()),
-    ];
+    let (name, packets, table_kib) = (what.name(), 32 * bursts, what.table_bytes() >> 10);
     let variants = DISTANCES.map(|ahead| {
         let what = what.clone();
         let name = if ahead == 0 { "none".to_owned() } else { format!("{ahead} ahead") };
         Variant::new(name, move |settings: &Settings| trial(settings, what.config(ahead), size, bursts))
     });
-    Cell::new(axes, variants.collect())
+    Cell::new([("node", &name), ("size", &size), ("packets", &packets), ("table_kib", &table_kib)], variants)
 }
 
 fn trial(settings: &Settings, node: NodeConfig, size: u32, bursts: u16) -> anyhow::Result<Measured> {

@@ -96,13 +96,10 @@ mod tests {
     #[test]
     fn medians_and_ratios_of_each_cell() {
         let variant = |name: &str| Variant::new(name, |_| Ok(Measured::default()));
-        let cell = |size: &str| Cell::new([("size", size.to_owned())], vec![variant("a"), variant("b")]);
+        let cell = |size: &str| Cell::new([("size", &size)], [variant("a"), variant("b")]);
         let plan = Plan {
             name: "fake",
-            shown: vec![
-                Shown { metric: "mpps", title: "Million packets a second" },
-                Shown { metric: "absent", title: "Nothing" },
-            ],
+            shown: vec![Shown::MPPS, Shown { metric: "absent", title: "Nothing" }],
             cells: vec![cell("64"), cell("1518")],
             left_out: vec!["512 bits: this machine does not have them".to_owned()],
         };

@@ -2,8 +2,7 @@
 
 use straightline_switch::config::{Config, Copies, Idle};
 
-use super::bench::bench;
-use super::harness::{Cell, Measured, Plan, Shown, Variant};
+use super::harness::{Cell, Plan, Shown, Variant};
 use super::settings::Settings;
 use crate::forward::Touch;
 use crate::poller::{Load, Options, Sizes};
@@ -27,25 +26,21 @@ impl Core {
     }
 }
 
-pub(super) fn plan(_: &Settings, quick: bool) -> Plan {
+pub(super) fn plan(settings: &Settings, quick: bool) -> Plan {
+    let [guest, _] = settings.cpus;
     // Of two copies one is from the guest and one to the guest, as in the switch that the slides have measured.
     let all: &[(Load, Copies)] = &[(Load::OneWay, Copies::Two), (Load::Loop, Copies::Two), (Load::Loop, Copies::One)];
     let mut cells = Vec::new();
     for &(load, copies) in if quick { &all[..1] } else { all } {
         for core in [Core::Another, Core::Same] {
             for size in SIZES {
-                let axes = [
-                    ("load", load.name().to_owned()),
-                    ("copies", if copies == Copies::Two { "2" } else { "1" }.to_owned()),
-                    ("core", core.name().to_owned()),
-                    ("size", size.to_string()),
-                ];
-                let variants = Touch::ALL.iter().map(|&touch| {
-                    Variant::new(touch.name(), move |settings: &Settings| {
-                        trial(settings, (load, copies), core, size, touch)
-                    })
-                });
-                cells.push(Cell::new(axes, variants.collect()));
+                let variants = Touch::ALL.iter().map(|&touch| variant(guest, (load, copies), core, size, touch));
+                let number = if copies == Copies::Two { 2 } else { 1 };
+                let (load, core) = (load.name(), core.name());
+                cells.push(Cell::new(
+                    [("load", &load), ("copies", &number), ("core", &core), ("size", &size)],
+                    variants,
+                ));
             }
         }
     }
@@ -54,7 +49,7 @@ pub(super) fn plan(_: &Settings, quick: bool) -> Plan {
         shown: vec![
             Shown { metric: "host_to_guest_cycles_per_packet", title: "Cycles a packet, host to guest" },
             Shown { metric: "guest_to_host_cycles_per_packet", title: "Cycles a packet, guest to host" },
-            Shown { metric: "mpps", title: "Million packets a second" },
+            Shown::MPPS,
         ],
         cells,
         left_out: vec![
@@ -64,25 +59,20 @@ pub(super) fn plan(_: &Settings, quick: bool) -> Plan {
     }
 }
 
-fn trial(
-    settings: &Settings,
-    (load, copies): (Load, Copies),
-    core: Core,
-    size: u32,
-    touch: Touch,
-) -> anyhow::Result<Measured> {
-    let configure = |config: &mut Config| {
+/// What a guest on this CPU does.
+fn variant(guest: usize, (load, copies): (Load, Copies), core: Core, size: u32, touch: Touch) -> Variant {
+    let configure = move |config: &mut Config| {
         config.switch.copies = copies;
         if core == Core::Same {
             // One that sleeps leaves the CPU to its guest where there is nothing to do.
-            (config.switch.workers, config.switch.idle) = (vec![settings.cpus[0]], Idle::Sleep);
+            (config.switch.workers, config.switch.idle) = (vec![guest], Idle::Sleep);
         }
     };
-    let choose = |options: &mut Options| {
+    let choose = move |options: &mut Options| {
         (options.load, options.sizes, options.touch) = (load, Sizes::one(size), touch);
         options.shares_cpu = core == Core::Same;
     };
-    bench(settings, configure, choose)
+    Variant::bench(touch.name(), configure, choose)
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 
 use straightline_packet::Level;
 
-use super::bench::bench;
 use super::harness::{Cell, Plan, Shown, Variant};
 use super::settings::Settings;
 use crate::forward::Touch;
@@ -27,16 +26,13 @@ pub(super) fn plan(_: &Settings, _quick: bool) -> Plan {
                 (options.sizes, options.header_offset, options.touch) = (Sizes::one(size), offset, Touch::Read);
             };
             let name = format!("{bits} bits ({name})");
-            Some(Variant::new(name, move |settings: &Settings| {
-                bench(settings, |config| config.switch.simd = Some(level), choose)
-            }))
+            Some(Variant::bench(name, move |config| config.switch.simd = Some(level), choose))
         })
     };
     let mut cells = Vec::new();
     for size in SIZES {
         for (place, offset) in PLACES {
-            let axes = [("size", size.to_string()), ("frame", place.to_owned())];
-            cells.push(Cell::new(axes, variants(size, offset).collect()));
+            cells.push(Cell::new([("size", &size), ("frame", &place)], variants(size, offset)));
         }
     }
     let absent = WIDTHS
@@ -45,8 +41,8 @@ pub(super) fn plan(_: &Settings, _quick: bool) -> Plan {
     Plan {
         name: "width",
         shown: vec![
-            Shown { metric: "mpps", title: "Million packets a second" },
-            Shown { metric: "switch_cycles_per_packet", title: "Cycles of the switch a packet" },
+            Shown::MPPS,
+            Shown::SWITCH_CYCLES,
             Shown { metric: "guest_to_host_cycles_per_packet", title: "Cycles a packet, receiving it" },
             Shown { metric: "host_to_guest_cycles_per_packet", title: "Cycles a packet, delivering it" },
         ],
