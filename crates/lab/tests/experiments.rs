@@ -50,8 +50,13 @@ fn samples(name: &str, settings: &Settings, chosen: impl Fn(&Cell) -> bool) -> (
             }
             Ok(())
         });
-        assert_eq!(outcome.expect("samples are kept").made, plan.trials());
+        let outcome = outcome.expect("samples are kept");
+        assert_eq!(outcome.made, plan.trials());
         if samples.len() == plan.trials() {
+            let [ring] = outcome.features.keys().collect::<Vec<_>>()[..] else { panic!("one layout: {outcome:?}") };
+            let packed = plan.cells.iter().all(|cell| at(cell, "ring", "packed"));
+            assert_eq!((*ring == "packed", outcome.features[ring].contains(&"ring-packed")), (packed, packed));
+            assert!(outcome.features[ring].contains(&"version-1"), "{outcome:?}");
             break;
         }
     }

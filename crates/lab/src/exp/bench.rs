@@ -96,7 +96,7 @@ pub(super) fn measure(options: &Options, runtime: &dyn Fn() -> anyhow::Result<Ru
     let cycles = phases(&before, &after)?;
     let mut metrics = metrics(&report, &cycles);
     metrics.extend(vectors(&before, &after).map(|(phase, packets)| (format!("{phase}_packets_per_call"), packets)));
-    Ok(Measured { metrics, cycles })
+    Ok(Measured { metrics, cycles, negotiated: Some((report.ring, report.features)) })
 }
 
 /// The switch's cycles for a packet between two readings of its figures, by phase: receiving (`rx`), each kind of node,

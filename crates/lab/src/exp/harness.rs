@@ -18,6 +18,8 @@ pub struct Measured {
     pub metrics: BTreeMap<String, f64>,
     /// The switch's cycles for a packet, by phase.
     pub cycles: BTreeMap<String, f64>,
+    /// The layout of the rings, and what was negotiated for them.
+    pub negotiated: Option<(&'static str, Vec<&'static str>)>,
 }
 
 type Trial = dyn Fn(&Settings) -> anyhow::Result<Measured>;
@@ -150,7 +152,7 @@ pub trait Watch {
 }
 
 /// How a run ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Trials that were to be made, that were made, and that do not count of those.
     pub planned: usize,
@@ -158,6 +160,8 @@ pub struct Outcome {
     pub made: usize,
     /// Of those: do not count.
     pub invalid: usize,
+    /// What was negotiated, by the layout of the rings.
+    pub features: BTreeMap<&'static str, Vec<&'static str>>,
 }
 
 impl Outcome {
@@ -211,7 +215,10 @@ pub fn run(
                     ..Sample::default()
                 };
                 match result {
-                    Ok(measured) => (sample.metrics, sample.cycles) = (measured.metrics, measured.cycles),
+                    Ok(measured) => {
+                        (sample.metrics, sample.cycles) = (measured.metrics, measured.cycles);
+                        outcome.features.extend(measured.negotiated);
+                    }
                     Err(error) => {
                         let why = format!("{error:#}");
                         watch.is_invalid(&step, &why);
@@ -278,7 +285,11 @@ mod tests {
                 }
                 anyhow::ensure!(!fails || made > 4, "the backend refused");
                 let figure = f64::from(u32::try_from(made)?);
-                Ok(Measured { metrics: BTreeMap::from([("mpps".to_owned(), figure)]), ..Measured::default() })
+                Ok(Measured {
+                    metrics: BTreeMap::from([("mpps".to_owned(), figure)]),
+                    negotiated: Some(("split", vec!["version-1"])),
+                    ..Measured::default()
+                })
             })
         };
         let cell = |at: usize| Cell::new([("size", &(64 * at))], [variant("a", at), variant("b", at)]);
@@ -295,7 +306,8 @@ mod tests {
             Ok(())
         });
         let outcome = outcome.expect("no error");
-        assert_eq!(outcome, Outcome { planned: 8, made: 8, invalid: 1 });
+        let features = BTreeMap::from([("split", vec!["version-1"])]);
+        assert_eq!(outcome, Outcome { planned: 8, made: 8, invalid: 1, features });
         assert!(!outcome.is_cut_short());
         let order: Vec<_> = samples.iter().map(|s| (s.round, s.cell["size"].as_str(), s.variant.as_str())).collect();
         let round = |n| [(n, "0", "a"), (n, "0", "b"), (n, "64", "a"), (n, "64", "b")];
@@ -315,7 +327,8 @@ mod tests {
             Ok(())
         });
         // The third was interrupted.
-        assert_eq!(outcome.expect("no error"), Outcome { planned: 8, made: 2, invalid: 0 });
+        let outcome = outcome.expect("no error");
+        assert_eq!((outcome.planned, outcome.made, outcome.invalid), (8, 2, 0));
         assert_eq!((samples, *made.borrow()), (2, 3));
     }
 

@@ -3,7 +3,7 @@ use std::fs;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use straightline_lab::results::{Environment, FORMAT, Sample, Writer};
+use straightline_lab::results::{Environment, FORMAT, Results, Sample, Writer};
 
 use super::{Finished, Fixture};
 
@@ -92,6 +92,11 @@ fn an_experiment_that_is_interrupted_ends_with_what_there_is() {
     assert!(done.err.contains("note: trial 1 of ") && done.err.contains("error: stopped: "), "{done:?}");
     assert!(done.out.starts_with("# width\n") && done.out.contains("| aligned | 60 |"), "{done:?}");
     assert!(done.out.contains(&std::fs::read_to_string(fixture.path("results/table.md")).unwrap()), "{done:?}");
+    let results = Results::read(&fixture.path("results")).unwrap();
+    if results.samples.iter().any(|sample| sample.invalid.is_none()) {
+        let features = &results.environment.features["straightline, split"];
+        assert!(features.iter().any(|feature| feature == "version-1"), "{features:?}");
+    }
     let again = fixture.execute(&args);
     assert!(again.code == Some(1) && again.err.contains("is there already"), "{again:?}");
 }

@@ -105,6 +105,9 @@ fn one(args: &Exp, experiment: &Experiment, settings: &Settings, mut writer: Wri
     });
     progress.finish();
     let outcome = outcome?;
+    for (layout, features) in &outcome.features {
+        writer.negotiated(&format!("straightline, {layout}"), features)?;
+    }
     let table = exp::markdown(&plan, &samples);
     let file = writer.folder().join("table.md");
     fs::write(&file, &table).with_context(|| format!("cannot write {}", file.display()))?;
