@@ -1,24 +1,22 @@
-//! A switch, a generator and a guest, connected, and trials with them.
+//! A switch, and who is connected to it, and trials with them.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use straightline_switch::Switch;
 use straightline_switch::api::Runtime;
 use tempfile::TempDir;
 
-use super::options::{Options, Scenario};
+use super::options::Options;
+use super::parties::{Parties, Taken, limit};
 use crate::exp::{patched, phases};
-use crate::forward::{self, Forwarder};
-use crate::generator::{Generator, Rate};
+use crate::forward;
+use crate::generator::Rate;
 use crate::results::Sample;
 use crate::sizes::Sizes;
-use crate::tester::{Actor, Layout, PortOptions, VhostPort};
-use crate::trial::{self, Interrupt, Plan};
-
-/// Of so many packets one is checked for a wrong copy.
-const CHECK_EVERY: u32 = 128;
+use crate::tester::{Layout, PortOptions};
+use crate::trial::Plan;
 
 /// Before what counts, on new connections and on others.
 const FIRST_WARM_UP: Duration = Duration::from_millis(500);
@@ -37,19 +35,9 @@ pub(super) struct Bed<'a> {
     live: Option<Live>,
 }
 
-/// What came of a trial.
-pub(super) struct Taken {
-    /// Of which the place is still to be filled in.
-    pub(super) sample: Sample,
-    pub(super) sent: u64,
-    pub(super) lost: u64,
-}
-
-/// All of it, connected. What is connected to the switch goes before it.
+/// All of it, connected. Who is connected to the switch goes before it.
 struct Live {
-    generator: Generator<VhostPort>,
-    guest: Option<Box<dyn Forwarder>>,
-    features: u64,
+    parties: Parties,
     is_new: bool,
     ours: Option<Ours>,
 }
@@ -67,8 +55,7 @@ impl<'a> Bed<'a> {
     /// Frames of such sizes cannot be made, or there are too few CPUs.
     pub(super) fn new(options: &'a Options, layout: Layout, sizes: &'a Sizes) -> anyhow::Result<Bed<'a>> {
         let cpus = options.cpus()?;
-        let limit_mpps = trial::limit(Options::streams(sizes).to_vec(), CHECK_EVERY, Some(cpus[0]))
-            .with_context(|| format!("frames of {sizes} bytes"))?;
+        let limit_mpps = limit(sizes, cpus[0])?;
         Ok(Bed { options, ports: options.ports(layout, sizes), sizes, cpus, limit_mpps, features: None, live: None })
     }
 
@@ -99,15 +86,10 @@ impl<'a> Bed<'a> {
             limit_mpps: Some(self.limit_mpps),
         };
         live.is_new = false;
-        self.features = Some(live.features);
+        self.features = Some(live.parties.features);
         let before = live.runtime();
-        let mut ender = Interrupt(&self.options.stop);
-        let mut others: Vec<&mut dyn Actor> = vec![&mut ender];
-        if let Some(guest) = &mut live.guest {
-            others.push(&mut **guest);
-        }
-        let outcome = trial::run(&mut live.generator, &mut others, &plan, rate, time);
-        let mut sample = outcome.sample();
+        let mut taken = live.parties.run(&plan, &self.options.stop, rate, time);
+        let sample = &mut taken.sample;
         if let (Some(before), Some(after)) = (before, live.runtime())
             && let Ok(cycles) = phases(&before, &after)
         {
@@ -119,8 +101,7 @@ impl<'a> Bed<'a> {
         } else {
             live.end();
         }
-        let (sent, lost) = outcome.sent_and_lost();
-        Taken { sample, sent, lost }
+        taken
     }
 
     /// Lets backends know that it is over.
@@ -132,34 +113,15 @@ impl<'a> Bed<'a> {
 
     fn connect(&self) -> anyhow::Result<Live> {
         let (ours, sockets) = self.switch()?;
-        let streams = Options::streams(self.sizes).map(|stream| vec![stream]);
-        // On the way: one port of the generator, the guest's two, the other one of the generator.
-        let (outer, inner) = match &sockets[..] {
-            [one, first, second, other] => ([one, other], Some([first, second])),
-            [one, other] => ([one, other], None),
-            _ => bail!("{} ports for {}", sockets.len(), self.options.scenario.name()),
+        let options = forward::Options {
+            mode: self.options.mode,
+            touch: self.options.touch,
+            ports: self.ports.clone(),
+            ..forward::Options::default()
         };
-        let connect = |sockets: [&PathBuf; 2]| VhostPort::connect_all(&sockets.map(PathBuf::clone), &self.ports);
-        let guest = inner.map(|inner| {
-            let options = forward::Options {
-                mode: self.options.mode,
-                touch: self.options.touch,
-                ports: self.ports.clone(),
-                ..forward::Options::default()
-            };
-            forward::guest(connect(inner)?, &options)
-        });
-        let guest = guest.transpose()?;
-        let ports = if self.options.scenario == Scenario::Pvp {
-            connect(outer)?
-        } else {
-            // Two guests, or who seems to be: each has memory of its own.
-            let one = |socket: &PathBuf| VhostPort::connect(socket, &self.ports);
-            vec![one(outer[0])?, one(outer[1])?]
-        };
-        let features = ports.first().map_or(0, VhostPort::features);
-        let generator = Generator::new(ports.into_iter().zip(streams).collect(), CHECK_EVERY)?;
-        Ok(Live { generator, guest, features, is_new: true, ours })
+        let guest = |ports| forward::guest(ports, &options);
+        let parties = Parties::connect(self.options.scenario, &sockets, &self.ports, self.sizes, guest)?;
+        Ok(Live { parties, is_new: true, ours })
     }
 
     /// A switch of ours, unless there is another, and its sockets.
@@ -182,8 +144,7 @@ impl Live {
     }
 
     fn end(self) {
-        self.generator.into_ports().for_each(VhostPort::stop);
-        drop(self.guest);
+        self.parties.stop();
         if let Some(ours) = self.ours {
             ours.switch.stop();
         }

@@ -7,7 +7,8 @@
 //! | file | holds |
 //! |---|---|
 //! | `options` | what can be asked for |
-//! | `bed` | a switch, a generator and a guest, connected, and trials with them |
+//! | `parties` | a generator and a guest, connected to a switch |
+//! | `bed` | a switch beside them, and trials |
 //! | `run` | cells, loads and rounds, one after the other |
 //! | `find` | searches, and what follows from what they find |
 //! | `left` | how long it will take |
@@ -17,6 +18,7 @@ mod bed;
 mod find;
 mod left;
 mod options;
+mod parties;
 mod run;
 mod table;
 #[cfg(test)]

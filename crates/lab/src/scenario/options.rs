@@ -10,7 +10,7 @@ use straightline_virtio::features as f;
 
 use crate::exp::{LONGEST, two_cpus, usable_cpus};
 use crate::forward::{Mode, Touch};
-use crate::generator::{Rate, StreamSpec};
+use crate::generator::Rate;
 use crate::sizes::Sizes;
 use crate::tester::{Layout, PortOptions};
 
@@ -148,13 +148,6 @@ impl Options {
     /// How ports of this layout are made, for frames of these sizes.
     pub(super) fn ports(&self, layout: Layout, sizes: &Sizes) -> PortOptions {
         PortOptions { layout, longest: self.ports.longest.max(sizes.longest()), ..self.ports.clone() }
-    }
-
-    /// What each of the generator's ports sends.
-    pub(super) fn streams(sizes: &Sizes) -> [StreamSpec; 2] {
-        let spec = StreamSpec::new(sizes.clone());
-        let reversed = spec.reversed();
-        [spec, reversed]
     }
 
     /// # Errors

@@ -71,6 +71,7 @@ fn packets_come_as_they_were_sent_in_each_cell() {
             assert!(figure("sent") > 0.0 && figure("lost") < figure("sent"), "{sample:?}");
             assert!(figure("corrupt") == 0.0 && figure("duplicates") == 0.0 && figure("foreign") == 0.0, "{sample:?}");
             assert!(figure("generator_limit_mpps") > 0.0 && figure("switch_cycles_per_packet") > 0.0, "{sample:?}");
+            assert_eq!(figure("guest_cycles_per_packet") > 0.0, scenario == Scenario::Pvp, "{sample:?}");
             assert_eq!((sample.scenario.as_str(), sample.variant.as_str()), (scenario.name(), "straightline"));
         }
         assert_eq!(outcome.features.keys().collect::<Vec<_>>(), ["packed", "split"]);

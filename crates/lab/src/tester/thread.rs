@@ -80,6 +80,13 @@ fn go_on(actors: &mut [&mut dyn Actor], work: &mut [Work], stop: &AtomicBool) ->
 }
 
 impl Work {
+    /// Cycles for each packet; nothing, of no packet.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "figures for people")]
+    pub fn cycles_per_packet(&self) -> Option<f64> {
+        (self.packets > 0).then(|| self.cycles as f64 / self.packets as f64)
+    }
+
     #[inline]
     fn note(&mut self, began: u64, ended: u64, moved: usize) {
         let took = ended.wrapping_sub(began);

@@ -57,12 +57,14 @@ pub fn run<P: TestPort>(
     }
     let load = Load { rate, burst: plan.burst };
     let timing = Timing { warm_up: plan.warm_up, time, quiet: QUIET, drain: DRAIN };
-    let (measured, work, ended) = go(generator, others, load, &timing, plan.cpu);
+    let (measured, mut work, ended) = go(generator, others, load, &timing, plan.cpu);
     let invalid = match ended {
         Err(error) => Some(format!("{error:#}")),
         Ok(()) => judge::judge(&measured, load, generator.mean_len()),
     };
-    Outcome { rate, measured: Some(measured), work, limit_mpps: plan.limit_mpps, invalid }
+    let others = work.split_off(work.len().min(1));
+    let work = work.first().copied().unwrap_or_default();
+    Outcome { rate, measured: Some(measured), work, others, limit_mpps: plan.limit_mpps, invalid }
 }
 
 /// Million packets a second that the generator makes of these streams if nothing is between it and itself: it sends into
@@ -93,14 +95,14 @@ impl Actor for Interrupt<'_> {
     }
 }
 
-/// Turn by turn until the generator is done.
+/// Turn by turn until the generator is done; what it did is the first of all.
 fn go<P: TestPort>(
     generator: &mut Generator<P>,
     others: &mut [&mut dyn Actor],
     load: Load,
     timing: &Timing,
     cpu: Option<usize>,
-) -> (Measured, Work, anyhow::Result<()>) {
+) -> (Measured, Vec<Work>, anyhow::Result<()>) {
     let stop = AtomicBool::new(false);
     generator.begin(load, timing, cycles());
     let mut until = Until { generator, stop: &stop };
@@ -109,7 +111,7 @@ fn go<P: TestPort>(
         actors.extend(others.iter_mut().map(|other| &mut **other as &mut dyn Actor));
         drive(&mut actors, cpu, &stop)
     };
-    (until.generator.measured(), work.first().copied().unwrap_or_default(), ended)
+    (until.generator.measured(), work, ended)
 }
 
 /// Ends the turns when the generator is done.

@@ -17,6 +17,8 @@ pub struct Outcome {
     pub measured: Option<Measured>,
     /// What the generator did.
     pub work: Work,
+    /// What those did who took turns with it, in their order.
+    pub others: Vec<Work>,
     /// What the generator could do by itself.
     pub limit_mpps: Option<f64>,
     /// Why the trial does not count.
@@ -25,7 +27,8 @@ pub struct Outcome {
 
 impl Outcome {
     pub(super) fn never_began(plan: &Plan, rate: Rate, why: String) -> Outcome {
-        Outcome { rate, measured: None, work: Work::default(), limit_mpps: plan.limit_mpps, invalid: Some(why) }
+        let (work, others) = (Work::default(), Vec::new());
+        Outcome { rate, measured: None, work, others, limit_mpps: plan.limit_mpps, invalid: Some(why) }
     }
 
     /// Packets that were meant to be sent, or at a rate of all that there is room for were sent; and of these how many have
@@ -68,8 +71,8 @@ impl Outcome {
         ] {
             note(name, float(count));
         }
-        if self.work.packets > 0 {
-            note("generator_cycles_per_packet", float(self.work.cycles) / float(self.work.packets));
+        if let Some(cycles) = self.work.cycles_per_packet() {
+            note("generator_cycles_per_packet", cycles);
         }
         for (name, figure) in measured.latency_figures() {
             note(name, figure);

@@ -1,0 +1,106 @@
+//! Who is connected to a switch: the generator, and a guest that forwards.
+
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+
+use super::options::Scenario;
+use crate::forward::Forwarder;
+use crate::generator::{Generator, Rate, StreamSpec};
+use crate::results::Sample;
+use crate::sizes::Sizes;
+use crate::tester::{Actor, PortOptions, VhostPort};
+use crate::trial::{self, Interrupt, Plan};
+
+/// Of so many packets one is checked for a wrong copy.
+const CHECK_EVERY: u32 = 128;
+
+/// The generator, and in PVP the guest between its two ports.
+pub(crate) struct Parties {
+    generator: Generator<VhostPort>,
+    guest: Option<Box<dyn Forwarder>>,
+    /// What was negotiated.
+    pub(crate) features: u64,
+}
+
+/// What came of a trial.
+pub(crate) struct Taken {
+    /// Of which the place is still to be filled in.
+    pub(crate) sample: Sample,
+    pub(crate) sent: u64,
+    pub(crate) lost: u64,
+}
+
+impl Parties {
+    /// Connects all to a switch's sockets, which are in the order in which they follow one another on the way; where there is
+    /// a guest, `guest` makes it on its two ports.
+    ///
+    /// # Errors
+    /// What could not be had, or what a backend refused.
+    pub(crate) fn connect(
+        scenario: Scenario,
+        sockets: &[PathBuf],
+        ports: &PortOptions,
+        sizes: &Sizes,
+        guest: impl FnOnce(Vec<VhostPort>) -> anyhow::Result<Box<dyn Forwarder>>,
+    ) -> anyhow::Result<Parties> {
+        // On the way: one port of the generator, the guest's two, the other one of the generator.
+        let (outer, inner) = match sockets {
+            [one, first, second, other] => ([one, other], Some([first, second])),
+            [one, other] => ([one, other], None),
+            _ => bail!("{} ports for {}", sockets.len(), scenario.name()),
+        };
+        let connect = |sockets: [&PathBuf; 2]| VhostPort::connect_all(&sockets.map(PathBuf::clone), ports);
+        let guest = inner.map(|inner| guest(connect(inner)?)).transpose()?;
+        let both = if scenario == Scenario::Pvp {
+            connect(outer)?
+        } else {
+            // Two guests, or who seems to be: each has memory of its own.
+            outer.into_iter().map(|socket| VhostPort::connect(socket, ports)).collect::<anyhow::Result<_>>()?
+        };
+        let features = both.first().map_or(0, VhostPort::features);
+        let streams = streams(sizes).map(|stream| vec![stream]);
+        let generator = Generator::new(both.into_iter().zip(streams).collect(), CHECK_EVERY)?;
+        Ok(Parties { generator, guest, features })
+    }
+
+    /// Makes a trial, which ends early where `stop` is set.
+    pub(crate) fn run(&mut self, plan: &Plan, stop: &AtomicBool, rate: Rate, time: Duration) -> Taken {
+        let mut others: Vec<&mut dyn Actor> = Vec::new();
+        let has_guest = self.guest.is_some();
+        if let Some(guest) = &mut self.guest {
+            others.push(&mut **guest);
+        }
+        let mut ender = Interrupt(stop);
+        others.push(&mut ender);
+        let outcome = trial::run(&mut self.generator, &mut others, plan, rate, time);
+        let mut sample = outcome.sample();
+        if let Some(cycles) = outcome.others.first().filter(|_| has_guest).and_then(|guest| guest.cycles_per_packet()) {
+            sample.metrics.insert("guest_cycles_per_packet".to_owned(), cycles);
+        }
+        let (sent, lost) = outcome.sent_and_lost();
+        Taken { sample, sent, lost }
+    }
+
+    /// Lets backends know that it is over.
+    pub(crate) fn stop(self) {
+        self.generator.into_ports().for_each(VhostPort::stop);
+    }
+}
+
+/// Million packets a second that the generator makes of such frames by itself, on this CPU.
+///
+/// # Errors
+/// They cannot be made, or there is no such CPU.
+pub(crate) fn limit(sizes: &Sizes, cpu: usize) -> anyhow::Result<f64> {
+    trial::limit(streams(sizes).to_vec(), CHECK_EVERY, Some(cpu)).with_context(|| format!("frames of {sizes} bytes"))
+}
+
+/// What each of the generator's ports sends.
+fn streams(sizes: &Sizes) -> [StreamSpec; 2] {
+    let spec = StreamSpec::new(sizes.clone());
+    let reversed = spec.reversed();
+    [spec, reversed]
+}
