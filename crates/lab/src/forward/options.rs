@@ -37,7 +37,7 @@ pub enum Touch {
     /// What the mode needs.
     #[default]
     None,
-    /// The virtio-net header and the beginning of the frame are read.
+    /// The virtio-net header and the Ethernet header are read.
     Header,
     /// All bytes are read.
     Read,
@@ -50,8 +50,8 @@ pub enum Touch {
 pub struct Options {
     /// What it does with packets.
     pub mode: Mode,
-    /// What of them it touches besides: of the beginning 64 bytes; who edits inverts all behind the Ethernet header. (The
-    /// guest that only polls writes what it has read: [`crate::poller::Options::touch`].)
+    /// What of them it touches besides; who edits inverts all behind the Ethernet header. (The guest that only polls writes
+    /// what it has read: [`crate::poller::Options::touch`].)
     pub touch: Touch,
     /// Bytes of the frames that it sends of its own accord, without their Ethernet checksum.
     pub size: u16,

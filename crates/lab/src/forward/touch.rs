@@ -8,7 +8,7 @@ use crate::tester::{Packet, Received};
 /// Bytes that are copied at once.
 const PIECE: usize = 2048;
 
-/// Behind the Ethernet header bytes are changed.
+/// Bytes of an Ethernet header: behind it bytes are changed.
 const ETHERNET: usize = 14;
 
 /// Touches packets.
@@ -29,9 +29,9 @@ impl Toucher {
             Touch::None => {}
             Touch::Header => {
                 black_box(packet.header());
-                let mut line = [0; 64];
-                packet.read(0, &mut line);
-                black_box(line);
+                let mut ethernet = [0; ETHERNET];
+                packet.read(0, &mut ethernet);
+                black_box(ethernet);
             }
             Touch::Read => self.read(packet),
             Touch::Edit => self.edit(packet),
