@@ -16,13 +16,14 @@ pub(super) struct Metric {
 }
 
 /// Ends of names: what they count, its unit, how early it comes in a report.
-const ENDS: [(&str, &str, &str, u8); 14] = [
+const ENDS: [(&str, &str, &str, u8); 15] = [
     ("mpps", "throughput", "Mpps", 0),
     ("gbit_per_s", "throughput", "Gbit/s", 1),
     ("packets_per_s", "throughput", "packets/s", 1),
     ("bit_per_s", "throughput", "bit/s", 1),
     ("cycles_per_packet", "cost", "cycles/packet", 2),
     ("cycles_per_byte", "cost", "cycles/byte", 2),
+    ("cpu_s_per_gb", "CPU time", "s/GB", 3),
     ("ns", "", "ns", 3),
     ("us", "", "µs", 3),
     ("ms", "", "ms", 3),
@@ -94,6 +95,7 @@ mod tests {
             "switch_cycles_per_packet",
             "latency_p99_us",
             "loss_ratio",
+            "switch_cpu_s_per_gb",
             "lines_per_packet",
             "odd",
         ]
@@ -104,6 +106,7 @@ mod tests {
             "switch cost (cycles/packet)",
             "latency p99 (µs)",
             "loss (ratio)",
+            "switch CPU time (s/GB)",
             "lines (per packet)",
             "odd",
         ];

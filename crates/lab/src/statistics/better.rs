@@ -20,7 +20,7 @@ impl Better {
         let has = |word: fn(&str) -> bool| metric.split('_').any(word);
         if ["pps", "packets_per_s", "bit_per_s"].iter().any(|unit| metric.ends_with(unit)) {
             Some(Better::More)
-        } else if has(|word| matches!(word, "latency" | "cycles" | "ns" | "us" | "ms")) || has(is_fault) {
+        } else if has(|word| matches!(word, "latency" | "cycles" | "cpu" | "ns" | "us" | "ms")) || has(is_fault) {
             Some(Better::Less)
         } else {
             None
@@ -30,7 +30,7 @@ impl Better {
 
 /// Words of names of which nobody wants more.
 fn is_fault(word: &str) -> bool {
-    ["loss", "lost", "drop", "error", "miss"].iter().any(|fault| word.starts_with(fault))
+    ["loss", "lost", "drop", "error", "miss", "retransmit"].iter().any(|fault| word.starts_with(fault))
 }
 
 /// What may be said of two sets of samples.

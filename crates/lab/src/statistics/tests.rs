@@ -134,6 +134,8 @@ fn what_is_better_follows_from_the_name() {
         ("tx_kbit_per_s", Some(Better::More)),
         ("pause_ms", Some(Better::Less)),
         ("rx_drops", Some(Better::Less)),
+        ("switch_cpu_s_per_gb", Some(Better::Less)),
+        ("retransmits", Some(Better::Less)),
         ("cache_misses_per_packet", Some(Better::Less)),
         ("rx_packets_per_call", None),
         ("frame_bytes", None),
