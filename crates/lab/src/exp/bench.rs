@@ -1,4 +1,4 @@
-//! One trial: a switch of two ports with a patch between them, and a guest that only polls.
+//! One trial: a switch with a patch between each two ports, and who is connected to it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,8 +10,9 @@ use straightline_switch::api::Runtime;
 use straightline_switch::config::{Config, Idle, PatchConfig, PortConfig, WhenFull};
 
 use super::harness::Measured;
+use super::pvp;
 use super::settings::Settings;
-use crate::poller::{self, Options, Report};
+use crate::poller::{self, Load, Options};
 
 /// For frames of any length that an experiment has.
 pub(super) const MTU: u16 = 9216;
@@ -19,38 +20,66 @@ pub(super) const MTU: u16 = 9216;
 /// The longest that passes: an Ethernet header and a VLAN tag besides.
 pub(crate) const LONGEST: u32 = MTU as u32 + 18;
 
-/// The ports, with the sockets `0` and `1` in the trial's folder.
-const PORTS: [&str; 2] = ["p0", "p1"];
+/// The way that packets go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// From either port of a guest that only polls to its other one, as this load has it: to the switch, two guests.
+    Guests(Load),
+    /// From either port of a generator, which sends all that there is room for, through a guest that hands on to the other
+    /// one: physical, virtual, physical. The switch sees each packet twice. Loads mean nothing here.
+    Pvp,
+}
 
-/// Starts a switch of ours in this process, changed by `configure`, runs a guest against it, changed by `choose`, and stops
-/// it. The switch's cycles are those of the time measured: its figures are read before that begins and after it is over.
+impl Way {
+    /// In a circle.
+    pub const LOOP: Way = Way::Guests(Load::Loop);
+
+    /// Its name in cells.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Way::Guests(load) => load.name(),
+            Way::Pvp => "pvp",
+        }
+    }
+
+    /// How many ports of a switch it takes.
+    pub(super) fn ports(self) -> usize {
+        match self {
+            Way::Guests(_) => 2,
+            Way::Pvp => 4,
+        }
+    }
+}
+
+/// Starts a switch of ours in this process, changed by `configure`, measures what goes this way, with a guest and frames
+/// changed by `choose`, and stops it. The switch's cycles are those of the time measured: its figures are read before that
+/// begins and after it is over.
 ///
 /// # Errors
 /// The trial does not count.
 pub fn bench(
     settings: &Settings,
+    way: Way,
     configure: impl FnOnce(&mut Config),
     choose: impl FnOnce(&mut Options),
 ) -> anyhow::Result<Measured> {
     let folder = tempfile::tempdir().context("cannot make a folder for sockets")?;
     let sockets = sockets(folder.path());
-    let mut config = config(settings, &sockets);
+    let mut config = patched(settings.cpus[1], &sockets[..way.ports()]);
     configure(&mut config);
     let switch = Switch::start(&config)?;
     let source = switch.source();
-    let mut options = options(settings, sockets);
+    let mut options = options(settings, way, &sockets);
     choose(&mut options);
-    let measured = measure(&options, &|| Ok(source.runtime()));
+    let measured = measure(way, &options, &sockets, &|| Ok(source.runtime()));
     switch.stop();
     measured
 }
 
-pub(super) fn sockets(folder: &Path) -> [PathBuf; 2] {
-    PORTS.map(|port| folder.join(port))
-}
-
-pub(super) fn config(settings: &Settings, sockets: &[PathBuf; 2]) -> Config {
-    patched(settings.cpus[1], sockets)
+/// In a trial's folder, of as many ports as a switch may have.
+pub(super) fn sockets(folder: &Path) -> [PathBuf; 4] {
+    ["p0", "p1", "p2", "p3"].map(|port| folder.join(port))
 }
 
 /// A switch with a port for each of these sockets, `p0` and on, and a patch between each two that follow one another. It has
@@ -72,18 +101,36 @@ pub(crate) fn patched(cpu: usize, sockets: &[PathBuf]) -> Config {
     config
 }
 
-pub(super) fn options(settings: &Settings, sockets: [PathBuf; 2]) -> Options {
+pub(super) fn options(settings: &Settings, way: Way, sockets: &[PathBuf; 4]) -> Options {
+    let [first, second, ..] = sockets.clone();
+    let usual = Options::new([first, second]);
     Options {
+        load: if let Way::Guests(load) = way { load } else { usual.load },
         cpu: Some(settings.cpus[0]),
         warm_up: settings.warm_up,
         time: settings.time,
         stop: Some(Arc::clone(&settings.stop)),
-        ..Options::new(sockets)
+        ..usual
     }
 }
 
-/// Runs the guest on this thread, and asks the switch for its figures around what is measured.
-pub(super) fn measure(options: &Options, runtime: &dyn Fn() -> anyhow::Result<Runtime>) -> anyhow::Result<Measured> {
+/// Asks a switch for its figures.
+pub(super) type Ask<'a> = dyn Fn() -> anyhow::Result<Runtime> + 'a;
+
+/// Measures on this thread what goes this way through the switch of these sockets.
+pub(super) fn measure(
+    way: Way,
+    options: &Options,
+    sockets: &[PathBuf; 4],
+    runtime: &Ask<'_>,
+) -> anyhow::Result<Measured> {
+    match way {
+        Way::Guests(_) => polled(options, runtime),
+        Way::Pvp => pvp::measure(options, sockets, runtime),
+    }
+}
+
+fn polled(options: &Options, runtime: &Ask<'_>) -> anyhow::Result<Measured> {
     let mut edges = Vec::new();
     let mut at_edge = || {
         edges.push(runtime()?);
@@ -93,10 +140,36 @@ pub(super) fn measure(options: &Options, runtime: &dyn Fn() -> anyhow::Result<Ru
     let lost = report.lost.unwrap_or(0);
     ensure!(lost == 0, "not a valid trial: {lost} packets that were to go in a circle are lost");
     let [before, after] = <[Runtime; 2]>::try_from(edges).ok().context("the switch's figures were not read")?;
-    let cycles = phases(&before, &after)?;
-    let mut metrics = metrics(&report, &cycles);
-    metrics.extend(vectors(&before, &after).map(|(phase, packets)| (format!("{phase}_packets_per_call"), packets)));
-    Ok(Measured { metrics, cycles, negotiated: Some((report.ring, report.features)) })
+    let mut measured = of_switch(&before, &after, report.frame_bytes)?;
+    measured.note([
+        ("mpps", report.mpps),
+        ("gbit_per_s", report.gbit_per_s),
+        ("guest_cycles_per_packet", report.guest_cycles_per_packet),
+        ("packets_per_turn", report.packets_per_turn),
+        ("lines_per_packet", report.lines_per_packet),
+        ("touched_lines_per_packet", report.touched_lines_per_packet),
+    ]);
+    Ok(Measured { negotiated: Some((report.ring, report.features)), ..measured })
+}
+
+/// What a switch says of the time between two readings of its figures, in which frames were of so many bytes.
+pub(super) fn of_switch(before: &Runtime, after: &Runtime, frame_bytes: f64) -> anyhow::Result<Measured> {
+    let cycles = phases(before, after)?;
+    let all: f64 = cycles.values().sum();
+    let phase = |name: &str| cycles.get(name).copied().unwrap_or(0.0);
+    let figures = [
+        ("switch_cycles_per_packet", all),
+        ("switch_cycles_per_byte", all / frame_bytes),
+        // The way into the switch and the way out of it, rings and copies each.
+        ("guest_to_host_cycles_per_packet", phase("rx")),
+        ("host_to_guest_cycles_per_packet", phase("tx")),
+        ("frame_bytes", frame_bytes),
+    ];
+    let mut measured = Measured::default();
+    measured.note(figures);
+    let vectors = vectors(before, after).map(|(phase, packets)| (format!("{phase}_packets_per_call"), packets));
+    measured.metrics.extend(vectors);
+    Ok(Measured { cycles, ..measured })
 }
 
 /// The switch's cycles for a packet between two readings of its figures, by phase: receiving (`rx`), each kind of node,
@@ -145,28 +218,6 @@ fn phase(name: &str) -> &str {
         // A patch, a bridge, a node of ours: `patch.` and its name.
         _ => name.split('.').next().unwrap_or(name),
     }
-}
-
-fn metrics(report: &Report, cycles: &BTreeMap<String, f64>) -> BTreeMap<String, f64> {
-    let switch: f64 = cycles.values().sum();
-    let phase = |name: &str| cycles.get(name).copied().unwrap_or(0.0);
-    [
-        ("mpps", report.mpps),
-        ("gbit_per_s", report.gbit_per_s),
-        ("switch_cycles_per_packet", switch),
-        ("switch_cycles_per_byte", switch / report.frame_bytes),
-        // The way into the switch and the way out of it, rings and copies each.
-        ("guest_to_host_cycles_per_packet", phase("rx")),
-        ("host_to_guest_cycles_per_packet", phase("tx")),
-        ("guest_cycles_per_packet", report.guest_cycles_per_packet),
-        ("packets_per_turn", report.packets_per_turn),
-        ("frame_bytes", report.frame_bytes),
-        ("lines_per_packet", report.lines_per_packet),
-        ("touched_lines_per_packet", report.touched_lines_per_packet),
-    ]
-    .into_iter()
-    .map(|(name, figure)| (name.to_owned(), figure))
-    .collect()
 }
 
 #[expect(clippy::cast_precision_loss, reason = "figures for people")]

@@ -3,14 +3,14 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use straightline_switch::api;
 
-use super::bench::{MTU, measure, options, sockets};
+use super::bench::{MTU, Way, measure, options, sockets};
 use super::harness::Measured;
 use super::settings::Settings;
 use crate::poller::Options;
@@ -24,25 +24,32 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The trial does not count.
 pub(super) fn bench(
     settings: &Settings,
+    way: Way,
     program: &Path,
     choose: impl FnOnce(&mut Options),
 ) -> anyhow::Result<Measured> {
     let folder = tempfile::tempdir().context("cannot make a folder for sockets")?;
     let sockets = sockets(folder.path());
     let (file, socket) = (folder.path().join("switch.toml"), folder.path().join("api"));
-    let text = format!(
-        "[switch]\nworkers = [{}]\nidle = \"spin\"\napi = {socket:?}\n\
-         [port.p0]\nkind = \"vhost-user\"\nsocket = {:?}\nmtu = {MTU}\n\
-         [port.p1]\nkind = \"vhost-user\"\nsocket = {:?}\nmtu = {MTU}\n\
-         [patch.patch]\nports = [\"p0\", \"p1\"]\n",
-        settings.cpus[1], sockets[0], sockets[1]
-    );
+    let text = configuration(settings.cpus[1], &socket, &sockets[..way.ports()]);
     fs::write(&file, text).context("cannot write a configuration")?;
     let _running = Running::start(program, &file)?;
-    let mut options = options(settings, sockets);
+    let mut options = options(settings, way, &sockets);
     choose(&mut options);
     options.verify = false;
-    measure(&options, &|| Ok(api::ask(&socket)?))
+    measure(way, &options, &sockets, &|| Ok(api::ask(&socket)?))
+}
+
+/// As [`super::bench::patched`], for another program.
+fn configuration(cpu: usize, api: &Path, sockets: &[PathBuf]) -> String {
+    let mut text = format!("[switch]\nworkers = [{cpu}]\nidle = \"spin\"\napi = {api:?}\n");
+    for (at, socket) in sockets.iter().enumerate() {
+        text += &format!("[port.p{at}]\nkind = \"vhost-user\"\nsocket = {socket:?}\nmtu = {MTU}\n");
+        if at % 2 == 1 {
+            text += &format!("[patch.patch{at}]\nports = [\"p{}\", \"p{at}\"]\n", at - 1);
+        }
+    }
+    text
 }
 
 /// A process that ends with this.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use straightline_switch::config::Config;
 
-use super::bench::bench;
+use super::bench::{Way, bench};
 use super::settings::Settings;
 use crate::poller::Options;
 use crate::results::Sample;
@@ -20,6 +20,13 @@ pub struct Measured {
     pub cycles: BTreeMap<String, f64>,
     /// The layout of the rings, and what was negotiated for them.
     pub negotiated: Option<(&'static str, Vec<&'static str>)>,
+}
+
+impl Measured {
+    /// Adds figures.
+    pub(super) fn note<'a>(&mut self, figures: impl IntoIterator<Item = (&'a str, f64)>) {
+        self.metrics.extend(figures.into_iter().map(|(name, figure)| (name.to_owned(), figure)));
+    }
 }
 
 type Trial = dyn Fn(&Settings) -> anyhow::Result<Measured>;
@@ -40,10 +47,11 @@ impl Variant {
     /// Tried by [`bench()`]: all that is its own is what it changes of the switch and of its guest.
     pub fn bench(
         name: impl Into<String>,
+        way: Way,
         configure: impl Fn(&mut Config) + 'static,
         choose: impl Fn(&mut Options) + 'static,
     ) -> Variant {
-        Variant::new(name, move |settings| bench(settings, &configure, &choose))
+        Variant::new(name, move |settings| bench(settings, way, &configure, &choose))
     }
 
     /// One trial of it.

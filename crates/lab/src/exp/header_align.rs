@@ -2,7 +2,7 @@
 
 use anyhow::ensure;
 
-use super::bench::bench;
+use super::bench::{Way, bench};
 use super::harness::{Cell, Measured, Plan, Shown, Variant};
 use super::settings::Settings;
 use crate::forward::Touch;
@@ -55,7 +55,7 @@ fn trial(settings: &Settings, layout: Layout, size: u32, offset: u32) -> anyhow:
         (options.layout, options.sizes, options.header_offset) = (layout, Sizes::one(size), offset);
         (options.buffer_len, options.touch) = (Some(BUFFER), Touch::Header);
     };
-    let measured = bench(settings, |_| {}, choose)?;
+    let measured = bench(settings, Way::LOOP, |_| {}, choose)?;
     let computed = [
         ("lines_per_packet", lines(u64::from(offset), size + HEADER_LEN)),
         ("touched_lines_per_packet", touched_lines(Touch::Header, u64::from(offset), size + HEADER_LEN)),

@@ -2,6 +2,7 @@
 
 use straightline_switch::config::Copier;
 
+use super::bench::Way;
 use super::bound;
 use super::harness::{Cell, Plan, Shown, Variant};
 use super::settings::Settings;
@@ -9,15 +10,18 @@ use crate::poller::{Load, Options, Sizes};
 
 /// With a mix, since a copy that wins at a size need not win at sizes that nobody foresees.
 const SIZES: [&str; 7] = ["64", "128", "256", "512", "1024", "1518", "imix"];
-const QUICK_SIZES: [&str; 4] = ["64", "256", "1518", "imix"];
+const QUICK_SIZES: [&str; 3] = ["64", "1518", "imix"];
+
+/// Two guests that pass on or only talk, and one between two ports of a generator.
+const WAYS: [Way; 3] = [Way::LOOP, Way::Guests(Load::Flood), Way::Pvp];
 
 pub(super) fn plan(settings: &Settings, quick: bool) -> Plan {
     let names: &[&str] = if quick { &QUICK_SIZES } else { &SIZES };
     let mut cells = Vec::new();
-    for load in [Load::Loop, Load::Flood] {
+    for way in WAYS {
         for &name in names {
             let Ok(sizes) = name.parse::<Sizes>() else { continue };
-            cells.push(Cell::new([("load", &load.name()), ("size", &name)], variants(settings, load, &sizes)));
+            cells.push(Cell::new([("path", &way.name()), ("size", &name)], variants(settings, way, &sizes)));
         }
     }
     let mut left_out = Vec::new();
@@ -44,20 +48,19 @@ pub(super) fn plan(settings: &Settings, quick: bool) -> Plan {
 }
 
 /// What others have comes first: ours is told as a ratio to it, as the seed tells DPDK's.
-fn variants(settings: &Settings, load: Load, sizes: &Sizes) -> Vec<Variant> {
+fn variants(settings: &Settings, way: Way, sizes: &Sizes) -> Vec<Variant> {
     let choose = {
         let sizes = sizes.clone();
-        move |options: &mut Options| (options.load, options.sizes) = (load, sizes.clone())
+        move |options: &mut Options| options.sizes = sizes.clone()
     };
     let mut copiers = Copier::ALL.to_vec();
     copiers.sort_by_key(|&copier| copier != Copier::Libc);
     let mut variants: Vec<_> = copiers
         .into_iter()
-        .map(|copier| Variant::bench(copier.as_str(), move |config| config.switch.copy = copier, choose.clone()))
+        .map(|copier| Variant::bench(copier.as_str(), way, move |config| config.switch.copy = copier, choose.clone()))
         .collect();
     if let Some(program) = settings.bound.clone() {
-        variants
-            .push(Variant::new("none", move |settings: &Settings| bound::bench(settings, &program, choose.clone())));
+        variants.push(Variant::new("none", move |settings: &Settings| bound::bench(settings, way, &program, &choose)));
     }
     variants
 }
@@ -70,9 +73,9 @@ mod tests {
     #[test]
     fn cells_and_variants() {
         let quick = plan(&settings(), true);
-        let expected = ["loop", "flood"].map(|load| QUICK_SIZES.map(|size| format!("load={load} size={size}")));
+        let expected = ["loop", "flood", "pvp"].map(|way| QUICK_SIZES.map(|size| format!("path={way} size={size}")));
         assert_eq!(labels(&quick), expected.concat());
-        assert_eq!(plan(&settings(), false).cells.len(), 14);
+        assert_eq!(plan(&settings(), false).cells.len(), 21);
         assert!(names(&quick)[0].starts_with(&["libc".to_owned(), "kernel".to_owned()]));
         assert!(quick.left_out[0].contains("--bound PROGRAM"));
         let bound = plan(&Settings { bound: Some("p".into()), ..settings() }, true);

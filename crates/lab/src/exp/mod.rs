@@ -10,7 +10,8 @@
 //! |---|---|
 //! | `harness` | plans, rounds, samples |
 //! | `settings` | what trials have in common: CPUs, times, the stop |
-//! | `bench` | one trial: switch, guest, cycles by phase |
+//! | `bench` | one trial: switch, the way that packets go, cycles by phase |
+//! | `pvp` | what of a trial is different where packets pass a guest |
 //! | `bound` | the switch that copies nothing, a program of its own |
 //! | `table` | medians and ratios, as Markdown |
 //! | `memcpy`, `width`, `header_align`, `touch`, `prefetch`, `noisy` | the experiments |
@@ -22,13 +23,14 @@ mod header_align;
 mod memcpy;
 mod noisy;
 mod prefetch;
+mod pvp;
 mod settings;
 mod table;
 mod touch;
 mod width;
 
 pub(crate) use bench::{LONGEST, patched};
-pub use bench::{bench, phases};
+pub use bench::{Way, bench, phases};
 pub use harness::{Cell, Measured, Outcome, Plan, Shown, Step, Variant, Watch, run};
 pub use settings::{Settings, check_bound};
 pub(crate) use settings::{two_cpus, usable_cpus};

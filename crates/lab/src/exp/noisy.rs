@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-use super::bench::bench;
+use super::bench::{Way, bench};
 use super::harness::{Cell, Measured, Plan, Shown, Variant};
 use super::settings::Settings;
 use crate::neighbour::resctrl::{Allocation, Class, ROOT};
@@ -74,7 +74,7 @@ fn trial(settings: &Settings, size: u32, neighbour: Option<(usize, Seat, Option<
         let classes = root.map(|root| divide(&Allocation::open(root)?, &neighbour)).transpose()?;
         guards = Some((neighbour, classes));
     }
-    let mut measured = bench(settings, |_| (), |options: &mut Options| options.sizes = Sizes::one(size))?;
+    let mut measured = bench(settings, Way::LOOP, |_| (), |options: &mut Options| options.sizes = Sizes::one(size))?;
     if let Some((neighbour, _classes)) = guards {
         measured.metrics.extend(figures(&neighbour.stop()?));
     }

@@ -18,7 +18,7 @@ use straightline_graph::{Next, Node};
 use straightline_packet::{Frame, PacketId, Turn, prefetch_read};
 use straightline_switch::config::{Config, NodeConfig};
 
-use super::bench::bench;
+use super::bench::{Way, bench};
 use super::harness::{Cell, Measured, Plan, Shown, Variant};
 use super::settings::Settings;
 use crate::poller::{Options, Sizes};
@@ -209,9 +209,9 @@ fn trial(settings: &Settings, node: NodeConfig, size: u32, bursts: u16) -> anyho
         // One of the nodes changes what packets say.
         options.verify = false;
     };
-    let mut measured = bench(settings, configure, choose)?;
+    let mut measured = bench(settings, Way::LOOP, configure, choose)?;
     if let Some(&cycles) = measured.cycles.get("node") {
-        measured.metrics.insert("node_cycles_per_packet".to_owned(), cycles);
+        measured.note([("node_cycles_per_packet", cycles)]);
     }
     Ok(measured)
 }

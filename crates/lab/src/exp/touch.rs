@@ -2,6 +2,7 @@
 
 use straightline_switch::config::{Config, Copies, Idle};
 
+use super::bench::Way;
 use super::harness::{Cell, Plan, Shown, Variant};
 use super::settings::Settings;
 use crate::forward::Touch;
@@ -69,10 +70,9 @@ fn variant(guest: usize, (load, copies): (Load, Copies), core: Core, size: u32, 
         }
     };
     let choose = move |options: &mut Options| {
-        (options.load, options.sizes, options.touch) = (load, Sizes::one(size), touch);
-        options.shares_cpu = core == Core::Same;
+        (options.sizes, options.touch, options.shares_cpu) = (Sizes::one(size), touch, core == Core::Same);
     };
-    Variant::bench(touch.name(), configure, choose)
+    Variant::bench(touch.name(), Way::Guests(load), configure, choose)
 }
 
 #[cfg(test)]

@@ -184,6 +184,12 @@ impl<P: TestPort> Generator<P> {
         })
     }
 
+    /// From now on whatever comes counts as a packet of the first stream, and none is looked at: for a switch that hands on
+    /// packets without what is in them.
+    pub fn count_only(&mut self) {
+        self.checker.counts_only = true;
+    }
+
     /// The mean length of its frames.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "there are few ports")]

@@ -254,6 +254,21 @@ fn streams_are_counted_each_for_itself_by_their_weights() {
 }
 
 #[test]
+fn who_only_counts_takes_whatever_comes() {
+    for counts_only in [false, true] {
+        let ports = vec![(Fake::new(vec![Fault::Tag(0); 1000]), streams(&["size=200"]))];
+        let mut generator = Generator::new(ports, 1).expect("a generator");
+        if counts_only {
+            generator.count_only();
+        }
+        let measured = run(&mut generator, load("500kpps"), &TIMING);
+        let total = measured.total();
+        let (received, foreign) = if counts_only { (total.sent, 0) } else { (0, total.sent) };
+        assert_eq!((total.received, total.bytes, measured.foreign), (received, 200 * received, foreign));
+    }
+}
+
+#[test]
 fn warm_up_and_what_comes_late_of_it_do_not_count() {
     // All of the warm-up is lost, comes twice or late; nothing of what counts.
     let faults = (0..500).map(|n| [Fault::Lose, Fault::Twice, Fault::Late(20)][n % 3]).chain([Fault::Lose]).collect();

@@ -135,7 +135,7 @@ impl Options {
     }
 
     /// How its ports are made.
-    pub(super) fn port(&self) -> PortOptions {
+    pub(crate) fn port(&self) -> PortOptions {
         PortOptions {
             layout: self.layout,
             mergeable: self.mergeable,

@@ -55,7 +55,7 @@ impl<'a> Bed<'a> {
     /// Frames of such sizes cannot be made, or there are too few CPUs.
     pub(super) fn new(options: &'a Options, layout: Layout, sizes: &'a Sizes) -> anyhow::Result<Bed<'a>> {
         let cpus = options.cpus()?;
-        let limit_mpps = limit(sizes, cpus[0])?;
+        let limit_mpps = limit(sizes, Some(cpus[0]))?;
         Ok(Bed { options, ports: options.ports(layout, sizes), sizes, cpus, limit_mpps, features: None, live: None })
     }
 

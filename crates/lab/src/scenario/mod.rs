@@ -25,5 +25,6 @@ mod table;
 mod tests;
 
 pub use options::{Loads, Options, Scenario};
+pub(crate) use parties::{Parties, limit};
 pub use run::{Outcome, run};
 pub use table::table;

@@ -84,18 +84,23 @@ impl Parties {
         Taken { sample, sent, lost }
     }
 
+    /// Packets are only counted, and not looked at.
+    pub(crate) fn count_only(&mut self) {
+        self.generator.count_only();
+    }
+
     /// Lets backends know that it is over.
     pub(crate) fn stop(self) {
         self.generator.into_ports().for_each(VhostPort::stop);
     }
 }
 
-/// Million packets a second that the generator makes of such frames by itself, on this CPU.
+/// Million packets a second that the generator makes of such frames by itself, on this CPU, where one is named.
 ///
 /// # Errors
 /// They cannot be made, or there is no such CPU.
-pub(crate) fn limit(sizes: &Sizes, cpu: usize) -> anyhow::Result<f64> {
-    trial::limit(streams(sizes).to_vec(), CHECK_EVERY, Some(cpu)).with_context(|| format!("frames of {sizes} bytes"))
+pub(crate) fn limit(sizes: &Sizes, cpu: Option<usize>) -> anyhow::Result<f64> {
+    trial::limit(streams(sizes).to_vec(), CHECK_EVERY, cpu).with_context(|| format!("frames of {sizes} bytes"))
 }
 
 /// What each of the generator's ports sends.
