@@ -10,6 +10,7 @@ mod guest;
 mod initrd;
 mod lab;
 mod machine;
+mod measure;
 mod ours;
 mod ovs;
 mod proc;

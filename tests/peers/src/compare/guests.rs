@@ -15,7 +15,7 @@ use crate::testpmd::Testpmd;
 
 /// What a guest has seen. Our own one says just these.
 #[derive(Clone, Debug, Deserialize)]
-pub(super) struct Measured {
+pub(super) struct Seen {
     /// Million packets received a second, by both ports together.
     pub(super) mpps: f64,
     /// Gigabits of their frames a second.
@@ -38,7 +38,7 @@ pub(super) fn measure(
     switch: &mut Running<'_>,
     copies_nothing: bool,
     cell: &Cell,
-) -> Result<Measured> {
+) -> Result<Seen> {
     match cell.guest {
         Guest::Own => own(lab, options, switch, copies_nothing, cell),
         Guest::Testpmd => testpmd(lab, options, switch, cell),
@@ -46,7 +46,7 @@ pub(super) fn measure(
 }
 
 /// `straightline lab loop`, which sees to it itself that the trial counts.
-fn own(lab: &Lab, options: &Options, switch: &mut Running<'_>, copies_nothing: bool, cell: &Cell) -> Result<Measured> {
+fn own(lab: &Lab, options: &Options, switch: &mut Running<'_>, copies_nothing: bool, cell: &Cell) -> Result<Seen> {
     switch.go()?;
     let (cpu, _) = two_cpus()?;
     let mut command = Command::new(&options.program);
@@ -77,7 +77,7 @@ fn own(lab: &Lab, options: &Options, switch: &mut Running<'_>, copies_nothing: b
 }
 
 /// testpmd: whether the trial counts is for us to see.
-fn testpmd(lab: &Lab, options: &Options, switch: &mut Running<'_>, cell: &Cell) -> Result<Measured> {
+fn testpmd(lab: &Lab, options: &Options, switch: &mut Running<'_>, cell: &Cell) -> Result<Seen> {
     let Size::Bytes(len) = cell.size else { bail!("testpmd sends frames of one length") };
     let ring = &cell.ring;
     let devices = ["a", "b"].map(|port| {
@@ -121,5 +121,5 @@ fn testpmd(lab: &Lab, options: &Options, switch: &mut Running<'_>, cell: &Cell) 
     let seen = (a_bits + b_bits) / 8.0 / (a + b);
     // flowgen sends 4 bytes less; where a length is not possible testpmd takes 64 without a word.
     ensure!((seen - f64::from(len)).abs() <= 8.0, "not a valid trial: frames of {seen:.0} bytes came, not of {len}");
-    Ok(Measured { mpps: (a + b) / 1e6, gbit_per_s: (a_bits + b_bits) / 1e9, guest_cycles_per_packet: None, lost: None })
+    Ok(Seen { mpps: (a + b) / 1e6, gbit_per_s: (a_bits + b_bits) / 1e9, guest_cycles_per_packet: None, lost: None })
 }

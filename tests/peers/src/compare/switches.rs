@@ -1,19 +1,16 @@
 //! The switches, each started for one trial between the sockets `a` and `b`, and the cycles that each says it took.
 
-use std::fmt::Write as _;
-use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use rustix::process::Signal;
 use serde::Deserialize;
 use straightline_lab::poller::hertz;
 
-use super::options::{Cell, Kind, Size, Switch};
+use super::options::{Cell, Size};
 use crate::lab::Lab;
-use crate::machine::two_cpus;
+use crate::measure::{self, Candidate, Kind};
 use crate::ovs::Ovs;
 use crate::proc::{self, Proc};
 use crate::testpmd::Testpmd;
@@ -32,7 +29,7 @@ pub(super) struct Api<'lab> {
 }
 
 impl<'lab> Running<'lab> {
-    pub(super) fn start(lab: &'lab Lab<'_>, switch: &'lab Switch, cell: &Cell) -> Result<Self> {
+    pub(super) fn start(lab: &'lab Lab<'_>, switch: &'lab Candidate, cell: &Cell) -> Result<Self> {
         match &switch.kind {
             Kind::Testpmd => {
                 let mut args = vec!["--total-num-mbufs=16384".to_owned(), "--record-core-cycles".to_owned()];
@@ -48,16 +45,8 @@ impl<'lab> Running<'lab> {
                 let mtu = if let Size::Bytes(len @ 1519..) = cell.size { len - 18 } else { 1500 };
                 Ok(Self::Ovs(Ovs::start_with_mtu(lab, false, mtu)?))
             }
-            Kind::Ours { program, switch, port } => {
-                let configuration = lab.log("switch.toml");
-                fs::write(&configuration, configure(lab, switch, port)?)?;
-                let mut command = Command::new(program);
-                command.arg("run").arg(&configuration);
-                let mut proc = Proc::start("switch", command, &lab.log("switch"))?;
-                let ready = |text: &str| text.lines().any(|line| line == "ready").then_some(());
-                let came = proc.wait_text("its `ready`", 0, Duration::from_secs(20), ready);
-                came.with_context(|| proc.texts().1.trim().to_owned())?;
-                Ok(Self::Ours { proc, api: Api { lab, program } })
+            Kind::Ours(ours) => {
+                Ok(Self::Ours { proc: ours.start(lab, "spin")?, api: Api { lab, program: &ours.program } })
             }
         }
     }
@@ -80,14 +69,10 @@ impl<'lab> Running<'lab> {
                 Ok(number_behind(&text, "CPU cycles/packet="))
             }
             Self::Ovs(ovs) => Ok(perf_show(&ovs.performance()?)),
-            Self::Ours { mut proc, api } => {
+            Self::Ours { proc, api } => {
                 let runtime: Runtime = api.ask("runtime")?;
                 let ports: Ports = api.ask("ports")?;
-                proc.signal(Signal::TERM)?;
-                let status = proc.wait_end(Duration::from_secs(10))?;
-                if !status.success() {
-                    bail!("the switch ended with {status}: {}", proc.texts().1.trim());
-                }
+                measure::end(proc)?;
                 Ok(per_packet(&runtime, &ports))
             }
         }
@@ -97,26 +82,6 @@ impl<'lab> Running<'lab> {
 /// Buffers for frames that do not fit into testpmd's usual ones.
 pub(super) fn large_buffers(cell: &Cell) -> Option<&'static str> {
     matches!(cell.size, Size::Bytes(2000..)).then_some("--mbuf-size=9600")
-}
-
-fn configure(lab: &Lab, switch: &[String], port: &[String]) -> Result<String> {
-    let (_, cpu) = two_cpus()?;
-    let mut text = format!("[switch]\napi = \"{}\"\n", lab.socket("api").display());
-    for (key, value) in [("workers", format!("[{cpu}]")), ("idle", "\"spin\"".to_owned())] {
-        if !switch.iter().any(|line| line.split('=').next().is_some_and(|k| k.trim() == key)) {
-            writeln!(text, "{key} = {value}")?;
-        }
-    }
-    switch.iter().try_for_each(|line| writeln!(text, "{line}"))?;
-    for name in ["a", "b"] {
-        write!(text, "\n[port.{name}]\nkind = \"vhost-user\"\nsocket = \"{}\"\n", lab.socket(name).display())?;
-        if !port.iter().any(|line| line.starts_with("mtu=")) {
-            writeln!(text, "mtu = 9000")?;
-        }
-        port.iter().try_for_each(|line| writeln!(text, "{line}"))?;
-    }
-    text += "\n[patch.p]\nports = [\"a\", \"b\"]\n";
-    Ok(text)
 }
 
 #[derive(Deserialize)]

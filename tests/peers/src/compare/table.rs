@@ -1,109 +1,83 @@
 //! Medians, spreads and ratios, as Markdown.
 
+use straightline_lab::results::{Sample, series};
 use straightline_lab::statistics::median;
 
-use super::guests::Measured;
 use super::options::Cell;
+use crate::measure::{Candidate, NONE, of_place, spread};
 
-/// The trials of one switch in one row.
-#[derive(Debug, Default)]
-struct Samples {
-    mpps: Vec<f64>,
-    switch_cycles: Vec<f64>,
-    guest_cycles: Vec<f64>,
-}
-
-/// All trials that count, by row and column.
-#[derive(Debug, Default)]
-pub(super) struct Table {
-    switches: Vec<String>,
-    rows: Vec<(Cell, Vec<Samples>)>,
-}
-
-impl Table {
-    /// Enters a trial; `None` is one that does not count.
-    pub(super) fn add(&mut self, switch: &str, cell: &Cell, measured: Option<&Measured>, switch_cycles: Option<f64>) {
-        let column = self.switches.iter().position(|name| name == switch).unwrap_or_else(|| {
-            self.switches.push(switch.to_owned());
-            self.switches.len() - 1
-        });
-        let row = self.rows.iter().position(|(known, _)| known == cell).unwrap_or_else(|| {
-            self.rows.push((cell.clone(), Vec::new()));
-            self.rows.len() - 1
-        });
-        let samples = &mut self.rows[row].1;
-        if samples.len() <= column {
-            samples.resize_with(column + 1, Samples::default);
+/// A row for each guest, load, ring and size that was tried; a column for each switch.
+pub(super) fn markdown(switches: &[Candidate], cells: &[Cell], samples: &[Sample]) -> String {
+    let mut text = String::from(
+        "Million packets a second received by the guest on both ports: median (smallest-largest), ratio of medians to the \
+         first [its interval of 95 %]; then cycles a packet of the switch alone, and of the guest.\n\n",
+    );
+    let names: Vec<&str> = switches.iter().map(|switch| switch.name.as_str()).collect();
+    text += &format!("| guest, load, ring, frame | {} |\n|---|{}\n", names.join(" | "), "---|".repeat(names.len()));
+    for cell in cells {
+        let places: Vec<Vec<&Sample>> = switches.iter().map(|switch| of_place(samples, cell, switch)).collect();
+        if places.iter().all(Vec::is_empty) {
+            continue;
         }
-        if let Some(measured) = measured {
-            samples[column].mpps.push(measured.mpps);
-            samples[column].guest_cycles.extend(measured.guest_cycles_per_packet);
-            samples[column].switch_cycles.extend(switch_cycles);
-        }
+        let first = places.first().map(|place| series(place.iter().copied(), "mpps"));
+        let shown: Vec<String> = places
+            .iter()
+            .enumerate()
+            .map(|(at, place)| show(place, first.as_deref().filter(|_| at > 0)).unwrap_or_else(|| NONE.to_owned()))
+            .collect();
+        text += &format!("| {cell} | {} |\n", shown.join(" | "));
     }
-
-    /// A row for each guest, load, ring and size; a column for each switch.
-    pub(super) fn markdown(&self) -> String {
-        let mut text = String::from(
-            "Million packets a second received by the guest on both ports: median (smallest-largest), ratio of medians to the \
-             first; then cycles a packet of the switch alone, and of the guest.\n\n",
-        );
-        text += &format!("| guest, load, ring, frame | {} |\n", self.switches.join(" | "));
-        text += &format!("|---|{}\n", "---|".repeat(self.switches.len()));
-        for (cell, samples) in &self.rows {
-            let base = samples.first().and_then(|first| median(&first.mpps));
-            let shown: Vec<String> = (0..self.switches.len())
-                .map(|column| {
-                    samples.get(column).map_or_else(|| NONE.to_owned(), |samples| show(samples, base, column == 0))
-                })
-                .collect();
-            text += &format!("| {cell} | {} |\n", shown.join(" | "));
-        }
-        text
-    }
-}
-
-const NONE: &str = "no valid trial";
-
-fn show(samples: &Samples, base: Option<f64>, is_first: bool) -> String {
-    let Some(middle) = median(&samples.mpps) else { return NONE.to_owned() };
-    let least = samples.mpps.iter().copied().fold(f64::INFINITY, f64::min);
-    let most = samples.mpps.iter().copied().fold(0.0, f64::max);
-    let mut text = format!("{middle:.2} ({least:.2}-{most:.2})");
-    if let Some(base) = base.filter(|_| !is_first) {
-        text += &format!(" x{:.2}", middle / base);
-    }
-    let mut cycles = |what, samples: &[f64]| {
-        if let Some(cycles) = median(samples) {
-            text += &format!("; {what} {cycles:.0}");
-        }
-    };
-    cycles("switch", &samples.switch_cycles);
-    cycles("guest", &samples.guest_cycles);
     text
+}
+
+fn show(place: &[&Sample], first: Option<&[(u32, f64)]>) -> Option<String> {
+    let of = |metric| series(place.iter().copied(), metric);
+    let mut text = spread(&of("mpps"), first, 2)?;
+    for (who, metric) in [("switch", "switch_cycles_per_packet"), ("guest", "guest_cycles_per_packet")] {
+        let cycles: Vec<f64> = of(metric).into_iter().map(|(_, cycles)| cycles).collect();
+        if let Some(cycles) = median(&cycles) {
+            text += &format!("; {who} {cycles:.0}");
+        }
+    }
+    Some(text)
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::options::{Guest, Load, Ring, Size};
     use super::*;
+    use crate::measure::{Cell as _, Kind};
 
     #[test]
     fn a_table_says_what_was_measured_and_what_was_not() {
         let ring = Ring { name: "split", packed: false, mergeable: true, in_order: false, vectorized: false };
-        let cell = Cell { guest: Guest::Own, load: Load::Loop, ring, size: Size::Bytes(64) };
-        let mut table = Table::default();
-        let measured = |mpps| Measured { mpps, gbit_per_s: 1.0, guest_cycles_per_packet: Some(30.0), lost: None };
-        for mpps in [4.0, 2.0, 3.0] {
-            table.add("a", &cell, Some(&measured(mpps)), Some(200.0));
-            table.add("b", &cell, Some(&measured(2.0 * mpps)), None);
-            table.add("c", &cell, None, None);
+        let cell = |size| Cell { guest: Guest::Own, load: Load::Loop, ring, size: Size::Bytes(size) };
+        let cells = [cell(64), cell(512)];
+        let switch = |name: &str| Candidate {
+            name: name.to_owned(),
+            kind: Kind::Ovs,
+            version: String::new(),
+            copies_nothing: false,
+        };
+        let sample = |round, variant: &str, figures: &[(&str, f64)]| Sample {
+            round,
+            variant: variant.to_owned(),
+            cell: cells[0].axes(),
+            metrics: figures.iter().map(|(name, figure)| ((*name).to_owned(), *figure)).collect(),
+            invalid: figures.is_empty().then(|| "it died".to_owned()),
+            ..Sample::default()
+        };
+        let mut samples = Vec::new();
+        for (round, mpps) in (1..).zip([4.0, 2.0, 3.0]) {
+            let guest = ("guest_cycles_per_packet", 30.0);
+            samples.push(sample(round, "a", &[("mpps", mpps), guest, ("switch_cycles_per_packet", 200.0)]));
+            samples.push(sample(round, "b", &[("mpps", 2.0 * mpps), guest]));
+            samples.push(sample(round, "c", &[]));
         }
-        let text = table.markdown();
-        let row = "| own loop split 64 B | 3.00 (2.00-4.00); switch 200; guest 30 | 6.00 (4.00-8.00) x2.00; guest 30 | no valid trial |";
-        assert!(
-            text.contains("| guest, load, ring, frame | a | b | c |\n|---|---|---|---|\n") && text.contains(row),
-            "{text}"
-        );
+        let text = markdown(&[switch("a"), switch("b"), switch("c")], &cells, &samples);
+        let row = "| own loop split 64 B | 3.00 (2.00-4.00); switch 200; guest 30 | 6.00 (4.00-8.00) x2.00; guest 30 | no valid trial |\n";
+        let head = "| guest, load, ring, frame | a | b | c |\n|---|---|---|---|\n";
+        // What an interrupted run did not come to has no row.
+        assert!(text.ends_with(&format!("{head}{row}")), "{text}");
     }
 }

@@ -1,0 +1,200 @@
+//! Switches by their names on the command line, and a binary of ours as it is run.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::Signal;
+
+use crate::lab::Lab;
+use crate::machine::two_cpus;
+use crate::proc::{self, Proc};
+
+/// What is compared.
+#[derive(Clone, Debug)]
+pub(crate) struct Candidate {
+    pub(crate) name: String,
+    pub(crate) kind: Kind,
+    /// What the program says of itself.
+    pub(crate) version: String,
+    /// A build that moves packets and none of their bytes.
+    pub(crate) copies_nothing: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Testpmd,
+    Ovs,
+    Ours(Ours),
+}
+
+/// A Straightline binary, with further lines of its configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Ours {
+    pub(crate) program: PathBuf,
+    /// Which of [`SECTIONS`], and `KEY=VALUE`.
+    lines: Vec<(&'static str, String)>,
+}
+
+/// What a key may be for: the switch, both ports, one of them, the patch between them.
+const SECTIONS: [&str; 5] = ["switch", "port", "a", "b", "patch"];
+
+impl Candidate {
+    /// By its text on the command line: one of `peers`, or `NAME=PROGRAM [KEY=VALUE...]`.
+    pub(crate) fn read(text: &str, peers: &[(&str, Kind)]) -> Result<Self> {
+        let names: Vec<&str> = peers.iter().map(|(name, _)| *name).collect();
+        let (name, kind) = match peers.iter().find(|(name, _)| *name == text) {
+            Some((name, kind)) => (*name, kind.clone()),
+            None => {
+                let (name, ours) = text
+                    .split_once('=')
+                    .with_context(|| format!("--switch {text}: {} or NAME=PROGRAM", names.join(", ")))?;
+                let name = name.trim();
+                ensure!(!name.is_empty() && !names.contains(&name), "--switch {text}: no name of its own");
+                (name, Kind::Ours(Ours::read(ours).with_context(|| format!("--switch {text}"))?))
+            }
+        };
+        Ok(Self { name: name.to_owned(), kind, version: text.to_owned(), copies_nothing: false })
+    }
+
+    /// Finds the program, and asks it for its version.
+    pub(crate) fn identify(&mut self) -> Result<()> {
+        let mut ask = match &mut self.kind {
+            Kind::Ours(Ours { program, .. }) => {
+                let found = program.canonicalize();
+                *program = found.with_context(|| format!("--switch {}: {}", self.name, program.display()))?;
+                Command::new(&*program)
+            }
+            Kind::Testpmd | Kind::Ovs => Command::new("dpkg-query"),
+        };
+        match self.kind {
+            Kind::Ours(_) => ask.arg("--version"),
+            Kind::Testpmd => ask.args(["-W", "dpdk"]),
+            Kind::Ovs => ask.args(["-W", "openvswitch-switch-dpdk"]),
+        };
+        // A peer that came by another way has a version that nobody tells us.
+        let (_, version, _) = proc::run(&mut ask, Duration::from_secs(5)).unwrap_or_default();
+        version.trim().clone_into(&mut self.version);
+        self.copies_nothing = version.contains("bench-no-copies");
+        Ok(())
+    }
+}
+
+impl Ours {
+    fn read(text: &str) -> Result<Self> {
+        let mut words = text.split_whitespace();
+        let program = words.next().context("no program")?.into();
+        let mut lines = Vec::new();
+        for word in words {
+            let (key, _) = word.split_once('=').with_context(|| format!("{word}: KEY=VALUE"))?;
+            let (section, line) =
+                if key.contains('.') { word.split_once('.').unwrap_or(("", word)) } else { ("switch", word) };
+            let known = SECTIONS.iter().find(|known| **known == section);
+            let section = *known.with_context(|| format!("{word}: of {}, not of {section}", SECTIONS.join(", ")))?;
+            lines.push((section, line.to_owned()));
+        }
+        Ok(Self { program, lines })
+    }
+
+    /// Starts it between the sockets `a` and `b`, on a CPU of its own; it spins or sleeps where no key says which.
+    pub(crate) fn start(&self, lab: &Lab, idle: &str) -> Result<Proc> {
+        let configuration = lab.log("switch.toml");
+        fs::write(&configuration, self.configuration(lab, idle)?)?;
+        let mut command = Command::new(&self.program);
+        command.arg("run").arg(&configuration);
+        let mut proc = Proc::start("switch", command, &lab.log("switch"))?;
+        wait_ready(&mut proc)?;
+        Ok(proc)
+    }
+
+    fn configuration(&self, lab: &Lab, idle: &str) -> Result<String> {
+        let (_, cpu) = two_cpus()?;
+        let mut text = String::new();
+        let socket = |name| format!("{:?}", lab.socket(name).display().to_string());
+        let defaults = [("api", socket("api")), ("workers", format!("[{cpu}]")), ("idle", format!("{idle:?}"))];
+        self.section(&mut text, "[switch]", &["switch"], &defaults)?;
+        for name in ["a", "b"] {
+            let kind = "\"vhost-user\"".to_owned();
+            let defaults = [("kind", kind), ("socket", socket(name)), ("mtu", "9000".to_owned())];
+            self.section(&mut text, &format!("[port.{name}]"), &["port", name], &defaults)?;
+        }
+        self.section(&mut text, "[patch.p]", &["patch"], &[("ports", "[\"a\", \"b\"]".to_owned())])?;
+        Ok(text)
+    }
+
+    /// The lines for one of `names`, and the defaults that are not among them.
+    fn section(&self, text: &mut String, head: &str, names: &[&str], defaults: &[(&str, String)]) -> Result<()> {
+        let lines: Vec<&str> =
+            self.lines.iter().filter(|(section, _)| names.contains(section)).map(|(_, line)| &**line).collect();
+        writeln!(text, "{head}")?;
+        for (key, value) in defaults {
+            if !lines.iter().any(|line| line.split('=').next() == Some(*key)) {
+                writeln!(text, "{key} = {value}")?;
+            }
+        }
+        lines.iter().try_for_each(|line| writeln!(text, "{line}"))?;
+        Ok(())
+    }
+}
+
+/// Waits until a switch has said that it listens.
+fn wait_ready(proc: &mut Proc) -> Result<()> {
+    let ready = |text: &str| text.lines().any(|line| line == "ready").then_some(());
+    let came = proc.wait_text("its `ready`", 0, Duration::from_secs(20), ready);
+    came.with_context(|| proc.texts().1.trim().to_owned())
+}
+
+/// Ends a switch in order.
+pub(crate) fn end(mut proc: Proc) -> Result<()> {
+    proc.signal(Signal::TERM)?;
+    let status = proc.wait_end(Duration::from_secs(10))?;
+    if !status.success() {
+        bail!("the switch ended with {status}: {}", proc.texts().1.trim());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Machine;
+
+    const PEERS: [(&str, Kind); 2] = [("testpmd", Kind::Testpmd), ("ovs", Kind::Ovs)];
+
+    #[test]
+    fn peers_and_binaries_of_ours() {
+        let read = |text| Candidate::read(text, &PEERS);
+        assert_eq!(read("ovs").expect("a peer").kind, Kind::Ovs);
+        let two = read("two=bin/s copies=2 port.packed=false a.offloads=[\"csum\"]").expect("ours");
+        let Kind::Ours(ours) = &two.kind else { panic!("a binary of ours") };
+        assert_eq!((two.name.as_str(), ours.program.to_str()), ("two", Some("bin/s")));
+        let bad = ["x", "x=", "=x", "ovs=x", "rte", "x=y z", "x=y .z=1", "x=y prt.z=1", "x=y a.z"];
+        for bad in bad {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn keys_come_where_they_belong_and_in_place_of_defaults() {
+        let cache = tempfile::tempdir().expect("a folder");
+        let machine = Machine { switch: "/nonexistent".into(), cache: cache.path().to_owned(), long: false };
+        let lab = Lab::new(&machine, "keys").expect("folders");
+        let ours =
+            Ours::read("s idle=\"sleep\" workers=[7] port.packed=false b.offloads=[] b.mtu=1500 patch.full=\"wait\"");
+        let text = ours.expect("good").configuration(&lab, "spin").expect("a configuration");
+        let socket = |name| lab.socket(name).display().to_string();
+        let expected = format!(
+            "[switch]\napi = \"{}\"\nidle=\"sleep\"\nworkers=[7]\n\
+             [port.a]\nkind = \"vhost-user\"\nsocket = \"{}\"\nmtu = 9000\npacked=false\n\
+             [port.b]\nkind = \"vhost-user\"\nsocket = \"{}\"\npacked=false\noffloads=[]\nmtu=1500\n\
+             [patch.p]\nports = [\"a\", \"b\"]\nfull=\"wait\"\n",
+            socket("api"),
+            socket("a"),
+            socket("b")
+        );
+        assert_eq!(text, expected);
+    }
+}

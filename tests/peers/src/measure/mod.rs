@@ -1,0 +1,18 @@
+//! What `peers compare` is made of that does not depend on its guests: switches beside one another, in rounds.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `candidates` | switches by their names on the command line; how a binary of ours is configured, started and ended |
+//! | `options` | arguments of every measurement |
+//! | `rounds` | the trials in turns, their samples, progress, and an end at any time |
+//! | `table` | a figure's median, spread and ratio in words |
+
+mod candidates;
+mod options;
+mod rounds;
+mod table;
+
+pub(crate) use candidates::{Candidate, Kind, end};
+pub(crate) use options::{Common, list, number, require};
+pub(crate) use rounds::{Cell, Measured, Plan};
+pub(crate) use table::{NONE, of_place, spread};

@@ -1,0 +1,151 @@
+//! Trials in turns: in each round every switch comes once in every cell, those of a cell one after the other.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use straightline_lab::results::{Environment, Sample, Writer};
+
+use super::Candidate;
+use crate::proc;
+
+/// A machine that is busier before a trial than this part of its time is not quiet.
+const QUIET: f64 = 0.1;
+
+/// What is the same for all switches: a row of the table.
+pub(crate) trait Cell: Display {
+    /// As a sample has them.
+    fn axes(&self) -> BTreeMap<String, String>;
+}
+
+/// What came of a trial.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Measured {
+    /// As a sample has them.
+    pub(crate) metrics: BTreeMap<String, f64>,
+    /// For who watches.
+    pub(crate) said: String,
+}
+
+/// What is to be measured.
+pub(crate) struct Plan<'a, C> {
+    pub(crate) scenario: &'static str,
+    pub(crate) rounds: u32,
+    pub(crate) switches: &'a [Candidate],
+    pub(crate) cells: &'a [C],
+    /// A folder for the samples.
+    pub(crate) out: Option<&'a Path>,
+}
+
+/// What was measured.
+#[derive(Debug, Default)]
+pub(crate) struct Done {
+    pub(crate) samples: Vec<Sample>,
+    disturbed: usize,
+}
+
+impl<C: Cell> Plan<'_, C> {
+    /// Goes through it. What fails is a sample that does not count; who interrupts it gets what there is.
+    pub(crate) fn run(&self, mut trial: impl FnMut(&Candidate, &C) -> Result<Measured>) -> Result<Done> {
+        proc::catch_interrupts()?;
+        let mut writer = self.out.map(|out| Writer::create(out, Environment::detect())).transpose()?;
+        if let Some(writer) = &mut writer {
+            self.switches.iter().try_for_each(|switch| writer.peer(&switch.name, &switch.version))?;
+        }
+        let total = self.rounds as usize * self.switches.len() * self.cells.len();
+        let (mut done, start) = (Done::default(), Instant::now());
+        for round in 1..=self.rounds {
+            for cell in self.cells {
+                for switch in self.switches {
+                    let busy_before = busy();
+                    let result = trial(switch, cell);
+                    // Whatever has failed by it.
+                    if proc::interrupted() {
+                        eprintln!("interrupted: what was measured so far");
+                        return Ok(done);
+                    }
+                    let busy_before = busy_before?;
+                    done.disturbed += usize::from(busy_before > QUIET);
+                    let made = done.samples.len() + 1;
+                    let left = time(start.elapsed().mul_f64(ratio(total - made, made)));
+                    let head = format!("{made}/{total} {:10} {cell}", switch.name);
+                    match &result {
+                        Ok(measured) => eprintln!("{head}: {}; {left} left", measured.said),
+                        Err(error) => eprintln!("{head}: no valid trial: {error:#}; {left} left"),
+                    }
+                    let sample = self.sample(round, switch, cell, busy_before, result);
+                    if let Some(writer) = &mut writer {
+                        writer.write(&sample)?;
+                    }
+                    done.samples.push(sample);
+                }
+            }
+        }
+        Ok(done)
+    }
+
+    /// For `lab report` and `lab compare`.
+    fn sample(&self, round: u32, switch: &Candidate, cell: &C, busy_before: f64, result: Result<Measured>) -> Sample {
+        let (mut metrics, invalid) = match result {
+            Ok(measured) => (measured.metrics, None),
+            Err(error) => (BTreeMap::new(), Some(format!("{error:#}"))),
+        };
+        // What part of the machine was busy with something else before.
+        metrics.insert("busy_before_ratio".to_owned(), busy_before);
+        let (scenario, variant) = (self.scenario.to_owned(), switch.name.clone());
+        Sample { scenario, round, variant, cell: cell.axes(), metrics, invalid, ..Sample::default() }
+    }
+}
+
+impl Done {
+    /// Says what is to be known of the trials; true where each of those that were wanted was made and counts.
+    pub(crate) fn judge(&self) -> bool {
+        let made = self.samples.len();
+        let failed = self.samples.iter().filter(|sample| sample.invalid.is_some()).count();
+        if self.disturbed > 0 {
+            let disturbed = self.disturbed;
+            eprintln!(
+                "before {disturbed} of {made} trials the machine was busy with something else: only ratios mean anything"
+            );
+        }
+        if failed > 0 {
+            eprintln!("{failed} of {made} trials do not count");
+        }
+        failed == 0 && !proc::interrupted()
+    }
+}
+
+/// The part of the machine's time that somebody works, now that nothing of ours runs.
+fn busy() -> Result<f64> {
+    let ticks = || -> Result<(u64, u64)> {
+        let text = fs::read_to_string("/proc/stat")?;
+        let line = text.lines().next().unwrap_or_default();
+        // user nice system idle iowait irq softirq steal (proc(5))
+        let ticks: Vec<u64> = line.split_whitespace().skip(1).take(8).flat_map(str::parse).collect();
+        let idle = ticks.get(3).copied().unwrap_or(0) + ticks.get(4).copied().unwrap_or(0);
+        Ok((ticks.iter().sum(), idle))
+    };
+    let (all, idle) = ticks()?;
+    proc::pause(Duration::from_millis(200))?;
+    let (all_now, idle_now) = ticks()?;
+    // The time spent waiting for devices may go back (proc(5)).
+    let (idle, all) = (idle_now.saturating_sub(idle), all_now.saturating_sub(all).max(1));
+    Ok(1.0 - ratio(usize::try_from(idle.min(all))?, usize::try_from(all)?))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "figures for people")]
+fn ratio(part: usize, whole: usize) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+fn time(left: Duration) -> String {
+    let secs = left.as_secs();
+    if secs >= 3600 {
+        format!("{} h {:02} min", secs / 3600, secs / 60 % 60)
+    } else {
+        format!("{}:{:02} min", secs / 60, secs % 60)
+    }
+}

@@ -1,0 +1,47 @@
+//! A figure's median, spread and ratio in words.
+
+use straightline_lab::results::Sample;
+use straightline_lab::statistics::{Pairing, estimate, ratio};
+
+use super::{Candidate, Cell};
+
+/// Of what was tried and did not count, or not tried at all.
+pub(crate) const NONE: &str = "no valid trial";
+
+/// A switch's samples in a cell.
+pub(crate) fn of_place<'a>(samples: &'a [Sample], cell: &impl Cell, switch: &Candidate) -> Vec<&'a Sample> {
+    let axes = cell.axes();
+    samples.iter().filter(|sample| sample.cell == axes && sample.variant == switch.name).collect()
+}
+
+/// The median of a figure with the smallest and the largest, and the ratio of its median to that of another switch in the
+/// same rounds, with its interval of 95 % where there are rounds enough; none where there is no sample.
+pub(crate) fn spread(samples: &[(u32, f64)], first: Option<&[(u32, f64)]>, digits: usize) -> Option<String> {
+    let found = estimate(&samples.iter().map(|(_, value)| *value).collect::<Vec<_>>())?;
+    let mut text = format!("{:.digits$} ({:.digits$}-{:.digits$})", found.median, found.lowest, found.highest);
+    if let Some(ratio) = first.and_then(|first| ratio(samples, first, Pairing::ByRound)) {
+        text += &format!(" x{:.2}", ratio.value);
+        if let Some(interval) = ratio.interval {
+            text += &format!(" [{:.2}, {:.2}]", interval.low, interval.high);
+        }
+    }
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratios_have_intervals_where_there_are_rounds_enough() {
+        let samples =
+            |rounds, factor: f64| -> Vec<(u32, f64)> { (1..=rounds).map(|n| (n, factor * f64::from(n))).collect() };
+        assert_eq!(spread(&samples(3, 1.0), None, 2).as_deref(), Some("2.00 (1.00-3.00)"));
+        assert_eq!(spread(&samples(3, 2.0), Some(&samples(3, 1.0)), 0).as_deref(), Some("4 (2-6) x2.00"));
+        let six = spread(&samples(6, 2.0), Some(&samples(6, 1.0)), 0);
+        assert_eq!(six.as_deref(), Some("7 (2-12) x2.00 [2.00, 2.00]"));
+        assert_eq!(spread(&[], None, 0), None);
+        // Of none there is no ratio.
+        assert_eq!(spread(&[(1, 0.0)], Some(&samples(1, 1.0)), 0).as_deref(), Some("0 (0-0)"));
+    }
+}
