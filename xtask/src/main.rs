@@ -1,5 +1,5 @@
 //! The project's chores: `cargo xtask test` runs every test there is, `cargo xtask fuzz` fuzzes, `cargo xtask house`
-//! checks the floors, `cargo xtask compare` measures, `cargo xtask bugs` puts published bugs back to see that they would be found.
+//! checks the floors, `cargo xtask compare` and `linux` measure, `cargo xtask bugs` puts published bugs back to see that they would be found.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "it is a command-line program")]
 
 mod bugs;
@@ -26,6 +26,8 @@ const USAGE: &str = "usage: cargo xtask COMMAND
         runs the fuzz targets (or one of them), each for N seconds (60)
   compare [ARGUMENT...]
         switches beside one another, with the same guest; without an argument it says what can be compared
+  linux [ARGUMENT...]
+        the same between two Linux guests (User Mode Linux): iperf3, the switch's CPU time, round trips
   house
         checks who imports whom, and where `unsafe` stands
   bugs [PATTERN]
@@ -35,7 +37,8 @@ const USAGE: &str = "usage: cargo xtask COMMAND
 enum Command {
     Test(test::Options),
     Fuzz(fuzz::Options),
-    Compare(Vec<String>),
+    /// `compare` or `linux`, with its arguments.
+    Measure(&'static str, Vec<String>),
     House,
     Bugs(Option<String>),
 }
@@ -51,7 +54,7 @@ fn main() -> ExitCode {
     let done = match command {
         Command::Test(options) => test::run(&options),
         Command::Fuzz(options) => run_fuzz(&options),
-        Command::Compare(args) => compare(&args),
+        Command::Measure(what, args) => measure(what, &args),
         Command::House => house(),
         Command::Bugs(pattern) => bugs::run(pattern.as_deref()),
     };
@@ -74,17 +77,19 @@ fn run_fuzz(options: &fuzz::Options) -> Result<bool> {
     Ok(failed.is_empty())
 }
 
-/// Builds the switch, and has the end-to-end tests' program do it: it knows how the peers are started.
-fn compare(args: &[String]) -> Result<bool> {
+/// Builds the switch, and has the end-to-end tests' program do it: it knows how peers and guests are started.
+fn measure(what: &str, args: &[String]) -> Result<bool> {
     let root = run::root()?;
     if !args.is_empty() {
         run::must(run::cargo(&root).args(["build", "--release", "-p", "straightline"]))?;
     }
     let target = run::target(&root);
     let mut peers = run::cargo(&root);
-    peers
-        .args(["run", "--quiet", "-p", "peers", "--", "compare", "--program"])
-        .arg(target.join("release/straightline"));
+    peers.args(["run", "--quiet", "-p", "peers", "--", what]);
+    if what == "compare" {
+        // Where its own guest is.
+        peers.arg("--program").arg(target.join("release/straightline"));
+    }
     run::passes(peers.arg("--cache").arg(target.join("peers")).args(args))
 }
 
@@ -112,8 +117,10 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Command> {
             Some(arg) => bail!("bugs takes one pattern, not {arg} too"),
         };
     }
-    if command == "compare" {
-        return Ok(Command::Compare(args.collect()));
+    for what in ["compare", "linux"] {
+        if command == what {
+            return Ok(Command::Measure(what, args.collect()));
+        }
     }
     if command == "fuzz" {
         return parse_fuzz(args).map(Command::Fuzz);
@@ -168,7 +175,10 @@ mod tests {
         for bad in [&["fuzz", "pocket"][..], &["fuzz", "--secs"], &["fuzz", "--secs", "x"], &["fuzz", "api", "api"]] {
             assert!(parsed(bad).is_err(), "{bad:?}");
         }
-        assert!(matches!(parsed(&["compare", "--switch", "ovs"]), Ok(Command::Compare(args)) if args.len() == 2));
+        assert!(
+            matches!(parsed(&["compare", "--switch", "ovs"]), Ok(Command::Measure("compare", args)) if args.len() == 2)
+        );
+        assert!(matches!(parsed(&["linux"]), Ok(Command::Measure("linux", args)) if args.is_empty()));
         assert!(matches!(parsed(&["bugs"]), Ok(Command::Bugs(None))));
         assert!(matches!(parsed(&["bugs", "CVE-2018"]), Ok(Command::Bugs(Some(pattern))) if pattern == "CVE-2018"));
         for bad in [&[][..], &["tset"], &["test", "--only"], &["test", "--fast"], &["house", "x"], &["bugs", "a", "b"]]

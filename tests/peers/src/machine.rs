@@ -17,6 +17,8 @@ pub(crate) enum Need {
     Qemu,
     /// DPDK's testpmd.
     Dpdk,
+    /// DPDK's vhost library, and a compiler.
+    RteVhost,
     /// Open vSwitch with DPDK.
     Ovs,
     /// Wireshark's tshark.
@@ -56,6 +58,7 @@ impl Machine {
                 .or_else(|| lacks(&["qemu-system-x86_64"]))
                 .or_else(|| self.kernel().err().map(|error| format!("{error:#}"))),
             Need::Dpdk => lacks(&["dpdk-testpmd", "stdbuf"]).or_else(no_huge_pages),
+            Need::RteVhost => lacks(&["cc", "pkg-config"]).or_else(no_huge_pages),
             Need::Ovs => lacks(&["ovsdb-tool", "ovsdb-server", "ovs-vsctl", "ovs-ofctl"])
                 .or_else(|| {
                     let missing = !Path::new(ovs::PROGRAM).exists();
@@ -162,7 +165,7 @@ fn free_mib(path: &str) -> u64 {
 
 fn no_huge_pages() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
-        return Some("testpmd needs root".to_owned());
+        return Some("DPDK needs root".to_owned());
     }
     let info = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let field = |name: &str| {
@@ -174,7 +177,7 @@ fn no_huge_pages() -> Option<String> {
     }
     let free = field("HugePages_Free:").unwrap_or(0);
     if free < HUGE_PAGES {
-        return Some(format!("{free} free huge pages of 2 MiB, testpmd needs {HUGE_PAGES}"));
+        return Some(format!("{free} free huge pages of 2 MiB, DPDK needs {HUGE_PAGES}"));
     }
     let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
     let mounted = mounts.lines().any(|line| line.split(' ').nth(2) == Some("hugetlbfs"));

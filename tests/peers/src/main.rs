@@ -9,6 +9,7 @@ mod compare;
 mod guest;
 mod initrd;
 mod lab;
+mod linux;
 mod machine;
 mod measure;
 mod ours;
@@ -34,7 +35,8 @@ const USAGE: &str =
   --report FILE     write how each test ended as JSON, in place of a summary
   --list            only name the tests
 
-       peers compare ...  switches beside one another: see `cargo xtask compare`";
+       peers compare ...  switches beside one another: see `cargo xtask compare`
+       peers linux ...    switches beside one another, between two Linux guests: see `cargo xtask linux`";
 
 struct Options {
     switch: PathBuf,
@@ -48,7 +50,10 @@ struct Options {
 fn main() -> ExitCode {
     let mut args = std::env::args().skip(1).peekable();
     if args.next_if_eq("compare").is_some() {
-        return compare(args);
+        return answer("compare", compare::run(args), compare::USAGE);
+    }
+    if args.next_if_eq("linux").is_some() {
+        return answer("linux", linux::run(args), linux::USAGE);
     }
     let options = match parse(args) {
         Ok(options) => options,
@@ -67,12 +72,12 @@ fn main() -> ExitCode {
     }
 }
 
-fn compare(args: impl Iterator<Item = String>) -> ExitCode {
-    match compare::run(args) {
+fn answer(command: &str, done: Result<bool>, usage: &str) -> ExitCode {
+    match done {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("compare: {error:#}\n{}", compare::USAGE);
+            eprintln!("{command}: {error:#}\n{usage}");
             ExitCode::FAILURE
         }
     }

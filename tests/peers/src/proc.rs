@@ -1,6 +1,6 @@
 //! A child process in a process group of its own: its output in memory and in a log file, its end certain.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -106,6 +106,16 @@ impl Proc {
     /// The process's id.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Ticks of processor time (user and system) that it has used; a hundred make a second on Linux.
+    pub(crate) fn cpu_ticks(&self) -> Result<u64> {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.id()))?;
+        // The second field, the name, may hold spaces; utime and stime are fields 14 and 15 (proc(5)).
+        let (_, rest) = stat.rsplit_once(") ").context("no name in stat")?;
+        let fields: Vec<&str> = rest.split(' ').collect();
+        let field = |n: usize| Ok::<u64, anyhow::Error>(fields.get(n - 3).context("a short stat")?.parse()?);
+        Ok(field(14)? + field(15)?)
     }
 
     /// How many bytes it has written to standard output: a place from which to look for an answer.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::guest::Guest;
+use crate::guest::{Guest, USUAL};
 use crate::proc;
 use crate::switch::{Count, Switch};
 
@@ -152,21 +152,84 @@ impl Transfer {
     }
 }
 
+/// What iperf3 has moved.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Iperf {
+    /// Gigabits received a second.
+    pub(crate) gbit_per_s: f64,
+    /// Bytes received.
+    pub(crate) bytes: f64,
+    /// Segments that were sent again.
+    pub(crate) retransmits: f64,
+}
+
 /// Runs iperf3 for `seconds`; `reverse` lets the server send. Its figure is information, not a test.
 pub(crate) fn iperf3(client: &mut Guest, server: &mut Guest, seconds: u32, reverse: bool) -> Result<()> {
+    iperf3_server(server)?;
+    let Iperf { gbit_per_s, retransmits, .. } = iperf3_client(client, &server.ip(), seconds, reverse)?;
+    let arrow = if reverse { "<-" } else { "->" };
+    let (one, other) = (client.ip(), server.ip());
+    println!("  iperf3 {one} {arrow} {other}: {gbit_per_s:.2} Gbit/s, {retransmits} retransmits");
+    Ok(())
+}
+
+/// Lets iperf3 wait for one client.
+pub(crate) fn iperf3_server(server: &mut Guest) -> Result<()> {
     server.sh("iperf3 -s -1 </dev/null >/tmp/iperf.log 2>&1 &")?;
-    listening(server, 5201)?;
-    let command = format!("iperf3 -J -c {} -t {seconds}{}", server.ip(), if reverse { " -R" } else { "" });
+    listening(server, 5201)
+}
+
+/// Runs iperf3 to the server that waits at `address`.
+pub(crate) fn iperf3_client(client: &mut Guest, address: &str, seconds: u32, reverse: bool) -> Result<Iperf> {
+    let command = format!("iperf3 -J -c {address} -t {seconds}{}", if reverse { " -R" } else { "" });
     let text = client.sh_within(&command, Duration::from_secs(u64::from(seconds) + 40))?;
     let report: serde_json::Value = serde_json::from_str(&text).with_context(|| format!("iperf3 wrote {text}"))?;
     let at = |path: &str| report.pointer(path).and_then(serde_json::Value::as_f64);
     let bits = at("/end/sum_received/bits_per_second").with_context(|| format!("iperf3 failed: {text}"))?;
     let bytes = at("/end/sum_received/bytes").unwrap_or(0.0);
-    let again = at("/end/sum_sent/retransmits").unwrap_or(f64::NAN);
-    let arrow = if reverse { "<-" } else { "->" };
-    let (one, other, gbit) = (client.ip(), server.ip(), bits / 1e9);
-    println!("  iperf3 {one} {arrow} {other}: {gbit:.2} Gbit/s, {again} retransmits");
+    let retransmits =
+        at("/end/sum_sent/retransmits").with_context(|| format!("iperf3 counts no retransmits: {text}"))?;
     ensure!(bytes > 0.0, "iperf3 moved nothing");
+    Ok(Iperf { gbit_per_s: bits / 1e9, bytes, retransmits })
+}
+
+/// The round trips of `count` echoes, 50 a second, in milliseconds: of those that busybox's ping has seen come back.
+pub(crate) fn round_trips(from: &mut Guest, to: &str, count: u32) -> Result<Vec<f64>> {
+    let deadline = count / 50 + 10;
+    // Not to the console, which would be work for each.
+    let command = format!("ping -c {count} -i 0.02 -w {deadline} {to} >/tmp/ping; cat /tmp/ping");
+    let (_, text) = from.run(&command, Duration::from_secs(u64::from(deadline) + 20))?;
+    let times = times(&text);
+    ensure!(!times.is_empty(), "no echo came back: {text}");
+    Ok(times)
+}
+
+/// The time of each answer that `ping` names.
+fn times(text: &str) -> Vec<f64> {
+    text.lines().filter_map(|line| line.split_once(" time=")?.1.split(' ').next()?.parse().ok()).collect()
+}
+
+/// What a device can do, as `ethtool -K` takes it and as `ethtool -k` names it.
+const FEATURES: [(&str, &str); 5] = [
+    ("tso", "tcp-segmentation-offload"),
+    ("gso", "generic-segmentation-offload"),
+    ("gro", "generic-receive-offload"),
+    ("tx", "tx-checksumming"),
+    ("rx", "rx-checksumming"),
+];
+
+/// Turns some of [`FEATURES`] off, and makes sure that they are.
+pub(crate) fn turn_off(guest: &mut Guest, features: &[&str]) -> Result<()> {
+    for feature in features {
+        // A feature that the device fixes is refused here; what counts is looked at below.
+        guest.run(&format!("ethtool -K eth0 {feature} off"), USUAL)?;
+    }
+    let state = guest.sh("ethtool -k eth0")?;
+    // virtio-net does not let its receiving side go: who sums all that it sends leaves nothing for it to do.
+    for (_, name) in FEATURES.iter().filter(|(short, _)| features.contains(short) && *short != "rx") {
+        let off = state.lines().any(|line| line.starts_with(&format!("{name}: off")));
+        ensure!(off, "guest {}: {name} is not off: {state}", guest.number);
+    }
     Ok(())
 }
 
@@ -236,6 +299,15 @@ mod tests {
         let none = "1 packets transmitted, 0 packets received, 100% packet loss";
         assert_eq!(parse_ping(none), Some(Ping { sent: 1, received: 0, average_ms: None }));
         assert_eq!(parse_ping("ping: bad address"), None);
+    }
+
+    #[test]
+    fn each_answer_has_a_time() {
+        let text = "PING 10.77.0.2 (10.77.0.2): 56 data bytes\n\
+                    64 bytes from 10.77.0.2: seq=0 ttl=64 time=0.262 ms\n\
+                    64 bytes from 10.77.0.2: seq=1 ttl=64 time=1.071 ms (DUP!)\n\n\
+                    round-trip min/avg/max = 0.262/0.666/1.071 ms";
+        assert_eq!(times(text), [0.262, 1.071]);
     }
 
     #[test]

@@ -48,6 +48,7 @@ impl<'lab> Running<'lab> {
             Kind::Ours(ours) => {
                 Ok(Self::Ours { proc: ours.start(lab, "spin")?, api: Api { lab, program: &ours.program } })
             }
+            Kind::RteVhost => bail!("rte is for Linux guests: `cargo xtask linux`"),
         }
     }
 

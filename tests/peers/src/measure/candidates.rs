@@ -28,6 +28,8 @@ pub(crate) struct Candidate {
 pub(crate) enum Kind {
     Testpmd,
     Ovs,
+    /// The least that a switch made of DPDK's vhost library can be.
+    RteVhost,
     Ours(Ours),
 }
 
@@ -69,11 +71,13 @@ impl Candidate {
                 Command::new(&*program)
             }
             Kind::Testpmd | Kind::Ovs => Command::new("dpkg-query"),
+            Kind::RteVhost => Command::new("pkg-config"),
         };
         match self.kind {
             Kind::Ours(_) => ask.arg("--version"),
             Kind::Testpmd => ask.args(["-W", "dpdk"]),
             Kind::Ovs => ask.args(["-W", "openvswitch-switch-dpdk"]),
+            Kind::RteVhost => ask.args(["--modversion", "libdpdk"]),
         };
         // A peer that came by another way has a version that nobody tells us.
         let (_, version, _) = proc::run(&mut ask, Duration::from_secs(5)).unwrap_or_default();
@@ -141,7 +145,7 @@ impl Ours {
 }
 
 /// Waits until a switch has said that it listens.
-fn wait_ready(proc: &mut Proc) -> Result<()> {
+pub(crate) fn wait_ready(proc: &mut Proc) -> Result<()> {
     let ready = |text: &str| text.lines().any(|line| line == "ready").then_some(());
     let came = proc.wait_text("its `ready`", 0, Duration::from_secs(20), ready);
     came.with_context(|| proc.texts().1.trim().to_owned())
@@ -162,16 +166,16 @@ mod tests {
     use super::*;
     use crate::machine::Machine;
 
-    const PEERS: [(&str, Kind); 2] = [("testpmd", Kind::Testpmd), ("ovs", Kind::Ovs)];
+    const PEERS: [(&str, Kind); 2] = [("testpmd", Kind::Testpmd), ("rte", Kind::RteVhost)];
 
     #[test]
     fn peers_and_binaries_of_ours() {
         let read = |text| Candidate::read(text, &PEERS);
-        assert_eq!(read("ovs").expect("a peer").kind, Kind::Ovs);
+        assert_eq!(read("rte").expect("a peer").kind, Kind::RteVhost);
         let two = read("two=bin/s copies=2 port.packed=false a.offloads=[\"csum\"]").expect("ours");
         let Kind::Ours(ours) = &two.kind else { panic!("a binary of ours") };
         assert_eq!((two.name.as_str(), ours.program.to_str()), ("two", Some("bin/s")));
-        let bad = ["x", "x=", "=x", "ovs=x", "rte", "x=y z", "x=y .z=1", "x=y prt.z=1", "x=y a.z"];
+        let bad = ["x", "x=", "=x", "rte=x", "ovs", "x=y z", "x=y .z=1", "x=y prt.z=1", "x=y a.z"];
         for bad in bad {
             assert!(read(bad).is_err(), "{bad}");
         }

@@ -1,9 +1,9 @@
-//! What `peers compare` is made of that does not depend on its guests: switches beside one another, in rounds.
+//! What `peers compare` and `peers linux` have in common: switches beside one another, in rounds.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `candidates` | switches by their names on the command line; how a binary of ours is configured, started and ended |
-//! | `options` | arguments of every measurement |
+//! | `options` | arguments that both commands take |
 //! | `rounds` | the trials in turns, their samples, progress, and an end at any time |
 //! | `table` | a figure's median, spread and ratio in words |
 
@@ -12,7 +12,7 @@ mod options;
 mod rounds;
 mod table;
 
-pub(crate) use candidates::{Candidate, Kind, end};
+pub(crate) use candidates::{Candidate, Kind, end, wait_ready};
 pub(crate) use options::{Common, list, number, require};
 pub(crate) use rounds::{Cell, Measured, Plan};
 pub(crate) use table::{NONE, of_place, spread};

@@ -1,0 +1,179 @@
+//! `peers linux`: switches beside one another, each between two Linux guests, round by round.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `options` | the command line, and where trials differ |
+//! | `rte` | the smallest switch that DPDK's vhost library makes (`rte_patch.c`), compiled here |
+
+mod options;
+mod rte;
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::{Result, bail};
+use straightline_lab::results::{Sample, series};
+use straightline_lab::statistics::{median, percentile};
+
+use crate::guest::{self, Guest};
+use crate::lab::Lab;
+use crate::machine::{Machine, Need};
+use crate::measure::{self, Candidate, Kind, Measured, NONE, Plan, of_place, require, spread};
+use crate::proc::Proc;
+use crate::traffic::{self, Iperf};
+pub(crate) use options::USAGE;
+use options::{Cell, Options};
+
+/// Runs all trials; true where each of them counts.
+pub(crate) fn run(args: impl Iterator<Item = String>) -> Result<bool> {
+    let options = options::parse(args)?;
+    let common = &options.common;
+    let machine = Machine { switch: PathBuf::new(), cache: common.cache.clone(), long: false };
+    require(&machine, Need::Uml(2), "`cargo xtask test` installs what the guests are made of")?;
+    let rte = if common.switches.iter().any(|switch| switch.kind == Kind::RteVhost) {
+        require(&machine, Need::RteVhost, "leave rte out, or run it as root with huge pages reserved")?;
+        Some(rte::build(&common.cache)?)
+    } else {
+        None
+    };
+    let (rounds, switches, out) = (common.rounds, &common.switches[..], common.out.as_deref());
+    let plan = Plan { scenario: "linux", rounds, switches, cells: &options.cells, out };
+    let done = plan.run(|switch, cell| trial(&machine, &options, switch, rte.as_deref(), cell))?;
+    println!("{}", markdown(switches, &options.cells, &done.samples));
+    Ok(done.judge())
+}
+
+fn start(lab: &Lab, switch: &Candidate, rte: Option<&Path>) -> Result<Proc> {
+    match (&switch.kind, rte) {
+        (Kind::Ours(ours), _) => ours.start(lab, "sleep"),
+        (Kind::RteVhost, Some(program)) => rte::start(lab, program),
+        _ => bail!("{} is not for Linux guests", switch.name),
+    }
+}
+
+/// Boots two guests on a switch, lets one ping the other, then send to it.
+fn trial(
+    machine: &Machine,
+    options: &Options,
+    switch: &Candidate,
+    rte: Option<&Path>,
+    cell: &Cell,
+) -> Result<Measured> {
+    let lab = Lab::new(machine, "linux")?;
+    let switch = start(&lab, switch, rte)?;
+    let [mut one, mut two] = Guest::boot_pair(&lab, guest::Kind::Uml, cell.mtu)?;
+    for guest in [&mut one, &mut two] {
+        traffic::turn_off(guest, cell.offload.off())?;
+    }
+    let second = two.ip();
+    traffic::reach(&mut one, &second)?;
+    let trips = traffic::round_trips(&mut one, &second, options.pings)?;
+    traffic::iperf3_server(&mut two)?;
+    let (ticks, began) = (switch.cpu_ticks()?, Instant::now());
+    let moved = traffic::iperf3_client(&mut one, &second, options.secs, false)?;
+    let took = began.elapsed().as_secs_f64();
+    let cpu_s = f64::from(u32::try_from(switch.cpu_ticks()? - ticks)?) / 100.0;
+    // A figure of broken packets is none.
+    traffic::no_errors(&mut one)?;
+    traffic::no_errors(&mut two)?;
+    measure::end(switch)?;
+    Ok(figures(options.pings, &trips, &moved, cpu_s, took))
+}
+
+/// `cpu_s` seconds of CPU time that the switch used while iperf3's client ran, which `took` so many seconds.
+fn figures(pings: u32, trips: &[f64], moved: &Iperf, cpu_s: f64, took: f64) -> Measured {
+    let micros = |percent| percentile(trips, percent).map(|ms| ms * 1000.0);
+    let Iperf { gbit_per_s, bytes, retransmits } = *moved;
+    let cpu_s_per_gb = cpu_s / (bytes / 1e9);
+    let came = u32::try_from(trips.len()).unwrap_or(pings);
+    let figures = [
+        ("gbit_per_s", Some(gbit_per_s)),
+        ("retransmits", Some(retransmits)),
+        ("switch_cpu_s_per_gb", Some(cpu_s_per_gb)),
+        ("switch_cpu_ratio", Some(cpu_s / took)),
+        ("ping_min_us", micros(0.0)),
+        ("ping_p50_us", micros(50.0)),
+        ("ping_p99_us", micros(99.0)),
+        ("ping_max_us", micros(100.0)),
+        ("pings_lost", Some(f64::from(pings.saturating_sub(came)))),
+    ];
+    let metrics = figures.into_iter().filter_map(|(name, figure)| Some((name.to_owned(), figure?))).collect();
+    let ping = median(trips).unwrap_or(0.0);
+    let said =
+        format!("{gbit_per_s:.2} Gbit/s, {retransmits:.0} retransmits, {cpu_s_per_gb:.2} CPU s/GB, ping {ping:.2} ms");
+    Measured { metrics, said }
+}
+
+/// Figures that the table shows: metric, title, digits.
+const SHOWN: [(&str, &str, usize); 5] = [
+    ("gbit_per_s", "Gbit/s", 2),
+    ("switch_cpu_s_per_gb", "switch, CPU s/GB", 2),
+    ("retransmits", "retransmits", 0),
+    ("ping_p50_us", "ping p50, us", 0),
+    ("ping_p99_us", "ping p99, us", 0),
+];
+
+/// Rows for each cell that was tried; a column for each switch.
+fn markdown(switches: &[Candidate], cells: &[Cell], samples: &[Sample]) -> String {
+    let mut text = String::from(
+        "Medians (smallest-largest), ratio of medians to the first [its interval of 95 %, from six rounds on].\n\n",
+    );
+    let names: Vec<&str> = switches.iter().map(|switch| switch.name.as_str()).collect();
+    text += &format!("| offload, MTU | figure | {} |\n|---|---|{}\n", names.join(" | "), "---|".repeat(names.len()));
+    for cell in cells {
+        let places: Vec<Vec<&Sample>> = switches.iter().map(|switch| of_place(samples, cell, switch)).collect();
+        if places.iter().all(Vec::is_empty) {
+            continue;
+        }
+        for (metric, title, digits) in SHOWN {
+            let values: Vec<Vec<(u32, f64)>> =
+                places.iter().map(|place| series(place.iter().copied(), metric)).collect();
+            let shown: Vec<String> = values
+                .iter()
+                .enumerate()
+                .map(|(at, own)| spread(own, values.first().filter(|_| at > 0).map(Vec::as_slice), digits))
+                .map(|shown| shown.unwrap_or_else(|| NONE.to_owned()))
+                .collect();
+            text += &format!("| {cell} | {title} | {} |\n", shown.join(" | "));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::options::Offload;
+    use super::*;
+    use crate::measure::Cell as _;
+
+    #[test]
+    fn figures_are_in_their_units_and_in_the_table() {
+        let moved = Iperf { gbit_per_s: 4.0, bytes: 2.5e9, retransmits: 7.0 };
+        let measured = figures(4, &[0.25, 0.75, 0.5], &moved, 5.0, 5.5);
+        let of = |name: &str| measured.metrics[name];
+        assert_eq!([of("switch_cpu_s_per_gb"), of("ping_p50_us"), of("pings_lost")], [2.0, 500.0, 1.0]);
+        assert_eq!(measured.said, "4.00 Gbit/s, 7 retransmits, 2.00 CPU s/GB, ping 0.50 ms");
+
+        let cells = [Cell { offload: Offload::Tso, mtu: 1500 }, Cell { offload: Offload::None, mtu: 9000 }];
+        let switch = |name: &str| Candidate {
+            name: name.to_owned(),
+            kind: Kind::RteVhost,
+            version: String::new(),
+            copies_nothing: false,
+        };
+        let sample = |round, variant: &str, gbit_per_s: f64| Sample {
+            round,
+            variant: variant.to_owned(),
+            cell: cells[0].axes(),
+            metrics: [("gbit_per_s".to_owned(), gbit_per_s)].into(),
+            ..Sample::default()
+        };
+        let mut samples: Vec<Sample> =
+            (1..=6).flat_map(|round| [sample(round, "a", 2.0), sample(round, "b", 3.0)]).collect();
+        samples[11].invalid = Some("it died".to_owned());
+        let text = markdown(&[switch("a"), switch("b")], &cells, &samples);
+        let row = "| tso 1500 | Gbit/s | 2.00 (2.00-2.00) | 3.00 (3.00-3.00) x1.50 |\n";
+        assert!(text.contains(row) && !text.contains("9000"), "{text}");
+        assert!(text.ends_with("| tso 1500 | ping p99, us | no valid trial | no valid trial |\n"), "{text}");
+    }
+}
