@@ -172,10 +172,9 @@ impl Graph {
             at = now;
             entry.pending.clear();
         }
-        let moved = taken - turn.left_behind();
         turn.end();
         self.end.count(taken, cycles().saturating_sub(at));
-        moved
+        taken.saturating_sub(turn.returned())
     }
 
     /// Asks every port to wake us. `true` if one has something already.

@@ -9,6 +9,10 @@ use crate::graph::Entry;
 pub trait Node: Send {
     /// Sends every packet of the frame along an edge, or drops it with [`Turn::discard`]. A packet may go along several
     /// edges, but along each only once.
+    ///
+    /// On the way to an end that waits (`full = "wait"`) packets that stay in their ring pass again in a later turn, and so do
+    /// all that came behind them, those too that were dropped here; they are counted once. There a node keeps their order:
+    /// a packet that was overtaken and finds no room cannot stay, and is dropped as `node`.
     fn process(&mut self, turn: &mut Turn<'_>, frame: &Frame, next: &mut Next<'_>);
 }
 

@@ -94,6 +94,11 @@ impl Drops {
         self.0[reason as usize].fetch_add(n, Ordering::Relaxed);
     }
 
+    /// Takes back one that was counted too early.
+    pub(crate) fn take_back(&self, reason: Reason) {
+        self.0[reason as usize].fetch_sub(1, Ordering::Relaxed);
+    }
+
     /// How many packets were dropped for `reason`.
     pub fn count(&self, reason: Reason) -> u64 {
         self.0[reason as usize].load(Ordering::Relaxed)

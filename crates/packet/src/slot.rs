@@ -1,6 +1,6 @@
 //! A packet's place in the worker's pool: what nodes look at, and the head.
 
-use crate::{Offload, PortIndex, turn::LenderId};
+use crate::{Offload, PortIndex, Reason, turn::LenderId};
 
 /// Bytes of a packet that are copied into its slot; the rest stays with the guest.
 pub const HEAD: usize = 256;
@@ -27,10 +27,20 @@ pub(crate) struct Slot {
     pub(crate) count: u32,
     /// Bytes in the body.
     pub(crate) body: u32,
-    /// To be left in its source's ring (`full = "wait"`).
-    pub(crate) left: bool,
+    pub(crate) fate: Fate,
     pub(crate) offload: Offload,
     pub(crate) data: Data,
+}
+
+/// What became of a packet, as far as its source's ring is concerned (`full = "wait"`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// Its chain is done with.
+    Sent,
+    /// It is to be left in the ring.
+    Left,
+    /// A node would not have it, for this reason.
+    Dropped(Reason),
 }
 
 /// The head's bytes, on lines of their own so that an Ethernet header never straddles two.
@@ -47,7 +57,7 @@ impl Slot {
         first: 0,
         count: 0,
         body: 0,
-        left: false,
+        fate: Fate::Sent,
         offload: Offload { checksum: crate::Checksum::Complete, gso: None },
         data: Data([0; HEADROOM + HEAD_MAX]),
     };

@@ -45,7 +45,7 @@ static ALLOCATOR: Counting = Counting;
 struct Lender;
 
 impl AtTurnEnd for Lender {
-    fn give_back(&self, _: &Turn<'_>, _: LenderId) {}
+    fn give_back(&self, _: &mut Turn<'_>, _: LenderId) {}
     fn notify(&self) {}
     fn poisoned(&self) -> bool {
         false

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use straightline_graph::{Next, Node};
 use straightline_lab::{Guest, GuestOptions, Ring};
-use straightline_packet::{Arena, Drops, Frame, Gate, PortIndex, Settings};
+use straightline_packet::{Arena, Drops, Frame, Gate, PortIndex, Reason, Settings, Turn};
 use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
 use straightline_port::{Port, Sleeper};
-use straightline_switch::config::{Config, WhenFull};
+use straightline_switch::config::{Config, NodeConfig, WhenFull};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 
@@ -63,6 +64,113 @@ fn with_wait_nothing_is_lost() {
         source.spare() == 256
     });
     rig.no_drops();
+}
+
+/// What packets from port 0 pass on the way to a destination that they wait for.
+fn behind(node: impl Node + Clone + Sync + 'static) -> Rig {
+    rig(2, |config| {
+        waiting(config);
+        config.nodes.push(NodeConfig::new("n", "n", node));
+        config.ports[0].nodes.push("n".to_owned());
+    })
+}
+
+/// Drops what is for station 3.
+#[derive(Clone)]
+struct Picky;
+
+impl Node for Picky {
+    fn process(&mut self, turn: &mut Turn<'_>, frame: &Frame, next: &mut Next<'_>) {
+        for &id in frame.ids() {
+            match turn.head(id)[5] {
+                3 => turn.discard(id, Reason::Node),
+                _ => next.push(0, id),
+            }
+        }
+    }
+}
+
+#[test]
+fn with_wait_a_node_may_drop_what_stands_among_those_that_wait() {
+    let rig = behind(Picky);
+    let mut source = rig.guest(0, &GuestOptions::default());
+    let mut sink = rig.guest(1, &GuestOptions { withhold: true, ..GuestOptions::default() });
+    let frame = |n: u64| frame(mac(if n % 3 == 1 { 3 } else { 2 }), mac(1), 700, n);
+    for n in 0..60 {
+        assert!(source.send(&NetHeader::default(), &frame(n)));
+    }
+    source.flush();
+    nothing(&mut sink);
+    falls_asleep(&rig);
+    assert_eq!(source.spare(), 256 - 60, "all of them wait in their ring");
+    wait_until("those that will be dropped are not counted yet", || rig.drops(0, "node") == 0);
+    let mut got = Vec::new();
+    for _ in 0..40 {
+        sink.give(1);
+        got.extend(take(&mut sink, 1));
+    }
+    for (n, (_, bytes)) in (0..60).filter(|n| n % 3 != 1).zip(&got) {
+        assert!(*bytes == frame(n), "packet {n}");
+    }
+    rig.wait_drops(0, "node", 20);
+    wait_until("the source has its buffers back", || {
+        source.flush();
+        source.spare() == 256
+    });
+    assert_eq!(rig.port(0).queues[0].rx.packets, 60);
+    assert!(rig.port(1).drops.is_empty());
+}
+
+/// A bad header behind those that wait: its packet had a place in the turn already.
+#[test]
+fn with_wait_a_packet_that_is_refused_late_costs_no_good_one() {
+    let rig = rig(2, waiting);
+    let features = GuestOptions::default().features | f::VIRTIO_NET_F_CSUM;
+    let mut source = rig.guest(0, &GuestOptions { features, ..GuestOptions::default() });
+    let mut sink = rig.guest(1, &GuestOptions { withhold: true, ..GuestOptions::default() });
+    for n in 0..30 {
+        let csum_start = if n % 3 == 1 { 5000 } else { 0 };
+        let header = NetHeader { flags: u8::from(csum_start > 0), csum_start, ..NetHeader::default() };
+        assert!(source.send(&header, &frame(mac(2), mac(1), 700, n)));
+    }
+    source.flush();
+    nothing(&mut sink);
+    for n in (0..30).filter(|n| n % 3 != 1) {
+        sink.give(1);
+        assert!(take(&mut sink, 1)[0].1 == frame(mac(2), mac(1), 700, n), "packet {n}");
+    }
+    rig.wait_drops(0, "checksum-range", 10);
+    assert!(rig.port(1).drops.is_empty());
+}
+
+/// Sends the last first.
+#[derive(Clone)]
+struct Reverse;
+
+impl Node for Reverse {
+    fn process(&mut self, _: &mut Turn<'_>, frame: &Frame, next: &mut Next<'_>) {
+        frame.ids().iter().rev().for_each(|&id| next.push(0, id));
+    }
+}
+
+/// A ring has no gaps: what is overtaken by a packet that was delivered cannot stay in it.
+#[test]
+fn with_wait_what_is_overtaken_and_finds_no_room_is_counted() {
+    let rig = behind(Reverse);
+    let mut source = rig.guest(0, &GuestOptions::default());
+    let mut sink = rig.guest(1, &GuestOptions { withhold: true, ..GuestOptions::default() });
+    sink.give(3);
+    for n in 0..10 {
+        assert!(source.send(&NetHeader::default(), &frame(mac(2), mac(1), 700, n)));
+    }
+    source.flush();
+    for (n, (_, bytes)) in [9, 8, 7].into_iter().zip(take(&mut sink, 3)) {
+        assert!(bytes == frame(mac(2), mac(1), 700, n), "packet {n}");
+    }
+    rig.wait_drops(0, "node", 7);
+    sink.give(10);
+    nothing(&mut sink);
+    assert!(rig.port(1).drops.is_empty());
 }
 
 /// An announcement is ours and has no ring to wait in.

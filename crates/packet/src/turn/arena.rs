@@ -105,6 +105,7 @@ impl Arena {
             bounced: 0,
             walked: 0,
             left: 0,
+            returned: 0,
             bodies: self.bodies,
             now: self.now,
         };

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use straightline_simd::{Kernels, Level, prefetch_read};
 
-use crate::slot::{HEAD, HEAD_MAX, HEADROOM, Slot};
+use crate::slot::{Fate, HEAD, HEAD_MAX, HEADROOM, Slot};
 use crate::{Drops, FRAME, Offload, PacketId, PortIndex, Reason, Segment};
 pub use arena::{Arena, BodyCount, Settings};
 pub use gate::{Gate, Member, Published};
@@ -22,7 +22,7 @@ pub use gate::{Gate, Member, Published};
 pub trait AtTurnEnd: Send + Sync {
     /// Gives back what was borrowed. Called after all copies of the turn, and after every destination has been
     /// given its packets.
-    fn give_back(&self, turn: &Turn<'_>, lender: LenderId);
+    fn give_back(&self, turn: &mut Turn<'_>, lender: LenderId);
 
     /// Tells the other side, if it wants to be told. Called last.
     fn notify(&self);
@@ -63,6 +63,7 @@ pub struct Turn<'t> {
     bounced: u32,
     walked: u32,
     left: usize,
+    returned: usize,
     bodies: BodyCount,
     now: u32,
 }
@@ -226,7 +227,7 @@ impl<'t> Turn<'t> {
         slot.first = narrow(first);
         slot.count = narrow(self.segments.len() - first);
         slot.body = body;
-        slot.left = false;
+        slot.fate = Fate::Sent;
         slot.offload = Offload::default();
         self.used += 1;
         PacketId::new(self.used - 1)
@@ -341,19 +342,26 @@ impl<'t> Turn<'t> {
         true
     }
 
-    /// Drops the packet, counted for the port that it came from.
-    pub fn discard(&self, id: PacketId, reason: Reason) {
-        let port = self.port(id);
-        if let Some(drops) = self.drops.get(port.index()) {
+    /// Drops the packet, counted for the port that it came from. Behind one that is left in its source's ring it comes
+    /// again with that, and is counted then.
+    pub fn discard(&mut self, id: PacketId, reason: Reason) {
+        let slot = &mut self.slots[id.index()];
+        slot.fate = Fate::Dropped(reason);
+        if let Some(drops) = self.drops.get(slot.port.index()) {
             drops.add(reason, 1);
         }
+    }
+
+    /// What was accepted last turns out to be no packet: it is nobody's.
+    pub fn disown(&mut self, id: PacketId) {
+        self.slots[id.index()].lender = LenderId::NONE;
     }
 
     /// Leaves the packet in its source's ring, to be taken again (`full = "wait"`).
     pub fn leave(&mut self, id: PacketId) {
         let slot = &mut self.slots[id.index()];
-        self.left += usize::from(!slot.left);
-        slot.left = true;
+        self.left += usize::from(slot.fate != Fate::Left);
+        slot.fate = Fate::Left;
     }
 
     /// Descriptors followed so far.
@@ -361,9 +369,14 @@ impl<'t> Turn<'t> {
         self.walked
     }
 
-    /// How many packets are left in their sources' rings.
+    /// How many packets are to be left in their sources' rings.
     pub fn left_behind(&self) -> usize {
         self.left
+    }
+
+    /// How many packets, once the turn is at its end, are in their sources' rings again.
+    pub fn returned(&self) -> usize {
+        self.returned
     }
 }
 
@@ -420,10 +433,36 @@ impl<'t> Turn<'t> {
         self.lenders.iter().any(|lender| lender.poisoned())
     }
 
-    /// How many of a lender's packets are to be left in its ring, and their bytes.
-    pub fn left(&self, lender: LenderId) -> (usize, u64) {
-        let left = self.slots[..self.used].iter().filter(|s| s.lender == lender && s.left);
-        left.fold((0, 0), |(n, bytes), slot| (n + 1, bytes + u64::from(slot.len())))
+    /// Whether any of a lender's packets is to be left in its ring.
+    pub fn leaves_any(&self, lender: LenderId) -> bool {
+        self.left > 0 && self.slots[..self.used].iter().any(|slot| slot.lender == lender && slot.fate == Fate::Left)
+    }
+
+    /// What a lender finds in its ring again: how many packets, which are the last that were taken from it, and their bytes.
+    ///
+    /// A ring has no gaps. So with a packet that is left all behind it go back, those too that a node has dropped: they
+    /// come again, and are counted then. What stands before one that was sent cannot go back: a node has
+    /// changed the order, and that is why it is dropped.
+    pub fn take_back(&mut self, lender: LenderId) -> (usize, u64) {
+        if self.left == 0 {
+            return (0, 0);
+        }
+        let (slots, drops) = (&self.slots[..self.used], self.drops);
+        let is_sent = |slot: &Slot| slot.lender == lender && slot.fate == Fate::Sent;
+        let tail = slots.iter().rposition(is_sent).map_or(0, |last| last + 1);
+        let (mut packets, mut bytes) = (0, 0);
+        for (at, slot) in slots.iter().enumerate().filter(|(_, slot)| slot.lender == lender) {
+            let goes_back = at >= tail && (packets > 0 || slot.fate == Fate::Left);
+            packets += usize::from(goes_back);
+            bytes += if goes_back { u64::from(slot.len()) } else { 0 };
+            match (slot.fate, drops.get(slot.port.index())) {
+                (Fate::Left, Some(drops)) if !goes_back => drops.add(Reason::Node, 1),
+                (Fate::Dropped(reason), Some(drops)) if goes_back => drops.take_back(reason),
+                _ => {}
+            }
+        }
+        self.returned += packets;
+        (packets, bytes)
     }
 
     /// Counts bytes of bodies that were copied.

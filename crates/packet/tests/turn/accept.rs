@@ -213,8 +213,9 @@ impl Lender {
 }
 
 impl AtTurnEnd for Lender {
-    fn give_back(&self, turn: &Turn<'_>, lender: LenderId) {
-        self.say(&format!("gives back, {} left", turn.left(lender).0));
+    fn give_back(&self, turn: &mut Turn<'_>, lender: LenderId) {
+        let (packets, bytes) = turn.take_back(lender);
+        self.say(&format!("gives back, {packets} left of {bytes} bytes"));
     }
 
     fn notify(&self) {
@@ -249,10 +250,66 @@ fn all_is_given_back_before_anybody_is_notified() {
         assert_eq!([of_a, of_b, ours].map(|id| turn.poisoned(id)), [false, true, false]);
         turn.leave(of_a);
         turn.leave(ours);
-        assert_eq!((turn.left(first), turn.left(second)), ((1, 10), (0, 0)));
+        assert_eq!([first, second].map(|lender| turn.leaves_any(lender)), [true, false]);
     });
-    let expected = ["a gives back, 1 left", "b gives back, 0 left", "a notifies", "b notifies"];
+    let expected = ["a gives back, 1 left of 10 bytes", "b gives back, 0 left of 0 bytes", "a notifies", "b notifies"];
     assert_eq!(*log.lock().expect("no panic"), expected);
     arena.turn(|_| {});
     assert_eq!(log.lock().expect("no panic").len(), 4, "a lender is asked in its own turn only");
+}
+
+/// What becomes of packets with this fate each, in their order, and what is counted: `-` sent, `l` left, `d` dropped by a node.
+fn fates(fates: &str) -> (String, Vec<(Reason, u64)>) {
+    let gate = straightline_packet::Gate::new();
+    let log = Arc::<Mutex<Vec<String>>>::default();
+    let lender = Published::new(&gate);
+    lender.swap(Some(Box::new(Lender { name: "a", log: Arc::clone(&log), ..Lender::default() })));
+    let drops = Arc::new(Drops::default());
+    let mut arena = straightline_packet::Arena::new(gate.member(), Settings::default(), vec![Arc::clone(&drops); 8]);
+    let returned = arena.turn(|turn| {
+        let lender = turn.lend(lender.load(turn).expect("published"));
+        let memory = Memory::patterned(10);
+        // What belongs to nobody, or to others, stands between them.
+        let ids: Vec<_> = fates
+            .chars()
+            .map(|_| {
+                turn.accept_owned(PORT, b"ours").expect("room");
+                let refused = turn.accept(PORT, lender, memory.segment(0, 10)).expect("room");
+                turn.disown(refused);
+                turn.accept(PORT, lender, memory.segment(0, 10)).expect("room")
+            })
+            .collect();
+        for (id, fate) in ids.into_iter().zip(fates.chars()) {
+            match fate {
+                'l' => turn.leave(id),
+                'd' => turn.discard(id, Reason::Runt),
+                _ => {}
+            }
+        }
+        turn.end();
+        turn.returned()
+    });
+    let said = log.lock().expect("no panic")[0].clone();
+    assert_eq!(said, format!("a gives back, {returned} left of {} bytes", 10 * returned));
+    (said, drops.nonzero().collect())
+}
+
+/// A ring has no gaps: what goes back is its last packets.
+#[test]
+fn what_stands_behind_a_packet_that_is_left_goes_back_with_it() {
+    let (node, runt) = (Reason::Node, Reason::Runt);
+    for (row, back, counted) in [
+        ("---", 0, vec![]),
+        ("-dd", 0, vec![(runt, 2)]),
+        ("lll", 3, vec![]),
+        ("--ll", 2, vec![]),
+        // Dropped before and behind the first one that is left.
+        ("dldl", 3, vec![(runt, 1)]),
+        ("d-dldd", 3, vec![(runt, 2)]),
+        // Out of order: what was overtaken is lost, and counted.
+        ("ll-", 0, vec![(node, 2)]),
+        ("ld-dl", 1, vec![(runt, 2), (node, 1)]),
+    ] {
+        assert_eq!(fates(row), (format!("a gives back, {back} left of {} bytes", 10 * back), counted), "{row}");
+    }
 }

@@ -294,7 +294,7 @@ impl Room {
 }
 
 impl AtTurnEnd for Queue {
-    fn give_back(&self, turn: &Turn<'_>, lender: LenderId) {
+    fn give_back(&self, turn: &mut Turn<'_>, lender: LenderId) {
         let mut inner = self.lock();
         let Inner { ring, stuck, .. } = &mut *inner;
         // Also where nothing is held any more.
@@ -303,8 +303,8 @@ impl AtTurnEnd for Queue {
             return;
         }
         if self.holds() {
-            // What is left is the tail: behind a packet that is left, nothing of the same ring is delivered.
-            let (left, bytes) = turn.left(lender);
+            // Each of the last chains has its packet: see `receive`.
+            let (left, bytes) = turn.take_back(lender);
             *stuck = left > 0 && left == usize::from(ring.outstanding());
             ring.untake(u16::try_from(left).unwrap_or(u16::MAX).min(ring.outstanding()));
             // They come again, and are counted then.

@@ -256,12 +256,18 @@ fn check(link: &Link, turn: &mut Turn<'_>, id: PacketId, header: &[u8; LEN]) -> 
     // Where nothing was negotiated that it could ask for, the header is all zeros (virtio 1.2, 5.1.6.2), and whatever
     // it is, it is not looked at.
     let offload = match link.reads_header {
-        true => NetHeader::parse(header).check(link.acked, turn, id).map_err(Refused::Dropped)?,
-        false => Offload::default(),
+        true => NetHeader::parse(header).check(link.acked, turn, id),
+        false => Ok(Offload::default()),
     };
-    if offload.gso.is_none() && turn.len(id) > link.max_len {
-        return Err(Refused::Dropped(Reason::TooBig));
+    match offload {
+        Ok(offload) if offload.gso.is_some() || turn.len(id) <= link.max_len => {
+            turn.set_offload(id, offload);
+            Ok(id)
+        }
+        offload => {
+            // Its chain may not be taken, and the ring counts its packets by what is in the turn.
+            turn.disown(id);
+            Err(Refused::Dropped(offload.err().unwrap_or(Reason::TooBig)))
+        }
     }
-    turn.set_offload(id, offload);
-    Ok(id)
 }

@@ -159,7 +159,7 @@ fn in_order<'t>(spread: &'t Spread, link: &'t Link, seat: &Seat, turn: &mut Turn
         let (run, behind) = rest.split_at(len);
         (rest, places) = (behind, &places[len..]);
         if source.replace(lender) != Some(lender) {
-            is_behind = turn.left_behind() > 0 && turn.left(lender).0 > 0;
+            is_behind = turn.leaves_any(lender);
         }
         let bit = 1_u128 << place;
         if full & bit != 0 || is_behind {
