@@ -71,6 +71,8 @@ reasons! {
     SegmentHeaders = "segment-headers",
     /// The receiving guest's buffer is too small and its driver cannot merge buffers.
     BufferTooSmall = "buffer-too-small",
+    /// The receiving guest's buffers have too many descriptors to be followed in one turn.
+    ManyDescriptors = "many-descriptors",
     /// Guest memory vanished while it was used.
     MemoryFault = "memory-fault",
 }

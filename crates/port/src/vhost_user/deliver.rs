@@ -24,9 +24,11 @@ use super::seat::Seat;
 use buffers::Buffers;
 pub(super) use runs::PlannedRun;
 
-/// Descriptors of buffers with several that are followed for one frame: a driver without merging gives 19 for each of 256
-/// buffers of 64 KiB.
+/// Descriptors of buffers with several that are followed for one frame, whatever comes of it, and as many more for each such
+/// buffer that is used: others decide how many that are, for what is cut takes one for each piece. A driver without merging
+/// gives 19 in a table, or up to 47 (Linux' `CONFIG_MAX_SKB_FRAGS`).
 const WALK_LIMIT: u32 = 16 * 1024;
+const WALK_EACH: u32 = 64;
 
 /// A packet and the buffers that wait for it.
 #[derive(Debug)]
@@ -267,10 +269,13 @@ impl<R: Device> Filling<'_, '_, R> {
     #[inline(always)]
     fn reserve(&mut self, len: u32) -> Result<(Range<usize>, u16), Refused> {
         let mark = self.turn.mark();
+        let walk_limit = self.walk_limit;
         let mut chains = 0;
         match self.take(len + HEADER, &mut chains) {
             Ok(()) => Ok((mark..self.turn.mark(), chains)),
             Err(refused) => {
+                // They may be followed again, for every packet that finds too few.
+                self.walk_limit = walk_limit;
                 self.buffers.untake(chains);
                 self.turn.unstage(mark);
                 Err(refused)
@@ -317,11 +322,13 @@ impl<R: Device> Filling<'_, '_, R> {
     /// in the middle of a packet, they would make it unreadable.
     #[cold]
     fn chain(&mut self, first: &First) -> Result<u32, Refused> {
+        // The guest decides how many descriptors a buffer has, and its time is everybody's. Not worth waiting for: they will
+        // not be fewer in the next turn.
+        if self.turn.walked() > self.walk_limit {
+            return Err(Refused::Dropped(Reason::ManyDescriptors));
+        }
+        self.walk_limit = self.walk_limit.saturating_add(WALK_EACH);
         match self.buffers.ring.chain(&self.link.memory, self.turn, first, Direction::ToGuest) {
-            // The guest decides how many descriptors a buffer has, and its time is everybody's.
-            Ok(_) if self.turn.walked() > self.walk_limit => {
-                Err(Refused::Broken("its buffers have too many descriptors to be followed in one turn".to_owned()))
-            }
             Ok(chain) => Ok(chain.len),
             Err(Fault::Chain(fault)) => {
                 Err(Refused::Broken(format!("the buffer at descriptor {}: {}", first.head, fault.reason().meaning())))

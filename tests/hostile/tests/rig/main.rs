@@ -22,6 +22,7 @@ mod cve_2026_86563;
 mod cve_2026_86565;
 mod cve_2026_86566;
 mod cve_2026_86567;
+mod descriptors;
 mod device_state;
 mod in_order;
 mod messages;
