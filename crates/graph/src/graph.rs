@@ -177,11 +177,12 @@ impl Graph {
         taken.saturating_sub(turn.returned())
     }
 
-    /// Asks every port to wake us. `true` if one has something already.
-    pub(crate) fn arm(&self, turn: &Turn<'_>) -> bool {
+    /// Asks every port to wake us. Whether one has packets already, and whether one has room again.
+    pub(crate) fn arm(&self, turn: &Turn<'_>) -> (bool, bool) {
         // All are asked, also behind one that has something: each must know that we do not poll.
-        let input = self.inputs.iter().fold(false, |any, i| i.port.arm(turn, false) | any);
-        self.waiting.iter().fold(input, |any, port| port.arm(turn, true) | any)
+        let packets = self.inputs.iter().fold(false, |any, i| i.port.arm(turn, false) | any);
+        let room = self.waiting.iter().fold(false, |any, port| port.arm(turn, true) | any);
+        (packets, room)
     }
 
     pub(crate) fn disarm(&self, turn: &Turn<'_>) {

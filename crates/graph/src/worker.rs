@@ -85,13 +85,24 @@ impl Worker {
             self.stats.bodies_copied.add(bodies.copied - before.copied);
             self.stats.bodies_delivered.add(bodies.delivered - before.delivered);
         }
+        if packets > 0 {
+            self.arena.begin_round();
+        }
         packets
     }
 
     /// Asks for kicks, makes sure that none is missed, waits for one. Returns the time.
+    ///
+    /// Packets that were left for want of room keep nobody awake, if they were tried after the last news of room, or after
+    /// anything moved: a ring tells of room once, and a turn may be full before it comes to those who wait for it. Where there
+    /// is no news, each turn goes on where the one before was full, until all have been tried.
     fn sleep(&mut self, from: u64) -> u64 {
         let graph = &self.graph;
-        if !self.arena.turn(|turn| graph.arm(turn)) {
+        let (packets, room) = self.arena.turn(|turn| graph.arm(turn));
+        if room || !packets {
+            self.arena.begin_round();
+        }
+        if !packets && !room {
             self.stats.asleep_since.add(from);
             if let Err(error) = self.sleeper.wait(NAP) {
                 // Without a wait there is only polling; it works, and costs a CPU.
@@ -109,4 +120,82 @@ impl Worker {
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive and far below 2^64")]
 fn in_cycles(time: Duration, hertz: f64) -> u64 {
     (time.as_secs_f64() * hertz) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Next, Node};
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use straightline_packet::{Frame, Gate, PortIndex, Settings, Turn};
+    use straightline_port::Port;
+
+    /// Has whatever it is told to have.
+    #[derive(Debug, Default)]
+    struct Told {
+        packets: AtomicBool,
+        room: AtomicBool,
+    }
+
+    impl Port for Told {
+        fn name(&self) -> &'static str {
+            "told"
+        }
+
+        fn receive(&self, turn: &mut Turn<'_>, into: &mut Frame, _max: usize) {
+            if self.packets.load(Ordering::Relaxed) {
+                into.push(turn.accept_owned(PortIndex(0), &[0; 60]).expect("room"));
+            }
+        }
+
+        fn deliver(&self, _turn: &mut Turn<'_>, _frame: &Frame, _wait: bool) {}
+
+        fn arm(&self, _turn: &Turn<'_>, room: bool) -> bool {
+            if room { &self.room } else { &self.packets }.load(Ordering::Relaxed)
+        }
+
+        fn disarm(&self, _turn: &Turn<'_>, _room: bool) {}
+    }
+
+    struct Pass;
+
+    impl Node for Pass {
+        fn process(&mut self, _turn: &mut Turn<'_>, frame: &Frame, next: &mut Next<'_>) {
+            next.extend(0, frame.ids());
+        }
+    }
+
+    #[test]
+    fn a_round_ends_with_what_moves_with_news_of_room_and_with_a_sleep() {
+        let told = Arc::new(Told::default());
+        let port = || Arc::clone(&told) as Arc<dyn Port>;
+        let mut graph = Graph::new();
+        let end = graph.output(port(), true);
+        let pass = graph.node("pass", Box::new(Pass), &[end]);
+        graph.input(port(), pass);
+        let arena = Arena::new(Gate::new().member(), Settings::default(), Vec::new());
+        let sleeper = Arc::new(Sleeper::new().expect("epoll"));
+        let mut worker = Worker::new(graph, arena, Arc::clone(&sleeper), Arc::default(), Idle::Sleep);
+        let mut before = 0;
+        let mut began = |worker: &mut Worker| {
+            let round = worker.arena.turn(|turn| turn.round());
+            std::mem::replace(&mut before, round) != round
+        };
+        assert!(worker.turn() == 0 && !began(&mut worker), "nothing came");
+        told.packets.store(true, Ordering::Relaxed);
+        assert!(worker.turn() == 1 && began(&mut worker), "something moved");
+        worker.sleep(0);
+        assert!(!began(&mut worker), "there are packets that nobody has tried");
+        told.room.store(true, Ordering::Relaxed);
+        worker.sleep(0);
+        assert!(began(&mut worker), "there is room, and packets");
+        told.packets.store(false, Ordering::Relaxed);
+        worker.sleep(0);
+        assert!(began(&mut worker), "there is room");
+        told.room.store(false, Ordering::Relaxed);
+        sleeper.ring();
+        worker.sleep(0);
+        assert!(began(&mut worker), "it has slept");
+    }
 }

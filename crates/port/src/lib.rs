@@ -47,7 +47,8 @@ pub trait Port: Send + Sync + fmt::Debug {
     fn deliver(&self, turn: &mut Turn<'_>, frame: &Frame, wait: bool);
 
     /// Asks to be woken (through the worker's [`Sleeper`]) when there is something to receive, or, where `room` says
-    /// so, when there is room again. `true` if there is something already, other than what was left for want of room.
+    /// so, when there is room again. `true` if there is something already, other than what was left for want of room in
+    /// this [round](Turn::round).
     fn arm(&self, turn: &Turn<'_>, room: bool) -> bool;
 
     /// Takes the wish back: the worker polls again.

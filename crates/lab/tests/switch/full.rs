@@ -1,5 +1,6 @@
 //! A destination that has no buffers: packets are dropped and counted, or (`full = "wait"`) stay where they are.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use straightline_graph::{Next, Node};
@@ -306,16 +307,9 @@ fn with_wait_segments_that_find_too_little_keep_nobody_awake() {
 fn a_ring_that_is_disabled_forgets_who_waited_for_room() {
     let dir = tempfile::tempdir().expect("a folder");
     let gate = Gate::new();
-    let config = VhostUserConfig { waits: true, ..VhostUserConfig::new("p", dir.path().join("p")) };
-    let (drops, sleeper) = (Arc::new(Drops::default()), Arc::new(Sleeper::new().expect("epoll")));
-    let port = VhostUser::open(config, PortIndex(0), Arc::clone(&drops), &gate, sleeper).expect("a socket");
+    let (port, drops) = by_hand(dir.path(), "p", 0, &gate);
     let options = GuestOptions { features: BASIC, withhold: true, ..GuestOptions::default() };
     let mut guest = Guest::connect(&dir.path().join("p"), &options).expect("a guest");
-    // VIRTQ_USED_F_NO_NOTIFY (virtio 1.2, 2.7.10).
-    let wants_kicks = |guest: &Guest| {
-        let used = guest.geometry(Ring::Receive).used;
-        guest.read_memory(used, 2).expect("the ring is in memory")[0] & 1 == 0
-    };
     let mut arena = Arena::new(gate.member(), Settings::default(), vec![drops]);
     assert!(!wants_kicks(&guest), "whoever polls needs none");
     arena.turn(|turn| {
@@ -332,6 +326,62 @@ fn a_ring_that_is_disabled_forgets_who_waited_for_room() {
     // Of those who sleep from now on it knows.
     arena.turn(|turn| assert!(!port.arm(turn, true)));
     assert!(!wants_kicks(&guest), "nothing waits for it any more");
+}
+
+/// A port that a test drives by hand, with what it counts.
+fn by_hand(dir: &Path, name: &str, index: u16, gate: &Gate) -> (VhostUser, Arc<Drops>) {
+    let config = VhostUserConfig { holds: true, waits: true, ..VhostUserConfig::new(name, dir.join(name)) };
+    let (drops, sleeper) = (Arc::new(Drops::default()), Arc::new(Sleeper::new().expect("epoll")));
+    let port = VhostUser::open(config, PortIndex(index), Arc::clone(&drops), gate, sleeper).expect("a socket");
+    (port, drops)
+}
+
+/// Packets wait for room. It comes, and is used up as news; but the next turn is full of others' packets before it comes
+/// to theirs. Nobody may sleep now: its driver has kicked already, and does not do it again.
+#[test]
+fn with_wait_room_that_nobody_has_tried_yet_keeps_a_worker_awake() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let gate = Gate::new();
+    let (from, drops_from) = by_hand(dir.path(), "from", 0, &gate);
+    let (to, drops_to) = by_hand(dir.path(), "to", 1, &gate);
+    let options = GuestOptions { features: BASIC, withhold: true, ..GuestOptions::default() };
+    let mut source = Guest::connect(&dir.path().join("from"), &options).expect("a guest");
+    let mut sink = Guest::connect(&dir.path().join("to"), &options).expect("a guest");
+    let mut arena = Arena::new(gate.member(), Settings::default(), vec![drops_from, drops_to]);
+    let pass = |turn: &mut Turn<'_>| {
+        let mut packets = Frame::new();
+        from.receive(turn, &mut packets, 64);
+        to.deliver(turn, &packets, true);
+    };
+    // Whether there are packets, and whether there is room.
+    let arm = |turn: &mut Turn<'_>| (from.arm(turn, false), to.arm(turn, true));
+    let disarm = |turn: &mut Turn<'_>| {
+        from.disarm(turn, false);
+        to.disarm(turn, true);
+    };
+    send(&mut source, &frame(mac(2), mac(1), 700, 1));
+    arena.turn(pass);
+    assert_eq!(arena.turn(arm), (false, false), "it waits for room");
+    arena.turn(disarm);
+    sink.give(1);
+    assert_eq!(arena.turn(arm), (false, true), "there is room");
+    arena.turn(disarm);
+    arena.begin_round();
+    arena.turn(|_| {});
+    assert_eq!(arena.turn(arm), (true, false), "nobody has tried");
+    arena.turn(disarm);
+    arena.turn(pass);
+    assert_eq!(take(&mut sink, 1)[0].1, frame(mac(2), mac(1), 700, 1));
+    // Whoever finds no room again may sleep.
+    send(&mut source, &frame(mac(2), mac(1), 700, 2));
+    arena.turn(pass);
+    assert_eq!(arena.turn(arm), (false, false));
+}
+
+/// VIRTQ_USED_F_NO_NOTIFY (virtio 1.2, 2.7.10).
+fn wants_kicks(guest: &Guest) -> bool {
+    let used = guest.geometry(Ring::Receive).used;
+    guest.read_memory(used, 2).expect("the ring is in memory")[0] & 1 == 0
 }
 
 fn falls_asleep(rig: &Rig) {

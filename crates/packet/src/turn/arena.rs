@@ -52,6 +52,7 @@ pub struct Arena {
     lenders: Vec<&'static dyn AtTurnEnd>,
     bodies: BodyCount,
     now: u32,
+    round: u64,
 }
 
 impl fmt::Debug for Arena {
@@ -85,6 +86,7 @@ impl Arena {
             lenders: Vec::with_capacity(1024),
             bodies: BodyCount::default(),
             now: 0,
+            round: 0,
         }
     }
 
@@ -108,6 +110,7 @@ impl Arena {
             returned: 0,
             bodies: self.bodies,
             now: self.now,
+            round: self.round,
         };
         let result = f(&mut turn);
         turn.end();
@@ -129,6 +132,12 @@ impl Arena {
     /// Sets the time of the turns to come, in seconds of whatever clock their owner has.
     pub fn set_now(&mut self, seconds: u32) {
         self.now = seconds;
+    }
+
+    /// From the next turn on it may be worth while to try again what found no room: see [`Turn::round`].
+    #[inline]
+    pub fn begin_round(&mut self) {
+        self.round += 1;
     }
 
     /// Bytes of bodies moved by all turns so far.

@@ -66,6 +66,7 @@ pub struct Turn<'t> {
     returned: usize,
     bodies: BodyCount,
     now: u32,
+    round: u64,
 }
 
 impl fmt::Debug for Turn<'_> {
@@ -314,6 +315,12 @@ impl<'t> Turn<'t> {
     #[inline]
     pub fn now(&self) -> u32 {
         self.now
+    }
+
+    /// Since this round began nothing has moved, and nobody has heard of room: packets that found none in it wait for news.
+    #[inline]
+    pub fn round(&self) -> u64 {
+        self.round
     }
 
     /// Makes the head at least `upto` bytes long by pulling bytes up from the body. `false` where the packet or

@@ -143,7 +143,7 @@ impl Guest {
             self.show();
         }
         let more = more
-            || match queue.arm() {
+            || match queue.arm(0) {
                 Ok(more) => more && !queue.polled(),
                 Err(fault) => {
                     self.break_off(format!("{}: {fault}", queue.name()));

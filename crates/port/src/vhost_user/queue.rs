@@ -42,8 +42,9 @@ pub(super) struct Inner {
     call: Option<Notifier>,
     /// Who waits for room.
     pub(super) room: Room,
-    /// All that the last turn took from it was left for want of room: what is in it waits behind that.
-    stuck: bool,
+    /// The round in which all that was taken from it was left for want of room: what is in it waits behind that. In another
+    /// round it is to be tried again; a turn may be full before it comes to this ring.
+    stuck: Option<u64>,
     /// The chains found last.
     pub(super) firsts: Box<[First; BURST]>,
     /// The packets of the frame being delivered, with the buffers reserved for them.
@@ -68,7 +69,7 @@ impl Queue {
             ring,
             call: None,
             room: Room::default(),
-            stuck: false,
+            stuck: None,
             firsts: Box::new([First::default(); BURST]),
             plan: Vec::with_capacity(FRAME),
             runs: Vec::with_capacity(FRAME / 2),
@@ -153,9 +154,12 @@ impl Queue {
         *self.memory.lock().unwrap_or_else(PoisonError::into_inner) = memory;
     }
 
-    /// What is written into the ring is marked in this log from now on.
-    pub(super) fn set_log(&self, log: Option<Arc<DirtyLog>>) {
-        self.lock().ring.set_log(log);
+    /// For a link that is new: what is written into the ring is marked in this log from now on, and whoever takes from the
+    /// ring, which may be another worker, tries what is in it.
+    pub(super) fn renew(&self, log: Option<Arc<DirtyLog>>) {
+        let mut inner = self.lock();
+        inner.ring.set_log(log);
+        inner.stuck = None;
     }
 
     /// Whether packets may be left in it.
@@ -187,10 +191,10 @@ impl Queue {
     }
 
     /// Asks for a kick with the next chain; `true` if there is something to take already, or if nobody will kick. What
-    /// was left for want of room does not count: it is room that is waited for.
-    pub(super) fn arm(&self) -> Result<bool, RingFault> {
+    /// was left for want of room in this round does not count: it is room that is waited for.
+    pub(super) fn arm(&self, round: u64) -> Result<bool, RingFault> {
         let mut inner = self.lock();
-        Ok((inner.ring.arm(0)? || self.polled()) && !inner.stuck)
+        Ok((inner.ring.arm(0)? || self.polled()) && inner.stuck != Some(round))
     }
 
     /// Where a worker's packets wait for room: asks for a kick with the next chain; `true` if there are more chains by now
@@ -298,14 +302,14 @@ impl AtTurnEnd for Queue {
         let mut inner = self.lock();
         let Inner { ring, stuck, .. } = &mut *inner;
         // Also where nothing is held any more.
-        *stuck = false;
+        *stuck = None;
         if ring.outstanding() == 0 || ring.poisoned() {
             return;
         }
         if self.holds() {
             // Each of the last chains has its packet: see `receive`.
             let (left, bytes) = turn.take_back(lender);
-            *stuck = left > 0 && left == usize::from(ring.outstanding());
+            *stuck = (left > 0 && left == usize::from(ring.outstanding())).then(|| turn.round());
             ring.untake(u16::try_from(left).unwrap_or(u16::MAX).min(ring.outstanding()));
             // They come again, and are counted then.
             self.counters.rx.packets.take_back(left.try_into().unwrap_or(0));
@@ -368,7 +372,7 @@ pub(super) mod tests {
         let memory = Arc::clone(&queue.memory.lock().expect("nobody has it"));
         assert!(!queue.has_vanished(&memory));
         ftruncate(&file, 0).expect("it is a file");
-        assert_eq!(queue.arm(), Ok(false), "zeros");
+        assert_eq!(queue.arm(0), Ok(false), "zeros");
         assert_eq!([(); 3].map(|()| queue.has_vanished(&memory)), [true; 3]);
     }
 

@@ -189,7 +189,7 @@ impl Guest {
         let offloads = if self.running_control().is_some() { self.commands.state.features() } else { acked };
         let log = self.active_log();
         for ring in self.rings.iter().flatten() {
-            ring.queue.set_log(log.cloned());
+            ring.queue.renew(log.cloned());
         }
         let is_served = |queue: &&Arc<Queue>| tx.iter().flat_map(Spread::queues).any(|other| Arc::ptr_eq(queue, other));
         let all = self.rings.iter().flatten().map(|ring| &ring.queue);
@@ -318,12 +318,12 @@ mod tests {
         let kick = || Some(eventfd(0, EventfdFlags::CLOEXEC).expect("eventfd"));
         ring.rewire(1, &started(kick())).expect("a kick");
         sleeper.wait(std::time::Duration::ZERO).expect("the bell of the kick");
-        assert_eq!(ring.queue.arm(), Ok(false), "a worker may sleep");
+        assert_eq!(ring.queue.arm(0), Ok(false), "a worker may sleep");
         ring.rewire(1, &started(None)).expect("no kick");
         assert!(sleeper.woken_by().1, "whoever sleeps looks again");
-        assert_eq!(ring.queue.arm(), Ok(true), "nobody will kick");
+        assert_eq!(ring.queue.arm(0), Ok(true), "nobody will kick");
         ring.rewire(1, &started(kick())).expect("a kick");
-        assert_eq!(ring.queue.arm(), Ok(false));
+        assert_eq!(ring.queue.arm(0), Ok(false));
         ring.forget();
     }
 }

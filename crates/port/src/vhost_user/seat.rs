@@ -121,7 +121,7 @@ impl Seat {
         if room {
             link.tx(self).queues().iter().for_each(|queue| ask(queue.arm_for_room(self.worker), &|| queue.name()));
         } else {
-            self.rings(link).for_each(|queue| ask(queue.arm(), &|| queue.name()));
+            self.rings(link).for_each(|queue| ask(queue.arm(turn.round()), &|| queue.name()));
         }
         any
     }
