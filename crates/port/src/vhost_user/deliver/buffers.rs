@@ -43,13 +43,13 @@ impl<'a, R: Device> Buffers<'a, R> {
         Ok(Some(first))
     }
 
-    /// Takes and stages buffers of one descriptor for `need` bytes, as many as are known of, together; returns the bytes that
-    /// they have room for, and how many they are. Whatever is wrong with the next one is left for others to find.
+    /// Takes and stages buffers of one descriptor for `need` bytes, as many as are known of, together; returns how many of the
+    /// bytes they have room for, and how many they are. Whatever is wrong with the next one is left for others to find.
     #[inline]
     pub(super) fn take_singles<'t>(&mut self, memory: &'t GuestMemory, turn: &mut Turn<'t>, need: u32) -> (u32, u16) {
         let (mut got, mut chains) = (0_u32, 0);
         while got < need && self.look() {
-            let (staged, mut found) = (turn.mark(), 0);
+            let (staged, mut found, mut last) = (turn.mark(), 0, 0);
             for first in &self.firsts[self.at..self.known] {
                 let Some(buffer) = self.ring.single(memory, first, Direction::ToGuest) else { break };
                 if buffer.is_empty() || (got == 0 && buffer.len() < HEADER) {
@@ -60,17 +60,18 @@ impl<'a, R: Device> Buffers<'a, R> {
                 }
                 turn.stage(buffer);
                 found += 1;
-                got = got.saturating_add(buffer.len());
-                if got >= need {
+                // The last one need not be full.
+                last = buffer.len().min(need - got);
+                got += last;
+                if got == need {
                     break;
                 }
             }
             if found == 0 {
                 break;
             }
-            // The last one need not be full.
-            let (taken, beyond) = (turn.staged(staged), got.saturating_sub(need));
-            let written = |nth: usize| taken[nth].len() - if nth + 1 == found { beyond } else { 0 };
+            let taken = turn.staged(staged);
+            let written = |nth: usize| if nth + 1 == found { last } else { taken[nth].len() };
             self.ring.take_all(&self.firsts[self.at..self.at + found], written);
             self.at += found;
             chains += u16::try_from(found).unwrap_or(u16::MAX);
@@ -90,5 +91,67 @@ impl<'a, R: Device> Buffers<'a, R> {
     /// Whether the guest has given every buffer that its ring can hold, and none is taken.
     pub(super) fn all_free(&mut self) -> bool {
         self.ring.is_all_free()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+    use std::sync::Arc;
+
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+    use rustix::io::{pread, pwrite};
+    use straightline_packet::{Arena, Gate, Settings};
+    use straightline_virtio::memory::Region;
+    use straightline_virtio::ring::{Geometry, Options, SplitDevice, WRITE};
+
+    /// A ring of eight entries with buffers of these lengths, the first one at 64 KiB, in sparse memory behind which the largest
+    /// buffer that there can be has room.
+    fn used_lengths(lengths: &[u32], need: u32) -> Vec<u32> {
+        let file = memfd_create("buffers", MemfdFlags::CLOEXEC).expect("memfd");
+        let size = 5 << 30;
+        ftruncate(&file, size).expect("memory");
+        let write = |bytes: &[u8], at: u64| assert_eq!(pwrite(&file, bytes, at), Ok(bytes.len()));
+        for (n, len) in (0_u16..).zip(lengths) {
+            // A descriptor (virtio 1.2, 2.7.5), and its entry in the available ring (2.7.6).
+            write(&(0x1_0000 * u64::from(n + 1)).to_le_bytes(), 16 * u64::from(n));
+            write(&len.to_le_bytes(), 16 * u64::from(n) + 8);
+            write(&WRITE.to_le_bytes(), 16 * u64::from(n) + 12);
+            write(&n.to_le_bytes(), 0x1004 + 2 * u64::from(n));
+        }
+        let count = u16::try_from(lengths.len()).expect("few");
+        write(&count.to_le_bytes(), 0x1002);
+        let region = Region::map(file.as_fd(), 0, size, 0, 0).expect("mapped");
+        let memory = GuestMemory::new(vec![Arc::new(region)]).expect("one region");
+        // A turn may keep what it stages for as long as it likes.
+        let memory: &'static GuestMemory = Box::leak(Box::new(memory));
+        let geometry = Geometry { size: 8, desc: 0, avail: 0x1000, used: 0x2000 };
+        let mut ring = SplitDevice::new(memory, geometry, 0, Options::default()).expect("in memory");
+        let mut firsts = [First::default(); BURST];
+        let mut arena = Arena::new(Gate::new().member(), Settings::default(), Vec::new());
+        let taken = arena.turn(|turn| Buffers::new(&mut ring, &mut firsts).take_singles(memory, turn, need));
+        assert!(taken.0 >= need && taken.1 == count, "{taken:?}");
+        ring.give_back(count);
+        let length = |n: u16| {
+            let mut bytes = [0; 4];
+            assert_eq!(pread(&file, &mut bytes, 0x2008 + 8 * u64::from(n)), Ok(4));
+            u32::from_le_bytes(bytes)
+        };
+        (0..count).map(length).collect()
+    }
+
+    #[test]
+    fn used_lengths_are_those_of_the_packet_whatever_the_buffers_hold() {
+        for (lengths, need, used) in [
+            (&[2000][..], 1512, &[1512][..]),
+            (&[1000, 1000], 2000, &[1000, 1000]),
+            (&[12, 500, 1000], 1300, &[12, 500, 788]),
+            (&[u32::MAX], 1512, &[1512]),
+            (&[1000, u32::MAX], 1512, &[1000, 512]),
+            (&[1000, 400, u32::MAX - 1], 65_562, &[1000, 400, 64_162]),
+        ] {
+            assert_eq!(used_lengths(lengths, need), used, "{lengths:?}");
+        }
     }
 }
