@@ -118,6 +118,9 @@ impl<R: Device> Filling<'_, '_, R> {
         let len = plan.len_of(0);
         let (to, chains) = self.reserve(len)?;
         if !plan.next(self.turn.head(id), self.piece) {
+            // Nothing was written into them.
+            self.buffers.untake(chains);
+            self.turn.unstage(to.start);
             return Err(Refused::Dropped(Reason::SegmentHeaders));
         }
         let checksum = if finish { Checksum::Complete } else { self.piece.checksum() };
