@@ -6,7 +6,7 @@ use std::sync::Arc;
 use straightline_graph::{Next, Node};
 use straightline_lab::{Guest, GuestOptions, Ring};
 use straightline_packet::{Arena, Drops, Frame, Gate, PortIndex, Reason, Settings, Turn};
-use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
+use straightline_port::vhost_user::{Seating, VhostUser, VhostUserConfig};
 use straightline_port::{Port, Sleeper};
 use straightline_switch::config::{Config, NodeConfig, WhenFull};
 use straightline_virtio::features as f;
@@ -376,6 +376,26 @@ fn with_wait_room_that_nobody_has_tried_yet_keeps_a_worker_awake() {
     send(&mut source, &frame(mac(2), mac(1), 700, 2));
     arena.turn(pass);
     assert_eq!(arena.turn(arm), (false, false));
+}
+
+/// A worker waits for room at a port that others deliver to from now on.
+#[test]
+fn a_worker_that_delivers_no_more_waits_for_no_room() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let gate = Gate::new();
+    let (port, drops) = by_hand(dir.path(), "p", 0, &gate);
+    let options = GuestOptions { features: BASIC, withhold: true, ..GuestOptions::default() };
+    let guest = Guest::connect(&dir.path().join("p"), &options).expect("a guest");
+    let mut arena = Arena::new(gate.member(), Settings::default(), vec![drops]);
+    arena.turn(|turn| {
+        let mut packets = Frame::new();
+        packets.push(turn.accept_owned(PortIndex(1), &frame(mac(2), mac(1), 60, 1)).expect("room"));
+        port.deliver(turn, &packets, true);
+    });
+    arena.turn(|turn| assert!(!port.arm(turn, true), "nothing to wake for"));
+    assert!(wants_kicks(&guest), "somebody sleeps");
+    port.set_seating(Seating::one(1, 1));
+    wait_until("nobody who delivers sleeps", || !wants_kicks(&guest));
 }
 
 /// VIRTQ_USED_F_NO_NOTIFY (virtio 1.2, 2.7.10).

@@ -223,11 +223,11 @@ impl Queue {
         }
     }
 
-    /// Packets go there no more: nobody waits for room. Whoever sleeps would not look at it when he wakes, and its driver
-    /// would kick for nobody once it is used again.
-    pub(super) fn forget_who_waits(&self) {
+    /// From now on only these workers' packets go there, if any: of the others nobody waits for room. Whoever sleeps would not
+    /// look at it when he wakes, and its driver would kick for nobody.
+    pub(super) fn forget_who_waits(&self, but_for: impl Fn(usize) -> bool) {
         let mut inner = self.lock();
-        if inner.room.forget() {
+        if inner.room.forget(but_for) {
             inner.ring.disarm();
         }
     }
@@ -285,11 +285,11 @@ impl Room {
         self.0.iter_mut().filter(|waiting| waiting.worker == worker).for_each(|waiting| waiting.sleeps = false);
     }
 
-    /// Nobody waits any more; whether somebody slept.
-    fn forget(&mut self) -> bool {
+    /// Only these workers still wait. Whether somebody slept, and nobody does any more.
+    fn forget(&mut self, but_for: impl Fn(usize) -> bool) -> bool {
         let slept = self.any_sleeps();
-        self.0.clear();
-        slept
+        self.0.retain(|waiting| but_for(waiting.worker));
+        slept && !self.any_sleeps()
     }
 
     pub(super) fn any_sleeps(&self) -> bool {
@@ -395,5 +395,11 @@ pub(super) mod tests {
         assert!(!room.any_sleeps());
         room.wants(0, Some(9));
         assert_eq!(room.sleeps(0), Some(9));
+        // One of them delivers no more.
+        room.wants(1, Some(3));
+        assert_eq!(room.sleeps(1), Some(3));
+        assert!(!room.forget(|worker| worker == 0) && room.any_sleeps(), "the other sleeps on");
+        assert_eq!((room.sleeps(1), room.sleeps(0)), (None, Some(9)));
+        assert!(room.forget(|_| false) && room.0.is_empty());
     }
 }

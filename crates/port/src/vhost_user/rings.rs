@@ -191,9 +191,10 @@ impl Guest {
         for ring in self.rings.iter().flatten() {
             ring.queue.renew(log.cloned());
         }
-        let is_served = |queue: &&Arc<Queue>| tx.iter().flat_map(Spread::queues).any(|other| Arc::ptr_eq(queue, other));
-        let all = self.rings.iter().flatten().map(|ring| &ring.queue);
-        let unserved: Vec<_> = all.filter(|queue| !is_served(queue)).cloned().collect();
+        // Who delivers to which ring.
+        let givers = self.seated.givers.iter().copied().zip(tx.iter());
+        let serves = givers.flat_map(|(worker, to)| to.queues().iter().map(move |queue| (worker, Arc::clone(queue))));
+        let serves: Vec<_> = serves.collect();
         let link = (rx.iter().any(Option::is_some) || tx.iter().any(Spread::any_runs)).then(|| {
             Box::new(Link {
                 index: self.shared.index,
@@ -215,7 +216,9 @@ impl Guest {
             })
         });
         drop(self.shared.link.swap(link));
-        unserved.iter().for_each(|queue| queue.forget_who_waits());
+        for queue in self.rings.iter().flatten().map(|ring| &ring.queue) {
+            queue.forget_who_waits(|worker| serves.iter().any(|(by, to)| *by == worker && Arc::ptr_eq(to, queue)));
+        }
         // There may be packets already, from before anybody looked.
         self.shared.berth.ring();
     }
