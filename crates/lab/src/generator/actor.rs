@@ -59,7 +59,7 @@ pub struct Measured {
     pub missed: u64,
     /// Seconds that it was meant to last, and did.
     pub seconds: [f64; 2],
-    /// Packets, and bytes of their frames, that came while it lasted.
+    /// Packets, and bytes of their frames, that came while it lasted, duplicates not counted.
     pub arrived: [u64; 2],
     /// Whether packets still came when nobody waited any longer.
     pub still_coming: bool,

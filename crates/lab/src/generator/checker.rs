@@ -90,7 +90,7 @@ pub(super) struct Checker {
     every: u32,
     countdown: u32,
     pub(super) latencies: Latencies,
-    /// Packets of our streams, whatever their numbers, and bytes of their frames.
+    /// Packets of our streams that came for the first time, whatever their numbers, and bytes of their frames.
     pub(super) arrived: [u64; 2],
     /// Frames without a tag of ours.
     pub(super) foreign: u64,
@@ -160,15 +160,17 @@ impl Checker {
             self.foreign += 1;
             return;
         };
-        self.arrived = [self.arrived[0] + 1, self.arrived[1] + bytes];
-        let counts = track.note(tag.sequence, bytes);
-        if counts {
-            self.latencies.note(tag.age(now));
+        let counts = tag.sequence >= track.from;
+        if track.note(tag.sequence, bytes, counts) {
+            self.arrived = [self.arrived[0] + 1, self.arrived[1] + bytes];
+            if counts {
+                self.latencies.note(tag.age(now));
+            }
         }
         self.countdown = self.countdown.wrapping_sub(1);
         if self.countdown == 0 {
             self.countdown = self.every;
-            if self.every > 0 && tag.sequence >= track.from && !is_whole(frame, at + tag::LEN, tag.hash) {
+            if self.every > 0 && counts && !is_whole(frame, at + tag::LEN, tag.hash) {
                 track.counts.corrupt += 1;
             }
         }
@@ -246,10 +248,9 @@ impl Track {
         }
     }
 
-    /// Takes note of a packet's number; whether it is one that counts, for the first time.
+    /// Takes note of a packet's number, which may be one that counts; whether it came for the first time.
     #[inline]
-    fn note(&mut self, sequence: u64, bytes: u64) -> bool {
-        let counts = sequence >= self.from;
+    fn note(&mut self, sequence: u64, bytes: u64, counts: bool) -> bool {
         if sequence >= self.next {
             // In order. Numbers between were not seen yet, nor was this one, 65536 packets ago.
             self.forget(self.next, sequence);
@@ -273,7 +274,7 @@ impl Track {
             self.counts.received += 1;
             self.counts.bytes += bytes;
         }
-        counts
+        true
     }
 
     /// RFC 4737, 4.2.2: the extent is how many arrivals ago a packet with a higher number came, for the first time.

@@ -282,6 +282,16 @@ fn warm_up_and_what_comes_late_of_it_do_not_count() {
 }
 
 #[test]
+fn what_comes_again_is_no_throughput() {
+    let twice = Fake::new(vec![Fault::Twice; 600]);
+    let mut generator = Generator::new(vec![(twice, streams(&["size=200"]))], 1).expect("a generator");
+    let measured = run(&mut generator, load("500kpps"), &TIMING);
+    let counts = measured.total();
+    assert!(counts.sent > 400 && counts.duplicates == counts.sent, "{counts:?}");
+    assert!(measured.arrived[0] <= counts.sent && measured.arrived[1] <= 200 * counts.sent, "{measured:?}");
+}
+
+#[test]
 fn what_a_backend_has_not_taken_is_waited_for() {
     // A turn lasts 1 us: it stands still for 2 ms, twenty times as long as nothing may come, or for ever.
     for (end, lost, still_coming) in [(2900, false, false), (u64::MAX, true, false)] {

@@ -8,7 +8,8 @@ use super::options::Options;
 use super::run::Run;
 use crate::generator::Rate;
 use crate::results::Sample;
-use crate::search::{self, Goal, GoalResult, Limits, Measured, Soak, SoakGoal, Trial};
+use crate::search::{self, Found, Goal, GoalResult, Limits, Measured, Soak, SoakGoal, Trial};
+use crate::trial;
 
 /// Loads up to so many times what was taken of as much as there is room for are searched: one without loss is hardly greater.
 const HEADROOM: f64 = 1.25;
@@ -31,6 +32,10 @@ const LONE: f64 = 1000.0;
 /// Parts of the PDR at which latencies are measured, in percent.
 const LATENCIES: [u32; 4] = [0, 10, 50, 90];
 
+/// What of all trials stands in the sample: packets that came again, or with other bytes.
+const FAULTS: [&str; 2] = ["duplicates", "corrupt"];
+type Faults = BTreeMap<&'static str, f64>;
+
 /// The part of the NDR that is carried for long.
 const CARRIED: f64 = 0.9;
 
@@ -42,8 +47,8 @@ pub(super) fn find(run: &mut Run<'_, '_>, bed: &mut Bed<'_>) -> anyhow::Result<(
         Ok(most) => most,
         Err(why) => return run.keep(bed, &names, Sample { invalid: Some(why), ..Sample::default() }),
     };
-    let place = run.place(bed);
-    let mut measure = |trial: Trial| measure(options, bed, trial);
+    let (place, mut faults) = (run.place(bed), Faults::new());
+    let mut measure = |trial: Trial| measure(options, bed, &mut faults, trial);
     let mut progress = |step: &search::Step<'_>| {
         let bound = |bound: Option<f64>| bound.map_or_else(|| "?".to_owned(), |pps| format!("{:.3}", pps / 1e6));
         let (lower, upper) = (bound(step.lower), bound(step.upper));
@@ -52,7 +57,7 @@ pub(super) fn find(run: &mut Run<'_, '_>, bed: &mut Bed<'_>) -> anyhow::Result<(
     let found = search::search(&goals, &Limits::new(most * LEAST, most), &mut measure, &mut progress)?;
     for result in &found.results {
         let load = name(&result.goal);
-        run.keep(bed, &load, sample(result, found.trials, bed, found.stopped.as_deref()))?;
+        run.keep(bed, &load, sample(result, &found, bed.sizes().mean(), &faults))?;
         let remarks = [result.irregular.as_deref(), found.stopped.as_deref()];
         for remark in remarks.into_iter().flatten().filter(|_| result.lower.is_some()) {
             run.note(bed, &load, remark);
@@ -75,9 +80,9 @@ pub(super) fn soak(run: &mut Run<'_, '_>, bed: &mut Bed<'_>, rate: Rate, time: D
     let Some(pps) = rate.pps(bed.sizes().mean()) else {
         anyhow::bail!("a soak needs a rate such as 1mpps, or none: then it is 90 % of the NDR");
     };
-    let (options, place) = (run.options, run.place(bed));
+    let (options, place, mut faults) = (run.options, run.place(bed), Faults::new());
     let goal = SoakGoal::new(pps, time);
-    let mut measure = |trial: Trial| measure(options, bed, trial);
+    let mut measure = |trial: Trial| measure(options, bed, &mut faults, trial);
     run.says(&place, &load, Some(time));
     let mut progress = |soaked: &search::Soaked| {
         let what = format!("{load} at {:.3} Mpps: {} of {} packets lost", pps / 1e6, soaked.lost, soaked.sent);
@@ -85,12 +90,12 @@ pub(super) fn soak(run: &mut Run<'_, '_>, bed: &mut Bed<'_>, rate: Rate, time: D
     };
     let soaked = search::soak(&goal, &mut measure, &mut progress)?;
     let (seconds, sent, lost) = (soaked.time.as_secs_f64(), float(soaked.sent), float(soaked.lost));
-    let mut sample = Sample::default();
+    let mut sample = spoilt(&faults);
     if seconds > 0.0 && sent > 0.0 {
         let came = (sent - lost) / seconds / 1e6;
         let figures = [
             ("mpps", came),
-            ("gbit_per_s", gbit(came, bed)),
+            ("gbit_per_s", gbit(came, bed.sizes().mean())),
             ("offered_mpps", sent / seconds / 1e6),
             ("loss_ratio", lost / sent),
             ("sent", sent),
@@ -106,7 +111,7 @@ pub(super) fn soak(run: &mut Run<'_, '_>, bed: &mut Bed<'_>, rate: Rate, time: D
             Some("of so few packets nobody can say whether one of ten millions is lost: soak longer".to_owned())
         }
         Soak::Stopped(why) => {
-            sample.invalid = Some(why);
+            sample.invalid = sample.invalid.or(Some(why));
             None
         }
     };
@@ -117,9 +122,12 @@ pub(super) fn soak(run: &mut Run<'_, '_>, bed: &mut Bed<'_>, rate: Rate, time: D
 }
 
 /// A trial of a search or of a soak; an error where it is to end.
-fn measure(options: &Options, bed: &mut Bed<'_>, trial: Trial) -> anyhow::Result<Measured> {
+fn measure(options: &Options, bed: &mut Bed<'_>, faults: &mut Faults, trial: Trial) -> anyhow::Result<Measured> {
     let taken = bed.trial(Rate::Pps(trial.load.round()), trial.duration);
     anyhow::ensure!(!options.is_stopped(), "stopped");
+    for name in FAULTS {
+        *faults.entry(name).or_default() += taken.sample.metrics.get(name).copied().unwrap_or(0.0);
+    }
     Ok(Measured { sent: taken.sent, lost: taken.lost, invalid: taken.sample.invalid })
 }
 
@@ -173,28 +181,54 @@ fn name(goal: &Goal) -> String {
     }
 }
 
-fn sample(result: &GoalResult, trials: usize, bed: &Bed<'_>, stopped: Option<&str>) -> Sample {
+/// A sample with what was wrong in its trials: a wrong copy makes it invalid, though the trial was made again.
+fn spoilt(faults: &Faults) -> Sample {
+    let metrics = faults.iter().map(|(name, &count)| ((*name).to_owned(), count)).collect();
+    Sample { metrics, invalid: faults.get("corrupt").copied().and_then(trial::corrupted), ..Sample::default() }
+}
+
+fn sample(result: &GoalResult, found: &Found, mean_len: f64, faults: &Faults) -> Sample {
     let mpps = |pps: Option<f64>| pps.map(|pps| pps / 1e6);
     let throughput = mpps(result.throughput);
     let figures = [
         ("mpps", throughput),
-        ("gbit_per_s", throughput.map(|mpps| gbit(mpps, bed))),
+        ("gbit_per_s", throughput.map(|mpps| gbit(mpps, mean_len))),
         ("lower_mpps", mpps(result.lower)),
         ("upper_mpps", mpps(result.upper)),
-        ("trials", u32::try_from(trials).ok().map(f64::from)),
+        ("trials", u32::try_from(found.trials).ok().map(f64::from)),
     ];
-    let metrics: BTreeMap<_, _> =
-        figures.into_iter().filter_map(|(name, figure)| Some((name.to_owned(), figure?))).collect();
-    let why = || stopped.or(result.irregular.as_deref()).unwrap_or("nothing was found").to_owned();
-    Sample { metrics, invalid: result.lower.is_none().then(why), ..Sample::default() }
+    let mut sample = spoilt(faults);
+    sample.metrics.extend(figures.into_iter().filter_map(|(name, figure)| Some((name.to_owned(), figure?))));
+    let why = || found.stopped.as_deref().or(result.irregular.as_deref()).unwrap_or("nothing was found").to_owned();
+    sample.invalid = sample.invalid.or(result.lower.is_none().then(why));
+    sample
 }
 
-/// Frames of the mean length.
-fn gbit(mpps: f64, bed: &Bed<'_>) -> f64 {
-    mpps * bed.sizes().mean() * 8.0 / 1e3
+fn gbit(mpps: f64, mean_len: f64) -> f64 {
+    mpps * mean_len * 8.0 / 1e3
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts of packets")]
 fn float(n: u64) -> f64 {
     n as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_copy_in_any_trial_makes_the_search_invalid() {
+        let mut measure =
+            |trial: Trial| Ok(Measured { sent: 1_000_000, lost: u64::from(trial.load > 1e6), invalid: None });
+        let found = search::search(&[Goal::ndr()], &Limits::new(1e4, 1e7), &mut measure, &mut |_| {}).expect("a goal");
+        let of = |corrupt: f64| {
+            let faults = Faults::from([("duplicates", 3.0), ("corrupt", corrupt)]);
+            let sample = sample(&found.results[0], &found, 64.0, &faults);
+            assert!(sample.metrics["mpps"] > 0.0 && sample.metrics["duplicates"] > 2.0, "{sample:?}");
+            sample.invalid
+        };
+        assert_eq!(of(0.0), None);
+        assert!(of(2.0).expect("invalid").contains("2 packets came with other bytes"));
+    }
 }

@@ -22,7 +22,7 @@ const COLUMNS: [(&str, usize, &str, usize); 8] = [
 /// How wide a cell may be before its figures come in the line below.
 const PLACE: usize = 23;
 
-/// Medians of what counts, with how many samples that is of how many; then why others do not.
+/// Medians of what counts, with how many samples that is of how many; then what came again, and why others do not count.
 #[must_use]
 pub fn table(samples: &[Sample]) -> String {
     let mut places: Vec<(Place, Vec<&Sample>)> = Vec::new();
@@ -47,6 +47,12 @@ pub fn table(samples: &[Sample]) -> String {
         "\nMpps and Gbit/s: what came, both ways together. cycles: of our switch, for a packet that it takes in.\n\
          limit: Mpps that the generator makes by itself. n: trials that count, of those made; figures are their medians.\n",
     );
+    for (place, all) in &places {
+        let again: f64 = series(all.iter().copied(), "duplicates").into_iter().map(|(_, count)| count).sum();
+        if again > 0.0 {
+            let _ = writeln!(text, "{again} packets came again: {}", label(&place.cell));
+        }
+    }
     reasons(&mut text, samples);
     text
 }
@@ -99,12 +105,10 @@ mod tests {
             invalid: invalid.map(str::to_owned),
             ..Sample::default()
         };
-        let samples = [
-            sample("max", 1.0, None),
-            sample("max", 3.0, None),
-            sample("max", 99.0, Some("too late")),
-            sample("ndr", 9.995, None),
-        ];
+        let mut twice = sample("max", 1.0, None);
+        twice.metrics.insert("duplicates".to_owned(), 5.0);
+        let samples =
+            [twice, sample("max", 3.0, None), sample("max", 99.0, Some("too late")), sample("ndr", 9.995, None)];
         let text = table(&samples);
         let rows: Vec<&str> = text.lines().collect();
         let above = &rows[..rows.iter().position(|row| row.is_empty()).expect("a table")];
@@ -114,6 +118,7 @@ mod tests {
             above[2].contains(" 2.000 ") && above[2].contains(" 200.0000 ") && above[2].ends_with(" 2/3"),
             "{text}"
         );
+        assert!(text.contains("\n5 packets came again: uniform:64-1518 packed max\n"), "{text}");
         assert!(text.ends_with("1 that does not count: too late\n"), "{text}");
     }
 }

@@ -170,7 +170,8 @@ fn a_search_finds_bounds_or_says_why_not() {
     // On a machine that has other things to do no trial may count.
     match &samples[0].invalid {
         None => {
-            assert!(samples[0].metrics["mpps"] > 0.0);
+            let figures = ["duplicates", "corrupt"].map(|name| samples[0].metrics[name]);
+            assert!(samples[0].metrics["mpps"] > 0.0 && figures == [0.0; 2], "{samples:?}");
             let loads: Vec<_> = samples[1..].iter().map(|sample| sample.cell["load"].as_str()).collect();
             assert_eq!(loads, ["latency 0 %", "latency 10 %", "latency 50 %", "latency 90 %"]);
         }

@@ -2,8 +2,8 @@
 //!
 //! The rules: what is sent while the switch warms up is ignored; no counter of the switch is read meanwhile; what is sent
 //! equals what was meant within 0.1 %, and it lasts as long as meant within the same, else the trial is invalid, with the
-//! reason; what is on the way at the end is waited for before anything is counted; and what the generator could do by
-//! itself is measured and stands beside the result.
+//! reason; what is on the way at the end is waited for before anything is counted; no packet that was looked at came with
+//! other bytes than were sent; and what the generator could do by itself is measured and stands beside the result.
 //!
 //! A packet for which a port has no room is one that the switch did not take: it was meant, and is lost. A packet that the
 //! generator itself was too late for was not sent as meant.
@@ -19,6 +19,7 @@ use straightline_graph::clock::cycles;
 
 use crate::generator::{Echo, Generator, Load, Measured, Rate, StreamSpec, Timing};
 use crate::tester::{Actor, TestPort, Work, drive};
+pub(crate) use judge::corrupted;
 pub use outcome::Outcome;
 
 /// For how long nothing may come, when all is sent, before what has not come is lost.
