@@ -123,7 +123,7 @@ pub(super) fn soak(run: &mut Run<'_, '_>, bed: &mut Bed<'_>, rate: Rate, time: D
 
 /// A trial of a search or of a soak; an error where it is to end.
 fn measure(options: &Options, bed: &mut Bed<'_>, faults: &mut Faults, trial: Trial) -> anyhow::Result<Measured> {
-    let taken = bed.trial(Rate::Pps(trial.load.round()), trial.duration);
+    let taken = bed.trial(rate(trial.load), trial.duration);
     anyhow::ensure!(!options.is_stopped(), "stopped");
     for name in FAULTS {
         *faults.entry(name).or_default() += taken.sample.metrics.get(name).copied().unwrap_or(0.0);
@@ -150,7 +150,7 @@ fn most(run: &mut Run<'_, '_>, bed: &mut Bed<'_>) -> Result<f64, String> {
         run.says(&run.place(bed), "looking how much is too much", None);
         let taken = bed.trial(Rate::Max, run.options.time);
         match (taken.sample.invalid, taken.sample.metrics.get("offered_mpps")) {
-            (None, Some(offered)) => return Ok((HEADROOM * offered).min(bed.limit_mpps) * 1e6),
+            (None, Some(&offered)) => return Ok(greatest(offered, bed.limit_mpps)),
             (reason, _) => why = reason.unwrap_or_else(|| "nothing was sent".to_owned()),
         }
         if run.options.is_stopped() {
@@ -158,6 +158,16 @@ fn most(run: &mut Run<'_, '_>, bed: &mut Bed<'_>) -> Result<f64, String> {
         }
     }
     Err(why)
+}
+
+/// The same, in packets a second.
+fn greatest(offered_mpps: f64, limit_mpps: f64) -> f64 {
+    (HEADROOM * offered_mpps).min(limit_mpps) * 1e6
+}
+
+/// A load in whole packets, and not more of them: the greatest may be as much as the generator makes.
+fn rate(load: f64) -> Rate {
+    Rate::Pps(load.floor())
 }
 
 fn goals(options: &Options) -> Vec<Goal> {
@@ -216,6 +226,20 @@ fn float(n: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::generator::{Echo, Generator};
+    use crate::trial::Plan;
+
+    #[test]
+    fn the_greatest_load_is_not_more_than_the_generator_makes() {
+        for limit_mpps in [0.001_234_5, 0.001_234_567_8, 0.012_345_999, 0.002_000_000_1, 0.003] {
+            let plan = Plan { burst: 1, warm_up: Duration::ZERO, cpu: None, limit_mpps: Some(limit_mpps) };
+            let stream = "size=64".parse().expect("a stream");
+            let mut generator = Generator::new(vec![(Echo::default(), vec![stream])], 1).expect("a generator");
+            let load = rate(greatest(1.0, limit_mpps));
+            let outcome = trial::run(&mut generator, &mut [], &plan, load, Duration::from_millis(2));
+            assert!(outcome.measured.is_some(), "{load} of {limit_mpps}: {outcome:?}");
+        }
+    }
 
     #[test]
     fn a_wrong_copy_in_any_trial_makes_the_search_invalid() {

@@ -8,10 +8,12 @@ const TOLERANCE: f64 = 0.001;
 
 /// Why it makes no sense to begin: more is asked for than the generator can do.
 pub(super) fn beyond(plan: &Plan, rate: Rate, mean_len: f64) -> Option<String> {
-    let (asked, limit) = (rate.pps(mean_len)? / 1e6, plan.limit_mpps?);
-    (asked > limit).then(|| {
+    let (asked, limit) = (rate.pps(mean_len)?, plan.limit_mpps?);
+    // In packets, as searches have it: a load that is this limit is not beyond it.
+    (asked > limit * 1e6).then(|| {
         format!(
-            "{asked:.3} Mpps are more than the generator makes of these packets: at most {limit:.3} here, less is kept"
+            "{:.3} Mpps are more than the generator makes of these packets: at most {limit:.3} here, less is kept",
+            asked / 1e6
         )
     })
 }
