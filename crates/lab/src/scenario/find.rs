@@ -58,17 +58,15 @@ pub(super) fn find(run: &mut Run<'_, '_>, bed: &mut Bed<'_>) -> anyhow::Result<(
     for result in &found.results {
         let load = name(&result.goal);
         run.keep(bed, &load, sample(result, &found, bed.sizes().mean(), &faults))?;
-        let remarks = [result.irregular.as_deref(), found.stopped.as_deref()];
-        for remark in remarks.into_iter().flatten().filter(|_| result.lower.is_some()) {
-            run.note(bed, &load, remark);
-        }
     }
-    let lower =
-        |wanted: &str| found.results.iter().find(|result| result.goal.name == wanted).and_then(|result| result.lower);
-    if let Some(pdr) = lower("PDR").filter(|_| options.loads.latency) {
+    // Of a bound that is none nobody knows what a part of it is.
+    let regular = |wanted: &str| {
+        found.results.iter().find(|result| result.goal.name == wanted && result.irregular.is_none())?.lower
+    };
+    if let Some(pdr) = regular("PDR").filter(|_| options.loads.latency) {
         latencies(run, bed, pdr)?;
     }
-    match (options.loads.soak, options.loads.rate, lower("NDR")) {
+    match (options.loads.soak, options.loads.rate, regular("NDR")) {
         (Some(time), None, Some(ndr)) => soak(run, bed, Rate::Pps(CARRIED * ndr), time),
         _ => Ok(()),
     }
@@ -209,8 +207,12 @@ fn sample(result: &GoalResult, found: &Found, mean_len: f64, faults: &Faults) ->
     ];
     let mut sample = spoilt(faults);
     sample.metrics.extend(figures.into_iter().filter_map(|(name, figure)| Some((name.to_owned(), figure?))));
-    let why = || found.stopped.as_deref().or(result.irregular.as_deref()).unwrap_or("nothing was found").to_owned();
-    sample.invalid = sample.invalid.or(result.lower.is_none().then(why));
+    // What was found until then is in its figures.
+    let irregular = result.irregular.as_ref().map(|why| match &found.stopped {
+        Some(stopped) => format!("the search has not come to its end: {stopped}"),
+        None => why.clone(),
+    });
+    sample.invalid = sample.invalid.or(irregular);
     sample
 }
 
@@ -228,6 +230,36 @@ mod tests {
     use super::*;
     use crate::generator::{Echo, Generator};
     use crate::trial::Plan;
+
+    /// Of a switch that takes so many packets a second; from the trial `last` on none counts.
+    fn found(most: f64, last: usize) -> Found {
+        let mut trials = 0;
+        let mut measure = |Trial { load, duration }: Trial| {
+            trials += 1;
+            let invalid = (trials >= last).then(|| "the backend was silent".to_owned());
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "counts of packets")]
+            let count = |pps: f64| (pps.max(0.0) * duration.as_secs_f64()) as u64;
+            Ok(Measured { sent: count(load), lost: count(load - most), invalid })
+        };
+        search::search(&[Goal::ndr()], &Limits::new(1e4, 1e7), &mut measure, &mut |_| {}).expect("a goal")
+    }
+
+    #[test]
+    fn what_is_no_regular_result_does_not_count() {
+        let judged = |found: &Found| {
+            let sample = sample(&found.results[0], found, 64.0, &Faults::new());
+            assert!(found.results[0].lower.is_some() && sample.metrics["mpps"] > 0.0, "{sample:?}");
+            sample.invalid
+        };
+        let whole = found(1.2e6, usize::MAX);
+        assert_eq!(judged(&whole), None);
+        // It takes all there is: what it could take nobody knows.
+        let why = judged(&found(1e9, usize::MAX)).expect("no upper bound");
+        assert!(why.contains("no load up to 10000000 packets a second is too much"), "{why}");
+        // It ends when there is a lower bound already.
+        let why = judged(&found(1.2e6, whole.trials)).expect("it was stopped");
+        assert!(why.contains("not come to its end") && why.contains("the backend was silent"), "{why}");
+    }
 
     #[test]
     fn the_greatest_load_is_not_more_than_the_generator_makes() {
