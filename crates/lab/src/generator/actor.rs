@@ -17,8 +17,9 @@ use crate::tester::{Actor, TestPort};
 /// The most packets that a turn takes from, and puts into, a port: what waits behind them has its time taken late.
 const BURST: usize = 64;
 
-/// The part of a trial's time that may be caught up with, but from some turns to a millisecond.
-const CATCH_UP: u32 = 1000;
+/// The part of a trial's time that may be caught up with, but from some turns to a millisecond. So much later it is over
+/// where a port stays full: clearly less than the thousandth by which a trial may be too long.
+const CATCH_UP: u32 = 2000;
 const LEAST_CATCH_UP: Duration = Duration::from_micros(50);
 const MOST_CATCH_UP: Duration = Duration::from_millis(1);
 

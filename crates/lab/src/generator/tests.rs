@@ -65,6 +65,8 @@ struct Fake {
     /// Where each template was patched.
     patched: BTreeMap<usize, (usize, usize)>,
     gone: bool,
+    /// Calls of `receive` after which there is no room.
+    full: std::ops::Range<u64>,
     /// Calls of `receive` during which the backend takes nothing, and hands out nothing.
     stands_still: std::ops::Range<u64>,
     calls: u64,
@@ -89,6 +91,9 @@ impl Fake {
 
 impl TestPort for Fake {
     fn room(&mut self) -> usize {
+        if self.full.contains(&self.calls) {
+            return 0;
+        }
         self.room.saturating_sub(self.line.len())
     }
 
@@ -329,6 +334,17 @@ fn the_rate_is_kept_and_what_was_not_taken_is_said() {
     let measured = run(&mut generator, load("1mpps"), &TIMING);
     assert_eq!((measured.total().sent, measured.missed), (0, 0));
     assert!(measured.refused.abs_diff(1000) <= 1, "{measured:?}");
+}
+
+#[test]
+fn a_port_that_stays_full_does_not_prolong_a_trial() {
+    // From the middle of 200 ms on it takes nothing. A trial may last longer than meant by a thousandth.
+    let fake = Fake { full: 100_000..u64::MAX, ..Fake::new(Vec::new()) };
+    let mut generator = Generator::new(vec![(fake, streams(&["size=200"]))], 0).expect("a generator");
+    let measured = run(&mut generator, load("50kpps"), &Timing { time: Duration::from_millis(200), ..TIMING });
+    let [time, lasted] = measured.seconds;
+    assert!(lasted < time * 1.0008, "{lasted} of {time}");
+    assert!(measured.refused > 4000 && measured.missed == 0, "{measured:?}");
 }
 
 #[test]
