@@ -63,6 +63,10 @@ impl<M: Mode> Actor for Relay<M> {
         self.ports.iter_mut().for_each(TestPort::wake);
     }
 
+    fn is_sending(&mut self) -> anyhow::Result<bool> {
+        self.ports.iter_mut().try_fold(false, |some, port| Ok(port.is_sending()? || some))
+    }
+
     fn check(&mut self) -> anyhow::Result<()> {
         self.ports.iter_mut().try_for_each(TestPort::check)
     }

@@ -301,8 +301,14 @@ impl<P: TestPort> Generator<P> {
         Ok(())
     }
 
-    fn is_sending(&mut self) -> anyhow::Result<bool> {
-        self.sides.iter_mut().try_fold(false, |some, side| Ok(side.port.is_sending()? || some))
+    /// As somebody on the way has something left, what has not come is waited for once more, if there is time for that:
+    /// then the trial is not over yet.
+    pub(crate) fn wait_on(&mut self, now: u64) -> bool {
+        let is_late = now.saturating_sub(self.window.since) >= self.plan.drain;
+        if self.phase == Phase::Over && !is_late && !self.checker.complete(self.sent.iter().copied()) {
+            (self.phase, self.heard) = (Phase::Drain, now);
+        }
+        !self.is_over()
     }
 
     /// Packets and bytes that came since what is measured began.
@@ -397,6 +403,10 @@ impl<P: TestPort> Actor for Generator<P> {
 
     fn wake(&mut self) {
         self.sides.iter_mut().for_each(|side| side.port.wake());
+    }
+
+    fn is_sending(&mut self) -> anyhow::Result<bool> {
+        self.sides.iter_mut().try_fold(false, |some, side| Ok(side.port.is_sending()? || some))
     }
 
     fn check(&mut self) -> anyhow::Result<()> {

@@ -74,6 +74,14 @@ pub trait Actor: Send {
     /// Called where a turn has moved nothing, and every 20 ms or so: [`TestPort::wake`] of its ports.
     fn wake(&mut self) {}
 
+    /// Whether backends have something of what it handed on: [`TestPort::is_sending`] of its ports.
+    ///
+    /// # Errors
+    /// What a backend did wrong: the trial does not count.
+    fn is_sending(&mut self) -> anyhow::Result<bool> {
+        Ok(false)
+    }
+
     /// Called every 20 ms or so: [`TestPort::check`] of its ports.
     ///
     /// # Errors

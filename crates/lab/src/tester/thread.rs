@@ -87,6 +87,14 @@ impl Work {
         (self.packets > 0).then(|| self.cycles as f64 / self.packets as f64)
     }
 
+    /// What it did afterwards.
+    pub(crate) fn add(&mut self, later: Work) {
+        self.turns += later.turns;
+        self.packets += later.packets;
+        self.cycles += later.cycles;
+        self.span = self.span.zip(later.span).map(|((first, _), (_, last))| (first, last)).or(self.span).or(later.span);
+    }
+
     #[inline]
     fn note(&mut self, began: u64, ended: u64, moved: usize) {
         let took = ended.wrapping_sub(began);

@@ -99,7 +99,7 @@ impl Actor for Interrupt<'_> {
     }
 }
 
-/// Turn by turn until the generator is done; what it did is the first of all.
+/// Turn by turn until the generator is done, and the others have nothing left that may still come; what it did is the first of all.
 fn go<P: TestPort>(
     generator: &mut Generator<P>,
     others: &mut [&mut dyn Actor],
@@ -110,12 +110,21 @@ fn go<P: TestPort>(
     let stop = AtomicBool::new(false);
     generator.begin(load, timing, cycles());
     let mut until = Until { generator, stop: &stop };
-    let (work, ended) = {
-        let mut actors: Vec<&mut dyn Actor> = vec![&mut until];
-        actors.extend(others.iter_mut().map(|other| &mut **other as &mut dyn Actor));
-        drive(&mut actors, cpu, &stop)
-    };
-    (until.generator.measured(), work, ended)
+    let mut all = vec![Work::default(); 1 + others.len()];
+    loop {
+        let (work, ended) = {
+            let mut actors: Vec<&mut dyn Actor> = vec![&mut until];
+            actors.extend(others.iter_mut().map(|other| &mut **other as &mut dyn Actor));
+            drive(&mut actors, cpu, &stop)
+        };
+        all.iter_mut().zip(work).for_each(|(all, work)| all.add(work));
+        let sending = ended
+            .and_then(|()| others.iter_mut().try_fold(false, |some, other| anyhow::Ok(other.is_sending()? || some)));
+        if !matches!(sending, Ok(true)) || !until.generator.wait_on(cycles()) {
+            return (until.generator.measured(), all, sending.map(drop));
+        }
+        stop.store(false, Ordering::Relaxed);
+    }
 }
 
 /// Ends the turns when the generator is done.
@@ -145,7 +154,10 @@ impl<P: TestPort> Actor for Until<'_, P> {
 
 #[cfg(test)]
 mod tests {
+    use straightline_virtio::net_header::NetHeader;
+
     use super::*;
+    use crate::tester::Received;
 
     fn plan() -> Plan {
         Plan { burst: 1, warm_up: Duration::from_millis(1), cpu: None, limit_mpps: None }
@@ -169,6 +181,52 @@ mod tests {
         assert!(sample.metrics["mpps"] > 0.0 && sample.metrics["loss_ratio"].abs() < f64::EPSILON, "{sample:?}");
         assert!(sample.metrics["latency_p99_us"] > 0.0, "{sample:?}");
         assert!(!sample.latency.expect("latencies").steps.is_empty());
+    }
+
+    /// An [`Echo`] whose frames stay on the way until it is open.
+    struct Gate<'a> {
+        echo: Echo,
+        open: &'a AtomicBool,
+    }
+
+    impl TestPort for Gate<'_> {
+        fn room(&mut self) -> usize {
+            self.echo.room()
+        }
+
+        fn send(&mut self, template: usize, header: &NetHeader, frame: &[u8], patches: &[(usize, &[u8])]) -> bool {
+            self.echo.send(template, header, frame, patches)
+        }
+
+        fn flush(&mut self) -> anyhow::Result<()> {
+            self.echo.flush()
+        }
+
+        fn receive(&mut self, most: usize, each: &mut dyn FnMut(&dyn Received)) -> anyhow::Result<usize> {
+            if self.open.load(Ordering::Relaxed) { self.echo.receive(most, each) } else { Ok(0) }
+        }
+    }
+
+    #[test]
+    fn what_a_guest_has_not_handed_on_yet_is_not_lost() {
+        /// Its backend takes nothing until somebody asks whether it has taken all.
+        struct Guest<'a>(&'a AtomicBool);
+        impl Actor for Guest<'_> {
+            fn turn(&mut self, _: u64) -> anyhow::Result<usize> {
+                Ok(0)
+            }
+
+            fn is_sending(&mut self) -> anyhow::Result<bool> {
+                Ok(!self.0.swap(true, Ordering::Relaxed))
+            }
+        }
+        let open = AtomicBool::new(false);
+        let port = Gate { echo: Echo::default(), open: &open };
+        let mut generator = Generator::new(vec![(port, vec!["size=64".parse().expect("a stream")])], 1).expect("one");
+        let (plan, time) = (Plan { warm_up: Duration::ZERO, ..plan() }, Duration::from_millis(10));
+        let outcome = run(&mut generator, &mut [&mut Guest(&open)], &plan, Rate::Pps(10_000.0), time);
+        let counts = outcome.measured.as_ref().expect("it was made").total();
+        assert!(counts.sent > 0 && counts.lost() == 0, "{outcome:?}");
     }
 
     #[test]
