@@ -369,11 +369,14 @@ impl<P: TestPort> Side<P> {
             None => room.min(BURST),
             Some(pace) => usize::try_from(pace.due(now, u64::try_from(room)?, u64::try_from(BURST)?))?,
         };
+        // Had it been sent in time, it had waited for us, or for room, behind what is measured.
+        let mut times = self.pace.as_ref().map(|pace| pace.times(due as u64));
         let mut count = 0;
         while count < due {
             let which = self.order[self.at];
             let source = &mut self.sources[which];
-            if !source.send(&mut self.port, now) {
+            let time = times.as_mut().and_then(Iterator::next).unwrap_or(now);
+            if !source.send(&mut self.port, time) {
                 break;
             }
             sent[self.first + which] = source.sequence;

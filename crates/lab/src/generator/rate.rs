@@ -151,6 +151,23 @@ impl Pace {
         due
     }
 
+    /// When the packets were due that [`Self::due`] has just handed out: cycle by cycle of the time-stamp counter.
+    pub(super) fn times(&self, handed_out: u64) -> impl Iterator<Item = u64> + use<> {
+        let Pace { burst, interval, start, next, .. } = *self;
+        // All that were open are of the bursts before `next`, and the last of these is whole.
+        let open = self.open + handed_out;
+        let bursts = open.div_ceil(burst);
+        let mut at = next.saturating_sub(bursts * interval);
+        let mut left = open - bursts.saturating_sub(1) * burst;
+        std::iter::from_fn(move || {
+            if left == 0 {
+                (at, left) = (at + interval, burst);
+            }
+            left -= 1;
+            Some(start + (at >> FRACTION))
+        })
+    }
+
     /// Gives back packets that were due and could not be sent after all.
     pub(super) fn unsent(&mut self, packets: u64) {
         self.open += packets;
@@ -230,6 +247,16 @@ mod tests {
         // In bursts: as many, together.
         let mut pace = Pace::new(0, 1000, 100.0, 4, 1000);
         assert_eq!([0, 1, 399, 400, 999].map(|now| pace.due(now, 99, 99)), [4, 0, 0, 4, 4]);
+        // Those that come late know when it was.
+        let mut pace = Pace::new(1000, 10_000, 100.0, 2, 1000);
+        let mut times = |now, room| {
+            let due = pace.due(now, room, 99);
+            pace.times(due).take(usize::try_from(due).expect("few")).collect::<Vec<_>>()
+        };
+        assert_eq!([times(1250, 3), times(1260, 9)], [vec![1000, 1000, 1200], vec![1200]]);
+        assert_eq!([times(1900, 1), times(2000, 9)], [vec![1400], vec![1400, 1600, 1600, 1800, 1800, 2000, 2000]]);
+        // What is too late to be sent is not among them.
+        assert_eq!(times(3400, 3), [2400, 2400, 2600]);
     }
 
     #[test]

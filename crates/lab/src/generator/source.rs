@@ -70,13 +70,13 @@ impl Source {
         all as f64 / self.order.len().max(1) as f64
     }
 
-    /// Sends the next packet; false where the port had no room for it.
+    /// Sends the next packet, which was due at `time`; false where the port had no room for it.
     #[inline]
-    pub(super) fn send<P: TestPort>(&mut self, port: &mut P, now: u64) -> bool {
+    pub(super) fn send<P: TestPort>(&mut self, port: &mut P, time: u64) -> bool {
         let which = self.order[self.at];
         let template = &mut self.templates[which];
         if !self.made {
-            template.make(&mut self.varying, self.number, self.sequence, now);
+            template.make(&mut self.varying, self.number, self.sequence, time);
         }
         let sent = port.send(self.first + which, &template.header, &template.frame, &[template.patch()]);
         self.made = !sent;

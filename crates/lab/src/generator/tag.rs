@@ -24,7 +24,7 @@ pub(crate) struct Tag {
     pub(crate) stream: u16,
     /// The packet's number in its stream, from 0.
     pub(crate) sequence: u64,
-    /// The lower 48 bits of the time-stamp counter when it was sent.
+    /// The lower 48 bits of the time-stamp counter when it was due to be sent, or where nothing is ever due, was.
     pub(crate) time: u64,
     /// Of the rest of the payload.
     pub(crate) hash: u32,

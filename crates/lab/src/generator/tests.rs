@@ -348,6 +348,20 @@ fn a_port_that_stays_full_does_not_prolong_a_trial() {
 }
 
 #[test]
+fn latency_begins_when_a_packet_is_due() {
+    // It is full for 40 us, which can be caught up with, and hands on at once.
+    for (burst, median) in [(1, 5.0), (4, 5.0)] {
+        let fake = Fake { full: 500..540, ..Fake::new(Vec::new()) };
+        let mut generator = Generator::new(vec![(fake, streams(&["size=200"]))], 0).expect("a generator");
+        let measured = run(&mut generator, Load { burst, ..load("1mpps") }, &TIMING);
+        assert_eq!((measured.total().lost(), measured.refused, measured.missed), (0, 0, 0), "{measured:?}");
+        let latencies = measured.latency_figures();
+        let us = |name: &str| latencies.iter().find(|(known, _)| *known == name).expect("a figure").1;
+        assert!(us("latency_p50_us") < median && (35.0..45.0).contains(&us("latency_max_us")), "{latencies:?}");
+    }
+}
+
+#[test]
 fn bursts_come_together() {
     let mut generator = Generator::new(vec![(Fake::new(Vec::new()), streams(&[""]))], 0).expect("a generator");
     let mut now = 7;
