@@ -38,15 +38,16 @@ pub struct Counts {
     pub extent: u64,
     /// Packets with something else than what was sent behind their tag.
     pub corrupt: u64,
-    /// Packets so late that nobody knows whether they had come before: 65536 behind. They count as nothing else.
+    /// Packets so late that nobody knows whether they had come before: 65536 behind. They count as nothing else, so that
+    /// those that had not are lost.
     pub stale: u64,
 }
 
 impl Counts {
-    /// Packets that have not come. Stale ones have.
+    /// Packets that have not come, or too late to be known.
     #[must_use]
     pub fn lost(&self) -> u64 {
-        self.sent.saturating_sub(self.received + self.stale)
+        self.sent.saturating_sub(self.received)
     }
 
     /// Both together.
@@ -134,31 +135,31 @@ impl Checker {
     pub(super) fn complete(&self, mut sent: impl Iterator<Item = u64>) -> bool {
         self.tracks.iter().all(|track| {
             let sent = sent.next().unwrap_or(0).saturating_sub(track.from);
-            track.counts.received + track.counts.stale >= sent
+            track.counts.received >= sent
         })
     }
 
-    /// Takes note of a frame that came at `now`. `sent` says how many packets each stream has sent.
+    /// Takes note of a frame that came at `now`; whether it is one of ours. `sent` says how many packets each stream has sent.
     #[inline]
-    pub(super) fn note(&mut self, frame: &dyn Received, now: u64, sent: &[u64]) {
+    pub(super) fn note(&mut self, frame: &dyn Received, now: u64, sent: &[u64]) -> bool {
         let bytes = u64::try_from(frame.len()).unwrap_or(0);
         if self.counts_only {
             self.arrived = [self.arrived[0] + 1, self.arrived[1] + bytes];
             if let Some(track) = self.tracks.first_mut() {
                 (track.counts.received, track.counts.bytes) = (track.counts.received + 1, track.counts.bytes + bytes);
             }
-            return;
+            return true;
         }
         let Some((at, tag)) = self.find(frame) else {
             self.foreign += 1;
-            return;
+            return false;
         };
         // A tag that nobody has sent is none, however right its check looks: one of 65536 is.
         let known = sent.get(usize::from(tag.stream)).is_some_and(|sent| tag.sequence < *sent);
         let track = self.tracks.get_mut(usize::from(tag.stream)).filter(|_| known);
         let Some(track) = track else {
             self.foreign += 1;
-            return;
+            return false;
         };
         let counts = tag.sequence >= track.from;
         if track.note(tag.sequence, bytes, counts) {
@@ -174,6 +175,7 @@ impl Checker {
                 track.counts.corrupt += 1;
             }
         }
+        true
     }
 
     /// Finds the tag where the last ones stood, or behind the headers.
@@ -326,5 +328,20 @@ impl Track {
             let (word, bit) = Self::place(sequence);
             self.seen[word] &= !bit;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_again_too_late_to_be_known_hides_no_loss() {
+        let mut track = Track::new();
+        let sent = WINDOW + 1000;
+        (0..sent).filter(|sequence| *sequence != WINDOW).for_each(|sequence| _ = track.note(sequence, 60, true));
+        track.note(1, 60, true);
+        let counts = Counts { sent, ..track.counts };
+        assert_eq!((counts.lost(), counts.stale, counts.duplicates), (1, 1, 0));
     }
 }

@@ -65,6 +65,8 @@ struct Fake {
     /// Where each template was patched.
     patched: BTreeMap<usize, (usize, usize)>,
     gone: bool,
+    /// It hands out a frame of somebody else each so many calls of `receive`.
+    chatters: Option<u64>,
     /// Calls of `receive` after which there is no room.
     full: std::ops::Range<u64>,
     /// Calls of `receive` during which the backend takes nothing, and hands out nothing.
@@ -150,6 +152,10 @@ impl TestPort for Fake {
         for packet in self.line.drain(..count) {
             each(&packet);
             self.log.push((packet.number, packet.fault));
+        }
+        if self.chatters.is_some_and(|calls| self.calls.is_multiple_of(calls)) {
+            each(&Packet { number: 0, bytes: vec![0; 60], fault: Fault::Pass });
+            return Ok(count + 1);
         }
         Ok(count)
     }
@@ -294,6 +300,16 @@ fn what_comes_again_is_no_throughput() {
     let counts = measured.total();
     assert!(counts.sent > 400 && counts.duplicates == counts.sent, "{counts:?}");
     assert!(measured.arrived[0] <= counts.sent && measured.arrived[1] <= 200 * counts.sent, "{measured:?}");
+}
+
+#[test]
+fn frames_of_others_do_not_prolong_a_trial() {
+    // One each 50 us, where 100 us without a packet are enough.
+    let fake = Fake { chatters: Some(50), ..Fake::new(vec![Fault::Lose]) };
+    let mut generator = Generator::new(vec![(fake, streams(&["size=200"]))], 1).expect("a generator");
+    let measured = run(&mut generator, load("500kpps"), &TIMING);
+    assert_eq!((measured.total().lost(), measured.still_coming), (1, false), "{measured:?}");
+    assert!(measured.foreign > 0);
 }
 
 #[test]

@@ -17,7 +17,7 @@ mod send;
 
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +25,9 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::fstat;
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use straightline_virtio::features as f;
 use straightline_virtio::memory::{GuestMemory, Region};
 use straightline_virtio::net_header::LEN as HEADER;
@@ -79,9 +82,22 @@ impl DerefMut for Guest {
 }
 
 pub(crate) fn connect(socket: &Path, patience: Duration) -> anyhow::Result<FrontendClient> {
-    let client = FrontendClient::connect(socket).with_context(|| format!("{}", socket.display()))?;
+    let stream = stream(socket, patience).with_context(|| format!("{}", socket.display()))?;
+    let client = FrontendClient::from_stream(stream);
     client.set_timeout(Some(patience))?;
     Ok(client)
+}
+
+/// Of a backend that is stopped the queue of connections may be full: std's `connect` waits for ever then. A time-out for
+/// sending is one for connecting too (socket(7), unix(7)).
+fn stream(socket: &Path, patience: Duration) -> anyhow::Result<UnixStream> {
+    let stream = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    set_socket_timeout(&stream, Timeout::Send, Some(patience))?;
+    match net::connect(&stream, &SocketAddrUnix::new(socket)?) {
+        Err(Errno::AGAIN) => bail!("it has taken no connection within {} s", patience.as_secs_f64()),
+        connected => connected?,
+    }
+    Ok(stream.into())
 }
 
 fn accept(listener: &UnixListener, patience: Duration) -> anyhow::Result<FrontendClient> {
@@ -288,4 +304,24 @@ pub(crate) fn handshake(client: &mut FrontendClient, wanted: u64, pairs: u16) ->
         client.set_status(AGREED)?;
     }
     Ok((agreed.features, agreed.protocol_features))
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{bind, listen, socket};
+
+    use super::*;
+
+    #[test]
+    fn a_backend_that_takes_no_connection_is_not_waited_for_without_end() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a");
+        let listener = socket(AddressFamily::UNIX, SocketType::STREAM, None).expect("a socket");
+        bind(&listener, &SocketAddrUnix::new(&path).expect("an address")).expect("a name");
+        // One may wait there to be taken, and does.
+        listen(&listener, 0).expect("it listens");
+        let _waits = connect(&path, Duration::from_secs(10)).expect("it waits");
+        let error = connect(&path, Duration::from_millis(20)).expect_err("nobody takes it");
+        assert!(format!("{error:#}").contains("/a: it has taken no connection within"), "{error:#}");
+    }
 }

@@ -10,7 +10,7 @@ use super::order::of_sorted;
 use super::{FEWEST, Interval};
 use crate::random::Random;
 
-/// Of so many drawings, 14 lie outside each end for 6 samples, and 250 for many.
+/// Of so many drawings, 24 lie outside each end for 6 samples, and 250 for many.
 const DRAWINGS: usize = 10_000;
 
 /// Any number: intervals are the same in each run.

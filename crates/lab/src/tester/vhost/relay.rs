@@ -66,7 +66,8 @@ impl Source<'_> {
     #[inline]
     fn pass<L: Look>(self, to: &mut Outbox, room: usize, most: usize, look: &mut L) -> anyhow::Result<usize> {
         let Source { connection, memory, level, inbox, counts } = self;
-        // With what is left of a packet whose other buffers had not come.
+        // With what is left of a packet whose other buffers had not come. So there are never more in the burst than there is
+        // room for, whatever the backend now says of how many are one packet: what was left had room, which only we use up.
         let most = room.saturating_sub(inbox.burst.len()).min(most);
         inbox.ring.take(most, &mut inbox.burst).map_err(|fault| broken(connection, fault))?;
         if inbox.burst.is_empty() {
