@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::{Difference, Place, Results, Sample, series};
-use crate::statistics::{Better, Estimate, Pairing, Ratio, Verdict, estimate, ratio};
+use crate::statistics::{Better, Change, Estimate, Pairing, Ratio, Verdict, change, estimate, ratio};
 
 /// Two folders, judged.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -39,6 +39,9 @@ pub struct Figure {
     pub second: Side,
     /// The second's median by the first's; none where one of the samples is not above 0.
     pub ratio: Option<Ratio>,
+    /// By how much the second's median is more, where there is no ratio: of losses the most are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub change: Option<Change>,
     /// Whether the second is faster; none of figures of which more is neither better nor worse.
     pub verdict: Option<Verdict>,
 }
@@ -89,9 +92,14 @@ impl Comparison {
             };
             let (Some(one), Some(other)) = (side(first, &values[0]), side(second, &values[1])) else { continue };
             let ratio = ratio(&values[1], &values[0], Pairing::Apart);
-            let verdict = Better::of(metric).map(|better| ratio.map_or(Verdict::CannotTell, |r| r.verdict(better)));
+            let change = if ratio.is_none() { change(&values[1], &values[0], Pairing::Apart) } else { None };
+            let verdict = Better::of(metric).map(|better| match (ratio, change) {
+                (Some(ratio), _) => ratio.verdict(better),
+                (None, Some(change)) => change.verdict(better),
+                (None, None) => Verdict::CannotTell,
+            });
             let (place, metric) = (place.clone(), metric.clone());
-            self.figures.push(Figure { place, metric, first: one, second: other, ratio, verdict });
+            self.figures.push(Figure { place, metric, first: one, second: other, ratio, change, verdict });
         }
     }
 }
@@ -136,6 +144,31 @@ mod tests {
             assert_eq!(comparison.figures[1].ratio, None);
         }
         assert_eq!(Comparison::new(&slow, &fast, &["mpps".into()]).figures.len(), 1);
+    }
+
+    #[test]
+    fn loss_where_there_was_none_is_seen() {
+        let with_loss = |lost: &[f64]| {
+            let mut results = results("64", 1.0);
+            for (sample, &lost) in results.samples.iter_mut().zip(lost) {
+                sample.metrics = [("loss_ratio".to_owned(), lost)].into();
+            }
+            results
+        };
+        let (none, half) = (with_loss(&[0.0; 8]), with_loss(&[0.5; 8]));
+        let some = with_loss(&[0.0, 0.0, 0.0, 0.1, 0.0, 0.0, 0.2, 0.0]);
+        for (one, other, verdict) in [
+            (&none, &half, Verdict::Slower),
+            (&half, &none, Verdict::Faster),
+            (&some, &half, Verdict::Slower),
+            (&none, &some, Verdict::CannotTell),
+            (&none, &none, Verdict::CannotTell),
+        ] {
+            let comparison = Comparison::new(one, other, &[]);
+            assert_eq!(verdicts(&comparison), [("loss_ratio", Some(verdict))], "{comparison:?}");
+        }
+        let table = Comparison::new(&none, &half, &[]).to_string();
+        assert!(table.contains("their difference is judged"), "{table}");
     }
 
     #[test]

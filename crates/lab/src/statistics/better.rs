@@ -41,7 +41,7 @@ pub enum Verdict {
     Faster,
     /// The first is worse.
     Slower,
-    /// The interval of their ratio has 1 in it, or there is none.
+    /// The interval of their ratio has 1 in it, or that of their difference 0, or there is none.
     CannotTell,
 }
 

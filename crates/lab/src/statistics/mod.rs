@@ -22,7 +22,7 @@ use serde::Serialize;
 
 pub use better::{Better, Verdict};
 pub use order::{median, percentile};
-pub use ratio::{Pairing, Ratio, ratio};
+pub use ratio::{Change, Pairing, Ratio, change, ratio};
 
 /// Samples without which there is no interval of 95 %. Five lie all on one side of a median once in sixteen times: even
 /// from the lowest to the highest of them covers it with 93.75 % only.

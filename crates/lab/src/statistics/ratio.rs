@@ -1,4 +1,4 @@
-//! The ratio of two medians.
+//! The ratio of two medians; and their difference, where there is no ratio.
 
 use serde::Serialize;
 
@@ -28,13 +28,34 @@ pub struct Ratio {
 impl Ratio {
     /// What may be said of the first beside the second.
     pub fn verdict(&self, better: Better) -> Verdict {
-        let Some(interval) = self.interval else { return Verdict::CannotTell };
-        match better {
-            _ if interval.contains(1.0) => Verdict::CannotTell,
-            Better::More if interval.low > 1.0 => Verdict::Faster,
-            Better::Less if interval.high < 1.0 => Verdict::Faster,
-            Better::More | Better::Less => Verdict::Slower,
-        }
+        judged(self.interval, 1.0, better)
+    }
+}
+
+/// By how much the first of two medians is more than the second.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Change {
+    /// As the samples are.
+    pub value: f64,
+    /// Where that of all samples that could be taken lies; none where either has fewer than [`FEWEST`].
+    pub interval: Option<Interval>,
+}
+
+impl Change {
+    /// What may be said of the first beside the second.
+    pub fn verdict(&self, better: Better) -> Verdict {
+        judged(self.interval, 0.0, better)
+    }
+}
+
+/// Of an interval which has `even` in it where there is no difference.
+fn judged(interval: Option<Interval>, even: f64, better: Better) -> Verdict {
+    let Some(interval) = interval else { return Verdict::CannotTell };
+    match better {
+        _ if interval.contains(even) => Verdict::CannotTell,
+        Better::More if interval.low > even => Verdict::Faster,
+        Better::Less if interval.high < even => Verdict::Faster,
+        Better::More | Better::Less => Verdict::Slower,
     }
 }
 
@@ -44,12 +65,32 @@ pub fn ratio(first: &[(u32, f64)], second: &[(u32, f64)], pairing: Pairing) -> O
     if first.iter().chain(second).any(|&(_, value)| value <= 0.0) {
         return None;
     }
+    let (value, interval) = compared(first, second, pairing, |one, other| one / other)?;
+    Some(Ratio { value, interval })
+}
+
+/// The difference of the medians of two sets of samples: for figures that may be 0, such as losses. None where either has
+/// none, or one that is no number.
+pub fn change(first: &[(u32, f64)], second: &[(u32, f64)], pairing: Pairing) -> Option<Change> {
+    let (value, interval) = compared(first, second, pairing, |one, other| one - other)?;
+    Some(Change { value, interval })
+}
+
+fn compared(
+    first: &[(u32, f64)],
+    second: &[(u32, f64)],
+    pairing: Pairing,
+    of: fn(f64, f64) -> f64,
+) -> Option<(f64, Option<Interval>)> {
     let values = |samples: &[(u32, f64)]| samples.iter().map(|&(_, value)| value).collect::<Vec<_>>();
-    let value = median(&values(first))? / median(&values(second))?;
+    let value = of(median(&values(first))?, median(&values(second))?);
     let strata = Strata::new(first, second, pairing);
     let samples = first.len().min(second.len());
-    let interval = if samples < FEWEST { None } else { bootstrap::interval(samples, |random| strata.draw(random)) };
-    Some(Ratio { value, interval })
+    let draw = |random: &mut Random| {
+        let (one, other) = strata.draw(random);
+        of(one, other)
+    };
+    Some((value, if samples < FEWEST { None } else { bootstrap::interval(samples, draw) }))
 }
 
 /// Samples by how they are drawn.
@@ -75,7 +116,8 @@ impl Strata {
         strata
     }
 
-    fn draw(&self, random: &mut Random) -> f64 {
+    /// The medians of a drawing.
+    fn draw(&self, random: &mut Random) -> (f64, f64) {
         let mut first = Vec::with_capacity(self.pairs.len() + self.first.len());
         let mut second = Vec::with_capacity(self.pairs.len() + self.second.len());
         for _ in &self.pairs {
@@ -85,6 +127,6 @@ impl Strata {
         }
         first.extend(self.first.iter().map(|_| pick(&self.first, random)));
         second.extend(self.second.iter().map(|_| pick(&self.second, random)));
-        middle(&mut first) / middle(&mut second)
+        (middle(&mut first), middle(&mut second))
     }
 }

@@ -108,6 +108,21 @@ fn few_samples_have_a_median_and_no_interval() {
 }
 
 #[test]
+fn a_change_is_judged_where_a_ratio_cannot_be() {
+    let (none, some) = (rounds(&[0.0; 6]), rounds(&[0.2, 0.1, 0.3, 0.2, 0.2, 0.1]));
+    assert_eq!(ratio(&some, &none, Pairing::ByRound), None);
+    let up = change(&some, &none, Pairing::ByRound).expect("samples");
+    assert!((up.value - 0.2).abs() < 1e-12 && up.interval.expect("enough").low > 0.0, "{up:?}");
+    assert_eq!((up.verdict(Better::Less), up.verdict(Better::More)), (Verdict::Slower, Verdict::Faster));
+    let down = change(&none, &some, Pairing::Apart).expect("samples");
+    assert_eq!(down.verdict(Better::Less), Verdict::Faster);
+    let same = change(&none, &none, Pairing::Apart).expect("samples");
+    assert_eq!((same.value, same.verdict(Better::Less)), (0.0, Verdict::CannotTell));
+    assert_eq!(change(&some[..5], &none, Pairing::Apart).expect("samples").verdict(Better::Less), Verdict::CannotTell);
+    assert_eq!(change(&[], &none, Pairing::Apart), None);
+}
+
+#[test]
 fn rounds_that_only_one_has_are_drawn_alone() {
     // Pairs of equal values; and a round of the first alone, far off, which moves its median sometimes.
     let values: Vec<f64> = (1..=7).map(f64::from).collect();

@@ -71,6 +71,9 @@ fn notes(to: &mut fmt::Formatter<'_>, figures: &[Figure]) -> fmt::Result {
     } else {
         writeln!(to, "\nMedians, with the number of samples; taken one folder after the other, not in turn.")?;
     }
+    if figures.iter().any(|figure| figure.change.is_some() && figure.verdict.is_some()) {
+        writeln!(to, "Where there is no B/A, as a sample is 0, their difference is judged.")?;
+    }
     if sides().any(|side| side.invalid > 0) {
         writeln!(to, "!: some trials of this place did not count and are left out.")?;
     }
