@@ -1,34 +1,64 @@
 //! Where in a cache line the virtio-net header should lie: `docs/experiments/header-align.md`.
 
+use std::cell::OnceCell;
+
 use anyhow::ensure;
 
 use super::bench::{Way, bench};
 use super::harness::{Cell, Measured, Plan, Shown, Variant};
+use super::pvp;
 use super::settings::Settings;
 use crate::forward::Touch;
 use crate::guest::HEADER_LEN;
 use crate::poller::{Layout, Options, Sizes, lines, touched_lines};
 
-/// The RFC's lengths that fit into one buffer.
-const SIZES: [u32; 7] = [64, 128, 256, 512, 1024, 1500, 2000];
-const QUICK_SIZES: [u32; 3] = [64, 256, 1500];
+/// In a loop: lengths of frames, and of the buffers that they fit into.
+const LOOP: [(u32, u32); 7] =
+    [(64, 2048), (128, 2048), (256, 2048), (512, 2048), (1024, 2048), (1500, 2048), (2000, 2048)];
+const QUICK_LOOP: [(u32, u32); 3] = [LOOP[0], LOOP[2], LOOP[5]];
 
-/// The RFC's buffers.
-const BUFFER: u32 = 2048;
+/// In PVP: the RFC's, of which the last three are in several buffers each, and buffers as short as a guest could have.
+const PVP: [(u32, u32); 10] = [
+    (64, 2048),
+    (256, 2048),
+    (1024, 2048),
+    (1500, 2048),
+    (2000, 2048),
+    (2048, 2048),
+    (1500, 512),
+    (2048, 512),
+    (512, 256),
+    (1500, 256),
+];
+const QUICK_PVP: [(u32, u32); 2] = [PVP[0], PVP[6]];
 
 /// Bytes from the beginning of a line to the header. Before the RFC the frame began on a line; with it the header does; in
 /// the thread, the frame on 16 bytes was tried.
 const PLACES: [(&str, u32); 3] = [("frame on a line", 52), ("header on a line", 0), ("frame on 16 bytes", 4)];
 
+/// Of a packet, header included: the lines that it is in, and those of them that the guest reads.
+const LINES: &str = "lines_per_packet";
+const TOUCHED: &str = "touched_lines_per_packet";
+
 pub(super) fn plan(_: &Settings, quick: bool) -> Plan {
-    let (sizes, places): (&[u32], _) = if quick { (&QUICK_SIZES, &PLACES[..2]) } else { (&SIZES, &PLACES[..]) };
+    let all: [(Way, &[(u32, u32)]); 2] =
+        if quick { [(Way::LOOP, &QUICK_LOOP), (Way::Pvp, &QUICK_PVP)] } else { [(Way::LOOP, &LOOP), (Way::Pvp, &PVP)] };
+    let places = if quick { &PLACES[..2] } else { &PLACES };
     let mut cells = Vec::new();
-    for layout in [Layout::Split, Layout::Packed] {
-        for &size in sizes {
-            let variants = places.iter().map(|&(name, offset)| {
-                Variant::new(name, move |settings: &Settings| trial(settings, layout, size, offset))
-            });
-            cells.push(Cell::new([("ring", &layout.name()), ("size", &size), ("buffer", &BUFFER)], variants));
+    for (way, lens) in all {
+        for layout in [Layout::Split, Layout::Packed] {
+            for &(size, buffer) in lens {
+                let variants = places.iter().map(|&(name, offset)| {
+                    let case = Case { way, layout, size, buffer, offset };
+                    let traced = OnceCell::new();
+                    Variant::new(name, move |settings: &Settings| case.trial(settings, &traced))
+                });
+                let (path, ring) = (way.name(), layout.name());
+                cells.push(Cell::new(
+                    [("path", &path), ("ring", &ring), ("size", &size), ("buffer", &buffer)],
+                    variants,
+                ));
+            }
         }
     }
     Plan {
@@ -37,38 +67,63 @@ pub(super) fn plan(_: &Settings, quick: bool) -> Plan {
             Shown::MPPS,
             Shown::SWITCH_CYCLES,
             Shown { metric: "guest_cycles_per_packet", title: "Cycles of the guest a packet" },
-            Shown { metric: "lines_per_packet", title: "Lines of guest memory that a packet is in" },
-            Shown { metric: "touched_lines_per_packet", title: "Lines that the guest reads" },
+            Shown { metric: LINES, title: "Lines of guest memory that a packet is in" },
+            Shown { metric: TOUCHED, title: "Lines that the guest reads" },
         ],
         cells,
         left_out: vec![
-            "2048 bytes in buffers of 2048, 1500 and 2048 in buffers of 512: the guest has one buffer for a packet"
-                .to_owned(),
+            "in a loop, packets that need several buffers: the guest that only polls has one for each".to_owned(),
         ],
     }
 }
 
-/// The guest reads the virtio-net header, as a driver does, and the Ethernet header, as one that forwards does: it is their
-/// lines that the placement is about.
-fn trial(settings: &Settings, layout: Layout, size: u32, offset: u32) -> anyhow::Result<Measured> {
-    let choose = |options: &mut Options| {
-        (options.layout, options.sizes, options.header_offset) = (layout, Sizes::one(size), offset);
-        (options.buffer_len, options.touch) = (Some(BUFFER), Touch::Header);
-    };
-    let measured = bench(settings, Way::LOOP, |_| {}, choose)?;
-    let computed = [
-        ("lines_per_packet", lines(u64::from(offset), size + HEADER_LEN)),
-        ("touched_lines_per_packet", touched_lines(Touch::Header, u64::from(offset), size + HEADER_LEN)),
-    ];
-    for (metric, computed) in computed {
-        let traced = measured.metrics.get(metric).copied().unwrap_or(0.0);
-        let computed = f64::from(u32::try_from(computed)?);
-        ensure!(
-            (traced - computed).abs() < 1e-6,
-            "not a valid trial: by the addresses in which packets came, {metric} is {traced}, where {computed} was computed"
-        );
+/// Where frames of one length lie.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    way: Way,
+    layout: Layout,
+    size: u32,
+    buffer: u32,
+    offset: u32,
+}
+
+impl Case {
+    /// The guest reads the virtio-net header, as a driver does, and the Ethernet header, as one that forwards does: it is their
+    /// lines that the placement is about.
+    fn choose(self, options: &mut Options) {
+        (options.layout, options.sizes, options.header_offset) = (self.layout, Sizes::one(self.size), self.offset);
+        (options.buffer_len, options.touch) = (Some(self.buffer), Touch::Header);
     }
-    Ok(measured)
+
+    /// One that polls says at the end of each trial in which lines its packets were. To one that forwards that is work, so it is
+    /// asked once, in a short trial of its own.
+    fn trial(self, settings: &Settings, traced: &OnceCell<[f64; 2]>) -> anyhow::Result<Measured> {
+        let choose = |options: &mut Options| self.choose(options);
+        if self.way == Way::Pvp && traced.get().is_none() {
+            let _ = traced.set(pvp::trace(settings, choose)?);
+        }
+        let mut measured = bench(settings, self.way, |_| {}, choose)?;
+        if let Some(&[lines, touched]) = traced.get() {
+            measured.note([(LINES, lines), (TOUCHED, touched)]);
+        }
+        for (metric, computed) in [LINES, TOUCHED].into_iter().zip(self.lines()) {
+            let traced = measured.metrics.get(metric).copied().unwrap_or(0.0);
+            let computed = f64::from(u32::try_from(computed)?);
+            ensure!(
+                (traced - computed).abs() < 1e-6,
+                "not a valid trial: by the addresses in which packets came, {metric} is {traced}, where {computed} was computed"
+            );
+        }
+        Ok(measured)
+    }
+
+    /// By computation: lines that a packet is in, and those that the guest reads.
+    fn lines(self) -> [u64; 2] {
+        let (at, len) = (u64::from(self.offset), self.size + HEADER_LEN);
+        // All buffers but the last one are full.
+        let full = u64::from(len / self.buffer) * lines(at, self.buffer);
+        [full + lines(at, len % self.buffer), touched_lines(Touch::Header, at, len.min(self.buffer))]
+    }
 }
 
 #[cfg(test)]
@@ -79,21 +134,30 @@ mod tests {
     #[test]
     fn cells_and_variants() {
         let quick = plan(&settings(), true);
-        let expected = ["split", "packed"].map(|ring| QUICK_SIZES.map(|n| format!("buffer=2048 ring={ring} size={n}")));
-        assert_eq!(labels(&quick), expected.concat());
+        let cells = |path: &str, lens: &[(u32, u32)]| {
+            let of_ring = |ring| {
+                let label = move |(size, buffer)| format!("buffer={buffer} path={path} ring={ring} size={size}");
+                lens.iter().copied().map(label).collect::<Vec<_>>()
+            };
+            ["split", "packed"].map(of_ring).concat()
+        };
+        assert_eq!(labels(&quick), [cells("loop", &QUICK_LOOP), cells("pvp", &QUICK_PVP)].concat());
         assert_eq!(names(&quick)[0], ["frame on a line", "header on a line"]);
         let full = plan(&settings(), false);
-        assert_eq!((full.cells.len(), names(&full)[0].len()), (14, 3));
-        assert!(full.left_out[0].contains("one buffer"));
+        assert_eq!((full.cells.len(), names(&full)[0].len()), (34, 3));
+        assert!(full.left_out[0].contains("several buffers"));
     }
 
     /// What the RFC is about: for who reads both headers, one line instead of two; nothing where the packet is long.
     #[test]
     fn lines_by_place() {
-        let [before, after, sixteen] = PLACES.map(|(_, offset)| {
-            let read = touched_lines(Touch::Header, offset.into(), 76);
-            (read, lines(offset.into(), 76), lines(offset.into(), 1512))
-        });
-        assert_eq!((before, after, sixteen), ((2, 2, 25), (1, 2, 24), (1, 2, 24)));
+        let of = |size, buffer| {
+            PLACES.map(|(_, offset)| Case { way: Way::Pvp, layout: Layout::Split, size, buffer, offset }.lines())
+        };
+        assert_eq!(of(64, 2048), [[2, 2], [2, 1], [2, 1]]);
+        assert_eq!(of(1500, 2048), [[25, 2], [24, 1], [24, 1]]);
+        // 512, 512 and 488 bytes; and of 4096 there is nothing behind the last full one.
+        assert_eq!(of(1500, 512), [[27, 2], [24, 1], [26, 1]]);
+        assert_eq!(of(4084, 2048), [[66, 2], [64, 1], [66, 1]]);
     }
 }

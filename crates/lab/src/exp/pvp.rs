@@ -4,17 +4,23 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use anyhow::{bail, ensure};
+use anyhow::{Context, bail, ensure};
+use straightline_switch::Switch;
 use straightline_virtio::features as f;
 
-use super::bench::{Ask, of_switch};
+use super::bench::{Ask, Way, of_switch, options, patched, sockets};
 use super::harness::Measured;
+use super::settings::Settings;
 use crate::forward::{self, Forwarder};
 use crate::generator::Rate;
+use crate::guest::HEADER_LEN;
 use crate::poller::Options;
 use crate::scenario::{Parties, Scenario, limit};
-use crate::tester::VhostPort;
+use crate::tester::{PortOptions, VhostPort};
 use crate::trial::Plan;
+
+/// How long packets are looked at to see where they lie: some thousands will do.
+const TRACED: Duration = Duration::from_millis(5);
 
 /// All that there is room for, through a guest that hands on packets as they are, and touches of them what `options` say.
 /// Generator and guest share this thread.
@@ -59,10 +65,43 @@ pub(super) fn measure(options: &Options, sockets: &[PathBuf], runtime: &Ask<'_>)
     Ok(Measured { negotiated: Some((options.layout.name(), features)), ..measured })
 }
 
+/// In how many cache lines of the guest's memory a packet is, header included, and how many of these the guest touches: by the
+/// addresses of the buffers in which packets come to it. For each packet that is work, so what is measured is another trial.
+///
+/// # Errors
+/// Nothing came.
+pub(super) fn trace(settings: &Settings, choose: impl FnOnce(&mut Options)) -> anyhow::Result<[f64; 2]> {
+    let folder = tempfile::tempdir().context("cannot make a folder for sockets")?;
+    let sockets = sockets(folder.path());
+    let switch = Switch::start(&patched(settings.cpus[1], &sockets))?;
+    let mut options = options(settings, Way::Pvp, &sockets);
+    choose(&mut options);
+    let mut parties = connect(&options, &sockets, |ports| Ok(forward::traced(ports, options.touch)))?;
+    let plan = Plan { burst: 1, warm_up: Duration::ZERO, cpu: options.cpu, limit_mpps: None };
+    let sample = parties.run(&plan, &settings.stop, Rate::Max, TRACED).sample;
+    let notes = parties.guest_notes();
+    parties.stop();
+    switch.stop();
+    let [packets, lines, touched] = ["packets", "lines", "touched lines"].map(|wanted| {
+        let count = notes.iter().find(|(name, _)| *name == wanted).map_or(0, |&(_, count)| count);
+        f64::from(u32::try_from(count).unwrap_or(u32::MAX))
+    });
+    let why = sample.invalid.unwrap_or_default();
+    ensure!(packets > 0.0, "not a valid trial: nothing has come to the guest to be traced: {why}");
+    Ok([lines / packets, touched / packets])
+}
+
+/// How the guest's buffers are, and where in them packets lie, is asked for; the generator stands for physical ports, whose
+/// buffers always are the same. (Its tags are in the one line of a short frame, or in two.)
 fn connect(
     options: &Options,
     sockets: &[PathBuf],
     guest: impl FnOnce(Vec<VhostPort>) -> anyhow::Result<Box<dyn Forwarder>>,
 ) -> anyhow::Result<Parties> {
-    Parties::connect(Scenario::Pvp, sockets, &options.port(), &options.sizes, guest)
+    let inner = options.port();
+    let PortOptions { buffer_len, header_offset, .. } = PortOptions::default();
+    // One for each frame, as a network card has it.
+    let buffer_len = buffer_len.max(inner.longest + HEADER_LEN + 1);
+    let outer = PortOptions { buffer_len, header_offset, ..inner.clone() };
+    Parties::connect(Scenario::Pvp, sockets, [&outer, &inner], &options.sizes, guest)
 }

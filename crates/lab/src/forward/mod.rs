@@ -9,6 +9,7 @@
 //! | `touch` | what of each packet is read and written besides |
 //! | `io`, `mac`, `macswap`, `five_tuple`, `icmpecho`, `csum`, `noisy` | modes that hand on |
 //! | `txonly`, `rxonly`, `flowgen` | modes that do not, over any [`TestPort`](crate::tester::TestPort) |
+//! | `trace` | a guest that says in which cache lines packets are |
 //! | `report` | what came of it |
 
 mod csum;
@@ -26,6 +27,7 @@ mod rxonly;
 #[cfg(test)]
 mod tests;
 mod touch;
+mod trace;
 mod txonly;
 
 use std::path::PathBuf;
@@ -73,6 +75,12 @@ pub fn guest(ports: Vec<VhostPort>, options: &Options) -> anyhow::Result<Box<dyn
         Mode::Csum => Box::new(Relay::new(ports, touch, csum::Csum::new())),
         Mode::Noisy => Box::new(Relay::new(ports, touch, noisy::Noisy::new(options.noise)?)),
     })
+}
+
+/// A guest that hands packets on as they are, touches so much of each, and notes in which cache lines of its memory they were,
+/// header included, and which of these it touched: by the addresses and lengths of their buffers.
+pub(crate) fn traced(ports: Vec<VhostPort>, touch: Touch) -> Box<dyn Forwarder> {
+    Box::new(Relay::new(ports, touch, trace::Trace::new(touch)))
 }
 
 /// Connects a guest to these backends and has it work until `stop` is set, on this CPU, where one is named. What it counted

@@ -120,7 +120,7 @@ impl<'a> Bed<'a> {
             ..forward::Options::default()
         };
         let guest = |ports| forward::guest(ports, &options);
-        let parties = Parties::connect(self.options.scenario, &sockets, &self.ports, self.sizes, guest)?;
+        let parties = Parties::connect(self.options.scenario, &sockets, [&self.ports; 2], self.sizes, guest)?;
         Ok(Live { parties, is_new: true, ours })
     }
 

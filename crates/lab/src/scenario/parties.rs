@@ -34,15 +34,15 @@ pub(crate) struct Taken {
 }
 
 impl Parties {
-    /// Connects all to a switch's sockets, which are in the order in which they follow one another on the way; where there is
-    /// a guest, `guest` makes it on its two ports.
+    /// Connects all to a switch's sockets, which are in the order in which they follow one another on the way, by ports made
+    /// like the first of `ports`; where there is a guest, it has ports like the second, and `guest` makes it on them.
     ///
     /// # Errors
     /// What could not be had, or what a backend refused.
     pub(crate) fn connect(
         scenario: Scenario,
         sockets: &[PathBuf],
-        ports: &PortOptions,
+        ports: [&PortOptions; 2],
         sizes: &Sizes,
         guest: impl FnOnce(Vec<VhostPort>) -> anyhow::Result<Box<dyn Forwarder>>,
     ) -> anyhow::Result<Parties> {
@@ -52,13 +52,13 @@ impl Parties {
             [one, other] => ([one, other], None),
             _ => bail!("{} ports for {}", sockets.len(), scenario.name()),
         };
-        let connect = |sockets: [&PathBuf; 2]| VhostPort::connect_all(&sockets.map(PathBuf::clone), ports);
-        let guest = inner.map(|inner| guest(connect(inner)?)).transpose()?;
+        let together = |sockets: [&PathBuf; 2], how| VhostPort::connect_all(&sockets.map(PathBuf::clone), how);
+        let guest = inner.map(|inner| guest(together(inner, ports[1])?)).transpose()?;
         let both = if scenario == Scenario::Pvp {
-            connect(outer)?
+            together(outer, ports[0])?
         } else {
             // Two guests, or who seems to be: each has memory of its own.
-            outer.into_iter().map(|socket| VhostPort::connect(socket, ports)).collect::<anyhow::Result<_>>()?
+            outer.into_iter().map(|socket| VhostPort::connect(socket, ports[0])).collect::<anyhow::Result<_>>()?
         };
         let features = both.first().map_or(0, VhostPort::features);
         let streams = streams(sizes).map(|stream| vec![stream]);
@@ -87,6 +87,11 @@ impl Parties {
     /// Packets are only counted, and not looked at.
     pub(crate) fn count_only(&mut self) {
         self.generator.count_only();
+    }
+
+    /// What the guest has counted by itself: [`Forwarder::notes`].
+    pub(crate) fn guest_notes(&self) -> Vec<(&'static str, u64)> {
+        self.guest.as_ref().map_or_else(Vec::new, |guest| guest.notes())
     }
 
     /// Lets backends know that it is over.

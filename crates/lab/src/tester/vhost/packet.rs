@@ -30,6 +30,11 @@ impl<'m> Packet<'m> {
         Some(Packet { memory, level, first, buffers, len })
     }
 
+    /// Its buffers: address and bytes of each, of the first with its header.
+    pub(crate) fn buffers(&self) -> &[(u64, u32)] {
+        self.buffers
+    }
+
     /// The instruction set that it is copied with.
     #[inline]
     pub(crate) fn level(&self) -> Level {
