@@ -146,6 +146,7 @@ impl Options {
             huge_pages: self.huge_pages,
             longest: self.sizes.longest(),
             segments: self.segments,
+            offloads: 0,
             patience: self.patience,
         }
     }

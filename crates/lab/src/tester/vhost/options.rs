@@ -51,6 +51,9 @@ pub struct PortOptions {
     pub longest: u32,
     /// Whether checksums and the segmentation of TCP are left to the device, and are taken unfinished from it.
     pub segments: bool,
+    /// Features of virtio-net (virtio 1.2, 5.1.3) that are negotiated besides: where not all is wanted that `segments` stands
+    /// for, or not both ways.
+    pub offloads: u64,
     /// How long a backend may take to answer.
     pub patience: Duration,
 }
@@ -67,6 +70,7 @@ impl Default for PortOptions {
             huge_pages: false,
             longest: 1518,
             segments: false,
+            offloads: 0,
             patience: Duration::from_secs(10),
         }
     }
@@ -87,6 +91,7 @@ impl PortOptions {
             | when(self.layout == Layout::Packed, f::VIRTIO_F_RING_PACKED)
             | when(self.segments, f::VIRTIO_NET_F_CSUM | f::VIRTIO_NET_F_HOST_TSO4)
             | when(self.segments, f::VIRTIO_NET_F_GUEST_CSUM | f::VIRTIO_NET_F_GUEST_TSO4)
+            | self.offloads
     }
 
     /// # Errors
