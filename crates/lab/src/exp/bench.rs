@@ -221,7 +221,7 @@ fn phase(name: &str) -> &str {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "figures for people")]
-fn float(n: u64) -> f64 {
+pub(super) fn float(n: u64) -> f64 {
     n as f64
 }
 

@@ -18,7 +18,7 @@ pub struct Measured {
     pub metrics: BTreeMap<String, f64>,
     /// The switch's cycles for a packet, by phase.
     pub cycles: BTreeMap<String, f64>,
-    /// The layout of the rings, and what was negotiated for them.
+    /// The layout of the rings, with what else tells it apart, and what was negotiated for them.
     pub negotiated: Option<(&'static str, Vec<&'static str>)>,
 }
 

@@ -14,7 +14,7 @@
 //! | `pvp` | what of a trial is different where packets pass a guest |
 //! | `bound` | the switch that copies nothing, a program of its own |
 //! | `table` | medians and ratios, as Markdown |
-//! | `memcpy`, `width`, `header_align`, `touch`, `prefetch`, `noisy` | the experiments |
+//! | `memcpy`, `width`, `header_align`, `offload`, `touch`, `prefetch`, `noisy` | the experiments |
 
 mod bench;
 mod bound;
@@ -22,6 +22,7 @@ mod harness;
 mod header_align;
 mod memcpy;
 mod noisy;
+mod offload;
 mod prefetch;
 mod pvp;
 mod settings;
@@ -58,6 +59,11 @@ pub const ALL: &[Experiment] = &[
         name: "header-align",
         question: "where in a cache line the virtio-net header should lie",
         plan: header_align::plan,
+    },
+    Experiment {
+        name: "offload",
+        question: "what checksums and segmentation cost in the switch, in the guest that sends, and left to the one that receives",
+        plan: offload::plan,
     },
     Experiment {
         name: "touch",

@@ -1,0 +1,262 @@
+//! Two guests on one thread: each sends a stream, and takes that of the other.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use straightline_graph::clock::{cycles, hertz, seconds};
+use straightline_switch::api::{Runtime, Source};
+
+use super::stream::{HEADERS, Proof, Stream};
+use crate::tester::{Actor, TestPort, VhostPort};
+
+/// The most buffers that a turn takes from a ring, and packets that it puts into one.
+const BURST: usize = 64;
+
+/// Of so many packets one is looked at while it is measured: a prime, so that all places in a mix and in a burst have their turn.
+const SAMPLE: u64 = 1009;
+
+/// A turn of so many cycles was interrupted by somebody else: what the guests cost it does not say.
+const INTERRUPTED: u64 = 1 << 18;
+
+/// How long packets may take to arrive when nothing more is sent.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// One of the guests.
+pub(super) struct Side {
+    pub(super) port: VhostPort,
+    stream: Stream,
+    pub(super) proof: Proof,
+    got: Got,
+    checked: u64,
+    /// A packet that is looked at.
+    copy: Vec<u8>,
+}
+
+/// What has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Got {
+    pub(super) packets: u64,
+    pub(super) frame_bytes: u64,
+    pub(super) payload: u64,
+}
+
+/// What was measured.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Window {
+    pub(super) secs: f64,
+    /// Packets that were sent by both, and their payload.
+    pub(super) sent: [u64; 2],
+    /// What came to each.
+    pub(super) got: [Got; 2],
+    /// Cycles of both guests, in turns that nobody has interrupted; payload that came in these.
+    pub(super) cycles: u64,
+    pub(super) payload: u64,
+    /// The switch's figures when it began, and when it was over.
+    pub(super) edges: Vec<Runtime>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    WarmUp,
+    Measure,
+    /// As much again as is under way at once is sent, and all that comes is looked at.
+    Prove,
+    Over,
+}
+
+/// Both, and the trial.
+pub(super) struct Guests {
+    sides: [Side; 2],
+    /// Bytes of payload that may be under way in one direction.
+    most: u64,
+    source: Arc<dyn Source>,
+    stop: Arc<AtomicBool>,
+    over: Arc<AtomicBool>,
+    times: [u64; 2],
+    phase: Phase,
+    since: u64,
+    /// How far each sends.
+    last: [u64; 2],
+    window: Window,
+}
+
+impl Got {
+    #[inline]
+    fn add(&mut self, len: usize) {
+        let len = u64::try_from(len).unwrap_or(u64::MAX);
+        self.packets += 1;
+        self.frame_bytes += len;
+        self.payload += len.saturating_sub(HEADERS as u64);
+    }
+
+    fn since(self, then: Got) -> Got {
+        Got {
+            packets: self.packets - then.packets,
+            frame_bytes: self.frame_bytes - then.frame_bytes,
+            payload: self.payload - then.payload,
+        }
+    }
+}
+
+impl Side {
+    /// Sends this by a port, and is to receive that.
+    pub(super) fn new(port: VhostPort, stream: Stream, proof: Proof) -> Side {
+        // What is longer than it should be is seen to be.
+        let copy = vec![0; proof.longest() + 1];
+        Side { port, stream, proof, got: Got::default(), checked: 0, copy }
+    }
+
+    fn receive(&mut self, looks_at_all: bool) -> anyhow::Result<usize> {
+        let Side { port, proof, got, checked, copy, .. } = self;
+        let mut fault = None;
+        let packets = port.receive(BURST, &mut |frame| {
+            if looks_at_all || got.packets.is_multiple_of(SAMPLE) {
+                *checked += 1;
+                let len = frame.read(0, copy);
+                let found = proof.check(got.packets, got.payload, &frame.header(), &copy[..len]);
+                let why = || format!("packet {} is not what was sent", got.packets);
+                fault = fault.take().or(found.with_context(why).err());
+            }
+            got.add(frame.len());
+        })?;
+        match fault {
+            Some(fault) => Err(fault.context(format!("not a valid trial: {}", port.socket().display()))),
+            None => Ok(packets),
+        }
+    }
+
+    /// Sends what may be under way beside what has not arrived, until `last`.
+    fn send(&mut self, arrived: u64, most: u64, last: u64) -> anyhow::Result<usize> {
+        let Side { port, stream, .. } = self;
+        let end = last.min(arrived + most);
+        if stream.payload >= end {
+            return Ok(0);
+        }
+        let room = port.room().min(BURST);
+        let mut count = 0;
+        while count < room && stream.payload < end && stream.send(port) {
+            count += 1;
+        }
+        port.flush()?;
+        Ok(count)
+    }
+}
+
+impl Guests {
+    /// Warm up and are measured for so long. They end with `stop`, and set `over` when they are done.
+    pub(super) fn new(
+        sides: [Side; 2],
+        most: u64,
+        source: Arc<dyn Source>,
+        times: [Duration; 2],
+        [stop, over]: [Arc<AtomicBool>; 2],
+    ) -> Guests {
+        let times = times.map(in_cycles);
+        let phase = Phase::WarmUp;
+        let (since, last, window) = (cycles(), [u64::MAX; 2], Window::default());
+        Guests { sides, most, source, stop, over, times, phase, since, last, window }
+    }
+
+    /// What was measured, and how many packets were looked at.
+    ///
+    /// # Errors
+    /// It does not count.
+    pub(super) fn end(self) -> anyhow::Result<(Window, u64)> {
+        let Guests { sides, window, phase, .. } = self;
+        ensure!(phase == Phase::Over, "not a valid trial: it did not come to its end");
+        let [a, b] = window.got.map(|got| got.packets);
+        for (side, mine, other) in [(&sides[0], a, b), (&sides[1], b, a)] {
+            ensure!(
+                mine > 0 && 5 * mine >= other,
+                "not a valid trial: {mine} packets came from {} while {other} came from the other backend",
+                side.port.socket().display()
+            );
+        }
+        let checked = sides.iter().map(|side| side.checked).sum();
+        sides.into_iter().for_each(|side| side.port.stop());
+        Ok((window, checked))
+    }
+
+    fn advance(&mut self, now: u64) -> anyhow::Result<()> {
+        let passed = now.saturating_sub(self.since);
+        let sent = [0, 1].map(|at| self.sides[at].stream.payload);
+        match self.phase {
+            Phase::WarmUp if passed >= self.times[0] => {
+                self.window.edges.push(self.source.runtime());
+                self.window.got = [0, 1].map(|at| self.sides[at].got);
+                self.window.sent = self.sent();
+                (self.phase, self.since) = (Phase::Measure, cycles());
+            }
+            Phase::Measure if passed >= self.times[1] => {
+                self.window.secs = seconds(passed);
+                self.window.got = [0, 1].map(|at| self.sides[at].got.since(self.window.got[at]));
+                let (then, now) = (self.window.sent, self.sent());
+                self.window.sent = [0, 1].map(|n| now[n] - then[n]);
+                self.window.edges.push(self.source.runtime());
+                self.last = sent.map(|sent| sent + self.most);
+                (self.phase, self.since) = (Phase::Prove, cycles());
+            }
+            Phase::Prove => {
+                let got = [1, 0].map(|at| self.sides[at].got.payload);
+                if sent == got && (0..2).all(|at| sent[at] >= self.last[at]) {
+                    self.phase = Phase::Over;
+                    self.over.store(true, Ordering::Relaxed);
+                } else if passed > in_cycles(PATIENCE) {
+                    bail!("not a valid trial: of {sent:?} bytes that were sent {got:?} have come");
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn sent(&self) -> [u64; 2] {
+        let [a, b] = [0, 1].map(|at| &self.sides[at].stream);
+        [a.packets + b.packets, a.payload + b.payload]
+    }
+
+    fn arrived(&self) -> u64 {
+        self.sides.iter().map(|side| side.got.payload).sum()
+    }
+}
+
+impl Actor for Guests {
+    fn turn(&mut self, now: u64) -> anyhow::Result<usize> {
+        if self.phase == Phase::Over {
+            return Ok(0);
+        }
+        self.advance(now)?;
+        let before = self.arrived();
+        let start = cycles();
+        let mut moved = 0;
+        for side in &mut self.sides {
+            moved += side.receive(self.phase == Phase::Prove)?;
+        }
+        for at in 0..2 {
+            let arrived = self.sides[1 - at].got.payload;
+            moved += self.sides[at].send(arrived, self.most, self.last[at])?;
+        }
+        let took = cycles().saturating_sub(start);
+        if self.phase == Phase::Measure && moved > 0 && took < INTERRUPTED {
+            self.window.cycles += took;
+            self.window.payload += self.arrived() - before;
+        }
+        Ok(moved)
+    }
+
+    fn wake(&mut self) {
+        self.sides.iter_mut().for_each(|side| side.port.wake());
+    }
+
+    fn check(&mut self) -> anyhow::Result<()> {
+        ensure!(!self.stop.load(Ordering::Relaxed), "stopped before its end");
+        self.sides.iter_mut().try_for_each(|side| side.port.check())
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time that fits, and not below zero")]
+fn in_cycles(time: Duration) -> u64 {
+    (time.as_secs_f64() * hertz()) as u64
+}

@@ -1,0 +1,239 @@
+//! Who finishes checksums, and cuts segments: `docs/experiments/offload.md`.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `stream` | what is sent, and whether what comes is that |
+//! | `guests` | two guests, which send and receive |
+
+mod guests;
+mod stream;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use straightline_graph::clock::hertz;
+use straightline_switch::Switch;
+use straightline_switch::api::{Link, Runtime, Source};
+use straightline_virtio::features as f;
+
+use super::bench::{float, of_switch, patched, sockets};
+use super::harness::{Cell, Measured, Plan, Shown, Variant};
+use super::settings::Settings;
+use crate::tester::{PortOptions, VhostPort, drive};
+use guests::{Guests, Side, Window};
+use stream::{Proof, Stream};
+
+/// How long a link may take to come up.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What guests have to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Load {
+    /// TCP in frames of 1514 bytes.
+    Frames,
+    /// TCP in segments of 64 294 bytes, which make 44 such frames.
+    Segments,
+    /// Frames that average 256 bytes.
+    Mix,
+}
+
+impl Load {
+    const ALL: [Load; 3] = [Load::Frames, Load::Segments, Load::Mix];
+
+    /// Its name, and the size.
+    fn names(self) -> [&'static str; 2] {
+        match self {
+            Load::Frames => ["frames", "1514"],
+            Load::Segments => ["segments", "64294"],
+            Load::Mix => ["mix", "256 on average"],
+        }
+    }
+}
+
+/// Who finishes checksums, and cuts segments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Who {
+    /// Nobody: the receiver takes packets as they were sent.
+    Passed,
+    /// The switch, as the receiver takes finished packets only.
+    Switch,
+    /// The guest that sends.
+    Guest,
+    /// Packets that come with their checksums, as those that a router forwards.
+    Nobody,
+}
+
+impl Who {
+    fn name(self) -> &'static str {
+        match self {
+            Who::Passed => "passed",
+            Who::Switch => "switch",
+            Who::Guest => "guest",
+            Who::Nobody => "nobody",
+        }
+    }
+
+    /// The layout of the rings, and what tells apart what is negotiated.
+    fn negotiates(self, load: Load) -> &'static str {
+        match (self, load == Load::Segments) {
+            (Who::Passed, false) => "split, checksums passed",
+            (Who::Passed, true) => "split, segments passed",
+            (Who::Switch, false) => "split, checksums left to the switch",
+            (Who::Switch, true) => "split, segments left to the switch",
+            (Who::Guest | Who::Nobody, _) => "split, nothing left to others",
+        }
+    }
+
+    /// Whether the sender leaves them to others.
+    fn leaves(self) -> bool {
+        matches!(self, Who::Passed | Who::Switch)
+    }
+
+    /// What both guests negotiate.
+    fn features(self, load: Load) -> u64 {
+        let (sums, segments) = match self {
+            Who::Passed => (
+                f::VIRTIO_NET_F_CSUM | f::VIRTIO_NET_F_GUEST_CSUM,
+                f::VIRTIO_NET_F_HOST_TSO4 | f::VIRTIO_NET_F_GUEST_TSO4,
+            ),
+            Who::Switch => (f::VIRTIO_NET_F_CSUM, f::VIRTIO_NET_F_HOST_TSO4),
+            Who::Guest | Who::Nobody => (0, 0),
+        };
+        // A guest that takes segments is given frames that belong together as one: that is another experiment.
+        if load == Load::Segments { sums | segments } else { sums }
+    }
+}
+
+pub(super) fn plan(_: &Settings, _quick: bool) -> Plan {
+    let cell = |load: Load| {
+        let mut all = vec![Who::Passed, Who::Switch, Who::Guest];
+        if load == Load::Mix {
+            all.push(Who::Nobody);
+        }
+        let variant = |who: Who| Variant::new(who.name(), move |settings: &Settings| trial(settings, load, who));
+        let [name, size] = load.names();
+        Cell::new([("load", &name), ("size", &size)], all.into_iter().map(variant))
+    };
+    Plan {
+        name: "offload",
+        shown: vec![
+            Shown { metric: "payload_gbit_per_s", title: "Gbit/s of payload, both directions together" },
+            Shown { metric: "gbit_per_s", title: "Gbit/s of frames, both directions together" },
+            Shown::MPPS,
+            Shown::SWITCH_CYCLES,
+            Shown { metric: "switch_cycles_per_byte", title: "Cycles of the switch for a byte of payload" },
+            Shown { metric: "guest_cycles_per_byte", title: "Cycles of both guests for a byte of payload" },
+            Shown { metric: "switch_busy_percent", title: "Time in which the switch had packets" },
+            Shown { metric: "core_gbit_per_s", title: "Gbit/s of frames that the switch's core has the cycles for" },
+        ],
+        cells: Load::ALL.map(cell).into(),
+        left_out: vec!["the same in tunnels, as L2TPv3: this switch has none".to_owned()],
+    }
+}
+
+fn trial(settings: &Settings, load: Load, who: Who) -> anyhow::Result<Measured> {
+    let folder = tempfile::tempdir().context("cannot make a folder for sockets")?;
+    let sockets = sockets(folder.path());
+    let switch = Switch::start(&patched(settings.cpus[1], &sockets[..2]))?;
+    let measured = connect(load, who, &sockets).and_then(|sides| {
+        let features = f::names(sides[0].port.features()).collect();
+        let measured = measure(settings, load, sides, switch.source())?;
+        Ok(Measured { negotiated: Some((who.negotiates(load), features)), ..measured })
+    });
+    switch.stop();
+    measured
+}
+
+/// Two guests at a switch.
+fn connect(load: Load, who: Who, sockets: &[PathBuf]) -> anyhow::Result<[Side; 2]> {
+    let options = PortOptions {
+        longest: u32::try_from(stream::longest(load, who)?)?,
+        offloads: who.features(load),
+        ..PortOptions::default()
+    };
+    let side = |from: u8, socket| {
+        let port = VhostPort::connect(socket, &options)?;
+        anyhow::Ok(Side::new(port, Stream::new(load, who, from)?, Proof::new(load, who, 3 - from)?))
+    };
+    Ok([side(1, &sockets[0])?, side(2, &sockets[1])?])
+}
+
+fn measure(settings: &Settings, load: Load, sides: [Side; 2], source: Arc<dyn Source>) -> anyhow::Result<Measured> {
+    // What is sent earlier may be dropped.
+    let end = Instant::now() + PATIENCE;
+    while source.ports().ports.iter().any(|port| port.link == Link::Down) {
+        ensure!(Instant::now() < end && !settings.is_stopped(), "the switch's links do not come up");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let over = Arc::new(AtomicBool::new(false));
+    let flags = [Arc::clone(&settings.stop), Arc::clone(&over)];
+    let most = u64::try_from(stream::window(load)?)?;
+    let mut guests = Guests::new(sides, most, source, [settings.warm_up, settings.time], flags);
+    drive(&mut [&mut guests], Some(settings.cpus[0]), &over).1?;
+    let (window, checked) = guests.end()?;
+    let [before, after] = &window.edges[..] else { anyhow::bail!("the switch's figures were not read") };
+    figures(&window, before, after, checked)
+}
+
+fn figures(window: &Window, before: &Runtime, after: &Runtime, checked: u64) -> anyhow::Result<Measured> {
+    let [a, b] = window.got;
+    let (packets, bytes, payload) =
+        (float(a.packets + b.packets), float(a.frame_bytes + b.frame_bytes), float(a.payload + b.payload));
+    let [sent, sent_payload] = window.sent.map(float);
+    // What comes is as long as what is sent, but for segments that are cut: then each piece has headers of its own.
+    let sent_bytes = sent_payload + sent * float(stream::HEADERS as u64);
+    let mut measured = of_switch(before, after, sent_bytes / sent.max(1.0))?;
+    let switch: f64 = measured.cycles.values().sum();
+    let (hertz, gbit) = (hertz(), |bytes: f64| bytes * 8.0 / 1e9);
+    measured.note([
+        ("mpps", packets / window.secs / 1e6),
+        ("gbit_per_s", gbit(bytes / window.secs)),
+        ("payload_gbit_per_s", gbit(payload / window.secs)),
+        ("frame_bytes", bytes / packets),
+        ("switch_cycles_per_byte", switch * sent / sent_payload.max(1.0)),
+        ("switch_busy_percent", 100.0 * switch * sent / (hertz * window.secs)),
+        ("core_gbit_per_s", gbit(hertz * sent_bytes / (switch * sent).max(1.0))),
+        ("guest_cycles_per_byte", float(window.cycles) / float(window.payload.max(1))),
+        ("checked_packets", float(checked)),
+    ]);
+    Ok(measured)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{labels, names, settings};
+    use super::*;
+
+    #[test]
+    fn cells_and_variants() {
+        let quick = plan(&settings(), true);
+        assert_eq!(
+            labels(&quick),
+            ["load=frames size=1514", "load=segments size=64294", "load=mix size=256 on average"]
+        );
+        let all = ["passed", "switch", "guest", "nobody"];
+        assert_eq!(names(&quick), [&all[..3], &all[..3], &all]);
+        assert_eq!(plan(&settings(), false).trials(), quick.trials());
+    }
+
+    #[test]
+    fn packets_that_are_not_what_they_should_be_do_not_count() {
+        let settings = Settings::new(true).unwrap_or(Settings { cpus: [0, 0], ..settings() });
+        let folder = tempfile::tempdir().expect("a folder");
+        let sockets = sockets(folder.path());
+        let switch = Switch::start(&patched(settings.cpus[1], &sockets[..2])).expect("a switch");
+        let mut sides = connect(Load::Frames, Who::Switch, &sockets).expect("two guests");
+        // A receiver that is to be left the sums, which this one did not agree on.
+        sides[1].proof = Proof::new(Load::Frames, Who::Passed, 1).expect("a proof");
+        let why = measure(&settings, Load::Frames, sides, switch.source()).expect_err("the sums were made");
+        switch.stop();
+        let why = format!("{why:#}");
+        assert!(
+            why.starts_with("not a valid trial") && why.contains("packet 0") && why.contains("virtio-net"),
+            "{why}"
+        );
+    }
+}

@@ -1,0 +1,429 @@
+//! What a guest sends, packet by packet, and whether what comes is that.
+//!
+//! It is one TCP stream, in pieces. The first four bytes of a piece say where in a cycle of 64 240 bytes it begins, so that one at
+//! another's place is found. All others are noise without a period, but the same in each piece: buffers are filled once, and
+//! for a packet only 20 bytes are written, from the sequence number to behind the headers, in a frame's first line.
+
+use std::net::Ipv4Addr;
+
+use anyhow::{Context, ensure};
+use straightline_packet::Level;
+use straightline_simd::Sum;
+use straightline_virtio::net_header::NetHeader;
+use straightline_wire::frame::{Checksum, Frame, Net, Transport};
+use straightline_wire::{IpProtocol, MacAddr, checksum, ipv4, tcp};
+
+use super::{Load, Who};
+use crate::random::Random;
+use crate::sizes::Sizes;
+use crate::tester::TestPort;
+
+/// Payload of a frame of 1500 bytes, behind 20 of IPv4 and 20 of TCP.
+pub(super) const PIECE: usize = 1460;
+
+/// As much as IPv4 can say the length of, in whole pieces: what a guest hands to its device at once.
+const WHOLE: usize = 44 * PIECE;
+
+/// Bytes of Ethernet, IPv4 and TCP headers, and where the last two and their fields are.
+pub(super) const HEADERS: usize = 54;
+const L3: usize = 14;
+const L4: usize = 34;
+const SEQ: usize = 38;
+const CHECKSUM: usize = 50;
+
+/// What differs from packet to packet: the sequence number, the checksum, and where the piece begins.
+const STAMP: usize = 4;
+const PATCH: usize = HEADERS + STAMP - SEQ;
+
+/// Frames that average 256 bytes, without the Ethernet checksum: of the lengths that IMIX has.
+const MIX: &str = "60:8,566:1,1514:1";
+
+/// Frames that are under way in one direction, and the same of segments that are cut into 44: fewer than a ring has buffers,
+/// so that nothing is dropped.
+const FRAMES: usize = 512;
+const SEGMENTS: usize = 16;
+
+/// Whoever finishes a checksum leaves this to nobody (virtio 1.2, 5.1.6.2).
+const NEEDS_CSUM: u8 = 1;
+const GSO_TCPV4: u8 = 1;
+
+/// What one guest sends.
+#[derive(Debug)]
+pub(super) struct Stream {
+    shapes: Vec<Shape>,
+    /// Which one is next, and again.
+    order: Vec<usize>,
+    at: usize,
+    sums: Sums,
+    level: Level,
+    /// Packets, and bytes of their payload.
+    pub(super) packets: u64,
+    pub(super) payload: u64,
+}
+
+/// Where a packet's checksum comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sums {
+    /// It is left to others.
+    Left,
+    /// All bytes are summed for each packet.
+    Made,
+    /// It came with the packet.
+    Known,
+}
+
+/// Packets of one length.
+#[derive(Debug)]
+struct Shape {
+    header: NetHeader,
+    frame: Vec<u8>,
+    payload: u64,
+    patch: [u8; PATCH],
+    /// Sums of the pseudo header and of the headers, without what differs; and of the payload without that.
+    headers: u16,
+    rest: u16,
+}
+
+/// In which lengths the payload of a stream comes, and again: sent whole, or in pieces.
+fn lens(load: Load, whole: bool) -> anyhow::Result<Vec<usize>> {
+    Ok(match load {
+        Load::Segments if whole => vec![WHOLE],
+        Load::Segments | Load::Frames => vec![PIECE],
+        Load::Mix => MIX.parse::<Sizes>()?.deal(1).iter().map(|&len| len as usize - HEADERS).collect(),
+    })
+}
+
+/// The longest frame that is sent.
+pub(super) fn longest(load: Load, who: Who) -> anyhow::Result<usize> {
+    Ok(HEADERS + lens(load, who.leaves())?.into_iter().max().unwrap_or(0))
+}
+
+/// Bytes of payload that are under way in one direction.
+pub(super) fn window(load: Load) -> anyhow::Result<usize> {
+    let lens = lens(load, false)?;
+    Ok(match load {
+        Load::Segments => SEGMENTS * WHOLE,
+        Load::Frames | Load::Mix => FRAMES * lens.iter().sum::<usize>() / lens.len().max(1),
+    })
+}
+
+/// The payload behind the stamp.
+fn noise() -> Vec<u8> {
+    let mut random = Random::new(1);
+    (0..PIECE).map(|_| random.next().to_le_bytes()[0]).collect()
+}
+
+/// Where in a cycle a piece is that begins so far from the stream's beginning.
+fn stamp(offset: u64) -> [u8; STAMP] {
+    sequence(offset % WHOLE as u64)
+}
+
+/// The sequence number of a byte so far from the stream's beginning: it wraps.
+fn sequence(offset: u64) -> [u8; 4] {
+    let [_, _, _, _, low @ ..] = offset.to_be_bytes();
+    low
+}
+
+/// The first packet of a stream, with so many bytes of payload.
+fn frame(from: u8, payload: usize, checksum: Checksum) -> anyhow::Result<Vec<u8>> {
+    let (to, flags) = (3 - from, tcp::Flags::ACK);
+    let headers = Frame {
+        src: MacAddr([2, 0, 0, 0, 0, from]),
+        dst: MacAddr([2, 0, 0, 0, 0, to]),
+        tags: [None, None],
+        net: Net::v4(Ipv4Addr::new(198, 18, 0, from), Ipv4Addr::new(198, 18, 0, to)),
+        transport: Transport::Tcp { src_port: 1000, dst_port: 2000, seq: 0, ack: 1, flags, window: 1000 },
+        payload_len: u16::try_from(payload)?,
+    };
+    let mut frame = vec![0; HEADERS + payload];
+    headers.emit(&mut frame, checksum)?;
+    let noise = noise();
+    for (nth, piece) in (0..).zip(frame[HEADERS..].chunks_mut(PIECE)) {
+        piece.copy_from_slice(&noise[..piece.len()]);
+        piece[..STAMP].copy_from_slice(&stamp(nth * PIECE as u64));
+    }
+    Ok(frame)
+}
+
+/// What the device is asked to do with such a frame, or says that it has not done (virtio 1.2, 5.1.6.2).
+fn asked(frame: usize, left: bool) -> anyhow::Result<NetHeader> {
+    if !left {
+        return Ok(NetHeader::default());
+    }
+    let (flags, csum_start) = (NEEDS_CSUM, u16::try_from(L4)?);
+    let header = NetHeader { flags, csum_start, csum_offset: u16::try_from(tcp::CHECKSUM)?, ..NetHeader::default() };
+    if frame <= HEADERS + PIECE {
+        return Ok(header);
+    }
+    let (gso_size, hdr_len) = (u16::try_from(PIECE)?, u16::try_from(HEADERS)?);
+    Ok(NetHeader { gso_type: GSO_TCPV4, gso_size, hdr_len, ..header })
+}
+
+impl Stream {
+    /// From guest 1 or 2 to the other one.
+    pub(super) fn new(load: Load, who: Who, from: u8) -> anyhow::Result<Stream> {
+        let lens = lens(load, who.leaves())?;
+        let mut different = lens.clone();
+        different.sort_unstable();
+        different.dedup();
+        let shapes = different.iter().map(|&payload| Shape::new(from, payload, who.leaves()));
+        Ok(Stream {
+            shapes: shapes.collect::<anyhow::Result<_>>()?,
+            order: lens.iter().filter_map(|len| different.binary_search(len).ok()).collect(),
+            at: 0,
+            sums: match who {
+                Who::Passed | Who::Switch => Sums::Left,
+                Who::Guest => Sums::Made,
+                Who::Nobody => Sums::Known,
+            },
+            level: Level::detect(),
+            packets: 0,
+            payload: 0,
+        })
+    }
+
+    /// Puts the next packet into a port; false where that has no room.
+    #[inline]
+    pub(super) fn send<P: TestPort>(&mut self, port: &mut P) -> bool {
+        let which = self.order[self.at];
+        let shape = &self.shapes[which];
+        let (sequence, stamp) = (sequence(self.payload), stamp(self.payload));
+        let mut patch = shape.patch;
+        patch[..4].copy_from_slice(&sequence);
+        patch[PATCH - STAMP..].copy_from_slice(&stamp);
+        if self.sums != Sums::Left {
+            let mut sum = Sum::new();
+            if self.sums == Sums::Made {
+                straightline_simd::sum(self.level, &shape.frame[HEADERS + STAMP..], &mut sum);
+            } else {
+                sum.add_u16(shape.rest);
+            }
+            // What was summed so far has an even number of bytes: these words stand where they would in the packet.
+            let words =
+                [&sequence, &stamp].map(|bytes| u32::from_be_bytes(*bytes)).map(|two| (two >> 16) + (two & 0xffff));
+            sum.add_u32(u32::from(shape.headers) + words[0] + words[1]);
+            patch[CHECKSUM - SEQ..][..2].copy_from_slice(&sum.finish().to_be_bytes());
+        }
+        if !port.send(which, &shape.header, &shape.frame, &[(SEQ, &patch)]) {
+            return false;
+        }
+        self.packets += 1;
+        self.payload += shape.payload;
+        self.at = if self.at + 1 < self.order.len() { self.at + 1 } else { 0 };
+        true
+    }
+}
+
+impl Shape {
+    fn new(from: u8, payload: usize, left: bool) -> anyhow::Result<Shape> {
+        let zero = frame(from, payload, Checksum::Zero)?;
+        let ip = ipv4::Header::new_checked(&zero[L3..])?;
+        let pseudo = ip.pseudo_header_sum(u16::try_from(zero.len() - L4)?);
+        let headers = checksum::add(pseudo, checksum::sum(&zero[L4..HEADERS]));
+        let rest = checksum::sum(&zero[HEADERS + STAMP..]);
+        let frame = if left { frame(from, payload, Checksum::Partial)? } else { zero };
+        let patch = frame.get(SEQ..SEQ + PATCH).and_then(|bytes| bytes.try_into().ok()).context("too short a frame")?;
+        let header = asked(frame.len(), left)?;
+        Ok(Shape { header, frame, payload: u64::try_from(payload)?, patch, headers, rest })
+    }
+}
+
+/// What the other guest is to receive of a stream.
+#[derive(Debug)]
+pub(super) struct Proof {
+    /// The headers of any packet.
+    headers: Vec<u8>,
+    noise: Vec<u8>,
+    /// Lengths of payload, and again; and what is said of packets that have one of these.
+    lens: Vec<usize>,
+    left: bool,
+}
+
+impl Proof {
+    /// Of what guest 1 or 2 sends.
+    pub(super) fn new(load: Load, who: Who, from: u8) -> anyhow::Result<Proof> {
+        let left = who == Who::Passed;
+        Ok(Proof { headers: frame(from, 0, Checksum::Zero)?, noise: noise(), lens: lens(load, left)?, left })
+    }
+
+    /// The longest frame that is to come.
+    pub(super) fn longest(&self) -> usize {
+        HEADERS + self.lens.iter().copied().max().unwrap_or(0)
+    }
+
+    /// Whether a packet is what it should be, byte by byte and with its checksums: the `nth` that comes, its payload so
+    /// far from the stream's beginning.
+    pub(super) fn check(&self, nth: u64, offset: u64, header: &NetHeader, frame: &[u8]) -> anyhow::Result<()> {
+        let len = HEADERS + self.lens[usize::try_from(nth % self.lens.len() as u64)?];
+        ensure!(frame.len() == len, "it has {} bytes, not {len}", frame.len());
+        let asked = asked(len, self.left)?;
+        let says = |header: &NetHeader| {
+            let NetHeader { flags, gso_type, gso_size, csum_start, csum_offset, .. } = *header;
+            [flags.into(), gso_type.into(), gso_size, csum_start, csum_offset]
+        };
+        ensure!(says(header) == says(&asked), "its virtio-net header is {header:?}");
+        let ip = ipv4::Header::new_checked(&frame[L3..])?;
+        ensure!(ip.checksum_ok(), "the checksum of its IPv4 header is wrong");
+        ensure!(usize::from(ip.total_len()) == len - L3, "its IPv4 header says {} bytes", ip.total_len());
+        // All but lengths, identification and checksums, and what is in the way of the sequence number.
+        for same in [0..16, 20..24, 26..SEQ, SEQ + 4..CHECKSUM, CHECKSUM + 2..HEADERS] {
+            let (is, should) = (&frame[same.clone()], &self.headers[same.clone()]);
+            ensure!(is == should, "bytes {same:?} of its headers are {is:02x?}, not {should:02x?}");
+        }
+        let is = u32::from_be_bytes([frame[SEQ], frame[SEQ + 1], frame[SEQ + 2], frame[SEQ + 3]]);
+        let should = u32::from_be_bytes(sequence(offset));
+        ensure!(is == should, "its sequence number is {is}, not {should}");
+        let pseudo = checksum::pseudo_header_v4(ip.src(), ip.dst(), IpProtocol::TCP, u16::try_from(len - L4)?);
+        let is_right = if self.left {
+            frame[CHECKSUM..CHECKSUM + 2] == pseudo.to_be_bytes()
+        } else {
+            checksum::add(pseudo, checksum::sum(&frame[L4..])) == 0xffff
+        };
+        ensure!(is_right, "its TCP checksum is wrong");
+        for (nth, piece) in (0..).zip(frame[HEADERS..].chunks(PIECE)) {
+            let at = nth * PIECE as u64;
+            ensure!(piece[..STAMP] == stamp(offset + at), "another piece is where byte {at} of its payload should be");
+            let is_same = piece[STAMP..] == self.noise[STAMP..piece.len()];
+            ensure!(is_same, "its payload is not what was sent, in the {PIECE} bytes from byte {at} on");
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use etherparse::{SlicedPacket, TransportSlice};
+
+    use super::*;
+    use crate::tester::Received;
+
+    /// Takes each packet whole.
+    #[derive(Default)]
+    struct Sink(Vec<(NetHeader, Vec<u8>)>);
+
+    impl TestPort for Sink {
+        fn room(&mut self) -> usize {
+            usize::MAX
+        }
+
+        fn send(&mut self, _: usize, header: &NetHeader, frame: &[u8], patches: &[(usize, &[u8])]) -> bool {
+            let mut frame = frame.to_vec();
+            patches.iter().for_each(|&(at, bytes)| frame[at..at + bytes.len()].copy_from_slice(bytes));
+            self.0.push((*header, frame));
+            true
+        }
+
+        fn flush(&mut self) -> anyhow::Result<()> {
+            Ok(())
+        }
+
+        fn receive(&mut self, _: usize, _: &mut dyn FnMut(&dyn Received)) -> anyhow::Result<usize> {
+            Ok(0)
+        }
+    }
+
+    /// The next packets of a stream, each with its place in it.
+    fn packets(stream: &mut Stream, count: usize) -> Vec<(u64, NetHeader, Vec<u8>)> {
+        let mut sink = Sink::default();
+        let mut offsets = Vec::new();
+        for _ in 0..count {
+            offsets.push(stream.payload);
+            assert!(stream.send(&mut sink));
+        }
+        offsets.into_iter().zip(sink.0).map(|(offset, (header, frame))| (offset, header, frame)).collect()
+    }
+
+    /// Those that come as they are sent.
+    const UNCUT: [(Load, Who); 8] = [
+        (Load::Frames, Who::Passed),
+        (Load::Frames, Who::Guest),
+        (Load::Segments, Who::Passed),
+        (Load::Segments, Who::Guest),
+        (Load::Mix, Who::Passed),
+        (Load::Mix, Who::Guest),
+        (Load::Mix, Who::Nobody),
+        (Load::Frames, Who::Nobody),
+    ];
+
+    #[test]
+    fn what_is_sent_is_what_should_come() {
+        for (load, who) in UNCUT {
+            let mut stream = Stream::new(load, who, 1).expect("a stream");
+            let proof = Proof::new(load, who, 1).expect("a proof");
+            // Sequence numbers wrap.
+            stream.payload = (u64::from(u32::MAX) + 1).next_multiple_of(WHOLE as u64) - 10 * WHOLE as u64;
+            for (nth, (offset, header, frame)) in (0..).zip(packets(&mut stream, 700)) {
+                let found = proof.check(nth, offset, &header, &frame);
+                found.unwrap_or_else(|why| panic!("{load:?} {who:?} {nth}: {why}"));
+                assert!(frame.len() <= proof.longest() && frame.len() <= longest(load, who).expect("a length"));
+                assert!(who == Who::Passed || strangers_find_it_right(&frame), "{load:?} {who:?} {nth}");
+            }
+        }
+    }
+
+    fn strangers_find_it_right(frame: &[u8]) -> bool {
+        let packet = SlicedPacket::from_ethernet(frame).expect("a packet");
+        let (Some(etherparse::NetSlice::Ipv4(ip)), Some(TransportSlice::Tcp(tcp))) = (packet.net, packet.transport)
+        else {
+            return false;
+        };
+        let header = ip.header().to_header();
+        let sum = tcp.to_header().calc_checksum_ipv4(&header, tcp.payload()).expect("a checksum");
+        header.header_checksum == header.calc_header_checksum() && sum == tcp.checksum()
+    }
+
+    #[test]
+    fn no_byte_may_be_another() {
+        for (load, who) in UNCUT {
+            let mut stream = Stream::new(load, who, 2).expect("a stream");
+            let proof = Proof::new(load, who, 2).expect("a proof");
+            let step = if stream.shapes.iter().any(|shape| shape.frame.len() > 2000) { 997 } else { 1 };
+            for (nth, (offset, header, frame)) in (0..).zip(packets(&mut stream, 12)) {
+                for at in (0..HEADERS + 8).chain((HEADERS..frame.len()).step_by(step)).filter(|&at| at < frame.len()) {
+                    let mut other = frame.clone();
+                    other[at] ^= 0x40;
+                    assert!(proof.check(nth, offset, &header, &other).is_err(), "{load:?} {who:?} byte {at}");
+                }
+                for other in [&frame[..frame.len() - 1], &[&frame[..], &[0]].concat(), &[]] {
+                    assert!(proof.check(nth, offset, &header, other).is_err());
+                }
+                let at_another_place = proof.check(nth, offset + PIECE as u64, &header, &frame);
+                assert!(at_another_place.expect_err("another place").to_string().contains("sequence number"));
+                for wrong in [NetHeader { flags: header.flags ^ 1, ..header }, NetHeader { gso_type: 4, ..header }] {
+                    assert!(proof.check(nth, offset, &wrong, &frame).is_err());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn pieces_that_change_places_are_found() {
+        let mut stream = Stream::new(Load::Segments, Who::Passed, 1).expect("a stream");
+        let proof = Proof::new(Load::Segments, Who::Passed, 1).expect("a proof");
+        let (offset, header, mut frame) = packets(&mut stream, 1).remove(0);
+        let (a, b) = frame[HEADERS..].split_at_mut(7 * PIECE);
+        a[3 * PIECE..4 * PIECE].swap_with_slice(&mut b[..PIECE]);
+        let why = proof.check(0, offset, &header, &frame).expect_err("two have changed places").to_string();
+        assert!(why.contains("another piece") && why.contains("byte 4380 "), "{why}");
+    }
+
+    #[test]
+    fn the_mix_averages_256_bytes_and_fits_a_ring() {
+        let sizes: Sizes = MIX.parse().expect("sizes");
+        assert!((sizes.mean() - 256.0).abs() < 1e-9, "{}", sizes.mean());
+        let lens = lens(Load::Mix, false).expect("lengths");
+        let window = window(Load::Mix).expect("a window");
+        let mut most = 0;
+        for first in 0..lens.len() {
+            let mut sum = 0;
+            let under_way = lens.iter().cycle().skip(first).take_while(|&&len| {
+                sum += len;
+                sum - len < window
+            });
+            most = most.max(under_way.count());
+        }
+        assert!((FRAMES..1024).contains(&most), "{most} packets");
+        assert_eq!(window % (lens.iter().sum::<usize>() / lens.len()), 0);
+        assert!(self::window(Load::Segments).expect("a window") / PIECE + 44 < 1024);
+    }
+}
