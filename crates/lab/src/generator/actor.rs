@@ -370,8 +370,9 @@ impl<P: TestPort> Side<P> {
             None => room.min(BURST),
             Some(pace) => usize::try_from(pace.due(now, u64::try_from(room)?, u64::try_from(BURST)?))?,
         };
-        // Had it been sent in time, it had waited for us, or for room, behind what is measured.
-        let mut times = self.pace.as_ref().map(|pace| pace.times(due as u64));
+        // What a packet waits for us, or for room, is part of its latency.
+        let handed_out = u64::try_from(due)?;
+        let mut times = self.pace.as_ref().map(|pace| pace.times(handed_out));
         let mut count = 0;
         while count < due {
             let which = self.order[self.at];

@@ -151,7 +151,7 @@ impl Pace {
         due
     }
 
-    /// When the packets were due that [`Self::due`] has just handed out: cycle by cycle of the time-stamp counter.
+    /// When the packets were due that [`Self::due`] has just handed out, by the time-stamp counter.
     pub(super) fn times(&self, handed_out: u64) -> impl Iterator<Item = u64> + use<> {
         let Pace { burst, interval, start, next, .. } = *self;
         // All that were open are of the bursts before `next`, and the last of these is whole.

@@ -99,7 +99,8 @@ impl Actor for Interrupt<'_> {
     }
 }
 
-/// Turn by turn until the generator is done, and the others have nothing left that may still come; what it did is the first of all.
+/// Turn by turn until the generator is done, and the others have nothing left that may still come. What the generator did
+/// is the first of all.
 fn go<P: TestPort>(
     generator: &mut Generator<P>,
     others: &mut [&mut dyn Actor],
