@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use straightline_lab::{Guest, GuestOptions, Place, Ring, Sequence, Stream, memory_file};
+use straightline_switch::api::Link;
 use straightline_switch::config::Config;
 use straightline_virtio::net_header::NetHeader;
 use straightline_virtio::ring::Descriptor;
@@ -222,10 +223,12 @@ fn truncated(victim_ports: (usize, usize), who: usize) {
     });
     let left = 2 * (64 << 10) + 200 * 4096;
     rustix::fs::ftruncate(&*file, if who == 0 { left + 256 * 4096 } else { left }).expect("truncate");
-    for _ in 0..50 {
+    // Of what vanished, nothing may be on its way at this moment: it goes on until the switch has come upon it.
+    wait_until("it is noticed", || {
         // What a guest reads of its own vanished memory is zeros too, and proves nothing.
         drive(&mut pair, who == 0);
-    }
+        rig.port(who).link == Link::Down
+    });
     rig.wait_down(who, "truncated");
     victims.go_on();
     // Only that port: the other one is up, and serves a newcomer.
