@@ -73,6 +73,12 @@ impl NetHeader {
         b[0] & NEEDS_CSUM != 0 || b[1] != GSO_NONE
     }
 
+    /// Whether a header from a driver asks for segmentation of whatever kind.
+    #[inline]
+    pub fn is_to_be_cut(b: &[u8; LEN]) -> bool {
+        b[1] != GSO_NONE
+    }
+
     /// What the header asks for, checked against the packet and against what the driver negotiated. May pull bytes
     /// of the packet up into its head, so that all headers and the checksum's field are there.
     #[inline]
@@ -85,6 +91,7 @@ impl NetHeader {
         Ok(Offload { checksum, gso })
     }
 
+    #[inline]
     fn check_checksum(&self, acked: u64, turn: &mut Turn<'_>, id: PacketId) -> Result<Checksum, Reason> {
         // 5.1.6.2.1: segmentation needs the partial checksum, both need the feature.
         if self.flags & NEEDS_CSUM == 0 || acked & f::VIRTIO_NET_F_CSUM == 0 {

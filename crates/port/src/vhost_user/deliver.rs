@@ -181,7 +181,7 @@ fn fill_into(mut filling: Filling<'_, '_, impl Device>, without_vanished: bool) 
     let (mut at, mut looked) = (0, 0);
     loop {
         if !without_vanished {
-            at += plain::deliver(&mut filling, at, &mut sum);
+            at += plain::deliver(&mut filling, at, looked, &mut sum);
         }
         let Some(&id) = ids.get(at) else { break };
         if coalesces && at >= looked {
@@ -189,8 +189,9 @@ fn fill_into(mut filling: Filling<'_, '_, impl Device>, without_vanished: bool) 
             looked = at + count;
             if planned {
                 at = looked;
-                continue;
             }
+            // What stays single may be common.
+            continue;
         }
         let mut added = filling.add(id, without_vanished, &mut sum);
         let full = |added: &Result<(), Refused>| matches!(added, Err(Refused::Dropped(Reason::NoBuffer)));

@@ -141,7 +141,7 @@ impl<R: Device> WithKernels for Taking<'_, '_, R> {
             let header = single.and_then(|segment| if link.reads_header { segment.read12() } else { None });
             let plain = single.and_then(|segment| take_plain(kernels, link, turn, lender, segment, header));
             let packet = match (plain, single) {
-                (Some(id), _) => Ok(id),
+                (Some(packet), _) => packet,
                 (None, Some(segment)) => take_single(link, turn, lender, segment, header),
                 (None, None) => take_chain(link, turn, lender, ring, first),
             };
@@ -173,8 +173,8 @@ impl<R: Device> WithKernels for Taking<'_, '_, R> {
     }
 }
 
-/// A frame in one buffer, behind a header that asks for nothing: the common case. `None`, and nothing was done, where it is
-/// of another kind.
+/// A frame in one buffer that is to be delivered as it is, or with its checksum: the common cases. `None`, and nothing was
+/// done, where it is of another kind.
 #[inline(always)]
 fn take_plain<'t>(
     kernels: impl Kernels,
@@ -183,13 +183,17 @@ fn take_plain<'t>(
     lender: LenderId,
     segment: Segment<'t>,
     header: Option<[u8; LEN]>,
-) -> Option<PacketId> {
+) -> Option<Result<PacketId, Refused>> {
     let (before, frame) = segment.split_at(HEADER);
     let fits = before.len() == HEADER && (MIN_FRAME..=link.max_len).contains(&frame.len());
-    if !fits || header.is_some_and(|header| NetHeader::asks(&header)) {
+    if !fits || header.is_some_and(|header| NetHeader::is_to_be_cut(&header)) {
         return None;
     }
-    turn.accept_by(kernels, link.index, lender, frame)
+    let id = turn.accept_by(kernels, link.index, lender, frame)?;
+    match header {
+        Some(header) if NetHeader::asks(&header) => Some(check(link, turn, id, &header)),
+        _ => Some(Ok(id)),
+    }
 }
 
 /// A frame in one buffer, behind its header, which was read once.

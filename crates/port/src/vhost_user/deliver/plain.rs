@@ -7,15 +7,17 @@ use straightline_virtio::ring::{BURST, Device, Direction};
 
 use super::{Buffers, Filling, HEADER, Sum, mark};
 
-/// Delivers packets of the frame from place `from` on, as far as all are common; returns how many.
-pub(super) fn deliver<R: Device>(filling: &mut Filling<'_, '_, R>, from: usize, sum: &mut Sum) -> usize {
+/// Delivers packets of the frame from place `from` on, as far as all are common; returns how many. Those before `single` are
+/// known not to be one with their neighbours.
+pub(super) fn deliver<R: Device>(filling: &mut Filling<'_, '_, R>, from: usize, single: usize, sum: &mut Sum) -> usize {
     let level = filling.turn.level();
-    level.run(Plain { filling, from, sum })
+    level.run(Plain { filling, from, single, sum })
 }
 
 struct Plain<'f, 'a, 't, R> {
     filling: &'f mut Filling<'a, 't, R>,
     from: usize,
+    single: usize,
     sum: &'f mut Sum,
 }
 
@@ -25,9 +27,10 @@ impl<R: Device> WithKernels for Plain<'_, '_, '_, R> {
     #[inline(always)]
     fn with<K: Kernels>(self, kernels: K) -> usize {
         let ids = &self.filling.ids[self.from..];
+        let single = self.single.saturating_sub(self.from);
         let mut done = 0;
         while done < ids.len() {
-            match burst(kernels, self.filling, &ids[done..], self.sum) {
+            match burst(kernels, self.filling, &ids[done..], single.saturating_sub(done), self.sum) {
                 0 => break,
                 delivered => done += delivered,
             }
@@ -39,12 +42,22 @@ impl<R: Device> WithKernels for Plain<'_, '_, '_, R> {
 /// Delivers packets into buffers that are known of: all buffers are found, and then all are filled, so that their lines are
 /// on the way meanwhile.
 #[inline(always)]
-fn burst<K: Kernels, R: Device>(kernels: K, to: &mut Filling<'_, '_, R>, ids: &[PacketId], sum: &mut Sum) -> usize {
+fn burst<K: Kernels, R: Device>(
+    kernels: K,
+    to: &mut Filling<'_, '_, R>,
+    ids: &[PacketId],
+    single: usize,
+    sum: &mut Sum,
+) -> usize {
     // What may be one with its neighbours is not for here.
-    let takes_partial = to.link.receiver.takes_partial() && !to.link.receiver.takes_tcp();
-    let is_plain = |offload: Offload| offload.is_nothing() || (takes_partial && offload.gso.is_none());
+    let partial = match to.link.receiver {
+        receiver if !receiver.takes_partial() => 0,
+        receiver if receiver.takes_tcp() => single,
+        _ => usize::MAX,
+    };
+    let is_plain = |nth: usize, offload: Offload| offload.is_nothing() || (nth < partial && offload.gso.is_none());
     // Where a frame has none of these, each packet passes by here.
-    if !ids.first().is_some_and(|&id| is_plain(to.turn.offload(id))) || !to.buffers.look() {
+    if !ids.first().is_some_and(|&id| is_plain(0, to.turn.offload(id))) || !to.buffers.look() {
         return 0;
     }
     let Filling { link, turn, buffers: Buffers { ring, firsts, at, known }, .. } = to;
@@ -52,7 +65,7 @@ fn burst<K: Kernels, R: Device>(kernels: K, to: &mut Filling<'_, '_, R>, ids: &[
     let (mut found, mut bytes) = (0, 0);
     for ((&id, first), place) in ids.iter().zip(&firsts[*at..*known]).zip(&mut places) {
         let len = turn.len(id);
-        if len > link.max_len || !is_plain(turn.offload(id)) {
+        if len > link.max_len || !is_plain(found, turn.offload(id)) {
             break;
         }
         let Some(segment) = ring.single(&link.memory, first, Direction::ToGuest) else { break };

@@ -18,13 +18,16 @@ pub(in crate::vhost_user) struct PlannedRun {
 
 impl<R: Device> Filling<'_, '_, R> {
     /// Reserves buffers for the packets from `at` on, as many as are one; returns how many, and whether it did. Where they
-    /// are not for this guest, or where it has no room for all of them, each is for itself, and finds out.
+    /// are not for this guest, or where it has no room for all of them, each is for itself, and finds out; as all are that come
+    /// before the next ones that are one.
     #[inline]
     pub(super) fn merge(&mut self, at: usize, sum: &mut Sum) -> (usize, bool) {
-        match self.turn.coalesce(&self.ids[at..]) {
-            Some((run, count)) => (count, self.plan_run(run, at..at + count, sum)),
-            None => (1, false),
+        if let Some((run, count)) = self.turn.coalesce(&self.ids[at..]) {
+            return (count, self.plan_run(run, at..at + count, sum));
         }
+        let rest = &self.ids[at + 1..];
+        let single = (0..rest.len()).take_while(|&from| self.turn.coalesce(&rest[from..]).is_none()).count();
+        (1 + single, false)
     }
 
     #[inline(never)]
