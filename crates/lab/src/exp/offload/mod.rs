@@ -43,12 +43,11 @@ enum Load {
 impl Load {
     const ALL: [Load; 3] = [Load::Frames, Load::Segments, Load::Mix];
 
-    /// Its name, and the size.
-    fn names(self) -> [&'static str; 2] {
+    fn name(self) -> &'static str {
         match self {
-            Load::Frames => ["frames", "1514"],
-            Load::Segments => ["segments", "64294"],
-            Load::Mix => ["mix", "256 on average"],
+            Load::Frames => "frames",
+            Load::Segments => "segments",
+            Load::Mix => "mix",
         }
     }
 }
@@ -114,15 +113,13 @@ pub(super) fn plan(_: &Settings, _quick: bool) -> Plan {
             all.push(Who::Nobody);
         }
         let variant = |who: Who| Variant::new(who.name(), move |settings: &Settings| trial(settings, load, who));
-        let [name, size] = load.names();
-        Cell::new([("load", &name), ("size", &size)], all.into_iter().map(variant))
+        Cell::new([("load", &load.name())], all.into_iter().map(variant))
     };
     Plan {
         name: "offload",
         shown: vec![
             Shown { metric: "payload_gbit_per_s", title: "Gbit/s of payload, both directions together" },
             Shown { metric: "gbit_per_s", title: "Gbit/s of frames, both directions together" },
-            Shown::MPPS,
             Shown::SWITCH_CYCLES,
             Shown { metric: "switch_cycles_per_byte", title: "Cycles of the switch for a byte of payload" },
             Shown { metric: "guest_cycles_per_byte", title: "Cycles of both guests for a byte of payload" },
@@ -189,7 +186,6 @@ fn figures(window: &Window, before: &Runtime, after: &Runtime, checked: u64) -> 
     let switch: f64 = measured.cycles.values().sum();
     let (hertz, gbit) = (hertz(), |bytes: f64| bytes * 8.0 / 1e9);
     measured.note([
-        ("mpps", packets / window.secs / 1e6),
         ("gbit_per_s", gbit(bytes / window.secs)),
         ("payload_gbit_per_s", gbit(payload / window.secs)),
         ("frame_bytes", bytes / packets),
@@ -210,10 +206,7 @@ mod tests {
     #[test]
     fn cells_and_variants() {
         let quick = plan(&settings(), true);
-        assert_eq!(
-            labels(&quick),
-            ["load=frames size=1514", "load=segments size=64294", "load=mix size=256 on average"]
-        );
+        assert_eq!(labels(&quick), ["load=frames", "load=segments", "load=mix"]);
         let all = ["passed", "switch", "guest", "nobody"];
         assert_eq!(names(&quick), [&all[..3], &all[..3], &all]);
         assert_eq!(plan(&settings(), false).trials(), quick.trials());
