@@ -1,5 +1,6 @@
-//! Who loads the switch: our own guest as a program of its own, or testpmd with two virtio-user ports.
+//! Who loads the switch: our own guest or generator as a program of its own, or testpmd with two virtio-user ports.
 
+use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::Duration;
 
@@ -41,6 +42,7 @@ pub(super) fn measure(
 ) -> Result<Seen> {
     match cell.guest {
         Guest::Own => own(lab, options, switch, copies_nothing, cell),
+        Guest::Generator => generator(lab, options, switch, copies_nothing, cell),
         Guest::Testpmd => testpmd(lab, options, switch, cell),
     }
 }
@@ -48,24 +50,64 @@ pub(super) fn measure(
 /// `straightline lab loop`, which sees to it itself that the trial counts.
 fn own(lab: &Lab, options: &Options, switch: &mut Running<'_>, copies_nothing: bool, cell: &Cell) -> Result<Seen> {
     switch.go()?;
-    let (cpu, _) = two_cpus()?;
-    let mut command = Command::new(&options.program);
-    command.args(["lab", "loop", "--json", "--backend"]).arg(lab.socket("a")).arg("--backend").arg(lab.socket("b"));
+    let mut command = ours(lab, options, cell, "loop")?;
     command.args(["--load", if cell.load == Load::Loop { "loop" } else { "flood" }]);
-    command.args(["--ring", if cell.ring.packed { "packed" } else { "split" }]);
-    command.args(["--mrg", if cell.ring.mergeable { "on" } else { "off" }]);
     // So large buffers that rings of 1024 would take more memory than a machine has caches for.
     let bursts = if cell.size == Size::Segments { 2 } else { options.bursts };
-    command.args(["--bursts", &bursts.to_string(), "--cpu", &cpu.to_string()]);
-    command.args(["--secs", &options.secs.to_string(), "--warm-up", &WARM_UP.as_secs().to_string()]);
+    command.args(["--bursts", &bursts.to_string()]);
     match cell.size {
         Size::Bytes(len) => command.args(["--size", &len.to_string()]),
         Size::Imix => command.args(["--size", "imix"]),
         Size::Segments => command.args(["--segments", "--queue-size", "256"]),
     };
-    let flags =
-        [(cell.ring.in_order, "--in-order"), (options.huge_pages, "--hugepages"), (copies_nothing, "--no-verify")];
+    let flags = [(options.huge_pages, "--hugepages"), (copies_nothing, "--no-verify")];
     command.args(flags.iter().filter(|(set, _)| *set).map(|(_, flag)| flag));
+    let out = said(lab, options, command)?;
+    serde_json::from_str(&out).with_context(|| format!("the guest wrote {out}"))
+}
+
+/// `straightline lab patch-external`: as much as there is room for, of which each packet is checked. It sees to it itself that
+/// the trial counts, and lives in pages of 4 KiB.
+fn generator(
+    lab: &Lab,
+    options: &Options,
+    switch: &mut Running<'_>,
+    copies_nothing: bool,
+    cell: &Cell,
+) -> Result<Seen> {
+    #[derive(Deserialize)]
+    struct Sample {
+        metrics: BTreeMap<String, f64>,
+        invalid: Option<String>,
+    }
+
+    ensure!(!copies_nothing, "the generator checks what comes, and this switch copies nothing: load it by --guest own");
+    switch.go()?;
+    let mut command = ours(lab, options, cell, "patch-external")?;
+    command.args(["--max", "--rounds", "1", "--size", &cell.size.to_string()]);
+    let out = said(lab, options, command)?;
+    let sample: Sample = serde_json::from_str(&out).with_context(|| format!("the generator wrote {out}"))?;
+    ensure!(sample.invalid.is_none(), "not a valid trial: {}", sample.invalid.unwrap_or_default());
+    let figure = |name: &str| sample.metrics.get(name).copied();
+    let needed = |name: &str| figure(name).with_context(|| format!("the generator says nothing of {name}: {out}"));
+    let (mpps, gbit_per_s) = (needed("mpps")?, needed("gbit_per_s")?);
+    Ok(Seen { mpps, gbit_per_s, guest_cycles_per_packet: None, lost: None })
+}
+
+/// A command of our laboratory, at the switch's two sockets.
+fn ours(lab: &Lab, options: &Options, cell: &Cell, name: &str) -> Result<Command> {
+    let (cpu, _) = two_cpus()?;
+    let mut command = Command::new(&options.program);
+    command.args(["lab", name, "--json", "--backend"]).arg(lab.socket("a")).arg("--backend").arg(lab.socket("b"));
+    command.args(["--ring", if cell.ring.packed { "packed" } else { "split" }]);
+    command.args(["--mrg", if cell.ring.mergeable { "on" } else { "off" }, "--cpu", &cpu.to_string()]);
+    command.args(["--secs", &options.secs.to_string(), "--warm-up", &WARM_UP.as_secs().to_string()]);
+    command.args(cell.ring.in_order.then_some("--in-order"));
+    Ok(command)
+}
+
+/// What such a command prints until its end.
+fn said(lab: &Lab, options: &Options, command: Command) -> Result<String> {
     let mut guest = Proc::start("guest", command, &lab.log("guest"))?;
     let limit = WARM_UP + Duration::from_secs_f64(options.secs) + Duration::from_secs(40);
     let status = guest.wait_end(limit)?;
@@ -73,7 +115,7 @@ fn own(lab: &Lab, options: &Options, switch: &mut Running<'_>, copies_nothing: b
     std::thread::sleep(Duration::from_millis(50));
     let (out, err) = guest.texts();
     ensure!(status.success(), "{}", err.trim().trim_start_matches("error: "));
-    serde_json::from_str(&out).with_context(|| format!("the guest wrote {out}"))
+    Ok(out)
 }
 
 /// testpmd: whether the trial counts is for us to see.

@@ -19,9 +19,11 @@ pub(crate) const USAGE: &str = "usage: cargo xtask compare --switch SWITCH... [O
   --switch NAME=PROGRAM      a Straightline binary, as often as you like; after it, in the same argument, keys of
                              [switch], both ports, one of them, the patch: 'two=target/release/straightline copies=2
                              port.packed=false b.mtu=1500 patch.full=\"wait\"'
-  --guest own,testpmd        who loads it: `straightline lab loop`, or testpmd with two virtio-user ports (own)
+  --guest GUEST,...          who loads it: own, `straightline lab loop`; generator, `straightline lab patch-external --max`, which
+                             only floods; testpmd with two virtio-user ports (own)
   --ring RING,...            split, split-nomrg, split-inorder, packed, packed-nomrg, packed-vec (split,packed)
-  --size SIZE,...            frame lengths without Ethernet checksum; for our own guest also imix and segments (64,512,1518)
+  --size SIZE,...            frame lengths without Ethernet checksum; for our own guest also imix and segments, for the generator
+                             imix (64,512,1518)
   --load loop,flood          what the guest does: bounce bursts for ever, or send without pause and drop (loop)
   --bursts N                 for loop: bursts of 32 packets into each port (16)
   --rounds N                 how often all of it (5)
@@ -37,7 +39,21 @@ const PEERS: [(&str, Kind); 2] = [("testpmd", Kind::Testpmd), ("ovs", Kind::Ovs)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Guest {
     Own,
+    Generator,
     Testpmd,
+}
+
+const GUESTS: [(&str, Guest); 3] = [("own", Guest::Own), ("generator", Guest::Generator), ("testpmd", Guest::Testpmd)];
+
+impl Guest {
+    /// Whether it can do that.
+    fn takes(self, load: Load, size: Size) -> bool {
+        match self {
+            Guest::Own => true,
+            Guest::Generator => load == Load::Flood && size != Size::Segments,
+            Guest::Testpmd => matches!(size, Size::Bytes(_)),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,7 +114,11 @@ pub(super) struct Cell {
 
 impl Cell {
     fn guest(&self) -> &'static str {
-        if self.guest == Guest::Own { "own" } else { "testpmd" }
+        match self.guest {
+            Guest::Own => "own",
+            Guest::Generator => "generator",
+            Guest::Testpmd => "testpmd",
+        }
     }
 
     fn load(&self) -> &'static str {
@@ -138,13 +158,13 @@ pub(super) struct Options {
 }
 
 impl Options {
-    /// All rows; a mix of sizes and segments are for our own guest alone.
+    /// All rows that there are.
     pub(super) fn cells(&self) -> Vec<Cell> {
         let mut cells = Vec::new();
         for &guest in &self.guests {
             for &load in &self.loads {
                 for &ring in &self.rings {
-                    let sizes = self.sizes.iter().filter(|s| guest == Guest::Own || matches!(s, Size::Bytes(_)));
+                    let sizes = self.sizes.iter().filter(|&&size| guest.takes(load, size));
                     cells.extend(sizes.map(|&size| Cell { guest, load, ring, size }));
                 }
             }
@@ -157,8 +177,11 @@ impl Options {
 pub(super) fn parse(args: impl Iterator<Item = String>) -> Result<Options> {
     let mut options = read(args)?;
     options.common.check()?;
-    ensure!(!options.cells().is_empty(), "testpmd as a guest sends neither imix nor segments");
-    if options.guests.contains(&Guest::Own) {
+    ensure!(
+        !options.cells().is_empty(),
+        "testpmd as a guest sends neither imix nor segments, and the generator floods and sends no segments: --load flood"
+    );
+    if options.guests.iter().any(|&guest| guest != Guest::Testpmd) {
         let program = options.program.canonicalize();
         options.program =
             program.with_context(|| format!("no program for our own guest: {}", options.program.display()))?;
@@ -181,7 +204,7 @@ fn read(mut args: impl Iterator<Item = String>) -> Result<Options> {
     while let Some(arg) = args.next() {
         let mut value = || args.next().with_context(|| format!("{arg} needs a value"));
         match arg.as_str() {
-            "--guest" => options.guests = list(&value()?, &[("own", Guest::Own), ("testpmd", Guest::Testpmd)])?,
+            "--guest" => options.guests = list(&value()?, &GUESTS)?,
             "--ring" => options.rings = list(&value()?, &RINGS.map(|ring| (ring.name, ring)))?,
             "--load" => options.loads = list(&value()?, &[("loop", Load::Loop), ("flood", Load::Flood)])?,
             "--size" => options.sizes = value()?.split(',').map(read_size).collect::<Result<_>>()?,
@@ -226,6 +249,9 @@ mod tests {
         let own =
             ["own flood split 64 B", "own flood split imix B", "own flood packed 64 B", "own flood packed imix B"];
         assert_eq!(cells, [&own[..], &["testpmd flood split 64 B", "testpmd flood packed 64 B"]].concat());
+        let line = "--switch|testpmd|--guest|generator|--size|64,imix,segments|--load|loop,flood|--ring|split";
+        let cells: Vec<String> = args(line).expect("good").cells().iter().map(ToString::to_string).collect();
+        assert_eq!(cells, ["generator flood split 64 B", "generator flood split imix B"]);
         for bad in [
             "--switch|rte",
             "--switch|ovs|--switch|ovs",
