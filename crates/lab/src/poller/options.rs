@@ -80,6 +80,8 @@ pub struct Options {
     pub shares_cpu: bool,
     /// Ends the trial as soon as it is set.
     pub stop: Option<Arc<AtomicBool>>,
+    /// Whether a trial that is stopped while it is measured reports of the time until then.
+    pub may_end_early: bool,
     /// Whether its memory is in huge pages of 2 MiB.
     pub huge_pages: bool,
     /// Whether what has come back at the end is compared, byte by byte, with what was sent.
@@ -113,6 +115,7 @@ impl Options {
             cpu: None,
             shares_cpu: false,
             stop: None,
+            may_end_early: false,
             huge_pages: false,
             verify: true,
             warm_up: Duration::from_secs(1),

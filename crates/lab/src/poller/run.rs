@@ -193,10 +193,10 @@ impl<R: Bursts, T: Toucher> Guest<R, T> {
         at_edge: &mut dyn FnMut() -> anyhow::Result<()>,
     ) -> anyhow::Result<(Window, Totals)> {
         self.begin::<FLOOD>(options, memory, frames)?;
-        self.go_on::<FLOOD>(options, options.warm_up)?;
+        self.go_on::<FLOOD>(options, options.warm_up, false)?;
         at_edge()?;
         let (counts, work, start) = (self.received, self.work, Instant::now());
-        self.go_on::<FLOOD>(options, options.time)?;
+        self.go_on::<FLOOD>(options, options.time, options.may_end_early)?;
         let window = Window {
             counts: [0, 1].map(|at| self.received[at].since(counts[at])),
             work: self.work.since(work),
@@ -275,17 +275,23 @@ impl<R: Bursts, T: Toucher> Guest<R, T> {
         )
     }
 
-    /// Goes on for so long.
-    fn go_on<const FLOOD: bool>(&mut self, options: &Options, time: Duration) -> anyhow::Result<()> {
+    /// Goes on for so long, or until it is stopped, where it may end early.
+    fn go_on<const FLOOD: bool>(
+        &mut self,
+        options: &Options,
+        time: Duration,
+        may_end_early: bool,
+    ) -> anyhow::Result<()> {
         let start = Instant::now();
         let mut heard = [(0, start); 2];
         loop {
             self.some_turns::<FLOOD>()?;
             let now = Instant::now();
-            if now - start >= time {
+            let stopped = check_stop(options);
+            if now - start >= time || (may_end_early && stopped.is_err()) {
                 return Ok(());
             }
-            check_stop(options)?;
+            stopped?;
             for (at, (packets, since)) in heard.iter_mut().enumerate().filter(|&(at, _)| options.load.comes_by(at)) {
                 if *packets != self.received[at].packets {
                     (*packets, *since) = (self.received[at].packets, now);

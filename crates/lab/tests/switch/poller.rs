@@ -131,6 +131,26 @@ fn edges_are_told_and_a_stop_ends_it() {
 }
 
 #[test]
+fn what_was_measured_until_a_stop_may_be_kept() {
+    let rig = patched();
+    let stop = Arc::new(AtomicBool::new(false));
+    let time = Duration::from_secs(60);
+    let options = Options { stop: Some(Arc::clone(&stop)), may_end_early: true, time, ..options(&rig) };
+    let (measures, begins) = std::sync::mpsc::channel();
+    let stopper = std::thread::spawn(move || {
+        begins.recv().expect("it begins");
+        std::thread::sleep(Duration::from_millis(200));
+        stop.store(true, Ordering::Relaxed);
+    });
+    let report = poller::run_watched(&options, &mut || Ok(measures.send(()).unwrap_or_default())).expect("a report");
+    stopper.join().expect("the stopper");
+    assert!(report.secs < 60.0 && report.mpps > 0.0 && report.lost == Some(0), "{report:?}");
+    // While it warms up there is nothing to keep.
+    let options = Options { stop: Some(Arc::new(AtomicBool::new(true))), ..options };
+    assert_eq!(poller::run(&options).expect_err("stopped").downcast_ref(), Some(&Stopped));
+}
+
+#[test]
 fn frames_and_rings_of_other_sizes() {
     let rig = patched();
     let report = run(&rig, |o| (o.sizes, o.queue_size) = (Sizes::one(9018), 32));

@@ -1,13 +1,16 @@
 //! `straightline lab loop`
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use anyhow::ensure;
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, ValueEnum};
 use straightline_lab::poller::{self, Load, Options, Sizes};
 
-use super::{OnOff, RingKind, Rings, seconds};
+use super::{OnOff, RingKind, Rings, seconds, stop_on_signals};
 use crate::cli::Cli;
 use crate::output;
 
@@ -85,12 +88,17 @@ pub(crate) enum LoadKind {
 }
 
 pub(crate) fn execute(args: &Loop) -> anyhow::Result<()> {
-    let report = poller::run(&options(args))?;
+    let stop = Arc::new(AtomicBool::new(false));
+    stop_on_signals(&stop)?;
+    let report = poller::run(&Options { stop: Some(stop), may_end_early: true, ..options(args) })?;
     if args.json {
-        output::answer(&format!("{}\n", serde_json::to_string(&report)?))
+        output::answer(&format!("{}\n", serde_json::to_string(&report)?))?;
     } else {
-        output::answer(&report.to_string())
+        output::answer(&report.to_string())?;
     }
+    let (measured, meant) = (report.secs, args.secs.as_secs_f64());
+    ensure!(measured >= meant, "stopped: {measured:.1} s of {meant} s were measured; what stands above is theirs");
+    Ok(())
 }
 
 fn options(args: &Loop) -> Options {
