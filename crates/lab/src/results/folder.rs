@@ -1,4 +1,5 @@
-//! A folder of results: `environment.json`, and `samples.jsonl` with one sample a line.
+//! A folder of results: `environment.json`, and `samples.jsonl` with one sample a line; beside them, where there were searches,
+//! `trials.jsonl` with each of their trials, which nobody reads here.
 //!
 //! Each sample is in the file before the next one is taken: whatever ends a run loses nothing. What is read is checked,
 //! and a folder that is not understood to the last byte is refused.
@@ -15,6 +16,7 @@ use super::{Environment, FORMAT, Sample};
 
 const ENVIRONMENT: &str = "environment.json";
 const SAMPLES: &str = "samples.jsonl";
+const TRIALS: &str = "trials.jsonl";
 
 /// A folder that is being filled.
 #[derive(Debug)]
@@ -22,6 +24,7 @@ pub struct Writer {
     folder: PathBuf,
     environment: Environment,
     samples: File,
+    trials: Option<File>,
 }
 
 impl Writer {
@@ -31,13 +34,12 @@ impl Writer {
     /// It cannot be made, or has results in it already.
     pub fn create(folder: &Path, environment: Environment) -> anyhow::Result<Writer> {
         fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-        for name in [ENVIRONMENT, SAMPLES] {
+        for name in [ENVIRONMENT, SAMPLES, TRIALS] {
             let path = folder.join(name);
             ensure!(!path.exists(), "{} is there already: name a new folder, or remove the old one", path.display());
         }
         let path = folder.join(SAMPLES);
-        let samples = File::create_new(&path).with_context(|| format!("cannot make {}", path.display()))?;
-        let writer = Writer { folder: folder.to_owned(), environment, samples };
+        let writer = Writer { folder: folder.to_owned(), environment, samples: create(&path)?, trials: None };
         writer.write_environment()?;
         Ok(writer)
     }
@@ -77,11 +79,20 @@ impl Writer {
     /// # Errors
     /// It cannot be written; or a figure of it is no number, which no reader would take.
     pub fn write(&mut self, sample: &Sample) -> anyhow::Result<()> {
-        check(sample).map_err(anyhow::Error::msg).context("a sample that cannot be kept")?;
-        let mut line = serde_json::to_vec(sample)?;
-        line.push(b'\n');
-        // Nothing is kept back in this process.
-        self.samples.write_all(&line).with_context(|| format!("cannot write {}", self.folder.join(SAMPLES).display()))
+        add(&mut self.samples, sample).with_context(|| format!("cannot write {}", self.folder.join(SAMPLES).display()))
+    }
+
+    /// Adds a trial by which a search comes to its sample.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub fn write_trial(&mut self, trial: &Sample) -> anyhow::Result<()> {
+        let path = self.folder.join(TRIALS);
+        let trials = match &mut self.trials {
+            Some(trials) => trials,
+            none => none.insert(create(&path)?),
+        };
+        add(trials, trial).with_context(|| format!("cannot write {}", path.display()))
     }
 
     /// Whole or not at all, whatever happens meanwhile.
@@ -93,6 +104,18 @@ impl Writer {
         let written = fs::write(&new, text).and_then(|()| fs::rename(&new, &path));
         written.with_context(|| format!("cannot write {}", path.display()))
     }
+}
+
+fn create(path: &Path) -> anyhow::Result<File> {
+    File::create_new(path).with_context(|| format!("cannot make {}", path.display()))
+}
+
+/// Adds a line. Nothing is kept back in this process.
+fn add(file: &mut File, sample: &Sample) -> anyhow::Result<()> {
+    check(sample).map_err(anyhow::Error::msg).context("a sample that cannot be kept")?;
+    let mut line = serde_json::to_vec(sample)?;
+    line.push(b'\n');
+    Ok(file.write_all(&line)?)
 }
 
 /// A folder that was read.

@@ -47,28 +47,46 @@ pub(super) fn find(run: &mut Run<'_, '_>, bed: &mut Bed<'_>) -> anyhow::Result<(
         Ok(most) => most,
         Err(why) => return run.keep(bed, &names, Sample { invalid: Some(why), ..Sample::default() }),
     };
-    let (place, mut faults) = (run.place(bed), Faults::new());
-    let mut measure = |trial: Trial| measure(options, bed, &mut faults, trial);
+    let (place, mut made) = (run.place(bed), Made::default());
+    let mut measure = |trial: Trial| made.trial(options, bed, trial);
     let mut progress = |step: &search::Step<'_>| {
         let bound = |bound: Option<f64>| bound.map_or_else(|| "?".to_owned(), |pps| format!("{:.3}", pps / 1e6));
         let (lower, upper) = (bound(step.lower), bound(step.upper));
         run.says(&place, &format!("{}: {lower} to {upper} Mpps", step.goal), Some(step.left));
     };
     let found = search::search(&goals, &Limits::new(most * LEAST, most), &mut measure, &mut progress)?;
+    run.keep_trials(bed, made.trials)?;
     for result in &found.results {
         let load = name(&result.goal);
-        run.keep(bed, &load, sample(result, &found, bed.sizes().mean(), &faults))?;
+        run.keep(bed, &load, sample(result, &found, bed.sizes().mean(), &made.faults))?;
     }
-    // Of a bound that is none nobody knows what a part of it is.
-    let regular = |wanted: &str| {
-        found.results.iter().find(|result| result.goal.name == wanted && result.irregular.is_none())?.lower
-    };
-    if let Some(pdr) = regular("PDR").filter(|_| options.loads.latency) {
+    if let Some((pdr, is_least)) = carried(&found, "PDR").filter(|_| options.loads.latency) {
+        remark(run, bed, "latency", pdr, is_least);
         latencies(run, bed, pdr)?;
     }
-    match (options.loads.soak, options.loads.rate, regular("NDR")) {
-        (Some(time), None, Some(ndr)) => soak(run, bed, Rate::Pps(CARRIED * ndr), time),
+    match (options.loads.soak, options.loads.rate, carried(&found, "NDR")) {
+        (Some(time), None, Some((ndr, is_least))) => {
+            remark(run, bed, "soak", ndr, is_least);
+            soak(run, bed, Rate::Pps(CARRIED * ndr), time)
+        }
         _ => Ok(()),
+    }
+}
+
+/// What was found to be carried, and whether that is only the most that was tried. Of a search that did not come to its end
+/// nobody knows what a part of its bound is.
+fn carried(found: &Found, wanted: &str) -> Option<(f64, bool)> {
+    let result = found.results.iter().find(|result| result.goal.name == wanted)?;
+    let is_least = result.upper.is_none();
+    let is_known = result.irregular.is_none() || (is_least && found.stopped.is_none());
+    Some((result.lower.filter(|_| is_known)?, is_least))
+}
+
+/// Says of what the loads to come are parts, where that is no bound.
+fn remark(run: &mut Run<'_, '_>, bed: &Bed<'_>, load: &str, pps: f64, is_least: bool) {
+    if is_least {
+        let what = format!("in parts of {:.3} Mpps, the most that was tried: nothing was too much", pps / 1e6);
+        run.note(bed, load, &what);
     }
 }
 
@@ -78,9 +96,9 @@ pub(super) fn soak(run: &mut Run<'_, '_>, bed: &mut Bed<'_>, rate: Rate, time: D
     let Some(pps) = rate.pps(bed.sizes().mean()) else {
         anyhow::bail!("a soak needs a rate such as 1mpps, or none: then it is 90 % of the NDR");
     };
-    let (options, place, mut faults) = (run.options, run.place(bed), Faults::new());
+    let (options, place, mut made) = (run.options, run.place(bed), Made::default());
     let goal = SoakGoal::new(pps, time);
-    let mut measure = |trial: Trial| measure(options, bed, &mut faults, trial);
+    let mut measure = |trial: Trial| made.trial(options, bed, trial);
     run.says(&place, &load, Some(time));
     let mut progress = |soaked: &search::Soaked| {
         let what = format!("{load} at {:.3} Mpps: {} of {} packets lost", pps / 1e6, soaked.lost, soaked.sent);
@@ -88,7 +106,8 @@ pub(super) fn soak(run: &mut Run<'_, '_>, bed: &mut Bed<'_>, rate: Rate, time: D
     };
     let soaked = search::soak(&goal, &mut measure, &mut progress)?;
     let (seconds, sent, lost) = (soaked.time.as_secs_f64(), float(soaked.sent), float(soaked.lost));
-    let mut sample = spoilt(&faults);
+    let mut sample = spoilt(&made.faults);
+    run.keep_trials(bed, made.trials)?;
     if seconds > 0.0 && sent > 0.0 {
         let came = (sent - lost) / seconds / 1e6;
         let figures = [
@@ -119,14 +138,26 @@ pub(super) fn soak(run: &mut Run<'_, '_>, bed: &mut Bed<'_>, rate: Rate, time: D
     run.keep(bed, &load, sample)
 }
 
-/// A trial of a search or of a soak; an error where it is to end.
-fn measure(options: &Options, bed: &mut Bed<'_>, faults: &mut Faults, trial: Trial) -> anyhow::Result<Measured> {
-    let taken = bed.trial(rate(trial.load), trial.duration);
-    anyhow::ensure!(!options.is_stopped(), "stopped");
-    for name in FAULTS {
-        *faults.entry(name).or_default() += taken.sample.metrics.get(name).copied().unwrap_or(0.0);
+/// What was made for a search or for a soak.
+#[derive(Default)]
+struct Made {
+    trials: Vec<(Rate, Sample)>,
+    faults: Faults,
+}
+
+impl Made {
+    /// A trial; an error where it is to end.
+    fn trial(&mut self, options: &Options, bed: &mut Bed<'_>, trial: Trial) -> anyhow::Result<Measured> {
+        let rate = rate(trial.load);
+        let taken = bed.trial(rate, trial.duration);
+        anyhow::ensure!(!options.is_stopped(), "stopped");
+        for name in FAULTS {
+            *self.faults.entry(name).or_default() += taken.sample.metrics.get(name).copied().unwrap_or(0.0);
+        }
+        let invalid = taken.sample.invalid.clone();
+        self.trials.push((rate, taken.sample));
+        Ok(Measured { sent: taken.sent, lost: taken.lost, invalid })
     }
-    Ok(Measured { sent: taken.sent, lost: taken.lost, invalid: taken.sample.invalid })
 }
 
 /// Latencies of packets that are alone, and at parts of what can be carried.
@@ -246,6 +277,7 @@ mod tests {
 
     #[test]
     fn what_is_no_regular_result_does_not_count() {
+        let parts = |found: &Found| carried(found, "NDR").map(|(pps, is_least)| (pps.round(), is_least));
         let judged = |found: &Found| {
             let sample = sample(&found.results[0], found, 64.0, &Faults::new());
             assert!(found.results[0].lower.is_some() && sample.metrics["mpps"] > 0.0, "{sample:?}");
@@ -253,11 +285,16 @@ mod tests {
         };
         let whole = found(1.2e6, usize::MAX);
         assert_eq!(judged(&whole), None);
+        assert!(parts(&whole).is_some_and(|(pps, is_least)| !is_least && pps < 1.2e6), "{:?}", parts(&whole));
         // It takes all there is: what it could take nobody knows.
-        let why = judged(&found(1e9, usize::MAX)).expect("no upper bound");
+        let all = found(1e9, usize::MAX);
+        assert_eq!(parts(&all), Some((1e7, true)));
+        let why = judged(&all).expect("no upper bound");
         assert!(why.contains("no load up to 10000000 packets a second is too much"), "{why}");
         // It ends when there is a lower bound already.
-        let why = judged(&found(1.2e6, whole.trials)).expect("it was stopped");
+        let cut = found(1.2e6, whole.trials);
+        assert_eq!(parts(&cut), None);
+        let why = judged(&cut).expect("it was stopped");
         assert!(why.contains("not come to its end") && why.contains("the backend was silent"), "{why}");
     }
 

@@ -26,5 +26,5 @@ mod tests;
 
 pub use options::{Loads, Options, Scenario};
 pub(crate) use parties::{Parties, limit};
-pub use run::{Outcome, run};
+pub use run::{Kept, Outcome, run};
 pub use table::table;

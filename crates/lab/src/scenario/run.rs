@@ -32,8 +32,17 @@ impl Outcome {
     }
 }
 
+/// What is kept of a run.
+#[derive(Clone, Copy, Debug)]
+pub enum Kept<'s> {
+    /// What a load came to.
+    Result(&'s Sample),
+    /// One of the trials by which a search or a soak came to its result; `load` is the rate that was tried.
+    Trial(&'s Sample),
+}
+
 /// Who gets samples.
-pub(super) type Keep<'k> = dyn FnMut(&Sample) -> anyhow::Result<()> + 'k;
+pub(super) type Keep<'k> = dyn FnMut(Kept<'_>) -> anyhow::Result<()> + 'k;
 
 /// Measures everything so many times, round by round, and hands each sample to `keep`. A stop ends it; what it interrupts is
 /// not kept.
@@ -118,16 +127,21 @@ impl Run<'_, '_> {
         self.outcome.notes.push(format!("{}: {what}", label(&self.cell(bed, Some(load)))));
     }
 
+    /// Keeps the trials of a search, also where it was stopped.
+    pub(super) fn keep_trials(&mut self, bed: &Bed<'_>, trials: Vec<(Rate, Sample)>) -> anyhow::Result<()> {
+        for (rate, sample) in trials {
+            let sample = self.placed(bed, &rate.to_string(), sample);
+            (self.keep)(Kept::Trial(&sample))?;
+        }
+        Ok(())
+    }
+
     /// Keeps a sample, unless it was interrupted.
-    pub(super) fn keep(&mut self, bed: &Bed<'_>, load: &str, mut sample: Sample) -> anyhow::Result<()> {
+    pub(super) fn keep(&mut self, bed: &Bed<'_>, load: &str, sample: Sample) -> anyhow::Result<()> {
         if self.options.is_stopped() {
             return Ok(());
         }
-        sample.scenario = self.options.scenario.name().to_owned();
-        sample.round = self.step.round;
-        sample.variant.clone_from(&self.options.name);
-        sample.cell = self.cell(bed, Some(load));
-        sample.metrics.insert("generator_limit_mpps".to_owned(), bed.limit_mpps);
+        let sample = self.placed(bed, load, sample);
         if let Some(why) = &sample.invalid {
             self.step.what = label(&sample.cell);
             self.watch.is_invalid(&self.step, why);
@@ -136,7 +150,17 @@ impl Run<'_, '_> {
         if let Some(features) = bed.features {
             self.outcome.features.insert(bed.layout().name().to_owned(), Options::names(features));
         }
-        (self.keep)(&sample)
+        (self.keep)(Kept::Result(&sample))
+    }
+
+    /// A sample with all that tells where it was taken.
+    fn placed(&self, bed: &Bed<'_>, load: &str, mut sample: Sample) -> Sample {
+        sample.scenario = self.options.scenario.name().to_owned();
+        sample.round = self.step.round;
+        sample.variant.clone_from(&self.options.name);
+        sample.cell = self.cell(bed, Some(load));
+        sample.metrics.insert("generator_limit_mpps".to_owned(), bed.limit_mpps);
+        sample
     }
 
     /// The cell in words.

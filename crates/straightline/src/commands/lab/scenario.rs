@@ -9,7 +9,7 @@ use straightline_lab::Sizes;
 use straightline_lab::forward::{Mode, Touch};
 use straightline_lab::generator::Rate;
 use straightline_lab::results::{Environment, Sample, Writer};
-use straightline_lab::scenario::{self, Loads, Options, Scenario};
+use straightline_lab::scenario::{self, Kept, Loads, Options, Scenario};
 
 use super::progress::Progress;
 use super::{RingKind, Rings, seconds, stop_on_signals};
@@ -151,11 +151,17 @@ fn execute(args: &Common, options: Options) -> anyhow::Result<()> {
     let mut writer = args.out.as_deref().map(|folder| Writer::create(folder, Environment::detect())).transpose()?;
     let mut samples: Vec<Sample> = Vec::new();
     let mut progress = Progress::new(0);
-    let outcome = scenario::run(&options, &mut progress, &mut |sample| {
-        if let Some(writer) = &mut writer {
-            writer.write(sample)?;
+    let outcome = scenario::run(&options, &mut progress, &mut |kept| {
+        match (kept, &mut writer) {
+            (Kept::Result(sample), writer) => {
+                if let Some(writer) = writer {
+                    writer.write(sample)?;
+                }
+                samples.push(sample.clone());
+            }
+            (Kept::Trial(trial), Some(writer)) => writer.write_trial(trial)?,
+            (Kept::Trial(_), None) => {}
         }
-        samples.push(sample.clone());
         Ok(())
     });
     progress.finish();
