@@ -380,7 +380,7 @@ impl Guest {
         // One pair is enough for packets to pass; a frontend may never start the others.
         for index in 0..2 {
             if let Some(missing) = self.session.missing(index) {
-                return Some(format!("a frontend is connected; its {} waits for {missing}", ring_name(index)));
+                return Some(format!("a frontend is connected; its {} does not start: {missing}", ring_name(index)));
             }
             match self.rings.get(usize::from(index)).and_then(Option::as_ref) {
                 None => return Some(format!("the {} does not run", ring_name(index))),

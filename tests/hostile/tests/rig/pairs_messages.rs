@@ -143,7 +143,7 @@ fn pairs_that_never_start_are_missed_by_nobody() {
             if runs(0) {
                 scene.rig.wait_up(0)
             } else {
-                scene.rig.wait_down(0, "its receive ring waits for no kick")
+                scene.rig.wait_down(0, "its receive ring does not start: no kick")
             }
             assert!(scene.dropped().is_empty(), "{:?}", scene.dropped());
             drop(guest);
