@@ -22,7 +22,12 @@ pub(crate) type Rules = (usize, u32, Vec<(MacAddr, PortIndex)>);
 
 /// How a worker's turns are run, before it has anything to do.
 pub(crate) fn settings(config: &Config) -> Settings {
-    Settings { level: config.switch.level(), two_copies: config.switch.copies == Copies::Two, body_limit: TURN_BYTES }
+    Settings {
+        level: config.switch.level(),
+        two_copies: config.switch.copies == Copies::Two,
+        body_limit: TURN_BYTES,
+        prefetch: !config.switch.without_prefetch,
+    }
 }
 
 /// Makes a port.

@@ -30,19 +30,26 @@ impl Core {
 pub(super) fn plan(settings: &Settings, quick: bool) -> Plan {
     let [guest, _] = settings.cpus;
     // Of two copies one is from the guest and one to the guest, as in the switch that the slides have measured.
-    let all: &[(Load, Copies)] = &[(Load::OneWay, Copies::Two), (Load::Loop, Copies::Two), (Load::Loop, Copies::One)];
+    let seed = |core| Case { load: Load::OneWay, copies: Copies::Two, core, prefetch: true };
+    let mut cases = vec![seed(Core::Another), seed(Core::Same)];
+    if !quick {
+        for (load, copies) in [(Load::Loop, Copies::Two), (Load::Loop, Copies::One)] {
+            cases.extend([Core::Another, Core::Same].map(|core| Case { load, copies, ..seed(core) }));
+        }
+        let ours = Case { load: Load::Loop, copies: Copies::One, ..seed(Core::Another) };
+        cases.extend([seed(Core::Another), ours].map(|case| Case { prefetch: false, ..case }));
+    }
     let mut cells = Vec::new();
-    for &(load, copies) in if quick { &all[..1] } else { all } {
-        for core in [Core::Another, Core::Same] {
-            for size in SIZES {
-                let variants = Touch::ALL.iter().map(|&touch| variant(guest, (load, copies), core, size, touch));
-                let number = if copies == Copies::Two { 2 } else { 1 };
-                let (load, core) = (load.name(), core.name());
-                cells.push(Cell::new(
-                    [("load", &load), ("copies", &number), ("core", &core), ("size", &size)],
-                    variants,
-                ));
-            }
+    for case in cases {
+        for size in SIZES {
+            let variants = Touch::ALL.iter().map(|&touch| case.variant(guest, size, touch));
+            let copies = if case.copies == Copies::Two { 2 } else { 1 };
+            let prefetch = if case.prefetch { "on" } else { "off" };
+            let (load, core) = (case.load.name(), case.core.name());
+            cells.push(Cell::new(
+                [("load", &load), ("copies", &copies), ("core", &core), ("prefetch", &prefetch), ("size", &size)],
+                variants,
+            ));
         }
     }
     Plan {
@@ -53,26 +60,36 @@ pub(super) fn plan(settings: &Settings, quick: bool) -> Plan {
             Shown::MPPS,
         ],
         cells,
-        left_out: vec![
-            "a guest on another memory node: there is one, or the tester does not look for more".to_owned(),
-            "prefetching on and off: an experiment of its own".to_owned(),
-        ],
+        left_out: vec!["a guest on another memory node: there is one, or the tester does not look for more".to_owned()],
     }
 }
 
-/// What a guest on this CPU does.
-fn variant(guest: usize, (load, copies): (Load, Copies), core: Core, size: u32, touch: Touch) -> Variant {
-    let configure = move |config: &mut Config| {
-        config.switch.copies = copies;
-        if core == Core::Same {
-            // One that sleeps leaves the CPU to its guest where there is nothing to do.
-            (config.switch.workers, config.switch.idle) = (vec![guest], Idle::Sleep);
-        }
-    };
-    let choose = move |options: &mut Options| {
-        (options.sizes, options.touch, options.shares_cpu) = (Sizes::one(size), touch, core == Core::Same);
-    };
-    Variant::bench(touch.name(), Way::Guests(load), configure, choose)
+/// What is the same for all that the guest may do.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    load: Load,
+    copies: Copies,
+    core: Core,
+    /// Whether the switch asks for lines before it needs them.
+    prefetch: bool,
+}
+
+impl Case {
+    /// What a guest on this CPU does.
+    fn variant(self, guest: usize, size: u32, touch: Touch) -> Variant {
+        let Case { load, copies, core, prefetch } = self;
+        let configure = move |config: &mut Config| {
+            (config.switch.copies, config.switch.without_prefetch) = (copies, !prefetch);
+            if core == Core::Same {
+                // One that sleeps leaves the CPU to its guest where there is nothing to do.
+                (config.switch.workers, config.switch.idle) = (vec![guest], Idle::Sleep);
+            }
+        };
+        let choose = move |options: &mut Options| {
+            (options.sizes, options.touch, options.shares_cpu) = (Sizes::one(size), touch, core == Core::Same);
+        };
+        Variant::bench(touch.name(), Way::Guests(load), configure, choose)
+    }
 }
 
 #[cfg(test)]
@@ -83,10 +100,15 @@ mod tests {
     #[test]
     fn cells_and_variants() {
         let quick = plan(&settings(), true);
-        let expected =
-            ["another", "same"].map(|core| SIZES.map(|size| format!("copies=2 core={core} load=one-way size={size}")));
+        let expected = ["another", "same"]
+            .map(|core| SIZES.map(|size| format!("copies=2 core={core} load=one-way prefetch=on size={size}")));
         assert_eq!(labels(&quick), expected.concat());
-        assert_eq!(plan(&settings(), false).cells.len(), 18);
+        let whole = labels(&plan(&settings(), false));
+        assert_eq!(whole.iter().filter(|label| label.contains("prefetch=on")).count(), 18);
+        assert_eq!(
+            whole.iter().filter(|label| label.contains("core=another") && label.contains("prefetch=off")).count(),
+            6
+        );
         assert_eq!(names(&quick)[0], ["none", "header", "read", "edit"]);
     }
 }

@@ -19,11 +19,13 @@ pub struct Settings {
     pub two_copies: bool,
     /// Bytes of bodies that a turn takes before it stops taking; one packet may exceed it.
     pub body_limit: u32,
+    /// Whether lines of guest memory are asked for before they are needed; not, to see what that is worth.
+    pub prefetch: bool,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { level: Level::detect(), two_copies: false, body_limit: 1 << 20 }
+        Settings { level: Level::detect(), two_copies: false, body_limit: 1 << 20, prefetch: true }
     }
 }
 

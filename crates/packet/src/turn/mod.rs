@@ -299,6 +299,12 @@ impl<'t> Turn<'t> {
         self.slots[id.index()].lender
     }
 
+    /// Whether lines of guest memory are asked for before they are needed.
+    #[inline]
+    pub fn prefetches(&self) -> bool {
+        self.settings.prefetch
+    }
+
     /// What its sender left to be done.
     #[inline]
     pub fn offload(&self, id: PacketId) -> Offload {

@@ -297,7 +297,9 @@ impl<R: Device> Filling<'_, '_, R> {
             *chains += 1;
             let room = match self.buffers.ring.single(&self.link.memory, &first, Direction::ToGuest) {
                 Some(segment) => {
-                    segment.prefetch_for_store::<HEADER>();
+                    if self.turn.prefetches() {
+                        segment.prefetch_for_store::<HEADER>();
+                    }
                     self.turn.stage(segment);
                     segment.len()
                 }

@@ -113,9 +113,12 @@ impl<R: Device> WithKernels for Taking<'_, '_, R> {
     fn with<K: Kernels>(self, kernels: K) {
         let Taking { ring, firsts, queue, link, turn, lender, into } = self;
         let mut singles = [None; BURST];
+        let prefetches = turn.prefetches();
         for (first, single) in firsts.iter().zip(&mut singles) {
             *single = ring.single(&link.memory, first, Direction::FromGuest);
-            if let Some(segment) = single {
+            if let Some(segment) = single
+                && prefetches
+            {
                 if link.reads_header {
                     segment.prefetch();
                 }

@@ -123,7 +123,8 @@ fn defaults() {
             copies: Copies::One,
             simd: None,
             copy: Copier::Kernel,
-            sandbox: SandboxConfig::default()
+            sandbox: SandboxConfig::default(),
+            without_prefetch: false,
         }
     );
     assert_eq!(config.switch.level(), Level::detect());

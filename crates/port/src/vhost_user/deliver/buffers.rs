@@ -55,7 +55,7 @@ impl<'a, R: Device> Buffers<'a, R> {
                 if buffer.is_empty() || (got == 0 && buffer.len() < HEADER) {
                     break;
                 }
-                if got == 0 {
+                if got == 0 && turn.prefetches() {
                     buffer.prefetch_for_store::<HEADER>();
                 }
                 turn.stage(buffer);

@@ -78,7 +78,9 @@ impl<R: Device> Filling<'_, '_, R> {
             if buffer.len() < full + HEADER {
                 break;
             }
-            buffer.prefetch_for_store::<HEADER>();
+            if turn.prefetches() {
+                buffer.prefetch_for_store::<HEADER>();
+            }
             turn.stage(buffer);
             found += 1;
         }

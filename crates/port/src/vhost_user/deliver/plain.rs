@@ -62,6 +62,7 @@ fn burst<K: Kernels, R: Device>(
     }
     let Filling { link, turn, buffers: Buffers { ring, firsts, at, known }, .. } = to;
     let mut places: [Option<Segment<'_>>; BURST] = [None; BURST];
+    let prefetches = turn.prefetches();
     let (mut found, mut bytes) = (0, 0);
     for ((&id, first), place) in ids.iter().zip(&firsts[*at..*known]).zip(&mut places) {
         let len = turn.len(id);
@@ -72,7 +73,9 @@ fn burst<K: Kernels, R: Device>(
         if segment.len() < len + HEADER {
             break;
         }
-        segment.prefetch_for_store::<HEADER>();
+        if prefetches {
+            segment.prefetch_for_store::<HEADER>();
+        }
         *place = Some(segment);
         bytes += u64::from(len);
         found += 1;
