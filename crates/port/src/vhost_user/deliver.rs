@@ -210,6 +210,12 @@ fn fill_into(mut filling: Filling<'_, '_, impl Device>, without_vanished: bool) 
         }
         match added {
             Ok(()) => {}
+            Err(Refused::Dropped(Reason::NoBuffer)) if filling.buffers.dry => {
+                // For each packet that follows the driver's line would be taken away from it again, while it gives buffers.
+                let rest = ids.len() - at;
+                sum.drops[Reason::NoBuffer as usize] += u32::try_from(rest).unwrap_or(u32::MAX);
+                break;
+            }
             Err(Refused::Dropped(reason)) => sum.drops[reason as usize] += 1,
             Err(Refused::Broken(message)) => {
                 let rest = ids.len() - at;

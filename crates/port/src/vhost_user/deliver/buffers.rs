@@ -12,11 +12,13 @@ pub(super) struct Buffers<'a, R> {
     pub(super) firsts: &'a mut [First; BURST],
     pub(super) at: usize,
     pub(super) known: usize,
+    /// At the last look there were none.
+    pub(super) dry: bool,
 }
 
 impl<'a, R: Device> Buffers<'a, R> {
     pub(super) fn new(ring: &'a mut R, firsts: &'a mut [First; BURST]) -> Self {
-        Buffers { ring, firsts, at: 0, known: 0 }
+        Buffers { ring, firsts, at: 0, known: 0, dry: false }
     }
 
     /// Whether a next buffer is known of, in `firsts` at `at`. A fault is seen again, and told, by [`Self::next`].
@@ -28,6 +30,7 @@ impl<'a, R: Device> Buffers<'a, R> {
     fn find(&mut self) -> Result<usize, RingFault> {
         (self.at, self.known) = (0, 0);
         self.known = self.ring.find(self.firsts)?;
+        self.dry = self.known == 0;
         Ok(self.known)
     }
 
@@ -81,6 +84,7 @@ impl<'a, R: Device> Buffers<'a, R> {
 
     pub(super) fn untake(&mut self, n: u16) {
         self.ring.untake(n);
+        self.dry &= n == 0;
         if let Some(at) = self.at.checked_sub(n.into()) {
             self.at = at;
         } else {

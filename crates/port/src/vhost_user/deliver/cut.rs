@@ -68,7 +68,7 @@ impl<R: Device> Filling<'_, '_, R> {
         if !self.buffers.look() {
             return 0;
         }
-        let Filling { link, turn, buffers: Buffers { ring, firsts, at, known }, piece, .. } = self;
+        let Filling { link, turn, buffers: Buffers { ring, firsts, at, known, .. }, piece, .. } = self;
         let (staged, left) = (turn.mark(), plan.left());
         // All pieces are as long as the next one but the last, which may be shorter.
         let full = plan.len_of(0);

@@ -60,7 +60,7 @@ fn burst<K: Kernels, R: Device>(
     if !ids.first().is_some_and(|&id| is_plain(0, to.turn.offload(id))) || !to.buffers.look() {
         return 0;
     }
-    let Filling { link, turn, buffers: Buffers { ring, firsts, at, known }, .. } = to;
+    let Filling { link, turn, buffers: Buffers { ring, firsts, at, known, .. }, .. } = to;
     let mut places: [Option<Segment<'_>>; BURST] = [None; BURST];
     let prefetches = turn.prefetches();
     let (mut found, mut bytes) = (0, 0);
