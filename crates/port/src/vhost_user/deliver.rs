@@ -212,8 +212,7 @@ fn fill_into(mut filling: Filling<'_, '_, impl Device>, without_vanished: bool) 
             Ok(()) => {}
             Err(Refused::Dropped(Reason::NoBuffer)) if filling.buffers.dry => {
                 // For each packet that follows the driver's line would be taken away from it again, while it gives buffers.
-                let rest = ids.len() - at;
-                sum.drops[Reason::NoBuffer as usize] += u32::try_from(rest).unwrap_or(u32::MAX);
+                sum.drops[Reason::NoBuffer as usize] += ids[at..].iter().map(|&id| filling.pieces(id)).sum::<u32>();
                 break;
             }
             Err(Refused::Dropped(reason)) => sum.drops[reason as usize] += 1,
@@ -270,6 +269,16 @@ impl<R: Device> Filling<'_, '_, R> {
         sum.bytes += u64::from(len);
         sum.body += u64::from(self.turn.body_len(id));
         Ok(())
+    }
+
+    /// How many packets it would be for this guest.
+    fn pieces(&self, id: PacketId) -> u32 {
+        match self.turn.offload(id).gso {
+            Some(gso) if !self.link.receiver.takes(gso) => {
+                Segmenter::new(gso, self.turn.len(id)).map_or(1, |plan| plan.left())
+            }
+            _ => 1,
+        }
     }
 
     /// Takes buffers for a frame of `len` bytes and stages them. On refusal everything is as before.
