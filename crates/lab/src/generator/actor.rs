@@ -64,6 +64,8 @@ pub struct Measured {
     pub arrived: [u64; 2],
     /// Whether packets still came when nobody waited any longer.
     pub still_coming: bool,
+    /// Whether some had not come then, while backends still had not taken all of what they were given.
+    pub not_taken: bool,
     pub(crate) latencies: Latencies,
 }
 
@@ -146,6 +148,7 @@ struct Window {
     arrived: [u64; 2],
     kept: Kept,
     still_coming: bool,
+    not_taken: bool,
 }
 
 impl<P: TestPort> Generator<P> {
@@ -239,7 +242,7 @@ impl<P: TestPort> Generator<P> {
                 ..Measured::default()
             };
         }
-        let Window { mut kept, mut lasted, mut arrived, still_coming, since } = self.window;
+        let Window { mut kept, mut lasted, mut arrived, still_coming, not_taken, since } = self.window;
         if self.phase == Phase::Measure {
             (kept, lasted, arrived) = (self.kept(), self.now.saturating_sub(since), self.arrived());
         }
@@ -253,6 +256,7 @@ impl<P: TestPort> Generator<P> {
             seconds: [self.plan.time, lasted].map(|cycles| seconds(cycles, hertz)),
             arrived,
             still_coming,
+            not_taken,
             latencies: self.checker.latencies.clone(),
         }
     }
@@ -289,10 +293,12 @@ impl<P: TestPort> Generator<P> {
             Phase::Drain => {
                 let is_late = passed >= self.plan.drain;
                 let is_quiet = now.saturating_sub(self.heard) >= self.plan.quiet;
+                let is_complete = self.checker.complete(self.sent.iter().copied());
                 // A backend that stands still for a while, on a busy machine, has lost nothing yet.
-                let has_ended = is_quiet && (is_late || !self.is_sending()?);
+                let is_sending = (is_late || is_quiet) && !is_complete && self.is_sending()?;
                 self.window.still_coming = is_late && !is_quiet;
-                if is_late || has_ended || self.checker.complete(self.sent.iter().copied()) {
+                self.window.not_taken = is_late && is_sending;
+                if is_late || is_complete || (is_quiet && !is_sending) {
                     self.phase = Phase::Over;
                 }
             }

@@ -29,6 +29,12 @@ pub(super) fn judge(measured: &Measured, load: Load, mean_len: f64) -> Option<St
              and do its buffers take such packets?"
         ));
     }
+    if measured.not_taken {
+        return Some(
+            "a backend went silent: 2 s after the last packet was sent it had still not taken all that stands in its rings"
+                .to_owned(),
+        );
+    }
     if total.received == 0 {
         return Some(format!(
             "nothing has come back of {} packets: does the switch hand them on to a port that is looked at, and does it take \
@@ -117,6 +123,7 @@ mod tests {
         assert!(why(|m| m.streams[0] = Counts::default()).contains("nothing could be sent"));
         assert!(why(|m| m.streams[0].received = 0).contains("nothing has come back of 1000000"));
         assert!(why(|m| m.still_coming = true).contains("still came"));
+        assert!(why(|m| (m.not_taken, m.streams[0].received) = (true, 500_000)).contains("went silent"));
         // Whatever the other figures say: what came is not what was sent.
         assert!(why(|m| m.streams[0].corrupt = 7).contains("7 packets came with other bytes"));
     }

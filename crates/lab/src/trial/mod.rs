@@ -2,8 +2,9 @@
 //!
 //! The rules: what is sent while the switch warms up is ignored; no counter of the switch is read meanwhile; what is sent
 //! equals what was meant within 0.1 %, and it lasts as long as meant within the same, else the trial is invalid, with the
-//! reason; what is on the way at the end is waited for before anything is counted; no packet that was looked at came with
-//! other bytes than were sent; and what the generator could do by itself is measured and stands beside the result.
+//! reason; what is on the way at the end is waited for before anything is counted, and no backend has left it where it was;
+//! no packet that was looked at came with other bytes than were sent; and what the generator could do by itself is measured
+//! and stands beside the result.
 //!
 //! A packet for which a port has no room is one that the switch did not take: it was meant, and is lost. A packet that the
 //! generator itself was too late for was not sent as meant.
@@ -121,8 +122,11 @@ fn go<P: TestPort>(
         all.iter_mut().zip(work).for_each(|(all, work)| all.add(work));
         let sending = ended
             .and_then(|()| others.iter_mut().try_fold(false, |some, other| anyhow::Ok(other.is_sending()? || some)));
-        if !matches!(sending, Ok(true)) || !until.generator.wait_on(cycles()) {
-            return (until.generator.measured(), all, sending.map(drop));
+        let is_sending = matches!(sending, Ok(true));
+        if !is_sending || !until.generator.wait_on(cycles()) {
+            let mut measured = until.generator.measured();
+            measured.not_taken |= is_sending && measured.total().lost() > 0;
+            return (measured, all, sending.map(drop));
         }
         stop.store(false, Ordering::Relaxed);
     }
@@ -249,6 +253,82 @@ mod tests {
         }
         let outcome = run(&mut generator(&[""]), &mut [&mut Broken], &plan(), Rate::Max, Duration::from_secs(600));
         assert!(outcome.invalid.expect("invalid").contains("closed the connection"));
+    }
+
+    /// Hands on so many frames, and then nothing any more.
+    struct Stuck {
+        echo: Echo,
+        takes: usize,
+    }
+
+    impl TestPort for Stuck {
+        fn room(&mut self) -> usize {
+            self.echo.room()
+        }
+
+        fn send(&mut self, template: usize, header: &NetHeader, frame: &[u8], patches: &[(usize, &[u8])]) -> bool {
+            self.echo.send(template, header, frame, patches)
+        }
+
+        fn flush(&mut self) -> anyhow::Result<()> {
+            self.echo.flush()
+        }
+
+        fn is_sending(&mut self) -> anyhow::Result<bool> {
+            Ok(self.echo.room() < Echo::default().room())
+        }
+
+        fn receive(&mut self, most: usize, each: &mut dyn FnMut(&dyn Received)) -> anyhow::Result<usize> {
+            let count = self.echo.receive(most.min(self.takes), each)?;
+            self.takes -= count;
+            Ok(count)
+        }
+    }
+
+    /// Not as long as usually.
+    const SHORT: Timing = Timing {
+        warm_up: Duration::ZERO,
+        time: Duration::from_millis(10),
+        quiet: Duration::from_millis(1),
+        drain: Duration::from_millis(20),
+    };
+
+    #[test]
+    fn a_backend_that_takes_nothing_any_more_has_gone_silent() {
+        let port = Stuck { echo: Echo::default(), takes: 10 };
+        let mut generator = Generator::new(vec![(port, vec!["size=64".parse().expect("a stream")])], 1).expect("one");
+        let load = Load { rate: Rate::Max, burst: 1 };
+        let (measured, _, ended) = go(&mut generator, &mut [], load, &SHORT, None);
+        ended.expect("nobody says that anything is wrong");
+        assert_eq!((measured.total().received, measured.still_coming), (10, false), "{measured:?}");
+        let why = judge::judge(&measured, load, 64.0).expect("it does not count");
+        assert!(why.contains("went silent"), "{why}");
+    }
+
+    #[test]
+    fn a_guest_whose_backend_takes_nothing_any_more_is_seen() {
+        struct Guest;
+        impl Actor for Guest {
+            fn turn(&mut self, _: u64) -> anyhow::Result<usize> {
+                Ok(0)
+            }
+
+            fn is_sending(&mut self) -> anyhow::Result<bool> {
+                Ok(true)
+            }
+        }
+        // What the generator sends is taken, and is nowhere to be seen; or it comes, whatever else a guest sends.
+        let closed = AtomicBool::new(false);
+        let open = AtomicBool::new(true);
+        for (open, is_silent) in [(&closed, true), (&open, false)] {
+            let port = Gate { echo: Echo::default(), open };
+            let mut generator = Generator::new(vec![(port, vec!["".parse().expect("a stream")])], 1).expect("one");
+            let load = Load { rate: Rate::Max, burst: 1 };
+            let (measured, _, ended) = go(&mut generator, &mut [&mut Guest], load, &SHORT, None);
+            ended.expect("nobody says that anything is wrong");
+            assert!(measured.total().sent > 0, "{measured:?}");
+            assert_eq!(measured.not_taken, is_silent, "{measured:?}");
+        }
     }
 
     #[test]

@@ -3,11 +3,13 @@
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use straightline_lab::GuestOptions;
 use straightline_lab::capture::Capture;
 use straightline_lab::forward::{self, Mode, Options, Touch};
 use straightline_lab::generator::{Generator, Rate, Replay, ReplayTiming, StreamSpec};
 use straightline_lab::tester::{Layout, PortOptions, VhostPort};
 use straightline_lab::trial::{self, Outcome, Plan};
+use straightline_switch::config::{PatchConfig, WhenFull};
 
 use crate::common::{self, Rig, patch, rig};
 
@@ -120,6 +122,22 @@ fn a_switch_that_goes_away_makes_the_trial_invalid() {
     let outcome = trial::run(&mut generator, &mut [], &plan(), Rate::Max, Duration::from_secs(600));
     let why = outcome.invalid.expect("it is gone");
     assert!(why.contains("closed the connection"), "{why}");
+}
+
+#[test]
+fn a_switch_that_takes_nothing_any_more_makes_the_trial_invalid() {
+    // It waits for buffers of a guest that takes nothing out of its ring.
+    let waiting = rig(2, |config| config.patches.push(PatchConfig { full: WhenFull::Wait, ..patch(0, 1) }));
+    let _guest = waiting.guest(1, &GuestOptions::default());
+    waiting.wait_up(1);
+    let spec: StreamSpec = "size=64".parse().expect("a stream");
+    let ports = ports(&waiting, &[0], &options(Layout::Split)).into_iter().map(|port| (port, vec![spec.clone()]));
+    let mut generator = Generator::new(ports.collect(), 1).expect("a generator");
+    let plan = Plan { warm_up: Duration::ZERO, ..plan() };
+    let outcome = trial::run(&mut generator, &mut [], &plan, Rate::Max, TIME);
+    assert!(outcome.measured.as_ref().is_some_and(|measured| measured.total().sent > 0), "{outcome:?}");
+    let why = outcome.invalid.expect("it stands still");
+    assert!(why.contains("went silent"), "{why}");
 }
 
 #[test]
