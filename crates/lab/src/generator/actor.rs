@@ -48,7 +48,7 @@ pub struct Load {
 /// What a trial came to, before anybody judges it.
 #[derive(Clone, Debug, Default)]
 pub struct Measured {
-    /// By stream, in the order of the ports.
+    /// By stream, in the order of the ports; one for all where packets are only counted.
     pub streams: Vec<Counts>,
     /// Frames that were none of ours.
     pub foreign: u64,

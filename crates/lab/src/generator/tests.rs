@@ -267,7 +267,7 @@ fn streams_are_counted_each_for_itself_by_their_weights() {
 #[test]
 fn who_only_counts_takes_whatever_comes() {
     for counts_only in [false, true] {
-        let ports = vec![(Fake::new(vec![Fault::Tag(0); 1000]), streams(&["size=200"]))];
+        let ports = vec![(Fake::new(vec![Fault::Tag(0); 1000]), streams(&["size=200", "size=200"]))];
         let mut generator = Generator::new(ports, 1).expect("a generator");
         if counts_only {
             generator.count_only();
@@ -276,6 +276,8 @@ fn who_only_counts_takes_whatever_comes() {
         let total = measured.total();
         let (received, foreign) = if counts_only { (total.sent, 0) } else { (0, total.sent) };
         assert_eq!((total.received, total.bytes, measured.foreign), (received, 200 * received, foreign));
+        // No stream is one of which nothing came.
+        assert_eq!(measured.streams.len(), if counts_only { 1 } else { 2 });
     }
 }
 

@@ -1,10 +1,14 @@
 //! Whether a trial counts.
 
 use super::Plan;
-use crate::generator::{Load, Measured, Rate};
+use crate::generator::{Counts, Load, Measured, Rate};
 
 /// By how much what was done may differ from what was meant.
 const TOLERANCE: f64 = 0.001;
+
+/// Where none has come of a stream's packets, but so many would have if they fared as all others, that is no chance: one of
+/// ten millions, for losses that fall on packets as dice do.
+const EXPECTED: f64 = 16.0;
 
 /// Why it makes no sense to begin: more is asked for than the generator can do.
 pub(super) fn beyond(plan: &Plan, rate: Rate, mean_len: f64) -> Option<String> {
@@ -42,6 +46,9 @@ pub(super) fn judge(measured: &Measured, load: Load, mean_len: f64) -> Option<St
             total.sent
         ));
     }
+    if let Some(why) = one_way(&measured.streams) {
+        return Some(why);
+    }
     if let Some(why) = corrupted(float(total.corrupt)) {
         return Some(why);
     }
@@ -71,6 +78,21 @@ pub(super) fn judge(measured: &Measured, load: Load, mean_len: f64) -> Option<St
     None
 }
 
+/// Why nothing counts where a stream is not handed on: that is no loss, which is a part of what is.
+fn one_way(streams: &[Counts]) -> Option<String> {
+    let total = streams.iter().fold(Counts::default(), |all, one| all.and(*one));
+    let came = float(total.received) / float(total.sent);
+    let is_dead = |one: &Counts| one.received == 0 && float(one.sent) * came >= EXPECTED;
+    let (at, dead) = streams.iter().enumerate().find(|(_, one)| is_dead(one))?;
+    Some(format!(
+        "nothing has come back of {} packets of stream {}, of all {} (they are numbered port by port): does the switch hand on \
+         what each port sends?",
+        dead.sent,
+        at + 1,
+        streams.len()
+    ))
+}
+
 /// Why nothing counts where so many packets were spoilt: a switch that copies wrongly has done nothing well.
 pub(crate) fn corrupted(count: f64) -> Option<String> {
     (count > 0.0).then(|| format!("{count} packets came with other bytes than were sent, of those that were looked at"))
@@ -86,7 +108,6 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::generator::Counts;
 
     const LOAD: Load = Load { rate: Rate::Pps(1e6), burst: 32 };
 
@@ -134,6 +155,22 @@ mod tests {
         assert_eq!(judged(|m| (m.refused, m.streams[0].sent, m.streams[0].received) = (500_000, 500_000, 1)), None);
         assert_eq!(judged(|m| (m.missed, m.streams[0].duplicates) = (999, 7)), None);
         assert_eq!(judged(|m| m.meant = None), None);
+    }
+
+    #[test]
+    fn a_stream_of_which_nothing_comes_is_no_loss() {
+        let judged = |streams: &[(u64, u64)]| {
+            let counts = |&(sent, received)| Counts { sent, received, ..Counts::default() };
+            judged(|m| m.streams = streams.iter().map(counts).collect())
+        };
+        let why = judged(&[(500_000, 500_000), (500_000, 0)]).expect("a direction is dead");
+        assert!(why.contains("500000 packets of stream 2, of all 2"), "{why}");
+        assert!(judged(&[(500_000, 0), (500_000, 9)]).is_none(), "as likely as not");
+        assert!(judged(&[(50_000, 0), (950_000, 900_000), (5000, 1)]).is_some());
+        // One way only; few packets; much of both lost.
+        assert_eq!(judged(&[(1_000_000, 1), (0, 0)]), None);
+        assert_eq!(judged(&[(1_000_000, 999_000), (16, 0)]), None);
+        assert_eq!(judged(&[(1_000_000, 10), (1_000_000, 1)]), None);
     }
 
     #[test]
