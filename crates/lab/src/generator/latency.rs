@@ -12,14 +12,15 @@ const BITS: u32 = STEPS.trailing_zeros();
 /// As many as there are up to 2^48 cycles.
 const ALL: usize = STEPS + (48 - BITS as usize) * (STEPS / 2);
 
-/// Quantiles that are reported, with the names of their figures.
-const QUANTILES: [(f64, &str); 6] = [
-    (0.5, "latency_p50_us"),
-    (0.9, "latency_p90_us"),
-    (0.99, "latency_p99_us"),
-    (0.999, "latency_p99_9_us"),
-    (0.9999, "latency_p99_99_us"),
-    (0.999_999, "latency_p99_9999_us"),
+/// Quantiles that are reported, with the names of their figures: of so many packets one may be slower, and of fewer the
+/// slowest one says nothing about it.
+const QUANTILES: [(u32, &str); 6] = [
+    (2, "latency_p50_us"),
+    (10, "latency_p90_us"),
+    (100, "latency_p99_us"),
+    (1000, "latency_p99_9_us"),
+    (10_000, "latency_p99_99_us"),
+    (1_000_000, "latency_p99_9999_us"),
 ];
 
 /// Packets by their latency in cycles.
@@ -74,7 +75,7 @@ impl Latencies {
         results::Latency { steps }
     }
 
-    /// The figures of a sample, in microseconds; none where nothing came.
+    /// The figures of a sample, in microseconds: none where nothing came, and no quantile that wants more packets than came.
     pub(crate) fn figures(&self, hertz: f64) -> Vec<(&'static str, f64)> {
         // Three digits are more than the array keeps. The histogram grows as it needs.
         let Ok(mut histogram) = Histogram::<u64>::new(3) else { return Vec::new() };
@@ -89,7 +90,11 @@ impl Latencies {
         let mut figures = vec![("latency_min_us", micros(nanoseconds(self.least, hertz)))];
         // A step of the histogram may end behind the slowest packet.
         let most = nanoseconds(self.most, hertz);
-        figures.extend(QUANTILES.map(|(q, name)| (name, micros(histogram.value_at_quantile(q).min(most)))));
+        let known = QUANTILES.iter().filter(|(one_in, _)| histogram.len() >= u64::from(*one_in));
+        figures.extend(known.map(|&(one_in, name)| {
+            let quantile = 1.0 - 1.0 / f64::from(one_in);
+            (name, micros(histogram.value_at_quantile(quantile).min(most)))
+        }));
         figures.push(("latency_max_us", micros(most)));
         figures
     }
@@ -180,5 +185,19 @@ mod tests {
         assert!(steps.is_sorted_by(|a, b| a.0 < b.0));
         latencies.clear();
         assert!(latencies.figures(1e9).is_empty());
+    }
+
+    #[test]
+    fn quantiles_want_as_many_packets_as_they_speak_of() {
+        let names = |packets: u64| {
+            let mut latencies = Latencies::new();
+            (0..packets).for_each(|cycles| latencies.note(cycles));
+            latencies.figures(1e9).into_iter().map(|(name, _)| name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(1), ["latency_min_us", "latency_max_us"]);
+        assert_eq!(names(99), ["latency_min_us", "latency_p50_us", "latency_p90_us", "latency_max_us"]);
+        assert_eq!(names(100)[3..], ["latency_p99_us", "latency_max_us"]);
+        assert!(!names(999).contains(&"latency_p99_9_us") && names(1000).contains(&"latency_p99_9_us"));
+        assert!(!names(999_999).contains(&"latency_p99_9999_us"));
     }
 }

@@ -55,7 +55,7 @@ fn whole(outcome: &Outcome) {
         "{outcome:?}"
     );
     let sample = outcome.sample();
-    assert!(sample.metrics["latency_p50_us"] <= sample.metrics["latency_p99_9999_us"], "{sample:?}");
+    assert!(sample.metrics["latency_min_us"] <= sample.metrics["latency_max_us"], "{sample:?}");
 }
 
 #[test]

@@ -156,7 +156,7 @@ fn what_is_generated_comes_back() {
     let figure = |name: &str| sample["metrics"][name].as_f64().unwrap();
     assert_eq!([figure("lost"), figure("corrupt"), figure("foreign")], [0.0; 3], "{sample}");
     assert!(figure("sent") > 0.0 && figure("generator_limit_mpps") > 0.0, "{sample}");
-    assert!(figure("latency_p50_us") > 0.0 && sample["latency"]["steps"].is_array(), "{sample}");
+    assert!(figure("latency_max_us") > 0.0 && sample["latency"]["steps"].is_array(), "{sample}");
     assert_eq!(done.code, Some(i32::from(!sample["invalid"].is_null())), "{done:?}");
     assert_eq!(impossible.code, Some(1));
     assert!(impossible.out.contains("more than the generator makes"), "{impossible:?}");
