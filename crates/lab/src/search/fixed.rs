@@ -1,45 +1,10 @@
-//! Trials at one load: as much as the tester can send, and one load for a long time.
+//! Trials at one load, for a long time.
 
 use std::time::Duration;
 
 use anyhow::ensure;
 
 use super::{Measure, Trial, valid};
-
-/// The load of a trial that sends as fast as it can.
-pub const UNPACED: f64 = f64::INFINITY;
-
-/// What comes back of as much as the tester can send (FD.io's MRR). It says nothing about loss: only what a switch does
-/// when it is asked for too much.
-#[derive(Clone, Debug, PartialEq)]
-pub struct MaxRate {
-    /// Packets a second that came back, of each trial.
-    pub received: Vec<f64>,
-    /// Packets a second that were sent.
-    pub sent: Vec<f64>,
-    /// Why fewer trials were made than were asked for.
-    pub stopped: Option<String>,
-}
-
-/// Makes trials that send as fast as they can.
-pub fn max_receive_rate(measure: &mut Measure<'_>, duration: Duration, trials: u32, retries: u32) -> MaxRate {
-    let mut rates = MaxRate { received: Vec::new(), sent: Vec::new(), stopped: None };
-    let secs = duration.as_secs_f64();
-    for _ in 0..trials {
-        match valid(measure, Trial { load: UNPACED, duration }, retries) {
-            Ok(Ok(measured)) => {
-                rates.sent.push(measured.sent as f64 / secs);
-                rates.received.push(measured.sent.saturating_sub(measured.lost) as f64 / secs);
-            }
-            Ok(Err(invalid)) => rates.stopped = Some(invalid.to_string()),
-            Err(error) => rates.stopped = Some(format!("{error:#}")),
-        }
-        if rates.stopped.is_some() {
-            break;
-        }
-    }
-    rates
-}
 
 /// A load that is to be carried for a long time.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,5 +1,5 @@
 //! Searches for the load that a switch can take: without loss (NDR), with as much as is allowed (PDR), for a long time
-//! (soak); and how much it takes of more than it can (MRR).
+//! (soak).
 //!
 //! [`search`] follows Multiple Loss Ratio Search (draft-ietf-bmwg-mlrsearch-15, in the RFC editor's queue in November 2025):
 //! several goals in one search, trials of growing length, loads classified by all trials at them, and a throughput that
@@ -29,7 +29,7 @@ mod goal;
 use std::time::Duration;
 
 pub use controller::{Found, GoalResult, Step, search};
-pub use fixed::{MaxRate, Soak, SoakGoal, Soaked, UNPACED, max_receive_rate, soak};
+pub use fixed::{Soak, SoakGoal, Soaked, soak};
 pub use goal::{Goal, Limits};
 
 /// A trial to be made.

@@ -221,18 +221,6 @@ fn goals_and_limits_without_sense_are_refused() {
 }
 
 #[test]
-fn the_most_that_a_switch_hands_on_is_measured_unpaced() {
-    let mut measure = |trial: Trial| {
-        assert_eq!(trial.load, UNPACED);
-        Ok(Measured { sent: 3_000_000, lost: 1_000_000, invalid: None })
-    };
-    let rates = max_receive_rate(&mut measure, secs(2), 3, 0);
-    assert_eq!(rates, MaxRate { received: vec![1e6; 3], sent: vec![1.5e6; 3], stopped: None });
-    let rates = max_receive_rate(&mut |_| bail!("gone"), secs(2), 3, 0);
-    assert_eq!((rates.received.len(), rates.stopped.as_deref()), (0, Some("gone")));
-}
-
-#[test]
 fn a_soak_is_carried_lost_or_too_short_to_say() {
     let soaked = |goal: SoakGoal, lost: u64| {
         // All is lost in the second trial.
