@@ -9,7 +9,7 @@ use super::run::Run;
 use crate::generator::Rate;
 use crate::results::Sample;
 use crate::search::{self, Found, Goal, GoalResult, Limits, Measured, Soak, SoakGoal, Trial};
-use crate::trial;
+use crate::trial::{self, INTERRUPTED};
 
 /// Loads up to so many times what was taken of as much as there is room for are searched: one without loss is hardly greater.
 const HEADROOM: f64 = 1.25;
@@ -59,6 +59,9 @@ pub(super) fn find(run: &mut Run<'_, '_>, bed: &mut Bed<'_>) -> anyhow::Result<(
     for result in &found.results {
         let load = name(&result.goal);
         run.keep(bed, &load, sample(result, &found, bed.sizes().mean(), &made.faults))?;
+    }
+    if options.is_stopped() {
+        return Ok(());
     }
     if let Some((pdr, is_least)) = carried(&found, "PDR").filter(|_| options.loads.latency) {
         remark(run, bed, "latency", pdr, is_least);
@@ -128,6 +131,7 @@ pub(super) fn soak(run: &mut Run<'_, '_>, bed: &mut Bed<'_>, rate: Rate, time: D
             Some("of so few packets nobody can say whether one of ten millions is lost: soak longer".to_owned())
         }
         Soak::Stopped(why) => {
+            let why = format!("{why}, after {seconds:.1} of {:.1} s", time.as_secs_f64());
             sample.invalid = sample.invalid.or(Some(why));
             None
         }
@@ -148,14 +152,16 @@ struct Made {
 impl Made {
     /// A trial; an error where it is to end.
     fn trial(&mut self, options: &Options, bed: &mut Bed<'_>, trial: Trial) -> anyhow::Result<Measured> {
+        anyhow::ensure!(!options.is_stopped(), INTERRUPTED);
         let rate = rate(trial.load);
         let taken = bed.trial(rate, trial.duration);
-        anyhow::ensure!(!options.is_stopped(), "stopped");
         for name in FAULTS {
             *self.faults.entry(name).or_default() += taken.sample.metrics.get(name).copied().unwrap_or(0.0);
         }
         let invalid = taken.sample.invalid.clone();
         self.trials.push((rate, taken.sample));
+        // It was not drained: what it lost is not known.
+        anyhow::ensure!(invalid.is_none() || !options.is_stopped(), INTERRUPTED);
         Ok(Measured { sent: taken.sent, lost: taken.lost, invalid })
     }
 }
@@ -163,6 +169,9 @@ impl Made {
 /// Latencies of packets that are alone, and at parts of what can be carried.
 fn latencies(run: &mut Run<'_, '_>, bed: &mut Bed<'_>, pdr: f64) -> anyhow::Result<()> {
     for percent in LATENCIES {
+        if run.options.is_stopped() {
+            break;
+        }
         let load = format!("latency {percent} %");
         run.says(&run.place(bed), &load, None);
         let pps = if percent == 0 { LONE.min(pdr) } else { pdr * f64::from(percent) / 100.0 };

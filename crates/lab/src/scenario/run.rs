@@ -45,7 +45,7 @@ pub enum Kept<'s> {
 pub(super) type Keep<'k> = dyn FnMut(Kept<'_>) -> anyhow::Result<()> + 'k;
 
 /// Measures everything so many times, round by round, and hands each sample to `keep`. A stop ends it; what it interrupts is
-/// not kept.
+/// kept as what does not count, with its figures until then.
 ///
 /// # Errors
 /// What is asked for cannot be; and those of `keep`.
@@ -136,9 +136,9 @@ impl Run<'_, '_> {
         Ok(())
     }
 
-    /// Keeps a sample, unless it was interrupted.
+    /// Keeps a sample, unless it was interrupted before anything had come.
     pub(super) fn keep(&mut self, bed: &Bed<'_>, load: &str, sample: Sample) -> anyhow::Result<()> {
-        if self.options.is_stopped() {
+        if self.options.is_stopped() && sample.metrics.get("mpps").is_none_or(|&mpps| mpps <= 0.0) {
             return Ok(());
         }
         let sample = self.placed(bed, load, sample);

@@ -6,6 +6,7 @@ use std::fmt::Write;
 use super::run::label;
 use crate::results::{Place, Sample, series};
 use crate::statistics::median;
+use crate::trial::INTERRUPTED;
 
 /// Columns: a title, and the figure in it with its digits behind the point.
 const COLUMNS: [(&str, usize, &str, usize); 8] = [
@@ -22,7 +23,8 @@ const COLUMNS: [(&str, usize, &str, usize); 8] = [
 /// How wide a cell may be before its figures come in the line below.
 const PLACE: usize = 23;
 
-/// Medians of what counts, with how many samples that is of how many; then what came again, and why others do not count.
+/// Medians of what counts, with how many samples that is of how many, or what there is of what was interrupted; then what came
+/// again, and why others do not count.
 #[must_use]
 pub fn table(samples: &[Sample]) -> String {
     let mut places: Vec<(Place, Vec<&Sample>)> = Vec::new();
@@ -47,6 +49,11 @@ pub fn table(samples: &[Sample]) -> String {
         "\nMpps and Gbit/s: what came, both ways together. cycles: of our switch, for a packet that it takes in.\n\
          limit: Mpps that the generator makes by itself. n: trials that count, of those made; figures are their medians.\n",
     );
+    if places.iter().any(|(_, all)| only_interrupted(all)) {
+        text.push_str(
+            "Where none counts, figures are those of what was interrupted: what was under way then is among what was lost.\n",
+        );
+    }
     for (place, all) in &places {
         let again: f64 = series(all.iter().copied(), "duplicates").into_iter().map(|(_, count)| count).sum();
         if again > 0.0 {
@@ -63,14 +70,25 @@ fn row(text: &mut String, name: &str, samples: &[&Sample], width: usize) {
     } else {
         let _ = write!(text, "{name:width$}");
     }
+    let interrupted = only_interrupted(samples);
     for (_, wide, metric, digits) in COLUMNS {
-        let values: Vec<f64> = series(samples.iter().copied(), metric).into_iter().map(|(_, value)| value).collect();
+        let shown = samples.iter().filter(|sample| sample.invalid.is_none() || (interrupted && is_interrupted(sample)));
+        let values: Vec<f64> = shown.filter_map(|sample| sample.metrics.get(metric).copied()).collect();
         let factor = if metric == "loss_ratio" { 100.0 } else { 1.0 };
         let figure = median(&values).map_or_else(|| "-".to_owned(), |value| format!("{:.digits$}", value * factor));
         let _ = write!(text, " {figure:>wide$}");
     }
     let count = samples.iter().filter(|sample| sample.invalid.is_none()).count();
     let _ = writeln!(text, " {:>5}", format!("{count}/{}", samples.len()));
+}
+
+/// Whether what was interrupted is all that there is to show.
+fn only_interrupted(samples: &[&Sample]) -> bool {
+    samples.iter().all(|sample| sample.invalid.is_some()) && samples.iter().any(|sample| is_interrupted(sample))
+}
+
+fn is_interrupted(sample: &Sample) -> bool {
+    sample.invalid.as_deref().is_some_and(|why| why.contains(INTERRUPTED))
 }
 
 /// Reasons that differ in figures only are one.
@@ -107,8 +125,15 @@ mod tests {
         };
         let mut twice = sample("max", 1.0, None);
         twice.metrics.insert("duplicates".to_owned(), 5.0);
-        let samples =
-            [twice, sample("max", 3.0, None), sample("max", 99.0, Some("too late")), sample("ndr", 9.995, None)];
+        let samples = [
+            twice,
+            sample("max", 3.0, None),
+            sample("max", 99.0, Some("too late")),
+            sample("ndr", 9.995, None),
+            sample("ndr", 7.0, Some("interrupted")),
+            sample("1mpps", 4.0, Some("too late")),
+            sample("1mpps", 6.0, Some("interrupted, after 3.1 of 9.0 s")),
+        ];
         let text = table(&samples);
         let rows: Vec<&str> = text.lines().collect();
         let above = &rows[..rows.iter().position(|row| row.is_empty()).expect("a table")];
@@ -119,6 +144,11 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("\n5 packets came again: uniform:64-1518 packed max\n"), "{text}");
-        assert!(text.ends_with("1 that does not count: too late\n"), "{text}");
+        assert!(above[4].contains(" 9.995 ") && above[4].ends_with(" 1/2"), "{text}");
+        assert!(above[6].contains(" 6.000 ") && above[6].ends_with(" 0/2"), "{text}");
+        assert!(text.contains("what was interrupted: what was under way"), "{text}");
+        assert!(text.contains("1 that does not count: interrupted, after 3.1 of 9.0 s\n"), "{text}");
+        assert!(text.ends_with("2 that do not count, such as: too late\n"), "{text}");
+        assert!(!table(&samples[..4]).contains("interrupted"), "{text}");
     }
 }

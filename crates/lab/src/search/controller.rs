@@ -39,6 +39,7 @@ pub struct GoalResult {
     /// The goal.
     pub goal: Goal,
     /// The relevant lower bound, in packets a second. Where there is no upper bound: the greatest load that is a lower one.
+    /// Of a search that ended early, both are as close as it came.
     pub lower: Option<f64>,
     /// The relevant upper bound.
     pub upper: Option<f64>,
@@ -96,7 +97,7 @@ pub fn search(
     };
     let stopped = search.run().err();
     Ok(Found {
-        results: goals.iter().map(|goal| search.result(goal)).collect(),
+        results: goals.iter().map(|goal| search.result(goal, stopped.is_some())).collect(),
         trials: search.loads.iter().map(|load| load.trials.len()).sum(),
         max_load: search.max_load,
         stopped: stopped.map(|Stopped(why)| why),
@@ -291,10 +292,18 @@ impl Search<'_, '_> {
         left
     }
 
-    fn result(&self, goal: &Goal) -> GoalResult {
-        let target = goal.target(LEVELS);
+    fn result(&self, goal: &Goal, is_stopped: bool) -> GoalResult {
+        let bounds = |level: i32| {
+            let (lower, upper) = self.bounds(&goal.target(level));
+            u8::from(lower.is_some()) + u8::from(upper.is_some())
+        };
+        // The last one of those that know the most; it has only to be known when it is all over.
+        let least = if is_stopped { 1 } else { LEVELS };
+        let level = (least..=LEVELS).max_by_key(|&level| bounds(level)).unwrap_or(LEVELS);
+        let target = goal.target(level);
         let (lower, upper) = relevant(&self.loads, &target);
         let irregular = match (lower, upper) {
+            _ if level < LEVELS => Some("it was searched roughly only".to_owned()),
             (Some(lower), Some(upper)) if width(lower.load, upper.load) > target.width => {
                 Some("its bounds are farther apart than they should be".to_owned())
             }

@@ -184,6 +184,11 @@ fn an_interrupted_search_says_what_it_has() {
         Ok(hard_limit(trial, 1.2e6))
     });
     assert_eq!((found.stopped.as_deref(), found.trials), (Some("interrupted"), 30));
+    // No load was tried as long as it should be; what is known roughly is told.
+    for result in &found.results {
+        let (lower, upper) = (result.lower.expect("a bound"), result.upper.expect("a bound"));
+        assert!(lower < 1.21e6 && upper > 1.19e6 && result.irregular.is_some(), "{result:?}");
+    }
 
     let limits = Limits { time: Some(secs(8)), ..Limits::new(1e4, 1e7) };
     let found = search(&[Goal::ndr()], &limits, &mut |trial| Ok(hard_limit(trial, 1.2e6)), &mut |_| {}).expect("goals");

@@ -62,7 +62,10 @@ pub fn run<P: TestPort>(
     let timing = Timing { warm_up: plan.warm_up, time, quiet: QUIET, drain: DRAIN };
     let (measured, mut work, ended) = go(generator, others, load, &timing, plan.cpu);
     let invalid = match ended {
-        Err(error) => Some(format!("{error:#}")),
+        Err(error) => Some(match measured.seconds {
+            [time, lasted] if 0.0 < lasted && lasted < time => format!("{error:#}, after {lasted:.1} of {time:.1} s"),
+            _ => format!("{error:#}"),
+        }),
         Ok(()) => judge::judge(&measured, load, generator.mean_len()),
     };
     let others = work.split_off(work.len().min(1));
@@ -85,7 +88,11 @@ pub fn limit(streams: Vec<StreamSpec>, check_every: u32, cpu: Option<usize>) -> 
     })
 }
 
-/// Ends a trial when the flag is set, with what was measured so far: one of those who take turns.
+/// What is said of a trial that was ended.
+pub(crate) const INTERRUPTED: &str = "interrupted";
+
+/// Ends a trial when the flag is set, with what was measured so far: one of those who take turns. Nothing is waited for then:
+/// packets that are on the way are lost.
 #[derive(Debug)]
 pub struct Interrupt<'a>(pub &'a AtomicBool);
 
@@ -95,7 +102,7 @@ impl Actor for Interrupt<'_> {
     }
 
     fn check(&mut self) -> anyhow::Result<()> {
-        ensure!(!self.0.load(Ordering::Relaxed), "interrupted");
+        ensure!(!self.0.load(Ordering::Relaxed), INTERRUPTED);
         Ok(())
     }
 }
@@ -345,7 +352,8 @@ mod tests {
         let others: &mut [&mut dyn Actor] = &mut [&mut Later(&flag, 0), &mut Interrupt(&flag)];
         let plan = Plan { warm_up: Duration::ZERO, ..plan() };
         let outcome = run(&mut generator(&[""]), others, &plan, Rate::Max, Duration::from_secs(600));
-        assert_eq!(outcome.invalid.as_deref(), Some("interrupted"));
+        let why = outcome.invalid.as_deref().expect("it has not come to its end");
+        assert!(why.starts_with("interrupted, after ") && why.ends_with(" of 600.0 s"), "{why}");
         let sample = outcome.sample();
         assert!(sample.metrics["mpps"] > 0.0 && sample.metrics["secs"] > 0.0, "{sample:?}");
         assert!(outcome.to_string().contains("not a valid trial: interrupted"), "{outcome}");

@@ -181,7 +181,8 @@ fn execute(args: &Common, options: Options) -> anyhow::Result<()> {
     let [tasks, done] = outcome.tasks;
     ensure!(
         !outcome.is_cut_short(),
-        "stopped: {done} of {tasks} parts were measured, and all samples of these are above"
+        "stopped: {done} of {tasks} parts were measured to their end; what there is of these, and of the one that was \
+         interrupted, stands above"
     );
     if outcome.samples[0] == 0 {
         bail!("no trial counts; why stands above");
