@@ -8,7 +8,7 @@ use super::options::Options;
 use super::run::Run;
 use crate::generator::Rate;
 use crate::results::Sample;
-use crate::search::{self, Found, Goal, GoalResult, Limits, Measured, Soak, SoakGoal, Trial};
+use crate::search::{self, Found, Goal, GoalResult, Limits, Measured, Soak, SoakGoal, Soaked, Trial};
 use crate::trial::{self, INTERRUPTED};
 
 /// Loads up to so many times what was taken of as much as there is room for are searched: one without loss is hardly greater.
@@ -38,6 +38,9 @@ type Faults = BTreeMap<&'static str, f64>;
 
 /// The part of the NDR that is carried for long.
 const CARRIED: f64 = 0.9;
+
+/// Of a soak: 1 where it was carried to its end with no more loss than is allowed, 0 where more was lost.
+pub(super) const CARRIED_OR_NOT: &str = "carried";
 
 /// Searches for what is asked for, and measures what depends on it.
 pub(super) fn find(run: &mut Run<'_, '_>, bed: &mut Bed<'_>) -> anyhow::Result<()> {
@@ -103,19 +106,35 @@ pub(super) fn soak(run: &mut Run<'_, '_>, bed: &mut Bed<'_>, rate: Rate, time: D
     let goal = SoakGoal::new(pps, time);
     let mut measure = |trial: Trial| made.trial(options, bed, trial);
     run.says(&place, &load, Some(time));
-    let mut progress = |soaked: &search::Soaked| {
+    let mut progress = |soaked: &Soaked| {
         let what = format!("{load} at {:.3} Mpps: {} of {} packets lost", pps / 1e6, soaked.lost, soaked.sent);
         run.says(&place, &what, Some(time.saturating_sub(soaked.time)));
     };
     let soaked = search::soak(&goal, &mut measure, &mut progress)?;
-    let (seconds, sent, lost) = (soaked.time.as_secs_f64(), float(soaked.sent), float(soaked.lost));
-    let mut sample = spoilt(&made.faults);
     run.keep_trials(bed, made.trials)?;
+    if let Some(remark) = remark_on(&soaked.soak) {
+        run.note(bed, &load, remark);
+    }
+    run.keep(bed, &load, soak_sample(&soaked, time, bed.sizes().mean(), &made.faults))
+}
+
+fn remark_on(soak: &Soak) -> Option<&'static str> {
+    match soak {
+        Soak::TooMuchLost => Some("more was lost than one packet of ten millions"),
+        Soak::TooFew => Some("of so few packets nobody can say whether one of ten millions is lost: soak longer"),
+        Soak::Carried | Soak::Stopped(_) => None,
+    }
+}
+
+/// Whether it was carried is a figure too, unless nobody knows.
+fn soak_sample(soaked: &Soaked, time: Duration, mean_len: f64, faults: &Faults) -> Sample {
+    let (seconds, sent, lost) = (soaked.time.as_secs_f64(), float(soaked.sent), float(soaked.lost));
+    let mut sample = spoilt(faults);
     if seconds > 0.0 && sent > 0.0 {
         let came = (sent - lost) / seconds / 1e6;
         let figures = [
             ("mpps", came),
-            ("gbit_per_s", gbit(came, bed.sizes().mean())),
+            ("gbit_per_s", gbit(came, mean_len)),
             ("offered_mpps", sent / seconds / 1e6),
             ("loss_ratio", lost / sent),
             ("sent", sent),
@@ -124,22 +143,16 @@ pub(super) fn soak(run: &mut Run<'_, '_>, bed: &mut Bed<'_>, rate: Rate, time: D
         ];
         sample.metrics.extend(figures.map(|(name, figure)| (name.to_owned(), figure)));
     }
-    let remark = match soaked.soak {
-        Soak::Carried => None,
-        Soak::TooMuchLost => Some("more was lost than one packet of ten millions".to_owned()),
-        Soak::TooFew => {
-            Some("of so few packets nobody can say whether one of ten millions is lost: soak longer".to_owned())
-        }
+    match &soaked.soak {
+        Soak::Carried => _ = sample.metrics.insert(CARRIED_OR_NOT.to_owned(), 1.0),
+        Soak::TooMuchLost => _ = sample.metrics.insert(CARRIED_OR_NOT.to_owned(), 0.0),
+        Soak::TooFew => {}
         Soak::Stopped(why) => {
             let why = format!("{why}, after {seconds:.1} of {:.1} s", time.as_secs_f64());
             sample.invalid = sample.invalid.or(Some(why));
-            None
         }
-    };
-    if let Some(remark) = remark {
-        run.note(bed, &load, &remark);
     }
-    run.keep(bed, &load, sample)
+    sample
 }
 
 /// What was made for a search or for a soak.
@@ -305,6 +318,21 @@ mod tests {
         assert_eq!(parts(&cut), None);
         let why = judged(&cut).expect("it was stopped");
         assert!(why.contains("not come to its end") && why.contains("the backend was silent"), "{why}");
+    }
+
+    #[test]
+    fn whether_a_soak_was_carried_is_a_figure() {
+        let of = |soak: Soak| {
+            let soaked = Soaked { sent: 50_000_000, lost: 5, time: Duration::from_secs(50), soak };
+            let sample = soak_sample(&soaked, Duration::from_secs(60), 64.0, &Faults::new());
+            assert!((0.99..1.0).contains(&sample.metrics["mpps"]), "{sample:?}");
+            (sample.metrics.get("carried").copied(), sample.invalid)
+        };
+        assert_eq!(of(Soak::Carried), (Some(1.0), None));
+        assert_eq!(of(Soak::TooMuchLost), (Some(0.0), None));
+        assert_eq!(of(Soak::TooFew), (None, None));
+        let why = "interrupted, after 50.0 of 60.0 s".to_owned();
+        assert_eq!(of(Soak::Stopped(INTERRUPTED.to_owned())), (None, Some(why)));
     }
 
     #[test]

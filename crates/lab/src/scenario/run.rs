@@ -18,6 +18,8 @@ pub struct Outcome {
     pub tasks: [usize; 2],
     /// Samples that count, and that do not.
     pub samples: [usize; 2],
+    /// Soaks that count, and in which more was lost than is allowed.
+    pub not_carried: usize,
     /// What has to be known besides.
     pub notes: Vec<String>,
     /// What was negotiated, by the layout of the rings.
@@ -147,6 +149,8 @@ impl Run<'_, '_> {
             self.watch.is_invalid(&self.step, why);
         }
         self.outcome.samples[usize::from(sample.invalid.is_some())] += 1;
+        let is_lost = sample.metrics.get(find::CARRIED_OR_NOT).is_some_and(|&carried| carried < 0.5);
+        self.outcome.not_carried += usize::from(is_lost && sample.invalid.is_none());
         if let Some(features) = bed.features {
             self.outcome.features.insert(bed.layout().name().to_owned(), Options::names(features));
         }

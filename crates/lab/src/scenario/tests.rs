@@ -200,6 +200,28 @@ fn what_a_stop_interrupts_is_kept_with_its_figures() {
 }
 
 #[test]
+fn a_soak_that_is_not_carried_is_told_of() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let sockets = sockets(&folder);
+    let mut options = options(Scenario::PatchExternal);
+    let mut config = patched(options.switch_cpu.expect("a CPU"), &sockets);
+    // Every other packet is too long for it.
+    config.ports.iter_mut().for_each(|port| port.mtu = 1500);
+    options.sizes = vec!["64:1,2000:1".parse().expect("sizes")];
+    let switch = Switch::start(&config).expect("a switch");
+    options.backends = sockets;
+    options.loads.soak = Some(options.time);
+    let (outcome, samples) = samples(&options);
+    switch.stop();
+    assert_eq!(outcome.tasks, [1, 1]);
+    // On a machine that has other things to do no trial may count.
+    let counts = samples[0].invalid.is_none();
+    assert_eq!(outcome.not_carried, usize::from(counts), "{samples:?}");
+    assert_eq!(samples[0].metrics.contains_key("carried"), counts, "{samples:?}");
+    assert_eq!(outcome.notes.len(), usize::from(counts), "{outcome:?}");
+}
+
+#[test]
 fn a_search_finds_bounds_or_says_why_not() {
     let mut options = options(Scenario::Vm2Vm);
     options.time = Duration::from_millis(2);
