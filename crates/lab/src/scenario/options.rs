@@ -8,11 +8,12 @@ use std::time::Duration;
 use anyhow::ensure;
 use straightline_virtio::features as f;
 
+use super::parties::can_be_made;
 use crate::exp::{LONGEST, two_cpus, usable_cpus};
 use crate::forward::{Mode, Touch};
 use crate::generator::Rate;
 use crate::sizes::Sizes;
-use crate::tester::{Layout, PortOptions};
+use crate::tester::{Layout, Pinned, PortOptions};
 
 /// What stands between the generator's two ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,9 +151,11 @@ impl Options {
         PortOptions { layout, longest: self.ports.longest.max(sizes.longest()), ..self.ports.clone() }
     }
 
+    /// Whether all of it can be, before anything is connected or made.
+    ///
     /// # Errors
     /// What cannot be, and what would.
-    pub(super) fn check(&self) -> anyhow::Result<()> {
+    pub fn check(&self) -> anyhow::Result<()> {
         let (scenario, ports) = (self.scenario.name(), self.scenario.ports());
         ensure!(
             self.backends.len() == ports || (self.backends.is_empty() && self.scenario != Scenario::PatchExternal),
@@ -178,8 +181,11 @@ impl Options {
                 "frames of {} bytes: at most {LONGEST} pass our switch",
                 sizes.longest()
             );
+            can_be_made(sizes)?;
         }
-        Ok(())
+        let [cpu, switch_cpu] = self.cpus()?;
+        // Each is left again at once.
+        [cpu, switch_cpu].into_iter().try_for_each(|cpu| Pinned::to(cpu).map(drop))
     }
 
     /// Layouts and sizes, in the order in which they are gone through.

@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 
 use super::options::Scenario;
 use crate::forward::Forwarder;
-use crate::generator::{Generator, Rate, StreamSpec};
+use crate::generator::{Echo, Generator, Rate, StreamSpec};
 use crate::results::Sample;
 use crate::sizes::Sizes;
 use crate::tester::{Actor, PortOptions, VhostPort};
@@ -106,6 +106,15 @@ impl Parties {
 /// They cannot be made, or there is no such CPU.
 pub(crate) fn limit(sizes: &Sizes, cpu: Option<usize>) -> anyhow::Result<f64> {
     trial::limit(streams(sizes).to_vec(), CHECK_EVERY, cpu).with_context(|| format!("frames of {sizes} bytes"))
+}
+
+/// Whether frames of such sizes can be made.
+///
+/// # Errors
+/// Which cannot.
+pub(super) fn can_be_made(sizes: &Sizes) -> anyhow::Result<()> {
+    let made = Generator::new(vec![(Echo::default(), streams(sizes).to_vec())], CHECK_EVERY);
+    made.map(drop).with_context(|| format!("frames of {sizes} bytes"))
 }
 
 /// What each of the generator's ports sends.

@@ -101,6 +101,16 @@ fn an_experiment_that_is_interrupted_ends_with_what_there_is() {
     assert!(again.code == Some(1) && again.err.contains("is there already"), "{again:?}");
 }
 
+#[test]
+fn what_cannot_be_measured_leaves_no_folder() {
+    let fixture = Fixture::new();
+    for (wrong, value) in [("--queue-size", "100"), ("--size", "20"), ("--size", "9300"), ("--cpu", "100000")] {
+        let refused = fixture.execute(&["lab", "vm2vm", wrong, value, "--out", "results"]);
+        assert!(refused.code == Some(1) && refused.err.contains("error: "), "{refused:?}");
+        assert!(!fixture.path("results").exists(), "{wrong} {value}: {refused:?}");
+    }
+}
+
 /// A folder of results, of as many rounds as there are values.
 fn results(fixture: &Fixture, name: &str, kernel: &str, values: &[f64]) {
     let environment = Environment { format: FORMAT, kernel: kernel.to_owned(), ..Environment::default() };

@@ -147,6 +147,8 @@ fn options(scenario: Scenario, backends: &[PathBuf], args: &Common) -> Options {
 }
 
 fn execute(args: &Common, options: Options) -> anyhow::Result<()> {
+    // No folder is made for what cannot be: its name would be taken when it is put right.
+    options.check()?;
     stop_on_signals(&options.stop)?;
     let mut writer = args.out.as_deref().map(|folder| Writer::create(folder, Environment::detect())).transpose()?;
     let mut samples: Vec<Sample> = Vec::new();
