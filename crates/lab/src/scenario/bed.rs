@@ -30,8 +30,8 @@ pub(super) struct Bed<'a> {
     cpus: [usize; 2],
     /// Million packets a second that the generator makes of them.
     pub(super) limit_mpps: f64,
-    /// What was negotiated last, whatever became of the trial.
-    pub(super) features: Option<u64>,
+    /// What the generator, and the guest, negotiated last, whatever became of the trial.
+    pub(super) features: [Option<u64>; 2],
     live: Option<Live>,
 }
 
@@ -56,7 +56,8 @@ impl<'a> Bed<'a> {
     pub(super) fn new(options: &'a Options, layout: Layout, sizes: &'a Sizes) -> anyhow::Result<Bed<'a>> {
         let cpus = options.cpus()?;
         let limit_mpps = limit(sizes, Some(cpus[0]))?;
-        Ok(Bed { options, ports: options.ports(layout, sizes), sizes, cpus, limit_mpps, features: None, live: None })
+        let ports = options.ports(layout, sizes);
+        Ok(Bed { options, ports, sizes, cpus, limit_mpps, features: [None; 2], live: None })
     }
 
     /// The layout of its rings.
@@ -86,7 +87,7 @@ impl<'a> Bed<'a> {
             limit_mpps: Some(self.limit_mpps),
         };
         live.is_new = false;
-        self.features = Some(live.parties.features);
+        self.features = [Some(live.parties.features), live.parties.guest_features];
         let before = live.runtime();
         let mut taken = live.parties.run(&plan, &self.options.stop, rate, time);
         let sample = &mut taken.sample;

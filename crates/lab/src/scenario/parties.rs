@@ -21,8 +21,10 @@ const CHECK_EVERY: u32 = 128;
 pub(crate) struct Parties {
     generator: Generator<VhostPort>,
     guest: Option<Box<dyn Forwarder>>,
-    /// What was negotiated.
+    /// What was negotiated by the generator's first port.
     pub(crate) features: u64,
+    /// And by the guest's, where there is one.
+    pub(crate) guest_features: Option<u64>,
 }
 
 /// What came of a trial.
@@ -53,7 +55,9 @@ impl Parties {
             _ => bail!("{} ports for {}", sockets.len(), scenario.name()),
         };
         let together = |sockets: [&PathBuf; 2], how| VhostPort::connect_all(&sockets.map(PathBuf::clone), how);
-        let guest = inner.map(|inner| guest(together(inner, ports[1])?)).transpose()?;
+        let inner = inner.map(|inner| together(inner, ports[1])).transpose()?;
+        let guest_features = inner.as_ref().and_then(|inner| inner.first()).map(VhostPort::features);
+        let guest = inner.map(guest).transpose()?;
         let both = if scenario == Scenario::Pvp {
             together(outer, ports[0])?
         } else {
@@ -63,7 +67,7 @@ impl Parties {
         let features = both.first().map_or(0, VhostPort::features);
         let streams = streams(sizes).map(|stream| vec![stream]);
         let generator = Generator::new(both.into_iter().zip(streams).collect(), CHECK_EVERY)?;
-        Ok(Parties { generator, guest, features })
+        Ok(Parties { generator, guest, features, guest_features })
     }
 
     /// Makes a trial, which ends early where `stop` is set.

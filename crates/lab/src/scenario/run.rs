@@ -22,7 +22,7 @@ pub struct Outcome {
     pub not_carried: usize,
     /// What has to be known besides.
     pub notes: Vec<String>,
-    /// What was negotiated, by the layout of the rings.
+    /// What was negotiated, by the layout of the rings: `split`, and by the guest between the generator's ports `split, guest`.
     pub features: BTreeMap<String, Vec<&'static str>>,
 }
 
@@ -151,8 +151,9 @@ impl Run<'_, '_> {
         self.outcome.samples[usize::from(sample.invalid.is_some())] += 1;
         let is_lost = sample.metrics.get(find::CARRIED_OR_NOT).is_some_and(|&carried| carried < 0.5);
         self.outcome.not_carried += usize::from(is_lost && sample.invalid.is_none());
-        if let Some(features) = bed.features {
-            self.outcome.features.insert(bed.layout().name().to_owned(), Options::names(features));
+        let layout = bed.layout().name();
+        for (whose, features) in [layout.to_owned(), format!("{layout}, guest")].into_iter().zip(bed.features) {
+            self.outcome.features.extend(features.map(|features| (whose, Options::names(features))));
         }
         (self.keep)(Kept::Result(&sample))
     }
