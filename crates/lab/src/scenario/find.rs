@@ -307,7 +307,7 @@ mod tests {
         };
         let whole = found(1.2e6, usize::MAX);
         assert_eq!(judged(&whole), None);
-        assert!(parts(&whole).is_some_and(|(pps, is_least)| !is_least && pps < 1.2e6), "{:?}", parts(&whole));
+        assert!(parts(&whole).is_some_and(|(pps, is_least)| !is_least && pps <= 1.2e6), "{:?}", parts(&whole));
         // It takes all there is: what it could take nobody knows.
         let all = found(1e9, usize::MAX);
         assert_eq!(parts(&all), Some((1e7, true)));
