@@ -142,7 +142,11 @@ fn what_was_measured_until_a_stop_may_be_kept() {
         std::thread::sleep(Duration::from_millis(200));
         stop.store(true, Ordering::Relaxed);
     });
-    let report = poller::run_watched(&options, &mut || Ok(measures.send(()).unwrap_or_default())).expect("a report");
+    let report = poller::run_watched(&options, &mut || {
+        _ = measures.send(());
+        Ok(())
+    })
+    .expect("a report");
     stopper.join().expect("the stopper");
     assert!(report.secs < 60.0 && report.mpps > 0.0 && report.lost == Some(0), "{report:?}");
     // While it warms up there is nothing to keep.
