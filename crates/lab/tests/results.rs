@@ -80,6 +80,36 @@ fn this_machine_is_kept_as_it_is() {
 }
 
 #[test]
+fn folders_from_before_there_were_more_fields_are_read() {
+    let sets = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/experiments/quick");
+    let mut folders = 0;
+    for set in fs::read_dir(sets).expect("the sets in this repository") {
+        let set = set.expect("an entry").path();
+        if !set.is_dir() {
+            continue;
+        }
+        let read = Results::read(&set).unwrap_or_else(|error| panic!("{error:#}"));
+        assert!(!read.samples.is_empty(), "{}", set.display());
+        folders += 1;
+    }
+    assert!(folders > 0);
+
+    let (folder, _) = folder();
+    let path = folder.path().join("results/environment.json");
+    let mut fields: serde_json::Value = serde_json::from_slice(&fs::read(&path).expect("bytes")).expect("JSON");
+    for new in ["used_cpus"] {
+        assert!(fields.as_object_mut().expect("an object").remove(new).is_some(), "{new}");
+    }
+    fs::write(&path, fields.to_string()).expect("written");
+    let old = Results::read(&folder.path().join("results")).expect("without what is new").environment;
+    assert_eq!(old, environment());
+    let new = Environment { used_cpus: BTreeMap::from([("switch".into(), "1".into())]), ..environment() };
+    let differences = old.differences(&new);
+    let [difference] = &differences[..] else { panic!("{differences:?}") };
+    assert_eq!((difference.field.as_str(), difference.second.as_str()), ("used_cpus", "switch = 1"));
+}
+
+#[test]
 fn what_is_no_number_is_not_written() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut writer = Writer::create(folder.path(), environment()).expect("made");

@@ -10,6 +10,7 @@
 //! |---|---|
 //! | `harness` | plans, rounds, samples |
 //! | `settings` | what trials have in common: CPUs, times, the stop |
+//! | `cpus` | which CPUs are taken |
 //! | `bench` | one trial: switch, the way that packets go, cycles by phase |
 //! | `pvp` | what of a trial is different where packets pass a guest |
 //! | `bound` | the switch that copies nothing, a program of its own |
@@ -18,6 +19,7 @@
 
 mod bench;
 mod bound;
+mod cpus;
 mod harness;
 mod header_align;
 mod memcpy;
@@ -32,9 +34,9 @@ mod width;
 
 pub(crate) use bench::{LONGEST, patched};
 pub use bench::{Way, bench, phases};
+pub(crate) use cpus::{cpu_beside, share_core, two_cpus, usable_cpus, used, warning};
 pub use harness::{Cell, Measured, Outcome, Plan, Shown, Step, Variant, Watch, run};
 pub use settings::{Settings, check_bound};
-pub(crate) use settings::{two_cpus, usable_cpus};
 pub use table::markdown;
 
 /// An experiment.

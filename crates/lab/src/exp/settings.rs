@@ -1,5 +1,6 @@
 //! What the trials of an experiment have in common.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -7,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use rustix::thread::{CpuSet, sched_getaffinity};
+
+use super::cpus::{two_cpus, used, warning};
 
 /// What the trials of an experiment have in common.
 #[derive(Clone, Debug)]
@@ -25,7 +27,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// On the first two CPUs that this process may use; with short trials where it is to be quick.
+    /// On the first CPU that this process may use, and one of another core; with short trials where it is to be quick.
     ///
     /// # Errors
     /// There are fewer than two.
@@ -40,32 +42,22 @@ impl Settings {
         })
     }
 
+    /// The CPUs, as results have them ([`crate::results::Environment::used_cpus`]).
+    #[must_use]
+    pub fn used_cpus(&self) -> BTreeMap<String, String> {
+        used(self.cpus)
+    }
+
+    /// What has to be known of the CPUs before any figure is believed.
+    #[must_use]
+    pub fn warning(&self) -> Option<String> {
+        warning(self.cpus)
+    }
+
     /// Whether it is to end.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
-    }
-}
-
-/// The CPUs that this process may use.
-pub(crate) fn usable_cpus() -> anyhow::Result<Vec<usize>> {
-    let set = sched_getaffinity(None).context("cannot ask on which CPUs this process may run")?;
-    Ok((0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
-}
-
-/// One for a guest and one for a switch.
-pub(crate) fn two_cpus() -> anyhow::Result<[usize; 2]> {
-    two(&usable_cpus()?)
-}
-
-fn two(usable: &[usize]) -> anyhow::Result<[usize; 2]> {
-    match usable {
-        [first, second, ..] => Ok([*first, *second]),
-        _ => anyhow::bail!(
-            "two CPUs are needed, one for the switch and one for its guest, and this process may run on {} only: \
-             give it two (`taskset -c 0,1`, the container's or the virtual machine's CPUs)",
-            usable.first().map_or_else(|| "none".to_owned(), |cpu| format!("CPU {cpu}"))
-        ),
     }
 }
 
@@ -87,14 +79,6 @@ pub fn check_bound(program: &Path) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn too_few_cpus_are_an_error_that_helps() {
-        assert_eq!(two(&[3, 5, 7]).expect("two"), [3, 5]);
-        let one = two(&[4]).expect_err("one").to_string();
-        assert!(one.contains("CPU 4 only") && one.contains("taskset"), "{one}");
-        assert!(two(&[]).expect_err("none").to_string().contains("none only"));
-    }
 
     #[test]
     fn a_bound_copies_nothing() {

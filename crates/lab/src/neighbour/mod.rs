@@ -20,7 +20,7 @@ use anyhow::{Context, ensure};
 use rustix::thread::{CpuSet, Pid, gettid, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::exp::usable_cpus;
+use crate::exp::{share_core, usable_cpus};
 use crate::statistics::{median, percentile};
 
 /// Bytes of a cache line.
@@ -220,11 +220,18 @@ impl Seat {
     /// # Errors
     /// If it cannot be known which CPUs we may use.
     pub fn find(worker: usize, tester: usize) -> anyhow::Result<Seat> {
-        Ok(Seat::among(usable_cpus()?, worker, tester))
+        Ok(Seat::among(usable_cpus()?, worker, tester, share_core))
     }
 
-    fn among(cpus: impl IntoIterator<Item = usize>, worker: usize, tester: usize) -> Seat {
-        let other = cpus.into_iter().find(|&cpu| cpu != worker && cpu != tester);
+    /// On a core of its own, or else with the tester on one rather than with the worker.
+    fn among(
+        cpus: impl IntoIterator<Item = usize>,
+        worker: usize,
+        tester: usize,
+        share_core: impl Fn(usize, usize) -> bool,
+    ) -> Seat {
+        let others = cpus.into_iter().filter(|&cpu| cpu != worker && cpu != tester);
+        let other = others.min_by_key(|&cpu| (share_core(cpu, worker), share_core(cpu, tester)));
         other.map_or(Seat::WithTester(tester), Seat::Own)
     }
 
@@ -298,8 +305,13 @@ mod tests {
 
     #[test]
     fn it_sits_alone_where_it_can() {
-        assert_eq!(Seat::among([0, 1, 2, 3], 1, 0), Seat::Own(2));
-        assert_eq!(Seat::among([0, 1], 0, 1), Seat::WithTester(1));
+        let alone = |_: usize, _: usize| false;
+        assert_eq!(Seat::among([0, 1, 2, 3], 1, 0, alone), Seat::Own(2));
+        assert_eq!(Seat::among([0, 1], 0, 1, alone), Seat::WithTester(1));
+        let pairs = |one: usize, other: usize| one / 2 == other / 2;
+        assert_eq!(Seat::among([0, 1, 2, 3, 4, 5], 2, 0, pairs), Seat::Own(4));
+        assert_eq!(Seat::among([0, 1, 2, 3], 0, 2, pairs), Seat::Own(3));
+        assert_eq!(Seat::among([0, 1, 2], 0, 2, pairs), Seat::Own(1));
         assert_eq!((Seat::Own(2).cpu(), Seat::WithTester(1).as_str()), (2, "testers-cpu"));
     }
 }

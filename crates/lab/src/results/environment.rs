@@ -34,6 +34,9 @@ pub struct Environment {
     pub cpus: String,
     /// Whether two of them share a core.
     pub smt: Option<String>,
+    /// Those that were used, where that is known: `tester` = `0`, `switch` = `1`.
+    #[serde(default)]
+    pub used_cpus: BTreeMap<String, String>,
     /// Caches of the first CPU: `L1 Data` = `32K`.
     pub caches: BTreeMap<String, String>,
     /// Linux's version.

@@ -1,5 +1,6 @@
 //! What can be asked for.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +10,7 @@ use anyhow::ensure;
 use straightline_virtio::features as f;
 
 use super::parties::can_be_made;
-use crate::exp::{LONGEST, two_cpus, usable_cpus};
+use crate::exp::{LONGEST, cpu_beside, two_cpus, usable_cpus, used, warning};
 use crate::forward::{Mode, Touch};
 use crate::generator::Rate;
 use crate::sizes::Sizes;
@@ -100,7 +101,7 @@ pub struct Options {
     pub rounds: u32,
     /// The CPU of the generator and of the guest; default: the first one that this process may use.
     pub cpu: Option<usize>,
-    /// The CPU of a switch of ours; default: another one.
+    /// The CPU of a switch of ours; default: one of another core, where there is one.
     pub switch_cpu: Option<usize>,
     /// Ends everything as soon as it is set.
     pub stop: Arc<AtomicBool>,
@@ -141,9 +142,29 @@ impl Options {
             let first = usable_cpus()?.first().copied().unwrap_or(0);
             return Ok([self.cpu.unwrap_or(first); 2]);
         }
-        let [first, second] = two_cpus()?;
-        let cpu = self.cpu.unwrap_or(if self.switch_cpu == Some(first) { second } else { first });
-        Ok([cpu, self.switch_cpu.unwrap_or(if cpu == second { first } else { second })])
+        match (self.cpu, self.switch_cpu) {
+            (Some(cpu), Some(switch)) => Ok([cpu, switch]),
+            (Some(cpu), None) => Ok([cpu, cpu_beside(cpu)?]),
+            (None, Some(switch)) => Ok([cpu_beside(switch)?, switch]),
+            (None, None) => two_cpus(),
+        }
+    }
+
+    /// The CPUs, as results have them ([`crate::results::Environment::used_cpus`]).
+    ///
+    /// # Errors
+    /// There are too few.
+    pub fn used_cpus(&self) -> anyhow::Result<BTreeMap<String, String>> {
+        let mut used = used(self.cpus()?);
+        if !self.backends.is_empty() {
+            used.remove("switch");
+        }
+        Ok(used)
+    }
+
+    /// What has to be known of the CPUs before any figure is believed.
+    pub(super) fn warning(&self) -> anyhow::Result<Option<String>> {
+        Ok(warning(self.cpus()?))
     }
 
     /// How ports of this layout are made, for frames of these sizes.

@@ -63,7 +63,7 @@ pub fn run(options: &Options, watch: &mut dyn Watch, keep: &mut Keep<'_>) -> any
         options,
         watch,
         keep,
-        outcome: Outcome { tasks: [count, 0], ..Outcome::default() },
+        outcome: Outcome { tasks: [count, 0], notes: options.warning()?.into_iter().collect(), ..Outcome::default() },
         left: Left::new(options, tasks.iter().copied().cycle().take(count)),
         step: Step { trial: 0, trials: count, round: 0, what: String::new(), left: None },
     };

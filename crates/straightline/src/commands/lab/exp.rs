@@ -59,7 +59,10 @@ pub(crate) fn execute(args: &Exp) -> anyhow::Result<()> {
         None => ALL.to_vec(),
     };
     let settings = settings(args)?;
-    let environment = Environment::detect();
+    if let Some(warning) = settings.warning() {
+        output::message("warning", &warning);
+    }
+    let environment = Environment { used_cpus: settings.used_cpus(), ..Environment::detect() };
     let date = environment.taken.replace(':', "");
     let name = if args.all { "all" } else { wanted.first().map_or("", |experiment| experiment.name) };
     let folder = args.out.clone().unwrap_or_else(|| Path::new("straightline-lab").join(format!("{name}-{date}")));

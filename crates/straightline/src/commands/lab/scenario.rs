@@ -30,7 +30,7 @@ pub(crate) struct Pvp {
     /// What it reads of each packet besides: `none`, `header`, `read` (all bytes)
     #[arg(long, value_name = "POLICY", default_value = "none")]
     pub(crate) touch: Touch,
-    /// Runs our switch on this CPU; default: the second one that this process may use
+    /// Runs our switch on this CPU; default: one of another core, where there is one
     #[arg(long, value_name = "N")]
     pub(crate) switch_cpu: Option<usize>,
     #[command(flatten)]
@@ -42,7 +42,7 @@ pub(crate) struct Vm2Vm {
     /// Where a switch's two ports listen; default: a switch of ours, in this process
     #[arg(long, value_name = "SOCKET")]
     pub(crate) backend: Vec<PathBuf>,
-    /// Runs our switch on this CPU; default: the second one that this process may use
+    /// Runs our switch on this CPU; default: one of another core, where there is one
     #[arg(long, value_name = "N")]
     pub(crate) switch_cpu: Option<usize>,
     #[command(flatten)]
@@ -150,7 +150,8 @@ fn execute(args: &Common, options: Options) -> anyhow::Result<()> {
     // No folder is made for what cannot be: its name would be taken when it is put right.
     options.check()?;
     stop_on_signals(&options.stop)?;
-    let mut writer = args.out.as_deref().map(|folder| Writer::create(folder, Environment::detect())).transpose()?;
+    let environment = Environment { used_cpus: options.used_cpus()?, ..Environment::detect() };
+    let mut writer = args.out.as_deref().map(|folder| Writer::create(folder, environment)).transpose()?;
     let mut samples: Vec<Sample> = Vec::new();
     let mut progress = Progress::new(0);
     let outcome = scenario::run(&options, &mut progress, &mut |kept| {

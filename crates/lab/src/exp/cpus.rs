@@ -1,0 +1,182 @@
+//! Which CPUs a guest and a switch are put on.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::Context;
+use rustix::thread::{CpuSet, sched_getaffinity};
+
+/// The CPUs that this process may use.
+pub(crate) fn usable_cpus() -> anyhow::Result<Vec<usize>> {
+    let set = sched_getaffinity(None).context("cannot ask on which CPUs this process may run")?;
+    Ok((0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
+}
+
+/// One for a guest, the first that this process may use, and one for a switch.
+pub(crate) fn two_cpus() -> anyhow::Result<[usize; 2]> {
+    two(&Topology::here(), &usable_cpus()?)
+}
+
+/// One for whoever works with somebody on this CPU.
+pub(crate) fn cpu_beside(cpu: usize) -> anyhow::Result<usize> {
+    let usable = usable_cpus()?;
+    beside(&Topology::here(), &usable, cpu).with_context(|| too_few(&usable))
+}
+
+/// Whether two CPUs are threads of one core.
+pub(crate) fn share_core(one: usize, other: usize) -> bool {
+    Topology::here().share_core(one, other)
+}
+
+/// What has to be known of a tester and a switch on these CPUs.
+pub(crate) fn warning(cpus: [usize; 2]) -> Option<String> {
+    warned(&Topology::here(), cpus)
+}
+
+/// The CPUs of a tester and a switch as results have them.
+pub(crate) fn used([tester, switch]: [usize; 2]) -> BTreeMap<String, String> {
+    let core = if tester != switch && share_core(tester, switch) { ", a thread of the tester's core" } else { "" };
+    [("tester", tester.to_string()), ("switch", format!("{switch}{core}"))]
+        .map(|(who, cpu)| (who.to_owned(), cpu))
+        .into()
+}
+
+fn two(topology: &Topology, usable: &[usize]) -> anyhow::Result<[usize; 2]> {
+    let pair = usable.first().and_then(|&first| Some([first, beside(topology, usable, first)?]));
+    pair.with_context(|| too_few(usable))
+}
+
+/// Of another core, as two threads of one slow each other down; and if it can be, of the same memory node.
+fn beside(topology: &Topology, usable: &[usize], cpu: usize) -> Option<usize> {
+    let others = usable.iter().copied().filter(|&other| other != cpu);
+    others.min_by_key(|&other| (topology.share_core(cpu, other), !topology.share_node(cpu, other)))
+}
+
+fn too_few(usable: &[usize]) -> String {
+    format!(
+        "two CPUs are needed, one for the switch and one for its guest, and this process may run on {} only: \
+         give it two (`taskset -c 0,1`, the container's or the virtual machine's CPUs)",
+        usable.first().map_or_else(|| "none".to_owned(), |cpu| format!("CPU {cpu}"))
+    )
+}
+
+fn warned(topology: &Topology, [tester, switch]: [usize; 2]) -> Option<String> {
+    (tester != switch && topology.share_core(tester, switch)).then(|| {
+        format!(
+            "CPUs {tester} and {switch} are two threads of one core, and each slows the other down: figures are not those of \
+             cores of their own (`taskset -c` gives this process CPUs of two cores, where the machine has them)"
+        )
+    })
+}
+
+/// What Linux says of CPUs in the files of this folder, `/sys/devices/system`.
+#[derive(Clone, Debug)]
+pub(super) struct Topology {
+    system: PathBuf,
+}
+
+impl Topology {
+    /// Of this machine.
+    pub(super) fn here() -> Topology {
+        Topology { system: "/sys/devices/system".into() }
+    }
+
+    /// The CPUs of each memory node that has any; nothing where Linux does not say.
+    pub(super) fn nodes(&self) -> Vec<Vec<usize>> {
+        let entries = fs::read_dir(self.system.join("node")).into_iter().flatten().flatten();
+        let lists = entries.filter_map(|entry| listed(&fs::read_to_string(entry.path().join("cpulist")).ok()?));
+        lists.filter(|cpus| !cpus.is_empty()).collect()
+    }
+
+    /// Whether these are on one node; not where Linux does not say.
+    pub(super) fn share_node(&self, one: usize, other: usize) -> bool {
+        self.nodes().iter().any(|cpus| cpus.contains(&one) && cpus.contains(&other))
+    }
+
+    fn share_core(&self, one: usize, other: usize) -> bool {
+        let path = self.system.join(format!("cpu/cpu{one}/topology/thread_siblings_list"));
+        let threads = fs::read_to_string(path).ok().and_then(|text| listed(&text));
+        one == other || threads.is_some_and(|cpus| cpus.contains(&other))
+    }
+}
+
+/// Of `0-2,5`, 0, 1, 2 and 5.
+fn listed(text: &str) -> Option<Vec<usize>> {
+    let mut cpus = Vec::new();
+    for part in text.trim().split(',').filter(|part| !part.is_empty()) {
+        let (from, to) = part.split_once('-').unwrap_or((part, part));
+        cpus.extend(from.parse().ok()?..=to.parse().ok().filter(|&cpu: &usize| cpu < CpuSet::MAX_CPU)?);
+    }
+    Some(cpus)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A machine of these nodes, each a list of its cores, each a list of its threads.
+    pub(in super::super) fn machine(nodes: &[&[&[usize]]]) -> (tempfile::TempDir, Topology) {
+        let system = tempfile::tempdir().expect("a folder");
+        let write = |path: String, cpus: &[usize]| {
+            let path = system.path().join(path);
+            fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+            let cpus: Vec<_> = cpus.iter().map(usize::to_string).collect();
+            fs::write(path, cpus.join(",") + "\n").expect("written");
+        };
+        for (number, cores) in nodes.iter().enumerate() {
+            for core in *cores {
+                core.iter().for_each(|cpu| write(format!("cpu/cpu{cpu}/topology/thread_siblings_list"), core));
+            }
+            write(format!("node/node{number}/cpulist"), &cores.concat());
+        }
+        // What else is there.
+        write("node/online".to_owned(), &[0]);
+        let topology = Topology { system: system.path().into() };
+        (system, topology)
+    }
+
+    #[test]
+    fn too_few_cpus_are_an_error_that_helps() {
+        let unknown = Topology { system: "/nonexistent".into() };
+        assert_eq!(two(&unknown, &[3, 5, 7]).expect("two"), [3, 5]);
+        let one = two(&unknown, &[4]).expect_err("one").to_string();
+        assert!(one.contains("CPU 4 only") && one.contains("taskset"), "{one}");
+        assert!(two(&unknown, &[]).expect_err("none").to_string().contains("none only"));
+    }
+
+    #[test]
+    fn two_threads_of_a_core_are_taken_only_where_nothing_else_is_left_and_then_said() {
+        let (_folder, laptop) = machine(&[&[&[0, 1], &[2, 3]]]);
+        for (usable, pair) in [(&[0, 1, 2, 3][..], [0, 2]), (&[1, 2, 3], [1, 2]), (&[0, 1, 3], [0, 3])] {
+            assert_eq!(two(&laptop, usable).expect("two"), pair);
+            assert_eq!(warned(&laptop, pair), None);
+        }
+        assert_eq!(two(&laptop, &[2, 3]).expect("two"), [2, 3]);
+        let warning = warned(&laptop, [2, 3]).expect("a warning");
+        assert!(warning.contains("CPUs 2 and 3 are two threads of one core"), "{warning}");
+        // Whoever wants both on one CPU knows.
+        assert_eq!(warned(&laptop, [2, 2]), None);
+    }
+
+    #[test]
+    fn both_are_on_one_node_where_that_can_be() {
+        let (_folder, server) = machine(&[&[&[0, 4], &[2, 6]], &[&[1, 5], &[3, 7]]]);
+        assert_eq!(server.nodes().len(), 2);
+        for (usable, pair) in
+            [(&[0, 1, 2, 3, 4, 5, 6, 7][..], [0, 2]), (&[0, 1, 4], [0, 1]), (&[0, 4, 5], [0, 5]), (&[0, 4], [0, 4])]
+        {
+            assert_eq!(two(&server, usable).expect("two"), pair);
+        }
+        assert_eq!(beside(&server, &[0, 1, 2, 3], 3), Some(1));
+    }
+
+    #[test]
+    fn lists_are_read_or_not_at_all() {
+        assert_eq!(listed("0-2,5\n"), Some(vec![0, 1, 2, 5]));
+        assert_eq!(listed("\n"), Some(vec![]));
+        for text in ["x", "0-", "0-99999999999", "1;2"] {
+            assert_eq!(listed(text), None, "{text}");
+        }
+    }
+}
