@@ -76,7 +76,8 @@ fn samples(name: &str, settings: &Settings, chosen: impl Fn(&Cell) -> bool) -> (
         let rate = if name == "offload" { "gbit_per_s" } else { "mpps" };
         assert!(sample.metrics[rate] > 0.0 && sample.metrics["switch_cycles_per_packet"] > 0.0, "{sample:?}");
         let phases: Vec<_> = sample.cycles.keys().map(String::as_str).collect();
-        assert_eq!(phases, ["patch", "rx", "turn-end", "tx"], "{sample:?}");
+        let node: &[&str] = if name == "prefetch" { &["node"] } else { &[] };
+        assert_eq!(phases, [node, &["patch", "rx", "turn-end", "tx"]].concat(), "{sample:?}");
     }
     let table = exp::markdown(&plan, &samples);
     assert!(plan.shown.iter().all(|shown| table.contains(shown.metric)), "{table}");
@@ -129,6 +130,25 @@ fn header_align() {
 fn touch() {
     for core in ["another", "same"] {
         samples("touch", &settings(), |cell| at(cell, "core", core) && at(cell, "size", "1020"));
+    }
+}
+
+#[test]
+fn prefetch() {
+    let (_, samples) = samples("prefetch", &settings(), |cell| at(cell, "node", "swap"));
+    for sample in &samples {
+        let figure = |metric: &str| sample.metrics[metric];
+        assert!(figure("node_cycles_per_packet") > 0.0 && figure("node_packets_per_call") >= 1.0, "{sample:?}");
+    }
+}
+
+#[test]
+fn noisy() {
+    let chosen = |cell: &Cell| at(cell, "size", "64") && at(cell, "neighbour_kib", "8192");
+    let (_, samples) = samples("noisy", &settings(), chosen);
+    for sample in &samples {
+        let lines = sample.metrics.get("neighbour_lines").map(|lines| format!("{lines:.0}"));
+        assert_eq!(lines.as_deref(), (sample.variant != "quiet").then_some("131072"), "{sample:?}");
     }
 }
 

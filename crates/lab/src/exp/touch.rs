@@ -3,6 +3,7 @@
 use straightline_switch::config::{Config, Copies, Idle};
 
 use super::bench::Way;
+use super::cpus::Topology;
 use super::harness::{Cell, Plan, Shown, Variant};
 use super::settings::Settings;
 use crate::forward::Touch;
@@ -60,7 +61,21 @@ pub(super) fn plan(settings: &Settings, quick: bool) -> Plan {
             Shown::MPPS,
         ],
         cells,
-        left_out: vec!["a guest on another memory node: there is one, or the tester does not look for more".to_owned()],
+        left_out: vec![format!("a guest on another memory node: {}", nodes(&Topology::here(), settings.cpus))],
+    }
+}
+
+/// Which memory nodes there are, and what that means for a guest and a switch on these CPUs.
+fn nodes(topology: &Topology, [guest, switch]: [usize; 2]) -> String {
+    match topology.nodes().len() {
+        0 => "which nodes this machine has is not known".to_owned(),
+        1 => "this machine has one node".to_owned(),
+        n if topology.share_node(guest, switch) => {
+            format!("this machine has {n} nodes, and this experiment stays on one")
+        }
+        n => format!(
+            "this machine has {n} nodes, and this experiment has but CPUs {guest} and {switch}, which are of two of them"
+        ),
     }
 }
 
@@ -94,8 +109,21 @@ impl Case {
 
 #[cfg(test)]
 mod tests {
+    use super::super::cpus::tests::machine;
     use super::super::tests::{labels, names, settings};
     use super::*;
+
+    #[test]
+    fn memory_nodes_are_looked_for() {
+        let (_folder, one) = machine(&[&[&[0], &[1]]]);
+        assert_eq!(nodes(&one, [0, 1]), "this machine has one node");
+        let (_folder, two) = machine(&[&[&[0], &[1]], &[&[2], &[3]]]);
+        assert_eq!(nodes(&two, [0, 1]), "this machine has 2 nodes, and this experiment stays on one");
+        assert!(nodes(&two, [1, 2]).contains("CPUs 1 and 2, which are of two"));
+        let (_folder, none) = machine(&[]);
+        assert!(nodes(&none, [0, 1]).contains("not known"));
+        assert!(plan(&settings(), true).left_out[0].contains(&nodes(&Topology::here(), [0, 1])));
+    }
 
     #[test]
     fn cells_and_variants() {
