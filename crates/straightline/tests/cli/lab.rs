@@ -68,7 +68,7 @@ fn experiments_are_listed_and_what_cannot_be_is_said() {
         assert!(bound.err.contains("is no bound: it copies packets"), "{bound:?}");
     } else {
         let alone = fixture.execute(&["lab", "exp", "memcpy"]);
-        assert!(alone.code == Some(1) && alone.err.contains("needs two CPUs"), "{alone:?}");
+        assert!(alone.code == Some(1) && alone.err.contains("two CPUs are needed"), "{alone:?}");
     }
 }
 
@@ -108,6 +108,26 @@ fn what_cannot_be_measured_leaves_no_folder() {
         let refused = fixture.execute(&["lab", "vm2vm", wrong, value, "--out", "results"]);
         assert!(refused.code == Some(1) && refused.err.contains("error: "), "{refused:?}");
         assert!(!fixture.path("results").exists(), "{wrong} {value}: {refused:?}");
+    }
+}
+
+#[test]
+fn an_experiment_of_which_nothing_counts_does_not_keep_the_others_from_their_turn() {
+    if std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() < 2) {
+        return;
+    }
+    let fixture = Fixture::new();
+    let args = ["lab", "exp", "--all", "--quick", "--rounds", "1", "--out", "results"];
+    // Without a place for sockets each trial fails as soon as it begins.
+    let done = Finished::new(&fixture.command(&args).env("TMPDIR", "/nonexistent").output().unwrap());
+    assert_eq!(done.code, Some(1), "{done:?}");
+    let names = ["memcpy", "header-align", "offload", "touch", "width", "prefetch", "noisy"];
+    let error = format!("error: no trial of {} counts; why stands above", names.join(", "));
+    assert!(done.err.contains(&error), "{}", done.err);
+    for name in names {
+        assert!(done.out.contains(&format!("# {name}\n")), "{name} in {}", done.out);
+        let results = Results::read(&fixture.path("results").join(name)).unwrap();
+        assert!(!results.samples.is_empty() && results.samples.iter().all(|s| s.invalid.is_some()), "{results:?}");
     }
 }
 

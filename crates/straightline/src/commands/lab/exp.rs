@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use clap::{ArgGroup, Args};
 use straightline_lab::exp::{self, ALL, Experiment, Outcome, Settings};
 use straightline_lab::results::{Environment, Writer};
@@ -66,6 +66,7 @@ pub(crate) fn execute(args: &Exp) -> anyhow::Result<()> {
     let date = environment.taken.replace(':', "");
     let name = if args.all { "all" } else { wanted.first().map_or("", |experiment| experiment.name) };
     let folder = args.out.clone().unwrap_or_else(|| Path::new("straightline-lab").join(format!("{name}-{date}")));
+    let mut nothing_counts = Vec::new();
     for experiment in &wanted {
         let own = if args.all { folder.join(experiment.name) } else { folder.clone() };
         let outcome = one(args, experiment, &settings, Writer::create(&own, environment.clone())?)?;
@@ -76,9 +77,10 @@ pub(crate) fn execute(args: &Exp) -> anyhow::Result<()> {
             experiment.name
         );
         if outcome.invalid == made {
-            bail!("no trial of {} counts; why stands above", experiment.name);
+            nothing_counts.push(experiment.name);
         }
     }
+    ensure!(nothing_counts.is_empty(), "no trial of {} counts; why stands above", nothing_counts.join(", "));
     Ok(())
 }
 
