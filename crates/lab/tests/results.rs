@@ -73,6 +73,8 @@ fn this_machine_is_kept_as_it_is() {
     let folder = tempfile::tempdir().expect("a folder");
     let here = Environment::detect();
     assert!(here.kernel.contains('.') && !here.command.is_empty() && !here.simd.is_empty(), "{here:?}");
+    // Of a build that copies nothing that says so.
+    assert_eq!(here.program, straightline_switch::VERSION);
     Writer::create(&folder.path().join("results"), here.clone()).expect("made");
     let read = Results::read(&folder.path().join("results")).expect("as it was written");
     assert_eq!(read.environment, here);
@@ -97,12 +99,14 @@ fn folders_from_before_there_were_more_fields_are_read() {
     let (folder, _) = folder();
     let path = folder.path().join("results/environment.json");
     let mut fields: serde_json::Value = serde_json::from_slice(&fs::read(&path).expect("bytes")).expect("JSON");
-    for new in ["used_cpus"] {
+    for new in ["commit", "used_cpus"] {
         assert!(fields.as_object_mut().expect("an object").remove(new).is_some(), "{new}");
     }
     fs::write(&path, fields.to_string()).expect("written");
     let old = Results::read(&folder.path().join("results")).expect("without what is new").environment;
     assert_eq!(old, environment());
+    let built = Environment { commit: Some("c0ffee".into()), ..environment() };
+    assert_eq!(old.differences(&built).iter().map(|d| d.second.as_str()).collect::<Vec<_>>(), ["c0ffee"]);
     let new = Environment { used_cpus: BTreeMap::from([("switch".into(), "1".into())]), ..environment() };
     let differences = old.differences(&new);
     let [difference] = &differences[..] else { panic!("{differences:?}") };

@@ -18,8 +18,12 @@ pub const FORMAT: u32 = 1;
 pub struct Environment {
     /// [`FORMAT`].
     pub format: u32,
-    /// The version of this program.
+    /// The version of this program; loud where it is a build that copies no packets.
     pub program: String,
+    /// The commit that it was built from, with `-dirty` behind it where files differed; none where that is not known, and
+    /// for builds that are not optimized.
+    #[serde(default)]
+    pub commit: Option<String>,
     /// When the first sample was taken, by the clock of UTC: `2026-11-21T12:00:00Z`.
     pub taken: String,
     /// What was executed.
@@ -89,7 +93,8 @@ impl Environment {
         let flags = first(&["flags", "Features"]).unwrap_or_default();
         Environment {
             format: FORMAT,
-            program: env!("CARGO_PKG_VERSION").to_owned(),
+            program: straightline_switch::VERSION.to_owned(),
+            commit: option_env!("STRAIGHTLINE_COMMIT").map(str::to_owned),
             cpu: first(&["model name", "CPU part"]).unwrap_or_else(|| "unknown".to_owned()),
             flags: flags.split_whitespace().map(str::to_owned).collect(),
             microcode: first(&["microcode"]),

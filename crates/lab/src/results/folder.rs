@@ -196,7 +196,7 @@ fn read_environment(folder: &Path) -> anyhow::Result<Environment> {
             path.display(),
             1 + text.lines().position(|line| line.contains("\"format\"")).unwrap_or(0),
             version.format,
-            env!("CARGO_PKG_VERSION"),
+            straightline_switch::VERSION,
         );
     }
     serde_json::from_str(&text).map_err(|error| {

@@ -30,8 +30,9 @@ pub(crate) fn execute(args: &Compare) -> anyhow::Result<()> {
         output::answer(&format!("{}\n", serde_json::to_string(&comparison)?))
     } else {
         let title = |name: &str, folder: &Path, results: &Results| {
-            let Environment { program, taken, command, .. } = &results.environment;
-            format!("{name}: {}, {taken}, straightline {program}\n   {}\n", folder.display(), command.join(" "))
+            let Environment { program, commit, taken, command, .. } = &results.environment;
+            let commit = commit.as_ref().map_or_else(String::new, |commit| format!(", commit {commit}"));
+            format!("{name}: {}, {taken}, straightline {program}{commit}\n   {}\n", folder.display(), command.join(" "))
         };
         let titles = [title("A", &args.first, &first), title("B", &args.second, &second)];
         output::answer(&format!("{}{comparison}", titles.concat()))
