@@ -36,8 +36,9 @@ const PROBE: Duration = Duration::from_millis(20);
 /// A turn of so many cycles was interrupted by somebody else: what the guest costs it does not say.
 const INTERRUPTED: u64 = 1 << 18;
 
-/// For how long nothing may come from a backend, once something has come.
-const SILENCE: Duration = Duration::from_secs(1);
+/// For how long nothing may come from a backend, once something has come: a quarter of the time, within these. Threads that
+/// were kept from running for a moment are not silent.
+const SILENCE: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(1)];
 
 /// For how long nothing more comes where all that will come has.
 const QUIET: Duration = Duration::from_millis(200);
@@ -283,23 +284,27 @@ impl<R: Bursts, T: Toucher> Guest<R, T> {
         may_end_early: bool,
     ) -> anyhow::Result<()> {
         let start = Instant::now();
+        let mut now = start;
         let mut heard = [(0, start); 2];
+        let silence = silence(time);
         loop {
+            // Whatever has come until then is found by the turns, even where this thread was kept from running meanwhile.
+            let before = now;
             self.some_turns::<FLOOD>()?;
-            let now = Instant::now();
+            now = Instant::now();
+            for (at, (packets, since)) in heard.iter_mut().enumerate().filter(|&(at, _)| options.load.comes_by(at)) {
+                if *packets != self.received[at].packets {
+                    (*packets, *since) = (self.received[at].packets, now);
+                } else if before.saturating_duration_since(*since) > silence {
+                    let socket = self.ports[at].socket.display();
+                    bail!("not a valid trial: nothing has come from {socket} for {} ms", silence.as_millis());
+                }
+            }
             let stopped = check_stop(options);
             if now - start >= time || (may_end_early && stopped.is_err()) {
                 return Ok(());
             }
             stopped?;
-            for (at, (packets, since)) in heard.iter_mut().enumerate().filter(|&(at, _)| options.load.comes_by(at)) {
-                if *packets != self.received[at].packets {
-                    (*packets, *since) = (self.received[at].packets, now);
-                } else if now - *since > SILENCE {
-                    let socket = self.ports[at].socket.display();
-                    bail!("not a valid trial: nothing has come from {socket} for {} s", SILENCE.as_secs());
-                }
-            }
         }
     }
 
@@ -440,6 +445,11 @@ impl<R: Bursts, T: Toucher> Guest<R, T> {
     }
 }
 
+/// For how long nothing may come within this time.
+fn silence(time: Duration) -> Duration {
+    (time / 4).clamp(SILENCE[0], SILENCE[1])
+}
+
 fn check_stop(options: &Options) -> Result<(), Stopped> {
     let stopped = options.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed));
     if stopped { Err(Stopped) } else { Ok(()) }
@@ -462,4 +472,16 @@ impl Count {
 #[inline]
 fn wide(n: usize) -> u64 {
     u64::try_from(n).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn silence_is_found_within_the_time() {
+        for (time, limit) in [(0, 100), (300, 100), (1000, 250), (2000, 500), (60_000, 1000)] {
+            assert_eq!(silence(Duration::from_millis(time)), Duration::from_millis(limit));
+        }
+    }
 }

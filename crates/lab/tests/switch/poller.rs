@@ -220,6 +220,19 @@ fn silence_is_said() {
 }
 
 #[test]
+fn a_side_that_goes_silent_is_said_in_a_short_trial_too() {
+    for load in [Load::Loop, Load::Flood, Load::OneWay] {
+        let rig = patched();
+        let time = Duration::from_millis(900);
+        let options = Options { load, queue_size: 256, time, ..options(&rig) };
+        // From where it is measured on, nothing passes.
+        let mut at_edge = || rig.switch.set_link("p0", false);
+        let error = poller::run_watched(&options, &mut at_edge).expect_err("nothing comes").to_string();
+        assert!(error.contains("nothing has come from") && error.contains("225 ms"), "{error}");
+    }
+}
+
+#[test]
 fn a_backend_that_goes_away_is_said() {
     let rig = patched();
     let options = Options { time: Duration::from_secs(60), ..options(&rig) };
