@@ -5,8 +5,9 @@
 
 mod table;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use anyhow::{bail, ensure};
 use serde::Serialize;
 
 use super::{Difference, Place, Results, Sample, series};
@@ -78,6 +79,33 @@ impl Comparison {
         comparison
     }
 
+    /// Whether what was asked for is in it.
+    ///
+    /// # Errors
+    /// There is no place that both have; or at these places, no figure of such a name, or none at all. With what each has.
+    pub fn check(&self, first: &Results, second: &Results, metrics: &[String]) -> anyhow::Result<()> {
+        let places = |results: &Results| counted(results).map(Place::of).collect::<BTreeSet<_>>();
+        let [ours, theirs] = [places(first), places(second)];
+        let common: BTreeSet<&Place> = ours.intersection(&theirs).collect();
+        if common.is_empty() {
+            let scenarios = |places: &BTreeSet<Place>| {
+                names(places.iter().map(|place| place.scenario.as_str()), "nothing that counts")
+            };
+            bail!("there is no place that both have: A has {}; B has {}", scenarios(&ours), scenarios(&theirs));
+        }
+        let figures = |results: &Results| {
+            let samples = counted(results).filter(|&sample| common.contains(&Place::of(sample)));
+            names(samples.flat_map(|sample| sample.metrics.keys().map(String::as_str)), "no figures")
+        };
+        let has = || format!("A has {}; B has {}", figures(first), figures(second));
+        for metric in metrics {
+            let is_there = self.figures.iter().any(|figure| &figure.metric == metric);
+            ensure!(is_there, "there is no figure {metric:?} that both have at one place: {}", has());
+        }
+        ensure!(!self.figures.is_empty(), "there is no figure that both have at one place: {}", has());
+        Ok(())
+    }
+
     fn judge(&mut self, place: &Place, first: &[&Sample], second: &[&Sample], metrics: &[String]) {
         let mut names: Vec<&String> = first.iter().flat_map(|sample| sample.metrics.keys()).collect();
         names.sort_unstable();
@@ -102,6 +130,17 @@ impl Comparison {
             self.figures.push(Figure { place, metric, first: one, second: other, ratio, change, verdict });
         }
     }
+}
+
+/// Trials that count.
+fn counted(results: &Results) -> impl Iterator<Item = &Sample> {
+    results.samples.iter().filter(|sample| sample.invalid.is_none())
+}
+
+/// Each once.
+fn names<'a>(names: impl Iterator<Item = &'a str>, none: &str) -> String {
+    let names: Vec<&str> = names.collect::<BTreeSet<_>>().into_iter().collect();
+    if names.is_empty() { none.to_owned() } else { names.join(", ") }
 }
 
 #[cfg(test)]
@@ -185,6 +224,33 @@ mod tests {
         assert_eq!(comparison.only_second.iter().map(|place| &place.cell["size"]).collect::<Vec<_>>(), ["256"]);
         let [figure] = &comparison.figures[..] else { panic!("{comparison:?}") };
         assert_eq!((figure.first.estimate.samples, figure.first.invalid, figure.second.invalid), (7, 1, 0));
+    }
+
+    #[test]
+    fn what_is_not_there_is_said_with_what_is() {
+        let check = |first: &Results, second: &Results, metrics: &[&str]| {
+            let metrics: Vec<String> = metrics.iter().map(|&metric| metric.to_owned()).collect();
+            let checked = Comparison::new(first, second, &metrics).check(first, second, &metrics);
+            checked.err().map(|error| error.to_string())
+        };
+        let (one, mut other) = (results("64", 1.0), results("64", 1.0));
+        assert_eq!(check(&one, &other, &[]), None);
+        assert_eq!(check(&one, &other, &["mpps", "lost"]), None);
+        let typo = check(&one, &other, &["mpps", "mmps"]).expect("no such figure");
+        assert!(typo.contains("\"mmps\"") && typo.contains("A has cycles_per_packet, lost, mpps; B has "), "{typo}");
+        // Figures of other places do not matter.
+        other.samples.iter_mut().for_each(|sample| sample.metrics.retain(|name, _| name == "lost"));
+        other.samples.extend(results("128", 1.0).samples);
+        let one_sided = check(&one, &other, &["mpps"]).expect("only one has it");
+        assert!(one_sided.ends_with("A has cycles_per_packet, lost, mpps; B has lost"), "{one_sided}");
+        other.samples.iter_mut().for_each(|sample| sample.metrics.retain(|name, _| name != "lost"));
+        assert!(check(&one, &other, &[]).expect("nothing").ends_with("; B has no figures"));
+
+        let mut elsewhere = results("128", 1.0);
+        let none = check(&one, &elsewhere, &["mpps"]).expect("no place");
+        assert_eq!(none, "there is no place that both have: A has pvp; B has pvp");
+        elsewhere.samples.iter_mut().for_each(|sample| sample.invalid = Some("it died".into()));
+        assert!(check(&one, &elsewhere, &[]).expect("no place").ends_with("B has nothing that counts"));
     }
 
     #[test]

@@ -161,6 +161,15 @@ fn folders_are_compared_or_refused() {
     assert_eq!(json["figures"][0]["cell"]["size"], "64", "{json}");
     assert_eq!(json["environment"][0]["field"], "kernel", "{json}");
 
+    for format in [&[][..], &["--json"]] {
+        let typo = fixture.execute(&[&["lab", "compare", "slow", "fast", "--metric", "mmps"][..], format].concat());
+        assert_eq!(typo.code, Some(1), "{typo:?}");
+        assert!(
+            typo.err.starts_with("error: there is no figure \"mmps\"") && typo.err.contains("A has mpps"),
+            "{typo:?}"
+        );
+    }
+
     fs::write(fixture.path("fast/samples.jsonl"), "{}\n").unwrap();
     let refused = fixture.execute(&["lab", "compare", "slow", "fast"]);
     assert_eq!((refused.code, refused.out.as_str()), (Some(1), ""), "{refused:?}");

@@ -27,7 +27,7 @@ pub(crate) fn execute(args: &Compare) -> anyhow::Result<()> {
     let (first, second) = (Results::read(&args.first)?, Results::read(&args.second)?);
     let comparison = Comparison::new(&first, &second, &args.metric);
     if args.json {
-        output::answer(&format!("{}\n", serde_json::to_string(&comparison)?))
+        output::answer(&format!("{}\n", serde_json::to_string(&comparison)?))?;
     } else {
         let title = |name: &str, folder: &Path, results: &Results| {
             let Environment { program, commit, taken, command, .. } = &results.environment;
@@ -35,6 +35,7 @@ pub(crate) fn execute(args: &Compare) -> anyhow::Result<()> {
             format!("{name}: {}, {taken}, straightline {program}{commit}\n   {}\n", folder.display(), command.join(" "))
         };
         let titles = [title("A", &args.first, &first), title("B", &args.second, &second)];
-        output::answer(&format!("{}{comparison}", titles.concat()))
+        output::answer(&format!("{}{comparison}", titles.concat()))?;
     }
+    comparison.check(&first, &second, &args.metric)
 }
