@@ -206,6 +206,62 @@ fn a_folder_with_a_file_missing_or_cut_is_refused() {
     }
 }
 
+/// A folder in a folder, with a sample of this scenario.
+fn part(folder: &Path, name: &str, scenario: &str, change: impl FnOnce(&mut Environment)) {
+    let mut environment = environment();
+    change(&mut environment);
+    let mut writer = Writer::create(&folder.join(name), environment).expect("made");
+    writer.write(&Sample { scenario: scenario.to_owned(), ..sample(1, "plain", 1.0) }).expect("written");
+}
+
+#[test]
+fn folders_of_one_run_are_read_as_one() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path();
+    let on = |environment: &mut Environment, taken: &str, features: [(&str, &str); 2]| {
+        (environment.taken, environment.command) = (taken.to_owned(), vec!["lab".to_owned()]);
+        environment.features = features.map(|(with, feature)| (with.to_owned(), vec![feature.to_owned()])).into();
+    };
+    part(path, "width", "width", |e| on(e, "2026-11-21T13:00:00Z", [("split", "csum"), ("packed", "in-order")]));
+    part(path, "touch", "touch", |e| on(e, "2026-11-21T12:00:00Z", [("split", "csum"), ("packed", "mrg-rxbuf")]));
+    // What else may lie there.
+    fs::create_dir(path.join("notes")).expect("made");
+    fs::write(path.join("index.html"), "").expect("written");
+    let read = Results::read(path).expect("both");
+    assert_eq!(read.samples.iter().map(|sample| sample.scenario.as_str()).collect::<Vec<_>>(), ["touch", "width"]);
+    assert_eq!(
+        (read.environment.taken.as_str(), read.environment.command),
+        ("2026-11-21T12:00:00Z", vec!["lab".into()])
+    );
+    let features: Vec<_> = read.environment.features.iter().map(|(with, all)| format!("{with}: {}", all[0])).collect();
+    assert_eq!(features, ["packed: mrg-rxbuf", "packed, in width: in-order", "split: csum"]);
+
+    // One that was never finished is not passed over.
+    let damaged = path.join("offload");
+    fs::create_dir(&damaged).expect("made");
+    fs::write(damaged.join("samples.jsonl"), "").expect("written");
+    let error = format!("{:#}", Results::read(path).expect_err("half a folder"));
+    assert!(error.contains("offload/environment.json; a folder of results has"), "{error}");
+}
+
+#[test]
+fn folders_that_do_not_belong_together_are_refused_with_their_names() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path();
+    part(path, "monday", "pvp", |_| ());
+    part(path, "tuesday", "pvp", |_| ());
+    let error = Results::read(path).expect_err("one scenario twice").to_string();
+    for part in ["pvp is both in ", "monday and in ", "name one of ", "/tuesday"] {
+        assert!(error.contains(part), "{error}");
+    }
+    fs::remove_dir_all(path.join("tuesday")).expect("removed");
+    part(path, "wednesday", "vm2vm", |environment| environment.kernel = "6.2".into());
+    let error = Results::read(path).expect_err("two kernels").to_string();
+    for part in ["monday and ", "/wednesday differ in kernel", "name one of "] {
+        assert!(error.contains(part), "{error}");
+    }
+}
+
 #[test]
 fn samples_are_found_by_place_and_only_those_that_count() {
     let mut results = Results::default();

@@ -50,7 +50,7 @@ pub struct Report<'a> {
 /// What a report consists of.
 const FILES: [&str; 3] = ["index.html", "report.md", "samples.csv"];
 
-/// Makes a report of a folder of results. Returns the files that were written, into `out` or the folder itself.
+/// Makes a report of a folder of results, or of one with such folders in it, whose scenarios all come on one page. Returns the files that were written, into `out` or the folder itself.
 pub fn of_folder(folder: &Path, out: Option<&Path>) -> anyhow::Result<Vec<PathBuf>> {
     let results = Results::read(folder)?;
     let name = fs::canonicalize(folder).ok().and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));

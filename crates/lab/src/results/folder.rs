@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::{Environment, FORMAT, Sample};
+use super::{Environment, FORMAT, Sample, together};
 
 const ENVIRONMENT: &str = "environment.json";
 const SAMPLES: &str = "samples.jsonl";
@@ -146,12 +146,14 @@ impl Place {
 }
 
 impl Results {
-    /// Reads a folder.
+    /// Reads a folder; or, of one that only holds such folders, as `lab exp --all` leaves it, all of these as one.
     ///
     /// # Errors
-    /// A file is missing, is of another format, or is damaged: which, where, and what would be right.
+    /// A file is missing, is of another format, or is damaged: which, where, and what would be right. Folders that do not
+    /// belong together.
     pub fn read(folder: &Path) -> anyhow::Result<Results> {
-        Ok(Results { environment: read_environment(folder)?, samples: read_samples(folder)? })
+        let parts = together::parts(folder);
+        if parts.is_empty() { read_one(folder) } else { together::read(&parts) }
     }
 
     /// Samples by place, in the order in which each place came first.
@@ -167,6 +169,16 @@ impl Results {
         }
         places
     }
+}
+
+/// Whether somebody has written results there.
+pub(super) fn is_begun(folder: &Path) -> bool {
+    [ENVIRONMENT, SAMPLES].iter().any(|name| folder.join(name).exists())
+}
+
+/// Reads a folder that is no other's part.
+pub(super) fn read_one(folder: &Path) -> anyhow::Result<Results> {
+    Ok(Results { environment: read_environment(folder)?, samples: read_samples(folder)? })
 }
 
 /// A figure of those samples that count and have it, each with its round, as `statistics` takes it.
@@ -246,5 +258,8 @@ fn check(sample: &Sample) -> Result<(), String> {
 }
 
 fn missing(path: &Path) -> String {
-    format!("cannot read {}; a folder of results has {ENVIRONMENT} and {SAMPLES} in it", path.display())
+    format!(
+        "cannot read {}; a folder of results has {ENVIRONMENT} and {SAMPLES} in it, or folders that do",
+        path.display()
+    )
 }

@@ -4,6 +4,7 @@ pub mod compare;
 mod environment;
 mod folder;
 mod sample;
+mod together;
 
 pub use compare::Comparison;
 pub use environment::{Difference, Environment, FORMAT};

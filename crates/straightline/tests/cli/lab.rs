@@ -129,17 +129,39 @@ fn an_experiment_of_which_nothing_counts_does_not_keep_the_others_from_their_tur
         let results = Results::read(&fixture.path("results").join(name)).unwrap();
         assert!(!results.samples.is_empty() && results.samples.iter().all(|s| s.invalid.is_some()), "{results:?}");
     }
+    let report = fixture.execute(&["lab", "report", "results"]);
+    assert_eq!((report.code, report.out.lines().next()), (Some(0), Some("results/index.html")), "{report:?}");
+    let page = fs::read_to_string(fixture.path("results/index.html")).unwrap();
+    assert!(names.iter().all(|name| page.contains(&format!(">{name}</a>"))), "{names:?}");
+    let compare = fixture.execute(&["lab", "compare", "results", "results"]);
+    assert!(compare.code == Some(1) && compare.err.contains("A has nothing that counts"), "{compare:?}");
+}
+
+#[test]
+fn sets_of_folders_are_compared_scenario_by_scenario() {
+    let fixture = Fixture::new();
+    let slow = [4.0, 4.1, 3.9, 4.2, 4.0, 4.1, 3.8];
+    for (set, factor) in [("a", 1.0), ("b", 1.25)] {
+        for name in ["pvp", "vm2vm"] {
+            results(&fixture, &format!("{set}/{name}"), name, "6.1", &slow.map(|mpps| mpps * factor));
+        }
+    }
+    let table = fixture.execute(&["lab", "compare", "a", "b"]);
+    assert_eq!((table.code, table.out.matches("faster").count()), (Some(0), 2), "{table:?}");
+    for part in ["A: a, ", "pvp, mpps", "vm2vm, mpps"] {
+        assert!(table.out.contains(part), "{part} in {}", table.out);
+    }
 }
 
 /// A folder of results, of as many rounds as there are values.
-fn results(fixture: &Fixture, name: &str, kernel: &str, values: &[f64]) {
+fn results(fixture: &Fixture, name: &str, scenario: &str, kernel: &str, values: &[f64]) {
     let environment = Environment { format: FORMAT, kernel: kernel.to_owned(), ..Environment::default() };
     let mut writer = Writer::create(&fixture.path(name), environment).unwrap();
     for (round, &mpps) in (1..).zip(values) {
         let cell = BTreeMap::from([("size".to_owned(), "64".to_owned())]);
         let metrics = BTreeMap::from([("mpps".to_owned(), mpps)]);
         let sample =
-            Sample { scenario: "pvp".into(), variant: "plain".into(), round, cell, metrics, ..Sample::default() };
+            Sample { scenario: scenario.into(), variant: "plain".into(), round, cell, metrics, ..Sample::default() };
         writer.write(&sample).unwrap();
     }
 }
@@ -148,8 +170,8 @@ fn results(fixture: &Fixture, name: &str, kernel: &str, values: &[f64]) {
 fn folders_are_compared_or_refused() {
     let fixture = Fixture::new();
     let slow = [4.0, 4.1, 3.9, 4.2, 4.0, 4.1, 3.8];
-    results(&fixture, "slow", "6.1", &slow);
-    results(&fixture, "fast", "6.2", &slow.map(|mpps| mpps * 1.25));
+    results(&fixture, "slow", "pvp", "6.1", &slow);
+    results(&fixture, "fast", "pvp", "6.2", &slow.map(|mpps| mpps * 1.25));
     let table = fixture.execute(&["lab", "compare", "slow", "fast"]);
     assert_eq!((table.code, table.err.as_str()), (Some(0), ""), "{table:?}");
     for part in ["differ in kernel", "A: 6.1", "B: 6.2", "pvp, mpps", "size=64 plain", "4.000 (7)", "1.250", "faster"] {

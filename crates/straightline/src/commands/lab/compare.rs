@@ -9,7 +9,7 @@ use crate::output;
 
 #[derive(Debug, Args)]
 pub(crate) struct Compare {
-    /// A folder of results
+    /// A folder of results, or one of such folders, as `lab exp --all` writes it
     #[arg(value_name = "A")]
     pub(crate) first: PathBuf,
     /// A folder of results that is judged beside it

@@ -9,7 +9,7 @@ use crate::output;
 
 #[derive(Debug, Args)]
 pub(crate) struct Report {
-    /// A folder of results, as the other commands of the laboratory write them
+    /// A folder of results, as the other commands of the laboratory write them; or one of such folders, as `lab exp --all` does
     #[arg(value_name = "DIR")]
     pub(crate) dir: PathBuf,
     /// Writes the report into this folder; default: into DIR
