@@ -19,6 +19,9 @@ const BURST: usize = 64;
 /// As late as this a frame may be sent: later ones are then as much later.
 const CATCH_UP: Duration = Duration::from_millis(1);
 
+/// When all has come back, for so long nothing may come that came already.
+const STRAGGLERS: Duration = Duration::from_millis(10);
+
 /// A port that takes nothing for so long will not take the next frame ever.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -54,6 +57,19 @@ impl Replayed {
     pub fn lost(&self) -> u64 {
         self.sent.saturating_sub(self.identical)
     }
+
+    /// What is wrong with what came, in words; nothing where each frame came back once, as it was.
+    #[must_use]
+    pub fn fault(&self) -> Option<String> {
+        let wrong = [
+            (self.lost(), "have not come back as they were"),
+            (self.duplicates, "came more often than sent"),
+            (self.different, "came that were not sent"),
+        ];
+        let wrong: Vec<_> =
+            wrong.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
+        (!wrong.is_empty()).then(|| format!("{} frames were sent: {}", self.sent, wrong.join(", ")))
+    }
 }
 
 /// Sends a capture's frames by the first of its ports, and looks for them at all.
@@ -83,6 +99,7 @@ pub struct Replay<P> {
     catch_up: u64,
     patience: u64,
     quiet: u64,
+    stragglers: u64,
     hertz: f64,
     /// What came, if it is to be kept.
     kept: Option<Vec<Captured>>,
@@ -92,7 +109,8 @@ pub struct Replay<P> {
 }
 
 impl<P: TestPort> Replay<P> {
-    /// Of a capture, so many times over. It is over when nothing has come for `quiet` after the last frame, or all has.
+    /// Of a capture, so many times over. It is over when nothing has come for `quiet` after the last frame; where all has, for
+    /// a hundredth of a second.
     /// What comes back is kept if `keep` says so.
     ///
     /// # Errors
@@ -129,6 +147,7 @@ impl<P: TestPort> Replay<P> {
             catch_up: cycles(CATCH_UP.as_secs_f64() * hertz),
             patience: cycles(PATIENCE.as_secs_f64() * hertz),
             quiet: cycles(quiet.as_secs_f64() * hertz),
+            stragglers: cycles(quiet.min(STRAGGLERS).as_secs_f64() * hertz),
             hertz,
             kept: keep.then(Vec::new),
             scratch: Vec::new(),
@@ -237,12 +256,12 @@ impl<P: TestPort> Replay<P> {
 impl<P: TestPort> Actor for Replay<P> {
     fn turn(&mut self, now: u64) -> anyhow::Result<usize> {
         let moved = self.receive(now)? + self.send(now)?;
-        let all = self.laps == self.times;
+        let (all, none_lost) = (self.laps == self.times, self.report.lost() == 0);
         let silence = now.saturating_sub(self.heard.max(self.last));
         // A backend that stands still for a while has lost nothing yet.
         self.over = all
-            && (self.report.lost() == 0
-                || silence >= self.quiet && (silence >= self.patience || !self.ports[0].is_sending()?));
+            && silence >= if none_lost { self.stragglers } else { self.quiet }
+            && (none_lost || silence >= self.patience || !self.ports[0].is_sending()?);
         Ok(moved)
     }
 
@@ -325,6 +344,7 @@ fn float(n: u64) -> f64 {
 mod tests {
     use super::super::Echo;
     use super::*;
+    use crate::tester::Received;
 
     /// Frames at 0, 100 and 300 microseconds, the third before the second.
     fn capture() -> Capture {
@@ -333,8 +353,12 @@ mod tests {
     }
 
     fn run(timing: Timing, times: usize) -> (Replayed, Vec<Captured>) {
-        let mut replay = Replay::new(vec![Echo::default()], &capture(), timing, times, Duration::from_millis(1), true)
-            .expect("a replay");
+        run_by(Echo::default(), timing, times)
+    }
+
+    fn run_by<P: TestPort>(port: P, timing: Timing, times: usize) -> (Replayed, Vec<Captured>) {
+        let mut replay =
+            Replay::new(vec![port], &capture(), timing, times, Duration::from_millis(1), true).expect("a replay");
         let mut now = 1_000_000;
         while !replay.is_over() {
             replay.turn(now).expect("a turn");
@@ -357,6 +381,71 @@ mod tests {
         assert!(report.sent == 12 && (report.secs - 110e-6).abs() < 5e-6, "{report:?}");
         let (report, _) = run(Timing::Rate(Rate::Max), 2);
         assert!(report.secs < 1e-6 && report.identical == 6 && report.late_secs < 1e-6, "{report:?}");
+    }
+
+    /// Frames come back, but one is lost, one is changed, and one comes again a while later: by their numbers from 1 on.
+    #[derive(Default)]
+    struct Faulty {
+        echo: Echo,
+        lost: usize,
+        changed: usize,
+        again: usize,
+        sent: usize,
+        /// What comes again, and after how many calls of `receive`.
+        later: Option<(usize, Vec<u8>)>,
+    }
+
+    impl TestPort for Faulty {
+        fn room(&mut self) -> usize {
+            self.echo.room()
+        }
+
+        fn send(&mut self, template: usize, header: &NetHeader, frame: &[u8], patches: &[(usize, &[u8])]) -> bool {
+            self.sent += 1;
+            if self.sent == self.lost {
+                return true;
+            }
+            let mut frame = frame.to_vec();
+            if self.sent == self.changed {
+                frame[20] ^= 1;
+            }
+            let sent = self.echo.send(template, header, &frame, patches);
+            if self.sent == self.again {
+                self.later = Some((100, frame));
+            }
+            sent
+        }
+
+        fn flush(&mut self) -> anyhow::Result<()> {
+            self.echo.flush()
+        }
+
+        fn receive(&mut self, most: usize, each: &mut dyn FnMut(&dyn Received)) -> anyhow::Result<usize> {
+            match self.later.take() {
+                Some((0, frame)) => assert!(self.echo.send(99, &NetHeader::default(), &frame, &[])),
+                later => self.later = later.map(|(calls, frame)| (calls - 1, frame)),
+            }
+            self.echo.receive(most, each)
+        }
+    }
+
+    #[test]
+    fn what_does_not_come_back_as_it_was_is_counted_and_said() {
+        let (report, _) =
+            run_by(Faulty { lost: 1, changed: 2, again: 3, ..Faulty::default() }, Timing::Captured(1.0), 1);
+        assert_eq!((report.sent, report.identical, report.lost()), (3, 1, 2));
+        assert_eq!((report.duplicates, report.different), (1, 1));
+        let fault = report.fault().expect("it is not as it was");
+        assert!(
+            fault.starts_with("3 frames") && fault.contains("2 have not") && fault.contains("1 came more"),
+            "{fault}"
+        );
+        assert!(fault.ends_with("1 came that were not sent"), "{fault}");
+        // The last one again, when all have come already.
+        let (report, _) = run_by(Faulty { again: 3, ..Faulty::default() }, Timing::Captured(1.0), 1);
+        assert_eq!((report.identical, report.duplicates), (3, 1));
+        assert_eq!(report.fault().expect("one came twice"), "3 frames were sent: 1 came more often than sent");
+        assert_eq!(run(Timing::Captured(1.0), 1).0.fault(), None);
     }
 
     #[test]

@@ -3,6 +3,7 @@ use std::fs;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
+use straightline_lab::capture;
 use straightline_lab::results::{Environment, FORMAT, Results, Sample, Writer};
 
 use super::{Finished, Fixture};
@@ -243,4 +244,34 @@ fn a_capture_is_replayed_and_written() {
     }
     assert!(absent.code == Some(1) && absent.err.contains("absent.pcap"), "{absent:?}");
     assert!(none.code == Some(1) && none.err.contains("neither a pcap nor a pcapng"), "{none:?}");
+}
+
+#[test]
+fn a_replay_of_which_something_is_lost_fails_behind_its_report() {
+    let fixture = Fixture::new();
+    fixture.write(PATCH);
+    let mut capture = capture::Writer::new(fs::File::create(fixture.path("two.pcapng")).unwrap()).unwrap();
+    capture.frame(0, &[1; 60]).unwrap();
+    // Longer than the MTU lets pass.
+    capture.frame(1000, &[2; 1600]).unwrap();
+    capture.finish().unwrap();
+    let replay = ["lab", "replay", "two.pcapng", "--backend", "a", "--backend", "b", "--quiet", "0.2", "--json"];
+    let mut switch = started(&fixture);
+    let done = fixture.execute(&replay);
+    switch.kill().unwrap();
+    switch.wait().unwrap();
+    assert_eq!(done.code, Some(1), "{done:?}");
+    let report: serde_json::Value = serde_json::from_str(&done.out).unwrap();
+    assert_eq!([&report["sent"], &report["identical"], &report["different"]], [2, 1, 0], "{report}");
+    assert!(done.err.contains("2 frames were sent: 1 have not come back as they were"), "{done:?}");
+}
+
+#[test]
+fn a_replay_that_is_refused_leaves_an_old_file_as_it_is() {
+    let fixture = Fixture::new();
+    fs::write(fixture.path("back.pcapng"), "of before").unwrap();
+    let capture = concat!(env!("CARGO_MANIFEST_DIR"), "/../lab/tests/captures/wireshark.pcap");
+    let refused = fixture.execute(&["lab", "replay", capture, "--backend", "nobody", "--write", "back.pcapng"]);
+    assert!(refused.code == Some(1) && refused.err.contains("no backend answers"), "{refused:?}");
+    assert_eq!(fs::read_to_string(fixture.path("back.pcapng")).unwrap(), "of before");
 }

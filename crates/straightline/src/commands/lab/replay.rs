@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, anyhow, ensure};
 use clap::Args;
 use straightline_lab::capture::{Capture, Writer};
 use straightline_lab::generator::{self, Rate, ReplayTiming, Replayed};
@@ -58,12 +58,13 @@ pub(crate) fn execute(args: &Replay) -> anyhow::Result<()> {
         let text = format!("{} frames were cut when they were captured, and are sent so", capture.shortened);
         output::message("warning", &text);
     }
-    // Before anything is sent: it may fail.
-    let file =
-        args.write.as_ref().map(|path| File::create(path).with_context(|| path.display().to_string())).transpose()?;
     let ports = VhostPort::connect_all(&args.backend, &options(args, &capture)?)?;
     let timing = args.rate.map_or(ReplayTiming::Captured(args.speed), ReplayTiming::Rate);
-    let replay = generator::Replay::new(ports, &capture, timing, args.times.into(), args.quiet, file.is_some())?;
+    let keep = args.write.is_some();
+    let replay = generator::Replay::new(ports, &capture, timing, args.times.into(), args.quiet, keep)?;
+    // Before anything is sent, as it may fail; and behind all that is refused, which leaves a file of before as it is.
+    let file =
+        args.write.as_ref().map(|path| File::create(path).with_context(|| path.display().to_string())).transpose()?;
     let (report, kept, ended) = replay.run(args.cpu, &stop);
     if let Some(file) = file {
         // Times are those of the capture's clock.
@@ -79,7 +80,8 @@ pub(crate) fn execute(args: &Replay) -> anyhow::Result<()> {
     } else {
         output::answer(&text(&report))?;
     }
-    ended
+    ended?;
+    report.fault().map_or(Ok(()), |why| Err(anyhow!("not all came back as it was sent, once: {why}")))
 }
 
 fn options(args: &Replay, capture: &Capture) -> anyhow::Result<PortOptions> {
