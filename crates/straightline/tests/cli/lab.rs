@@ -3,7 +3,7 @@ use std::fs;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use straightline_lab::capture;
+use straightline_lab::capture::{self, Capture};
 use straightline_lab::results::{Environment, FORMAT, Results, Sample, Writer};
 
 use super::{Finished, Fixture};
@@ -229,8 +229,11 @@ fn a_capture_is_replayed_and_written() {
     let fixture = Fixture::new();
     fixture.write(PATCH);
     let capture = concat!(env!("CARGO_MANIFEST_DIR"), "/../lab/tests/captures/wireshark.pcap");
+    let tunnels = concat!(env!("CARGO_MANIFEST_DIR"), "/../lab/tests/captures/tunnels.pcap");
     let replay = ["lab", "replay", "--backend", "a", "--backend", "b", "--speed", "50", "--json"];
     let mut switch = started(&fixture);
+    let rest = [tunnels, "--rate", "1kpps", "--write", "tunnels.pcapng"];
+    let by_rate = fixture.execute(&[&replay[..6], &rest].concat());
     let done = fixture.execute(&[&replay[..], &[capture, "--write", "back.pcapng"]].concat());
     let again = fixture.execute(&[&replay[..], &["back.pcapng"]].concat());
     let absent = fixture.execute(&[&replay[..], &["absent.pcap"]].concat());
@@ -242,6 +245,13 @@ fn a_capture_is_replayed_and_written() {
         let report: serde_json::Value = serde_json::from_str(&done.out).unwrap();
         assert_eq!([&report["sent"], &report["identical"], &report["different"]], [4, 4, 0], "{report}");
     }
+    assert_eq!(by_rate.code, Some(0), "{by_rate:?}");
+    assert!(by_rate.out.contains("15 came back as they were, 0 have not"), "{by_rate:?}");
+    let [sent, back] = [tunnels.into(), fixture.path("tunnels.pcapng")].map(|path| {
+        let frames = Capture::open(&path).unwrap().frames;
+        frames.into_iter().map(|frame| frame.bytes).collect::<Vec<_>>()
+    });
+    assert_eq!((sent.len(), sent), (15, back));
     assert!(absent.code == Some(1) && absent.err.contains("absent.pcap"), "{absent:?}");
     assert!(none.code == Some(1) && none.err.contains("neither a pcap nor a pcapng"), "{none:?}");
 }
