@@ -85,6 +85,14 @@ impl Default for Options {
     }
 }
 
+impl Mode {
+    /// Whether the guest hands on all that comes, in its order.
+    #[must_use]
+    pub fn hands_on(self) -> bool {
+        matches!(self, Mode::Io | Mode::Mac | Mode::MacSwap | Mode::FiveTupleSwap | Mode::Csum | Mode::Noisy)
+    }
+}
+
 /// Names, as they are on the command line and in reports.
 macro_rules! names {
     ($type:ident: $($value:ident $name:literal),*) => {

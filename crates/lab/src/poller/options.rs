@@ -154,7 +154,9 @@ impl Options {
         }
     }
 
-    pub(super) fn check(&self) -> anyhow::Result<()> {
+    /// # Errors
+    /// What cannot be, and what would.
+    pub fn check(&self) -> anyhow::Result<()> {
         let (shortest, most) = (frames::shortest(self.segments), frames::LONGEST);
         ensure!(
             self.sizes.shortest() >= shortest && self.sizes.longest() <= most,

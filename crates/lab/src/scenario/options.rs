@@ -186,7 +186,7 @@ impl Options {
         );
         ensure!(!self.time.is_zero() && self.rounds > 0, "nothing is measured in no time and in no round");
         ensure!(
-            matches!(self.mode, Mode::Io | Mode::Mac | Mode::MacSwap | Mode::FiveTupleSwap | Mode::Csum | Mode::Noisy),
+            self.mode.hands_on(),
             "a guest in mode {} does not hand on what comes: one of io, mac, macswap, 5tswap, csum, noisy does",
             self.mode
         );

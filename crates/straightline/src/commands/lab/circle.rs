@@ -6,12 +6,10 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::ensure;
-use clap::error::ErrorKind;
-use clap::{Args, CommandFactory, ValueEnum};
+use clap::{Args, ValueEnum};
 use straightline_lab::poller::{self, Load, Options, Sizes};
 
-use super::{OnOff, RingKind, Rings, seconds, stop_on_signals};
-use crate::cli::Cli;
+use super::{OnOff, RingKind, Rings, seconds, stop_on_signals, time, usage, wrong_backends};
 use crate::output;
 
 /// A frame with as much payload as 45 segments of 1448 bytes have.
@@ -63,7 +61,7 @@ pub(crate) struct Loop {
     #[arg(long, value_name = "S", default_value = "1", value_parser = seconds)]
     pub(crate) warm_up: Duration,
     /// Seconds that it is measured
-    #[arg(long, value_name = "S", default_value = "5", value_parser = seconds)]
+    #[arg(long, value_name = "S", default_value = "5", value_parser = time)]
     pub(crate) secs: Duration,
     /// Prints one line of JSON
     #[arg(long)]
@@ -73,10 +71,7 @@ pub(crate) struct Loop {
 impl Loop {
     /// Both backends. Where there are not two it is wrong usage, and ends the program.
     pub(crate) fn backends(&self) -> [PathBuf; 2] {
-        <[PathBuf; 2]>::try_from(self.backend.clone()).unwrap_or_else(|given| {
-            let why = format!("--backend is needed twice, once for each port of the guest, not {} times", given.len());
-            Cli::command().error(ErrorKind::WrongNumberOfValues, why).exit()
-        })
+        <[PathBuf; 2]>::try_from(self.backend.clone()).unwrap_or_else(|given| wrong_backends(&given, &[2]))
     }
 }
 
@@ -88,9 +83,11 @@ pub(crate) enum LoadKind {
 }
 
 pub(crate) fn execute(args: &Loop) -> anyhow::Result<()> {
+    let options = options(args);
+    usage(options.check());
     let stop = Arc::new(AtomicBool::new(false));
     stop_on_signals(&stop)?;
-    let report = poller::run(&Options { stop: Some(stop), may_end_early: true, ..options(args) })?;
+    let report = poller::run(&Options { stop: Some(stop), may_end_early: true, ..options })?;
     if args.json {
         output::answer(&format!("{}\n", serde_json::to_string(&report)?))?;
     } else {

@@ -12,7 +12,7 @@ use straightline_lab::results::Sample;
 use straightline_lab::tester::{PortOptions, VhostPort};
 use straightline_lab::trial::{self, Interrupt, Plan};
 
-use super::{RingKind, seconds, stop_on_signals};
+use super::{RingKind, expect_backends, queue_size, seconds, stop_on_signals, time, usage};
 use crate::output::{self, Reported};
 
 #[derive(Debug, Args)]
@@ -31,7 +31,7 @@ pub(crate) struct Generate {
     #[arg(long, value_name = "RATE", default_value = "max")]
     pub(crate) rate: Rate,
     /// Packets that each port sends together
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) burst: u32,
     /// Of so many packets one is checked for a wrong copy; 0: none is
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -39,8 +39,8 @@ pub(crate) struct Generate {
     /// The layout of the rings
     #[arg(long, value_name = "split|packed", default_value = "split")]
     pub(crate) ring: RingKind,
-    /// Entries in each ring
-    #[arg(long, value_name = "N", default_value_t = 1024)]
+    /// Entries in each ring: a power of two
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = queue_size)]
     pub(crate) queue_size: u16,
     /// Runs on this CPU
     #[arg(long, value_name = "N")]
@@ -49,7 +49,7 @@ pub(crate) struct Generate {
     #[arg(long, value_name = "S", default_value = "1", value_parser = seconds)]
     pub(crate) warm_up: Duration,
     /// Seconds that it is measured
-    #[arg(long, value_name = "S", default_value = "5", value_parser = seconds)]
+    #[arg(long, value_name = "S", default_value = "5", value_parser = time)]
     pub(crate) secs: Duration,
     /// Prints one line of JSON
     #[arg(long)]
@@ -57,13 +57,16 @@ pub(crate) struct Generate {
 }
 
 pub(crate) fn execute(args: &Generate) -> anyhow::Result<()> {
-    let interrupted = Arc::new(AtomicBool::new(false));
-    stop_on_signals(&interrupted)?;
+    expect_backends(&args.backend, &[1, 2]);
     let streams = match args.stream.as_slice() {
         [] => vec![StreamSpec::new(Sizes::one(64))],
         given => given.to_vec(),
     };
-    let ports = VhostPort::connect_all(&args.backend, &options(args, &streams))?;
+    let options = options(args, &streams);
+    usage(options.check());
+    let interrupted = Arc::new(AtomicBool::new(false));
+    stop_on_signals(&interrupted)?;
+    let ports = VhostPort::connect_all(&args.backend, &options)?;
     let limit_mpps = trial::limit(streams.clone(), args.check_every, args.cpu)?;
     let back = if args.one_way { Vec::new() } else { streams.iter().map(StreamSpec::reversed).collect() };
     let sides = ports.into_iter().zip([streams, back]).collect();

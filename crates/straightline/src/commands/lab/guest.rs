@@ -10,7 +10,7 @@ use clap::Args;
 use straightline_lab::forward::{self, Mode, Noise, Options, Touch};
 use straightline_lab::tester::PortOptions;
 
-use super::{RingKind, Rings, seconds, stop_on_signals};
+use super::{RingKind, Rings, expect_backends, stop_on_signals, time, usage};
 use crate::output;
 
 /// Between two looks whether the time is up.
@@ -64,7 +64,7 @@ pub(crate) struct Guest {
     #[arg(long, value_name = "N")]
     pub(crate) cpu: Option<usize>,
     /// Ends after so many seconds; default: with Ctrl-C
-    #[arg(long, value_name = "S", value_parser = seconds)]
+    #[arg(long, value_name = "S", value_parser = time)]
     pub(crate) secs: Option<Duration>,
     /// Prints one line of JSON
     #[arg(long)]
@@ -72,9 +72,11 @@ pub(crate) struct Guest {
 }
 
 pub(crate) fn execute(args: &Guest) -> anyhow::Result<()> {
+    expect_backends(&args.backend, &[1, 2]);
+    let options = options(args);
+    usage(options.ports.check());
     let stop = Arc::new(AtomicBool::new(false));
     stop_on_signals(&stop)?;
-    let options = options(args);
     let (report, ended) = std::thread::scope(|scope| {
         let guest = scope.spawn(|| forward::run(&args.backend, &options, args.cpu, &stop));
         let start = Instant::now();

@@ -10,15 +10,19 @@ mod replay;
 mod report;
 mod scenario;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::Context;
-use clap::{Args, Subcommand, ValueEnum};
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, Subcommand, ValueEnum};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 use straightline_lab::tester::{Layout, PortOptions};
+
+use crate::cli::Cli;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Lab {
@@ -85,8 +89,8 @@ pub(crate) struct Rings {
     /// Negotiates that buffers are used in order
     #[arg(long)]
     in_order: bool,
-    /// Entries in each ring
-    #[arg(long, value_name = "N", default_value_t = 1024)]
+    /// Entries in each ring: a power of two
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = queue_size)]
     queue_size: u16,
 }
 
@@ -117,7 +121,57 @@ fn stop_on_signals(stop: &Arc<AtomicBool>) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Ends the program for wrong usage that clap does not see by itself, with exit code 2 as clap does.
+fn wrong_usage(kind: ErrorKind, why: &str) -> ! {
+    Cli::command().error(kind, why).exit()
+}
+
+/// What was found wrong with options, before anything has begun, is wrong usage.
+fn usage(checked: anyhow::Result<()>) {
+    if let Err(error) = checked {
+        wrong_usage(ErrorKind::ValueValidation, &format!("{error:#}"));
+    }
+}
+
+/// Where the number of backends is none of these it is wrong usage.
+fn expect_backends(given: &[PathBuf], counts: &[usize]) {
+    if !counts.contains(&given.len()) {
+        wrong_backends(given, counts);
+    }
+}
+
+fn wrong_backends(given: &[PathBuf], counts: &[usize]) -> ! {
+    let counts: Vec<_> = counts.iter().map(usize::to_string).collect();
+    let why = format!("{} times --backend is needed, once for each port, not {}", counts.join(" or "), given.len());
+    wrong_usage(ErrorKind::WrongNumberOfValues, &why)
+}
+
+fn queue_size(text: &str) -> Result<u16, String> {
+    let size = text.parse::<u16>().ok().filter(|size| size.is_power_of_two() && (32..=1024).contains(size));
+    size.ok_or_else(|| "a power of two, from 32 to 1024".to_owned())
+}
+
+/// For what is nothing in no time.
+fn time(text: &str) -> Result<Duration, String> {
+    let time = seconds(text).ok().filter(|time| !time.is_zero());
+    time.ok_or_else(|| "more than 0 seconds, and at most 86400".to_owned())
+}
+
 fn seconds(text: &str) -> Result<Duration, String> {
     let secs = text.parse::<f64>().ok().filter(|secs| (0.0..=86400.0).contains(secs));
     secs.map(Duration::from_secs_f64).ok_or_else(|| "0 to 86400 seconds".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_and_queue_sizes() {
+        assert_eq!(seconds("0"), Ok(Duration::ZERO));
+        assert_eq!(time("0.5"), Ok(Duration::from_millis(500)));
+        assert!(["0", "-1", "86401", "NaN", "x", "1e-12"].iter().all(|text| time(text).is_err()));
+        assert_eq!(["32", "256", "1024"].map(queue_size), [Ok(32), Ok(256), Ok(1024)]);
+        assert!(["0", "16", "100", "2048", "x"].iter().all(|text| queue_size(text).is_err()));
+    }
 }

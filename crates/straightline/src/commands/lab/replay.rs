@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, ensure};
+use anyhow::{Context, anyhow};
 use clap::Args;
 use straightline_lab::capture::{Capture, Writer};
 use straightline_lab::generator::{self, Rate, ReplayTiming, Replayed};
@@ -24,13 +24,13 @@ pub(crate) struct Replay {
     #[arg(long, value_name = "SOCKET", required = true)]
     pub(crate) backend: Vec<PathBuf>,
     /// So many times as fast as they were captured
-    #[arg(long, value_name = "N", default_value_t = 1.0)]
+    #[arg(long, value_name = "N", default_value_t = 1.0, value_parser = speed)]
     pub(crate) speed: f64,
     /// At this rate instead: `max`, or such as `500kpps`, `10gbit`
     #[arg(long, value_name = "RATE", conflicts_with = "speed")]
     pub(crate) rate: Option<Rate>,
     /// So many times over
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) times: u16,
     /// Writes what comes back to a pcapng file
     #[arg(long, value_name = "FILE")]
@@ -50,7 +50,6 @@ pub(crate) struct Replay {
 }
 
 pub(crate) fn execute(args: &Replay) -> anyhow::Result<()> {
-    ensure!(args.speed > 0.0 && args.speed.is_finite(), "--speed {}: more than 0", args.speed);
     let stop = Arc::new(AtomicBool::new(false));
     stop_on_signals(&stop)?;
     let capture = Capture::open(&args.file)?;
@@ -97,4 +96,9 @@ fn text(report: &Replayed) -> String {
          than sent, {different} that were not sent\n",
         report.lost()
     )
+}
+
+fn speed(text: &str) -> Result<f64, String> {
+    let speed = text.parse::<f64>().ok().filter(|speed| *speed > 0.0 && speed.is_finite());
+    speed.ok_or_else(|| "a number greater than 0".to_owned())
 }

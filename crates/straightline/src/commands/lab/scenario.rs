@@ -12,7 +12,7 @@ use straightline_lab::results::{Environment, Sample, Writer};
 use straightline_lab::scenario::{self, Kept, Loads, Options, Scenario};
 
 use super::progress::Progress;
-use super::{RingKind, Rings, seconds, stop_on_signals};
+use super::{RingKind, Rings, expect_backends, seconds, stop_on_signals, time};
 use crate::output;
 
 /// Rounds of single trials: enough for a median that one bad moment does not move. A search makes many trials by itself.
@@ -25,10 +25,10 @@ pub(crate) struct Pvp {
     #[arg(long, value_name = "SOCKET")]
     pub(crate) backend: Vec<PathBuf>,
     /// What the guest does with packets: `io`, `mac`, `macswap`, `5tswap`, `csum`, `noisy`
-    #[arg(long, value_name = "MODE", default_value = "io")]
+    #[arg(long, value_name = "MODE", default_value = "io", value_parser = mode)]
     pub(crate) mode: Mode,
     /// What it reads of each packet besides: `none`, `header`, `read` (all bytes)
-    #[arg(long, value_name = "POLICY", default_value = "none")]
+    #[arg(long, value_name = "POLICY", default_value = "none", value_parser = touch)]
     pub(crate) touch: Touch,
     /// Runs our switch on this CPU; default: one of another core, where there is one
     #[arg(long, value_name = "N")]
@@ -77,7 +77,7 @@ pub(crate) struct Common {
     #[arg(long)]
     pub(crate) latency: bool,
     /// Carries a load for so many seconds: that of --rate, or 90 % of the highest without loss
-    #[arg(long, value_name = "S", value_parser = seconds)]
+    #[arg(long, value_name = "S", value_parser = time)]
     pub(crate) soak: Option<Duration>,
     /// Frame lengths without Ethernet checksum: `64`, with weights `64:7,570:4`, `uniform:64-1518`, or `imix`; given again, each
     /// is measured
@@ -89,7 +89,7 @@ pub(crate) struct Common {
     #[command(flatten)]
     pub(crate) rings: Rings,
     /// Seconds that a trial is measured
-    #[arg(long, value_name = "S", value_parser = seconds, default_value = "1")]
+    #[arg(long, value_name = "S", value_parser = time, default_value = "1")]
     pub(crate) secs: Duration,
     /// Seconds of packets before a trial that do not count; default: 0.5 on new connections, 0.1 later
     #[arg(long, value_name = "S", value_parser = seconds)]
@@ -127,6 +127,10 @@ pub(crate) fn patch_external(args: &PatchExternal) -> anyhow::Result<()> {
 }
 
 fn options(scenario: Scenario, backends: &[PathBuf], args: &Common) -> Options {
+    match scenario {
+        Scenario::PatchExternal => expect_backends(backends, &[2]),
+        ours => expect_backends(backends, &[0, ours.ports()]),
+    }
     let loads =
         Loads { max: args.max, rate: args.rate, ndr: args.ndr, pdr: args.pdr, latency: args.latency, soak: args.soak };
     let loads = if loads == Loads::default() { Loads { max: true, ..loads } } else { loads };
@@ -201,6 +205,19 @@ fn rate(text: &str) -> Result<Rate, String> {
     }
 }
 
+/// One in which what comes goes on.
+fn mode(text: &str) -> Result<Mode, String> {
+    let modes = || Mode::ALL.iter().copied().filter(|mode| mode.hands_on());
+    let names = || modes().map(Mode::name).collect::<Vec<_>>().join(", ");
+    modes().find(|mode| mode.name() == text).ok_or_else(|| format!("the guest hands on what comes: one of {}", names()))
+}
+
+/// One that leaves the bytes by which the generator knows its packets.
+fn touch(text: &str) -> Result<Touch, String> {
+    let touch = text.parse::<Touch>().ok().filter(|touch| *touch != Touch::Edit);
+    touch.ok_or_else(|| "none, header or read".to_owned())
+}
+
 /// As a part of all.
 fn percent(text: &str) -> Result<f64, String> {
     let percent = text.parse::<f64>().ok().filter(|&percent| percent > 0.0 && percent < 100.0);
@@ -210,6 +227,17 @@ fn percent(text: &str) -> Result<f64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn guests_that_do_not_hand_on_what_comes_are_refused() {
+        assert_eq!([mode("5tswap"), mode("noisy")], [Ok(Mode::FiveTupleSwap), Ok(Mode::Noisy)]);
+        for text in ["rxonly", "txonly", "flowgen", "icmpecho", "x"] {
+            let fault = mode(text).expect_err(text);
+            assert!(fault.ends_with(": one of io, mac, macswap, 5tswap, csum, noisy"), "{fault}");
+        }
+        assert_eq!(touch("read"), Ok(Touch::Read));
+        assert!(touch("edit").is_err() && touch("all").is_err());
+    }
 
     #[test]
     fn rates_and_percentages() {
