@@ -8,7 +8,7 @@
 //! | `engine` | the guest that hands packets on, whatever the mode does with them |
 //! | `touch` | what of each packet is read and written besides |
 //! | `io`, `mac`, `macswap`, `five_tuple`, `icmpecho`, `csum`, `noisy` | modes that hand on |
-//! | `txonly`, `rxonly`, `flowgen` | modes that do not, over any [`TestPort`](crate::tester::TestPort) |
+//! | `rxonly`, `txonly`, `flowgen` | modes that do not, the last two over any [`TestPort`](crate::tester::TestPort) |
 //! | `trace` | a guest that says in which cache lines packets are |
 //! | `report` | what came of it |
 
@@ -59,16 +59,17 @@ pub trait Forwarder: Actor {
 /// A guest on one or two ports, which have been made together ([`VhostPort::connect_all`]).
 ///
 /// # Errors
-/// There are none, or more; or what the mode needs cannot be had.
+/// There are none, or more; the options cannot be; or what the mode needs cannot be had.
 pub fn guest(ports: Vec<VhostPort>, options: &Options) -> anyhow::Result<Box<dyn Forwarder>> {
     ensure!((1..=2).contains(&ports.len()), "a guest has one port or two, not {}", ports.len());
+    options.check()?;
     let touch = options.touch;
     Ok(match options.mode {
         Mode::Io => Box::new(Relay::new(ports, touch, io::Io)),
         Mode::Mac => Box::new(Relay::new(ports, touch, mac::Mac)),
         Mode::MacSwap => Box::new(Relay::new(ports, touch, macswap::MacSwap)),
         Mode::FiveTupleSwap => Box::new(Relay::new(ports, touch, five_tuple::FiveTupleSwap)),
-        Mode::RxOnly => Box::new(rxonly::RxOnly::new(ports)),
+        Mode::RxOnly => Box::new(rxonly::RxOnly::new(ports, touch)),
         Mode::TxOnly => Box::new(txonly::TxOnly::new(ports, options.size)?),
         Mode::FlowGen => Box::new(flowgen::FlowGen::new(ports, options.size, options.flows)?),
         Mode::IcmpEcho => Box::new(Relay::new(ports, touch, icmpecho::IcmpEcho::default())),

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use anyhow::ensure;
+
 use crate::tester::PortOptions;
 
 /// What the guest does with packets: testpmd's forward modes.
@@ -93,6 +95,20 @@ impl Mode {
     }
 }
 
+impl Options {
+    /// # Errors
+    /// What cannot be, and what would.
+    pub fn check(&self) -> anyhow::Result<()> {
+        ensure!(
+            self.touch == Touch::None || !matches!(self.mode, Mode::TxOnly | Mode::FlowGen),
+            "a guest in mode {} looks at no packet: touch {} is for those that hand on packets, and for rxonly",
+            self.mode,
+            self.touch
+        );
+        self.ports.check()
+    }
+}
+
 /// Names, as they are on the command line and in reports.
 macro_rules! names {
     ($type:ident: $($value:ident $name:literal),*) => {
@@ -145,5 +161,18 @@ mod tests {
         }
         let error = "ether".parse::<Mode>().expect_err("no mode");
         assert!(error.to_string().contains("5tswap"), "{error}");
+    }
+
+    #[test]
+    fn who_only_sends_touches_nothing() {
+        for &mode in Mode::ALL {
+            for &touch in Touch::ALL {
+                let sends = matches!(mode, Mode::TxOnly | Mode::FlowGen);
+                let checked = Options { mode, touch, ..Options::default() }.check();
+                assert_eq!(checked.is_ok(), !sends || touch == Touch::None, "{mode}, {touch}: {checked:?}");
+            }
+        }
+        let ports = PortOptions { queue_size: 100, ..PortOptions::default() };
+        assert!(Options { ports, ..Options::default() }.check().is_err());
     }
 }

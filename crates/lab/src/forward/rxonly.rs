@@ -1,23 +1,34 @@
-//! `rxonly`: what comes is counted and dropped.
+//! `rxonly`: what comes is counted and dropped, once as much of it is touched as was asked for.
 
-use super::{BURST, Forwarder};
+use super::touch::Toucher;
+use super::{BURST, Forwarder, Touch};
 use crate::tester::{Actor, TestPort, VhostPort};
 
-pub(super) struct RxOnly<P> {
-    ports: Vec<P>,
+pub(super) struct RxOnly {
+    ports: Vec<VhostPort>,
+    toucher: Toucher,
+    touched: u64,
 }
 
-impl<P: TestPort> RxOnly<P> {
-    pub(super) fn new(ports: Vec<P>) -> Self {
-        RxOnly { ports }
+impl RxOnly {
+    pub(super) fn new(ports: Vec<VhostPort>, touch: Touch) -> Self {
+        RxOnly { ports, toucher: Toucher::new(touch), touched: 0 }
     }
 }
 
-impl<P: TestPort> Actor for RxOnly<P> {
+impl Actor for RxOnly {
     fn turn(&mut self, _now: u64) -> anyhow::Result<usize> {
+        let RxOnly { ports, toucher, touched } = self;
         let mut packets = 0;
-        for port in &mut self.ports {
-            packets += port.receive(BURST, &mut |_| {})?;
+        for port in ports {
+            packets += if toucher.touch == Touch::None {
+                port.receive(BURST, &mut |_| {})?
+            } else {
+                port.take(BURST, |packet| {
+                    toucher.apply(packet);
+                    *touched += 1;
+                })?
+            };
         }
         Ok(packets)
     }
@@ -31,8 +42,12 @@ impl<P: TestPort> Actor for RxOnly<P> {
     }
 }
 
-impl Forwarder for RxOnly<VhostPort> {
+impl Forwarder for RxOnly {
     fn ports(&self) -> Vec<&VhostPort> {
         self.ports.iter().collect()
+    }
+
+    fn notes(&self) -> Vec<(&'static str, u64)> {
+        if self.toucher.touch == Touch::None { Vec::new() } else { vec![("packets touched", self.touched)] }
     }
 }

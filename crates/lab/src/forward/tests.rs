@@ -16,7 +16,6 @@ use super::mac::Mac;
 use super::macswap::MacSwap;
 use super::noisy::Noisy;
 use super::options::Noise;
-use super::rxonly::RxOnly;
 use super::txonly::TxOnly;
 use super::{own, peer};
 use crate::tester::tests::Laid;
@@ -299,13 +298,6 @@ fn txonly_sends_what_there_is_room_for_and_receives_nothing() {
         }
     }
     assert!(TxOnly::new(vec![Kept::default()], 41).is_err());
-}
-
-#[test]
-fn rxonly_takes_all() {
-    let mut rxonly = RxOnly::new(vec![Kept { waiting: 100, ..Kept::default() }]);
-    let taken: Vec<_> = (0..3).map(|_| rxonly.turn(0).expect("a turn")).collect();
-    assert_eq!(taken, [64, 36, 0]);
 }
 
 #[test]

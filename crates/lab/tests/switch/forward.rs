@@ -248,6 +248,29 @@ fn one_guest_sends_and_another_counts() {
 }
 
 #[test]
+fn a_guest_that_only_receives_touches_what_it_is_told_to() {
+    for touch in [Touch::Header, Touch::Read, Touch::Edit] {
+        let rig = two_patches();
+        let sender = Options { mode: Mode::TxOnly, size: 1514, ports: ports(), ..Options::default() };
+        let ports = PortOptions { buffer_len: 500, ..ports() };
+        let reader = Options { mode: Mode::RxOnly, touch, ports, ..Options::default() };
+        let (sender, reader) = (Running::start(&rig, &[0], &sender), Running::start(&rig, &[1], &reader));
+        common::wait_until("packets pass", || rig.port(1).queues.first().is_some_and(|queue| queue.tx.packets > 300));
+        sender.stop();
+        let read = reader.stop();
+        assert_eq!(read.notes, [("packets touched", read.ports[0].rx_packets)], "{touch}");
+        assert!(read.ports[0].rx_packets > 0, "{read:?}");
+    }
+    let rig = two_patches();
+    for mode in [Mode::TxOnly, Mode::FlowGen] {
+        let options = Options { mode, touch: Touch::Read, ports: ports(), ..Options::default() };
+        let refused = forward::run(&[rig.socket(0).clone()], &options, None, &AtomicBool::new(false));
+        let why = refused.map(|_| ()).expect_err("it looks at nothing").to_string();
+        assert!(why.contains(mode.name()) && why.contains("rxonly"), "{why}");
+    }
+}
+
+#[test]
 fn a_backend_that_goes_away_is_said_and_the_figures_are_there() {
     let rig = two_patches();
     let guest = Running::start(&rig, &[1], &Options { ports: ports(), ..Options::default() });

@@ -42,6 +42,8 @@ fn wrong_usage_exits_2() {
         &["lab", "guest", "--backend", "a", "--backend", "b", "--backend", "c"],
         &["lab", "guest", "--backend", "a", "--queue-size", "2048"],
         &["lab", "guest", "--backend", "a", "--longest", "70000"],
+        &["lab", "guest", "--backend", "a", "--mode", "txonly", "--touch", "read"],
+        &["lab", "guest", "--backend", "a", "--mode", "flowgen", "--touch", "header"],
         &["lab", "pvp", "--backend", "a"],
         &["lab", "pvp", "--mode", "rxonly"],
         &["lab", "pvp", "--touch", "edit"],

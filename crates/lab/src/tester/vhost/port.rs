@@ -178,6 +178,27 @@ impl VhostPort {
         self.connection.stop();
     }
 
+    /// As [`TestPort::receive`], for who may also write to what has come.
+    pub(crate) fn take(&mut self, most: usize, mut each: impl FnMut(&Packet<'_>)) -> anyhow::Result<usize> {
+        let VhostPort { connection, memory, level, inbox, counts, .. } = self;
+        inbox.ring.take(most, &mut inbox.burst).map_err(|fault| broken(connection, fault))?;
+        let (mut at, mut packets) = (0, 0);
+        while let Some(span) = inbox.span(at, memory)? {
+            if packets == most {
+                break;
+            }
+            if let Some(packet) = Packet::new(memory, *level, &inbox.burst[at..at + span]) {
+                counts.rx_bytes += u64::try_from(packet.len()).unwrap_or(0);
+                each(&packet);
+            }
+            at += span;
+            packets += 1;
+        }
+        counts.rx_packets += u64::try_from(packets).unwrap_or(0);
+        inbox.ring.give(inbox.burst.drain(..at).map(|(addr, _)| addr));
+        Ok(packets)
+    }
+
     /// Kicks the transmit ring where the backend wants that for what has just been shown to it.
     #[inline]
     pub(super) fn kick(&mut self) {
@@ -315,23 +336,7 @@ impl TestPort for VhostPort {
     }
 
     fn receive(&mut self, most: usize, each: &mut dyn FnMut(&dyn Received)) -> anyhow::Result<usize> {
-        let VhostPort { connection, memory, level, inbox, counts, .. } = self;
-        inbox.ring.take(most, &mut inbox.burst).map_err(|fault| broken(connection, fault))?;
-        let (mut at, mut packets) = (0, 0);
-        while let Some(span) = inbox.span(at, memory)? {
-            if packets == most {
-                break;
-            }
-            if let Some(packet) = Packet::new(memory, *level, &inbox.burst[at..at + span]) {
-                counts.rx_bytes += u64::try_from(packet.len()).unwrap_or(0);
-                each(&packet);
-            }
-            at += span;
-            packets += 1;
-        }
-        counts.rx_packets += u64::try_from(packets).unwrap_or(0);
-        inbox.ring.give(inbox.burst.drain(..at).map(|(addr, _)| addr));
-        Ok(packets)
+        self.take(most, |packet| each(packet))
     }
 
     fn is_sending(&mut self) -> anyhow::Result<bool> {

@@ -24,7 +24,8 @@ pub(crate) struct Guest {
     /// What the guest does with packets, as testpmd's mode of this name
     #[arg(long, value_name = "MODE", default_value = "io")]
     pub(crate) mode: Mode,
-    /// What it reads and writes of each packet besides: `none`, `header`, `read` (all bytes), `edit` (all bytes)
+    /// What it reads and writes of each packet that comes besides: `none`, `header`, `read` (all bytes), `edit` (all bytes;
+    /// those behind the Ethernet header are inverted); not for `txonly` and `flowgen`
     #[arg(long, value_name = "POLICY", default_value = "none")]
     pub(crate) touch: Touch,
     /// The layout of the rings
@@ -74,7 +75,7 @@ pub(crate) struct Guest {
 pub(crate) fn execute(args: &Guest) -> anyhow::Result<()> {
     expect_backends(&args.backend, &[1, 2]);
     let options = options(args);
-    usage(options.ports.check());
+    usage(options.check());
     let stop = Arc::new(AtomicBool::new(false));
     stop_on_signals(&stop)?;
     let (report, ended) = std::thread::scope(|scope| {
