@@ -25,7 +25,7 @@ const TRACED: Duration = Duration::from_millis(5);
 /// All that there is room for, through a guest that hands on packets as they are, and touches of them what `options` say.
 /// Generator and guest share this thread.
 pub(super) fn measure(options: &Options, sockets: &[PathBuf], runtime: &Ask<'_>) -> anyhow::Result<Measured> {
-    let limit_mpps = Some(limit(&options.sizes, options.cpu)?);
+    let limit_mpps = Some(limit(&options.sizes, options.seed, options.cpu)?);
     let how = forward::Options { touch: options.touch, ports: options.port(), ..forward::Options::default() };
     let mut parties = connect(options, sockets, |ports| forward::guest(ports, &how))?;
     if !options.verify {
@@ -103,5 +103,5 @@ fn connect(
     // One for each frame, as a network card has it.
     let buffer_len = buffer_len.max(inner.longest + HEADER_LEN + 1);
     let outer = PortOptions { buffer_len, header_offset, ..inner.clone() };
-    Parties::connect(Scenario::Pvp, sockets, [&outer, &inner], &options.sizes, guest)
+    Parties::connect(Scenario::Pvp, sockets, [&outer, &inner], (&options.sizes, options.seed), guest)
 }

@@ -74,6 +74,13 @@ pub struct Noise {
     pub touches: u32,
 }
 
+impl Default for Noise {
+    /// 16 lines of 1 MiB.
+    fn default() -> Self {
+        Noise { footprint: 1 << 20, touches: 16 }
+    }
+}
+
 impl Default for Options {
     fn default() -> Self {
         Options {
@@ -81,7 +88,7 @@ impl Default for Options {
             touch: Touch::default(),
             size: 64,
             flows: 1024,
-            noise: Noise { footprint: 1 << 20, touches: 16 },
+            noise: Noise::default(),
             ports: PortOptions::default(),
         }
     }

@@ -55,7 +55,7 @@ impl<'a> Bed<'a> {
     /// Frames of such sizes cannot be made, or there are too few CPUs.
     pub(super) fn new(options: &'a Options, layout: Layout, sizes: &'a Sizes) -> anyhow::Result<Bed<'a>> {
         let cpus = options.cpus()?;
-        let limit_mpps = limit(sizes, Some(cpus[0]))?;
+        let limit_mpps = limit(sizes, options.seed, Some(cpus[0]))?;
         let ports = options.ports(layout, sizes);
         Ok(Bed { options, ports, sizes, cpus, limit_mpps, features: [None; 2], live: None })
     }
@@ -117,11 +117,13 @@ impl<'a> Bed<'a> {
         let options = forward::Options {
             mode: self.options.mode,
             touch: self.options.touch,
+            noise: self.options.noise,
             ports: self.ports.clone(),
             ..forward::Options::default()
         };
         let guest = |ports| forward::guest(ports, &options);
-        let parties = Parties::connect(self.options.scenario, &sockets, [&self.ports; 2], self.sizes, guest)?;
+        let load = (self.sizes, self.options.seed);
+        let parties = Parties::connect(self.options.scenario, &sockets, [&self.ports; 2], load, guest)?;
         Ok(Live { parties, is_new: true, ours })
     }
 

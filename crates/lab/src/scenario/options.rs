@@ -11,7 +11,7 @@ use straightline_virtio::features as f;
 
 use super::parties::can_be_made;
 use crate::exp::{LONGEST, cpu_beside, two_cpus, usable_cpus, used, warning};
-use crate::forward::{Mode, Touch};
+use crate::forward::{Mode, Noise, Touch};
 use crate::generator::Rate;
 use crate::sizes::Sizes;
 use crate::tester::{Layout, Pinned, PortOptions};
@@ -90,6 +90,10 @@ pub struct Options {
     pub mode: Mode,
     /// What it touches of them.
     pub touch: Touch,
+    /// What it does besides where it is noisy.
+    pub noise: Noise,
+    /// What mixed lengths are drawn by.
+    pub seed: u64,
     /// What is measured.
     pub loads: Loads,
     /// How long a trial is, without warm-up.
@@ -120,6 +124,8 @@ impl Options {
             ports: PortOptions::default(),
             mode: Mode::Io,
             touch: Touch::None,
+            noise: Noise::default(),
+            seed: 1,
             loads: Loads { max: true, ..Loads::default() },
             time: Duration::from_secs(1),
             warm_up: None,
@@ -202,7 +208,7 @@ impl Options {
                 "frames of {} bytes: at most {LONGEST} pass our switch",
                 sizes.longest()
             );
-            can_be_made(sizes)?;
+            can_be_made(sizes, self.seed)?;
         }
         let [cpu, switch_cpu] = self.cpus()?;
         // Each is left again at once.
@@ -216,7 +222,7 @@ impl Options {
 
     /// What differs from a usual guest: it belongs to where something was measured.
     pub(super) fn particulars(&self) -> Vec<(&'static str, String)> {
-        let usual = PortOptions::default();
+        let (usual, noise) = (PortOptions::default(), Noise::default());
         let mut all = Vec::new();
         let mut note = |differs: bool, axis, value: String| {
             if differs {
@@ -225,9 +231,18 @@ impl Options {
         };
         note(self.mode != Mode::Io, "mode", self.mode.to_string());
         note(self.touch != Touch::None, "touch", self.touch.to_string());
+        if self.mode == Mode::Noisy {
+            let Noise { footprint, touches } = self.noise;
+            note(footprint != noise.footprint, "noisy-memory", format!("{} KiB", footprint >> 10));
+            note(touches != noise.touches, "noisy-lines", touches.to_string());
+        }
         note(!self.ports.mergeable, "mrg", "off".to_owned());
         note(self.ports.in_order, "in-order", "on".to_owned());
         note(self.ports.queue_size != usual.queue_size, "queue", self.ports.queue_size.to_string());
+        note(self.ports.buffer_len != usual.buffer_len, "buffer", self.ports.buffer_len.to_string());
+        note(self.ports.header_offset != usual.header_offset, "header", self.ports.header_offset.to_string());
+        note(self.ports.huge_pages, "pages", "2 MiB".to_owned());
+        note(self.seed != 1, "seed", self.seed.to_string());
         all
     }
 

@@ -37,7 +37,8 @@ pub(crate) struct Taken {
 
 impl Parties {
     /// Connects all to a switch's sockets, which are in the order in which they follow one another on the way, by ports made
-    /// like the first of `ports`; where there is a guest, it has ports like the second, and `guest` makes it on them.
+    /// like the first of `ports`; where there is a guest, it has ports like the second, and `guest` makes it on them. Frames
+    /// are of these lengths, drawn by this seed.
     ///
     /// # Errors
     /// What could not be had, or what a backend refused.
@@ -45,7 +46,7 @@ impl Parties {
         scenario: Scenario,
         sockets: &[PathBuf],
         ports: [&PortOptions; 2],
-        sizes: &Sizes,
+        (sizes, seed): (&Sizes, u64),
         guest: impl FnOnce(Vec<VhostPort>) -> anyhow::Result<Box<dyn Forwarder>>,
     ) -> anyhow::Result<Parties> {
         // On the way: one port of the generator, the guest's two, the other one of the generator.
@@ -65,7 +66,7 @@ impl Parties {
             outer.into_iter().map(|socket| VhostPort::connect(socket, ports[0])).collect::<anyhow::Result<_>>()?
         };
         let features = both.first().map_or(0, VhostPort::features);
-        let streams = streams(sizes).map(|stream| vec![stream]);
+        let streams = streams(sizes, seed).map(|stream| vec![stream]);
         let generator = Generator::new(both.into_iter().zip(streams).collect(), CHECK_EVERY)?;
         Ok(Parties { generator, guest, features, guest_features })
     }
@@ -108,22 +109,23 @@ impl Parties {
 ///
 /// # Errors
 /// They cannot be made, or there is no such CPU.
-pub(crate) fn limit(sizes: &Sizes, cpu: Option<usize>) -> anyhow::Result<f64> {
-    trial::limit(streams(sizes).to_vec(), CHECK_EVERY, cpu).with_context(|| format!("frames of {sizes} bytes"))
+pub(crate) fn limit(sizes: &Sizes, seed: u64, cpu: Option<usize>) -> anyhow::Result<f64> {
+    trial::limit(streams(sizes, seed).to_vec(), CHECK_EVERY, cpu).with_context(|| format!("frames of {sizes} bytes"))
 }
 
 /// Whether frames of such sizes can be made.
 ///
 /// # Errors
 /// Which cannot.
-pub(super) fn can_be_made(sizes: &Sizes) -> anyhow::Result<()> {
-    let made = Generator::new(vec![(Echo::default(), streams(sizes).to_vec())], CHECK_EVERY);
+pub(super) fn can_be_made(sizes: &Sizes, seed: u64) -> anyhow::Result<()> {
+    let made = Generator::new(vec![(Echo::default(), streams(sizes, seed).to_vec())], CHECK_EVERY);
     made.map(drop).with_context(|| format!("frames of {sizes} bytes"))
 }
 
 /// What each of the generator's ports sends.
-fn streams(sizes: &Sizes) -> [StreamSpec; 2] {
-    let spec = StreamSpec::new(sizes.clone());
+fn streams(sizes: &Sizes, seed: u64) -> [StreamSpec; 2] {
+    let mut spec = StreamSpec::new(sizes.clone());
+    spec.seed = seed;
     let reversed = spec.reversed();
     [spec, reversed]
 }

@@ -251,6 +251,24 @@ fn a_search_finds_bounds_or_says_why_not() {
 }
 
 #[test]
+fn what_differs_from_a_usual_guest_is_said_in_each_place() {
+    let mut options = options(Scenario::Pvp);
+    assert!(options.particulars().is_empty());
+    options.mode = crate::forward::Mode::Noisy;
+    options.noise = crate::forward::Noise { footprint: 64 << 10, touches: 3 };
+    options.seed = 7;
+    let ports = &mut options.ports;
+    (ports.buffer_len, ports.header_offset, ports.queue_size, ports.huge_pages) = (512, 0, 256, true);
+    (ports.mergeable, ports.in_order) = (false, true);
+    let said: Vec<_> = options.particulars().iter().map(|(axis, value)| format!("{axis}={value}")).collect();
+    let wanted = "mode=noisy, noisy-memory=64 KiB, noisy-lines=3, mrg=off, in-order=on, queue=256, buffer=512, header=0, \
+                  pages=2 MiB, seed=7";
+    assert_eq!(said.join(", "), wanted);
+    options.mode = crate::forward::Mode::Io;
+    assert!(options.particulars().iter().all(|(axis, _)| !axis.starts_with("noisy")));
+}
+
+#[test]
 fn what_cannot_be_is_said_before_anything_begins() {
     let refused = |scenario, change: fn(&mut Options)| {
         let mut options = options(scenario);

@@ -9,7 +9,7 @@ use anyhow::ensure;
 use clap::{Args, ValueEnum};
 use straightline_lab::poller::{self, Load, Options, Sizes};
 
-use super::{OnOff, RingKind, Rings, seconds, stop_on_signals, time, usage, wrong_backends};
+use super::{OnOff, Ports, RingKind, seconds, stop_on_signals, time, usage, wrong_backends};
 use crate::output;
 
 /// A frame with as much payload as 45 segments of 1448 bytes have.
@@ -28,13 +28,7 @@ pub(crate) struct Loop {
     #[arg(long, value_name = "split|packed", default_value = "split")]
     pub(crate) ring: RingKind,
     #[command(flatten)]
-    pub(crate) rings: Rings,
-    /// Bytes in each buffer; default: what the frames need, at least 2048
-    #[arg(long, value_name = "N")]
-    pub(crate) buffer_len: Option<u32>,
-    /// Bytes of the virtio-net header behind the beginning of a cache line; with 52 the frame begins on one
-    #[arg(long, value_name = "N", default_value_t = 52)]
-    pub(crate) header_offset: u32,
+    pub(crate) ports: Ports,
     /// Frame lengths without Ethernet checksum: `64`, `64,1518`, with weights `64:7,570:4`, `uniform:64-1518`, or `imix`;
     /// default: 64, with --segments 65214
     #[arg(long, visible_alias = "sizes", value_name = "SIZES")]
@@ -51,9 +45,6 @@ pub(crate) struct Loop {
     /// Runs on this CPU
     #[arg(long, value_name = "N")]
     pub(crate) cpu: Option<usize>,
-    /// Takes its memory from huge pages of 2 MiB
-    #[arg(long)]
-    pub(crate) hugepages: bool,
     /// Does not compare what comes back with what was sent: for switches that copy nothing
     #[arg(long)]
     pub(crate) no_verify: bool,
@@ -107,17 +98,17 @@ fn options(args: &Loop) -> Options {
             LoadKind::OneWay => Load::OneWay,
         },
         layout: args.ring.into(),
-        mergeable: args.rings.mrg == OnOff::On,
-        in_order: args.rings.in_order,
-        queue_size: args.rings.queue_size,
-        buffer_len: args.buffer_len,
-        header_offset: args.header_offset,
+        mergeable: args.ports.mrg == OnOff::On,
+        in_order: args.ports.in_order,
+        queue_size: args.ports.queue_size,
+        buffer_len: args.ports.buffer_len,
+        header_offset: args.ports.header_offset,
         sizes,
         seed: args.seed,
         segments: args.segments,
         bursts: args.bursts,
         cpu: args.cpu,
-        huge_pages: args.hugepages,
+        huge_pages: args.ports.hugepages,
         verify: !args.no_verify,
         warm_up: args.warm_up,
         time: args.secs,

@@ -12,7 +12,7 @@ use straightline_lab::results::Sample;
 use straightline_lab::tester::{PortOptions, VhostPort};
 use straightline_lab::trial::{self, Interrupt, Plan};
 
-use super::{RingKind, expect_backends, queue_size, seconds, stop_on_signals, time, usage};
+use super::{Ports, RingKind, expect_backends, seconds, stop_on_signals, time, usage};
 use crate::output::{self, Reported};
 
 #[derive(Debug, Args)]
@@ -39,9 +39,8 @@ pub(crate) struct Generate {
     /// The layout of the rings
     #[arg(long, value_name = "split|packed", default_value = "split")]
     pub(crate) ring: RingKind,
-    /// Entries in each ring: a power of two
-    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = queue_size)]
-    pub(crate) queue_size: u16,
+    #[command(flatten)]
+    pub(crate) ports: Ports,
     /// Runs on this CPU
     #[arg(long, value_name = "N")]
     pub(crate) cpu: Option<usize>,
@@ -90,9 +89,8 @@ pub(crate) fn execute(args: &Generate) -> anyhow::Result<()> {
 fn options(args: &Generate, streams: &[StreamSpec]) -> PortOptions {
     PortOptions {
         layout: args.ring.into(),
-        queue_size: args.queue_size,
         longest: streams.iter().map(|stream| stream.sizes.longest()).max().unwrap_or(1518),
         segments: streams.iter().any(|stream| stream.checksum == Sum::Partial),
-        ..PortOptions::default()
+        ..args.ports.options()
     }
 }

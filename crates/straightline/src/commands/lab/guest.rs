@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use clap::Args;
-use straightline_lab::forward::{self, Mode, Noise, Options, Touch};
+use straightline_lab::forward::{self, Mode, Options, Touch};
 use straightline_lab::tester::PortOptions;
 
-use super::{RingKind, Rings, expect_backends, stop_on_signals, time, usage};
+use super::{Noisy, Ports, RingKind, expect_backends, stop_on_signals, time, usage};
 use crate::output;
 
 /// Between two looks whether the time is up.
@@ -32,16 +32,10 @@ pub(crate) struct Guest {
     #[arg(long, value_name = "split|packed", default_value = "split")]
     pub(crate) ring: RingKind,
     #[command(flatten)]
-    pub(crate) rings: Rings,
+    pub(crate) ports: Ports,
     /// Negotiates checksums and TCP segmentation both ways
     #[arg(long)]
     pub(crate) segments: bool,
-    /// Bytes in each buffer, header included
-    #[arg(long, value_name = "N", default_value_t = 2048)]
-    pub(crate) buffer_len: u32,
-    /// Bytes of the virtio-net header behind the beginning of a cache line; with 52 the frame begins on one
-    #[arg(long, value_name = "N", default_value_t = 52)]
-    pub(crate) header_offset: u32,
     /// The longest frame that is handed on; one that is in several buffers makes each cost more. Default: 1518, with
     /// --segments 65549
     #[arg(long, value_name = "N")]
@@ -52,15 +46,8 @@ pub(crate) struct Guest {
     /// To how many destinations `flowgen` sends
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) flows: u16,
-    /// The memory of which `noisy` touches lines, in KiB
-    #[arg(long, value_name = "KIB", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) noisy_memory: u32,
-    /// How many lines of it for each packet
-    #[arg(long, value_name = "N", default_value_t = 16)]
-    pub(crate) noisy_lines: u32,
-    /// Takes its memory from huge pages of 2 MiB
-    #[arg(long)]
-    pub(crate) hugepages: bool,
+    #[command(flatten)]
+    pub(crate) noisy: Noisy,
     /// Runs on this CPU
     #[arg(long, value_name = "N")]
     pub(crate) cpu: Option<usize>,
@@ -101,15 +88,12 @@ fn options(args: &Guest) -> Options {
         touch: args.touch,
         size: args.size,
         flows: args.flows,
-        noise: Noise { footprint: u64::from(args.noisy_memory) << 10, touches: args.noisy_lines },
+        noise: args.noisy.noise(),
         ports: PortOptions {
             layout: args.ring.into(),
-            buffer_len: args.buffer_len,
-            header_offset: args.header_offset,
-            huge_pages: args.hugepages,
             longest: args.longest.unwrap_or(if args.segments { 65_549 } else { 1518 }),
             segments: args.segments,
-            ..args.rings.options()
+            ..args.ports.options()
         },
     }
 }

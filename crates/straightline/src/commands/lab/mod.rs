@@ -20,6 +20,7 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Subcommand, ValueEnum};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
+use straightline_lab::forward::Noise;
 use straightline_lab::tester::{Layout, PortOptions};
 
 use crate::cli::Cli;
@@ -80,9 +81,9 @@ impl From<RingKind> for Layout {
     }
 }
 
-/// How rings are, whatever their layout.
+/// How ports are made, whatever the layout of their rings.
 #[derive(Debug, Args)]
-pub(crate) struct Rings {
+pub(crate) struct Ports {
     /// Whether buffers that can be merged are negotiated
     #[arg(long, value_name = "on|off", default_value = "on")]
     mrg: OnOff,
@@ -92,16 +93,46 @@ pub(crate) struct Rings {
     /// Entries in each ring: a power of two
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = queue_size)]
     queue_size: u16,
+    /// Bytes in each buffer, header included; default: 2048, with `lab loop` more where its frames need that
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(76..=1 << 20))]
+    buffer_len: Option<u32>,
+    /// Bytes of the virtio-net header behind the beginning of a cache line; with 52 the frame begins on one
+    #[arg(long, value_name = "N", default_value_t = 52, value_parser = clap::value_parser!(u32).range(0..=63))]
+    header_offset: u32,
+    /// Takes the memory from huge pages of 2 MiB
+    #[arg(long)]
+    hugepages: bool,
 }
 
-impl Rings {
+impl Ports {
     fn options(&self) -> PortOptions {
+        let usual = PortOptions::default();
         PortOptions {
             mergeable: self.mrg == OnOff::On,
             in_order: self.in_order,
             queue_size: self.queue_size,
-            ..PortOptions::default()
+            buffer_len: self.buffer_len.unwrap_or(usual.buffer_len),
+            header_offset: self.header_offset,
+            huge_pages: self.hugepages,
+            ..usual
         }
+    }
+}
+
+/// What a guest in mode `noisy` does besides.
+#[derive(Debug, Args)]
+pub(crate) struct Noisy {
+    /// The memory of which a guest in mode `noisy` touches lines, in KiB
+    #[arg(long, value_name = "KIB", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=4 << 20))]
+    noisy_memory: u32,
+    /// How many lines of it for each packet
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    noisy_lines: u32,
+}
+
+impl Noisy {
+    fn noise(&self) -> Noise {
+        Noise { footprint: u64::from(self.noisy_memory) << 10, touches: self.noisy_lines }
     }
 }
 

@@ -13,7 +13,7 @@ use straightline_lab::capture::{Capture, Writer};
 use straightline_lab::generator::{self, Rate, ReplayTiming, Replayed};
 use straightline_lab::tester::{PortOptions, VhostPort};
 
-use super::{RingKind, seconds, stop_on_signals};
+use super::{Ports, RingKind, seconds, stop_on_signals};
 use crate::output;
 
 #[derive(Debug, Args)]
@@ -38,6 +38,8 @@ pub(crate) struct Replay {
     /// The layout of the rings
     #[arg(long, value_name = "split|packed", default_value = "split")]
     pub(crate) ring: RingKind,
+    #[command(flatten)]
+    pub(crate) ports: Ports,
     /// Runs on this CPU
     #[arg(long, value_name = "N")]
     pub(crate) cpu: Option<usize>,
@@ -85,7 +87,7 @@ pub(crate) fn execute(args: &Replay) -> anyhow::Result<()> {
 
 fn options(args: &Replay, capture: &Capture) -> anyhow::Result<PortOptions> {
     let longest = capture.frames.iter().map(|frame| frame.bytes.len()).max().unwrap_or(0);
-    Ok(PortOptions { layout: args.ring.into(), longest: u32::try_from(longest)?, ..PortOptions::default() })
+    Ok(PortOptions { layout: args.ring.into(), longest: u32::try_from(longest)?, ..args.ports.options() })
 }
 
 fn text(report: &Replayed) -> String {

@@ -12,7 +12,7 @@ use straightline_lab::results::{Environment, Sample, Writer};
 use straightline_lab::scenario::{self, Kept, Loads, Options, Scenario};
 
 use super::progress::Progress;
-use super::{RingKind, Rings, expect_backends, seconds, stop_on_signals, time};
+use super::{Noisy, Ports, RingKind, expect_backends, seconds, stop_on_signals, time};
 use crate::output;
 
 /// Rounds of single trials: enough for a median that one bad moment does not move. A search makes many trials by itself.
@@ -30,6 +30,8 @@ pub(crate) struct Pvp {
     /// What it reads of each packet besides: `none`, `header`, `read` (all bytes)
     #[arg(long, value_name = "POLICY", default_value = "none", value_parser = touch)]
     pub(crate) touch: Touch,
+    #[command(flatten)]
+    pub(crate) noisy: Noisy,
     /// Runs our switch on this CPU; default: one of another core, where there is one
     #[arg(long, value_name = "N")]
     pub(crate) switch_cpu: Option<usize>,
@@ -87,7 +89,10 @@ pub(crate) struct Common {
     #[arg(long, value_name = "split|packed", default_value = "split")]
     pub(crate) ring: Vec<RingKind>,
     #[command(flatten)]
-    pub(crate) rings: Rings,
+    pub(crate) ports: Ports,
+    /// What mixed lengths are drawn by
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
     /// Seconds that a trial is measured
     #[arg(long, value_name = "S", value_parser = time, default_value = "1")]
     pub(crate) secs: Duration,
@@ -114,7 +119,7 @@ pub(crate) struct Common {
 pub(crate) fn pvp(args: &Pvp) -> anyhow::Result<()> {
     let options = options(Scenario::Pvp, &args.backend, &args.common);
     let (mode, touch, switch_cpu) = (args.mode, args.touch, args.switch_cpu);
-    execute(&args.common, Options { mode, touch, switch_cpu, ..options })
+    execute(&args.common, Options { mode, touch, noise: args.noisy.noise(), switch_cpu, ..options })
 }
 
 pub(crate) fn vm2vm(args: &Vm2Vm) -> anyhow::Result<()> {
@@ -140,7 +145,8 @@ fn options(scenario: Scenario, backends: &[PathBuf], args: &Common) -> Options {
         name: args.name.clone().unwrap_or_else(|| usual.to_owned()),
         sizes: args.size.clone(),
         layouts: args.ring.iter().map(|&ring| ring.into()).collect(),
-        ports: args.rings.options(),
+        ports: args.ports.options(),
+        seed: args.seed,
         rounds: args.rounds.unwrap_or(if loads.searches() || loads.soak.is_some() { 1 } else { ROUNDS }),
         loads,
         time: args.secs,
