@@ -196,7 +196,8 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(to, "{}, {} rings of {}, frames of {} bytes", self.load, self.ring, self.queue_size, self.sizes)?;
+        let Report { load, touch, ring, queue_size, sizes, .. } = self;
+        writeln!(to, "{load}, touch {touch}, {ring} rings of {queue_size}, frames of {sizes} bytes")?;
         for port in &self.ports {
             writeln!(to, "{:>9.3} Mpps {:>8.2} Gbit/s  from {}", port.mpps, port.gbit_per_s, port.socket)?;
         }

@@ -43,11 +43,15 @@ fn a_loop_ends_with_a_line_of_json_or_says_why_not() {
     assert!(absent.out.is_empty() && absent.err.contains("error: no backend answers (is it running"), "{absent:?}");
     let mut switch = started(&fixture);
     let done = fixture.execute(&args);
+    let edited = fixture.execute(&[&args[..], &["--touch", "edit", "--size", "1500"]].concat());
     switch.kill().unwrap();
     switch.wait().unwrap();
-    assert_eq!(done.code, Some(0), "{done:?}");
-    let report: serde_json::Value = serde_json::from_str(&done.out).unwrap();
-    assert!(report["mpps"].as_f64() > Some(0.0) && report["lost"] == 0 && report["verified"] == 1024, "{report}");
+    for (done, touch, lines) in [(done, "none", 0.0), (edited, "edit", 25.0)] {
+        assert_eq!(done.code, Some(0), "{done:?}");
+        let report: serde_json::Value = serde_json::from_str(&done.out).unwrap();
+        assert!(report["mpps"].as_f64() > Some(0.0) && report["lost"] == 0 && report["verified"] == 1024, "{report}");
+        assert_eq!((report["touch"].as_str(), report["touched_lines_per_packet"].as_f64()), (Some(touch), Some(lines)));
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use clap::{Args, ValueEnum};
+use straightline_lab::forward::Touch;
 use straightline_lab::poller::{self, Load, Options, Sizes};
 
 use super::{OnOff, Ports, RingKind, seconds, stop_on_signals, time, usage, wrong_backends};
@@ -24,6 +25,10 @@ pub(crate) struct Loop {
     /// does that from the first port to the second
     #[arg(long, value_name = "loop|flood|one-way", default_value = "loop")]
     pub(crate) load: LoadKind,
+    /// What it does with the bytes of each packet: `none`, `header` (reads the first ones), `read` (all), `edit` (reads all, and
+    /// writes them as they were)
+    #[arg(long, value_name = "none|header|read|edit", default_value = "none")]
+    pub(crate) touch: Touch,
     /// The layout of the rings
     #[arg(long, value_name = "split|packed", default_value = "split")]
     pub(crate) ring: RingKind,
@@ -97,6 +102,7 @@ fn options(args: &Loop) -> Options {
             LoadKind::Flood => Load::Flood,
             LoadKind::OneWay => Load::OneWay,
         },
+        touch: args.touch,
         layout: args.ring.into(),
         mergeable: args.ports.mrg == OnOff::On,
         in_order: args.ports.in_order,
