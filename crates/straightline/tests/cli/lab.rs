@@ -20,12 +20,26 @@ ports = [\"a\", \"b\"]
 full = \"wait\"
 ";
 
+/// And another one, of `c` and `d`.
+const SECOND_PATCH: &str = "[port.c]
+kind = \"vhost-user\"
+socket = \"@/c\"
+[port.d]
+kind = \"vhost-user\"
+socket = \"@/d\"
+[patch.q]
+ports = [\"c\", \"d\"]
+full = \"wait\"
+";
+
 /// The switch, once its sockets are there.
 fn started(fixture: &Fixture) -> Child {
     let mut switch = fixture.command(&["run", "switch.toml"]);
     let switch = switch.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let config = fs::read_to_string(fixture.path("switch.toml")).unwrap();
+    let ports = ["a", "b", "c", "d"].iter().filter(|port| config.contains(&format!("[port.{port}]")));
     for _ in 0..1000 {
-        if ["a", "b"].iter().all(|socket| fixture.path(socket).exists()) {
+        if ports.clone().all(|socket| fixture.path(socket).exists()) {
             break;
         }
         std::thread::sleep(Duration::from_millis(10));
@@ -290,4 +304,101 @@ fn a_replay_that_is_refused_leaves_an_old_file_as_it_is() {
     let refused = fixture.execute(&["lab", "replay", capture, "--backend", "nobody", "--write", "back.pcapng"]);
     assert!(refused.code == Some(1) && refused.err.contains("no backend answers"), "{refused:?}");
     assert_eq!(fs::read_to_string(fixture.path("back.pcapng")).unwrap(), "of before");
+}
+
+/// What a scenario has printed. Where no sample counts, as may be on a machine that is busy, its exit code says so.
+fn samples(done: &Finished) -> Vec<serde_json::Value> {
+    let samples: Vec<serde_json::Value> = done.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let none_counts = samples.iter().all(|sample| !sample["invalid"].is_null());
+    assert_eq!(done.code, Some(i32::from(none_counts)), "{done:?}");
+    for sample in &samples {
+        assert!(sample["metrics"]["sent"].as_f64() > Some(0.0), "{sample}");
+        assert!(sample["metrics"]["generator_limit_mpps"].as_f64() > Some(0.0), "{sample}");
+        assert_eq!(sample["cell"]["load"], "5kpps", "{sample}");
+    }
+    samples
+}
+
+/// As short as can be.
+const SHORT: [&str; 9] = ["--rate", "5kpps", "--secs", "0.1", "--warm-up", "0.1", "--rounds", "1", "--json"];
+
+#[test]
+fn scenarios_have_a_sample_for_each_cell() {
+    let fixture = Fixture::new();
+    fixture.write(&[PATCH, SECOND_PATCH].concat());
+    let mut switch = started(&fixture);
+    let pvp = "lab pvp --backend a --backend b --backend c --backend d --mode noisy --noisy-memory 64 --noisy-lines 2 \
+               --mrg off --buffer-len 1700 --header-offset 0 --queue-size 256 --size imix --seed 7";
+    let vm2vm = "lab vm2vm --backend a --backend b --ring split --ring packed --size 64 --size 1514 --name other";
+    let [pvp, vm2vm] = [pvp, vm2vm].map(|command| {
+        let args: Vec<&str> = command.split_whitespace().chain(SHORT).collect();
+        samples(&fixture.execute(&args))
+    });
+    switch.kill().unwrap();
+    switch.wait().unwrap();
+    let [sample] = &pvp[..] else { panic!("{pvp:?}") };
+    assert_eq!([&sample["scenario"], &sample["variant"]], ["pvp", "backend"]);
+    let cell = serde_json::json!({
+        "size": "imix", "ring": "split", "load": "5kpps", "mode": "noisy", "noisy-memory": "64 KiB", "noisy-lines": "2",
+        "mrg": "off", "buffer": "1700", "header": "0", "queue": "256", "seed": "7",
+    });
+    assert_eq!(sample["cell"], cell);
+    let cells = vm2vm.iter().map(|sample| [&sample["variant"], &sample["cell"]["ring"], &sample["cell"]["size"]]);
+    let cells: Vec<_> = cells.map(|cell| cell.map(|part| part.as_str().unwrap())).collect();
+    let cell = |ring, size| ["other", ring, size];
+    assert_eq!(cells, [cell("split", "64"), cell("split", "1514"), cell("packed", "64"), cell("packed", "1514")]);
+}
+
+#[test]
+fn a_switch_of_ours_needs_no_socket() {
+    let fixture = Fixture::new();
+    let done = fixture.execute(&[&["lab", "pvp"][..], &SHORT].concat());
+    if std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1) {
+        let samples = samples(&done);
+        assert_eq!((samples.len(), samples[0]["variant"].as_str()), (1, Some("straightline")));
+        assert!(samples[0]["metrics"]["switch_cycles_per_packet"].as_f64() > Some(0.0), "{samples:?}");
+    } else {
+        assert!(done.code == Some(1) && done.err.contains("two CPUs are needed"), "{done:?}");
+    }
+}
+
+#[test]
+fn a_folder_of_samples_becomes_a_report() {
+    let fixture = Fixture::new();
+    fixture.write(PATCH);
+    let external = ["lab", "patch-external", "--backend", "a", "--backend", "b", "--out", "results"];
+    let mut switch = started(&fixture);
+    let samples = samples(&fixture.execute(&[&external[..], &SHORT].concat()));
+    switch.kill().unwrap();
+    switch.wait().unwrap();
+    let folder = Results::read(&fixture.path("results")).unwrap();
+    assert_eq!((samples.len(), folder.samples.len()), (1, 1));
+    assert_eq!(serde_json::to_value(&folder.samples[0]).unwrap(), samples[0]);
+    assert!(folder.environment.features.contains_key("backend, split"), "{:?}", folder.environment);
+    let report = fixture.execute(&["lab", "report", "results", "--out", "page"]);
+    assert_eq!((report.code, report.err.as_str()), (Some(0), ""), "{report:?}");
+    assert_eq!(report.out, "page/index.html\npage/report.md\npage/samples.csv\n");
+    for file in report.out.lines() {
+        assert!(fs::read_to_string(fixture.path(file)).unwrap().contains("patch-external"), "{file}");
+    }
+    let absent = fixture.execute(&["lab", "report", "absent"]);
+    assert!(absent.code == Some(1) && absent.err.contains("absent"), "{absent:?}");
+}
+
+#[test]
+fn a_guest_ends_with_a_line_of_json() {
+    let fixture = Fixture::new();
+    fixture.write(PATCH);
+    let mut switch = started(&fixture);
+    let guest = ["lab", "guest", "--backend", "a", "--mode", "rxonly", "--touch", "read", "--secs", "0.1", "--json"];
+    let done = fixture.execute(&guest);
+    switch.kill().unwrap();
+    switch.wait().unwrap();
+    assert_eq!((done.code, done.err.as_str()), (Some(0), ""), "{done:?}");
+    let report: serde_json::Value = serde_json::from_str(&done.out).unwrap();
+    assert_eq!([&report["mode"], &report["touch"], &report["ring"]], ["rxonly", "read", "split"], "{report}");
+    assert_eq!(report["notes"], serde_json::json!([["packets touched", 0]]), "{report}");
+    assert_eq!(report["ports"].as_array().map(Vec::len), Some(1), "{report}");
+    let absent = fixture.execute(&guest);
+    assert!(absent.code == Some(1) && absent.err.contains("no backend answers"), "{absent:?}");
 }
