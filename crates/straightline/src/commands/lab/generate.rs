@@ -46,7 +46,8 @@ Streams:
 
 Examples:
   --stream size=imix,vlan=100,src-port=step:1000-1999,dst-ip=random:10.0.0.0/24
-  --stream size=1400,weight=3,vni=step:1-100,outer-src-port=random:49152-65535 --stream protocol=tcp";
+  --stream size=1400,weight=3,vni=step:1-100,outer-src-port=random:49152-65535 --stream protocol=tcp
+";
 
 #[derive(Debug, Args)]
 #[command(after_long_help = STREAMS)]

@@ -173,7 +173,7 @@ fn expect_backends(given: &[PathBuf], counts: &[usize]) {
 
 fn wrong_backends(given: &[PathBuf], counts: &[usize]) -> ! {
     let counts: Vec<_> = counts.iter().map(usize::to_string).collect();
-    let why = format!("{} times --backend is needed, once for each port, not {}", counts.join(" or "), given.len());
+    let why = format!("--backend is needed {} times, once for each port, not {}", counts.join(" or "), given.len());
     wrong_usage(ErrorKind::WrongNumberOfValues, &why)
 }
 
