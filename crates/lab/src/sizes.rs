@@ -59,10 +59,10 @@ impl Sizes {
         if text == IMIX { "imix".to_owned() } else { text }
     }
 
-    /// Their mean, as they are dealt.
+    /// Their mean, as they are dealt by this seed.
     #[expect(clippy::cast_precision_loss, reason = "there are few of them")]
-    pub(crate) fn mean(&self) -> f64 {
-        let order = self.deal(1);
+    pub(crate) fn mean(&self, seed: u64) -> f64 {
+        let order = self.deal(seed);
         order.iter().map(|&len| f64::from(len)).sum::<f64>() / order.len().max(1) as f64
     }
 
@@ -202,7 +202,7 @@ mod tests {
         assert!(order.len() >= DEAL);
         assert_eq!((count(64) * 4, count(570)), (count(570) * 7, count(1518) * 4));
         assert_eq!(mix.deal(1), order);
-        assert!((mix.mean() * 12.0 - f64::from(64 * 7 + 570 * 4 + 1518)).abs() < 1e-6, "{}", mix.mean());
+        assert!((mix.mean(1) * 12.0 - f64::from(64 * 7 + 570 * 4 + 1518)).abs() < 1e-6, "{}", mix.mean(1));
         assert_eq!((mix.name().as_str(), Sizes::one(64).name().as_str()), ("imix", "64"));
         assert_ne!(mix.deal(2), order);
         assert_eq!(Sizes::one(64).deal(9), [64]);

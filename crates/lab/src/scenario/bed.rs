@@ -70,6 +70,11 @@ impl<'a> Bed<'a> {
         self.sizes
     }
 
+    /// Their mean.
+    pub(super) fn mean_len(&self) -> f64 {
+        self.sizes.mean(self.options.seed)
+    }
+
     /// Makes a trial. What goes wrong makes it invalid, and the next one begins with new connections.
     pub(super) fn trial(&mut self, rate: Rate, time: Duration) -> Taken {
         let mut live = match self.live.take().map_or_else(|| self.connect(), Ok) {

@@ -61,7 +61,7 @@ pub(super) fn find(run: &mut Run<'_, '_>, bed: &mut Bed<'_>) -> anyhow::Result<(
     run.keep_trials(bed, made.trials)?;
     for result in &found.results {
         let load = name(&result.goal);
-        run.keep(bed, &load, sample(result, &found, bed.sizes().mean(), &made.faults))?;
+        run.keep(bed, &load, sample(result, &found, bed.mean_len(), &made.faults))?;
     }
     if options.is_stopped() {
         return Ok(());
@@ -99,7 +99,7 @@ fn remark(run: &mut Run<'_, '_>, bed: &Bed<'_>, load: &str, pps: f64, is_least: 
 /// Carries a load for long.
 pub(super) fn soak(run: &mut Run<'_, '_>, bed: &mut Bed<'_>, rate: Rate, time: Duration) -> anyhow::Result<()> {
     let load = format!("soak {} s", time.as_secs_f64());
-    let Some(pps) = rate.pps(bed.sizes().mean()) else {
+    let Some(pps) = rate.pps(bed.mean_len()) else {
         anyhow::bail!("a soak needs a rate such as 1mpps, or none: then it is 90 % of the NDR");
     };
     let (options, place, mut made) = (run.options, run.place(bed), Made::default());
@@ -115,7 +115,7 @@ pub(super) fn soak(run: &mut Run<'_, '_>, bed: &mut Bed<'_>, rate: Rate, time: D
     if let Some(remark) = remark_on(&soaked.soak) {
         run.note(bed, &load, remark);
     }
-    run.keep(bed, &load, soak_sample(&soaked, time, bed.sizes().mean(), &made.faults))
+    run.keep(bed, &load, soak_sample(&soaked, time, bed.mean_len(), &made.faults))
 }
 
 fn remark_on(soak: &Soak) -> Option<&'static str> {

@@ -410,7 +410,7 @@ mod tests {
     #[test]
     fn the_mix_averages_256_bytes_and_fits_a_ring() {
         let sizes: Sizes = MIX.parse().expect("sizes");
-        assert!((sizes.mean() - 256.0).abs() < 1e-9, "{}", sizes.mean());
+        assert!((sizes.mean(1) - 256.0).abs() < 1e-9, "{}", sizes.mean(1));
         let lens = lens(Load::Mix, false).expect("lengths");
         let window = window(Load::Mix).expect("a window");
         let mut most = 0;
