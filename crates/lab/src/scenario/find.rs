@@ -148,8 +148,9 @@ fn soak_sample(soaked: &Soaked, time: Duration, mean_len: f64, faults: &Faults) 
         Soak::TooMuchLost => _ = sample.metrics.insert(CARRIED_OR_NOT.to_owned(), 0.0),
         Soak::TooFew => {}
         Soak::Stopped(why) => {
-            let why = format!("{why}, after {seconds:.1} of {:.1} s", time.as_secs_f64());
-            sample.invalid = sample.invalid.or(Some(why));
+            // Where nothing was carried there is no time to be told.
+            let since = (seconds > 0.0).then(|| format!(", after {seconds:.1} of {:.1} s", time.as_secs_f64()));
+            sample.invalid = sample.invalid.or_else(|| Some(format!("{why}{}", since.unwrap_or_default())));
         }
     }
     sample
@@ -333,6 +334,9 @@ mod tests {
         assert_eq!(of(Soak::TooFew), (None, None));
         let why = "interrupted, after 50.0 of 60.0 s".to_owned();
         assert_eq!(of(Soak::Stopped(INTERRUPTED.to_owned())), (None, Some(why)));
+        let none = Soaked { sent: 0, lost: 0, time: Duration::ZERO, soak: Soak::Stopped("beyond".to_owned()) };
+        let sample = soak_sample(&none, Duration::from_secs(60), 64.0, &Faults::new());
+        assert_eq!((sample.metrics.len(), sample.invalid.as_deref()), (0, Some("beyond")));
     }
 
     #[test]
