@@ -113,20 +113,22 @@ impl<R: Device> WithKernels for Taking<'_, '_, R> {
     fn with<K: Kernels>(self, kernels: K) {
         let Taking { ring, firsts, queue, link, turn, lender, into } = self;
         let mut singles = [None; BURST];
-        let prefetches = turn.prefetches();
-        for (first, single) in firsts.iter().zip(&mut singles) {
-            *single = ring.single(&link.memory, first, Direction::FromGuest);
-            if let Some(segment) = single
-                && prefetches
-            {
-                if link.reads_header {
-                    segment.prefetch();
-                }
-                segment.prefetch_at(HEADER);
-                if segment.len() > HEADER + 64 {
-                    segment.prefetch_at(HEADER + 64);
+        let looked = firsts.iter().zip(&mut singles);
+        if turn.prefetches() {
+            for (first, single) in looked {
+                *single = ring.single(&link.memory, first, Direction::FromGuest);
+                if let Some(segment) = single {
+                    if link.reads_header {
+                        segment.prefetch();
+                    }
+                    segment.prefetch_at(HEADER);
+                    if segment.len() > HEADER + 64 {
+                        segment.prefetch_at(HEADER + 64);
+                    }
                 }
             }
+        } else {
+            looked.for_each(|(first, single)| *single = ring.single(&link.memory, first, Direction::FromGuest));
         }
         // A guest may fill a ring before its frontend enables it: what is in there is taken and goes nowhere
         // (vhost-user, "Ring states").
@@ -144,7 +146,8 @@ impl<R: Device> WithKernels for Taking<'_, '_, R> {
             let header = single.and_then(|segment| if link.reads_header { segment.read12() } else { None });
             let plain = single.and_then(|segment| take_plain(kernels, link, turn, lender, segment, header));
             let packet = match (plain, single) {
-                (Some(packet), _) => packet,
+                (Some(id), _) if !header.is_some_and(|header| NetHeader::asks(&header)) => Ok(id),
+                (Some(id), _) => check_sum(link, turn, id, header),
                 (None, Some(segment)) => take_single(link, turn, lender, segment, header),
                 (None, None) => take_chain(link, turn, lender, ring, first),
             };
@@ -176,8 +179,8 @@ impl<R: Device> WithKernels for Taking<'_, '_, R> {
     }
 }
 
-/// A frame in one buffer that is to be delivered as it is, or with its checksum: the common cases. `None`, and nothing was
-/// done, where it is of another kind.
+/// A frame in one buffer that is to be delivered as it is, or with its checksum, which its header says: the common cases. `None`,
+/// and nothing was done, where it is of another kind.
 #[inline(always)]
 fn take_plain<'t>(
     kernels: impl Kernels,
@@ -186,17 +189,19 @@ fn take_plain<'t>(
     lender: LenderId,
     segment: Segment<'t>,
     header: Option<[u8; LEN]>,
-) -> Option<Result<PacketId, Refused>> {
+) -> Option<PacketId> {
     let (before, frame) = segment.split_at(HEADER);
     let fits = before.len() == HEADER && (MIN_FRAME..=link.max_len).contains(&frame.len());
     if !fits || header.is_some_and(|header| NetHeader::is_to_be_cut(&header)) {
         return None;
     }
-    let id = turn.accept_by(kernels, link.index, lender, frame)?;
-    match header {
-        Some(header) if NetHeader::asks(&header) => Some(check(link, turn, id, &header)),
-        _ => Some(Ok(id)),
-    }
+    turn.accept_by(kernels, link.index, lender, frame)
+}
+
+/// Apart, so that what asks for nothing has the loop for itself.
+#[inline(never)]
+fn check_sum(link: &Link, turn: &mut Turn<'_>, id: PacketId, header: Option<[u8; LEN]>) -> Result<PacketId, Refused> {
+    check(link, turn, id, &header.unwrap_or_default())
 }
 
 /// A frame in one buffer, behind its header, which was read once.
