@@ -83,7 +83,7 @@ fn this_machine_is_kept_as_it_is() {
 
 #[test]
 fn folders_from_before_there_were_more_fields_are_read() {
-    let sets = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/experiments/quick");
+    let sets = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/experiments/full");
     let mut folders = 0;
     for set in fs::read_dir(sets).expect("the sets in this repository") {
         let set = set.expect("an entry").path();
