@@ -174,6 +174,19 @@ fn a_tester_that_is_too_slow_lowers_the_greatest_load() {
 }
 
 #[test]
+fn a_tester_that_cannot_do_what_it_told_is_asked_for_less_and_less() {
+    // Above 6 million a second it always sends a little less than it is to.
+    let found = run(&[Goal::ndr()], &mut |Trial { load, duration }| {
+        let invalid = (load > 6e6).then(|| "fewer were sent than meant".to_owned());
+        let load = if invalid.is_some() { 0.96 * load } else { load };
+        Ok(Measured { invalid, ..hard_limit(Trial { load, duration }, 1e9) })
+    });
+    assert_eq!(found.stopped, None);
+    assert!((5e6..=6e6).contains(&found.max_load), "{}", found.max_load);
+    assert_eq!(found.results[0].lower, Some(found.max_load));
+}
+
+#[test]
 fn an_interrupted_search_says_what_it_has() {
     let mut n = 0;
     let found = run(&[Goal::ndr(), Goal::pdr(0.005)], &mut |trial| {
