@@ -15,6 +15,9 @@ pub(super) struct Metric {
     rank: u8,
 }
 
+/// What says of a trial only what it could have been at most: no result of it.
+const LIMIT: &str = "generator_limit_mpps";
+
 /// Ends of names: what they count, its unit, how early it comes in a report.
 const ENDS: [(&str, &str, &str, u8); 15] = [
     ("mpps", "throughput", "Mpps", 0),
@@ -46,6 +49,7 @@ impl Metric {
             (None, Some((what, each))) => (what, "", format!("per {}", words(each)), 5),
             (None, None) => (name, "", String::new(), 6),
         };
+        let rank = if name == LIMIT { u8::MAX } else { rank };
         let label = match (words(start), noun) {
             (start, "") if start.is_empty() => words(name),
             (start, "") => start,
@@ -55,9 +59,9 @@ impl Metric {
         Metric { name: name.to_owned(), label, unit, better: Better::of(name), rank }
     }
 
-    /// Where it comes among others.
-    pub(super) fn order(&self) -> (u8, &str) {
-        (self.rank, &self.name)
+    /// Where it comes among others: names that are a unit alone before those that say more.
+    pub(super) fn order(&self) -> (u8, bool, &str) {
+        (self.rank, !ENDS.iter().any(|end| end.0 == self.name), &self.name)
     }
 
     /// In words, with its unit.
@@ -111,6 +115,17 @@ mod tests {
             "odd",
         ];
         assert_eq!(titles, expected);
+    }
+
+    #[test]
+    fn a_result_comes_before_what_it_could_have_been_at_most() {
+        let mut names = ["generator_limit_mpps", "core_gbit_per_s", "offered_mpps", "gbit_per_s", "mpps"];
+        names.sort_by_key(|name| {
+            let metric = Metric::new(name);
+            let (rank, says_more, name) = metric.order();
+            (rank, says_more, name.to_owned())
+        });
+        assert_eq!(names, ["mpps", "offered_mpps", "gbit_per_s", "core_gbit_per_s", "generator_limit_mpps"]);
     }
 
     #[test]
