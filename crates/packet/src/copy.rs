@@ -199,7 +199,7 @@ impl<'t> Turn<'t> {
         copied
     }
 
-    /// Stores a whole packet of which nothing is left to be done, behind `header`, into `to`.
+    /// Stores a whole packet as it is, behind `header`, into `to`.
     /// The header is written only where it is not there already, as drivers mostly leave it. The destination was
     /// reserved large enough. Returns the bytes of body copied.
     #[inline(always)]

@@ -159,6 +159,40 @@ fn combinations() -> Vec<(Offloads, u64)> {
     offers.into_iter().flat_map(|offer| takes.map(|take| (offer, take))).collect()
 }
 
+/// Packets of one burst, of which each asks for something else.
+#[test]
+fn each_packet_of_a_burst_has_its_own_header() {
+    let plain = |n| (NetHeader::default(), common::frame(mac(2), mac(1), 700, n));
+    let asks = |kind, len| partial(kind, mac(2), mac(1), &noise(len as u64, len));
+    for layout in [0, f::VIRTIO_F_RING_PACKED] {
+        for takes in [0, CSUM, CSUM | TSO | USO] {
+            let rig = rig(2, |config| config.patches.push(patch(0, 1)));
+            let mut source = rig.guest(0, &options(layout | CSUM, true));
+            let mut sink = rig.guest(1, &options(layout | takes, true));
+            let burst =
+                [plain(1), asks(Kind::Tcp4, 900), plain(2), asks(Kind::Udp6, 300), asks(Kind::Tcp6, 500), plain(3)];
+            for (header, frame) in &burst {
+                assert!(source.send(header, frame));
+            }
+            source.flush();
+            for ((told, bytes), (header, frame)) in take(&mut sink, burst.len()).iter().zip(&burst) {
+                let expected = match header.flags {
+                    NEEDS_CSUM if takes != 0 => (NEEDS_CSUM, header.csum_start, header.csum_offset),
+                    _ => (0, 0, 0),
+                };
+                assert_eq!((told.flags, told.csum_start, told.csum_offset), expected);
+                assert_eq!((told.gso_type, told.num_buffers), (0, 1));
+                if header.flags == NEEDS_CSUM {
+                    let payload = check(bytes, takes != 0).payload;
+                    assert!(bytes.len() == frame.len() && frame.ends_with(&payload));
+                } else {
+                    assert!(bytes == frame);
+                }
+            }
+        }
+    }
+}
+
 /// One side changes, the other has everything.
 fn against_everything(changed: usize) {
     for (offer, take) in combinations() {

@@ -290,6 +290,28 @@ fn pieces_beyond_the_ring_are_each_counted() {
     }
 }
 
+/// What stands behind a packet that found no buffer is not looked for buffers either; still each has its own reason, and is
+/// as many as it would have been.
+#[test]
+fn packets_before_an_empty_ring_are_each_counted_for_what_they_are() {
+    let rig = rig(2, |config| {
+        config.patches.push(patch(0, 1));
+        config.ports[0].mtu = 9000;
+    });
+    let mut source = guest(&rig, 0, CSUM | SEND);
+    let features = BASIC | f::VIRTIO_NET_F_MRG_RXBUF;
+    let _sink = rig.guest(1, &GuestOptions { features, withhold: true, ..GuestOptions::default() });
+    let mut send = |header: &NetHeader, frame: &[u8]| assert!(source.send(header, frame));
+    send(&NetHeader::default(), &common::frame(mac(2), mac(1), 700, 1));
+    send(&NetHeader::default(), &common::frame(mac(2), mac(1), 5000, 2));
+    let packet = Packet::new(Kind::Tcp4, 0, noise(1, 46 * 1000));
+    send(&packet.header(1000), &packet.frame(true));
+    send(&packet.header(8000), &packet.frame(true));
+    source.flush();
+    rig.wait_drops(1, "too-big", 2);
+    rig.wait_drops(1, "no-buffer", 1 + 46);
+}
+
 /// The third buffer is none: the packet before is delivered and counted, the one that was being cut then is dropped, and so
 /// is the one behind it. The guest has been given what was counted, and no piece of a packet that was dropped.
 #[test]

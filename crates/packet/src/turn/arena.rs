@@ -19,7 +19,7 @@ pub struct Settings {
     pub two_copies: bool,
     /// Bytes of bodies that a turn takes before it stops taking; one packet may exceed it.
     pub body_limit: u32,
-    /// Whether lines of guest memory are asked for before they are needed; not, to see what that is worth.
+    /// Whether lines of buffers are asked for before they are needed; not, to see what that is worth.
     pub prefetch: bool,
 }
 

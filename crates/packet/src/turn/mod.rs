@@ -299,7 +299,7 @@ impl<'t> Turn<'t> {
         self.slots[id.index()].lender
     }
 
-    /// Whether lines of guest memory are asked for before they are needed.
+    /// Whether lines of buffers are asked for before they are needed.
     #[inline]
     pub fn prefetches(&self) -> bool {
         self.settings.prefetch

@@ -210,11 +210,6 @@ fn fill_into(mut filling: Filling<'_, '_, impl Device>, without_vanished: bool) 
         }
         match added {
             Ok(()) => {}
-            Err(Refused::Dropped(Reason::NoBuffer)) if filling.buffers.dry => {
-                // For each packet that follows the driver's line would be taken away from it again, while it gives buffers.
-                sum.drops[Reason::NoBuffer as usize] += ids[at..].iter().map(|&id| filling.pieces(id)).sum::<u32>();
-                break;
-            }
             Err(Refused::Dropped(reason)) => sum.drops[reason as usize] += 1,
             Err(Refused::Broken(message)) => {
                 let rest = ids.len() - at;
@@ -224,6 +219,14 @@ fn fill_into(mut filling: Filling<'_, '_, impl Device>, without_vanished: bool) 
             }
         }
         at += 1;
+        if filling.buffers.dry && !wait {
+            // For each packet that follows, the driver's line would be taken away from it again while it gives buffers.
+            for &id in &ids[at..] {
+                let (reason, n) = filling.without_buffer(id, without_vanished);
+                sum.drops[reason as usize] += n;
+            }
+            break;
+        }
     }
     filling.copy();
     filling.turn.unstage(mark);
@@ -248,21 +251,10 @@ impl<R: Device> Filling<'_, '_, R> {
     /// Reserves buffers for a packet, to be copied later; or cuts it, and copies the pieces now.
     #[inline(never)]
     fn add(&mut self, id: PacketId, without_vanished: bool, sum: &mut Sum) -> Result<(), Refused> {
-        if without_vanished && self.turn.poisoned(id) {
-            return Err(Refused::Dropped(Reason::MemoryFault));
+        if let Some(plan) = self.pieces(id, without_vanished).map_err(Refused::Dropped)? {
+            return self.cut(id, plan, sum);
         }
         let len = self.turn.len(id);
-        match self.turn.offload(id).gso {
-            None if len > self.link.max_len => return Err(Refused::Dropped(Reason::TooBig)),
-            Some(gso) if u32::from(gso.header_len) + u32::from(gso.size) > self.link.max_len => {
-                return Err(Refused::Dropped(Reason::TooBig));
-            }
-            Some(gso) if !self.link.receiver.takes(gso) => {
-                let plan = Segmenter::new(gso, len).ok_or(Refused::Dropped(Reason::SegmentHeaders))?;
-                return self.cut(id, plan, sum);
-            }
-            _ => {}
-        }
         let (to, chains) = self.reserve(len)?;
         self.plan.push(Planned { id, to, chains, is_run: false });
         sum.packets += 1;
@@ -271,13 +263,28 @@ impl<R: Device> Filling<'_, '_, R> {
         Ok(())
     }
 
-    /// How many packets it would be for this guest.
-    fn pieces(&self, id: PacketId) -> u32 {
+    /// How a packet is cut that this guest does not take whole. An error where it is not for this guest at all.
+    fn pieces(&self, id: PacketId, without_vanished: bool) -> Result<Option<Segmenter>, Reason> {
+        if without_vanished && self.turn.poisoned(id) {
+            return Err(Reason::MemoryFault);
+        }
+        let len = self.turn.len(id);
         match self.turn.offload(id).gso {
+            None if len > self.link.max_len => Err(Reason::TooBig),
+            Some(gso) if u32::from(gso.header_len) + u32::from(gso.size) > self.link.max_len => Err(Reason::TooBig),
             Some(gso) if !self.link.receiver.takes(gso) => {
-                Segmenter::new(gso, self.turn.len(id)).map_or(1, |plan| plan.left())
+                Segmenter::new(gso, len).map(Some).ok_or(Reason::SegmentHeaders)
             }
-            _ => 1,
+            _ => Ok(None),
+        }
+    }
+
+    /// What a packet is dropped for where there are no buffers, and how many it is for this guest.
+    #[cold]
+    fn without_buffer(&self, id: PacketId, without_vanished: bool) -> (Reason, u32) {
+        match self.pieces(id, without_vanished) {
+            Ok(plan) => (Reason::NoBuffer, plan.map_or(1, |plan| plan.left())),
+            Err(reason) => (reason, 1),
         }
     }
 

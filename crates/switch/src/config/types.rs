@@ -55,7 +55,7 @@ pub struct SwitchConfig {
     pub copy: Copier,
     /// What the process gives up at its start.
     pub sandbox: SandboxConfig,
-    /// Guest memory is not asked for before it is needed. No file says so: it is for experiments.
+    /// Lines of buffers are not asked for before they are needed. No file says so: it is for experiments.
     pub without_prefetch: bool,
 }
 

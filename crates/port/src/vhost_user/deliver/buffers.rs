@@ -12,7 +12,7 @@ pub(super) struct Buffers<'a, R> {
     pub(super) firsts: &'a mut [First; BURST],
     pub(super) at: usize,
     pub(super) known: usize,
-    /// At the last look there were none.
+    /// At the last look there were none: nobody looks again, unless some are given back or it is hoped for others.
     pub(super) dry: bool,
 }
 
@@ -24,7 +24,7 @@ impl<'a, R: Device> Buffers<'a, R> {
     /// Whether a next buffer is known of, in `firsts` at `at`. A fault is seen again, and told, by [`Self::next`].
     #[inline]
     pub(super) fn look(&mut self) -> bool {
-        self.at < self.known || self.find().is_ok_and(|known| known > 0)
+        self.at < self.known || (!self.dry && self.find().is_ok_and(|known| known > 0))
     }
 
     fn find(&mut self) -> Result<usize, RingFault> {
@@ -34,10 +34,10 @@ impl<'a, R: Device> Buffers<'a, R> {
         Ok(self.known)
     }
 
-    /// Takes the next buffer. Where none is known of, the driver's index is read once more before `None`.
+    /// Takes the next buffer. Where none is known of, the driver's index is read before `None`, once for a frame.
     #[inline]
     pub(super) fn next(&mut self) -> Result<Option<First>, RingFault> {
-        if self.at == self.known && self.find()? == 0 {
+        if self.at == self.known && (self.dry || self.find()? == 0) {
             return Ok(None);
         }
         let first = self.firsts[self.at];
@@ -92,9 +92,11 @@ impl<'a, R: Device> Buffers<'a, R> {
         }
     }
 
-    /// Whether the guest has given every buffer that its ring can hold, and none is taken.
+    /// Whether the guest has given every buffer that its ring can hold, and none is taken. If so they are looked for again.
     pub(super) fn all_free(&mut self) -> bool {
-        self.ring.is_all_free()
+        let all_free = self.ring.is_all_free();
+        self.dry &= !all_free;
+        all_free
     }
 }
 

@@ -63,10 +63,10 @@ fn burst<K: Kernels, R: Device>(
     let Filling { link, turn, buffers: Buffers { ring, firsts, at, known, .. }, .. } = to;
     let mut places: [Option<Segment<'_>>; BURST] = [None; BURST];
     let prefetches = turn.prefetches();
-    let (mut found, mut bytes) = (0, 0);
+    let (mut found, mut bytes, mut some_ask) = (0, 0, false);
     for ((&id, first), place) in ids.iter().zip(&firsts[*at..*known]).zip(&mut places) {
-        let len = turn.len(id);
-        if len > link.max_len || !is_plain(found, turn.offload(id)) {
+        let (len, offload) = (turn.len(id), turn.offload(id));
+        if len > link.max_len || !is_plain(found, offload) {
             break;
         }
         let Some(segment) = ring.single(&link.memory, first, Direction::ToGuest) else { break };
@@ -78,6 +78,7 @@ fn burst<K: Kernels, R: Device>(
         }
         *place = Some(segment);
         bytes += u64::from(len);
+        some_ask |= !offload.is_nothing();
         found += 1;
     }
     ring.take_all(&firsts[*at..*at + found], |i| turn.len(ids[i]) + HEADER);
@@ -85,13 +86,12 @@ fn burst<K: Kernels, R: Device>(
     let nothing_asked = NetHeader::for_receiver(Offload::default(), 1).to_bytes();
     let mut body = 0;
     for (&id, &place) in ids.iter().zip(places[..found].iter().flatten()) {
-        let offload = turn.offload(id);
         let asked;
-        let header = if offload.is_nothing() {
-            &nothing_asked
-        } else {
-            asked = header_of(offload);
+        let header = if some_ask {
+            asked = header_of(turn.offload(id));
             &asked
+        } else {
+            &nothing_asked
         };
         body += turn.store_plain(kernels, id, place, header);
     }

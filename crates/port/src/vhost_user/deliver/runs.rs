@@ -26,7 +26,9 @@ impl<R: Device> Filling<'_, '_, R> {
             return (count, self.plan_run(run, at..at + count, sum));
         }
         let rest = &self.ids[at + 1..];
-        let single = (0..rest.len()).take_while(|&from| self.turn.coalesce(&rest[from..]).is_none()).count();
+        // Whether some are one is seen of the first two.
+        let two = |from: usize| &rest[from..rest.len().min(from + 2)];
+        let single = (0..rest.len()).take_while(|&from| self.turn.coalesce(two(from)).is_none()).count();
         (1 + single, false)
     }
 
