@@ -24,7 +24,7 @@ const BURST: usize = 32;
 /// Bursts of a round, of which one figure is made.
 const BURSTS: usize = 100;
 
-/// Frame lengths; 0: 64, 594 and 1518 bytes, 7 to 4 to 1.
+/// Frame lengths; 0: 60, 590 and 1514 bytes, 7 to 4 to 1.
 const SIZES: [usize; 6] = [60, 128, 256, 512, 1514, 0];
 
 /// Two guests, a patch between them, and the worker.

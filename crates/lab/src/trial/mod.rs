@@ -195,13 +195,23 @@ mod tests {
         assert!(!sample.latency.expect("latencies").steps.is_empty());
     }
 
-    /// An [`Echo`] whose frames stay on the way until it is open.
-    struct Gate<'a> {
+    /// An [`Echo`] whose frames stay on the way: no more come back, over all its time, than `lets` says.
+    struct Held<F> {
         echo: Echo,
-        open: &'a AtomicBool,
+        came: usize,
+        lets: F,
+        /// Whether it tells that it has some of what was sent.
+        tells: bool,
     }
 
-    impl TestPort for Gate<'_> {
+    impl<F: Fn() -> usize + Send> Held<F> {
+        fn generator(lets: F, tells: bool) -> Generator<Self> {
+            let port = Self { echo: Echo::default(), came: 0, lets, tells };
+            Generator::new(vec![(port, vec!["size=64".parse().expect("a stream")])], 1).expect("a generator")
+        }
+    }
+
+    impl<F: Fn() -> usize + Send> TestPort for Held<F> {
         fn room(&mut self) -> usize {
             self.echo.room()
         }
@@ -214,9 +224,20 @@ mod tests {
             self.echo.flush()
         }
 
-        fn receive(&mut self, most: usize, each: &mut dyn FnMut(&dyn Received)) -> anyhow::Result<usize> {
-            if self.open.load(Ordering::Relaxed) { self.echo.receive(most, each) } else { Ok(0) }
+        fn is_sending(&mut self) -> anyhow::Result<bool> {
+            Ok(self.tells && self.echo.room() < Echo::default().room())
         }
+
+        fn receive(&mut self, most: usize, each: &mut dyn FnMut(&dyn Received)) -> anyhow::Result<usize> {
+            let count = self.echo.receive(most.min((self.lets)() - self.came), each)?;
+            self.came += count;
+            Ok(count)
+        }
+    }
+
+    /// All that is sent comes back once it is open.
+    fn gate(open: &AtomicBool) -> impl Fn() -> usize + Send {
+        || if open.load(Ordering::Relaxed) { usize::MAX } else { 0 }
     }
 
     #[test]
@@ -233,8 +254,7 @@ mod tests {
             }
         }
         let open = AtomicBool::new(false);
-        let port = Gate { echo: Echo::default(), open: &open };
-        let mut generator = Generator::new(vec![(port, vec!["size=64".parse().expect("a stream")])], 1).expect("one");
+        let mut generator = Held::generator(gate(&open), false);
         let (plan, time) = (Plan { warm_up: Duration::ZERO, ..plan() }, Duration::from_millis(10));
         let outcome = run(&mut generator, &mut [&mut Guest(&open)], &plan, Rate::Pps(10_000.0), time);
         let counts = outcome.measured.as_ref().expect("it was made").total();
@@ -262,36 +282,6 @@ mod tests {
         assert!(outcome.invalid.expect("invalid").contains("closed the connection"));
     }
 
-    /// Hands on so many frames, and then nothing any more.
-    struct Stuck {
-        echo: Echo,
-        takes: usize,
-    }
-
-    impl TestPort for Stuck {
-        fn room(&mut self) -> usize {
-            self.echo.room()
-        }
-
-        fn send(&mut self, template: usize, header: &NetHeader, frame: &[u8], patches: &[(usize, &[u8])]) -> bool {
-            self.echo.send(template, header, frame, patches)
-        }
-
-        fn flush(&mut self) -> anyhow::Result<()> {
-            self.echo.flush()
-        }
-
-        fn is_sending(&mut self) -> anyhow::Result<bool> {
-            Ok(self.echo.room() < Echo::default().room())
-        }
-
-        fn receive(&mut self, most: usize, each: &mut dyn FnMut(&dyn Received)) -> anyhow::Result<usize> {
-            let count = self.echo.receive(most.min(self.takes), each)?;
-            self.takes -= count;
-            Ok(count)
-        }
-    }
-
     /// Not as long as usually.
     const SHORT: Timing = Timing {
         warm_up: Duration::ZERO,
@@ -302,8 +292,7 @@ mod tests {
 
     #[test]
     fn a_backend_that_takes_nothing_any_more_has_gone_silent() {
-        let port = Stuck { echo: Echo::default(), takes: 10 };
-        let mut generator = Generator::new(vec![(port, vec!["size=64".parse().expect("a stream")])], 1).expect("one");
+        let mut generator = Held::generator(|| 10, true);
         let load = Load { rate: Rate::Max, burst: 1 };
         let (measured, _, ended) = go(&mut generator, &mut [], load, &SHORT, None);
         ended.expect("nobody says that anything is wrong");
@@ -328,8 +317,7 @@ mod tests {
         let closed = AtomicBool::new(false);
         let open = AtomicBool::new(true);
         for (open, is_silent) in [(&closed, true), (&open, false)] {
-            let port = Gate { echo: Echo::default(), open };
-            let mut generator = Generator::new(vec![(port, vec!["".parse().expect("a stream")])], 1).expect("one");
+            let mut generator = Held::generator(gate(open), false);
             let load = Load { rate: Rate::Max, burst: 1 };
             let (measured, _, ended) = go(&mut generator, &mut [&mut Guest], load, &SHORT, None);
             ended.expect("nobody says that anything is wrong");
