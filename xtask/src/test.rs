@@ -41,7 +41,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     let target = run::target(&root);
     let cache = target.join("peers");
     if options.list {
-        run::must(run::cargo(&root).args(["run", "--quiet", "-p", "peers", "--", "--list"]))?;
+        run::must(cargo_peers(&root).arg("--list"))?;
         return Ok(true);
     }
     if options.no_install {
@@ -50,8 +50,9 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         install::install(&cache)?;
     }
     let mut tally = Tally::default();
+    let mut built = false;
     if options.only.is_none() {
-        build(&root)?;
+        built = build(&root)?;
         let mut tests = run::cargo(&root);
         tests.args(WORKSPACE);
         if options.long {
@@ -68,8 +69,6 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         if options.long && !bugs::run(None)? {
             tally.failed.push("bugs: one that was put back was not found".to_owned());
         }
-    }
-    if options.only.is_none() {
         match fuzz::run(&fuzz::Options { target: None, secs: fuzz::SMOKE }) {
             Ok((passed, failed)) => {
                 tally.passed += passed;
@@ -78,7 +77,9 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
             Err(error) => tally.failed.push(format!("the fuzz targets: {error:#}")),
         }
     }
-    if let Err(error) = guests(options, &root, &target, &cache, &mut tally) {
+    // All tests have built it for its own; by itself it would be built again, with all below it, for other features.
+    let peers = if built { Command::new(target.join("debug/peers")) } else { cargo_peers(&root) };
+    if let Err(error) = guests(options, &root, &target, &cache, peers, &mut tally) {
         tally.failed.push(format!("the end-to-end tests: {error:#}"));
     }
 
@@ -94,16 +95,22 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
 }
 
 /// Builds all that is built in folders of its own at once: each build ends with what one thread alone can do. What fails
-/// here fails again where it is needed, and is told there.
-fn build(root: &Path) -> Result<()> {
+/// here fails again where it is needed, and is told there. True where the tests of the workspace were built.
+fn build(root: &Path) -> Result<bool> {
     std::thread::scope(|threads| {
         threads.spawn(|| {
             let _ = run::passes(run::cargo(root).args(SWITCH).arg("--quiet"));
             let _ = fuzz::build(root, &["--quiet"]);
         });
         run::passes(run::cargo(root).args(WORKSPACE).args(["--all-targets", "--no-run"]))
-    })?;
-    Ok(())
+    })
+}
+
+/// The end-to-end tests' program, built where it is not.
+fn cargo_peers(root: &Path) -> Command {
+    let mut cargo = run::cargo(root);
+    cargo.args(["run", "--quiet", "-p", "peers", "--"]);
+    cargo
 }
 
 /// Runs each bench of the workspace once, for what it does and not for how long it takes: without `--bench` on their
@@ -133,7 +140,14 @@ fn strict() -> bool {
 }
 
 /// Builds the switch as users get it, and runs the end-to-end tests against it.
-fn guests(options: &Options, root: &Path, target: &Path, cache: &Path, tally: &mut Tally) -> Result<()> {
+fn guests(
+    options: &Options,
+    root: &Path,
+    target: &Path,
+    cache: &Path,
+    mut peers: Command,
+    tally: &mut Tally,
+) -> Result<()> {
     run::must(run::cargo(root).args(SWITCH))?;
     let switch = target.join("release/straightline");
     see_kernels(&switch, tally);
@@ -141,14 +155,6 @@ fn guests(options: &Options, root: &Path, target: &Path, cache: &Path, tally: &m
     fs::create_dir_all(cache)?;
     if report.exists() {
         fs::remove_file(&report)?;
-    }
-    // All tests have built it for its own; by itself it would be built again, with all below it, for other features.
-    let mut peers = match options.only {
-        None => Command::new(target.join("debug/peers")),
-        Some(_) => run::cargo(root),
-    };
-    if options.only.is_some() {
-        peers.args(["run", "--quiet", "-p", "peers", "--"]);
     }
     peers.current_dir(root).arg("--switch").arg(&switch).arg("--cache").arg(cache).arg("--report").arg(&report);
     if options.long {

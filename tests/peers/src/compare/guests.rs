@@ -42,7 +42,10 @@ pub(super) fn measure(
 ) -> Result<Seen> {
     match cell.guest {
         Guest::Own => own(lab, options, switch, copies_nothing, cell),
-        Guest::Generator => generator(lab, options, switch, copies_nothing, cell),
+        Guest::Generator if copies_nothing => {
+            bail!("the generator checks what comes, and this switch copies nothing: load it by --guest own")
+        }
+        Guest::Generator => generator(lab, options, switch, cell),
         Guest::Testpmd => testpmd(lab, options, switch, cell),
     }
 }
@@ -60,28 +63,20 @@ fn own(lab: &Lab, options: &Options, switch: &mut Running<'_>, copies_nothing: b
         Size::Imix => command.args(["--size", "imix"]),
         Size::Segments => command.args(["--segments", "--queue-size", "256"]),
     };
-    let flags = [(options.huge_pages, "--hugepages"), (copies_nothing, "--no-verify")];
-    command.args(flags.iter().filter(|(set, _)| *set).map(|(_, flag)| flag));
+    command.args(copies_nothing.then_some("--no-verify"));
     let out = said(lab, options, command)?;
     serde_json::from_str(&out).with_context(|| format!("the guest wrote {out}"))
 }
 
 /// `straightline lab patch-external`: as much as there is room for, of which each packet is checked. It sees to it itself that
-/// the trial counts, and lives in pages of 4 KiB.
-fn generator(
-    lab: &Lab,
-    options: &Options,
-    switch: &mut Running<'_>,
-    copies_nothing: bool,
-    cell: &Cell,
-) -> Result<Seen> {
+/// the trial counts.
+fn generator(lab: &Lab, options: &Options, switch: &mut Running<'_>, cell: &Cell) -> Result<Seen> {
     #[derive(Deserialize)]
     struct Sample {
         metrics: BTreeMap<String, f64>,
         invalid: Option<String>,
     }
 
-    ensure!(!copies_nothing, "the generator checks what comes, and this switch copies nothing: load it by --guest own");
     switch.go()?;
     let mut command = ours(lab, options, cell, "patch-external")?;
     command.args(["--max", "--rounds", "1", "--size", &cell.size.to_string()]);
@@ -103,6 +98,7 @@ fn ours(lab: &Lab, options: &Options, cell: &Cell, name: &str) -> Result<Command
     command.args(["--mrg", if cell.ring.mergeable { "on" } else { "off" }, "--cpu", &cpu.to_string()]);
     command.args(["--secs", &options.secs.to_string(), "--warm-up", &WARM_UP.as_secs().to_string()]);
     command.args(cell.ring.in_order.then_some("--in-order"));
+    command.args(options.huge_pages.then_some("--hugepages"));
     Ok(command)
 }
 

@@ -29,7 +29,7 @@ pub(crate) const USAGE: &str = "usage: cargo xtask compare --switch SWITCH... [O
   --rounds N                 how often all of it (5)
   --secs S                   how long a trial is measured, after a second of warm-up (2)
   --program PROGRAM          where our own guest is (target/release/straightline)
-  --small-pages              our own guest lives in pages of 4 KiB
+  --small-pages              our own guest, or the generator, lives in pages of 4 KiB
   --out DIR                  a folder for every trial, not used before, that `straightline lab report` and `compare` read
   --cache FOLDER             where logs lie (target/peers)";
 
@@ -114,11 +114,7 @@ pub(super) struct Cell {
 
 impl Cell {
     fn guest(&self) -> &'static str {
-        match self.guest {
-            Guest::Own => "own",
-            Guest::Generator => "generator",
-            Guest::Testpmd => "testpmd",
-        }
+        GUESTS.iter().find(|(_, guest)| *guest == self.guest).map_or("", |(name, _)| name)
     }
 
     fn load(&self) -> &'static str {
