@@ -19,7 +19,7 @@ const BURST: usize = 64;
 /// As late as this a frame may be sent: later ones are then as much later.
 const CATCH_UP: Duration = Duration::from_millis(1);
 
-/// When all has come back, for so long nothing may come that came already.
+/// When all has come back, so long it is looked for what comes again.
 const STRAGGLERS: Duration = Duration::from_millis(10);
 
 /// A port that takes nothing for so long will not take the next frame ever.
@@ -91,6 +91,7 @@ pub struct Replay<P> {
     start: Option<u64>,
     first: u64,
     last: u64,
+    /// When a frame came back last, one that had not before.
     heard: u64,
     /// Since when the port has not taken the next frame.
     stuck: Option<u64>,
@@ -109,8 +110,8 @@ pub struct Replay<P> {
 }
 
 impl<P: TestPort> Replay<P> {
-    /// Of a capture, so many times over. It is over when nothing has come for `quiet` after the last frame; where all has, for
-    /// a hundredth of a second.
+    /// Of a capture, so many times over. It is over when none of its frames has come back for `quiet` after the last one was
+    /// sent; where all have, a hundredth of a second later. What else comes may come for ever.
     /// What comes back is kept if `keep` says so.
     ///
     /// # Errors
@@ -226,7 +227,7 @@ impl<P: TestPort> Replay<P> {
 
     fn receive(&mut self, now: u64) -> anyhow::Result<usize> {
         let Replay { ports, balance, kept, scratch, report, first, hertz, .. } = self;
-        let mut moved = 0;
+        let (mut moved, before) = (0, report.identical);
         for port in ports {
             moved += port.receive(BURST, &mut |frame| {
                 scratch.resize(frame.len(), 0);
@@ -246,7 +247,8 @@ impl<P: TestPort> Replay<P> {
                 }
             })?;
         }
-        if moved > 0 {
+        // There are at most as many as were sent; of others, and of what comes again, there may be no end.
+        if self.report.identical > before {
             self.heard = now;
         }
         Ok(moved)
@@ -359,12 +361,14 @@ mod tests {
     fn run_by<P: TestPort>(port: P, timing: Timing, times: usize) -> (Replayed, Vec<Captured>) {
         let mut replay =
             Replay::new(vec![port], &capture(), timing, times, Duration::from_millis(1), true).expect("a replay");
-        let mut now = 1_000_000;
-        while !replay.is_over() {
-            replay.turn(now).expect("a turn");
-            now += cycles(1e-6 * hertz());
+        let hertz = hertz();
+        for turn in 0..100_000_u32 {
+            replay.turn(1_000_000 + cycles(f64::from(turn) * 1e-6 * hertz)).expect("a turn");
+            if replay.is_over() {
+                return replay.report();
+            }
         }
-        replay.report()
+        panic!("after a tenth of a second it is not over: {:?}", replay.report().0)
     }
 
     #[test]
@@ -384,6 +388,7 @@ mod tests {
     }
 
     /// Frames come back, but one is lost, one is changed, and one comes again a while later: by their numbers from 1 on.
+    /// Somebody else may send too, for ever.
     #[derive(Default)]
     struct Faulty {
         echo: Echo,
@@ -393,6 +398,7 @@ mod tests {
         sent: usize,
         /// What comes again, and after how many calls of `receive`.
         later: Option<(usize, Vec<u8>)>,
+        chatters: bool,
     }
 
     impl TestPort for Faulty {
@@ -425,6 +431,9 @@ mod tests {
                 Some((0, frame)) => assert!(self.echo.send(99, &NetHeader::default(), &frame, &[])),
                 later => self.later = later.map(|(calls, frame)| (calls - 1, frame)),
             }
+            if self.chatters {
+                assert!(self.echo.send(98, &NetHeader::default(), &[0xff; 60], &[]));
+            }
             self.echo.receive(most, each)
         }
     }
@@ -446,6 +455,16 @@ mod tests {
         assert_eq!((report.identical, report.duplicates), (3, 1));
         assert_eq!(report.fault().expect("one came twice"), "3 frames were sent: 1 came more often than sent");
         assert_eq!(run(Timing::Captured(1.0), 1).0.fault(), None);
+    }
+
+    #[test]
+    fn it_ends_whatever_else_comes() {
+        for lost in [0, 1] {
+            let port = Faulty { chatters: true, lost, ..Faulty::default() };
+            let (report, _) = run_by(port, Timing::Captured(1.0), 1);
+            assert_eq!((report.sent, report.lost() == 1, report.duplicates), (3, lost == 1, 0));
+            assert!(report.different > 1000, "{report:?}");
+        }
     }
 
     #[test]

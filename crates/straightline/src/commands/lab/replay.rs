@@ -43,7 +43,7 @@ pub(crate) struct Replay {
     /// Runs on this CPU
     #[arg(long, value_name = "N")]
     pub(crate) cpu: Option<usize>,
-    /// Seconds without a frame after which no more are waited for
+    /// Seconds without one of these frames after which no more are waited for
     #[arg(long, value_name = "S", default_value = "1", value_parser = seconds)]
     pub(crate) quiet: Duration,
     /// Prints one line of JSON
