@@ -73,8 +73,9 @@ impl fmt::Display for Rate {
     }
 }
 
-/// Fractions of a cycle: at 10 Mpps and 3 GHz a packet's time is right to a ten-millionth.
-const FRACTION: u32 = 16;
+/// Fractions of a cycle: at 10 Mpps and 3 GHz packets are as far apart as they should be but for a ten-millionth, and a day
+/// can be told up to 6.5 GHz.
+const FRACTION: u32 = 14;
 
 /// What became of the packets that were due.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -122,20 +123,20 @@ impl Pace {
         Pace {
             burst,
             interval,
-            bound: bound << FRACTION,
+            bound: fractions(bound),
             start: now,
             next: 0,
             open: 0,
             asked: now,
             full: false,
-            end: lasts << FRACTION,
+            end: fractions(lasts),
             kept: Kept::default(),
         }
     }
 
     /// Packets to be sent now: for which the port has room, and at most `most`.
     pub(super) fn due(&mut self, now: u64, room: u64, most: u64) -> u64 {
-        let since = self.fractions(now);
+        let since = self.since(now);
         self.forget(now, since);
         if self.next < self.end.min(since.saturating_add(1)) {
             // Those due at `next`, and each interval later, up to now, and before the end.
@@ -177,7 +178,7 @@ impl Pace {
 
     /// Whether all that was due until the end is sent, or too late.
     pub(super) fn over(&mut self, now: u64) -> bool {
-        let since = self.fractions(now);
+        let since = self.since(now);
         self.forget(now, since);
         self.next >= self.end && self.open == 0
     }
@@ -197,16 +198,21 @@ impl Pace {
         let old = self.open.saturating_sub(in_time);
         self.open -= old;
         // Whoever was not asked for so long cannot blame the port.
-        if self.full && (now - self.asked) << FRACTION < self.bound {
+        if self.full && fractions(now - self.asked) < self.bound {
             self.kept.refused += late + old;
         } else {
             self.kept.missed += late + old;
         }
     }
 
-    fn fractions(&self, now: u64) -> u64 {
-        now.saturating_sub(self.start).min(u64::MAX >> (FRACTION + 1)) << FRACTION
+    fn since(&self, now: u64) -> u64 {
+        fractions(now.saturating_sub(self.start))
     }
+}
+
+/// Of cycles, or of as many as can be told: whatever is longer ends then.
+fn fractions(cycles: u64) -> u64 {
+    cycles.min(u64::MAX >> (FRACTION + 1)) << FRACTION
 }
 
 #[cfg(test)]
@@ -278,6 +284,21 @@ mod tests {
         assert!((9..=12).contains(&due), "{due}");
         assert_eq!(pace.kept.missed - before.missed + due, 300);
         assert_eq!(pace.kept.refused, before.refused);
+    }
+
+    #[test]
+    fn a_day_comes_to_its_end() {
+        let day = 86_400 * 6_500_000_000;
+        for lasts in [3 << 46, 1 << 48, day] {
+            let mut pace = Pace::new(0, lasts, 1e9, 1, 1000);
+            [0, lasts / 2].into_iter().for_each(|now| _ = pace.due(now, 99, 99));
+            assert!(!pace.over(lasts / 2), "{pace:?}");
+            pace.due(lasts, 99, 99);
+            assert!(pace.over(lasts), "{pace:?}");
+        }
+        let mut pace = Pace::new(0, u64::MAX, 1e9, 1, 1000);
+        pace.due(u64::MAX, 99, 99);
+        assert!(pace.over(u64::MAX), "{pace:?}");
     }
 
     proptest! {
