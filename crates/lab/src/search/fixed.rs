@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 
 use super::{Measure, Trial, valid};
 
@@ -13,7 +13,7 @@ pub struct SoakGoal {
     pub load: f64,
     /// How long, all trials together.
     pub time: Duration,
-    /// How long each trial is: what is lost is known so often.
+    /// How long each trial is at most, each as long as the others: what is lost is known so often.
     pub trial: Duration,
     /// The part of all packets that may be lost.
     pub loss_ratio: f64,
@@ -22,7 +22,7 @@ pub struct SoakGoal {
 }
 
 impl SoakGoal {
-    /// At most one packet of ten millions, looked at every ten seconds.
+    /// At most one packet of ten millions, looked at every ten seconds at least.
     pub fn new(load: f64, time: Duration) -> SoakGoal {
         SoakGoal { load, time, trial: time.min(Duration::from_secs(10)), loss_ratio: 1e-7, retries: 3 }
     }
@@ -65,8 +65,11 @@ pub fn soak(goal: &SoakGoal, measure: &mut Measure<'_>, progress: &mut dyn FnMut
     ensure!(loss_ratio > 0.0 && loss_ratio < 1.0, "a soak allows a loss ratio between 0 and 1, not {loss_ratio}");
     let allowed = load * time.as_secs_f64() * loss_ratio;
     let mut soaked = Soaked { sent: 0, lost: 0, time: Duration::ZERO, soak: Soak::TooFew };
-    while soaked.time < time {
-        let duration = trial.min(time - soaked.time);
+    let trials = u32::try_from(time.as_nanos().div_ceil(trial.as_nanos()));
+    let trials = trials.with_context(|| format!("a soak of {time:?} is too long for trials of {trial:?}"))?;
+    for left in (1..=trials).rev() {
+        // A rest would be too short to be timed.
+        let duration = (time - soaked.time) / left;
         match valid(measure, Trial { load, duration }, retries) {
             Ok(Ok(measured)) => {
                 soaked.sent += measured.sent;

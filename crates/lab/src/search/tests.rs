@@ -269,6 +269,22 @@ fn a_soak_is_carried_lost_or_too_short_to_say() {
     }
 }
 
+#[test]
+fn no_trial_of_a_soak_is_shorter_than_others() {
+    for (millis, count) in [(1, 1), (10_000, 1), (10_001, 2), (25_000, 3), (100_003, 11)] {
+        let time = Duration::from_millis(millis);
+        let mut trials = Vec::new();
+        let mut measure = |trial: Trial| {
+            trials.push(trial.duration);
+            Ok(counts(trial, 0.0))
+        };
+        let came = soak(&SoakGoal::new(1e6, time), &mut measure, &mut |_| {}).expect("a goal that makes sense");
+        assert_eq!((came.time, trials.iter().sum::<Duration>(), trials.len()), (time, time, count));
+        // They are told in whole nanoseconds.
+        assert!(trials.iter().all(|trial| trial.abs_diff(trials[0]) <= Duration::from_nanos(1)), "{trials:?}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
