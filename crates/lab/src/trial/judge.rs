@@ -33,7 +33,8 @@ pub(super) fn judge(measured: &Measured, load: Load, mean_len: f64) -> Option<St
              and do its buffers take such packets?"
         ));
     }
-    if measured.not_taken {
+    // What still comes is slow, and not silent.
+    if measured.not_taken && !measured.still_coming {
         return Some(
             "a backend went silent: 2 s after the last packet was sent it had still not taken all that stands in its rings"
                 .to_owned(),
@@ -144,6 +145,7 @@ mod tests {
         assert!(why(|m| m.streams[0] = Counts::default()).contains("nothing could be sent"));
         assert!(why(|m| m.streams[0].received = 0).contains("nothing has come back of 1000000"));
         assert!(why(|m| m.still_coming = true).contains("still came"));
+        assert!(why(|m| (m.still_coming, m.not_taken) = (true, true)).contains("still came"));
         assert!(why(|m| (m.not_taken, m.streams[0].received) = (true, 500_000)).contains("went silent"));
         // Whatever the other figures say: what came is not what was sent.
         assert!(why(|m| m.streams[0].corrupt = 7).contains("7 packets came with other bytes"));
