@@ -54,17 +54,6 @@ impl Goal {
         Goal { name: "PDR".to_owned(), loss_ratio, ..Goal::ndr() }
     }
 
-    /// RFC 2544's throughput: one trial of 60 seconds without loss ("MLRsearch Compliant with RFC 2544").
-    pub fn rfc2544() -> Goal {
-        Goal {
-            name: "RFC 2544".to_owned(),
-            exceed_ratio: 0.0,
-            final_trial: Duration::from_secs(60),
-            duration_sum: Duration::from_secs(60),
-            ..Goal::ndr()
-        }
-    }
-
     /// What is pursued at a level, from 1 to [`LEVELS`].
     pub(super) fn target(&self, level: i32) -> Target {
         let done = f64::from(level - 1) / f64::from(LEVELS - 1);
@@ -105,16 +94,14 @@ pub struct Limits {
     pub min_load: f64,
     /// The greatest load. It is lowered where the tester turns out to be unable to send that much.
     pub max_load: f64,
-    /// The most time that trials may take together, those that do not count included; none where there is no limit.
-    pub time: Option<Duration>,
     /// So many times a trial that does not count is made again.
     pub retries: u32,
 }
 
 impl Limits {
-    /// Between two loads, without a limit of time.
+    /// Between two loads.
     pub fn new(min_load: f64, max_load: f64) -> Limits {
-        Limits { min_load, max_load, time: None, retries: 3 }
+        Limits { min_load, max_load, retries: 3 }
     }
 
     pub(super) fn check(&self) -> anyhow::Result<()> {
