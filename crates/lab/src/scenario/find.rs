@@ -238,9 +238,15 @@ fn goals(options: &Options) -> Vec<Goal> {
 /// A goal as a load.
 fn name(goal: &Goal) -> String {
     match goal.loss_ratio {
-        ratio if ratio > 0.0 => format!("pdr {} %", ratio * 100.0),
+        ratio if ratio > 0.0 => format!("pdr {} %", percent(ratio)),
         _ => "ndr".to_owned(),
     }
+}
+
+/// As it was asked for: a hundred times 0.07 is a hair more than 7.
+fn percent(ratio: f64) -> f64 {
+    let digits = format!("{:.9e}", ratio * 100.0);
+    digits.parse().unwrap_or(ratio * 100.0)
 }
 
 /// A sample with what was wrong in its trials: a wrong copy makes it invalid, though the trial was made again.
@@ -296,6 +302,21 @@ mod tests {
             Ok(Measured { sent: count(load), lost: count(load - most), invalid })
         };
         search::search(&[Goal::ndr()], &Limits::new(1e4, 1e7), &mut measure, &mut |_| {}).expect("a goal")
+    }
+
+    #[test]
+    fn goals_are_named_as_they_were_asked_for() {
+        for (ratio, said) in [
+            (0.07, "pdr 7 %"),
+            (0.14, "pdr 14 %"),
+            (0.29, "pdr 29 %"),
+            (0.55, "pdr 55 %"),
+            (0.005, "pdr 0.5 %"),
+            (1e-9, "pdr 0.0000001 %"),
+            (0.0, "ndr"),
+        ] {
+            assert_eq!(name(&Goal::pdr(ratio)), said);
+        }
     }
 
     #[test]
