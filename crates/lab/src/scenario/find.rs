@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::bed::Bed;
 use super::options::Options;
+use super::parties::Taken;
 use super::run::Run;
 use crate::generator::Rate;
 use crate::results::Sample;
@@ -46,11 +47,17 @@ pub(super) const CARRIED_OR_NOT: &str = "carried";
 pub(super) fn find(run: &mut Run<'_, '_>, bed: &mut Bed<'_>) -> anyhow::Result<()> {
     let (options, goals) = (run.options, goals(run.options));
     let names = goals.iter().map(name).collect::<Vec<_>>().join(", ");
-    let most = match most(run, bed) {
+    let mut made = Made::default();
+    let most = match most(run, bed, &mut made) {
         Ok(most) => most,
-        Err(why) => return run.keep(bed, &names, Sample { invalid: Some(why), ..Sample::default() }),
+        Err(why) => {
+            run.keep_trials(bed, made.trials)?;
+            let mut sample = spoilt(&made.faults);
+            sample.invalid = sample.invalid.or(Some(why));
+            return run.keep(bed, &names, sample);
+        }
     };
-    let (place, mut made) = (run.place(bed), Made::default());
+    let place = run.place(bed);
     let mut measure = |trial: Trial| made.trial(options, bed, trial);
     let mut progress = |step: &search::Step<'_>| {
         let bound = |bound: Option<f64>| bound.map_or_else(|| "?".to_owned(), |pps| format!("{:.3}", pps / 1e6));
@@ -169,14 +176,21 @@ impl Made {
         anyhow::ensure!(!options.is_stopped(), INTERRUPTED);
         let rate = rate(trial.load);
         let taken = bed.trial(rate, trial.duration);
-        for name in FAULTS {
-            *self.faults.entry(name).or_default() += taken.sample.metrics.get(name).copied().unwrap_or(0.0);
-        }
-        let invalid = taken.sample.invalid.clone();
-        self.trials.push((rate, taken.sample));
+        self.note(rate, &taken);
+        let Taken { sample: Sample { invalid, .. }, sent, lost } = taken;
         // It was not drained: what it lost is not known.
         anyhow::ensure!(invalid.is_none() || !options.is_stopped(), INTERRUPTED);
-        Ok(Measured { sent: taken.sent, lost: taken.lost, invalid })
+        Ok(Measured { sent, lost, invalid })
+    }
+
+    /// A trial was made, whether it counts or not.
+    fn note(&mut self, rate: Rate, taken: &Taken) {
+        for name in FAULTS {
+            if let Some(count) = taken.sample.metrics.get(name) {
+                *self.faults.entry(name).or_default() += count;
+            }
+        }
+        self.trials.push((rate, taken.sample.clone()));
     }
 }
 
@@ -196,11 +210,12 @@ fn latencies(run: &mut Run<'_, '_>, bed: &mut Bed<'_>, pdr: f64) -> anyhow::Resu
 }
 
 /// The greatest load that is searched: the switch is asked for as much as there is room for.
-fn most(run: &mut Run<'_, '_>, bed: &mut Bed<'_>) -> Result<f64, String> {
+fn most(run: &mut Run<'_, '_>, bed: &mut Bed<'_>, made: &mut Made) -> Result<f64, String> {
     let mut why = String::new();
     for _ in 0..ATTEMPTS {
         run.says(&run.place(bed), "looking how much is too much", None);
         let taken = bed.trial(Rate::Max, run.options.time);
+        made.note(Rate::Max, &taken);
         match (taken.sample.invalid, taken.sample.metrics.get("offered_mpps")) {
             (None, Some(&offered)) => return Ok(greatest(offered, bed.limit_mpps)),
             (reason, _) => why = reason.unwrap_or_else(|| "nothing was sent".to_owned()),
@@ -385,5 +400,24 @@ mod tests {
         };
         assert_eq!(of(0.0), None);
         assert!(of(2.0).expect("invalid").contains("2 packets came with other bytes"));
+    }
+
+    #[test]
+    fn whatever_trial_was_made_is_noted() {
+        let mut made = Made::default();
+        let taken = |figures: &[(&str, f64)], invalid: Option<&str>| {
+            let metrics = figures.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
+            let invalid = invalid.map(str::to_owned);
+            Taken { sample: Sample { metrics, invalid, ..Sample::default() }, sent: 9, lost: 0 }
+        };
+        // There may have been nobody to send to.
+        made.note(Rate::Max, &taken(&[], Some("nobody listens")));
+        assert!(made.faults.is_empty());
+        made.note(Rate::Max, &taken(&[("duplicates", 2.0), ("corrupt", 1.0)], Some("wrong")));
+        made.note(Rate::Pps(5e5), &taken(&[("duplicates", 1.0), ("corrupt", 0.0), ("sent", 9.0)], None));
+        assert_eq!(made.faults, Faults::from([("duplicates", 3.0), ("corrupt", 1.0)]));
+        let rates: Vec<_> = made.trials.iter().map(|(rate, _)| rate.to_string()).collect();
+        assert_eq!(rates, ["max", "max", "500kpps"]);
+        assert!(spoilt(&made.faults).invalid.expect("invalid").contains("1 packets came with other bytes"));
     }
 }
