@@ -118,11 +118,12 @@ pub(super) fn soak(run: &mut Run<'_, '_>, bed: &mut Bed<'_>, rate: Rate, time: D
         run.says(&place, &what, Some(time.saturating_sub(soaked.time)));
     };
     let soaked = search::soak(&goal, &mut measure, &mut progress)?;
+    let sample = soak_sample(&soaked, time, bed.mean_len(), &made);
     run.keep_trials(bed, made.trials)?;
     if let Some(remark) = remark_on(&soaked.soak) {
         run.note(bed, &load, remark);
     }
-    run.keep(bed, &load, soak_sample(&soaked, time, bed.mean_len(), &made.faults))
+    run.keep(bed, &load, sample)
 }
 
 fn remark_on(soak: &Soak) -> Option<&'static str> {
@@ -133,10 +134,10 @@ fn remark_on(soak: &Soak) -> Option<&'static str> {
     }
 }
 
-/// Whether it was carried is a figure too, unless nobody knows.
-fn soak_sample(soaked: &Soaked, time: Duration, mean_len: f64, faults: &Faults) -> Sample {
+/// Whether it was carried is a figure too, unless nobody knows. Interrupted in its first trial, it has that one's figures.
+fn soak_sample(soaked: &Soaked, time: Duration, mean_len: f64, made: &Made) -> Sample {
     let (seconds, sent, lost) = (soaked.time.as_secs_f64(), float(soaked.sent), float(soaked.lost));
-    let mut sample = spoilt(faults);
+    let mut sample = spoilt(&made.faults);
     if seconds > 0.0 && sent > 0.0 {
         let came = (sent - lost) / seconds / 1e6;
         let figures = [
@@ -155,8 +156,13 @@ fn soak_sample(soaked: &Soaked, time: Duration, mean_len: f64, faults: &Faults) 
         Soak::TooMuchLost => _ = sample.metrics.insert(CARRIED_OR_NOT.to_owned(), 0.0),
         Soak::TooFew => {}
         Soak::Stopped(why) => {
+            if let Some((_, last)) = made.trials.last().filter(|_| seconds <= 0.0 && why == INTERRUPTED) {
+                let figures = last.metrics.iter().filter(|(name, _)| !FAULTS.contains(&name.as_str()));
+                sample.metrics.extend(figures.map(|(name, figure)| (name.clone(), *figure)));
+            }
             // Where nothing was carried there is no time to be told.
-            let since = (seconds > 0.0).then(|| format!(", after {seconds:.1} of {:.1} s", time.as_secs_f64()));
+            let seconds = sample.metrics.get("secs").copied().filter(|&seconds| seconds > 0.0);
+            let since = seconds.map(|seconds| format!(", after {seconds:.1} of {:.1} s", time.as_secs_f64()));
             sample.invalid = sample.invalid.or_else(|| Some(format!("{why}{}", since.unwrap_or_default())));
         }
     }
@@ -361,7 +367,7 @@ mod tests {
     fn whether_a_soak_was_carried_is_a_figure() {
         let of = |soak: Soak| {
             let soaked = Soaked { sent: 50_000_000, lost: 5, time: Duration::from_secs(50), soak };
-            let sample = soak_sample(&soaked, Duration::from_secs(60), 64.0, &Faults::new());
+            let sample = soak_sample(&soaked, Duration::from_secs(60), 64.0, &Made::default());
             assert!((0.99..1.0).contains(&sample.metrics["mpps"]), "{sample:?}");
             (sample.metrics.get("carried").copied(), sample.invalid)
         };
@@ -371,8 +377,29 @@ mod tests {
         let why = "interrupted, after 50.0 of 60.0 s".to_owned();
         assert_eq!(of(Soak::Stopped(INTERRUPTED.to_owned())), (None, Some(why)));
         let none = Soaked { sent: 0, lost: 0, time: Duration::ZERO, soak: Soak::Stopped("beyond".to_owned()) };
-        let sample = soak_sample(&none, Duration::from_secs(60), 64.0, &Faults::new());
+        let sample = soak_sample(&none, Duration::from_secs(60), 64.0, &Made::default());
         assert_eq!((sample.metrics.len(), sample.invalid.as_deref()), (0, Some("beyond")));
+    }
+
+    #[test]
+    fn a_soak_that_is_interrupted_in_its_first_trial_has_the_figures_of_that() {
+        let mut made = Made::default();
+        let mut takes = |figures: [(&str, f64); 3], why: &str| {
+            let metrics = figures.map(|(name, figure)| (name.to_owned(), figure)).into();
+            let sample = Sample { metrics, invalid: Some(why.to_owned()), ..Sample::default() };
+            made.note(Rate::Pps(1e6), &Taken { sample, sent: 0, lost: 0 });
+        };
+        takes([("mpps", 0.5), ("secs", 10.1), ("duplicates", 1.0)], "it lasted too long");
+        takes([("mpps", 0.9), ("secs", 3.21), ("duplicates", 2.0)], "interrupted, after 3.2 of 10.0 s");
+        let of = |why: &str| {
+            let soaked = Soaked { sent: 0, lost: 0, time: Duration::ZERO, soak: Soak::Stopped(why.to_owned()) };
+            let sample = soak_sample(&soaked, Duration::from_secs(60), 64.0, &made);
+            let figure = |name: &str| sample.metrics.get(name).copied();
+            ([figure("mpps"), figure("duplicates"), figure("carried")], sample.invalid.clone().expect("no end"))
+        };
+        let why = "interrupted, after 3.2 of 60.0 s".to_owned();
+        assert_eq!(of(INTERRUPTED), ([Some(0.9), Some(3.0), None], why));
+        assert_eq!(of("beyond"), ([None, Some(3.0), None], "beyond".to_owned()));
     }
 
     #[test]
