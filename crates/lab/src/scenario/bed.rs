@@ -80,8 +80,8 @@ impl<'a> Bed<'a> {
         let mut live = match self.live.take().map_or_else(|| self.connect(), Ok) {
             Ok(live) => live,
             Err(error) => {
-                let invalid = Some(format!("{error:#}"));
-                return Taken { sample: Sample { invalid, ..Sample::default() }, sent: 0, lost: 0 };
+                let sample = Sample { invalid: Some(format!("{error:#}")), ..Sample::default() };
+                return Taken { sample, sent: 0, lost: 0, by_tester: false };
             }
         };
         let plan = Plan {

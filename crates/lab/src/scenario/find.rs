@@ -40,8 +40,9 @@ type Faults = BTreeMap<&'static str, f64>;
 /// The part of the NDR that is carried for long.
 const CARRIED: f64 = 0.9;
 
-/// Of a soak: 1 where it was carried to its end with no more loss than is allowed, 0 where more was lost.
-pub(super) const CARRIED_OR_NOT: &str = "carried";
+/// Of a soak: 1 where it was carried to its end with no more loss than is allowed, 0 where more was lost, or a trial did not
+/// count because of a backend.
+const CARRIED_OR_NOT: &str = "carried";
 
 /// Searches for what is asked for, and measures what depends on it.
 pub(super) fn find(run: &mut Run<'_, '_>, bed: &mut Bed<'_>) -> anyhow::Result<()> {
@@ -123,6 +124,10 @@ pub(super) fn soak(run: &mut Run<'_, '_>, bed: &mut Bed<'_>, rate: Rate, time: D
     if let Some(remark) = remark_on(&soaked.soak) {
         run.note(bed, &load, remark);
     }
+    if let Some(last) = made.failed.last() {
+        let what = format!("trials that did not count because of a backend: {}, the last as {last}", made.failed.len());
+        run.note(bed, &load, &what);
+    }
     run.keep(bed, &load, sample)
 }
 
@@ -132,6 +137,11 @@ fn remark_on(soak: &Soak) -> Option<&'static str> {
         Soak::TooFew => Some("of so few packets nobody can say whether one of ten millions is lost: soak longer"),
         Soak::Carried | Soak::Stopped(_) => None,
     }
+}
+
+/// Whether it is a soak of which it is known that it was not carried, be it interrupted or not.
+pub(super) fn is_not_carried(sample: &Sample) -> bool {
+    sample.metrics.get(CARRIED_OR_NOT).is_some_and(|&carried| carried < 0.5)
 }
 
 /// Whether it was carried is a figure too, unless nobody knows. Interrupted in its first trial, it has that one's figures.
@@ -151,21 +161,24 @@ fn soak_sample(soaked: &Soaked, time: Duration, mean_len: f64, made: &Made) -> S
         ];
         sample.metrics.extend(figures.map(|(name, figure)| (name.to_owned(), figure)));
     }
-    match &soaked.soak {
-        Soak::Carried => _ = sample.metrics.insert(CARRIED_OR_NOT.to_owned(), 1.0),
-        Soak::TooMuchLost => _ = sample.metrics.insert(CARRIED_OR_NOT.to_owned(), 0.0),
-        Soak::TooFew => {}
-        Soak::Stopped(why) => {
-            if let Some((_, last)) = made.trials.last().filter(|_| seconds <= 0.0 && why == INTERRUPTED) {
-                let figures = last.metrics.iter().filter(|(name, _)| !FAULTS.contains(&name.as_str()));
-                sample.metrics.extend(figures.map(|(name, figure)| (name.clone(), *figure)));
-            }
-            // Where nothing was carried there is no time to be told.
-            let seconds = sample.metrics.get("secs").copied().filter(|&seconds| seconds > 0.0);
-            let since = seconds.map(|seconds| format!(", after {seconds:.1} of {:.1} s", time.as_secs_f64()));
-            sample.invalid = sample.invalid.or_else(|| Some(format!("{why}{}", since.unwrap_or_default())));
+    if let Soak::Stopped(why) = &soaked.soak {
+        if let Some((_, last)) = made.trials.last().filter(|_| seconds <= 0.0 && why == INTERRUPTED) {
+            let figures = last.metrics.iter().filter(|(name, _)| !FAULTS.contains(&name.as_str()));
+            sample.metrics.extend(figures.map(|(name, figure)| (name.clone(), *figure)));
         }
+        // Where nothing was carried there is no time to be told.
+        let seconds = sample.metrics.get("secs").copied().filter(|&seconds| seconds > 0.0);
+        let since = seconds.map(|seconds| format!(", after {seconds:.1} of {:.1} s", time.as_secs_f64()));
+        sample.invalid = sample.invalid.or_else(|| Some(format!("{why}{}", since.unwrap_or_default())));
     }
+    let carried = match soaked.soak {
+        // Trials that were made again make up for nothing.
+        _ if !made.failed.is_empty() => Some(0.0),
+        Soak::Carried => Some(1.0),
+        Soak::TooMuchLost => Some(0.0),
+        Soak::TooFew | Soak::Stopped(_) => None,
+    };
+    sample.metrics.extend(carried.map(|carried| (CARRIED_OR_NOT.to_owned(), carried)));
     sample
 }
 
@@ -174,6 +187,8 @@ fn soak_sample(soaked: &Soaked, time: Duration, mean_len: f64, made: &Made) -> S
 struct Made {
     trials: Vec<(Rate, Sample)>,
     faults: Faults,
+    /// Why trials did not count because of a backend.
+    failed: Vec<String>,
 }
 
 impl Made {
@@ -183,9 +198,10 @@ impl Made {
         let rate = rate(trial.load);
         let taken = bed.trial(rate, trial.duration);
         self.note(rate, &taken);
-        let Taken { sample: Sample { invalid, .. }, sent, lost } = taken;
+        let Taken { sample: Sample { invalid, .. }, sent, lost, by_tester } = taken;
         // It was not drained: what it lost is not known.
         anyhow::ensure!(invalid.is_none() || !options.is_stopped(), INTERRUPTED);
+        self.failed.extend(invalid.clone().filter(|_| !by_tester));
         Ok(Measured { sent, lost, invalid })
     }
 
@@ -382,12 +398,27 @@ mod tests {
     }
 
     #[test]
+    fn a_soak_in_which_a_backend_failed_is_not_carried() {
+        let made = Made { failed: vec!["it closed the connection".to_owned()], ..Made::default() };
+        let of = |soak: Soak| {
+            let soaked = Soaked { sent: 50_000_000, lost: 0, time: Duration::from_secs(50), soak };
+            let is_not_carried = |made| is_not_carried(&soak_sample(&soaked, Duration::from_secs(60), 64.0, made));
+            [&made, &Made::default()].map(is_not_carried)
+        };
+        assert_eq!(of(Soak::Carried), [true, false]);
+        assert_eq!(of(Soak::TooFew), [true, false]);
+        assert_eq!(of(Soak::Stopped(INTERRUPTED.to_owned())), [true, false]);
+        assert_eq!(of(Soak::TooMuchLost), [true, true]);
+        assert!(!is_not_carried(&Sample::default()));
+    }
+
+    #[test]
     fn a_soak_that_is_interrupted_in_its_first_trial_has_the_figures_of_that() {
         let mut made = Made::default();
         let mut takes = |figures: [(&str, f64); 3], why: &str| {
             let metrics = figures.map(|(name, figure)| (name.to_owned(), figure)).into();
             let sample = Sample { metrics, invalid: Some(why.to_owned()), ..Sample::default() };
-            made.note(Rate::Pps(1e6), &Taken { sample, sent: 0, lost: 0 });
+            made.note(Rate::Pps(1e6), &Taken { sample, sent: 0, lost: 0, by_tester: false });
         };
         takes([("mpps", 0.5), ("secs", 10.1), ("duplicates", 1.0)], "it lasted too long");
         takes([("mpps", 0.9), ("secs", 3.21), ("duplicates", 2.0)], "interrupted, after 3.2 of 10.0 s");
@@ -435,7 +466,7 @@ mod tests {
         let taken = |figures: &[(&str, f64)], invalid: Option<&str>| {
             let metrics = figures.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
             let invalid = invalid.map(str::to_owned);
-            Taken { sample: Sample { metrics, invalid, ..Sample::default() }, sent: 9, lost: 0 }
+            Taken { sample: Sample { metrics, invalid, ..Sample::default() }, sent: 9, lost: 0, by_tester: false }
         };
         // There may have been nobody to send to.
         made.note(Rate::Max, &taken(&[], Some("nobody listens")));

@@ -33,6 +33,8 @@ pub(crate) struct Taken {
     pub(crate) sample: Sample,
     pub(crate) sent: u64,
     pub(crate) lost: u64,
+    /// Whether it does not count by the tester's doing alone, and no backend's.
+    pub(crate) by_tester: bool,
 }
 
 impl Parties {
@@ -86,7 +88,7 @@ impl Parties {
             sample.metrics.insert("guest_cycles_per_packet".to_owned(), cycles);
         }
         let (sent, lost) = outcome.sent_and_lost();
-        Taken { sample, sent, lost }
+        Taken { sample, sent, lost, by_tester: outcome.by_tester }
     }
 
     /// Packets are only counted, and not looked at.

@@ -18,7 +18,7 @@ pub struct Outcome {
     pub tasks: [usize; 2],
     /// Samples that count, and that do not.
     pub samples: [usize; 2],
-    /// Soaks that count, and in which more was lost than is allowed.
+    /// Soaks that were not carried: more was lost than is allowed, or a trial did not count because of a backend.
     pub not_carried: usize,
     /// What has to be known besides.
     pub notes: Vec<String>,
@@ -149,8 +149,7 @@ impl Run<'_, '_> {
             self.watch.is_invalid(&self.step, why);
         }
         self.outcome.samples[usize::from(sample.invalid.is_some())] += 1;
-        let is_lost = sample.metrics.get(find::CARRIED_OR_NOT).is_some_and(|&carried| carried < 0.5);
-        self.outcome.not_carried += usize::from(is_lost && sample.invalid.is_none());
+        self.outcome.not_carried += usize::from(find::is_not_carried(&sample));
         let layout = bed.layout().name();
         for (whose, features) in [layout.to_owned(), format!("{layout}, guest")].into_iter().zip(bed.features) {
             self.outcome.features.extend(features.map(|features| (whose, Options::names(features))));

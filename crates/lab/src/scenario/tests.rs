@@ -233,6 +233,25 @@ fn a_soak_that_is_not_carried_is_told_of() {
 }
 
 #[test]
+fn a_soak_is_not_carried_where_a_backend_fails_and_not_where_the_tester_does() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut absent = options(Scenario::PatchExternal);
+    absent.backends = sockets(&folder);
+    absent.ports.patience = Duration::from_millis(50);
+    let mut beyond = options(Scenario::Vm2Vm);
+    beyond.loads.rate = Some(Rate::Pps(1e12));
+    for (mut options, fails, says) in [(absent, true, "/a"), (beyond, false, "more than the generator makes")] {
+        options.loads.soak = Some(options.time);
+        let (outcome, samples, trials) = all(&options);
+        let why = samples[0].invalid.as_deref().expect("no trial counts");
+        assert!(why.contains(says) && trials.len() == 4, "{why}: {trials:?}");
+        assert_eq!(outcome.not_carried, usize::from(fails), "{samples:?}");
+        let is_noted = |note: &String| note.contains("because of a backend: 4, the last as ") && note.contains(says);
+        assert_eq!(outcome.notes.iter().any(is_noted), fails, "{outcome:?}");
+    }
+}
+
+#[test]
 fn a_search_finds_bounds_or_says_why_not() {
     let mut options = options(Scenario::Vm2Vm);
     options.time = Duration::from_millis(2);

@@ -24,7 +24,17 @@ pub(super) fn beyond(plan: &Plan, rate: Rate, mean_len: f64) -> Option<String> {
 
 /// Why a trial that came to its end does not count; nothing if it does.
 pub(super) fn judge(measured: &Measured, load: Load, mean_len: f64) -> Option<String> {
-    let [time, lasted] = measured.seconds;
+    let slow = || measured.still_coming.then(|| "packets still came 2 s after the last one was sent".to_owned());
+    failed(measured, mean_len).or_else(|| untimely(measured, load, mean_len)).or_else(slow)
+}
+
+/// Whether it does not count as the tester was not on time, and for nothing that a backend did.
+pub(super) fn is_by_tester(measured: &Measured, load: Load, mean_len: f64) -> bool {
+    failed(measured, mean_len).is_none() && untimely(measured, load, mean_len).is_some()
+}
+
+/// What is wrong with what the backends did.
+fn failed(measured: &Measured, mean_len: f64) -> Option<String> {
     let total = measured.total();
     // What makes all else pointless comes first.
     if total.sent == 0 {
@@ -47,12 +57,12 @@ pub(super) fn judge(measured: &Measured, load: Load, mean_len: f64) -> Option<St
             total.sent
         ));
     }
-    if let Some(why) = one_way(&measured.streams) {
-        return Some(why);
-    }
-    if let Some(why) = corrupted(float(total.corrupt)) {
-        return Some(why);
-    }
+    one_way(&measured.streams).or_else(|| corrupted(float(total.corrupt)))
+}
+
+/// What was not sent as it was meant.
+fn untimely(measured: &Measured, load: Load, mean_len: f64) -> Option<String> {
+    let [time, lasted] = measured.seconds;
     if (lasted - time).abs() > time * TOLERANCE {
         return Some(format!(
             "it lasted {lasted:.4} s where {time:.4} s were meant: this thread was kept from running"
@@ -72,9 +82,6 @@ pub(super) fn judge(measured: &Measured, load: Load, mean_len: f64) -> Option<St
                 measured.missed, load.rate
             ));
         }
-    }
-    if measured.still_coming {
-        return Some("packets still came 2 s after the last one was sent".to_owned());
     }
     None
 }
@@ -149,6 +156,24 @@ mod tests {
         assert!(why(|m| (m.not_taken, m.streams[0].received) = (true, 500_000)).contains("went silent"));
         // Whatever the other figures say: what came is not what was sent.
         assert!(why(|m| m.streams[0].corrupt = 7).contains("7 packets came with other bytes"));
+    }
+
+    #[test]
+    fn who_was_not_on_time_is_told_from_a_backend_that_fails() {
+        let is_by_tester = |change: fn(&mut Measured)| {
+            let mut measured = good();
+            change(&mut measured);
+            super::is_by_tester(&measured, LOAD, 64.0)
+        };
+        assert!(is_by_tester(|m| m.seconds[1] = 1.0011));
+        assert!(is_by_tester(|m| m.meant = Some(990_000)));
+        assert!(is_by_tester(|m| m.missed = 1001));
+        assert!(!is_by_tester(|_| {}));
+        assert!(!is_by_tester(|m| m.still_coming = true));
+        // Whoever else was late.
+        assert!(!is_by_tester(|m| (m.not_taken, m.missed) = (true, 1001)));
+        assert!(!is_by_tester(|m| (m.streams[0].received, m.missed) = (0, 1001)));
+        assert!(!is_by_tester(|m| (m.streams[0].corrupt, m.missed) = (1, 1001)));
     }
 
     #[test]

@@ -61,6 +61,7 @@ pub fn run<P: TestPort>(
     let load = Load { rate, burst: plan.burst };
     let timing = Timing { warm_up: plan.warm_up, time, quiet: QUIET, drain: DRAIN };
     let (measured, mut work, ended) = go(generator, others, load, &timing, plan.cpu);
+    let by_tester = ended.is_ok() && judge::is_by_tester(&measured, load, generator.mean_len());
     let invalid = match ended {
         Err(error) => Some(match measured.seconds {
             [time, lasted] if 0.0 < lasted && lasted < time => format!("{error:#}, after {lasted:.1} of {time:.1} s"),
@@ -70,7 +71,7 @@ pub fn run<P: TestPort>(
     };
     let others = work.split_off(work.len().min(1));
     let work = work.first().copied().unwrap_or_default();
-    Outcome { rate, measured: Some(measured), work, others, limit_mpps: plan.limit_mpps, invalid }
+    Outcome { rate, measured: Some(measured), work, others, limit_mpps: plan.limit_mpps, invalid, by_tester }
 }
 
 /// Million packets a second that the generator makes of these streams if nothing is between it and itself: it sends into

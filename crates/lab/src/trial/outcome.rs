@@ -23,12 +23,14 @@ pub struct Outcome {
     pub limit_mpps: Option<f64>,
     /// Why the trial does not count.
     pub invalid: Option<String>,
+    /// Whether that is the tester's doing alone, and no backend's: it was not on time, or was asked for more than it can do.
+    pub by_tester: bool,
 }
 
 impl Outcome {
     pub(super) fn never_began(plan: &Plan, rate: Rate, why: String) -> Outcome {
-        let (work, others) = (Work::default(), Vec::new());
-        Outcome { rate, measured: None, work, others, limit_mpps: plan.limit_mpps, invalid: Some(why) }
+        let (work, others, invalid) = (Work::default(), Vec::new(), Some(why));
+        Outcome { rate, measured: None, work, others, limit_mpps: plan.limit_mpps, invalid, by_tester: true }
     }
 
     /// Packets that were meant to be sent, or at a rate of all that there is room for were sent; and of these how many have
