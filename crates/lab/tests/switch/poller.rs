@@ -137,17 +137,20 @@ fn what_was_measured_until_a_stop_may_be_kept() {
     let time = Duration::from_secs(60);
     let options = Options { stop: Some(Arc::clone(&stop)), may_end_early: true, time, ..options(&rig) };
     let (measures, begins) = std::sync::mpsc::channel();
-    let stopper = std::thread::spawn(move || {
-        begins.recv().expect("it begins");
-        std::thread::sleep(Duration::from_millis(200));
-        stop.store(true, Ordering::Relaxed);
-    });
-    let report = poller::run_watched(&options, &mut || {
+    let mut at_edge = || {
         _ = measures.send(());
         Ok(())
-    })
-    .expect("a report");
-    stopper.join().expect("the stopper");
+    };
+    let report = std::thread::scope(|scope| {
+        let trial = scope.spawn(|| poller::run_watched(&options, &mut at_edge));
+        begins.recv().expect("it begins");
+        let passed = || rig.port(0).queues.first().map_or(0, |queue| queue.rx.packets);
+        // More than are on the way: some of them have gone round.
+        let enough = passed() + 5000;
+        common::wait_until("packets go round", || passed() > enough);
+        stop.store(true, Ordering::Relaxed);
+        trial.join().expect("the trial").expect("a report")
+    });
     assert!(report.secs < 60.0 && report.mpps > 0.0 && report.lost == Some(0), "{report:?}");
     // While it warms up there is nothing to keep.
     let options = Options { stop: Some(Arc::new(AtomicBool::new(true))), ..options };
