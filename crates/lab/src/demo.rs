@@ -16,6 +16,7 @@ use straightline_switch::api::{Runtime, Source};
 use straightline_switch::config::{Config, PatchConfig, PortConfig, WhenFull};
 use straightline_wire::MacAddr;
 
+use crate::figures::float;
 use crate::traffic::IMIX;
 use crate::{Guest, GuestOptions, Sequence, Stream};
 
@@ -244,9 +245,4 @@ fn conclude(summary: &Summary, runtime: &Runtime) -> anyhow::Result<()> {
         summary.mpps, summary.gbit_per_s, summary.lost, summary.late
     )?;
     Ok(())
-}
-
-#[expect(clippy::cast_precision_loss, reason = "figures for people")]
-fn float(n: u64) -> f64 {
-    n as f64
 }

@@ -26,6 +26,7 @@
 pub mod capture;
 pub mod demo;
 pub mod exp;
+mod figures;
 pub mod forward;
 pub mod generator;
 mod guest;

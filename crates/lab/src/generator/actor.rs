@@ -11,6 +11,7 @@ use super::rate::{Kept, Pace, Rate};
 use super::source::Source;
 use super::spec::StreamSpec;
 use super::template;
+use crate::figures::seconds;
 use crate::results;
 use crate::tester::{Actor, TestPort};
 
@@ -443,9 +444,4 @@ fn interleaved(sources: &[Source]) -> Vec<usize> {
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
 fn cycles(time: Duration, hertz: f64) -> u64 {
     (time.as_secs_f64() * hertz).round() as u64
-}
-
-#[expect(clippy::cast_precision_loss, reason = "figures for people")]
-fn seconds(cycles: u64, hertz: f64) -> f64 {
-    cycles as f64 / hertz
 }

@@ -11,6 +11,7 @@ use straightline_virtio::net_header::NetHeader;
 
 use super::rate::Rate;
 use crate::capture::{Capture, Captured};
+use crate::figures::{float, seconds};
 use crate::tester::{Actor, TestPort, drive};
 
 /// The most packets that a turn sends by, and takes from, a port.
@@ -331,15 +332,6 @@ fn schedule(capture: &Capture, timing: Timing, hertz: f64) -> (Vec<(u64, Vec<u8>
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
 fn cycles(n: f64) -> u64 {
     n.round() as u64
-}
-
-fn seconds(cycles: u64, hertz: f64) -> f64 {
-    float(cycles) / hertz
-}
-
-#[expect(clippy::cast_precision_loss, reason = "times of less than 2^52 cycles")]
-fn float(n: u64) -> f64 {
-    n as f64
 }
 
 #[cfg(test)]

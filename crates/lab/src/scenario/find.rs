@@ -7,6 +7,7 @@ use super::bed::Bed;
 use super::options::Options;
 use super::parties::Taken;
 use super::run::Run;
+use crate::figures::float;
 use crate::generator::Rate;
 use crate::results::Sample;
 use crate::search::{self, Found, Goal, GoalResult, Limits, Measured, Soak, SoakGoal, Soaked, Trial};
@@ -315,11 +316,6 @@ fn sample(result: &GoalResult, found: &Found, mean_len: f64, faults: &Faults) ->
 
 fn gbit(mpps: f64, mean_len: f64) -> f64 {
     mpps * mean_len * 8.0 / 1e3
-}
-
-#[expect(clippy::cast_precision_loss, reason = "counts of packets")]
-fn float(n: u64) -> f64 {
-    n as f64
 }
 
 #[cfg(test)]

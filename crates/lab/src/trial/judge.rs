@@ -1,6 +1,7 @@
 //! Whether a trial counts.
 
 use super::Plan;
+use crate::figures::float;
 use crate::generator::{Counts, Load, Measured, Rate};
 
 /// By how much what was done may differ from what was meant.
@@ -104,11 +105,6 @@ fn one_way(streams: &[Counts]) -> Option<String> {
 /// Why nothing counts where so many packets were spoilt: a switch that copies wrongly has done nothing well.
 pub(crate) fn corrupted(count: f64) -> Option<String> {
     (count > 0.0).then(|| format!("{count} packets came with other bytes than were sent, of those that were looked at"))
-}
-
-#[expect(clippy::cast_precision_loss, reason = "counts of packets")]
-fn float(n: u64) -> f64 {
-    n as f64
 }
 
 #[cfg(test)]

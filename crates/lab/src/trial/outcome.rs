@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::figures::float;
 use crate::generator::{Measured, Rate};
 use crate::results::Sample;
 use crate::tester::Work;
@@ -126,9 +127,4 @@ impl fmt::Display for Outcome {
 /// Millions a second; none, of no time.
 pub(super) fn mpps(count: u64, seconds: f64) -> f64 {
     if seconds > 0.0 { float(count) / seconds / 1e6 } else { 0.0 }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "counts of packets")]
-fn float(n: u64) -> f64 {
-    n as f64
 }
