@@ -29,6 +29,11 @@ pub(crate) fn share_core(one: usize, other: usize) -> bool {
     Topology::here().share_core(one, other)
 }
 
+/// Whether two CPUs are of two memory nodes; not where Linux does not say.
+pub(crate) fn are_apart(one: usize, other: usize) -> bool {
+    Topology::here().are_apart(one, other)
+}
+
 /// What has to be known of a tester and a switch on these CPUs.
 pub(crate) fn warning(cpus: [usize; 2]) -> Option<String> {
     warned(&Topology::here(), cpus)
@@ -92,6 +97,13 @@ impl Topology {
     /// Whether these are on one node; not where Linux does not say.
     pub(super) fn share_node(&self, one: usize, other: usize) -> bool {
         self.nodes().iter().any(|cpus| cpus.contains(&one) && cpus.contains(&other))
+    }
+
+    /// Whether these are on two nodes; not where Linux does not say.
+    pub(super) fn are_apart(&self, one: usize, other: usize) -> bool {
+        let nodes = self.nodes();
+        let [one, other] = [one, other].map(|cpu| nodes.iter().position(|cpus| cpus.contains(&cpu)));
+        one.zip(other).is_some_and(|(one, other)| one != other)
     }
 
     fn share_core(&self, one: usize, other: usize) -> bool {
@@ -169,6 +181,9 @@ pub(super) mod tests {
             assert_eq!(two(&server, usable).expect("two"), pair);
         }
         assert_eq!(beside(&server, &[0, 1, 2, 3], 3), Some(1));
+        assert!(server.are_apart(0, 1) && !server.are_apart(0, 2));
+        // Of one of them nothing is known.
+        assert!(!server.are_apart(0, 8) && !server.share_node(0, 8));
     }
 
     #[test]

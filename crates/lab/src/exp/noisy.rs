@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 
 use super::bench::{Way, bench};
+use super::cpus::are_apart;
 use super::harness::{Cell, Measured, Plan, Shown, Variant};
 use super::settings::Settings;
 use crate::neighbour::resctrl::{Allocation, Class, ROOT};
@@ -26,12 +27,7 @@ fn plan_at(root: &Path, settings: &Settings, quick: bool) -> Plan {
     let [tester, worker] = settings.cpus;
     let mut left_out = Vec::new();
     let seat = Seat::find(worker, tester).unwrap_or(Seat::WithTester(tester));
-    if let Seat::WithTester(_) = seat {
-        left_out.push(
-            "a neighbour on a CPU of its own: there is no third CPU, so it takes turns with the guest on the guest's"
-                .to_owned(),
-        );
-    }
+    left_out.extend(missed(seat, worker, are_apart));
     let allocation = Allocation::open(root);
     if let Err(why) = &allocation {
         left_out.push(format!("a divided cache: {why:#}"));
@@ -63,6 +59,21 @@ fn plan_at(root: &Path, settings: &Settings, quick: bool) -> Plan {
         ],
         cells: cells.collect(),
         left_out,
+    }
+}
+
+/// What is not measured, with the neighbour in this seat.
+fn missed(seat: Seat, worker: usize, are_apart: impl Fn(usize, usize) -> bool) -> Option<String> {
+    match seat {
+        Seat::WithTester(_) => Some(
+            "a neighbour on a CPU of its own: there is no third CPU, so it takes turns with the guest on the guest's"
+                .to_owned(),
+        ),
+        Seat::Own(cpu) if are_apart(cpu, worker) => Some(format!(
+            "a neighbour that shares the switch's last cache: of CPUs that are left none but threads of the switch's own core \
+             is on its memory node, so it sits on CPU {cpu} of another one"
+        )),
+        Seat::Own(_) => None,
     }
 }
 
@@ -146,6 +157,15 @@ mod tests {
         let plan = plan_at(tree.path(), &settings(), false);
         assert_eq!((plan.cells.len(), names(&plan)[0].len()), (8, 3));
         assert!(!plan.left_out.iter().any(|what| what.contains("a divided cache")), "{plan:?}");
+    }
+
+    #[test]
+    fn a_neighbour_that_shares_no_cache_is_told_of() {
+        let apart = |one: usize, other: usize| one % 2 != other % 2;
+        assert_eq!(missed(Seat::Own(4), 2, apart), None);
+        let why = missed(Seat::Own(1), 2, apart).expect("another node");
+        assert!(why.contains("the switch's last cache") && why.contains("CPU 1 of another"), "{why}");
+        assert!(missed(Seat::WithTester(0), 2, apart).is_some_and(|why| why.contains("no third CPU")));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! lines it has touched and how often. What a round costs it, in processor time, says where its lines were found.
 //!
 //! Where it sits decides what it is. On a CPU of its own it shares the last cache and the memory with the switch, as a VM's
-//! neighbour does. On a machine of two CPUs, where the switch's worker has one, it can only sit with the tester: then it
+//! neighbour does, if that CPU is of the same memory node: such a one is taken before any other. On a machine of two CPUs, where the switch's worker has one, it can only sit with the tester: then it
 //! takes turns with the tester by the kernel's slices, steals processor time, and cools the caches that the tester's next
 //! slice finds. The packets a second of such a trial say nothing about caches; the cycles that the worker, which sits
 //! alone, takes for a packet do, and those only for the part of the packets that a slice begins with.
@@ -20,7 +20,7 @@ use anyhow::{Context, ensure};
 use rustix::thread::{CpuSet, Pid, gettid, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::exp::{share_core, usable_cpus};
+use crate::exp::{are_apart, share_core, usable_cpus};
 use crate::statistics::{median, percentile};
 
 /// Bytes of a cache line.
@@ -220,18 +220,22 @@ impl Seat {
     /// # Errors
     /// If it cannot be known which CPUs we may use.
     pub fn find(worker: usize, tester: usize) -> anyhow::Result<Seat> {
-        Ok(Seat::among(usable_cpus()?, worker, tester, share_core))
+        Ok(Seat::among(usable_cpus()?, worker, tester, share_core, are_apart))
     }
 
-    /// On a core of its own, or else with the tester on one rather than with the worker.
+    /// On a core of its own on the worker's memory node; or else with the tester on a core, on another node, with the worker on
+    /// a core, in this order.
     fn among(
         cpus: impl IntoIterator<Item = usize>,
         worker: usize,
         tester: usize,
         share_core: impl Fn(usize, usize) -> bool,
+        are_apart: impl Fn(usize, usize) -> bool,
     ) -> Seat {
         let others = cpus.into_iter().filter(|&cpu| cpu != worker && cpu != tester);
-        let other = others.min_by_key(|&cpu| (share_core(cpu, worker), share_core(cpu, tester)));
+        // From another node it takes nothing of the worker's last cache.
+        let rank = |&cpu: &usize| (share_core(cpu, worker), are_apart(cpu, worker), share_core(cpu, tester));
+        let other = others.min_by_key(rank);
         other.map_or(Seat::WithTester(tester), Seat::Own)
     }
 
@@ -305,13 +309,19 @@ mod tests {
 
     #[test]
     fn it_sits_alone_where_it_can() {
-        let alone = |_: usize, _: usize| false;
-        assert_eq!(Seat::among([0, 1, 2, 3], 1, 0, alone), Seat::Own(2));
-        assert_eq!(Seat::among([0, 1], 0, 1, alone), Seat::WithTester(1));
+        let never = |_: usize, _: usize| false;
+        assert_eq!(Seat::among([0, 1, 2, 3], 1, 0, never, never), Seat::Own(2));
+        assert_eq!(Seat::among([0, 1], 0, 1, never, never), Seat::WithTester(1));
         let pairs = |one: usize, other: usize| one / 2 == other / 2;
-        assert_eq!(Seat::among([0, 1, 2, 3, 4, 5], 2, 0, pairs), Seat::Own(4));
-        assert_eq!(Seat::among([0, 1, 2, 3], 0, 2, pairs), Seat::Own(3));
-        assert_eq!(Seat::among([0, 1, 2], 0, 2, pairs), Seat::Own(1));
+        assert_eq!(Seat::among([0, 1, 2, 3, 4, 5], 2, 0, pairs, never), Seat::Own(4));
+        assert_eq!(Seat::among([0, 1, 2, 3], 0, 2, pairs, never), Seat::Own(3));
+        assert_eq!(Seat::among([0, 1, 2], 0, 2, pairs, never), Seat::Own(1));
+        // Two nodes, the even and the odd ones, each of two cores: 0 and 4, 2 and 6; 1 and 5, 3 and 7.
+        let core = |one: usize, other: usize| one % 4 == other % 4;
+        let apart = |one: usize, other: usize| one % 2 != other % 2;
+        assert_eq!(Seat::among(0..8, 2, 0, core, apart), Seat::Own(4));
+        // With the worker on a core it would cost it more than cache.
+        assert_eq!(Seat::among([0, 1, 2, 6], 2, 0, core, apart), Seat::Own(1));
         assert_eq!((Seat::Own(2).cpu(), Seat::WithTester(1).as_str()), (2, "testers-cpu"));
     }
 }
