@@ -171,6 +171,11 @@ impl What {
         }
     }
 
+    /// Whether packets say the same behind it.
+    fn leaves_packets(&self) -> bool {
+        !matches!(self, What::Swap)
+    }
+
     fn table_bytes(&self) -> usize {
         match self {
             What::Swap => 0,
@@ -191,23 +196,24 @@ impl What {
 
 fn cell(what: What, size: u32, bursts: u16) -> Cell {
     let (name, packets, table_kib) = (what.name(), 32 * bursts, what.table_bytes() >> 10);
+    let verify = what.leaves_packets();
     let variants = DISTANCES.map(|ahead| {
         let what = what.clone();
         let name = if ahead == 0 { "none".to_owned() } else { format!("{ahead} ahead") };
-        Variant::new(name, move |settings: &Settings| trial(settings, what.config(ahead), size, bursts))
+        Variant::new(name, move |settings: &Settings| trial(settings, what.config(ahead), (size, bursts), verify))
     });
     Cell::new([("node", &name), ("size", &size), ("packets", &packets), ("table_kib", &table_kib)], variants)
 }
 
-fn trial(settings: &Settings, node: NodeConfig, size: u32, bursts: u16) -> anyhow::Result<Measured> {
+/// A trial with this node on the way. What comes back is compared with what was sent, and what does not is seen to be lost,
+/// where the node leaves packets as they are.
+fn trial(settings: &Settings, node: NodeConfig, (size, bursts): (u32, u16), verify: bool) -> anyhow::Result<Measured> {
     let configure = |config: &mut Config| {
         config.ports.iter_mut().for_each(|port| port.nodes.push(node.name.clone()));
         config.nodes.push(node);
     };
     let choose = |options: &mut Options| {
-        (options.sizes, options.bursts) = (Sizes::one(size), Some(bursts));
-        // One of the nodes changes what packets say.
-        options.verify = false;
+        (options.sizes, options.bursts, options.verify) = (Sizes::one(size), Some(bursts), verify);
     };
     let mut measured = bench(settings, Way::LOOP, configure, choose)?;
     if let Some(&cycles) = measured.cycles.get("node") {
@@ -219,6 +225,8 @@ fn trial(settings: &Settings, node: NodeConfig, size: u32, bursts: u16) -> anyho
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
+
+    use straightline_packet::Reason;
 
     use super::super::tests::{counted, labels, names, settings};
     use super::*;
@@ -235,6 +243,38 @@ mod tests {
         assert_eq!(names(&quick)[0][..3], ["none", "1 ahead", "2 ahead"]);
         let whole = plan(&settings(), false);
         assert_eq!((whole.cells.len(), names(&whole)[10].len()), (11, 9));
+    }
+
+    /// Drops a packet behind those by which the guest has tried the way, and before all that it has sent at first have passed.
+    #[derive(Clone)]
+    struct Leak {
+        passed: usize,
+    }
+
+    impl Node for Leak {
+        fn process(&mut self, turn: &mut Turn<'_>, frame: &Frame, next: &mut Next<'_>) {
+            for &id in frame.ids() {
+                self.passed += 1;
+                if self.passed == 200 { turn.discard(id, Reason::Node) } else { next.push(0, id) }
+            }
+        }
+    }
+
+    #[test]
+    fn a_packet_that_is_lost_is_missed_where_the_node_leaves_packets_as_they_are() {
+        let table = Table::new(64);
+        let look_up = |hashes| What::LookUp { table: table.clone(), hashes };
+        assert_eq!([What::Swap, look_up(false), look_up(true)].map(|what| what.leaves_packets()), [false, true, true]);
+        let Ok(settings) = Settings::new(true) else { return };
+        let settings = Settings { warm_up: Duration::ZERO, time: Duration::from_millis(50), ..settings };
+        counted(|| {
+            let leak = NodeConfig::new("leak", "leak", Leak { passed: 0 });
+            match trial(&settings, leak, (64, 8), true) {
+                Ok(measured) => panic!("nobody missed it: {measured:?}"),
+                Err(why) if why.to_string().contains("to go in a circle are lost") => Ok(()),
+                Err(why) => Err(why),
+            }
+        });
     }
 
     #[test]
