@@ -266,6 +266,49 @@ fn folders_that_do_not_belong_together_are_refused_with_their_names() {
 }
 
 #[test]
+fn nothing_is_passed_over() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path();
+    part(path, "set/width", "width", |_| ());
+    part(path, "own", "pvp", |_| ());
+    let refused = |name: &str| {
+        Writer::check(&path.join(name)).expect_err("whoever reads one passes over the other");
+        Writer::create(&path.join(name), environment()).expect_err("the same").to_string()
+    };
+    let error = refused("set");
+    assert!(error.contains("set has folders of results in it") && error.ends_with("/set/width"), "{error}");
+    assert!(refused("own/width").contains("own/width would be in a folder that has results of its own"));
+    assert!(!path.join("own/width").exists() && !path.join("set/samples.jsonl").exists());
+    Writer::check(&path.join("set/touch")).expect("beside the other");
+
+    // As when somebody has copied them.
+    for file in ["environment.json", "samples.jsonl"] {
+        fs::copy(path.join("own").join(file), path.join("set").join(file)).expect("copied");
+    }
+    let error = Results::read(&path.join("set")).expect_err("both").to_string();
+    assert!(error.contains("set has samples of its own") && error.contains("name one of "), "{error}");
+    assert!(error.contains("/set/width, or move"), "{error}");
+}
+
+#[test]
+fn what_cannot_be_looked_at_is_not_passed_over() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path();
+    part(path, "width", "width", |_| ());
+    std::os::unix::fs::symlink("nowhere", path.join("gone")).expect("a link");
+    assert_eq!(Results::read(path).expect("one folder").samples.len(), 1);
+    // Links that lead to themselves nobody can follow, root neither.
+    for unreadable in ["touch", "offload/environment.json"] {
+        let link = path.join(unreadable);
+        fs::create_dir_all(link.parent().expect("a folder")).expect("made");
+        std::os::unix::fs::symlink(&link, &link).expect("a link");
+        let error = format!("{:#}", Results::read(path).expect_err("nobody knows what is there"));
+        assert!(error.contains("cannot look at ") && error.contains(unreadable), "{error}");
+        fs::remove_file(link).expect("removed");
+    }
+}
+
+#[test]
 fn samples_are_found_by_place_and_only_those_that_count() {
     let mut results = Results::default();
     for round in 1..=2 {

@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::{Environment, FORMAT, Sample, together};
+use super::together::{self, named};
+use super::{Environment, FORMAT, Sample};
 
 const ENVIRONMENT: &str = "environment.json";
 const SAMPLES: &str = "samples.jsonl";
@@ -28,16 +29,39 @@ pub struct Writer {
 }
 
 impl Writer {
+    /// Whether a folder of this name can be [made](Self::create), as far as others' results go.
+    ///
+    /// # Errors
+    /// It has results in it already, or folders of results, or is in a folder that has results of its own: which no reader
+    /// would take.
+    pub fn check(folder: &Path) -> anyhow::Result<()> {
+        for name in [ENVIRONMENT, SAMPLES, TRIALS] {
+            let path = folder.join(name);
+            ensure!(!exists(&path)?, "{} is there already: name a new folder, or remove the old one", path.display());
+        }
+        let parts = if exists(folder)? { together::begun_in(folder)? } else { Vec::new() };
+        let shown = folder.display();
+        ensure!(
+            parts.is_empty(),
+            "{shown} has folders of results in it: name a new one, or one beside {}",
+            named(&parts)
+        );
+        if let Some(above) = folder.parent() {
+            ensure!(
+                !is_begun(above)?,
+                "{shown} would be in a folder that has results of its own: name one that is not"
+            );
+        }
+        Ok(())
+    }
+
     /// Makes a folder, and writes into it what all its samples are taken on.
     ///
     /// # Errors
-    /// It cannot be made, or has results in it already.
+    /// It cannot be made, or not [there](Self::check).
     pub fn create(folder: &Path, environment: Environment) -> anyhow::Result<Writer> {
+        Writer::check(folder)?;
         fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-        for name in [ENVIRONMENT, SAMPLES, TRIALS] {
-            let path = folder.join(name);
-            ensure!(!path.exists(), "{} is there already: name a new folder, or remove the old one", path.display());
-        }
         let path = folder.join(SAMPLES);
         let writer = Writer { folder: folder.to_owned(), environment, samples: create(&path)?, trials: None };
         writer.write_environment()?;
@@ -150,9 +174,9 @@ impl Results {
     ///
     /// # Errors
     /// A file is missing, is of another format, or is damaged: which, where, and what would be right. Folders that do not
-    /// belong together.
+    /// belong together, or of which one would be passed over.
     pub fn read(folder: &Path) -> anyhow::Result<Results> {
-        let parts = together::parts(folder);
+        let parts = together::parts(folder)?;
         if parts.is_empty() { read_one(folder) } else { together::read(&parts) }
     }
 
@@ -172,8 +196,13 @@ impl Results {
 }
 
 /// Whether somebody has written results there.
-pub(super) fn is_begun(folder: &Path) -> bool {
-    [ENVIRONMENT, SAMPLES].iter().any(|name| folder.join(name).exists())
+pub(super) fn is_begun(folder: &Path) -> anyhow::Result<bool> {
+    Ok(exists(&folder.join(ENVIRONMENT))? || exists(&folder.join(SAMPLES))?)
+}
+
+/// What cannot be looked at may be there.
+fn exists(path: &Path) -> anyhow::Result<bool> {
+    path.try_exists().with_context(|| format!("cannot look at {}", path.display()))
 }
 
 /// Reads a folder that is no other's part.
@@ -257,7 +286,8 @@ fn check(sample: &Sample) -> Result<(), String> {
     }
 }
 
-fn missing(path: &Path) -> String {
+/// What cannot be read, and what would be right.
+pub(super) fn missing(path: &Path) -> String {
     format!(
         "cannot read {}; a folder of results has {ENVIRONMENT} and {SAMPLES} in it, or folders that do",
         path.display()

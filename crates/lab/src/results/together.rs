@@ -2,22 +2,54 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use anyhow::bail;
+use anyhow::{Context, bail, ensure};
 
-use super::folder::{is_begun, read_one};
+use super::folder::{is_begun, missing, read_one};
 use super::{Environment, Results};
 
-/// The folders of results in a folder that is none itself, by name.
-pub(super) fn parts(folder: &Path) -> Vec<PathBuf> {
-    if is_begun(folder) {
-        return Vec::new();
+/// The folders of results in a folder that is none itself, by name; none in one that is.
+///
+/// # Errors
+/// It cannot be known, of one of them even; or there are results in the folder and in folders of it, and whoever reads the one
+/// passes over the other.
+pub(super) fn parts(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let parts = begun_in(folder)?;
+    ensure!(
+        parts.is_empty() || !is_begun(folder)?,
+        "{} has samples of its own and folders of results in it: name one of {}, or move its own files into a folder beside these",
+        folder.display(),
+        named(&parts)
+    );
+    Ok(parts)
+}
+
+/// The folders in this one in which somebody has written results, by name.
+pub(super) fn begun_in(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let mut begun = Vec::new();
+    for entry in fs::read_dir(folder).with_context(|| missing(folder))? {
+        let path = entry.with_context(|| missing(folder))?.path();
+        if is_folder(&path)? && is_begun(&path)? {
+            begun.push(path);
+        }
     }
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut parts: Vec<_> = entries.map(|entry| entry.path()).filter(|path| is_begun(path)).collect();
-    parts.sort();
-    parts
+    begun.sort();
+    Ok(begun)
+}
+
+/// Whatever a link leads to; one that leads nowhere is none.
+fn is_folder(path: &Path) -> anyhow::Result<bool> {
+    match fs::metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        found => Ok(found.with_context(|| format!("cannot look at {}", path.display()))?.is_dir()),
+    }
+}
+
+/// In a list.
+pub(super) fn named(folders: &[PathBuf]) -> String {
+    folders.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
 /// All samples of these folders, of which each must have scenarios of its own, and all must have been taken on the same: else
@@ -25,10 +57,7 @@ pub(super) fn parts(folder: &Path) -> Vec<PathBuf> {
 pub(super) fn read(parts: &[PathBuf]) -> anyhow::Result<Results> {
     let mut all = Results::default();
     let mut owners: BTreeMap<String, &PathBuf> = BTreeMap::new();
-    let one_of = || {
-        let shown: Vec<_> = parts.iter().map(|part| part.display().to_string()).collect();
-        format!("so they are not read as one: name one of {}", shown.join(", "))
-    };
+    let one_of = || format!("so they are not read as one: name one of {}", named(parts));
     for (number, part) in parts.iter().enumerate() {
         let Results { environment, samples } = read_one(part)?;
         for sample in &samples {
