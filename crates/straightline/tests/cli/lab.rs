@@ -159,6 +159,19 @@ fn an_experiment_of_which_nothing_counts_does_not_keep_the_others_from_their_tur
 }
 
 #[test]
+fn nothing_is_measured_where_one_of_all_has_no_place() {
+    if std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() < 2) {
+        return;
+    }
+    let fixture = Fixture::new();
+    results(&fixture, "results/noisy", "noisy", "6.1", &[]);
+    let refused = fixture.execute(&["lab", "exp", "--all", "--quick", "--out", "results"]);
+    assert_eq!((refused.code, refused.out.as_str()), (Some(1), ""), "{refused:?}");
+    assert!(refused.err.contains("results/noisy/environment.json is there already"), "{refused:?}");
+    assert!(!refused.err.contains("trial 1 of ") && !fixture.path("results/memcpy").exists(), "{refused:?}");
+}
+
+#[test]
 fn sets_of_folders_are_compared_scenario_by_scenario() {
     let fixture = Fixture::new();
     let slow = [4.0, 4.1, 3.9, 4.2, 4.0, 4.1, 3.8];

@@ -66,9 +66,12 @@ pub(crate) fn execute(args: &Exp) -> anyhow::Result<()> {
     let date = environment.taken.replace(':', "");
     let name = if args.all { "all" } else { wanted.first().map_or("", |experiment| experiment.name) };
     let folder = args.out.clone().unwrap_or_else(|| Path::new("straightline-lab").join(format!("{name}-{date}")));
+    let own = |experiment: &Experiment| if args.all { folder.join(experiment.name) } else { folder.clone() };
+    // Nothing is measured where the last one would have no place.
+    wanted.iter().try_for_each(|experiment| Writer::check(&own(experiment)))?;
     let mut nothing_counts = Vec::new();
     for experiment in &wanted {
-        let own = if args.all { folder.join(experiment.name) } else { folder.clone() };
+        let own = own(experiment);
         let outcome = one(args, experiment, &settings, Writer::create(&own, environment.clone())?)?;
         let (made, planned, shown) = (outcome.made, outcome.planned, own.display());
         ensure!(
