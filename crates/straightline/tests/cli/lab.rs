@@ -99,9 +99,11 @@ fn an_experiment_that_is_interrupted_ends_with_what_there_is() {
     let fixture = Fixture::new();
     let args = ["lab", "exp", "width", "--quick", "--secs", "0.05", "--out", "results"];
     let mut command = fixture.command(&args);
-    let experiment = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut experiment = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let samples = fixture.path("results/samples.jsonl");
-    while !std::fs::read_to_string(&samples).is_ok_and(|text| text.lines().count() > 0) {
+    // On a machine that is busy the first trials may not count.
+    while !std::fs::read_to_string(&samples).is_ok_and(|text| text.contains("\"mpps\"")) {
+        assert!(experiment.try_wait().unwrap().is_none(), "it has ended by itself");
         std::thread::sleep(Duration::from_millis(10));
     }
     let pid = rustix::process::Pid::from_raw(i32::try_from(experiment.id()).unwrap()).unwrap();
@@ -112,10 +114,8 @@ fn an_experiment_that_is_interrupted_ends_with_what_there_is() {
     assert!(done.out.starts_with("# width\n") && done.out.contains("| aligned | 60 |"), "{done:?}");
     assert!(done.out.contains(&std::fs::read_to_string(fixture.path("results/table.md")).unwrap()), "{done:?}");
     let results = Results::read(&fixture.path("results")).unwrap();
-    if results.samples.iter().any(|sample| sample.invalid.is_none()) {
-        let features = &results.environment.features["straightline, split"];
-        assert!(features.iter().any(|feature| feature == "version-1"), "{features:?}");
-    }
+    let features = &results.environment.features["straightline, split"];
+    assert!(features.iter().any(|feature| feature == "version-1"), "{features:?}");
     let again = fixture.execute(&args);
     assert!(again.code == Some(1) && again.err.contains("is there already"), "{again:?}");
 }
