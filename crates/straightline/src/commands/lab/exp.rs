@@ -62,8 +62,7 @@ pub(crate) fn execute(args: &Exp) -> anyhow::Result<()> {
     if let Some(warning) = settings.warning() {
         output::message("warning", &warning);
     }
-    let environment = Environment { used_cpus: settings.used_cpus(), ..Environment::detect() };
-    let date = environment.taken.replace(':', "");
+    let date = Environment::detect().taken.replace(':', "");
     let name = if args.all { "all" } else { wanted.first().map_or("", |experiment| experiment.name) };
     let folder = args.out.clone().unwrap_or_else(|| Path::new("straightline-lab").join(format!("{name}-{date}")));
     let own = |experiment: &Experiment| if args.all { folder.join(experiment.name) } else { folder.clone() };
@@ -72,7 +71,9 @@ pub(crate) fn execute(args: &Exp) -> anyhow::Result<()> {
     let mut nothing_counts = Vec::new();
     for experiment in &wanted {
         let own = own(experiment);
-        let outcome = one(args, experiment, &settings, Writer::create(&own, environment.clone())?)?;
+        // When this one begins, not the first.
+        let environment = Environment { used_cpus: settings.used_cpus(), ..Environment::detect() };
+        let outcome = one(args, experiment, &settings, Writer::create(&own, environment)?)?;
         let (made, planned, shown) = (outcome.made, outcome.planned, own.display());
         ensure!(
             !outcome.is_cut_short(),
