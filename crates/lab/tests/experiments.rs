@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use straightline_lab::exp::{self, Cell, Plan, Settings, Step, Watch};
+use straightline_lab::exp::{self, Cell, Kept, Plan, Settings, Step, Watch};
 use straightline_lab::results::Sample;
 
 /// Short trials; on a machine of one CPU, both on that.
@@ -41,7 +41,14 @@ fn samples(name: &str, settings: &Settings, chosen: impl Fn(&Cell) -> bool) -> (
     let mut samples: Vec<Sample> = Vec::new();
     let mut negotiated = BTreeMap::new();
     for _ in 0..100 {
-        let outcome = exp::run(&plan, 1, settings, &mut Quiet, &mut |sample| {
+        let outcome = exp::run(&plan, 1, settings, &mut Quiet, &mut |kept| {
+            let sample = match kept {
+                Kept::Negotiated(ring, features) => {
+                    negotiated.insert(ring, features.to_vec());
+                    return Ok(());
+                }
+                Kept::Sample(sample) => sample,
+            };
             let is_there = |other: &Sample| (&other.cell, &other.variant) == (&sample.cell, &sample.variant);
             match &sample.invalid {
                 None if !samples.iter().any(is_there) => samples.push(sample.clone()),
@@ -55,7 +62,6 @@ fn samples(name: &str, settings: &Settings, chosen: impl Fn(&Cell) -> bool) -> (
         });
         let outcome = outcome.expect("samples are kept");
         assert_eq!(outcome.made, plan.trials());
-        negotiated.extend(outcome.features);
         if samples.len() == plan.trials() {
             // What is negotiated is what `offload` is about.
             assert_eq!(negotiated.len(), if name == "offload" { 5 } else { 1 }, "{negotiated:?}");
@@ -179,7 +185,8 @@ fn what_fails_is_a_sample_with_its_reason() {
         let mut plan = (exp::find(name).expect("an experiment").plan)(&settings, true);
         plan.cells.truncate(1);
         let mut reasons = Vec::new();
-        let outcome = exp::run(&plan, 1, &settings, &mut Quiet, &mut |sample| {
+        let outcome = exp::run(&plan, 1, &settings, &mut Quiet, &mut |kept| {
+            let Kept::Sample(sample) = kept else { panic!("with nobody: {kept:?}") };
             reasons.push(sample.invalid.clone().expect("there is no such CPU"));
             Ok(())
         });

@@ -159,8 +159,20 @@ pub trait Watch {
     fn is_invalid(&mut self, step: &Step, why: &str);
 }
 
+/// What is kept of a run.
+#[derive(Clone, Copy, Debug)]
+pub enum Kept<'k> {
+    /// What was negotiated, by the layout of the rings: each trial says so, ahead of its sample.
+    Negotiated(&'static str, &'k [&'static str]),
+    /// What a trial came to.
+    Sample(&'k Sample),
+}
+
+/// Who gets it.
+pub type Keep<'k> = dyn FnMut(Kept<'_>) -> anyhow::Result<()> + 'k;
+
 /// How a run ended.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Trials that were to be made, that were made, and that do not count of those.
     pub planned: usize,
@@ -168,8 +180,6 @@ pub struct Outcome {
     pub made: usize,
     /// Of those: do not count.
     pub invalid: usize,
-    /// What was negotiated, by the layout of the rings.
-    pub features: BTreeMap<&'static str, Vec<&'static str>>,
 }
 
 impl Outcome {
@@ -180,7 +190,8 @@ impl Outcome {
     }
 }
 
-/// Goes through the plan so many times, round by round; hands each sample to `keep`. A stop ends it; the trial that it
+/// Goes through the plan so many times, round by round; hands each sample to `keep`, and at once what was negotiated: a run
+/// that is killed has all that its samples were taken on. A stop ends it; the trial that it
 /// interrupts is not kept.
 ///
 /// # Errors
@@ -190,7 +201,7 @@ pub fn run(
     rounds: u32,
     settings: &Settings,
     watch: &mut dyn Watch,
-    keep: &mut dyn FnMut(&Sample) -> anyhow::Result<()>,
+    keep: &mut Keep<'_>,
 ) -> anyhow::Result<Outcome> {
     let in_round = plan.trials();
     let mut outcome = Outcome { planned: in_round * rounds as usize, ..Outcome::default() };
@@ -225,7 +236,9 @@ pub fn run(
                 match result {
                     Ok(measured) => {
                         (sample.metrics, sample.cycles) = (measured.metrics, measured.cycles);
-                        outcome.features.extend(measured.negotiated);
+                        if let Some((layout, features)) = &measured.negotiated {
+                            keep(Kept::Negotiated(layout, features))?;
+                        }
                     }
                     Err(error) => {
                         let why = format!("{error:#}");
@@ -234,7 +247,7 @@ pub fn run(
                         sample.invalid = Some(why);
                     }
                 }
-                keep(&sample)?;
+                keep(Kept::Sample(&sample))?;
             }
         }
     }
@@ -308,14 +321,22 @@ mod tests {
     #[test]
     fn rounds_are_interleaved_and_what_fails_is_kept_with_its_reason() {
         let (plan, _) = fake(usize::MAX);
-        let (mut seen, mut samples) = (Seen::default(), Vec::new());
-        let outcome = run(&plan, 2, &settings(), &mut seen, &mut |sample| {
-            samples.push(sample.clone());
+        let (mut seen, mut samples, mut negotiated) = (Seen::default(), Vec::new(), 0);
+        let outcome = run(&plan, 2, &settings(), &mut seen, &mut |kept| {
+            match kept {
+                Kept::Negotiated(layout, features) => {
+                    assert_eq!((layout, features), ("split", &["version-1"][..]));
+                    negotiated += 1;
+                }
+                Kept::Sample(sample) => samples.push(sample.clone()),
+            }
+            // Whoever ends it here has that beside the sample.
+            let said = samples.iter().filter(|sample| sample.invalid.is_none()).count();
+            assert!(negotiated >= said, "{samples:?}");
             Ok(())
         });
         let outcome = outcome.expect("no error");
-        let features = BTreeMap::from([("split", vec!["version-1"])]);
-        assert_eq!(outcome, Outcome { planned: 8, made: 8, invalid: 1, features });
+        assert_eq!((outcome, negotiated), (Outcome { planned: 8, made: 8, invalid: 1 }, 7));
         assert!(!outcome.is_cut_short());
         let order: Vec<_> = samples.iter().map(|s| (s.round, s.cell["size"].as_str(), s.variant.as_str())).collect();
         let round = |n| [(n, "0", "a"), (n, "0", "b"), (n, "64", "a"), (n, "64", "b")];
@@ -330,8 +351,8 @@ mod tests {
     fn a_stop_ends_it_with_what_there_is() {
         let (plan, made) = fake(3);
         let mut samples = 0;
-        let outcome = run(&plan, 2, &settings(), &mut Seen::default(), &mut |_| {
-            samples += 1;
+        let outcome = run(&plan, 2, &settings(), &mut Seen::default(), &mut |kept| {
+            samples += usize::from(matches!(kept, Kept::Sample(_)));
             Ok(())
         });
         // The third was interrupted.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use clap::{ArgGroup, Args};
-use straightline_lab::exp::{self, ALL, Experiment, Outcome, Settings};
+use straightline_lab::exp::{self, ALL, Experiment, Kept, Outcome, Settings};
 use straightline_lab::results::{Environment, Writer};
 
 use super::progress::Progress;
@@ -108,15 +108,15 @@ fn one(args: &Exp, experiment: &Experiment, settings: &Settings, mut writer: Wri
     let rounds = args.rounds.unwrap_or(if args.quick { QUICK_ROUNDS } else { ROUNDS });
     let mut samples = Vec::new();
     let mut progress = Progress::new(plan.trials() * rounds as usize);
-    let outcome = exp::run(&plan, rounds, settings, &mut progress, &mut |sample| {
-        samples.push(sample.clone());
-        writer.write(sample)
+    let outcome = exp::run(&plan, rounds, settings, &mut progress, &mut |kept| match kept {
+        Kept::Negotiated(layout, features) => writer.negotiated(&format!("straightline, {layout}"), features),
+        Kept::Sample(sample) => {
+            samples.push(sample.clone());
+            writer.write(sample)
+        }
     });
     progress.finish();
     let outcome = outcome?;
-    for (layout, features) in &outcome.features {
-        writer.negotiated(&format!("straightline, {layout}"), features)?;
-    }
     let table = exp::markdown(&plan, &samples);
     let file = writer.folder().join("table.md");
     fs::write(&file, &table).with_context(|| format!("cannot write {}", file.display()))?;
