@@ -205,8 +205,20 @@ fn a_stop_ends_the_trial_that_runs() {
             std::thread::sleep(Duration::from_millis(300));
             stop.store(true, Ordering::Relaxed);
         });
-        let outcome = exp::run(&plan, 1, &settings, &mut Quiet, &mut |_| Ok(())).expect("no sample");
+        let mut samples = Vec::new();
+        let outcome = exp::run(&plan, 1, &settings, &mut Quiet, &mut |kept| {
+            samples.extend(if let Kept::Sample(sample) = kept { Some(sample.clone()) } else { None });
+            Ok(())
+        });
+        let outcome = outcome.expect("samples are kept");
         stopper.join().expect("the stopper");
         assert_eq!((outcome.made, outcome.is_cut_short()), (0, true), "{name}");
+        // On a machine that is busy it may not have begun to measure.
+        assert!(samples.len() <= 1, "{samples:?}");
+        for sample in samples {
+            let why = sample.invalid.as_deref().expect("it is not whole");
+            assert!(why.starts_with("interrupted, after ") && why.ends_with(" of 600.0 s"), "{why}");
+            assert!(sample.metrics["gbit_per_s"] > 0.0, "{sample:?}");
+        }
     }
 }

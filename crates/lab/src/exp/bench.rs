@@ -13,6 +13,7 @@ use super::harness::Measured;
 use super::pvp;
 use super::settings::Settings;
 use crate::poller::{self, Load, Options};
+use crate::trial::INTERRUPTED;
 
 /// For frames of any length that an experiment has.
 pub(super) const MTU: u16 = 9216;
@@ -54,7 +55,7 @@ impl Way {
 
 /// Starts a switch of ours in this process, changed by `configure`, measures what goes this way, with a guest and frames
 /// changed by `choose`, and stops it. The switch's cycles are those of the time measured: its figures are read before that
-/// begins and after it is over.
+/// begins and after it is over. What a stop interrupts then says so ([`Measured::invalid`]).
 ///
 /// # Errors
 /// The trial does not count.
@@ -110,6 +111,7 @@ pub(super) fn options(settings: &Settings, way: Way, sockets: &[PathBuf; 4]) -> 
         warm_up: settings.warm_up,
         time: settings.time,
         stop: Some(Arc::clone(&settings.stop)),
+        may_end_early: true,
         ..usual
     }
 }
@@ -149,7 +151,14 @@ fn polled(options: &Options, runtime: &Ask<'_>) -> anyhow::Result<Measured> {
         ("lines_per_packet", report.lines_per_packet),
         ("touched_lines_per_packet", report.touched_lines_per_packet),
     ]);
-    Ok(Measured { negotiated: Some((report.ring, report.features)), ..measured })
+    let meant = options.time.as_secs_f64();
+    let invalid = (report.secs < meant).then(|| interrupted(report.secs, meant));
+    Ok(Measured { negotiated: Some((report.ring, report.features)), invalid, ..measured })
+}
+
+/// What is said of a trial of which so many seconds were measured, and that was meant to be longer.
+pub(super) fn interrupted(secs: f64, meant: f64) -> String {
+    format!("{INTERRUPTED}, after {secs:.1} of {meant:.1} s")
 }
 
 /// What a switch says of the time between two readings of its figures, in which frames were of so many bytes.
@@ -227,9 +236,68 @@ pub(super) fn float(n: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+    use std::time::Duration;
+
     use straightline_switch::api::Node;
 
+    use super::super::tests::counted;
     use super::*;
+
+    #[test]
+    fn what_a_stop_interrupts_has_the_figures_until_then() {
+        for way in [Way::LOOP, Way::Pvp] {
+            let Ok(settings) = Settings::new(true) else { return };
+            let measured = counted(|| {
+                // Nothing but the stop can end it.
+                let (warm_up, time) = (Duration::from_millis(10), Duration::from_secs(3600));
+                let settings = Settings { warm_up, time, stop: Arc::default(), ..settings.clone() };
+                stopped(&settings, way)
+            });
+            let why = measured.invalid.as_deref().expect("it is not whole");
+            assert!(why.starts_with("interrupted, after ") && why.ends_with(" of 3600.0 s"), "{why}");
+            for figure in ["mpps", "gbit_per_s", "switch_cycles_per_packet", "guest_cycles_per_packet"] {
+                assert!(measured.metrics[figure] > 0.0, "{figure} of {measured:?}");
+            }
+            assert!(measured.negotiated.is_some(), "{measured:?}");
+        }
+    }
+
+    /// A trial that is stopped as soon as packets have come by each port while it is measured.
+    fn stopped(settings: &Settings, way: Way) -> anyhow::Result<Measured> {
+        const NOT_YET: u64 = u64::MAX;
+        let folder = tempfile::tempdir()?;
+        let sockets = sockets(folder.path());
+        let switch = Switch::start(&patched(settings.cpus[1], &sockets[..way.ports()]))?;
+        let source = switch.source();
+        let least = |runtime: &Runtime| {
+            let received = runtime.nodes.iter().filter(|node| phase(&node.name) == "rx").map(|node| node.packets);
+            received.min().unwrap_or(0)
+        };
+        let (before, is_over) = (AtomicU64::new(NOT_YET), AtomicBool::new(false));
+        let measured = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let has_some = || match before.load(Ordering::Relaxed) {
+                    NOT_YET => false,
+                    before => least(&source.runtime()) >= before + 5000,
+                };
+                while !has_some() && !is_over.load(Ordering::Relaxed) {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                settings.stop.store(true, Ordering::Relaxed);
+            });
+            let measured = measure(way, &options(settings, way, &sockets), &sockets, &|| {
+                let runtime = source.runtime();
+                // Of the second time nobody wants to know.
+                let _ = before.compare_exchange(NOT_YET, least(&runtime), Ordering::Relaxed, Ordering::Relaxed);
+                Ok(runtime)
+            });
+            is_over.store(true, Ordering::Relaxed);
+            measured
+        });
+        switch.stop();
+        measured
+    }
 
     fn runtime(nodes: &[(&str, u64, u64)]) -> Runtime {
         let node = |&(name, packets, cycles): &(&str, u64, u64)| Node::new(name, 1, packets, cycles);

@@ -20,6 +20,8 @@ pub struct Measured {
     pub cycles: BTreeMap<String, f64>,
     /// The layout of the rings, with what else tells it apart, and what was negotiated for them.
     pub negotiated: Option<(&'static str, Vec<&'static str>)>,
+    /// Why it does not count although there are figures: it was interrupted.
+    pub invalid: Option<String>,
 }
 
 impl Measured {
@@ -192,7 +194,7 @@ impl Outcome {
 
 /// Goes through the plan so many times, round by round; hands each sample to `keep`, and at once what was negotiated: a run
 /// that is killed has all that its samples were taken on. A stop ends it; the trial that it
-/// interrupts is not kept.
+/// interrupts is kept as one that does not count, with its figures until then, unless it has none yet. It is not one that was made.
 ///
 /// # Errors
 /// Those of `keep`.
@@ -221,31 +223,34 @@ pub fn run(
                 };
                 watch.begins(&step);
                 let result = variant.measure(settings);
-                // Whatever it says: it was not what was meant to be tried.
-                if settings.is_stopped() {
-                    return Ok(outcome);
+                let is_stopped = settings.is_stopped();
+                let measured = match result {
+                    Ok(measured) => measured,
+                    // Whatever it says: it was not what was meant to be tried.
+                    Err(_) if is_stopped => return Ok(outcome),
+                    Err(error) => Measured { invalid: Some(format!("{error:#}")), ..Measured::default() },
+                };
+                if let Some((layout, features)) = &measured.negotiated {
+                    keep(Kept::Negotiated(layout, features))?;
                 }
-                outcome.made += 1;
-                let mut sample = Sample {
+                let sample = Sample {
                     scenario: plan.name.to_owned(),
                     round,
                     variant: variant.name.clone(),
                     cell: cell.axes.clone(),
+                    metrics: measured.metrics,
+                    cycles: measured.cycles,
+                    invalid: measured.invalid,
                     ..Sample::default()
                 };
-                match result {
-                    Ok(measured) => {
-                        (sample.metrics, sample.cycles) = (measured.metrics, measured.cycles);
-                        if let Some((layout, features)) = &measured.negotiated {
-                            keep(Kept::Negotiated(layout, features))?;
-                        }
-                    }
-                    Err(error) => {
-                        let why = format!("{error:#}");
-                        watch.is_invalid(&step, &why);
-                        outcome.invalid += 1;
-                        sample.invalid = Some(why);
-                    }
+                let is_invalid = sample.invalid.is_some();
+                if let Some(why) = &sample.invalid {
+                    watch.is_invalid(&step, why);
+                }
+                // Of one that was over when the stop came, that has made no difference.
+                if !(is_stopped && is_invalid) {
+                    outcome.made += 1;
+                    outcome.invalid += usize::from(is_invalid);
                 }
                 keep(Kept::Sample(&sample))?;
             }
@@ -293,8 +298,9 @@ mod tests {
         }
     }
 
-    /// Two cells of two variants; `b` of the second cell fails in its first trial, the `last` of all sets the stop.
-    fn fake(last: usize) -> (Plan, Rc<RefCell<usize>>) {
+    /// Two cells of two variants; `b` of the second cell fails in its first trial; the `last` of all sets the stop, and says this
+    /// of itself.
+    fn fake(last: usize, says: Option<&'static str>) -> (Plan, Rc<RefCell<usize>>) {
         let made = Rc::new(RefCell::new(0));
         let variant = |name: &str, at: usize| {
             let (made, fails) = (Rc::clone(&made), name == "b" && at == 1);
@@ -309,6 +315,7 @@ mod tests {
                 Ok(Measured {
                     metrics: BTreeMap::from([("mpps".to_owned(), figure)]),
                     negotiated: Some(("split", vec!["version-1"])),
+                    invalid: says.filter(|_| made == last).map(str::to_owned),
                     ..Measured::default()
                 })
             })
@@ -320,7 +327,7 @@ mod tests {
 
     #[test]
     fn rounds_are_interleaved_and_what_fails_is_kept_with_its_reason() {
-        let (plan, _) = fake(usize::MAX);
+        let (plan, _) = fake(usize::MAX, None);
         let (mut seen, mut samples, mut negotiated) = (Seen::default(), Vec::new(), 0);
         let outcome = run(&plan, 2, &settings(), &mut seen, &mut |kept| {
             match kept {
@@ -349,21 +356,24 @@ mod tests {
 
     #[test]
     fn a_stop_ends_it_with_what_there_is() {
-        let (plan, made) = fake(3);
-        let mut samples = 0;
-        let outcome = run(&plan, 2, &settings(), &mut Seen::default(), &mut |kept| {
-            samples += usize::from(matches!(kept, Kept::Sample(_)));
-            Ok(())
-        });
-        // The third was interrupted.
-        let outcome = outcome.expect("no error");
-        assert_eq!((outcome.planned, outcome.made, outcome.invalid), (8, 2, 0));
-        assert_eq!((samples, *made.borrow()), (2, 3));
+        // Interrupted with figures, over when the stop came, and interrupted before there was a figure.
+        let interrupted = Some("interrupted, after 0.1 of 1.0 s");
+        for (last, says, made, kept) in [(3, interrupted, 2, 3), (3, None, 3, 3), (4, None, 3, 3)] {
+            let (plan, begun) = fake(last, says);
+            let mut samples = Vec::new();
+            let outcome = run(&plan, 2, &settings(), &mut Seen::default(), &mut |kept| {
+                samples.extend(if let Kept::Sample(sample) = kept { Some(sample.clone()) } else { None });
+                Ok(())
+            });
+            assert_eq!(outcome.expect("no error"), Outcome { planned: 8, made, invalid: 0 });
+            assert_eq!((samples.len(), *begun.borrow()), (kept, last));
+            assert_eq!((samples[2].metrics["mpps"], samples[2].invalid.as_deref()), (3.0, says));
+        }
     }
 
     #[test]
     fn who_cannot_keep_a_sample_ends_it() {
-        let (plan, made) = fake(usize::MAX);
+        let (plan, made) = fake(usize::MAX, None);
         let error = run(&plan, 1, &settings(), &mut Seen::default(), &mut |_| anyhow::bail!("the disk is full"));
         assert_eq!((error.expect_err("full").to_string().as_str(), *made.borrow()), ("the disk is full", 1));
     }

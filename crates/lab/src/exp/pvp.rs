@@ -17,7 +17,7 @@ use crate::guest::HEADER_LEN;
 use crate::poller::Options;
 use crate::scenario::{Parties, Scenario, limit};
 use crate::tester::{PortOptions, VhostPort};
-use crate::trial::Plan;
+use crate::trial::{INTERRUPTED, Plan};
 
 /// How long packets are looked at to see where they lie: some thousands will do.
 const TRACED: Duration = Duration::from_millis(5);
@@ -42,9 +42,11 @@ pub(super) fn measure(options: &Options, sockets: &[PathBuf], runtime: &Ask<'_>)
     let after = runtime()?;
     let features = f::names(parties.features).collect();
     parties.stop();
-    if let Some(why) = sample.invalid {
-        bail!("not a valid trial: {why}");
-    }
+    let invalid = match sample.invalid {
+        // That has figures of the time until then.
+        Some(why) if !why.starts_with(INTERRUPTED) => bail!("not a valid trial: {why}"),
+        interrupted => interrupted,
+    };
     let figure = |name: &str| sample.metrics.get(name).copied().unwrap_or(0.0);
     for wrong in ["corrupt", "duplicates", "foreign"] {
         let count = figure(wrong);
@@ -62,7 +64,7 @@ pub(super) fn measure(options: &Options, sockets: &[PathBuf], runtime: &Ask<'_>)
         "generator_limit_mpps",
     ];
     measured.note(names.into_iter().filter_map(|name| Some((name, *sample.metrics.get(name)?))));
-    Ok(Measured { negotiated: Some((options.layout.name(), features)), ..measured })
+    Ok(Measured { negotiated: Some((options.layout.name(), features)), invalid, ..measured })
 }
 
 /// In how many cache lines of the guest's memory a packet is, header included, and how many of these the guest touches: by the

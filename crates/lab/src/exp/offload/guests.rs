@@ -53,6 +53,8 @@ pub(super) struct Window {
     /// Cycles of both guests, in turns that nobody has interrupted; payload that came in these.
     pub(super) cycles: u64,
     pub(super) payload: u64,
+    /// Whether it was stopped, and is shorter than it was meant to be.
+    pub(super) is_cut: bool,
     /// The switch's figures when it began, and when it was over.
     pub(super) edges: Vec<Runtime>,
 }
@@ -145,7 +147,7 @@ impl Side {
 }
 
 impl Guests {
-    /// Warm up and are measured for so long. They end with `stop`, and set `over` when they are done.
+    /// Warm up and are measured for so long, or until `stop`. They set `over` when they are done.
     pub(super) fn new(
         sides: [Side; 2],
         most: u64,
@@ -189,8 +191,8 @@ impl Guests {
                 self.window.sent = self.sent();
                 (self.phase, self.since) = (Phase::Measure, cycles());
             }
-            Phase::Measure if passed >= self.times[1] => {
-                self.window.secs = seconds(passed);
+            Phase::Measure if passed >= self.times[1] || self.is_stopped() => {
+                (self.window.secs, self.window.is_cut) = (seconds(passed), passed < self.times[1]);
                 self.window.got = [0, 1].map(|at| self.sides[at].got.since(self.window.got[at]));
                 let (then, now) = (self.window.sent, self.sent());
                 self.window.sent = [0, 1].map(|n| now[n] - then[n]);
@@ -210,6 +212,10 @@ impl Guests {
             _ => {}
         }
         Ok(())
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
     }
 
     fn sent(&self) -> [u64; 2] {
@@ -251,7 +257,8 @@ impl Actor for Guests {
     }
 
     fn check(&mut self) -> anyhow::Result<()> {
-        ensure!(!self.stop.load(Ordering::Relaxed), "stopped before its end");
+        // What is measured is brought to an end, however short.
+        ensure!(self.phase != Phase::WarmUp || !self.is_stopped(), "stopped before its end");
         self.sides.iter_mut().try_for_each(|side| side.port.check())
     }
 }

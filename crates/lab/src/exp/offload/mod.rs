@@ -19,7 +19,7 @@ use straightline_switch::Switch;
 use straightline_switch::api::{Link, Runtime, Source};
 use straightline_virtio::features as f;
 
-use super::bench::{float, of_switch, patched, sockets};
+use super::bench::{float, interrupted, of_switch, patched, sockets};
 use super::harness::{Cell, Measured, Plan, Shown, Variant};
 use super::settings::Settings;
 use crate::tester::{PortOptions, VhostPort, drive};
@@ -172,7 +172,9 @@ fn measure(settings: &Settings, load: Load, sides: [Side; 2], source: Arc<dyn So
     drive(&mut [&mut guests], Some(settings.cpus[0]), &over).1?;
     let (window, checked) = guests.end()?;
     let [before, after] = &window.edges[..] else { anyhow::bail!("the switch's figures were not read") };
-    figures(&window, before, after, checked)
+    let measured = figures(&window, before, after, checked)?;
+    let invalid = window.is_cut.then(|| interrupted(window.secs, settings.time.as_secs_f64()));
+    Ok(Measured { invalid, ..measured })
 }
 
 fn figures(window: &Window, before: &Runtime, after: &Runtime, checked: u64) -> anyhow::Result<Measured> {

@@ -77,7 +77,8 @@ pub(crate) fn execute(args: &Exp) -> anyhow::Result<()> {
         let (made, planned, shown) = (outcome.made, outcome.planned, own.display());
         ensure!(
             !outcome.is_cut_short(),
-            "stopped: {made} of {planned} trials of {} were made; they are in {shown}, and the table above is theirs",
+            "stopped: {made} of {planned} trials of {} were made; they are in {shown}, with what there is of the one that was \
+             interrupted, and the table above is theirs",
             experiment.name
         );
         if outcome.invalid == made {
