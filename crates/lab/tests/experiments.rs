@@ -47,6 +47,7 @@ fn samples(name: &str, settings: &Settings, chosen: impl Fn(&Cell) -> bool) -> (
                     negotiated.insert(ring, features.to_vec());
                     return Ok(());
                 }
+                Kept::Peer(..) => panic!("there is no other program"),
                 Kept::Sample(sample) => sample,
             };
             let is_there = |other: &Sample| (&other.cell, &other.variant) == (&sample.cell, &sample.variant);

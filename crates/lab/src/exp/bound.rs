@@ -12,20 +12,20 @@ use straightline_switch::api;
 
 use super::bench::{MTU, Way, measure, options, sockets};
 use super::harness::Measured;
-use super::settings::Settings;
+use super::settings::{Bound, Settings};
 use crate::poller::Options;
 
 /// How long it may take to end once it was asked to.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// As [`super::bench()`], with `program run` for a switch. What comes back is not looked at: it is not what was sent.
+/// As [`super::bench()`], with `PROGRAM run` for a switch. What comes back is not looked at: it is not what was sent.
 ///
 /// # Errors
 /// The trial does not count.
 pub(super) fn bench(
     settings: &Settings,
     way: Way,
-    program: &Path,
+    bound: &Bound,
     choose: impl FnOnce(&mut Options),
 ) -> anyhow::Result<Measured> {
     let folder = tempfile::tempdir().context("cannot make a folder for sockets")?;
@@ -33,11 +33,12 @@ pub(super) fn bench(
     let (file, socket) = (folder.path().join("switch.toml"), folder.path().join("api"));
     let text = configuration(settings.cpus[1], &socket, &sockets[..way.ports()]);
     fs::write(&file, text).context("cannot write a configuration")?;
-    let _running = Running::start(program, &file)?;
+    let _running = Running::start(&bound.program, &file)?;
     let mut options = options(settings, way, &sockets);
     choose(&mut options);
     options.verify = false;
-    measure(way, &options, &sockets, &|| Ok(api::ask(&socket)?))
+    let measured = measure(way, &options, &sockets, &|| Ok(api::ask(&socket)?))?;
+    Ok(Measured { peer: Some(("bound", bound.version.clone())), ..measured })
 }
 
 /// As [`super::bench::patched`], for another program.

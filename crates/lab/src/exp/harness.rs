@@ -20,6 +20,8 @@ pub struct Measured {
     pub cycles: BTreeMap<String, f64>,
     /// The layout of the rings, with what else tells it apart, and what was negotiated for them.
     pub negotiated: Option<(&'static str, Vec<&'static str>)>,
+    /// Another program that took part, and its version.
+    pub peer: Option<(&'static str, String)>,
     /// Why it does not count although there are figures: it was interrupted.
     pub invalid: Option<String>,
 }
@@ -166,6 +168,8 @@ pub trait Watch {
 pub enum Kept<'k> {
     /// What was negotiated, by the layout of the rings: each trial says so, ahead of its sample.
     Negotiated(&'static str, &'k [&'static str]),
+    /// Another program that takes part, and its version, in the same way.
+    Peer(&'static str, &'k str),
     /// What a trial came to.
     Sample(&'k Sample),
 }
@@ -192,7 +196,7 @@ impl Outcome {
     }
 }
 
-/// Goes through the plan so many times, round by round; hands each sample to `keep`, and at once what was negotiated: a run
+/// Goes through the plan so many times, round by round; hands each sample to `keep`, and at once what was negotiated and who took part: a run
 /// that is killed has all that its samples were taken on. A stop ends it; the trial that it
 /// interrupts is kept as one that does not count, with its figures until then, unless it has none yet. It is not one that was made.
 ///
@@ -232,6 +236,9 @@ pub fn run(
                 };
                 if let Some((layout, features)) = &measured.negotiated {
                     keep(Kept::Negotiated(layout, features))?;
+                }
+                if let Some((name, version)) = &measured.peer {
+                    keep(Kept::Peer(name, version))?;
                 }
                 let sample = Sample {
                     scenario: plan.name.to_owned(),
@@ -303,7 +310,7 @@ mod tests {
     fn fake(last: usize, says: Option<&'static str>) -> (Plan, Rc<RefCell<usize>>) {
         let made = Rc::new(RefCell::new(0));
         let variant = |name: &str, at: usize| {
-            let (made, fails) = (Rc::clone(&made), name == "b" && at == 1);
+            let (made, is_peer, fails) = (Rc::clone(&made), name == "b", name == "b" && at == 1);
             Variant::new(name, move |settings: &Settings| {
                 *made.borrow_mut() += 1;
                 let made = *made.borrow();
@@ -315,6 +322,7 @@ mod tests {
                 Ok(Measured {
                     metrics: BTreeMap::from([("mpps".to_owned(), figure)]),
                     negotiated: Some(("split", vec!["version-1"])),
+                    peer: is_peer.then(|| ("bound", "0.1.0".to_owned())),
                     invalid: says.filter(|_| made == last).map(str::to_owned),
                     ..Measured::default()
                 })
@@ -328,12 +336,16 @@ mod tests {
     #[test]
     fn rounds_are_interleaved_and_what_fails_is_kept_with_its_reason() {
         let (plan, _) = fake(usize::MAX, None);
-        let (mut seen, mut samples, mut negotiated) = (Seen::default(), Vec::new(), 0);
+        let (mut seen, mut samples, mut negotiated, mut peers) = (Seen::default(), Vec::new(), 0, 0);
         let outcome = run(&plan, 2, &settings(), &mut seen, &mut |kept| {
             match kept {
                 Kept::Negotiated(layout, features) => {
                     assert_eq!((layout, features), ("split", &["version-1"][..]));
                     negotiated += 1;
+                }
+                Kept::Peer(name, version) => {
+                    assert_eq!((name, version), ("bound", "0.1.0"));
+                    peers += 1;
                 }
                 Kept::Sample(sample) => samples.push(sample.clone()),
             }
@@ -343,7 +355,7 @@ mod tests {
             Ok(())
         });
         let outcome = outcome.expect("no error");
-        assert_eq!((outcome, negotiated), (Outcome { planned: 8, made: 8, invalid: 1 }, 7));
+        assert_eq!((outcome, negotiated, peers), (Outcome { planned: 8, made: 8, invalid: 1 }, 7, 3));
         assert!(!outcome.is_cut_short());
         let order: Vec<_> = samples.iter().map(|s| (s.round, s.cell["size"].as_str(), s.variant.as_str())).collect();
         let round = |n| [(n, "0", "a"), (n, "0", "b"), (n, "64", "a"), (n, "64", "b")];

@@ -59,14 +59,15 @@ fn variants(settings: &Settings, way: Way, sizes: &Sizes) -> Vec<Variant> {
         .into_iter()
         .map(|copier| Variant::bench(copier.as_str(), way, move |config| config.switch.copy = copier, choose.clone()))
         .collect();
-    if let Some(program) = settings.bound.clone() {
-        variants.push(Variant::new("none", move |settings: &Settings| bound::bench(settings, way, &program, &choose)));
+    if let Some(none) = settings.bound.clone() {
+        variants.push(Variant::new("none", move |settings: &Settings| bound::bench(settings, way, &none, &choose)));
     }
     variants
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::settings::Bound;
     use super::super::tests::{labels, names, settings};
     use super::*;
 
@@ -78,7 +79,8 @@ mod tests {
         assert_eq!(plan(&settings(), false).cells.len(), 21);
         assert!(names(&quick)[0].starts_with(&["libc".to_owned(), "kernel".to_owned()]));
         assert!(quick.left_out[0].contains("--bound PROGRAM"));
-        let bound = plan(&Settings { bound: Some("p".into()), ..settings() }, true);
+        let bound = Bound { program: "p".into(), version: "0".to_owned() };
+        let bound = plan(&Settings { bound: Some(bound), ..settings() }, true);
         assert!(names(&bound).iter().all(|names| names.last().is_some_and(|name| name == "none")));
         assert!(bound.left_out.iter().all(|what| !what.contains("bound")));
     }

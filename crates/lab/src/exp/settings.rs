@@ -22,8 +22,17 @@ pub struct Settings {
     pub time: Duration,
     /// Ends everything as soon as it is set.
     pub stop: Arc<AtomicBool>,
-    /// A build of this program that copies no packet: the bound.
-    pub bound: Option<PathBuf>,
+    /// The bound, where there is one.
+    pub bound: Option<Bound>,
+}
+
+/// A build of this program that copies no packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bound {
+    /// Where it is.
+    pub program: PathBuf,
+    /// What it says of itself.
+    pub version: String,
 }
 
 impl Settings {
@@ -61,19 +70,22 @@ impl Settings {
     }
 }
 
-/// Whether a program is one of ours that copies no packet.
-///
-/// # Errors
-/// It is not, or cannot be run.
-pub fn check_bound(program: &Path) -> anyhow::Result<()> {
-    let shown = program.display();
-    let output = Command::new(program).arg("--version").output().with_context(|| format!("cannot run {shown}"))?;
-    ensure!(
-        String::from_utf8_lossy(&output.stdout).contains("bench-no-copies"),
-        "{shown} is no bound: it copies packets, or is another program. One that copies none comes from \
-         `cargo build --release -p straightline --features bench-no-copies --target-dir target/bare`"
-    );
-    Ok(())
+impl Bound {
+    /// This program, if it is one.
+    ///
+    /// # Errors
+    /// It is not, or cannot be run.
+    pub fn new(program: &Path) -> anyhow::Result<Bound> {
+        let shown = program.display();
+        let output = Command::new(program).arg("--version").output().with_context(|| format!("cannot run {shown}"))?;
+        let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        ensure!(
+            version.contains("bench-no-copies"),
+            "{shown} is no bound: it copies packets, or is another program. One that copies none comes from \
+             `cargo build --release -p straightline --features bench-no-copies --target-dir target/bare`"
+        );
+        Ok(Bound { program: program.to_owned(), version })
+    }
 }
 
 #[cfg(test)]
@@ -82,8 +94,8 @@ mod tests {
 
     #[test]
     fn a_bound_copies_nothing() {
-        let other = check_bound(Path::new("/bin/true")).expect_err("another program").to_string();
+        let other = Bound::new(Path::new("/bin/true")).expect_err("another program").to_string();
         assert!(other.contains("--features bench-no-copies"), "{other}");
-        assert!(check_bound(Path::new("/nonexistent/p")).expect_err("none").to_string().contains("/nonexistent/p"));
+        assert!(Bound::new(Path::new("/nonexistent/p")).expect_err("none").to_string().contains("/nonexistent/p"));
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use clap::{ArgGroup, Args};
-use straightline_lab::exp::{self, ALL, Experiment, Kept, Outcome, Settings};
+use straightline_lab::exp::{self, ALL, Bound, Experiment, Kept, Outcome, Settings};
 use straightline_lab::results::{Environment, Writer};
 
 use super::progress::Progress;
@@ -96,8 +96,7 @@ fn settings(args: &Exp) -> anyhow::Result<Settings> {
         settings.time = secs;
     }
     if let Some(program) = &args.bound {
-        exp::check_bound(program)?;
-        settings.bound = Some(program.clone());
+        settings.bound = Some(Bound::new(program)?);
     }
     stop_on_signals(&settings.stop)?;
     Ok(settings)
@@ -111,6 +110,7 @@ fn one(args: &Exp, experiment: &Experiment, settings: &Settings, mut writer: Wri
     let mut progress = Progress::new(plan.trials() * rounds as usize);
     let outcome = exp::run(&plan, rounds, settings, &mut progress, &mut |kept| match kept {
         Kept::Negotiated(layout, features) => writer.negotiated(&format!("straightline, {layout}"), features),
+        Kept::Peer(name, version) => writer.peer(name, version),
         Kept::Sample(sample) => {
             samples.push(sample.clone());
             writer.write(sample)
