@@ -22,6 +22,12 @@ fn environment() -> Environment {
     Environment { format: FORMAT, kernel: "6.1".into(), ..Environment::default() }
 }
 
+/// A folder as it was before there were more fields, to the byte.
+const OLD_ENVIRONMENT: &str = r#"{"format":1,"program":"0.1.0","taken":"2026-11-21T12:00:00Z","command":["lab"],"cpu":"A CPU","flags":["avx2"],"microcode":null,"cpus":"0-1","smt":null,"caches":{},"kernel":"6.1","governor":null,"transparent_huge_pages":"madvise","huge_pages":{},"simd":"avx2","features":{},"peers":{}}
+"#;
+const OLD_SAMPLE: &str = r#"{"scenario":"pvp","round":1,"variant":"plain","cell":{"size":"64"},"metrics":{"mpps":4.25}}
+"#;
+
 /// A folder with two samples, one of which has all that a sample can have.
 fn folder() -> (TempDir, Vec<Sample>) {
     let folder = tempfile::tempdir().expect("a folder");
@@ -100,17 +106,29 @@ fn the_sets_of_this_repository_are_read() {
 #[test]
 fn folders_from_before_there_were_more_fields_are_read() {
     let (folder, _) = folder();
-    let path = folder.path().join("results/environment.json");
-    let mut fields: serde_json::Value = serde_json::from_slice(&fs::read(&path).expect("bytes")).expect("JSON");
-    for new in ["commit", "used_cpus"] {
-        assert!(fields.as_object_mut().expect("an object").remove(new).is_some(), "{new}");
-    }
-    fs::write(&path, fields.to_string()).expect("written");
-    let old = Results::read(&folder.path().join("results")).expect("without what is new").environment;
-    assert_eq!(old, environment());
-    let built = Environment { commit: Some("c0ffee".into()), ..environment() };
+    let path = folder.path().join("results");
+    fs::write(path.join("environment.json"), OLD_ENVIRONMENT).expect("written");
+    fs::write(path.join("samples.jsonl"), OLD_SAMPLE).expect("written");
+    let Results { environment: old, samples } = Results::read(&path).expect("without what is new");
+    assert_eq!(samples, [sample(1, "plain", 4.25)]);
+    assert_eq!((old.taken.as_str(), old.command.join(" ").as_str()), ("2026-11-21T12:00:00Z", "lab"));
+    let expected = Environment {
+        format: FORMAT,
+        program: "0.1.0".into(),
+        taken: old.taken.clone(),
+        command: old.command.clone(),
+        cpu: "A CPU".into(),
+        flags: vec!["avx2".into()],
+        cpus: "0-1".into(),
+        kernel: "6.1".into(),
+        transparent_huge_pages: Some("madvise".into()),
+        simd: "avx2".into(),
+        ..Environment::default()
+    };
+    assert_eq!(old, expected);
+    let built = Environment { commit: Some("c0ffee".into()), ..old.clone() };
     assert_eq!(old.differences(&built).iter().map(|d| d.second.as_str()).collect::<Vec<_>>(), ["c0ffee"]);
-    let new = Environment { used_cpus: BTreeMap::from([("switch".into(), "1".into())]), ..environment() };
+    let new = Environment { used_cpus: BTreeMap::from([("switch".into(), "1".into())]), ..old.clone() };
     let differences = old.differences(&new);
     let [difference] = &differences[..] else { panic!("{differences:?}") };
     assert_eq!((difference.field.as_str(), difference.second.as_str()), ("used_cpus", "switch = 1"));
