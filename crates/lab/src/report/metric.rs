@@ -1,6 +1,6 @@
 //! What a figure's name says: its unit, and which way is better.
 
-use crate::statistics::Better;
+use crate::statistics::{Better, LIMIT};
 
 /// A figure of samples.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,9 +14,6 @@ pub(super) struct Metric {
     pub(super) better: Option<Better>,
     rank: u8,
 }
-
-/// What says of a trial only what it could have been at most: no result of it.
-const LIMIT: &str = "generator_limit_mpps";
 
 /// Ends of names: what they count, its unit, how early it comes in a report.
 const ENDS: [(&str, &str, &str, u8); 15] = [
@@ -134,5 +131,7 @@ mod tests {
         assert_eq!(Metric::new("switch_cycles_per_packet").says(true), "slower");
         assert_eq!(Metric::new("loss_ratio").says(false), "better");
         assert_eq!(Metric::new("odd").says(false), "lower");
+        // The generator's limit says nothing of what was measured.
+        assert_eq!(Metric::new(LIMIT).says(true), "higher");
     }
 }

@@ -4,6 +4,9 @@ use std::fmt;
 
 use serde::Serialize;
 
+/// What says of a trial only what it could have been at most: no result of it.
+pub(crate) const LIMIT: &str = "generator_limit_mpps";
+
 /// What is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Better {
@@ -14,11 +17,13 @@ pub enum Better {
 }
 
 impl Better {
-    /// By a figure's name, which ends in its unit. None of figures that are neither good nor bad, and of names that nobody
-    /// here knows: of those no verdict is given.
+    /// By a figure's name, which ends in its unit. None of figures that are neither good nor bad, of what a trial could have
+    /// been at most, and of names that nobody here knows: of those no verdict is given.
     pub fn of(metric: &str) -> Option<Better> {
         let has = |word: fn(&str) -> bool| metric.split('_').any(word);
-        if ["pps", "packets_per_s", "bit_per_s"].iter().any(|unit| metric.ends_with(unit)) {
+        if metric == LIMIT {
+            None
+        } else if ["pps", "packets_per_s", "bit_per_s"].iter().any(|unit| metric.ends_with(unit)) {
             Some(Better::More)
         } else if has(|word| matches!(word, "latency" | "cycles" | "cpu" | "ns" | "us" | "ms")) || has(is_fault) {
             Some(Better::Less)

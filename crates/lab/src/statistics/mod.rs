@@ -20,6 +20,7 @@ mod ratio;
 
 use serde::Serialize;
 
+pub(crate) use better::LIMIT;
 pub use better::{Better, Verdict};
 pub use order::{median, percentile};
 pub use ratio::{Change, Pairing, Ratio, change, ratio};

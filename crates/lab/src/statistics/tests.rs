@@ -155,6 +155,7 @@ fn what_is_better_follows_from_the_name() {
         ("rx_packets_per_call", None),
         ("frame_bytes", None),
         ("secs", None),
+        ("generator_limit_mpps", None),
     ] {
         assert_eq!(Better::of(name), better, "{name}");
     }
