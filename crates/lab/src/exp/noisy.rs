@@ -37,10 +37,10 @@ fn plan_at(root: &Path, settings: &Settings, quick: bool) -> Plan {
     let cells = SIZES.iter().flat_map(|&size| footprints.iter().map(move |&footprint| (size, footprint)));
     let cells = cells.map(|(size, footprint)| {
         let noisy = move |root: Option<PathBuf>| {
-            move |settings: &Settings| trial(settings, size, Some((footprint, seat, root.as_deref())))
+            move |settings: &Settings| trial(settings, size, seat, Some((footprint, root.as_deref())))
         };
         let mut variants = vec![
-            Variant::new("quiet", move |settings: &Settings| trial(settings, size, None)),
+            Variant::new("quiet", move |settings: &Settings| trial(settings, size, seat, None)),
             Variant::new("noisy", noisy(None)),
         ];
         if can_divide {
@@ -49,17 +49,15 @@ fn plan_at(root: &Path, settings: &Settings, quick: bool) -> Plan {
         let (kib, seat) = (footprint >> 10, seat.as_str());
         Cell::new([("size", &size), ("neighbour_kib", &kib), ("neighbour_seat", &seat)], variants)
     });
-    Plan {
-        name: "noisy",
-        shown: vec![
-            Shown::SWITCH_CYCLES,
-            Shown { metric: "rx_packets_per_call", title: "Packets that the switch receives at once" },
-            Shown::MPPS,
-            Shown { metric: "neighbour_line_ns", title: "Nanoseconds of the neighbour's processor time for a line" },
-        ],
-        cells: cells.collect(),
-        left_out,
-    }
+    let cells = cells.collect();
+    let mut shown = vec![
+        Shown::SWITCH_CYCLES,
+        Shown { metric: "rx_packets_per_call", title: "Packets that the switch receives at once" },
+        Shown::MPPS,
+        Shown { metric: "neighbour_line_ns", title: "Nanoseconds of the neighbour's processor time for a line" },
+    ];
+    shown.retain(|shown| !says_nothing(seat, shown.metric));
+    Plan { name: "noisy", shown, cells, left_out }
 }
 
 /// What is not measured, with the neighbour in this seat.
@@ -77,15 +75,27 @@ fn missed(seat: Seat, worker: usize, are_apart: impl Fn(usize, usize) -> bool) -
     }
 }
 
-/// With a neighbour of a footprint, at its place, in a class of its own where the cache at a root is to be divided.
-fn trial(settings: &Settings, size: u32, neighbour: Option<(usize, Seat, Option<&Path>)>) -> anyhow::Result<Measured> {
+/// Whether a figure says nothing of caches, but what a neighbour in this seat takes of the tester's time: in all variants, as
+/// they are there to be compared.
+fn says_nothing(seat: Seat, metric: &str) -> bool {
+    matches!(seat, Seat::WithTester(_)) && ["mpps", "gbit_per_s"].contains(&metric)
+}
+
+/// With a neighbour of a footprint, in this seat, in a class of its own where the cache at a root is to be divided.
+fn trial(
+    settings: &Settings,
+    size: u32,
+    seat: Seat,
+    neighbour: Option<(usize, Option<&Path>)>,
+) -> anyhow::Result<Measured> {
     let mut guards = None;
-    if let Some((footprint, seat, root)) = neighbour {
+    if let Some((footprint, root)) = neighbour {
         let neighbour = Neighbour::start(footprint, seat.cpu())?;
         let classes = root.map(|root| divide(&Allocation::open(root)?, &neighbour)).transpose()?;
         guards = Some((neighbour, classes));
     }
     let mut measured = bench(settings, Way::LOOP, |_| (), |options: &mut Options| options.sizes = Sizes::one(size))?;
+    measured.metrics.retain(|metric, _| !says_nothing(seat, metric));
     if let Some((neighbour, _classes)) = guards {
         measured.metrics.extend(figures(&neighbour.stop()?));
     }
@@ -176,7 +186,7 @@ mod tests {
         // The folder of a class goes with its files in the kernel's tree alone: one for each trial.
         let (tree, noisy) = counted(|| {
             let tree = tree();
-            let noisy = trial(&settings, 64, Some((1 << 20, seat, Some(tree.path()))))?;
+            let noisy = trial(&settings, 64, seat, Some((1 << 20, Some(tree.path()))))?;
             Ok((tree, noisy))
         });
         assert!((noisy.metrics["neighbour_lines"] - 16384.0).abs() < 0.5, "{noisy:?}");
@@ -184,6 +194,12 @@ mod tests {
             noisy.metrics["neighbour_rounds"] >= 1.0 && noisy.metrics["switch_cycles_per_packet"] > 0.0,
             "{noisy:?}"
         );
+        let quiet = counted(|| trial(&settings, 64, seat, None));
+        for measured in [&quiet, &noisy] {
+            for rate in ["mpps", "gbit_per_s"] {
+                assert_eq!(measured.metrics.contains_key(rate), matches!(seat, Seat::Own(_)), "{measured:?}");
+            }
+        }
         let file = |class: &str, name: &str| {
             let class = format!("straightline-{}{class}", std::process::id());
             std::fs::read_to_string(tree.path().join(class).join(name)).expect("a file")
