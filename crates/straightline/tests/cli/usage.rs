@@ -28,6 +28,7 @@ fn wrong_usage_exits_2() {
         &["lab", "loop", "--backend", "a", "--backend", "b", "--touch", "all"],
         &["lab", "generate"],
         &["lab", "generate", "--backend", "a", "--stream", "vlan=4096"],
+        &["lab", "generate", "--backend", "a", "--stream", "size=20"],
         &["lab", "generate", "--backend", "a", "--rate", "fast"],
         &["lab", "generate", "--backend", "a", "--backend", "b", "--backend", "c"],
         &["lab", "generate", "--backend", "a", "--burst", "0"],

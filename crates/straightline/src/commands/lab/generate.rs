@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use straightline_lab::Sizes;
-use straightline_lab::generator::{Generator, Rate, StreamSpec, Sum};
+use straightline_lab::generator::{Echo, Generator, Rate, StreamSpec, Sum};
 use straightline_lab::results::Sample;
 use straightline_lab::tester::{PortOptions, VhostPort};
 use straightline_lab::trial::{self, Interrupt, Plan};
@@ -98,13 +98,15 @@ pub(crate) fn execute(args: &Generate) -> anyhow::Result<()> {
     };
     let options = options(args, &streams);
     usage(options.check());
+    let back = if args.one_way { Vec::new() } else { streams.iter().map(StreamSpec::reversed).collect() };
+    let sides = || [streams.clone(), back.clone()].into_iter().take(args.backend.len());
+    // Into memory: whoever answers at a backend is not to be bothered with what cannot be made.
+    usage(Generator::new(sides().map(|streams| (Echo::default(), streams)).collect(), args.check_every).map(drop));
     let interrupted = Arc::new(AtomicBool::new(false));
     stop_on_signals(&interrupted)?;
     let ports = VhostPort::connect_all(&args.backend, &options)?;
     let limit_mpps = trial::limit(streams.clone(), args.check_every, args.cpu)?;
-    let back = if args.one_way { Vec::new() } else { streams.iter().map(StreamSpec::reversed).collect() };
-    let sides = ports.into_iter().zip([streams, back]).collect();
-    let mut generator = Generator::new(sides, args.check_every)?;
+    let mut generator = Generator::new(ports.into_iter().zip(sides()).collect(), args.check_every)?;
     let plan = Plan { burst: args.burst, warm_up: args.warm_up, cpu: args.cpu, limit_mpps: Some(limit_mpps) };
     let outcome = trial::run(&mut generator, &mut [&mut Interrupt(&interrupted)], &plan, args.rate, args.secs);
     if args.json {
