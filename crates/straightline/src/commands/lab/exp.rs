@@ -10,7 +10,7 @@ use straightline_lab::exp::{self, ALL, Bound, Experiment, Kept, Outcome, Setting
 use straightline_lab::results::{Environment, Writer};
 
 use super::progress::Progress;
-use super::{seconds, stop_on_signals};
+use super::{stop_on_signals, time};
 use crate::output;
 
 /// Rounds: enough for a median that one bad moment does not move; when it is to be quick, for an interval at all.
@@ -36,7 +36,7 @@ pub(crate) struct Exp {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) rounds: Option<u32>,
     /// Seconds that a trial is measured; default: 1, with --quick 0.3
-    #[arg(long, value_name = "S", value_parser = seconds)]
+    #[arg(long, value_name = "S", value_parser = time)]
     pub(crate) secs: Option<Duration>,
     /// A folder for samples and tables, not used before; default: straightline-lab/NAME-DATE
     #[arg(long, value_name = "DIR")]
@@ -92,7 +92,6 @@ pub(crate) fn execute(args: &Exp) -> anyhow::Result<()> {
 fn settings(args: &Exp) -> anyhow::Result<Settings> {
     let mut settings = Settings::new(args.quick)?;
     if let Some(secs) = args.secs {
-        ensure!(!secs.is_zero(), "nothing is measured in no time: --secs is more than 0");
         settings.time = secs;
     }
     if let Some(program) = &args.bound {
