@@ -181,8 +181,19 @@ impl Options {
     /// Whether all of it can be, before anything is connected or made.
     ///
     /// # Errors
-    /// What cannot be, and what would.
+    /// Those of [`Self::check_usage`]; and CPUs that this process does not have.
     pub fn check(&self) -> anyhow::Result<()> {
+        self.check_usage()?;
+        let [cpu, switch_cpu] = self.cpus()?;
+        // Each is left again at once.
+        [cpu, switch_cpu].into_iter().try_for_each(|cpu| Pinned::to(cpu).map(drop))
+    }
+
+    /// Whether all of it could be, on whatever machine.
+    ///
+    /// # Errors
+    /// What cannot be, and what would.
+    pub fn check_usage(&self) -> anyhow::Result<()> {
         let (scenario, ports) = (self.scenario.name(), self.scenario.ports());
         ensure!(
             self.backends.len() == ports || (self.backends.is_empty() && self.scenario != Scenario::PatchExternal),
@@ -193,8 +204,9 @@ impl Options {
         ensure!(!self.time.is_zero() && self.rounds > 0, "nothing is measured in no time and in no round");
         ensure!(
             self.mode.hands_on(),
-            "a guest in mode {} does not hand on what comes: one of io, mac, macswap, 5tswap, csum, noisy does",
-            self.mode
+            "a guest in mode {} does not hand on what comes: one of {} does",
+            self.mode,
+            Mode::ALL.iter().filter(|mode| mode.hands_on()).map(|mode| mode.name()).collect::<Vec<_>>().join(", ")
         );
         ensure!(
             self.touch != Touch::Edit,
@@ -210,9 +222,7 @@ impl Options {
             );
             can_be_made(sizes, self.seed)?;
         }
-        let [cpu, switch_cpu] = self.cpus()?;
-        // Each is left again at once.
-        [cpu, switch_cpu].into_iter().try_for_each(|cpu| Pinned::to(cpu).map(drop))
+        Ok(())
     }
 
     /// Layouts and sizes, in the order in which they are gone through.

@@ -124,7 +124,7 @@ fn an_experiment_that_is_interrupted_ends_with_what_there_is() {
 fn what_cannot_be_measured_leaves_no_folder() {
     let fixture = Fixture::new();
     for (wrong, value, code) in
-        [("--queue-size", "100", 2), ("--size", "20", 1), ("--size", "9300", 1), ("--cpu", "100000", 1)]
+        [("--queue-size", "100", 2), ("--size", "20", 2), ("--size", "9300", 2), ("--cpu", "100000", 1)]
     {
         let refused = fixture.execute(&["lab", "vm2vm", wrong, value, "--out", "results"]);
         assert!(refused.code == Some(code) && refused.err.contains("error: "), "{refused:?}");
