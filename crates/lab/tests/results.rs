@@ -257,6 +257,16 @@ fn folders_of_one_run_are_read_as_one() {
     let features: Vec<_> = read.environment.features.iter().map(|(with, all)| format!("{with}: {}", all[0])).collect();
     assert_eq!(features, ["packed: mrg-rxbuf", "packed, in width: in-order", "split: csum"]);
 
+    // Measured again by other commands: each is said once.
+    let again = |name: &str, command: &str| {
+        part(path, name, name, |e| e.command = vec!["lab".to_owned(), command.to_owned()]);
+    };
+    again("noisy", "noisy");
+    again("prefetch", "other");
+    again("offload", "other");
+    assert_eq!(Results::read(path).expect("all").environment.command.join(" "), "lab noisy ; lab other ; lab");
+    fs::remove_dir_all(path.join("offload")).expect("removed");
+
     // One that was never finished is not passed over.
     let damaged = path.join("offload");
     fs::create_dir(&damaged).expect("made");

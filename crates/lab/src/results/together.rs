@@ -94,7 +94,8 @@ fn difference(one: &Environment, other: &Environment) -> Option<String> {
 
 fn join(all: &mut Environment, part: Environment, name: &str) {
     all.taken = all.taken.clone().min(part.taken);
-    if all.command != part.command {
+    // Each once, however many experiments one command has measured.
+    if !all.command.split(|word| word == ";").any(|known| known == part.command) {
         all.command.push(";".to_owned());
         all.command.extend(part.command);
     }
