@@ -56,6 +56,8 @@ fn wrong_usage_exits_2() {
         &["lab", "pvp", "--secs", "0"],
         &["lab", "vm2vm", "--backend", "a"],
         &["lab", "vm2vm", "--size", "20"],
+        &["lab", "vm2vm", "--backend", "a", "--backend", "b", "--switch-cpu", "1"],
+        &["lab", "pvp", "--backend", "a", "--backend", "b", "--backend", "c", "--backend", "d", "--switch-cpu", "1"],
         &["lab", "patch-external"],
         &["lab", "patch-external", "--backend", "a"],
         &["lab", "patch-external", "--backend", "a", "--backend", "b", "--backend", "c"],

@@ -33,7 +33,7 @@ pub(crate) struct Pvp {
     #[command(flatten)]
     pub(crate) noisy: Noisy,
     /// Runs our switch on this CPU; default: one of another core, where there is one
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", conflicts_with = "backend")]
     pub(crate) switch_cpu: Option<usize>,
     #[command(flatten)]
     pub(crate) common: Common,
@@ -45,7 +45,7 @@ pub(crate) struct Vm2Vm {
     #[arg(long, value_name = "SOCKET")]
     pub(crate) backend: Vec<PathBuf>,
     /// Runs our switch on this CPU; default: one of another core, where there is one
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", conflicts_with = "backend")]
     pub(crate) switch_cpu: Option<usize>,
     #[command(flatten)]
     pub(crate) common: Common,
