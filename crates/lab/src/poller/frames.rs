@@ -98,6 +98,15 @@ impl Frames {
         Ok((header, bytes))
     }
 
+    /// Writes buffers as far as the longest frame goes: a page is on the memory node of whoever writes it first.
+    pub(super) fn claim(&self, memory: &Memory, buffers: &[u64]) {
+        let len = HEADER_LEN + self.lens.iter().copied().max().unwrap_or(0);
+        let nothing = vec![0; len as usize];
+        for buffer in buffers.iter().filter_map(|&addr| memory.buffer(addr, len)) {
+            buffer.write(self.level, &nothing);
+        }
+    }
+
     /// Fills a buffer with a frame; returns what of it is to be sent.
     pub(super) fn fill(&self, memory: &Memory, addr: u64, number: usize) -> anyhow::Result<(u64, u32)> {
         let (header, frame) = self.make(number)?;

@@ -166,6 +166,8 @@ impl<R: Bursts, T: Toucher> Guest<R, T> {
             Load::Flood | Load::OneWay => options.queue_size.into(),
         };
         let frames = Frames::new(options.sizes.draw(2 * count, options.seed), options.segments, options.seed);
+        // Else some of its memory would be on the backend's node.
+        frames.claim(memory, &self.spare);
         for ring in &mut self.receive {
             let rest = self.spare.len() - usize::from(options.queue_size);
             ring.fill(self.spare.drain(rest..).map(|addr| (addr, 0)));
