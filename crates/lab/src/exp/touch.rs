@@ -3,7 +3,7 @@
 use straightline_switch::config::{Config, Copies, Idle};
 
 use super::bench::Way;
-use super::cpus::Topology;
+use super::cpus::{Topology, usable_cpus};
 use super::harness::{Cell, Plan, Shown, Variant};
 use super::settings::Settings;
 use crate::forward::Touch;
@@ -12,11 +12,15 @@ use crate::poller::{Load, Options, Sizes};
 /// The slides' lengths.
 const SIZES: [u32; 3] = [60, 1020, 1514];
 
-/// Whether the switch runs on the guest's CPU.
+/// Where the switch runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Core {
+    /// On the CPU that it usually has.
     Another,
+    /// On the guest's.
     Same,
+    /// On this one, of another memory node than the guest's.
+    Node(usize),
 }
 
 impl Core {
@@ -24,18 +28,31 @@ impl Core {
         match self {
             Core::Another => "another",
             Core::Same => "same",
+            Core::Node(_) => "another-node",
         }
     }
 }
 
 pub(super) fn plan(settings: &Settings, quick: bool) -> Plan {
+    plan_at(&Topology::here(), &usable_cpus().unwrap_or_default(), settings, quick)
+}
+
+fn plan_at(topology: &Topology, usable: &[usize], settings: &Settings, quick: bool) -> Plan {
     let [guest, _] = settings.cpus;
+    let elsewhere = elsewhere(topology, usable, settings.cpus);
+    let mut left_out = Vec::new();
     // Of two copies one is from the guest and one to the guest, as in the switch that the slides have measured.
     let seed = |core| Case { load: Load::OneWay, copies: Copies::Two, core, prefetch: true };
     let mut cases = vec![seed(Core::Another), seed(Core::Same)];
+    match elsewhere {
+        Ok(_) if quick => left_out.push("a guest on another memory node: that is measured without --quick".to_owned()),
+        Ok(cpu) => cases.push(seed(Core::Node(cpu))),
+        Err(why) => left_out.push(format!("a guest on another memory node: {why}")),
+    }
     if !quick {
+        let cores: Vec<_> = cases.iter().map(|case| case.core).collect();
         for (load, copies) in [(Load::Loop, Copies::Two), (Load::Loop, Copies::One)] {
-            cases.extend([Core::Another, Core::Same].map(|core| Case { load, copies, ..seed(core) }));
+            cases.extend(cores.iter().map(|&core| Case { load, copies, ..seed(core) }));
         }
         let ours = Case { load: Load::Loop, copies: Copies::One, ..seed(Core::Another) };
         cases.extend([seed(Core::Another), ours].map(|case| Case { prefetch: false, ..case }));
@@ -61,21 +78,23 @@ pub(super) fn plan(settings: &Settings, quick: bool) -> Plan {
             Shown::MPPS,
         ],
         cells,
-        left_out: vec![format!("a guest on another memory node: {}", nodes(&Topology::here(), settings.cpus))],
+        left_out,
     }
 }
 
-/// Which memory nodes there are, and what that means for a guest and a switch on these CPUs.
-fn nodes(topology: &Topology, [guest, switch]: [usize; 2]) -> String {
+/// The CPU of another memory node than the guest's on which a switch can run, which usually has one of the guest's node; or
+/// why there is none.
+fn elsewhere(topology: &Topology, usable: &[usize], [guest, switch]: [usize; 2]) -> Result<usize, String> {
     match topology.nodes().len() {
-        0 => "which nodes this machine has is not known".to_owned(),
-        1 => "this machine has one node".to_owned(),
-        n if topology.share_node(guest, switch) => {
-            format!("this machine has {n} nodes, and this experiment stays on one")
-        }
-        n => format!(
-            "this machine has {n} nodes, and this experiment has but CPUs {guest} and {switch}, which are of two of them"
-        ),
+        0 => Err("which nodes this machine has is not known".to_owned()),
+        1 => Err("this machine has one node".to_owned()),
+        n if topology.are_apart(guest, switch) => Err(format!(
+            "this machine has {n} nodes, and this experiment has but CPUs {guest} and {switch}, which are of two of them: \
+             that is what `another` is here"
+        )),
+        n => usable.iter().copied().find(|&cpu| topology.are_apart(guest, cpu)).ok_or_else(|| {
+            format!("this machine has {n} nodes, and all CPUs that this process may use are of that of CPU {guest}")
+        }),
     }
 }
 
@@ -95,9 +114,11 @@ impl Case {
         let Case { load, copies, core, prefetch } = self;
         let configure = move |config: &mut Config| {
             (config.switch.copies, config.switch.without_prefetch) = (copies, !prefetch);
-            if core == Core::Same {
+            match core {
+                Core::Another => {}
                 // One that sleeps leaves the CPU to its guest where there is nothing to do.
-                (config.switch.workers, config.switch.idle) = (vec![guest], Idle::Sleep);
+                Core::Same => (config.switch.workers, config.switch.idle) = (vec![guest], Idle::Sleep),
+                Core::Node(cpu) => config.switch.workers = vec![cpu],
             }
         };
         let choose = move |options: &mut Options| {
@@ -115,23 +136,46 @@ mod tests {
 
     #[test]
     fn memory_nodes_are_looked_for() {
+        let why = |topology: &Topology, usable: &[usize], cpus| elsewhere(topology, usable, cpus).expect_err("nowhere");
         let (_folder, one) = machine(&[&[&[0], &[1]]]);
-        assert_eq!(nodes(&one, [0, 1]), "this machine has one node");
+        assert_eq!(why(&one, &[0, 1], [0, 1]), "this machine has one node");
         let (_folder, two) = machine(&[&[&[0], &[1]], &[&[2], &[3]]]);
-        assert_eq!(nodes(&two, [0, 1]), "this machine has 2 nodes, and this experiment stays on one");
-        assert!(nodes(&two, [1, 2]).contains("CPUs 1 and 2, which are of two"));
+        assert_eq!(elsewhere(&two, &[0, 1, 2, 3], [0, 1]), Ok(2));
+        assert_eq!(elsewhere(&two, &[0, 1, 3], [0, 1]), Ok(3));
+        assert!(why(&two, &[0, 1], [0, 1]).ends_with("are of that of CPU 0"));
+        assert!(why(&two, &[1, 2], [1, 2]).contains("CPUs 1 and 2, which are of two"));
         let (_folder, none) = machine(&[]);
-        assert!(nodes(&none, [0, 1]).contains("not known"));
-        assert!(plan(&settings(), true).left_out[0].contains(&nodes(&Topology::here(), [0, 1])));
+        assert!(why(&none, &[0, 1], [0, 1]).contains("not known"));
+    }
+
+    #[test]
+    fn there_are_cells_of_another_node_where_there_is_one() {
+        let (_folder, one) = machine(&[&[&[0], &[1]]]);
+        let (_folder, two) = machine(&[&[&[0], &[1]], &[&[2], &[3]]]);
+        let elsewhere = |plan: &Plan| labels(plan).iter().filter(|label| label.contains("core=another-node")).count();
+        for (topology, quick, cells, left_out) in [
+            (&one, true, 0, "this machine has one node"),
+            (&one, false, 0, "this machine has one node"),
+            (&two, true, 0, "without --quick"),
+            (&two, false, 9, ""),
+        ] {
+            let plan = plan_at(topology, &[0, 1, 2, 3], &settings(), quick);
+            assert_eq!(elsewhere(&plan), cells);
+            assert_eq!(plan.left_out.len(), usize::from(cells == 0), "{plan:?}");
+            assert!(plan.left_out.iter().all(|what| what.ends_with(left_out)), "{plan:?}");
+            assert!(!quick || plan.trials() == 24);
+        }
     }
 
     #[test]
     fn cells_and_variants() {
-        let quick = plan(&settings(), true);
+        let (_folder, one) = machine(&[&[&[0], &[1]]]);
+        let plan = |quick| plan_at(&one, &[0, 1], &settings(), quick);
+        let quick = plan(true);
         let expected = ["another", "same"]
             .map(|core| SIZES.map(|size| format!("copies=2 core={core} load=one-way prefetch=on size={size}")));
         assert_eq!(labels(&quick), expected.concat());
-        let whole = labels(&plan(&settings(), false));
+        let whole = labels(&plan(false));
         assert_eq!(whole.iter().filter(|label| label.contains("prefetch=on")).count(), 18);
         assert_eq!(
             whole.iter().filter(|label| label.contains("core=another") && label.contains("prefetch=off")).count(),
