@@ -69,6 +69,22 @@ fn a_loop_ends_with_a_line_of_json_or_says_why_not() {
 }
 
 #[test]
+fn a_loop_in_which_packets_are_lost_fails_behind_its_report() {
+    let fixture = Fixture::new();
+    fixture.write(PATCH);
+    // A few are longer than the MTU lets pass.
+    let args = ["lab", "loop", "--backend", "a", "--backend", "b", "--size", "64:100,2000:1", "--json"];
+    let mut switch = started(&fixture);
+    let done = fixture.execute(&[&args[..], &["--secs", "0.1", "--warm-up", "0.1"]].concat());
+    switch.kill().unwrap();
+    switch.wait().unwrap();
+    assert_eq!(done.code, Some(1), "{done:?}");
+    let report: serde_json::Value = serde_json::from_str(&done.out).unwrap();
+    let lost = report["lost"].as_u64().filter(|&lost| lost > 0).expect("some");
+    assert!(done.err.contains(&format!("error: {lost} packets that were to go in a circle are lost")), "{done:?}");
+}
+
+#[test]
 fn experiments_are_listed_and_what_cannot_be_is_said() {
     let fixture = Fixture::new();
     let list = fixture.execute(&["lab", "exp", "--list"]);

@@ -89,6 +89,9 @@ pub(crate) fn execute(args: &Loop) -> anyhow::Result<()> {
     } else {
         output::answer(&report.to_string())?;
     }
+    // Nobody is to have dropped any: the switch has a bug, or does not take such frames.
+    let lost = report.lost.unwrap_or(0);
+    ensure!(lost == 0, "{lost} packets that were to go in a circle are lost");
     let (measured, meant) = (report.secs, args.secs.as_secs_f64());
     ensure!(measured >= meant, "stopped: {measured:.1} s of {meant} s were measured; what stands above is theirs");
     Ok(())
