@@ -196,9 +196,9 @@ impl Outcome {
     }
 }
 
-/// Goes through the plan so many times, round by round; hands each sample to `keep`, and at once what was negotiated and who took part: a run
-/// that is killed has all that its samples were taken on. A stop ends it; the trial that it
-/// interrupts is kept as one that does not count, with its figures until then, unless it has none yet. It is not one that was made.
+/// Goes through the plan so many times, round by round; hands each sample to `keep`, and ahead of it what was negotiated and
+/// who took part: a run that is killed has all that its samples were taken on. A stop ends it; the trial that it interrupts is
+/// kept as one that does not count, with its figures until then, unless it has none yet. It is not one that was made.
 ///
 /// # Errors
 /// Those of `keep`.

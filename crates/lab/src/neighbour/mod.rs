@@ -3,11 +3,12 @@
 //! It goes over its memory a line at a time and adds one to a number in each, so that at the end the numbers say which
 //! lines it has touched and how often. What a round costs it, in processor time, says where its lines were found.
 //!
-//! Where it sits decides what it is. On a CPU of its own it shares the last cache and the memory with the switch, as a VM's
-//! neighbour does, if that CPU is of the same memory node: such a one is taken before any other. On a machine of two CPUs, where the switch's worker has one, it can only sit with the tester: then it
-//! takes turns with the tester by the kernel's slices, steals processor time, and cools the caches that the tester's next
-//! slice finds. The packets a second of such a trial say nothing about caches; the cycles that the worker, which sits
-//! alone, takes for a packet do, and those only for the part of the packets that a slice begins with.
+//! Where it sits decides what it is. On a CPU of its own it shares the last cache and the memory with the switch, as a
+//! VM's neighbour does, if that CPU is of the same memory node: such a one is taken before any other. On a machine of two
+//! CPUs, where the switch's worker has one, it can only sit with the tester: then it takes turns with the tester by the
+//! kernel's slices, steals processor time, and cools the caches that the tester's next slice finds. The packets a second
+//! of such a trial say nothing about caches; the cycles that the worker, which sits alone, takes for a packet do, and
+//! those only for the part of the packets that a slice begins with.
 
 pub mod resctrl;
 

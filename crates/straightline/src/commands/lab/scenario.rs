@@ -201,7 +201,10 @@ fn execute(args: &Common, options: Options) -> anyhow::Result<()> {
     if outcome.samples[0] == 0 {
         bail!("no trial counts; why stands above");
     }
-    ensure!(outcome.not_carried == 0, "a load was not carried: more was lost than is allowed, or a backend failed, as stands above");
+    ensure!(
+        outcome.not_carried == 0,
+        "a load was not carried: more was lost than is allowed, or a backend failed, as stands above"
+    );
     Ok(())
 }
 
