@@ -187,6 +187,21 @@ fn a_tester_that_cannot_do_what_it_told_is_asked_for_less_and_less() {
 }
 
 #[test]
+fn a_tester_that_cannot_do_again_what_it_did_is_asked_for_less() {
+    // Its first trials are its best.
+    let mut best = 3;
+    let found = run(&[Goal::ndr()], &mut |Trial { load, duration }| {
+        let can = if best > 0 { f64::INFINITY } else { 6e6 };
+        best -= 1;
+        let invalid = (load > can).then(|| "fewer were sent than meant".to_owned());
+        Ok(Measured { invalid, ..hard_limit(Trial { load: load.min(can), duration }, 1e9) })
+    });
+    assert_eq!(found.stopped, None);
+    assert!((5.9e6..=6e6).contains(&found.max_load), "{}", found.max_load);
+    assert_eq!(found.results[0].lower, Some(found.max_load));
+}
+
+#[test]
 fn an_interrupted_search_says_what_it_has() {
     let mut n = 0;
     let found = run(&[Goal::ndr(), Goal::pdr(0.005)], &mut |trial| {
