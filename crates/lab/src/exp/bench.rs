@@ -12,8 +12,9 @@ use straightline_switch::config::{Config, Idle, PatchConfig, PortConfig, WhenFul
 use super::harness::Measured;
 use super::pvp;
 use super::settings::Settings;
+use crate::figures::float;
 use crate::poller::{self, Load, Options};
-use crate::trial::INTERRUPTED;
+use crate::trial::{self, INTERRUPTED};
 
 /// For frames of any length that an experiment has.
 pub(super) const MTU: u16 = 9216;
@@ -152,13 +153,8 @@ fn polled(options: &Options, runtime: &Ask<'_>) -> anyhow::Result<Measured> {
         ("touched_lines_per_packet", report.touched_lines_per_packet),
     ]);
     let meant = options.time.as_secs_f64();
-    let invalid = (report.secs < meant).then(|| interrupted(report.secs, meant));
+    let invalid = (report.secs < meant).then(|| trial::cut_short(INTERRUPTED, report.secs, meant));
     Ok(Measured { negotiated: Some((report.ring, report.features)), invalid, ..measured })
-}
-
-/// What is said of a trial of which so many seconds were measured, and that was meant to be longer.
-pub(super) fn interrupted(secs: f64, meant: f64) -> String {
-    format!("{INTERRUPTED}, after {secs:.1} of {meant:.1} s")
 }
 
 /// What a switch says of the time between two readings of its figures, in which frames were of so many bytes.
@@ -227,11 +223,6 @@ fn phase(name: &str) -> &str {
         // A patch, a bridge, a node of ours: `patch.` and its name.
         _ => name.split('.').next().unwrap_or(name),
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "figures for people")]
-pub(super) fn float(n: u64) -> f64 {
-    n as f64
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use straightline_graph::clock::hertz;
 use straightline_virtio::features as f;
 
 use super::{Forwarder, Options};
+use crate::figures::float;
 use crate::tester::Work;
 
 /// One port of the guest.
@@ -118,9 +119,4 @@ impl fmt::Display for Report {
         }
         writeln!(to, "{:.1} cycles a packet, {:.1} packets a turn", self.cycles_per_packet, self.packets_per_turn)
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "figures for people")]
-fn float(n: u64) -> f64 {
-    n as f64
 }

@@ -7,6 +7,7 @@ use serde::Serialize;
 use straightline_virtio::features as f;
 
 use super::options::Options;
+use crate::figures::float;
 use crate::guest::HEADER_LEN;
 use crate::tester::Connection;
 
@@ -216,11 +217,6 @@ impl fmt::Display for Report {
 
 fn gbit(count: Count, secs: f64) -> f64 {
     float(count.frame_bytes()) * 8.0 / secs / 1e9
-}
-
-#[expect(clippy::cast_precision_loss, reason = "figures for people")]
-fn float(n: u64) -> f64 {
-    n as f64
 }
 
 #[cfg(test)]

@@ -64,7 +64,7 @@ pub fn run<P: TestPort>(
     let by_tester = ended.is_ok() && judge::is_by_tester(&measured, load, generator.mean_len());
     let invalid = match ended {
         Err(error) => Some(match measured.seconds {
-            [time, lasted] if 0.0 < lasted && lasted < time => format!("{error:#}, after {lasted:.1} of {time:.1} s"),
+            [time, lasted] if 0.0 < lasted && lasted < time => cut_short(&format!("{error:#}"), lasted, time),
             _ => format!("{error:#}"),
         }),
         Ok(()) => judge::judge(&measured, load, generator.mean_len()),
@@ -91,6 +91,11 @@ pub fn limit(streams: Vec<StreamSpec>, check_every: u32, cpu: Option<usize>) -> 
 
 /// What is said of a trial that was ended.
 pub(crate) const INTERRUPTED: &str = "interrupted";
+
+/// The same of one that has figures until then: why, and how many of its seconds were measured.
+pub(crate) fn cut_short(why: &str, lasted: f64, meant: f64) -> String {
+    format!("{why}, after {lasted:.1} of {meant:.1} s")
+}
 
 /// Ends a trial when the flag is set, with what was measured so far: one of those who take turns. Nothing is waited for then:
 /// packets that are on the way are lost.

@@ -19,10 +19,12 @@ use straightline_switch::Switch;
 use straightline_switch::api::{Link, Runtime, Source};
 use straightline_virtio::features as f;
 
-use super::bench::{float, interrupted, of_switch, patched, sockets};
+use super::bench::{of_switch, patched, sockets};
 use super::harness::{Cell, Measured, Plan, Shown, Variant};
 use super::settings::Settings;
+use crate::figures::float;
 use crate::tester::{PortOptions, VhostPort, drive};
+use crate::trial::{self, INTERRUPTED};
 use guests::{Guests, Side, Window};
 use stream::{Proof, Stream};
 
@@ -173,7 +175,7 @@ fn measure(settings: &Settings, load: Load, sides: [Side; 2], source: Arc<dyn So
     let (window, checked) = guests.end()?;
     let [before, after] = &window.edges[..] else { anyhow::bail!("the switch's figures were not read") };
     let measured = figures(&window, before, after, checked)?;
-    let invalid = window.is_cut.then(|| interrupted(window.secs, settings.time.as_secs_f64()));
+    let invalid = window.is_cut.then(|| trial::cut_short(INTERRUPTED, window.secs, settings.time.as_secs_f64()));
     Ok(Measured { invalid, ..measured })
 }
 
