@@ -1,16 +1,15 @@
 //! Searches, and what follows from what they find.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use super::bed::Bed;
 use super::options::Options;
 use super::parties::Taken;
 use super::run::Run;
-use crate::figures::float;
+use super::soak;
 use crate::generator::Rate;
 use crate::results::Sample;
-use crate::search::{self, Found, Goal, GoalResult, Limits, Measured, Soak, SoakGoal, Soaked, Trial};
+use crate::search::{self, Found, Goal, GoalResult, Limits, Measured, Trial};
 use crate::trial::{self, INTERRUPTED};
 
 /// Loads up to so many times what was taken of as much as there is room for are searched: one without loss is hardly greater.
@@ -35,15 +34,11 @@ const LONE: f64 = 1000.0;
 const LATENCIES: [u32; 4] = [0, 10, 50, 90];
 
 /// What of all trials stands in the sample: packets that came again, or with other bytes.
-const FAULTS: [&str; 2] = ["duplicates", "corrupt"];
-type Faults = BTreeMap<&'static str, f64>;
+pub(super) const FAULTS: [&str; 2] = ["duplicates", "corrupt"];
+pub(super) type Faults = BTreeMap<&'static str, f64>;
 
 /// The part of the NDR that is carried for long.
 const CARRIED: f64 = 0.9;
-
-/// Of a soak: 1 where it was carried to its end with no more loss than is allowed, 0 where more was lost, or a trial did not
-/// count because of a backend.
-const CARRIED_OR_NOT: &str = "carried";
 
 /// Searches for what is asked for, and measures what depends on it.
 pub(super) fn find(run: &mut Run<'_, '_>, bed: &mut Bed<'_>) -> anyhow::Result<()> {
@@ -82,7 +77,7 @@ pub(super) fn find(run: &mut Run<'_, '_>, bed: &mut Bed<'_>) -> anyhow::Result<(
     match (options.loads.soak, options.loads.rate, carried(&found, "NDR")) {
         (Some(time), None, Some((ndr, is_least))) => {
             remark(run, bed, "soak", ndr, is_least);
-            soak(run, bed, Rate::Pps(CARRIED * ndr), time)
+            soak::carry(run, bed, Rate::Pps(CARRIED * ndr), time)
         }
         _ => Ok(()),
     }
@@ -105,96 +100,18 @@ fn remark(run: &mut Run<'_, '_>, bed: &Bed<'_>, load: &str, pps: f64, is_least: 
     }
 }
 
-/// Carries a load for long.
-pub(super) fn soak(run: &mut Run<'_, '_>, bed: &mut Bed<'_>, rate: Rate, time: Duration) -> anyhow::Result<()> {
-    let load = format!("soak {} s", time.as_secs_f64());
-    let Some(pps) = rate.pps(bed.mean_len()) else {
-        anyhow::bail!("a soak needs a rate such as 1mpps, or none: then it is 90 % of the NDR");
-    };
-    let (options, place, mut made) = (run.options, run.place(bed), Made::default());
-    let goal = SoakGoal::new(pps, time);
-    let mut measure = |trial: Trial| made.trial(options, bed, trial);
-    run.says(&place, &load, Some(time));
-    let mut progress = |soaked: &Soaked| {
-        let what = format!("{load} at {:.3} Mpps: {} of {} packets lost", pps / 1e6, soaked.lost, soaked.sent);
-        run.says(&place, &what, Some(time.saturating_sub(soaked.time)));
-    };
-    let soaked = search::soak(&goal, &mut measure, &mut progress)?;
-    let sample = soak_sample(&soaked, time, bed.mean_len(), &made);
-    run.keep_trials(bed, made.trials)?;
-    if let Some(remark) = remark_on(&soaked.soak) {
-        run.note(bed, &load, remark);
-    }
-    if let Some(last) = made.failed.last() {
-        let what = format!("trials that did not count because of a backend: {}, the last as {last}", made.failed.len());
-        run.note(bed, &load, &what);
-    }
-    run.keep(bed, &load, sample)
-}
-
-fn remark_on(soak: &Soak) -> Option<&'static str> {
-    match soak {
-        Soak::TooMuchLost => Some("more was lost than one packet of ten millions"),
-        Soak::TooFew => Some("of so few packets nobody can say whether one of ten millions is lost: soak longer"),
-        Soak::Carried | Soak::Stopped(_) => None,
-    }
-}
-
-/// Whether it is a soak of which it is known that it was not carried, be it interrupted or not.
-pub(super) fn is_not_carried(sample: &Sample) -> bool {
-    sample.metrics.get(CARRIED_OR_NOT).is_some_and(|&carried| carried < 0.5)
-}
-
-/// Whether it was carried is a figure too, unless nobody knows. Interrupted in its first trial, it has that one's figures.
-fn soak_sample(soaked: &Soaked, time: Duration, mean_len: f64, made: &Made) -> Sample {
-    let (seconds, sent, lost) = (soaked.time.as_secs_f64(), float(soaked.sent), float(soaked.lost));
-    let mut sample = spoilt(&made.faults);
-    if seconds > 0.0 && sent > 0.0 {
-        let came = (sent - lost) / seconds / 1e6;
-        let figures = [
-            ("mpps", came),
-            ("gbit_per_s", gbit(came, mean_len)),
-            ("offered_mpps", sent / seconds / 1e6),
-            ("loss_ratio", lost / sent),
-            ("sent", sent),
-            ("lost", lost),
-            ("secs", seconds),
-        ];
-        sample.metrics.extend(figures.map(|(name, figure)| (name.to_owned(), figure)));
-    }
-    if let Soak::Stopped(why) = &soaked.soak {
-        if let Some((_, last)) = made.trials.last().filter(|_| seconds <= 0.0 && why == INTERRUPTED) {
-            let figures = last.metrics.iter().filter(|(name, _)| !FAULTS.contains(&name.as_str()));
-            sample.metrics.extend(figures.map(|(name, figure)| (name.clone(), *figure)));
-        }
-        // Where nothing was carried there is no time to be told.
-        let seconds = sample.metrics.get("secs").copied().filter(|&seconds| seconds > 0.0);
-        let since = seconds.map(|seconds| format!(", after {seconds:.1} of {:.1} s", time.as_secs_f64()));
-        sample.invalid = sample.invalid.or_else(|| Some(format!("{why}{}", since.unwrap_or_default())));
-    }
-    let carried = match soaked.soak {
-        // Trials that were made again make up for nothing.
-        _ if !made.failed.is_empty() => Some(0.0),
-        Soak::Carried => Some(1.0),
-        Soak::TooMuchLost => Some(0.0),
-        Soak::TooFew | Soak::Stopped(_) => None,
-    };
-    sample.metrics.extend(carried.map(|carried| (CARRIED_OR_NOT.to_owned(), carried)));
-    sample
-}
-
 /// What was made for a search or for a soak.
 #[derive(Default)]
-struct Made {
-    trials: Vec<(Rate, Sample)>,
-    faults: Faults,
+pub(super) struct Made {
+    pub(super) trials: Vec<(Rate, Sample)>,
+    pub(super) faults: Faults,
     /// Why trials did not count because of a backend.
-    failed: Vec<String>,
+    pub(super) failed: Vec<String>,
 }
 
 impl Made {
     /// A trial; an error where it is to end.
-    fn trial(&mut self, options: &Options, bed: &mut Bed<'_>, trial: Trial) -> anyhow::Result<Measured> {
+    pub(super) fn trial(&mut self, options: &Options, bed: &mut Bed<'_>, trial: Trial) -> anyhow::Result<Measured> {
         anyhow::ensure!(!options.is_stopped(), INTERRUPTED);
         let rate = rate(trial.load);
         let taken = bed.trial(rate, trial.duration);
@@ -207,7 +124,7 @@ impl Made {
     }
 
     /// A trial was made, whether it counts or not.
-    fn note(&mut self, rate: Rate, taken: &Taken) {
+    pub(super) fn note(&mut self, rate: Rate, taken: &Taken) {
         for name in FAULTS {
             if let Some(count) = taken.sample.metrics.get(name) {
                 *self.faults.entry(name).or_default() += count;
@@ -288,7 +205,7 @@ fn percent(ratio: f64) -> f64 {
 }
 
 /// A sample with what was wrong in its trials: a wrong copy makes it invalid, though the trial was made again.
-fn spoilt(faults: &Faults) -> Sample {
+pub(super) fn spoilt(faults: &Faults) -> Sample {
     let metrics = faults.iter().map(|(name, &count)| ((*name).to_owned(), count)).collect();
     Sample { metrics, invalid: faults.get("corrupt").copied().and_then(trial::corrupted), ..Sample::default() }
 }
@@ -314,12 +231,14 @@ fn sample(result: &GoalResult, found: &Found, mean_len: f64, faults: &Faults) ->
     sample
 }
 
-fn gbit(mpps: f64, mean_len: f64) -> f64 {
+pub(super) fn gbit(mpps: f64, mean_len: f64) -> f64 {
     mpps * mean_len * 8.0 / 1e3
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::generator::{Echo, Generator};
     use crate::trial::Plan;
@@ -373,60 +292,6 @@ mod tests {
         assert_eq!(parts(&cut), None);
         let why = judged(&cut).expect("it was stopped");
         assert!(why.contains("not come to its end") && why.contains("the backend was silent"), "{why}");
-    }
-
-    #[test]
-    fn whether_a_soak_was_carried_is_a_figure() {
-        let of = |soak: Soak| {
-            let soaked = Soaked { sent: 50_000_000, lost: 5, time: Duration::from_secs(50), soak };
-            let sample = soak_sample(&soaked, Duration::from_secs(60), 64.0, &Made::default());
-            assert!((0.99..1.0).contains(&sample.metrics["mpps"]), "{sample:?}");
-            (sample.metrics.get("carried").copied(), sample.invalid)
-        };
-        assert_eq!(of(Soak::Carried), (Some(1.0), None));
-        assert_eq!(of(Soak::TooMuchLost), (Some(0.0), None));
-        assert_eq!(of(Soak::TooFew), (None, None));
-        let why = "interrupted, after 50.0 of 60.0 s".to_owned();
-        assert_eq!(of(Soak::Stopped(INTERRUPTED.to_owned())), (None, Some(why)));
-        let none = Soaked { sent: 0, lost: 0, time: Duration::ZERO, soak: Soak::Stopped("beyond".to_owned()) };
-        let sample = soak_sample(&none, Duration::from_secs(60), 64.0, &Made::default());
-        assert_eq!((sample.metrics.len(), sample.invalid.as_deref()), (0, Some("beyond")));
-    }
-
-    #[test]
-    fn a_soak_in_which_a_backend_failed_is_not_carried() {
-        let made = Made { failed: vec!["it closed the connection".to_owned()], ..Made::default() };
-        let of = |soak: Soak| {
-            let soaked = Soaked { sent: 50_000_000, lost: 0, time: Duration::from_secs(50), soak };
-            let is_not_carried = |made| is_not_carried(&soak_sample(&soaked, Duration::from_secs(60), 64.0, made));
-            [&made, &Made::default()].map(is_not_carried)
-        };
-        assert_eq!(of(Soak::Carried), [true, false]);
-        assert_eq!(of(Soak::TooFew), [true, false]);
-        assert_eq!(of(Soak::Stopped(INTERRUPTED.to_owned())), [true, false]);
-        assert_eq!(of(Soak::TooMuchLost), [true, true]);
-        assert!(!is_not_carried(&Sample::default()));
-    }
-
-    #[test]
-    fn a_soak_that_is_interrupted_in_its_first_trial_has_the_figures_of_that() {
-        let mut made = Made::default();
-        let mut takes = |figures: [(&str, f64); 3], why: &str| {
-            let metrics = figures.map(|(name, figure)| (name.to_owned(), figure)).into();
-            let sample = Sample { metrics, invalid: Some(why.to_owned()), ..Sample::default() };
-            made.note(Rate::Pps(1e6), &Taken { sample, sent: 0, lost: 0, by_tester: false });
-        };
-        takes([("mpps", 0.5), ("secs", 10.1), ("duplicates", 1.0)], "it lasted too long");
-        takes([("mpps", 0.9), ("secs", 3.21), ("duplicates", 2.0)], "interrupted, after 3.2 of 10.0 s");
-        let of = |why: &str| {
-            let soaked = Soaked { sent: 0, lost: 0, time: Duration::ZERO, soak: Soak::Stopped(why.to_owned()) };
-            let sample = soak_sample(&soaked, Duration::from_secs(60), 64.0, &made);
-            let figure = |name: &str| sample.metrics.get(name).copied();
-            ([figure("mpps"), figure("duplicates"), figure("carried")], sample.invalid.clone().expect("no end"))
-        };
-        let why = "interrupted, after 3.2 of 60.0 s".to_owned();
-        assert_eq!(of(INTERRUPTED), ([Some(0.9), Some(3.0), None], why));
-        assert_eq!(of("beyond"), ([None, Some(3.0), None], "beyond".to_owned()));
     }
 
     #[test]

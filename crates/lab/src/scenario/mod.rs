@@ -11,6 +11,7 @@
 //! | `bed` | a switch beside them, and trials |
 //! | `run` | cells, loads and rounds, one after the other |
 //! | `find` | searches, and what follows from what they find |
+//! | `soak` | a load that is carried for long |
 //! | `left` | how long it will take |
 //! | `table` | what came out, for people |
 
@@ -20,6 +21,7 @@ mod left;
 mod options;
 mod parties;
 mod run;
+mod soak;
 mod table;
 #[cfg(test)]
 mod tests;

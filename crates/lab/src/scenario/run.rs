@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::bed::Bed;
-use super::find;
 use super::left::{Left, Task};
 use super::options::Options;
+use super::{find, soak};
 use crate::exp::{Step, Watch};
 use crate::generator::Rate;
 use crate::results::Sample;
@@ -100,7 +100,7 @@ impl Run<'_, '_> {
             Task::Max => self.fixed(bed, Rate::Max)?,
             Task::Rate(rate) => self.fixed(bed, rate)?,
             Task::Find => find::find(self, bed)?,
-            Task::Soak(rate, time) => find::soak(self, bed, rate, time)?,
+            Task::Soak(rate, time) => soak::carry(self, bed, rate, time)?,
         }
         if !self.options.is_stopped() {
             self.outcome.tasks[1] += 1;
@@ -149,7 +149,7 @@ impl Run<'_, '_> {
             self.watch.is_invalid(&self.step, why);
         }
         self.outcome.samples[usize::from(sample.invalid.is_some())] += 1;
-        self.outcome.not_carried += usize::from(find::is_not_carried(&sample));
+        self.outcome.not_carried += usize::from(soak::is_not_carried(&sample));
         let layout = bed.layout().name();
         for (whose, features) in [layout.to_owned(), format!("{layout}, guest")].into_iter().zip(bed.features) {
             self.outcome.features.extend(features.map(|features| (whose, Options::names(features))));
