@@ -159,14 +159,10 @@ impl Checker {
             }
             return true;
         }
-        let Some((at, tag)) = self.find(frame) else {
-            self.foreign += 1;
-            return false;
-        };
-        // A tag that nobody has sent is none, however right its check looks: one of 65536 is.
-        let known = sent.get(usize::from(tag.stream)).is_some_and(|sent| tag.sequence < *sent);
-        let track = self.tracks.get_mut(usize::from(tag.stream)).filter(|_| known);
-        let Some(track) = track else {
+        let found = self.find(frame, sent);
+        let Some((at, tag, track)) =
+            found.and_then(|(at, tag)| Some((at, tag, self.tracks.get_mut(usize::from(tag.stream))?)))
+        else {
             self.foreign += 1;
             return false;
         };
@@ -189,28 +185,36 @@ impl Checker {
 
     /// Finds the tag where the last ones stood, or behind the headers.
     #[inline]
-    fn find(&mut self, frame: &dyn Received) -> Option<(usize, Tag)> {
+    fn find(&mut self, frame: &dyn Received, sent: &[u64]) -> Option<(usize, Tag)> {
         let mut bytes = [0; tag::LEN];
         for which in 0..self.places.len() {
             let at = self.places[which];
             if at > 0
                 && frame.read(at, &mut bytes) == tag::LEN
-                && let Some(tag) = Tag::parse(&bytes)
+                && let Some(tag) = known(&bytes, sent)
             {
                 self.places[..=which].rotate_right(1);
                 return Some((at, tag));
             }
         }
-        let (at, tag) = look(frame)?;
+        let (at, tag) = look(frame, sent)?;
         self.places.rotate_right(1);
         self.places[0] = at;
         Some((at, tag))
     }
 }
 
+/// A tag that somebody has sent. Another one is none, however right its check looks: one of 65536 is, and where streams have
+/// their tags at different places, the real one is still to be found.
+#[inline]
+fn known(bytes: &[u8; tag::LEN], sent: &[u64]) -> Option<Tag> {
+    let tag = Tag::parse(bytes)?;
+    sent.get(usize::from(tag.stream)).is_some_and(|sent| tag.sequence < *sent).then_some(tag)
+}
+
 /// Looks behind the headers; those of a VXLAN tunnel too.
 #[cold]
-fn look(frame: &dyn Received) -> Option<(usize, Tag)> {
+fn look(frame: &dyn Received, sent: &[u64]) -> Option<(usize, Tag)> {
     let mut head = [0; DEEPEST];
     let read = frame.read(0, &mut head);
     let mut at = 0;
@@ -218,7 +222,7 @@ fn look(frame: &dyn Received) -> Option<(usize, Tag)> {
         let rest = head.get(at..read)?;
         let layers = locate(rest).ok()?;
         let payload = usize::from(layers.headers_len());
-        let tag = rest.get(payload..payload + tag::LEN).and_then(|bytes| Tag::parse(bytes.try_into().ok()?));
+        let tag = rest.get(payload..payload + tag::LEN).and_then(|bytes| known(bytes.try_into().ok()?, sent));
         if let Some(tag) = tag {
             return Some((at + payload, tag));
         }
@@ -379,6 +383,59 @@ mod tests {
             .collect();
         assert_eq!(complete, [false, false, false, false, true]);
         assert_eq!(checker.counts(sent.into_iter()).iter().map(Counts::lost).sum::<u64>(), 0);
+    }
+
+    /// Bytes as they came.
+    struct Came(Vec<u8>);
+
+    impl Received for Came {
+        fn len(&self) -> usize {
+            self.0.len()
+        }
+
+        fn header(&self) -> NetHeader {
+            NetHeader::default()
+        }
+
+        fn read(&self, offset: usize, bytes: &mut [u8]) -> usize {
+            let rest = self.0.get(offset..).unwrap_or_default();
+            let len = rest.len().min(bytes.len());
+            bytes[..len].copy_from_slice(&rest[..len]);
+            len
+        }
+    }
+
+    /// Where another stream's tag would stand, one packet in 65536 has bytes with a right check.
+    #[test]
+    fn bytes_that_look_like_a_tag_hide_none() {
+        let sent = [0, 200_000];
+        let real = Tag { stream: 1, sequence: 123_456, time: 77, hash: Hash::new().finish() }.to_bytes();
+        let seeming = Tag {
+            stream: 4711,
+            // Where it stands in a TCP header, its first byte is that header's length.
+            sequence: 5 << 60 | 42,
+            time: u64::from_be_bytes([0, 0, real[0], real[1], real[2], real[3], real[4], real[5]]),
+            hash: u32::from_be_bytes([real[6], real[7], real[8], real[9]]),
+        };
+        let mut frame = Came([&[0; 42], &seeming.to_bytes()[..12], &real].concat());
+        assert_eq!(frame.0.len(), 54 + tag::LEN);
+        for places in [[42, 54], [54, 42], [42, 60]] {
+            let mut checker = Checker::new(2, &places, 1);
+            if places[1] == 60 {
+                // Of an unusual place headers tell.
+                frame.0[12..14].copy_from_slice(&[0x08, 0]);
+                frame.0[14..34].copy_from_slice(&[0x45, 0, 0, 62, 0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+            }
+            checker.begin([0, 123_456].into_iter());
+            let is_ours = checker.note(&frame, 99, &sent);
+            assert_eq!((is_ours, checker.foreign, checker.arrived[0]), (true, 0, 1), "{places:?}");
+            assert_eq!(checker.counts(sent.into_iter())[1].corrupt, 0, "{places:?}");
+        }
+        // Alone it is none.
+        let mut checker = Checker::new(2, &[42], 1);
+        frame.0.truncate(64);
+        assert!(!checker.note(&frame, 99, &sent));
+        assert_eq!(checker.foreign, 1);
     }
 
     #[test]
