@@ -7,7 +7,7 @@ use straightline_graph::clock::hertz;
 
 use super::checker::{Checker, Counts};
 use super::latency::Latencies;
-use super::rate::{Kept, Pace, Rate};
+use super::rate::{Kept, Pace, Patience, Rate};
 use super::source::Source;
 use super::spec::StreamSpec;
 use super::template;
@@ -18,11 +18,14 @@ use crate::tester::{Actor, TestPort};
 /// The most packets that a turn takes from, and puts into, a port: what waits behind them has its time taken late.
 const BURST: usize = 64;
 
-/// The part of a trial's time that may be caught up with, but from some turns to a millisecond. So much later it is over
+/// How late a packet may be sent: as late in short trials as in long ones. What a thread that was kept from running for so
+/// long catches up with still finds room in rings of usual sizes.
+const CATCH_UP: Duration = Duration::from_millis(1);
+
+/// The part of a trial's time that may be caught up with after its end, but no less than some turns. So much later it is over
 /// where a port stays full: clearly less than the thousandth by which a trial may be too long.
-const CATCH_UP: u32 = 2000;
-const LEAST_CATCH_UP: Duration = Duration::from_micros(50);
-const MOST_CATCH_UP: Duration = Duration::from_millis(1);
+const TAIL: u32 = 2000;
+const LEAST_TAIL: Duration = Duration::from_micros(50);
 
 /// How long each part of a trial takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,13 +131,13 @@ enum Phase {
 }
 
 /// In cycles.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Plan {
     warm_up: u64,
     time: u64,
     quiet: u64,
     drain: u64,
-    catch_up: u64,
+    patience: Patience,
     /// Between two packets of a port.
     interval: Option<f64>,
     burst: u32,
@@ -182,7 +185,7 @@ impl<P: TestPort> Generator<P> {
             checker: Checker::new(streams, &places, check_every),
             sent: vec![0; streams],
             phase: Phase::Idle,
-            plan: Plan { warm_up: 0, time: 0, quiet: 0, drain: 0, catch_up: 0, interval: None, burst: 1 },
+            plan: Plan::default(),
             window: Window::default(),
             heard: 0,
             now: 0,
@@ -206,7 +209,7 @@ impl<P: TestPort> Generator<P> {
     /// Begins a trial, at this moment of the time-stamp counter.
     pub fn begin(&mut self, load: Load, timing: &Timing, now: u64) {
         let hertz = hertz();
-        let catch_up = (timing.time / CATCH_UP).clamp(LEAST_CATCH_UP, MOST_CATCH_UP);
+        let tail = (timing.time / TAIL).clamp(LEAST_TAIL, CATCH_UP);
         #[expect(clippy::cast_precision_loss, reason = "there are few ports")]
         let senders = self.sides.iter().filter(|side| !side.sources.is_empty()).count() as f64;
         self.plan = Plan {
@@ -214,7 +217,7 @@ impl<P: TestPort> Generator<P> {
             time: cycles(timing.time, hertz),
             quiet: cycles(timing.quiet, hertz),
             drain: cycles(timing.drain, hertz),
-            catch_up: cycles(catch_up, hertz),
+            patience: Patience { bound: cycles(CATCH_UP, hertz), tail: cycles(tail, hertz) },
             interval: load.rate.pps(self.mean_len()).map(|pps| hertz * senders / pps),
             burst: load.burst,
         };
@@ -268,10 +271,10 @@ impl<P: TestPort> Generator<P> {
     }
 
     fn pace(&mut self, now: u64, lasts: u64) {
-        let Plan { interval, burst, catch_up, .. } = self.plan;
+        let Plan { interval, burst, patience, .. } = self.plan;
         for side in &mut self.sides {
             let pace = interval.filter(|_| !side.sources.is_empty());
-            side.pace = pace.map(|interval| Pace::new(now, lasts, interval, burst, catch_up));
+            side.pace = pace.map(|interval| Pace::new(now, lasts, interval, burst, patience));
         }
     }
 

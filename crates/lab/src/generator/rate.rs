@@ -77,6 +77,9 @@ impl fmt::Display for Rate {
 /// can be told up to 6.5 GHz.
 const FRACTION: u32 = 14;
 
+/// Whoever asks later than after this part of the bound was away.
+const AWAY: u64 = 8;
+
 /// What became of the packets that were due.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Kept {
@@ -88,6 +91,15 @@ pub(super) struct Kept {
     pub(super) missed: u64,
 }
 
+/// How late a packet may be, in cycles.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Patience {
+    /// What is later is not sent any more.
+    pub(super) bound: u64,
+    /// The same of what is still to be sent when the time is over.
+    pub(super) tail: u64,
+}
+
 /// When packets are due, by the time-stamp counter. Each burst has its time; who comes later sends what is due since, but
 /// at most as much as the bound says: for a port that has been stuffed for long the past is past.
 #[derive(Clone, Debug)]
@@ -96,8 +108,9 @@ pub(super) struct Pace {
     burst: u64,
     /// Cycles from one burst to the next, in fractions.
     interval: u64,
-    /// The most that is caught up with, in fractions.
+    /// The most that is caught up with, in fractions: while it lasts, and after its end.
     bound: u64,
+    tail: u64,
     start: u64,
     /// When the next burst is due, in fractions since the start.
     next: u64,
@@ -105,8 +118,10 @@ pub(super) struct Pace {
     open: u64,
     /// When it was asked last.
     asked: u64,
-    /// Whether there was less room then than packets.
+    /// Whether there was less room then than packets that could be sent at once.
     full: bool,
+    /// Of what is open, so much became due while nobody asked: no port is to blame for it, and for none that waits behind it.
+    owed: u64,
     /// Nothing is due from here on, in fractions since the start.
     end: u64,
     pub(super) kept: Kept,
@@ -114,8 +129,8 @@ pub(super) struct Pace {
 
 impl Pace {
     /// From `now` on for so many cycles, at an interval in cycles between packets, and in bursts. What is late is caught up
-    /// with if it is late by no more than `bound` cycles.
-    pub(super) fn new(now: u64, lasts: u64, interval: f64, burst: u32, bound: u64) -> Pace {
+    /// with as far as there is patience for it.
+    pub(super) fn new(now: u64, lasts: u64, interval: f64, burst: u32, patience: Patience) -> Pace {
         let burst = u64::from(burst.max(1));
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
         #[expect(clippy::cast_precision_loss, reason = "a burst is small")]
@@ -123,12 +138,14 @@ impl Pace {
         Pace {
             burst,
             interval,
-            bound: fractions(bound),
+            bound: fractions(patience.bound),
+            tail: fractions(patience.tail),
             start: now,
             next: 0,
             open: 0,
             asked: now,
             full: false,
+            owed: 0,
             end: fractions(lasts),
             kept: Kept::default(),
         }
@@ -143,11 +160,15 @@ impl Pace {
             let bursts = (since.min(self.end - 1) - self.next) / self.interval + 1;
             self.next += bursts * self.interval;
             self.open += bursts * self.burst;
+            if fractions(now - self.asked) > self.bound / AWAY {
+                self.owed += bursts * self.burst;
+            }
         }
         self.asked = now;
-        self.full = room < self.open;
+        self.full = room < self.open.min(most);
         let due = self.open.min(room).min(most);
         self.open -= due;
+        self.owed = self.owed.min(self.open);
         self.kept.sent += due;
         due
     }
@@ -183,9 +204,11 @@ impl Pace {
         self.next >= self.end && self.open == 0
     }
 
-    /// What is later than the bound is not sent any more.
+    /// What is later than the bound is not sent any more, and nothing after the end but for its tail.
     fn forget(&mut self, now: u64, since: u64) {
-        let Some(horizon) = since.checked_sub(self.bound) else { return };
+        let is_past = since >= self.end.saturating_add(self.tail);
+        let horizon = if is_past { Some(u64::MAX) } else { since.checked_sub(self.bound) };
+        let Some(horizon) = horizon else { return };
         let late = if self.next < self.end.min(horizon) {
             let bursts = (horizon.min(self.end) - self.next).div_ceil(self.interval);
             self.next += bursts * self.interval;
@@ -197,12 +220,13 @@ impl Pace {
         let in_time = self.next.saturating_sub(horizon) / self.interval * self.burst;
         let old = self.open.saturating_sub(in_time);
         self.open -= old;
+        let forgotten = late + old;
         // Whoever was not asked for so long cannot blame the port.
-        if self.full && fractions(now - self.asked) < self.bound {
-            self.kept.refused += late + old;
-        } else {
-            self.kept.missed += late + old;
-        }
+        let is_ours = !self.full || fractions(now - self.asked) >= self.bound;
+        let ours = if is_ours { forgotten } else { forgotten.min(self.owed) };
+        self.owed = self.owed.saturating_sub(ours).min(self.open);
+        self.kept.missed += ours;
+        self.kept.refused += forgotten - ours;
     }
 
     fn since(&self, now: u64) -> u64 {
@@ -220,6 +244,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    /// As much after the end as before it.
+    fn patience(bound: u64) -> Patience {
+        Patience { bound, tail: bound }
+    }
 
     #[test]
     fn rates_are_read_and_shown() {
@@ -243,7 +272,7 @@ mod tests {
 
     #[test]
     fn packets_are_due_at_their_times() {
-        let mut pace = Pace::new(1000, 1000, 100.0, 1, 1000);
+        let mut pace = Pace::new(1000, 1000, 100.0, 1, patience(1000));
         let due: Vec<u64> = (0..12).map(|n| pace.due(1000 + 50 * n, 99, 99)).collect();
         assert_eq!(due, [1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0]);
         assert_eq!(pace.due(1900, 99, 99), 4);
@@ -251,10 +280,10 @@ mod tests {
         assert_eq!(pace.due(9999, 99, 99), 0);
         assert_eq!(pace.kept, Kept { sent: 10, refused: 0, missed: 0 });
         // In bursts: as many, together.
-        let mut pace = Pace::new(0, 1000, 100.0, 4, 1000);
+        let mut pace = Pace::new(0, 1000, 100.0, 4, patience(1000));
         assert_eq!([0, 1, 399, 400, 999].map(|now| pace.due(now, 99, 99)), [4, 0, 0, 4, 4]);
         // Those that come late know when it was.
-        let mut pace = Pace::new(1000, 10_000, 100.0, 2, 1000);
+        let mut pace = Pace::new(1000, 10_000, 100.0, 2, patience(1000));
         let mut times = |now, room| {
             let due = pace.due(now, room, 99);
             pace.times(due).take(usize::try_from(due).expect("few")).collect::<Vec<_>>()
@@ -268,7 +297,7 @@ mod tests {
     #[test]
     fn what_cannot_be_caught_up_with_is_named() {
         // A port that takes nothing: packets wait for as long as they may, and are then refused.
-        let mut pace = Pace::new(0, 10_000, 10.0, 1, 100);
+        let mut pace = Pace::new(0, 10_000, 10.0, 1, patience(100));
         for now in 0..5000 {
             assert_eq!(pace.due(now, 0, 99), 0);
         }
@@ -287,16 +316,56 @@ mod tests {
     }
 
     #[test]
+    fn a_generator_that_is_too_slow_blames_no_port() {
+        // It could send more at once than it does, for it is given 8 at a time.
+        let mut pace = Pace::new(0, 10_000, 1.0, 1, patience(100));
+        let sent: u64 = (0..1000).map(|n| pace.due(10 * n, 50, 8)).sum();
+        assert!(sent == pace.kept.sent && (7900..=8000).contains(&sent) && pace.kept.refused == 0, "{:?}", pace.kept);
+        assert!((1850..=2100).contains(&pace.kept.missed), "{:?}", pace.kept);
+    }
+
+    #[test]
+    fn what_an_absence_has_put_off_is_no_fault_of_the_port() {
+        // A port that takes each packet in its time, and nothing more.
+        let mut pace = Pace::new(0, 100_000, 10.0, 1, patience(1000));
+        (0..1000).for_each(|n| _ = pace.due(10 * n, 1, 99));
+        assert_eq!((pace.kept.sent, pace.owed), (1000, 0));
+        // After it was away for half of what may be caught up with, all packets are later; that alone loses none.
+        (1050..2000).for_each(|n| _ = pace.due(10 * n, 1, 99));
+        assert_eq!((pace.kept.refused, pace.kept.missed), (0, 0));
+        assert!((48..=51).contains(&pace.owed), "{pace:?}");
+        // Then the port takes half of them: those that the absence had put off before the others are not its fault.
+        (2000..4000).for_each(|n| _ = pace.due(10 * n, n % 2, 99));
+        let Kept { refused, missed, .. } = pace.kept;
+        assert!((48..=51).contains(&missed) && pace.owed == 0, "{pace:?}");
+        assert!((840..=960).contains(&refused), "{pace:?}");
+        // Where all are sent, nothing is owed any more.
+        pace.due(41_000, 999, 999);
+        assert!(pace.owed == 0 && pace.open == 0, "{pace:?}");
+    }
+
+    #[test]
+    fn the_end_has_a_bound_of_its_own() {
+        let patience = Patience { bound: 1000, tail: 50 };
+        let mut pace = Pace::new(0, 10_000, 10.0, 1, patience);
+        (0..1000).for_each(|n| _ = pace.due(10 * n, u64::from(n < 950), 99));
+        assert_eq!((pace.kept.sent, pace.over(10_049)), (950, false));
+        assert!(pace.over(10_050), "{pace:?}");
+        assert_eq!(pace.kept, Kept { sent: 950, refused: 50, missed: 0 });
+        assert_eq!(pace.due(10_051, 99, 99), 0);
+    }
+
+    #[test]
     fn a_day_comes_to_its_end() {
         let day = 86_400 * 6_500_000_000;
         for lasts in [3 << 46, 1 << 48, day] {
-            let mut pace = Pace::new(0, lasts, 1e9, 1, 1000);
+            let mut pace = Pace::new(0, lasts, 1e9, 1, patience(1000));
             [0, lasts / 2].into_iter().for_each(|now| _ = pace.due(now, 99, 99));
             assert!(!pace.over(lasts / 2), "{pace:?}");
             pace.due(lasts, 99, 99);
             assert!(pace.over(lasts), "{pace:?}");
         }
-        let mut pace = Pace::new(0, u64::MAX, 1e9, 1, 1000);
+        let mut pace = Pace::new(0, u64::MAX, 1e9, 1, patience(1000));
         pace.due(u64::MAX, 99, 99);
         assert!(pace.over(u64::MAX), "{pace:?}");
     }
@@ -310,7 +379,7 @@ mod tests {
             steps in prop::collection::vec((0..5000_u64, 0..100_u64, 0..5_u64), 1..300),
         ) {
             let lasts = 200_000;
-            let mut pace = Pace::new(77, lasts, interval, burst, bound);
+            let mut pace = Pace::new(77, lasts, interval, burst, patience(bound));
             let mut now = 77;
             for (step, room, back) in steps {
                 now += step;
