@@ -89,7 +89,11 @@ impl Curve {
             loss = loss.max(self.outage_loss);
         }
         let stray = unit(self.seed + 1, n) < sent * self.stray;
-        Measured { sent: sent as u64, lost: (sent * loss + 0.5).floor() as u64 + u64::from(stray), invalid: None }
+        Measured {
+            sent: sent as u64,
+            lost: (sent * loss + 0.5).floor() as u64 + u64::from(stray),
+            ..Measured::default()
+        }
     }
 }
 

@@ -30,6 +30,9 @@ const DECIDE: u32 = 21;
 /// Packets a second of which each one is alone.
 const LONE: f64 = 1000.0;
 
+/// So many times each of these is made again as the tester was late.
+const LATE: usize = 20;
+
 /// Parts of the PDR at which latencies are measured, in percent.
 const LATENCIES: [u32; 4] = [0, 10, 50, 90];
 
@@ -120,7 +123,8 @@ impl Made {
         // It was not drained: what it lost is not known.
         anyhow::ensure!(invalid.is_none() || !options.is_stopped(), INTERRUPTED);
         self.failed.extend(invalid.clone().filter(|_| !by_tester));
-        Ok(Measured { sent, lost, invalid })
+        // What never began will not begin the next time.
+        Ok(Measured { sent, lost, invalid, late: by_tester && sent > 0 })
     }
 
     /// A trial was made, whether it counts or not.
@@ -143,8 +147,17 @@ fn latencies(run: &mut Run<'_, '_>, bed: &mut Bed<'_>, pdr: f64) -> anyhow::Resu
         let load = format!("latency {percent} %");
         run.says(&run.place(bed), &load, None);
         let pps = if percent == 0 { LONE.min(pdr) } else { pdr * f64::from(percent) / 100.0 };
-        let taken = bed.trial(Rate::Pps(pps), run.options.time);
-        run.keep(bed, &load, taken.sample)?;
+        // It was carried before: that the tester is late says nothing about it.
+        let (rate, mut late) = (Rate::Pps(pps), Vec::new());
+        let sample = loop {
+            let Taken { sample, sent, by_tester, .. } = bed.trial(rate, run.options.time);
+            if !by_tester || sent == 0 || late.len() >= LATE || run.options.is_stopped() {
+                break sample;
+            }
+            late.push((rate, sample));
+        };
+        run.keep_trials(bed, late)?;
+        run.keep(bed, &load, sample)?;
     }
     Ok(())
 }
@@ -251,7 +264,7 @@ mod tests {
             let invalid = (trials >= last).then(|| "the backend was silent".to_owned());
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "counts of packets")]
             let count = |pps: f64| (pps.max(0.0) * duration.as_secs_f64()) as u64;
-            Ok(Measured { sent: count(load), lost: count(load - most), invalid })
+            Ok(Measured { sent: count(load), lost: count(load - most), invalid, late: false })
         };
         search::search(&[Goal::ndr()], &Limits::new(1e4, 1e7), &mut measure, &mut |_| {}).expect("a goal")
     }
@@ -309,7 +322,7 @@ mod tests {
     #[test]
     fn a_wrong_copy_in_any_trial_makes_the_search_invalid() {
         let mut measure =
-            |trial: Trial| Ok(Measured { sent: 1_000_000, lost: u64::from(trial.load > 1e6), invalid: None });
+            |trial: Trial| Ok(Measured { sent: 1_000_000, lost: u64::from(trial.load > 1e6), ..Measured::default() });
         let found = search::search(&[Goal::ndr()], &Limits::new(1e4, 1e7), &mut measure, &mut |_| {}).expect("a goal");
         let of = |corrupt: f64| {
             let faults = Faults::from([("duplicates", 3.0), ("corrupt", corrupt)]);

@@ -22,7 +22,8 @@ pub(super) fn carry(run: &mut Run<'_, '_>, bed: &mut Bed<'_>, rate: Rate, time: 
         anyhow::bail!("a soak needs a rate such as 1mpps, or none: then it is 90 % of the NDR");
     };
     let (options, place, mut made) = (run.options, run.place(bed), Made::default());
-    let goal = SoakGoal::new(pps, time);
+    let mut goal = SoakGoal::new(pps, time);
+    goal.shortest = goal.shortest.min(options.time);
     let mut measure = |trial: Trial| made.trial(options, bed, trial);
     run.says(&place, &load, Some(time));
     let mut progress = |soaked: &Soaked| {
@@ -69,6 +70,7 @@ fn soak_sample(soaked: &Soaked, time: Duration, mean_len: f64, made: &Made) -> S
             ("sent", sent),
             ("lost", lost),
             ("secs", seconds),
+            ("shortest_trial_secs", soaked.shortest.as_secs_f64()),
         ];
         sample.metrics.extend(figures.map(|(name, figure)| (name.to_owned(), figure)));
     }
@@ -98,10 +100,15 @@ mod tests {
     use super::super::parties::Taken;
     use super::*;
 
+    /// Of which nothing was carried.
+    fn none(soak: Soak) -> Soaked {
+        Soaked { sent: 0, lost: 0, time: Duration::ZERO, shortest: Duration::from_secs(10), soak }
+    }
+
     #[test]
     fn whether_a_soak_was_carried_is_a_figure() {
         let of = |soak: Soak| {
-            let soaked = Soaked { sent: 50_000_000, lost: 5, time: Duration::from_secs(50), soak };
+            let soaked = Soaked { sent: 50_000_000, lost: 5, time: Duration::from_secs(50), ..none(soak) };
             let sample = soak_sample(&soaked, Duration::from_secs(60), 64.0, &Made::default());
             assert!((0.99..1.0).contains(&sample.metrics["mpps"]), "{sample:?}");
             (sample.metrics.get("carried").copied(), sample.invalid)
@@ -111,8 +118,8 @@ mod tests {
         assert_eq!(of(Soak::TooFew), (None, None));
         let why = "interrupted, after 50.0 of 60.0 s".to_owned();
         assert_eq!(of(Soak::Stopped(INTERRUPTED.to_owned())), (None, Some(why)));
-        let none = Soaked { sent: 0, lost: 0, time: Duration::ZERO, soak: Soak::Stopped("beyond".to_owned()) };
-        let sample = soak_sample(&none, Duration::from_secs(60), 64.0, &Made::default());
+        let sample =
+            soak_sample(&none(Soak::Stopped("beyond".to_owned())), Duration::from_secs(60), 64.0, &Made::default());
         assert_eq!((sample.metrics.len(), sample.invalid.as_deref()), (0, Some("beyond")));
     }
 
@@ -120,7 +127,7 @@ mod tests {
     fn a_soak_in_which_a_backend_failed_is_not_carried() {
         let made = Made { failed: vec!["it closed the connection".to_owned()], ..Made::default() };
         let of = |soak: Soak| {
-            let soaked = Soaked { sent: 50_000_000, lost: 0, time: Duration::from_secs(50), soak };
+            let soaked = Soaked { sent: 50_000_000, time: Duration::from_secs(50), ..none(soak) };
             let is_not_carried = |made| is_not_carried(&soak_sample(&soaked, Duration::from_secs(60), 64.0, made));
             [&made, &Made::default()].map(is_not_carried)
         };
@@ -142,7 +149,7 @@ mod tests {
         takes([("mpps", 0.5), ("secs", 10.1), ("duplicates", 1.0)], "it lasted too long");
         takes([("mpps", 0.9), ("secs", 3.21), ("duplicates", 2.0)], "interrupted, after 3.2 of 10.0 s");
         let of = |why: &str| {
-            let soaked = Soaked { sent: 0, lost: 0, time: Duration::ZERO, soak: Soak::Stopped(why.to_owned()) };
+            let soaked = none(Soak::Stopped(why.to_owned()));
             let sample = soak_sample(&soaked, Duration::from_secs(60), 64.0, &made);
             let figure = |name: &str| sample.metrics.get(name).copied();
             ([figure("mpps"), figure("duplicates"), figure("carried")], sample.invalid.clone().expect("no end"))

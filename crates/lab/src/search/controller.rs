@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::classify::{Bound, Done, Load, Target, relevant};
 use super::goal::{LEVELS, SLACK};
-use super::{Goal, Invalid, Limits, Measure, Measured, Trial, valid};
+use super::{Goal, Invalid, Limits, Measure, Measured, Retries, Trial, valid};
 
 /// What is tried for one goal may take a bound from another, which is then pursued again: so many times at most.
 const PASSES: u32 = 8;
@@ -234,12 +234,15 @@ impl Search<'_, '_> {
 
     /// One trial that counts; none where the tester cannot send that much, and the greatest load is less now.
     fn try_once(&mut self, trial: Trial) -> Result<Option<Measured>, Stopped> {
+        let Retries { failed, late } = self.limits.retries;
+        let could = self.loads.iter().any(|known| known.load >= trial.load && !known.trials.is_empty());
+        let retries = Retries { failed, late: if could { late } else { failed } };
         let spent = &mut self.spent;
         let mut timed = |trial: Trial| {
             *spent += trial.duration;
             (self.measure)(trial)
         };
-        match valid(&mut timed, trial, self.limits.retries) {
+        match valid(&mut timed, trial, retries) {
             Ok(Ok(measured)) => Ok(Some(measured)),
             Ok(Err(invalid)) => self.lower_the_greatest(&invalid).map(|()| None),
             Err(error) => Err(Stopped(format!("{error:#}"))),

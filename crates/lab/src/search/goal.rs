@@ -94,14 +94,30 @@ pub struct Limits {
     pub min_load: f64,
     /// The greatest load. It is lowered where the tester turns out to be unable to send that much.
     pub max_load: f64,
-    /// So many times a trial that does not count is made again.
-    pub retries: u32,
+    /// How often a trial that does not count is made again.
+    pub retries: Retries,
+}
+
+/// So many times a trial that does not count is made again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retries {
+    /// Whatever was wrong.
+    pub failed: u32,
+    /// Because the tester was late, and for nothing else, at a load that it could send before: what kept it from running
+    /// comes and goes.
+    pub late: u32,
+}
+
+impl Default for Retries {
+    fn default() -> Retries {
+        Retries { failed: 3, late: 20 }
+    }
 }
 
 impl Limits {
     /// Between two loads.
     pub fn new(min_load: f64, max_load: f64) -> Limits {
-        Limits { min_load, max_load, retries: 3 }
+        Limits { min_load, max_load, retries: Retries::default() }
     }
 
     pub(super) fn check(&self) -> anyhow::Result<()> {

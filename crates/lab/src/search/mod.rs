@@ -13,7 +13,7 @@
 //! let mut switch = |trial: straightline_lab::search::Trial| {
 //!     let secs = trial.duration.as_secs_f64();
 //!     let (sent, most) = (trial.load * secs, 1.2e6 * secs);
-//!     Ok(Measured { sent: sent as u64, lost: (sent - sent.min(most)) as u64, invalid: None })
+//!     Ok(Measured { sent: sent as u64, lost: (sent - sent.min(most)) as u64, ..Measured::default() })
 //! };
 //! let goals = [Goal::ndr(), Goal::pdr(0.005)];
 //! let found = search(&goals, &Limits::new(1e4, 1e7), &mut switch, &mut |_| {}).expect("goals that make sense");
@@ -30,7 +30,7 @@ use std::time::Duration;
 
 pub use controller::{Found, GoalResult, Step, search};
 pub use fixed::{Soak, SoakGoal, Soaked, soak};
-pub use goal::{Goal, Limits};
+pub use goal::{Goal, Limits, Retries};
 
 /// A trial to be made.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -50,6 +50,8 @@ pub struct Measured {
     pub lost: u64,
     /// Why the trial does not count.
     pub invalid: Option<String>,
+    /// Whether that is because the tester was kept from running, and for nothing else: it may be better the next time.
+    pub late: bool,
 }
 
 impl Measured {
@@ -62,17 +64,17 @@ impl Measured {
 /// Makes trials. An error ends the search, with what was found so far: the tester is interrupted, or broken.
 pub type Measure<'a> = dyn FnMut(Trial) -> anyhow::Result<Measured> + 'a;
 
-/// A trial that counts, after at most `retries` that did not.
-fn valid(measure: &mut Measure<'_>, trial: Trial, retries: u32) -> anyhow::Result<Result<Measured, Invalid>> {
-    let (mut attempts, mut most) = (0, 0);
+/// A trial that counts, after at most so many that did not.
+fn valid(measure: &mut Measure<'_>, trial: Trial, retries: Retries) -> anyhow::Result<Result<Measured, Invalid>> {
+    let (mut failed, mut late, mut most) = (0, 0, 0);
     loop {
         let measured = measure(trial)?;
         let Some(reason) = measured.invalid.clone() else { return Ok(Ok(measured)) };
-        attempts += 1;
+        *if measured.late { &mut late } else { &mut failed } += 1;
         most = most.max(measured.sent);
-        if attempts > retries {
+        if failed > retries.failed || late > retries.late {
             let rate = most as f64 / trial.duration.as_secs_f64();
-            return Ok(Err(Invalid { trial, reason, rate, attempts }));
+            return Ok(Err(Invalid { trial, reason, rate, attempts: failed + late, is_late: late > retries.late }));
         }
     }
 }
@@ -86,13 +88,19 @@ struct Invalid {
     /// The most that was sent a second.
     rate: f64,
     attempts: u32,
+    /// Whether all that was wrong, or most of it, is that the tester was late.
+    is_late: bool,
 }
 
 impl std::fmt::Display for Invalid {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Invalid { trial, reason, attempts, .. } = self;
         let (load, secs) = (trial.load, trial.duration.as_secs_f64());
-        write!(to, "no trial at {load:.0} packets a second for {secs} s counted, of {attempts}: {reason}")
+        write!(to, "no trial at {load:.0} packets a second for {secs} s counted, of {attempts}: {reason}")?;
+        if self.is_late {
+            write!(to, "; shorter trials are disturbed less often")?;
+        }
+        Ok(())
     }
 }
 

@@ -79,7 +79,7 @@ fn halves_of_times_that_are_no_powers_of_two_are_halves() {
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "counts of packets")]
 fn counts(trial: Trial, loss_ratio: f64) -> Measured {
     let sent = trial.load * trial.duration.as_secs_f64();
-    Measured { sent: sent as u64, lost: (sent * loss_ratio) as u64, invalid: None }
+    Measured { sent: sent as u64, lost: (sent * loss_ratio) as u64, ..Measured::default() }
 }
 
 /// A switch that takes so many packets a second and no more.
@@ -153,6 +153,47 @@ fn trials_that_do_not_count_are_made_again_and_then_the_search_ends() {
     assert!(stopped.contains("of 4: the backend was silent") && n == 13, "{stopped}");
     // What was found until then is not a regular result, but is one.
     assert!(found.trials == 9 && found.results[0].irregular.is_some(), "{:?}", found.results);
+}
+
+#[test]
+fn a_tester_that_is_late_now_and_then_is_waited_for_where_it_could_be_in_time() {
+    // One trial of ten counts, but for the first of all.
+    let mut n = 0;
+    let mut late = |trial: Trial| {
+        n += 1;
+        Measured { late: n % 10 != 1, invalid: (n % 10 != 1).then(|| "late".into()), ..hard_limit(trial, 1.2e6) }
+    };
+    let found = run(&[Goal::ndr()], &mut |trial| Ok(late(trial)));
+    assert_eq!((found.stopped, found.max_load), (None, 1e7));
+    assert_eq!(found.results[0].irregular, None);
+    assert!((1.19e6..1.201e6).contains(&found.results[0].lower.expect("a bound")), "{:?}", found.results);
+
+    // What it never could is no matter of patience.
+    let mut n = 0;
+    let found = run(&[Goal::ndr()], &mut |trial| {
+        n += 1;
+        Ok(Measured { sent: 0, late: true, invalid: Some("late".into()), ..counts(trial, 0.0) })
+    });
+    assert!(n == 4 && found.stopped.expect("an end").contains("of 4: late; shorter trials"), "{n}");
+}
+
+#[test]
+fn a_soak_is_made_of_shorter_trials_where_longer_ones_are_disturbed() {
+    // Nothing longer than 700 ms is ever left alone, and a shorter one now and then.
+    let mut n = 0;
+    let mut measure = |trial: Trial| {
+        n += 1;
+        let late = trial.duration > Duration::from_millis(700) || n % 3 == 0;
+        Ok(Measured { late, invalid: late.then(|| "late".into()), ..counts(trial, 0.0) })
+    };
+    let goal = SoakGoal { shortest: Duration::from_millis(100), ..SoakGoal::new(1e6, secs(20)) };
+    let came = soak(&goal, &mut measure, &mut |_| {}).expect("a goal that makes sense");
+    assert_eq!((came.soak, came.time, came.shortest), (Soak::Carried, secs(20), Duration::from_millis(625)));
+    // It ends where even the shortest are.
+    let goal = SoakGoal::new(1e6, secs(20));
+    let came = soak(&goal, &mut measure, &mut |_| {}).expect("a goal that makes sense");
+    let Soak::Stopped(why) = came.soak else { panic!("{came:?}") };
+    assert!(why.contains("for 1 s counted, of 21: late; shorter trials"), "{why}");
 }
 
 #[test]
@@ -267,7 +308,8 @@ fn a_soak_is_carried_lost_or_too_short_to_say() {
         assert_eq!((came.soak, came.lost, came.time), (soak, lost, secs(time)));
     }
     // A million: not even one.
-    let short = SoakGoal { trial: Duration::from_millis(300), ..SoakGoal::new(1e6, secs(1)) };
+    let short = Duration::from_millis(300);
+    let short = SoakGoal { trial: short, shortest: short, ..SoakGoal::new(1e6, secs(1)) };
     for (lost, soak) in [(0, Soak::TooFew), (1, Soak::TooFew), (2, Soak::TooMuchLost)] {
         assert_eq!(soaked(short, lost).soak, soak);
     }
