@@ -40,6 +40,14 @@ const LATENCIES: [u32; 4] = [0, 10, 50, 90];
 pub(super) const FAULTS: [&str; 2] = ["duplicates", "corrupt"];
 pub(super) type Faults = BTreeMap<&'static str, f64>;
 
+/// Of a search: 1 where its figure is only the most that could be tried, and none of it was too much.
+const AT_LEAST: &str = "at_least";
+
+/// Whether a sample is of such a search: known to its end, though it is no figure that can be compared.
+pub(super) fn is_at_least(sample: &Sample) -> bool {
+    sample.metrics.contains_key(AT_LEAST)
+}
+
 /// The part of the NDR that is carried for long.
 const CARRIED: f64 = 0.9;
 
@@ -235,6 +243,9 @@ fn sample(result: &GoalResult, found: &Found, mean_len: f64, faults: &Faults) ->
     ];
     let mut sample = spoilt(faults);
     sample.metrics.extend(figures.into_iter().filter_map(|(name, figure)| Some((name.to_owned(), figure?))));
+    if found.stopped.is_none() && result.lower.is_some() && result.upper.is_none() {
+        sample.metrics.insert(AT_LEAST.to_owned(), 1.0);
+    }
     // What was found until then is in its figures.
     let irregular = result.irregular.as_ref().map(|why| match &found.stopped {
         Some(stopped) => format!("the search has not come to its end: {stopped}"),
@@ -299,7 +310,9 @@ mod tests {
         let all = found(1e9, usize::MAX);
         assert_eq!(parts(&all), Some((1e7, true)));
         let why = judged(&all).expect("no upper bound");
+        let at_least = |found: &Found| is_at_least(&sample(&found.results[0], found, 64.0, &Faults::new()));
         assert!(why.contains("no load up to 10000000 packets a second is too much"), "{why}");
+        assert_eq!([&whole, &all, &found(1e9, 7)].map(at_least), [false, true, false]);
         // It ends when there is a lower bound already.
         let cut = found(1.2e6, whole.trials);
         assert_eq!(parts(&cut), None);

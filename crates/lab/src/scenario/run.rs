@@ -18,6 +18,8 @@ pub struct Outcome {
     pub tasks: [usize; 2],
     /// Samples that count, and that do not.
     pub samples: [usize; 2],
+    /// Of those that do not, searches that came to their end without a load that was too much.
+    pub at_least: usize,
     /// Soaks that were not carried: more was lost than is allowed, or a trial did not count because of a backend.
     pub not_carried: usize,
     /// What has to be known besides.
@@ -149,6 +151,7 @@ impl Run<'_, '_> {
             self.watch.is_invalid(&self.step, why);
         }
         self.outcome.samples[usize::from(sample.invalid.is_some())] += 1;
+        self.outcome.at_least += usize::from(find::is_at_least(&sample));
         self.outcome.not_carried += usize::from(soak::is_not_carried(&sample));
         let layout = bed.layout().name();
         for (whose, features) in [layout.to_owned(), format!("{layout}, guest")].into_iter().zip(bed.features) {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use super::find::is_at_least;
 use super::run::label;
 use crate::results::{Place, Sample, series};
 use crate::statistics::median;
@@ -19,6 +20,9 @@ const COLUMNS: [(&str, usize, &str, usize); 8] = [
     ("cycles", 7, "switch_cycles_per_packet", 0),
     ("limit", 7, "generator_limit_mpps", 2),
 ];
+
+/// Those that a search finds.
+const BOUNDS: [&str; 2] = ["mpps", "gbit_per_s"];
 
 /// How wide a cell may be before its figures come in the line below.
 const PLACE: usize = 23;
@@ -54,6 +58,11 @@ pub fn table(samples: &[Sample]) -> String {
             "Where none counts, figures are those of what was interrupted: what was under way then is among what was lost.\n",
         );
     }
+    if places.iter().any(|(_, all)| only_at_least(all)) {
+        text.push_str(
+            "> before a figure: at least. The tester could send no more, and of what it could nothing was too much.\n",
+        );
+    }
     for (place, all) in &places {
         let again: f64 = series(all.iter().copied(), "duplicates").into_iter().map(|(_, count)| count).sum();
         if again > 0.0 {
@@ -70,21 +79,32 @@ fn row(text: &mut String, name: &str, samples: &[&Sample], width: usize) {
     } else {
         let _ = write!(text, "{name:width$}");
     }
-    let interrupted = only_interrupted(samples);
+    let (interrupted, at_least) = (only_interrupted(samples), only_at_least(samples));
     for (_, wide, metric, digits) in COLUMNS {
-        let shown = samples.iter().filter(|sample| sample.invalid.is_none() || (interrupted && is_interrupted(sample)));
+        let is_shown = |sample: &Sample| {
+            sample.invalid.is_none() || (interrupted && is_interrupted(sample)) || (at_least && is_at_least(sample))
+        };
+        let shown = samples.iter().filter(|sample| is_shown(sample));
         let values: Vec<f64> = shown.filter_map(|sample| sample.metrics.get(metric).copied()).collect();
         let factor = if metric == "loss_ratio" { 100.0 } else { 1.0 };
-        let figure = median(&values).map_or_else(|| "-".to_owned(), |value| format!("{:.digits$}", value * factor));
+        let sign = if at_least && BOUNDS.contains(&metric) { ">" } else { "" };
+        let figure = |value: f64| format!("{sign}{:.digits$}", value * factor);
+        let figure = median(&values).map_or_else(|| "-".to_owned(), figure);
         let _ = write!(text, " {figure:>wide$}");
     }
     let count = samples.iter().filter(|sample| sample.invalid.is_none()).count();
     let _ = writeln!(text, " {:>5}", format!("{count}/{}", samples.len()));
 }
 
+/// Whether searches that found nothing too much are all that there is to show.
+fn only_at_least(samples: &[&Sample]) -> bool {
+    samples.iter().all(|sample| sample.invalid.is_some()) && samples.iter().any(|sample| is_at_least(sample))
+}
+
 /// Whether what was interrupted is all that there is to show.
 fn only_interrupted(samples: &[&Sample]) -> bool {
-    samples.iter().all(|sample| sample.invalid.is_some()) && samples.iter().any(|sample| is_interrupted(sample))
+    samples.iter().all(|sample| sample.invalid.is_some() && !is_at_least(sample))
+        && samples.iter().any(|sample| is_interrupted(sample))
 }
 
 fn is_interrupted(sample: &Sample) -> bool {
@@ -109,6 +129,25 @@ fn reasons(text: &mut String, samples: &[Sample]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_most_that_could_be_tried_is_said_to_be_that() {
+        let sample = |mpps: f64, why: Option<&str>, at_least: bool| {
+            let mut metrics: std::collections::BTreeMap<_, _> =
+                [("mpps".to_owned(), mpps), ("generator_limit_mpps".to_owned(), 25.0)].into();
+            if at_least {
+                metrics.insert("at_least".to_owned(), 1.0);
+            }
+            Sample { metrics, invalid: why.map(str::to_owned), ..Sample::default() }
+        };
+        let least = sample(9.9691, Some("no load up to 9969100 packets a second is too much"), true);
+        let text = table(&[least.clone(), sample(3.0, Some("interrupted"), false)]);
+        assert!(text.contains("  >9.969 ") && text.contains("   25.00   0/2\n"), "{text}");
+        assert!(text.contains("\n> before a figure: at least.") && !text.contains("what was under way"), "{text}");
+        // Where another round has a figure, that is it.
+        let text = table(&[least, sample(8.0, None, false)]);
+        assert!(text.contains("   8.000 ") && !text.contains('>'), "{text}");
+    }
 
     #[test]
     fn it_fits_into_a_terminal_and_says_what_does_not_count() {

@@ -198,7 +198,7 @@ fn execute(args: &Common, options: Options) -> anyhow::Result<()> {
         "stopped: {done} of {tasks} parts were measured to their end; what there is of these, and of the one that was \
          interrupted, stands above"
     );
-    if outcome.samples[0] == 0 {
+    if outcome.samples[0] + outcome.at_least == 0 {
         bail!("no trial counts; why stands above");
     }
     ensure!(
