@@ -20,7 +20,7 @@ const BURST: usize = 64;
 
 /// How late a packet may be sent: as late in short trials as in long ones. What a thread that was kept from running for so
 /// long catches up with still finds room in rings of usual sizes.
-const CATCH_UP: Duration = Duration::from_millis(1);
+pub(crate) const CATCH_UP: Duration = Duration::from_millis(1);
 
 /// The part of a trial's time that may be caught up with after its end, but no less than some turns. So much later it is over
 /// where a port stays full: clearly less than the thousandth by which a trial may be too long.

@@ -40,6 +40,7 @@ mod values;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use actor::CATCH_UP;
 pub use actor::{Generator, Load, Measured, Timing};
 pub use checker::Counts;
 pub use echo::Echo;

@@ -15,6 +15,7 @@ use crate::forward::{Mode, Noise, Touch};
 use crate::generator::Rate;
 use crate::sizes::Sizes;
 use crate::tester::{Layout, Pinned, PortOptions};
+use crate::trial::{Length, length};
 
 /// What stands between the generator's two ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +68,12 @@ impl Loads {
     #[must_use]
     pub fn searches(&self) -> bool {
         self.ndr || self.pdr.is_some() || self.latency || (self.soak.is_some() && self.rate.is_none())
+    }
+
+    /// Whether packets have to be sent at their times.
+    #[must_use]
+    pub fn are_paced(&self) -> bool {
+        self.rate.is_some() || self.searches() || self.soak.is_some()
     }
 }
 
@@ -154,6 +161,16 @@ impl Options {
             (None, Some(switch)) => Ok([cpu_beside(switch)?, switch]),
             (None, None) => two_cpus(),
         }
+    }
+
+    /// How long trials at a rate can be on these CPUs: it takes two seconds to know.
+    ///
+    /// # Errors
+    /// There are too few, or one that this process may not have.
+    pub fn length(&self) -> anyhow::Result<Length> {
+        let mut cpus = self.cpus()?.to_vec();
+        cpus.dedup();
+        length(&cpus)
     }
 
     /// The CPUs, as results have them ([`crate::results::Environment::used_cpus`]).

@@ -10,6 +10,7 @@
 //! generator itself was too late for was not sent as meant.
 
 mod judge;
+mod length;
 mod outcome;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,6 +22,7 @@ use straightline_graph::clock::cycles;
 use crate::generator::{Echo, Generator, Load, Measured, Rate, StreamSpec, Timing};
 use crate::tester::{Actor, TestPort, Work, drive};
 pub(crate) use judge::corrupted;
+pub use length::{Length, length};
 pub use outcome::Outcome;
 
 /// For how long nothing may come, when all is sent, before what has not come is lost.

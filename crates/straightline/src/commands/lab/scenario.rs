@@ -10,6 +10,7 @@ use straightline_lab::forward::{Mode, Touch};
 use straightline_lab::generator::Rate;
 use straightline_lab::results::{Environment, Sample, Writer};
 use straightline_lab::scenario::{self, Kept, Loads, Options, Scenario};
+use straightline_lab::trial::Length;
 
 use super::progress::Progress;
 use super::{Noisy, Ports, RingKind, expect_backends, seconds, stop_on_signals, time, usage};
@@ -93,9 +94,9 @@ pub(crate) struct Common {
     /// What mixed lengths are drawn by
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Seconds that a trial is measured
-    #[arg(long, value_name = "S", value_parser = time, default_value = "1")]
-    pub(crate) secs: Duration,
+    /// Seconds that a trial is measured; default: 1, and at rates 0.3 or 0.1 where the machine would spoil most trials of a second
+    #[arg(long, value_name = "S", value_parser = time)]
+    pub(crate) secs: Option<Duration>,
     /// Seconds of packets before a trial that do not count; default: 0.5 on new connections, 0.1 later
     #[arg(long, value_name = "S", value_parser = seconds)]
     pub(crate) warm_up: Option<Duration>,
@@ -149,18 +150,22 @@ fn options(scenario: Scenario, backends: &[PathBuf], args: &Common) -> Options {
         seed: args.seed,
         rounds: args.rounds.unwrap_or(if loads.searches() || loads.soak.is_some() { 1 } else { ROUNDS }),
         loads,
-        time: args.secs,
         warm_up: args.warm_up,
         cpu: args.cpu,
         ..Options::new(scenario)
     }
 }
 
-fn execute(args: &Common, options: Options) -> anyhow::Result<()> {
+fn execute(args: &Common, mut options: Options) -> anyhow::Result<()> {
     // No folder is made for what cannot be: its name would be taken when it is put right.
     usage(options.check_usage());
     options.check()?;
     stop_on_signals(&options.stop)?;
+    match args.secs {
+        Some(secs) => options.time = secs,
+        None if options.loads.are_paced() => options.time = length(&options)?,
+        None => {}
+    }
     let environment = Environment { used_cpus: options.used_cpus()?, ..Environment::detect() };
     let mut writer = args.out.as_deref().map(|folder| Writer::create(folder, environment)).transpose()?;
     let mut samples: Vec<Sample> = Vec::new();
@@ -206,6 +211,24 @@ fn execute(args: &Common, options: Options) -> anyhow::Result<()> {
         "a load was not carried: more was lost than is allowed, or a backend failed, as stands above"
     );
     Ok(())
+}
+
+/// How long trials are where nobody says it.
+fn length(options: &Options) -> anyhow::Result<Duration> {
+    let Length { time, absences, watched } = options.length()?;
+    if time < options.time {
+        output::message(
+            "note",
+            &format!(
+                "trials are {} s long: in {} s threads that poll were {absences} times kept from running for longer than can be \
+                 caught up with, and would be in most trials of {} s; --secs says otherwise",
+                time.as_secs_f64(),
+                watched.as_secs(),
+                options.time.as_secs_f64()
+            ),
+        );
+    }
+    Ok(time)
 }
 
 fn rate(text: &str) -> Result<Rate, String> {

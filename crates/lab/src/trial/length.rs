@@ -1,0 +1,115 @@
+//! How long trials can be: the longer one is, the likelier somebody else gets one of its CPUs meanwhile.
+
+use std::thread;
+use std::time::Duration;
+
+use straightline_graph::clock::{cycles, hertz};
+
+use crate::figures::seconds;
+use crate::generator::CATCH_UP;
+use crate::tester::Pinned;
+
+/// Trials are as long as the first of these of which most are left alone; else as the last.
+const LENGTHS: [Duration; 3] = [Duration::from_secs(1), Duration::from_millis(300), Duration::from_millis(100)];
+
+/// For so long CPUs are watched.
+const WATCHED: Duration = Duration::from_secs(2);
+
+/// From one trial that could be made to the next.
+const STEP: Duration = Duration::from_millis(50);
+
+/// The part of a trial's time by which it may be wrong.
+const TOLERANCE: u32 = 1000;
+
+/// A time in which a thread that polls did not run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Absence {
+    /// Since it is watched.
+    at: Duration,
+    lasted: Duration,
+}
+
+/// How long trials are, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Length {
+    /// Of a trial.
+    pub time: Duration,
+    /// So many times a thread was away for longer than it can catch up with.
+    pub absences: usize,
+    /// In so much time.
+    pub watched: Duration,
+}
+
+/// Watches these CPUs for two seconds, with a thread on each that polls as in a trial, and says how long trials can be there.
+///
+/// # Errors
+/// There is no such CPU.
+pub fn length(cpus: &[usize]) -> anyhow::Result<Length> {
+    let mut absences = Vec::new();
+    thread::scope(|threads| {
+        let watching: Vec<_> = cpus.iter().map(|&cpu| threads.spawn(move || watch(cpu))).collect();
+        watching.into_iter().try_for_each(|thread| {
+            absences.extend(thread.join().map_err(|_| anyhow::anyhow!("who watches a CPU has panicked"))??);
+            anyhow::Ok(())
+        })
+    })?;
+    Ok(Length { time: longest(&absences), absences: absences.len(), watched: WATCHED })
+}
+
+fn watch(cpu: usize) -> anyhow::Result<Vec<Absence>> {
+    let _pinned = Pinned::to(cpu)?;
+    let hertz = hertz();
+    let time = |cycles: u64| Duration::from_secs_f64(seconds(cycles, hertz));
+    let (mut absences, began) = (Vec::new(), cycles());
+    let mut before = began;
+    while time(before - began) < WATCHED {
+        let now = cycles();
+        let lasted = time(now.saturating_sub(before));
+        if lasted > CATCH_UP {
+            absences.push(Absence { at: time(before - began), lasted });
+        }
+        before = before.max(now);
+    }
+    Ok(absences)
+}
+
+fn longest(absences: &[Absence]) -> Duration {
+    let is_spoilt = |from: Duration, length: Duration| {
+        let within = absences.iter().filter(|absence| from <= absence.at && absence.at < from + length);
+        within.map(|absence| absence.lasted.saturating_sub(CATCH_UP)).sum::<Duration>() > length / TOLERANCE
+    };
+    let is_left_alone = |length: &Duration| {
+        let begins = || (0..).map(|n| STEP * n).take_while(|&from| from + *length <= WATCHED);
+        2 * begins().filter(|&from| is_spoilt(from, *length)).count() <= begins().count()
+    };
+    LENGTHS.into_iter().find(is_left_alone).unwrap_or(LENGTHS[LENGTHS.len() - 1])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trials_are_as_long_as_most_are_left_alone() {
+        let millis = Duration::from_millis;
+        let each = |step: u64, lasted: u64| -> Vec<Absence> {
+            (0..2000 / step).map(|n| Absence { at: millis(n * step + step / 2), lasted: millis(lasted) }).collect()
+        };
+        assert_eq!(longest(&[]), millis(1000));
+        // What can nearly be caught up with spoils no long trial.
+        assert_eq!(longest(&each(1000, 2)), millis(1000));
+        assert_eq!(longest(&each(1000, 5)), millis(300));
+        assert_eq!(longest(&each(300, 5)), millis(100));
+        assert_eq!(longest(&each(50, 5)), millis(100));
+        // Once, at the beginning.
+        assert_eq!(longest(&[Absence { at: millis(20), lasted: millis(100) }]), millis(1000));
+    }
+
+    #[test]
+    fn cpus_are_watched() {
+        let cpu = crate::exp::usable_cpus().expect("ours")[0];
+        let length = length(&[cpu]).expect("it is ours");
+        assert!(LENGTHS.contains(&length.time) && length.watched == WATCHED, "{length:?}");
+        assert!(super::length(&[cpu, rustix::thread::CpuSet::MAX_CPU]).is_err());
+    }
+}
