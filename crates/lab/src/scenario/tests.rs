@@ -269,8 +269,9 @@ fn a_search_finds_bounds_or_says_why_not() {
     let counted = trials.iter().filter(|trial| trial.invalid.is_none() && trial.metrics["sent"] > 0.0).count();
     let counted = f64::from(u32::try_from(counted).expect("few"));
     let places: Vec<_> = trials.iter().map(|trial| (trial.scenario.as_str(), trial.cell["load"].as_str())).collect();
-    // The search begins with what there is room for.
-    assert_eq!(places[0], ("vm2vm", "max"));
+    // The search begins with what there is room for: one moment does not tell it.
+    let max = places.iter().take_while(|(_, load)| *load == "max").count();
+    assert_eq!(max, 3, "{places:?}");
     let is_rate = |load: &str| load == "max" || load.ends_with("pps");
     assert!(places.iter().all(|(scenario, load)| *scenario == "vm2vm" && is_rate(load)), "{places:?}");
     // On a machine that has other things to do no trial may count.
