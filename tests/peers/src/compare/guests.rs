@@ -27,10 +27,25 @@ pub(super) struct Seen {
     /// Packets that never came back.
     #[serde(default)]
     pub(super) lost: Option<u64>,
+    /// What else a search has found.
+    #[serde(skip)]
+    pub(super) found: BTreeMap<String, f64>,
+}
+
+/// A line of `straightline lab patch-external --json`.
+#[derive(Debug, Deserialize)]
+struct Line {
+    cell: BTreeMap<String, String>,
+    metrics: BTreeMap<String, f64>,
+    invalid: Option<String>,
 }
 
 /// Before a trial is measured.
 const WARM_UP: Duration = Duration::from_secs(1);
+const WARM: [&str; 2] = ["--warm-up", "1"];
+
+/// As long as a search may take.
+const SEARCH: Duration = Duration::from_secs(1800);
 
 /// Loads a switch that has been started.
 pub(super) fn measure(
@@ -45,6 +60,7 @@ pub(super) fn measure(
         Guest::Generator if copies_nothing => {
             bail!("the generator checks what comes, and this switch copies nothing: load it by --guest own")
         }
+        Guest::Generator if cell.load == Load::Search => search(lab, options, switch, cell),
         Guest::Generator => generator(lab, options, switch, cell),
         Guest::Testpmd => testpmd(lab, options, switch, cell),
     }
@@ -54,7 +70,7 @@ pub(super) fn measure(
 fn own(lab: &Lab, options: &Options, switch: &mut Running<'_>, copies_nothing: bool, cell: &Cell) -> Result<Seen> {
     switch.go()?;
     let mut command = ours(lab, options, cell, "loop")?;
-    command.args(["--load", if cell.load == Load::Loop { "loop" } else { "flood" }]);
+    command.args(WARM).args(["--load", if cell.load == Load::Loop { "loop" } else { "flood" }]);
     // So large buffers that rings of 1024 would take more memory than a machine has caches for.
     let bursts = if cell.size == Size::Segments { 2 } else { options.bursts };
     command.args(["--bursts", &bursts.to_string()]);
@@ -64,29 +80,68 @@ fn own(lab: &Lab, options: &Options, switch: &mut Running<'_>, copies_nothing: b
         Size::Segments => command.args(["--segments", "--queue-size", "256"]),
     };
     command.args(copies_nothing.then_some("--no-verify"));
-    let out = said(lab, options, command)?;
+    let out = said(lab, command, limit(options))?;
     serde_json::from_str(&out).with_context(|| format!("the guest wrote {out}"))
 }
 
 /// `straightline lab patch-external`: as much as there is room for, of which each packet is checked. It sees to it itself that
 /// the trial counts.
 fn generator(lab: &Lab, options: &Options, switch: &mut Running<'_>, cell: &Cell) -> Result<Seen> {
-    #[derive(Deserialize)]
-    struct Sample {
-        metrics: BTreeMap<String, f64>,
-        invalid: Option<String>,
-    }
-
     switch.go()?;
     let mut command = ours(lab, options, cell, "patch-external")?;
-    command.args(["--max", "--rounds", "1", "--size", &cell.size.to_string()]);
-    let out = said(lab, options, command)?;
-    let sample: Sample = serde_json::from_str(&out).with_context(|| format!("the generator wrote {out}"))?;
-    ensure!(sample.invalid.is_none(), "not a valid trial: {}", sample.invalid.unwrap_or_default());
-    let figure = |name: &str| sample.metrics.get(name).copied();
-    let needed = |name: &str| figure(name).with_context(|| format!("the generator says nothing of {name}: {out}"));
+    command.args(WARM).args(["--max", "--rounds", "1", "--size", &cell.size.to_string()]);
+    let out = said(lab, command, limit(options))?;
+    let line: Line = serde_json::from_str(&out).with_context(|| format!("the generator wrote {out}"))?;
+    ensure!(line.invalid.is_none(), "not a valid trial: {}", line.invalid.unwrap_or_default());
+    rates(&line)
+}
+
+/// `straightline lab patch-external`: the most without loss, with half a percent of it, and latencies at parts of that.
+fn search(lab: &Lab, options: &Options, switch: &mut Running<'_>, cell: &Cell) -> Result<Seen> {
+    switch.go()?;
+    let mut command = ours(lab, options, cell, "patch-external")?;
+    command.args(["--ndr", "--pdr", "0.5", "--latency", "--rounds", "1", "--size", &cell.size.to_string()]);
+    let out = said(lab, command, SEARCH)?;
+    let lines: Vec<Line> = out.lines().map(serde_json::from_str).collect::<Result<_, _>>().context(out)?;
+    found(&lines)
+}
+
+/// What a search says: the rate without loss, and the others by names of their own.
+fn found(lines: &[Line]) -> Result<Seen> {
+    let of = |load: &str| lines.iter().find(|line| line.cell.get("load").is_some_and(|at| at == load));
+    let is_at_least = |line: &Line| line.metrics.contains_key("at_least");
+    let bound = |load: &str| {
+        let line = of(load).with_context(|| format!("the generator says nothing of {load}"))?;
+        // The most that could be sent is one, where it was not too much.
+        let why = line.invalid.as_deref().filter(|_| !is_at_least(line));
+        ensure!(why.is_none(), "not a valid trial: {}", why.unwrap_or_default());
+        Ok(line)
+    };
+    let (ndr, pdr) = (bound("ndr")?, bound("pdr 0.5 %")?);
+    let mut seen = rates(ndr)?;
+    let mut note = |name: String, figure: Option<&f64>| {
+        seen.found.extend(figure.map(|&figure| (name, figure)));
+    };
+    note("pdr_mpps".to_owned(), pdr.metrics.get("mpps"));
+    note("at_least".to_owned(), Some(&1.0).filter(|_| is_at_least(ndr)));
+    note("pdr_at_least".to_owned(), Some(&1.0).filter(|_| is_at_least(pdr)));
+    for percent in [0, 10, 50, 90] {
+        let line = of(&format!("latency {percent} %")).filter(|line| line.invalid.is_none());
+        for quantile in ["p50", "p99"] {
+            let figure = line.and_then(|line| line.metrics.get(&format!("latency_{quantile}_us")));
+            note(format!("at_{percent}_percent_latency_{quantile}_us"), figure);
+        }
+    }
+    Ok(seen)
+}
+
+/// What came a second.
+fn rates(line: &Line) -> Result<Seen> {
+    let needed = |name: &str| {
+        line.metrics.get(name).copied().with_context(|| format!("the generator says nothing of {name}: {line:?}"))
+    };
     let (mpps, gbit_per_s) = (needed("mpps")?, needed("gbit_per_s")?);
-    Ok(Seen { mpps, gbit_per_s, guest_cycles_per_packet: None, lost: None })
+    Ok(Seen { mpps, gbit_per_s, guest_cycles_per_packet: None, lost: None, found: BTreeMap::new() })
 }
 
 /// A command of our laboratory, at the switch's two sockets.
@@ -96,21 +151,27 @@ fn ours(lab: &Lab, options: &Options, cell: &Cell, name: &str) -> Result<Command
     command.args(["lab", name, "--json", "--backend"]).arg(lab.socket("a")).arg("--backend").arg(lab.socket("b"));
     command.args(["--ring", if cell.ring.packed { "packed" } else { "split" }]);
     command.args(["--mrg", if cell.ring.mergeable { "on" } else { "off" }, "--cpu", &cpu.to_string()]);
-    command.args(["--secs", &options.secs.to_string(), "--warm-up", &WARM_UP.as_secs().to_string()]);
+    command.args(["--secs", &options.secs.to_string()]);
     command.args(cell.ring.in_order.then_some("--in-order"));
     command.args(options.huge_pages.then_some("--hugepages"));
     Ok(command)
 }
 
+/// After so long a single trial is not worth waiting for.
+fn limit(options: &Options) -> Duration {
+    WARM_UP + Duration::from_secs_f64(options.secs) + Duration::from_secs(40)
+}
+
 /// What such a command prints until its end.
-fn said(lab: &Lab, options: &Options, command: Command) -> Result<String> {
+fn said(lab: &Lab, command: Command, limit: Duration) -> Result<String> {
     let mut guest = Proc::start("guest", command, &lab.log("guest"))?;
-    let limit = WARM_UP + Duration::from_secs_f64(options.secs) + Duration::from_secs(40);
     let status = guest.wait_end(limit)?;
     // Its last words are on their way.
     std::thread::sleep(Duration::from_millis(50));
     let (out, err) = guest.texts();
-    ensure!(status.success(), "{}", err.trim().trim_start_matches("error: "));
+    // It tells all that it does besides, too.
+    let error = err.lines().rev().find_map(|line| line.strip_prefix("error: ")).unwrap_or(err.trim());
+    ensure!(status.success(), "{error}");
     Ok(out)
 }
 
@@ -144,7 +205,7 @@ fn testpmd(lab: &Lab, options: &Options, switch: &mut Running<'_>, cell: &Cell) 
     proc::pause(Duration::from_millis(500))?;
     match cell.load {
         Load::Loop => guest.command(&format!("start tx_first {}", options.bursts), "packet forwarding")?,
-        Load::Flood => guest.command("start", "packet forwarding")?,
+        Load::Flood | Load::Search => guest.command("start", "packet forwarding")?,
     };
     proc::pause(WARM_UP)?;
     guest.rates()?;
@@ -159,5 +220,47 @@ fn testpmd(lab: &Lab, options: &Options, switch: &mut Running<'_>, cell: &Cell) 
     let seen = (a_bits + b_bits) / 8.0 / (a + b);
     // flowgen sends 4 bytes less; where a length is not possible testpmd takes 64 without a word.
     ensure!((seen - f64::from(len)).abs() <= 8.0, "not a valid trial: frames of {seen:.0} bytes came, not of {len}");
-    Ok(Seen { mpps: (a + b) / 1e6, gbit_per_s: (a_bits + b_bits) / 1e9, guest_cycles_per_packet: None, lost: None })
+    Ok(Seen {
+        mpps: (a + b) / 1e6,
+        gbit_per_s: (a_bits + b_bits) / 1e9,
+        guest_cycles_per_packet: None,
+        lost: None,
+        found: BTreeMap::new(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(load: &str, metrics: &[(&str, f64)], invalid: Option<&str>) -> Line {
+        Line {
+            cell: [("load".to_owned(), load.to_owned())].into(),
+            metrics: metrics.iter().map(|(name, figure)| ((*name).to_owned(), *figure)).collect(),
+            invalid: invalid.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn what_a_search_found_is_taken_and_what_it_did_not_is_told() {
+        let rates = [("mpps", 2.0), ("gbit_per_s", 1.0)];
+        let least = [("mpps", 3.0), ("gbit_per_s", 1.5), ("at_least", 1.0)];
+        let latency = [("latency_p50_us", 4.0), ("latency_p99_us", 9.0)];
+        let lines = |ndr: Option<&str>| {
+            vec![
+                line("ndr", &rates, ndr),
+                line("pdr 0.5 %", &least, Some("nothing was too much")),
+                line("latency 50 %", &latency, None),
+                line("latency 90 %", &latency, Some("too late")),
+            ]
+        };
+        let seen = found(&lines(None)).expect("bounds");
+        assert!((seen.mpps - 2.0).abs() < 1e-9, "{seen:?}");
+        let names: Vec<&str> = seen.found.keys().map(String::as_str).collect();
+        let at_50 = ["at_50_percent_latency_p50_us", "at_50_percent_latency_p99_us"];
+        assert_eq!(names, [&at_50[..], &["pdr_at_least", "pdr_mpps"]].concat());
+        let error = found(&lines(Some("the search has not come to its end"))).expect_err("no bound").to_string();
+        assert!(error.contains("not come to its end"), "{error}");
+        assert!(found(&lines(None)[1..]).expect_err("no NDR").to_string().contains("nothing of ndr"));
+    }
 }

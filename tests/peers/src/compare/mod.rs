@@ -58,7 +58,8 @@ fn trial(machine: &Machine, options: &Options, switch: &Candidate, cell: &Cell) 
         ("switch_cycles_per_packet", cycles),
         ("lost", seen.lost.and_then(|lost| u32::try_from(lost).ok()).map(f64::from)),
     ];
-    let metrics = figures.into_iter().filter_map(|(name, figure)| Some((name.to_owned(), figure?))).collect();
+    let figures = figures.into_iter().filter_map(|(name, figure)| Some((name.to_owned(), figure?)));
+    let metrics = figures.chain(seen.found).collect();
     let cycles = cycles.map_or(String::new(), |cycles| format!(", {cycles:.0} cycles a packet"));
     Ok(Measured { metrics, said: format!("{:.3} Mpps{cycles}", seen.mpps) })
 }

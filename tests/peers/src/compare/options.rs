@@ -19,12 +19,13 @@ pub(crate) const USAGE: &str = "usage: cargo xtask compare --switch SWITCH... [O
   --switch NAME=PROGRAM      a Straightline binary, as often as you like; after it, in the same argument, keys of
                              [switch], both ports, one of them, the patch: 'two=target/release/straightline copies=2
                              port.packed=false b.mtu=1500 patch.full=\"wait\"'
-  --guest GUEST,...          who loads it: own, `straightline lab loop`; generator, `straightline lab patch-external --max`, which
-                             only floods; testpmd with two virtio-user ports (own)
+  --guest GUEST,...          who loads it: own, `straightline lab loop`; generator, `straightline lab patch-external`, which floods
+                             or searches; testpmd with two virtio-user ports (own)
   --ring RING,...            split, split-nomrg, split-inorder, packed, packed-nomrg, packed-vec (split,packed)
   --size SIZE,...            frame lengths without Ethernet checksum; for our own guest also imix and segments, for the generator
                              imix (64,512,1518)
-  --load loop,flood          what the guest does: bounce bursts for ever, or send without pause and drop (loop)
+  --load LOAD,...            what the guest does: loop, bounce bursts for ever; flood, send without pause and drop; search, the
+                             generator alone: find the most without loss and with 0.5 %, and latencies at parts of that (loop)
   --bursts N                 for loop: bursts of 32 packets into each port (16)
   --rounds N                 how often all of it (5)
   --secs S                   how long a trial is measured, after a second of warm-up (2)
@@ -49,9 +50,9 @@ impl Guest {
     /// Whether it can do that.
     fn takes(self, load: Load, size: Size) -> bool {
         match self {
-            Guest::Own => true,
-            Guest::Generator => load == Load::Flood && size != Size::Segments,
-            Guest::Testpmd => matches!(size, Size::Bytes(_)),
+            Guest::Own => load != Load::Search,
+            Guest::Generator => load != Load::Loop && size != Size::Segments,
+            Guest::Testpmd => load != Load::Search && matches!(size, Size::Bytes(_)),
         }
     }
 }
@@ -60,7 +61,10 @@ impl Guest {
 pub(super) enum Load {
     Loop,
     Flood,
+    Search,
 }
+
+const LOADS: [(&str, Load); 3] = [("loop", Load::Loop), ("flood", Load::Flood), ("search", Load::Search)];
 
 /// How the guest's rings are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,7 +122,7 @@ impl Cell {
     }
 
     fn load(&self) -> &'static str {
-        if self.load == Load::Loop { "loop" } else { "flood" }
+        LOADS.iter().find(|(_, load)| *load == self.load).map_or("", |(name, _)| name)
     }
 }
 
@@ -175,7 +179,8 @@ pub(super) fn parse(args: impl Iterator<Item = String>) -> Result<Options> {
     options.common.check()?;
     ensure!(
         !options.cells().is_empty(),
-        "testpmd as a guest sends neither imix nor segments, and the generator floods and sends no segments: --load flood"
+        "testpmd as a guest sends neither imix nor segments, and the generator sends no segments; it floods and searches, which \
+         nobody else does: --load flood or search"
     );
     if options.guests.iter().any(|&guest| guest != Guest::Testpmd) {
         let program = options.program.canonicalize();
@@ -202,7 +207,7 @@ fn read(mut args: impl Iterator<Item = String>) -> Result<Options> {
         match arg.as_str() {
             "--guest" => options.guests = list(&value()?, &GUESTS)?,
             "--ring" => options.rings = list(&value()?, &RINGS.map(|ring| (ring.name, ring)))?,
-            "--load" => options.loads = list(&value()?, &[("loop", Load::Loop), ("flood", Load::Flood)])?,
+            "--load" => options.loads = list(&value()?, &LOADS)?,
             "--size" => options.sizes = value()?.split(',').map(read_size).collect::<Result<_>>()?,
             "--bursts" => options.bursts = number(&arg, &value()?)?,
             "--secs" => options.secs = number(&arg, &value()?)?,
@@ -245,9 +250,11 @@ mod tests {
         let own =
             ["own flood split 64 B", "own flood split imix B", "own flood packed 64 B", "own flood packed imix B"];
         assert_eq!(cells, [&own[..], &["testpmd flood split 64 B", "testpmd flood packed 64 B"]].concat());
-        let line = "--switch|testpmd|--guest|generator|--size|64,imix,segments|--load|loop,flood|--ring|split";
+        let line = "--switch|testpmd|--guest|generator|--size|64,imix,segments|--load|loop,flood,search|--ring|split";
         let cells: Vec<String> = args(line).expect("good").cells().iter().map(ToString::to_string).collect();
-        assert_eq!(cells, ["generator flood split 64 B", "generator flood split imix B"]);
+        let wanted = ["flood split 64 B", "flood split imix B", "search split 64 B", "search split imix B"];
+        assert_eq!(cells, wanted.map(|cell| format!("generator {cell}")));
+        assert!(args("--switch|testpmd|--guest|own,testpmd|--load|search").expect("good").cells().is_empty());
         for bad in [
             "--switch|rte",
             "--switch|ovs|--switch|ovs",

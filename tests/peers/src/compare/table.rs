@@ -10,7 +10,8 @@ use crate::measure::{Candidate, NONE, of_place, spread};
 pub(super) fn markdown(switches: &[Candidate], cells: &[Cell], samples: &[Sample]) -> String {
     let mut text = String::from(
         "Million packets a second received by the guest on both ports: median (smallest-largest), ratio of medians to the \
-         first [its interval of 95 %]; then cycles a packet of the switch alone, and of the guest.\n\n",
+         first [its interval of 95 %]; then cycles a packet of the switch alone, and of the guest. Of a search: the most without loss \
+         (NDR), with 0.5 % (PDR), and the latency at the half of that, median and p99.\n\n",
     );
     let names: Vec<&str> = switches.iter().map(|switch| switch.name.as_str()).collect();
     text += &format!("| guest, load, ring, frame | {} |\n|---|{}\n", names.join(" | "), "---|".repeat(names.len()));
@@ -33,11 +34,29 @@ pub(super) fn markdown(switches: &[Candidate], cells: &[Cell], samples: &[Sample
 fn show(place: &[&Sample], first: Option<&[(u32, f64)]>) -> Option<String> {
     let of = |metric| series(place.iter().copied(), metric);
     let mut text = spread(&of("mpps"), first, 2)?;
+    text += &searched(place).unwrap_or_default();
     for (who, metric) in [("switch", "switch_cycles_per_packet"), ("guest", "guest_cycles_per_packet")] {
         let cycles: Vec<f64> = of(metric).into_iter().map(|(_, cycles)| cycles).collect();
         if let Some(cycles) = median(&cycles) {
             text += &format!("; {who} {cycles:.0}");
         }
+    }
+    Some(text)
+}
+
+/// What a search has found besides the rate without loss. Where nothing that could be sent was too much, that is said.
+fn searched(place: &[&Sample]) -> Option<String> {
+    let of = |metric| series(place.iter().copied(), metric);
+    let middle = |metric| median(&of(metric).into_iter().map(|(_, figure)| figure).collect::<Vec<_>>());
+    let pdr = spread(&of("pdr_mpps"), None, 2)?;
+    let at_least = |metric| match of(metric).len() {
+        0 => String::new(),
+        least => format!(", at least in {least} of {}", of("mpps").len()),
+    };
+    let mut text = format!("{}; PDR {pdr}{}", at_least("at_least"), at_least("pdr_at_least"));
+    let quantiles = ["at_50_percent_latency_p50_us", "at_50_percent_latency_p99_us"].map(middle);
+    if let [Some(p50), Some(p99)] = quantiles {
+        text += &format!("; {p50:.1} and {p99:.1} us at the half of it");
     }
     Some(text)
 }
@@ -67,6 +86,21 @@ mod tests {
             invalid: figures.is_empty().then(|| "it died".to_owned()),
             ..Sample::default()
         };
+        let search = sample(
+            1,
+            "a",
+            &[
+                ("mpps", 5.0),
+                ("at_least", 1.0),
+                ("pdr_mpps", 6.0),
+                ("at_50_percent_latency_p50_us", 2.0),
+                ("at_50_percent_latency_p99_us", 31.44),
+            ],
+        );
+        assert_eq!(
+            show(&[&search], None).as_deref(),
+            Some("5.00 (5.00-5.00), at least in 1 of 1; PDR 6.00 (6.00-6.00); 2.0 and 31.4 us at the half of it")
+        );
         let mut samples = Vec::new();
         for (round, mpps) in (1..).zip([4.0, 2.0, 3.0]) {
             let guest = ("guest_cycles_per_packet", 30.0);
