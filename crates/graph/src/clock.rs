@@ -20,13 +20,21 @@ pub fn cycles() -> u64 {
 /// The counter and the time at one moment, as early as anybody asked.
 fn start() -> &'static (u64, Instant) {
     static START: OnceLock<(u64, Instant)> = OnceLock::new();
-    START.get_or_init(|| {
-        #[cfg(target_arch = "x86_64")]
-        let now = cycles();
-        #[cfg(not(target_arch = "x86_64"))]
-        let now = 0;
-        (now, Instant::now())
-    })
+    #[cfg(target_arch = "x86_64")]
+    return START.get_or_init(both);
+    #[cfg(not(target_arch = "x86_64"))]
+    START.get_or_init(|| (0, Instant::now()))
+}
+
+/// The counter and the time at one moment: of some tries that in which they were closest. A thread may be kept from running
+/// between the two.
+fn both() -> (u64, Instant) {
+    let once = || {
+        let (before, time, after) = (cycles(), Instant::now(), cycles());
+        (after.wrapping_sub(before), before, time)
+    };
+    let (_, cycles, time) = [once(), once(), once()].into_iter().min().unwrap_or_else(once);
+    (cycles, time)
 }
 
 /// Cycles in a second, as measured since the first call; that one takes 10 ms.
@@ -36,8 +44,8 @@ pub fn hertz() -> f64 {
     if time0.elapsed() < least {
         std::thread::sleep(least);
     }
-    let (now, elapsed) = (cycles(), time0.elapsed());
-    to_f64(now.wrapping_sub(cycles0)) / elapsed.as_secs_f64()
+    let (now, time) = both();
+    to_f64(now.wrapping_sub(cycles0)) / time.duration_since(time0).as_secs_f64()
 }
 
 /// Cycles as seconds.

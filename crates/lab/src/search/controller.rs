@@ -249,14 +249,20 @@ impl Search<'_, '_> {
         }
     }
 
+    /// The most that the tester has certainly sent: of what was lost it may never have had to send anything.
+    fn sent(&self) -> f64 {
+        let tried = self.loads.iter().filter(|known| !known.trials.is_empty());
+        tried.map(Load::forwarded).fold(0.0, f64::max)
+    }
+
     /// A tester that could not send what was meant has told how much it can, if it never sent more than was meant here. What it
     /// did at this very load, it cannot do again: that counts no more.
     fn lower_the_greatest(&mut self, invalid: &Invalid) -> Result<(), Stopped> {
         // What it can do is not the same each time: by twice as much less than it told, each time that it was too much.
         let (load, can) = (invalid.trial.load, invalid.rate * REACHED.powi(1 << self.lowered));
         let tried = self.loads.iter().filter(|known| !known.trials.is_empty()).map(|known| known.load);
-        let below = tried.clone().filter(|&tried| tried < load).fold(self.limits.min_load, f64::max);
-        let at_its_limit = invalid.rate < load * REACHED && tried.fold(0.0, f64::max) <= load && can > below;
+        let below = tried.filter(|&tried| tried < load).fold(self.limits.min_load, f64::max);
+        let at_its_limit = invalid.rate < load * REACHED && self.sent() <= load && can > below;
         if !at_its_limit || self.lowered == LOWERED {
             return Err(Stopped(invalid.to_string()));
         }

@@ -178,6 +178,22 @@ fn a_tester_that_is_late_now_and_then_is_waited_for_where_it_could_be_in_time() 
 }
 
 #[test]
+fn what_had_no_room_is_no_proof_of_what_the_tester_can_send() {
+    // It sends 6 million a second at most, and is in time with more where the switch takes so little that most is refused.
+    let found = run(&[Goal::ndr()], &mut |trial| {
+        let Trial { load, duration } = trial;
+        let refuses = load > 9e6;
+        let late = load > 6e6 && !refuses;
+        let sent = Trial { load: if late { 5.99e6 } else { load }, duration };
+        let counted = if refuses { counts(sent, 0.5) } else { counts(sent, 0.0) };
+        Ok(Measured { late, invalid: late.then(|| "late".into()), ..counted })
+    });
+    assert_eq!(found.stopped, None);
+    assert!((5.5e6..=6e6).contains(&found.max_load), "{found:?}");
+    assert_eq!(found.results[0].lower, Some(found.max_load));
+}
+
+#[test]
 fn a_soak_is_made_of_shorter_trials_where_longer_ones_are_disturbed() {
     // Nothing longer than 700 ms is ever left alone, and a shorter one now and then.
     let mut n = 0;
