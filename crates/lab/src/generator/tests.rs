@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use straightline_graph::clock::hertz;
 use straightline_virtio::net_header::NetHeader;
 
+use super::tag::Tag;
 use super::*;
 use crate::tester::{Actor, Received, TestPort};
 
@@ -49,6 +50,16 @@ impl Received for Packet {
         let len = rest.len().min(bytes.len());
         bytes[..len].copy_from_slice(&rest[..len]);
         len
+    }
+}
+
+/// Changes a bit of a tag, and if its check is right even so, as one of 65536 is, the next one too.
+fn spoil(payload: &mut [u8], first: usize) {
+    for bit in first.. {
+        payload[bit / 8] ^= 1 << (bit % 8);
+        if Tag::parse(payload[..tag::LEN].try_into().expect("a tag")).is_none() {
+            return;
+        }
     }
 }
 
@@ -115,7 +126,7 @@ impl TestPort for Fake {
             Fault::Pass | Fault::Twice | Fault::Late(_) => {}
             Fault::Lose => return true,
             Fault::Body(bit) => bytes[len - 1 - bit / 8] ^= 1 << (bit % 8),
-            Fault::Tag(bit) => bytes[42 + bit / 8] ^= 1 << (bit % 8),
+            Fault::Tag(bit) => spoil(&mut bytes[42..], bit),
             Fault::Swap => bytes[..12].rotate_left(6),
             Fault::Push => drop(bytes.splice(12..12, [0x81, 0, 0, 5])),
         }

@@ -15,6 +15,9 @@ use crate::trial::{self, INTERRUPTED};
 /// count because of a backend.
 const CARRIED_OR_NOT: &str = "carried";
 
+/// So many times as long as others trials of a soak are, at first.
+const LONGER: u32 = 10;
+
 /// Carries a load for long.
 pub(super) fn carry(run: &mut Run<'_, '_>, bed: &mut Bed<'_>, rate: Rate, time: Duration) -> anyhow::Result<()> {
     let load = format!("soak {} s", time.as_secs_f64());
@@ -23,7 +26,9 @@ pub(super) fn carry(run: &mut Run<'_, '_>, bed: &mut Bed<'_>, rate: Rate, time: 
     };
     let (options, place, mut made) = (run.options, run.place(bed), Made::default());
     let mut goal = SoakGoal::new(pps, time);
-    goal.shortest = goal.shortest.min(options.time);
+    // Whoever makes short trials has a reason: much longer ones are disturbed.
+    goal.trial = goal.trial.min(options.time * LONGER);
+    goal.shortest = goal.shortest.min(options.time).min(goal.trial);
     let mut measure = |trial: Trial| made.trial(options, bed, trial);
     run.says(&place, &load, Some(time));
     let mut progress = |soaked: &Soaked| {
