@@ -19,10 +19,31 @@ pub(crate) struct Options {
     pub(crate) target: Option<String>,
     /// Seconds for each target.
     pub(crate) secs: u32,
+    /// How they are built.
+    pub(crate) profile: Profile,
 }
 
-/// Seconds for each target in a smoke run: the seeds, and a little more.
-pub(crate) const SMOKE: u32 = 5;
+/// A profile of `fuzz/Cargo.toml`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Profile {
+    /// For a smoke run.
+    Smoke,
+    /// For whoever fuzzes.
+    Release,
+}
+
+impl Profile {
+    /// Its name, which its folder has as well.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Smoke => "smoke",
+            Self::Release => "release",
+        }
+    }
+}
+
+/// A smoke run: the seeds, and a little more.
+pub(crate) const SMOKE: Options = Options { target: None, secs: 5, profile: Profile::Smoke };
 
 /// The targets, and what the seeds of each must reach, so that none of them rots.
 const TARGETS: &[(&str, &[&str])] = &[
@@ -84,7 +105,7 @@ pub(crate) fn is_target(name: &str) -> bool {
 pub(crate) fn run(options: &Options) -> Result<(u64, Vec<String>)> {
     let root = run::root()?;
     let folder = folder(&root);
-    let programs = build(&root, &[])?;
+    let programs = build(&root, options.profile, &[])?;
     let wanted = |name: &str| options.target.as_deref().is_none_or(|wanted| wanted == name);
     let targets: Vec<_> = TARGETS.iter().filter(|(name, _)| wanted(name)).collect();
     let (mut passed, mut failed) = (0, Vec::new());
@@ -114,16 +135,16 @@ fn folder(root: &Path) -> PathBuf {
 }
 
 /// Builds them, with more arguments for cargo; the folder of the built programs.
-pub(crate) fn build(root: &Path, args: &[&str]) -> Result<PathBuf> {
+pub(crate) fn build(root: &Path, profile: Profile, args: &[&str]) -> Result<PathBuf> {
     let folder = folder(root);
     let version = run::output(Command::new("rustc").arg("-vV").current_dir(root))?;
     let host = version.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc names no host")?;
     let mut build = run::cargo(root);
     // With a target named, the flags are for the targets' code and not for build scripts.
-    build.args(["build", "--release", "--locked", "--manifest-path", "fuzz/Cargo.toml", "--target", host]);
-    build.arg("--target-dir").arg(&folder).args(args).env("RUSTFLAGS", FLAGS);
+    build.args(["build", "--profile", profile.name(), "--locked", "--manifest-path", "fuzz/Cargo.toml"]);
+    build.args(["--target", host, "--target-dir"]).arg(&folder).args(args).env("RUSTFLAGS", FLAGS);
     run::must(&mut build)?;
-    Ok(folder.join(host).join("release"))
+    Ok(folder.join(host).join(profile.name()))
 }
 
 fn fuzz(program: &Path, root: &Path, folder: &Path, target: &str, must_reach: &[&str], secs: u32) -> Result<()> {

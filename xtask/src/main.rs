@@ -142,7 +142,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Command> {
 }
 
 fn parse_fuzz(mut args: impl Iterator<Item = String>) -> Result<fuzz::Options> {
-    let mut options = fuzz::Options { target: None, secs: 60 };
+    let mut options = fuzz::Options { target: None, secs: 60, profile: fuzz::Profile::Release };
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--secs" => {

@@ -69,7 +69,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         if options.long && !bugs::run(None)? {
             tally.failed.push("bugs: one that was put back was not found".to_owned());
         }
-        match fuzz::run(&fuzz::Options { target: None, secs: fuzz::SMOKE }) {
+        match fuzz::run(&fuzz::SMOKE) {
             Ok((passed, failed)) => {
                 tally.passed += passed;
                 tally.failed.extend(failed);
@@ -100,7 +100,7 @@ fn build(root: &Path) -> Result<bool> {
     std::thread::scope(|threads| {
         threads.spawn(|| {
             let _ = run::passes(run::cargo(root).args(SWITCH).arg("--quiet"));
-            let _ = fuzz::build(root, &["--quiet"]);
+            let _ = fuzz::build(root, fuzz::SMOKE.profile, &["--quiet"]);
         });
         run::passes(run::cargo(root).args(WORKSPACE).args(["--all-targets", "--no-run"]))
     })
