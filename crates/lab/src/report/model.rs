@@ -23,6 +23,8 @@ pub(super) struct Cell<'a> {
     pub(super) trials: Vec<Vec<&'a Sample>>,
     /// How many there were at all, by variant.
     pub(super) tried: Vec<usize>,
+    /// Those that do not count as they know only the least that can be had, by variant.
+    pub(super) least: Vec<Vec<&'a Sample>>,
 }
 
 /// Everything that was measured under one name.
@@ -81,21 +83,28 @@ impl<'a> Scenario<'a> {
         for sample in &samples {
             let place = |axis: &Axis| axis.values.iter().position(|&known| known == value(sample, axis.name));
             let at: Vec<usize> = axes.iter().map(|axis| place(axis).unwrap_or(0)).collect();
-            let empty =
-                || Cell { at: at.clone(), trials: vec![Vec::new(); variants.len()], tried: vec![0; variants.len()] };
+            let empty = || Cell {
+                at: at.clone(),
+                trials: vec![Vec::new(); variants.len()],
+                tried: vec![0; variants.len()],
+                least: vec![Vec::new(); variants.len()],
+            };
             let cell = cells.entry(at.clone()).or_insert_with(empty);
             let Some(variant) = variants.iter().position(|&known| known == sample.variant) else { continue };
             cell.tried[variant] += 1;
             if sample.invalid.is_none() {
                 cell.trials[variant].push(sample);
+            } else if sample.is_at_least() {
+                cell.least[variant].push(sample);
             }
         }
         let cells = cells.into_values().collect();
         let count = samples.iter().filter(|sample| sample.invalid.is_none()).count();
         let mut scenario =
             Scenario { name, variants, axes, fixed, cells, metrics: Vec::new(), trials: (count, samples.len()) };
-        let names: BTreeSet<&str> =
-            samples.iter().flat_map(|sample| sample.metrics.keys().map(String::as_str)).collect();
+        // A figure that only trials have that do not count is none, unless there is no other.
+        let has_figures = samples.iter().filter(|sample| count == 0 || sample.invalid.is_none());
+        let names: BTreeSet<&str> = has_figures.flat_map(|sample| sample.metrics.keys().map(String::as_str)).collect();
         let mut metrics: Vec<Metric> = names.into_iter().map(Metric::new).collect();
         metrics.sort_by(|a, b| a.order().cmp(&b.order()));
         scenario.metrics = metrics

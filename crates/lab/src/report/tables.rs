@@ -7,7 +7,8 @@ use super::metric::Metric;
 use super::model::Scenario;
 use super::plots::short;
 use super::text::{count, number};
-use crate::statistics::Better;
+use crate::results::Sample;
+use crate::statistics::{Better, median};
 
 /// A table of texts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,6 +16,9 @@ pub(super) struct Table {
     pub(super) head: Vec<String>,
     pub(super) rows: Vec<Vec<String>>,
 }
+
+/// Figures that a search finds.
+const BOUNDS: [&str; 2] = ["mpps", "gbit_per_s"];
 
 /// What stands where there is nothing.
 pub(super) const NOTHING: &str = "–";
@@ -47,9 +51,16 @@ pub(super) fn of_cells(
             }
             let place = axes.iter().map(|&axis| scenario.axes[axis].values[scenario.cells[cell].at[axis]].to_owned());
             let outcome = outcomes[cell][variant].as_ref();
+            if outcome.is_none() && !scenario.cells[cell].trials[variant].is_empty() {
+                // Its trials count, and have no such figure.
+                continue;
+            }
             let mut row: Vec<String> = place.collect();
             row.push((*name).to_owned());
-            row.extend(figure(outcome.map(|outcome| &outcome.figure)));
+            let [shown, trials] = figure(outcome.map(|outcome| &outcome.figure));
+            let least = || at_least(&scenario.cells[cell].least[variant], &metric.name);
+            let least = if outcome.is_none() { least() } else { None };
+            row.extend([least.unwrap_or(shown), trials]);
             if compared {
                 row.extend(ratio(metric, variant, outcome));
             }
@@ -57,6 +68,13 @@ pub(super) fn of_cells(
         }
     }
     table
+}
+
+/// The least that a switch takes, as far as a search could ask it; it was never asked too much.
+fn at_least(samples: &[&Sample], metric: &str) -> Option<String> {
+    let values = BOUNDS.contains(&metric).then(|| samples.iter().filter_map(|sample| sample.metrics.get(metric)));
+    let least = median(&values?.copied().collect::<Vec<_>>())?;
+    Some(format!("at least {}", number(least)))
 }
 
 /// A median with its interval, and its trials.

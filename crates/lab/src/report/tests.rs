@@ -281,6 +281,28 @@ fn trials_that_do_not_count_are_listed_with_their_reason() {
 }
 
 #[test]
+fn a_search_has_what_it_found_and_a_latency_no_bound() {
+    let mut samples = trials(&["a"], &["64"], &["split"]);
+    samples.truncate(3);
+    for (sample, load) in samples.iter_mut().zip(["ndr", "pdr 0.5 %", "latency 50 %"]) {
+        sample.cell.insert("load".to_owned(), load.to_owned());
+        sample.metrics = [("mpps".to_owned(), 7.25)].into();
+    }
+    let why = "no load up to 7250000 packets a second is too much";
+    samples[0].metrics.extend([("at_least".to_owned(), 1.0), ("lower_mpps".to_owned(), 7.25)]);
+    samples[0].invalid = Some(why.to_owned());
+    samples[1].metrics.insert("lower_mpps".to_owned(), 7.0);
+    let results = results(&samples);
+    let markdown = Report::new("A search", &results).expect("samples").markdown();
+    assert!(markdown.contains("| ndr | a | at least 7.250 | 0 |"), "{markdown}");
+    let (_, lower) = markdown.split_once("### Lower throughput").expect("a figure of its own");
+    let lower = lower.split("###").next().expect("its table");
+    assert!(lower.contains("| pdr 0.5 % |") && !lower.contains("latency"), "{lower}");
+    assert!(!markdown.contains("at least (") && !markdown.contains("### At least"), "{markdown}");
+    assert!(markdown.contains(why), "{markdown}");
+}
+
+#[test]
 fn places_that_nobody_measured_are_not_those_without_a_valid_trial() {
     let crosses = |samples: &[Sample]| {
         let page = html(samples);

@@ -30,6 +30,18 @@ pub struct Sample {
     pub invalid: Option<String>,
 }
 
+/// The figure of a search that says, as 1, that its others are only the most that could be tried, and none of it was too much.
+pub(crate) const AT_LEAST: &str = "at_least";
+
+impl Sample {
+    /// Whether it is of a search that came to its end and found nothing too much: its figures are bounds, and do not count where
+    /// figures are compared.
+    #[must_use]
+    pub fn is_at_least(&self) -> bool {
+        self.metrics.contains_key(AT_LEAST)
+    }
+}
+
 /// A histogram of latencies: counts of packets, by the upper end of each step in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

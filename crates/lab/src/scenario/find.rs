@@ -8,7 +8,7 @@ use super::parties::Taken;
 use super::run::Run;
 use super::soak;
 use crate::generator::Rate;
-use crate::results::Sample;
+use crate::results::{AT_LEAST, Sample};
 use crate::search::{self, Found, Goal, GoalResult, Limits, Measured, Trial};
 use crate::trial::{self, INTERRUPTED};
 
@@ -39,14 +39,6 @@ const LATENCIES: [u32; 4] = [0, 10, 50, 90];
 /// What of all trials stands in the sample: packets that came again, or with other bytes.
 pub(super) const FAULTS: [&str; 2] = ["duplicates", "corrupt"];
 pub(super) type Faults = BTreeMap<&'static str, f64>;
-
-/// Of a search: 1 where its figure is only the most that could be tried, and none of it was too much.
-const AT_LEAST: &str = "at_least";
-
-/// Whether a sample is of such a search: known to its end, though it is no figure that can be compared.
-pub(super) fn is_at_least(sample: &Sample) -> bool {
-    sample.metrics.contains_key(AT_LEAST)
-}
 
 /// The part of the NDR that is carried for long.
 const CARRIED: f64 = 0.9;
@@ -310,7 +302,7 @@ mod tests {
         let all = found(1e9, usize::MAX);
         assert_eq!(parts(&all), Some((1e7, true)));
         let why = judged(&all).expect("no upper bound");
-        let at_least = |found: &Found| is_at_least(&sample(&found.results[0], found, 64.0, &Faults::new()));
+        let at_least = |found: &Found| sample(&found.results[0], found, 64.0, &Faults::new()).is_at_least();
         assert!(why.contains("no load up to 10000000 packets a second is too much"), "{why}");
         assert_eq!([&whole, &all, &found(1e9, 7)].map(at_least), [false, true, false]);
         // It ends when there is a lower bound already.

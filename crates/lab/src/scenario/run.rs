@@ -151,7 +151,7 @@ impl Run<'_, '_> {
             self.watch.is_invalid(&self.step, why);
         }
         self.outcome.samples[usize::from(sample.invalid.is_some())] += 1;
-        self.outcome.at_least += usize::from(find::is_at_least(&sample));
+        self.outcome.at_least += usize::from(sample.is_at_least());
         self.outcome.not_carried += usize::from(soak::is_not_carried(&sample));
         let layout = bed.layout().name();
         for (whose, features) in [layout.to_owned(), format!("{layout}, guest")].into_iter().zip(bed.features) {

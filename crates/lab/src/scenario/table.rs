@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::find::is_at_least;
 use super::run::label;
 use crate::results::{Place, Sample, series};
 use crate::statistics::median;
@@ -82,7 +81,7 @@ fn row(text: &mut String, name: &str, samples: &[&Sample], width: usize) {
     let (interrupted, at_least) = (only_interrupted(samples), only_at_least(samples));
     for (_, wide, metric, digits) in COLUMNS {
         let is_shown = |sample: &Sample| {
-            sample.invalid.is_none() || (interrupted && is_interrupted(sample)) || (at_least && is_at_least(sample))
+            sample.invalid.is_none() || (interrupted && is_interrupted(sample)) || (at_least && sample.is_at_least())
         };
         let shown = samples.iter().filter(|sample| is_shown(sample));
         let values: Vec<f64> = shown.filter_map(|sample| sample.metrics.get(metric).copied()).collect();
@@ -98,12 +97,12 @@ fn row(text: &mut String, name: &str, samples: &[&Sample], width: usize) {
 
 /// Whether searches that found nothing too much are all that there is to show.
 fn only_at_least(samples: &[&Sample]) -> bool {
-    samples.iter().all(|sample| sample.invalid.is_some()) && samples.iter().any(|sample| is_at_least(sample))
+    samples.iter().all(|sample| sample.invalid.is_some()) && samples.iter().any(|sample| sample.is_at_least())
 }
 
 /// Whether what was interrupted is all that there is to show.
 fn only_interrupted(samples: &[&Sample]) -> bool {
-    samples.iter().all(|sample| sample.invalid.is_some() && !is_at_least(sample))
+    samples.iter().all(|sample| sample.invalid.is_some() && !sample.is_at_least())
         && samples.iter().any(|sample| is_interrupted(sample))
 }
 
