@@ -168,7 +168,6 @@ impl Pace {
         self.full = room < self.open.min(most);
         let due = self.open.min(room).min(most);
         self.open -= due;
-        self.owed = self.owed.min(self.open);
         self.kept.sent += due;
         due
     }
@@ -206,6 +205,7 @@ impl Pace {
 
     /// What is later than the bound is not sent any more, and nothing after the end but for its tail.
     fn forget(&mut self, now: u64, since: u64) {
+        self.owed = self.owed.min(self.open);
         let is_past = since >= self.end.saturating_add(self.tail);
         let horizon = if is_past { Some(u64::MAX) } else { since.checked_sub(self.bound) };
         let Some(horizon) = horizon else { return };
@@ -223,8 +223,10 @@ impl Pace {
         let forgotten = late + old;
         // Whoever was not asked for so long cannot blame the port.
         let is_ours = !self.full || fractions(now - self.asked) >= self.bound;
-        let ours = if is_ours { forgotten } else { forgotten.min(self.owed) };
-        self.owed = self.owed.saturating_sub(ours).min(self.open);
+        let owed = old.min(self.owed);
+        // What never was open became due since it was asked last.
+        let ours = if is_ours { forgotten } else { late + owed };
+        self.owed -= owed;
         self.kept.missed += ours;
         self.kept.refused += forgotten - ours;
     }
@@ -341,7 +343,13 @@ mod tests {
         assert!((840..=960).contains(&refused), "{pace:?}");
         // Where all are sent, nothing is owed any more.
         pace.due(41_000, 999, 999);
+        pace.due(41_001, 999, 999);
         assert!(pace.owed == 0 && pace.open == 0, "{pace:?}");
+        // What a port then has no room for after all, though it had promised it, is still owed.
+        let due = pace.due(41_500, 999, 999);
+        pace.unsent(due);
+        pace.due(41_501, 0, 999);
+        assert_eq!((due, pace.owed), (50, 50));
     }
 
     #[test]
@@ -353,6 +361,11 @@ mod tests {
         assert!(pace.over(10_050), "{pace:?}");
         assert_eq!(pace.kept, Kept { sent: 950, refused: 50, missed: 0 });
         assert_eq!(pace.due(10_051, 99, 99), 0);
+        // Who is away across the end has missed what was due then, though the port was full before.
+        let mut pace = Pace::new(0, 10_000, 10.0, 1, patience);
+        (0..=970).for_each(|n| _ = pace.due(10 * n, u64::from(n < 960), 99));
+        assert!(pace.over(10_060), "{pace:?}");
+        assert_eq!(pace.kept, Kept { sent: 960, refused: 11, missed: 29 });
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::figure::{Figure, Outcome, Trial, plausible};
 use super::metric::Metric;
-use crate::results::Sample;
+use crate::results::{AT_LEAST, Sample};
 
 /// An axis of cells on which they differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,7 +104,8 @@ impl<'a> Scenario<'a> {
             Scenario { name, variants, axes, fixed, cells, metrics: Vec::new(), trials: (count, samples.len()) };
         // A figure that only trials have that do not count is none, unless there is no other.
         let has_figures = samples.iter().filter(|sample| count == 0 || sample.invalid.is_none());
-        let names: BTreeSet<&str> = has_figures.flat_map(|sample| sample.metrics.keys().map(String::as_str)).collect();
+        let names = has_figures.flat_map(|sample| sample.metrics.keys().map(String::as_str));
+        let names: BTreeSet<&str> = names.filter(|&name| name != AT_LEAST).collect();
         let mut metrics: Vec<Metric> = names.into_iter().map(Metric::new).collect();
         metrics.sort_by(|a, b| a.order().cmp(&b.order()));
         scenario.metrics = metrics

@@ -300,6 +300,9 @@ fn a_search_has_what_it_found_and_a_latency_no_bound() {
     assert!(lower.contains("| pdr 0.5 % |") && !lower.contains("latency"), "{lower}");
     assert!(!markdown.contains("at least (") && !markdown.contains("### At least"), "{markdown}");
     assert!(markdown.contains(why), "{markdown}");
+    // Also where there is nothing else.
+    let markdown = Report::new("A search", &self::results(&samples[..1])).expect("a sample").markdown();
+    assert!(markdown.contains("at least 7.250") && !markdown.contains("### At least"), "{markdown}");
 }
 
 #[test]

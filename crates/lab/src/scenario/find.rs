@@ -235,7 +235,8 @@ fn sample(result: &GoalResult, found: &Found, mean_len: f64, faults: &Faults) ->
     ];
     let mut sample = spoilt(faults);
     sample.metrics.extend(figures.into_iter().filter_map(|(name, figure)| Some((name.to_owned(), figure?))));
-    if found.stopped.is_none() && result.lower.is_some() && result.upper.is_none() {
+    // What was copied wrongly is no result at all.
+    if sample.invalid.is_none() && found.stopped.is_none() && result.lower.is_some() && result.upper.is_none() {
         sample.metrics.insert(AT_LEAST.to_owned(), 1.0);
     }
     // What was found until then is in its figures.
@@ -305,6 +306,8 @@ mod tests {
         let at_least = |found: &Found| sample(&found.results[0], found, 64.0, &Faults::new()).is_at_least();
         assert!(why.contains("no load up to 10000000 packets a second is too much"), "{why}");
         assert_eq!([&whole, &all, &found(1e9, 7)].map(at_least), [false, true, false]);
+        let corrupt = sample(&all.results[0], &all, 64.0, &Faults::from([("corrupt", 1.0)]));
+        assert!(!corrupt.is_at_least() && corrupt.invalid.expect("invalid").contains("other bytes"));
         // It ends when there is a lower bound already.
         let cut = found(1.2e6, whole.trials);
         assert_eq!(parts(&cut), None);

@@ -59,7 +59,8 @@ pub fn table(samples: &[Sample]) -> String {
     }
     if places.iter().any(|(_, all)| only_at_least(all)) {
         text.push_str(
-            "> before a figure: at least. The tester could send no more, and of what it could nothing was too much.\n",
+            "> before a figure: at least. No more was searched, as the tester did not send it, and none of what counted up to \
+             there was too much.\n",
         );
     }
     for (place, all) in &places {

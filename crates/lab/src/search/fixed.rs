@@ -17,7 +17,7 @@ pub struct SoakGoal {
     pub load: f64,
     /// How long, all trials together.
     pub time: Duration,
-    /// How long each trial is at most, each as long as the others: what is lost is known so often.
+    /// How long each trial is at most: what is lost is known so often.
     pub trial: Duration,
     /// Where the tester is kept from running in such trials they are made shorter, to no less than this.
     pub shortest: Duration,
@@ -86,7 +86,7 @@ pub fn soak(goal: &SoakGoal, measure: &mut Measure<'_>, progress: &mut dyn FnMut
         // A rest would be too short to be timed.
         let duration = left / trials;
         let is_shortest = trial <= shortest;
-        let retries = Retries { late: if is_shortest { retries.late } else { LONG }, ..retries };
+        let retries = Retries { late: if is_shortest { retries.late } else { LONG.min(retries.late) }, ..retries };
         match valid(measure, Trial { load, duration }, retries) {
             Ok(Ok(measured)) => {
                 soaked.sent += measured.sent;

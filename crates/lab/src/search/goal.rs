@@ -103,8 +103,8 @@ pub struct Limits {
 pub struct Retries {
     /// Whatever was wrong.
     pub failed: u32,
-    /// Because the tester was late, and for nothing else, at a load that it could send before: what kept it from running
-    /// comes and goes.
+    /// Because the tester was late, and for nothing else, at a load not greater than one that counted: what kept it from
+    /// running comes and goes.
     pub late: u32,
 }
 

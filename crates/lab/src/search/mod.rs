@@ -88,7 +88,7 @@ struct Invalid {
     /// The most that was sent a second.
     rate: f64,
     attempts: u32,
-    /// Whether all that was wrong, or most of it, is that the tester was late.
+    /// Whether it was given up as the tester was late too often.
     is_late: bool,
 }
 
@@ -97,7 +97,8 @@ impl std::fmt::Display for Invalid {
         let Invalid { trial, reason, attempts, .. } = self;
         let (load, secs) = (trial.load, trial.duration.as_secs_f64());
         write!(to, "no trial at {load:.0} packets a second for {secs} s counted, of {attempts}: {reason}")?;
-        if self.is_late {
+        // Who can send next to nothing of it is not disturbed, but too slow.
+        if self.is_late && self.rate > trial.load / 2.0 {
             write!(to, "; shorter trials are disturbed less often")?;
         }
         Ok(())

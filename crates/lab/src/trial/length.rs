@@ -75,12 +75,13 @@ fn watch(cpu: usize) -> anyhow::Result<Vec<Absence>> {
 
 fn longest(absences: &[Absence]) -> Duration {
     let is_spoilt = |from: Duration, length: Duration| {
-        let within = absences.iter().filter(|absence| from <= absence.at && absence.at < from + length);
+        let is_within = |absence: &&Absence| absence.at < from + length && from < absence.at + absence.lasted;
+        let within = absences.iter().filter(is_within);
         within.map(|absence| absence.lasted.saturating_sub(CATCH_UP)).sum::<Duration>() > length / TOLERANCE
     };
     let is_left_alone = |length: &Duration| {
         let begins = || (0..).map(|n| STEP * n).take_while(|&from| from + *length <= WATCHED);
-        2 * begins().filter(|&from| is_spoilt(from, *length)).count() <= begins().count()
+        2 * begins().filter(|&from| is_spoilt(from, *length)).count() < begins().count()
     };
     LENGTHS.into_iter().find(is_left_alone).unwrap_or(LENGTHS[LENGTHS.len() - 1])
 }

@@ -170,11 +170,9 @@ fn said(lab: &Lab, command: Command, limit: Duration) -> Result<String> {
     std::thread::sleep(Duration::from_millis(50));
     let (out, err) = guest.texts();
     // It tells all that it does besides, too; where it only says that nothing counts, why stands above.
-    let why = |line: &'_ str| line.split_once(" does not count: ").map(|(_, why)| why.to_owned());
-    let error = err.lines().find_map(why).unwrap_or_else(|| {
-        let error = err.lines().rev().find_map(|line| line.strip_prefix("error: "));
-        error.unwrap_or(err.trim()).to_owned()
-    });
+    let error = err.lines().rev().find_map(|line| line.strip_prefix("error: ")).unwrap_or(err.trim());
+    let why = || err.lines().find_map(|line| Some(line.split_once(" does not count: ")?.1));
+    let error = if error.starts_with("no trial counts") { why().unwrap_or(error) } else { error };
     ensure!(status.success(), "{error}");
     Ok(out)
 }

@@ -20,7 +20,8 @@ pub(super) fn markdown(switches: &[Candidate], cells: &[Cell], samples: &[Sample
         if places.iter().all(Vec::is_empty) {
             continue;
         }
-        let first = places.first().map(|place| series(place.iter().copied(), "mpps"));
+        let first = places.first().filter(|place| !is_at_least(place));
+        let first = first.map(|place| series(place.iter().copied(), "mpps"));
         let shown: Vec<String> = places
             .iter()
             .enumerate()
@@ -33,7 +34,8 @@ pub(super) fn markdown(switches: &[Candidate], cells: &[Cell], samples: &[Sample
 
 fn show(place: &[&Sample], first: Option<&[(u32, f64)]>) -> Option<String> {
     let of = |metric| series(place.iter().copied(), metric);
-    let mut text = spread(&of("mpps"), first, 2)?;
+    // Of bounds there is no ratio.
+    let mut text = spread(&of("mpps"), first.filter(|_| !is_at_least(place)), 2)?;
     text += &searched(place).unwrap_or_default();
     for (who, metric) in [("switch", "switch_cycles_per_packet"), ("guest", "guest_cycles_per_packet")] {
         let cycles: Vec<f64> = of(metric).into_iter().map(|(_, cycles)| cycles).collect();
@@ -42,6 +44,11 @@ fn show(place: &[&Sample], first: Option<&[(u32, f64)]>) -> Option<String> {
         }
     }
     Some(text)
+}
+
+/// Whether some of the rates are only the most that could be tried.
+fn is_at_least(place: &[&Sample]) -> bool {
+    place.iter().any(|sample| sample.metrics.contains_key("at_least"))
 }
 
 /// What a search has found besides the rate without loss. Where nothing that could be sent was too much, that is said.
@@ -101,6 +108,8 @@ mod tests {
             show(&[&search], None).as_deref(),
             Some("5.00 (5.00-5.00), at least in 1 of 1; PDR 6.00 (6.00-6.00); 2.0 and 31.4 us at the half of it")
         );
+        // Of a bound there is no ratio.
+        assert!(!show(&[&search], Some(&[(1, 2.5)])).expect("a figure").contains(" x"));
         let mut samples = Vec::new();
         for (round, mpps) in (1..).zip([4.0, 2.0, 3.0]) {
             let guest = ("guest_cycles_per_packet", 30.0);
