@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
+use straightline_lab::results::Sample;
 
 use super::options::{Cell, Guest, Load, Options, Size};
 use super::switches::{Running, large_buffers};
@@ -30,14 +31,16 @@ pub(super) struct Seen {
     /// What else a search has found.
     #[serde(skip)]
     pub(super) found: BTreeMap<String, f64>,
+    /// Why its rate is only the least that the switch takes.
+    #[serde(skip)]
+    pub(super) bound: Option<String>,
 }
 
-/// A line of `straightline lab patch-external --json`.
-#[derive(Debug, Deserialize)]
-struct Line {
-    cell: BTreeMap<String, String>,
-    metrics: BTreeMap<String, f64>,
-    invalid: Option<String>,
+impl Seen {
+    /// Nothing but rates.
+    fn of(mpps: f64, gbit_per_s: f64) -> Seen {
+        Seen { mpps, gbit_per_s, guest_cycles_per_packet: None, lost: None, found: BTreeMap::new(), bound: None }
+    }
 }
 
 /// Before a trial is measured.
@@ -70,7 +73,10 @@ pub(super) fn measure(
 fn own(lab: &Lab, options: &Options, switch: &mut Running<'_>, copies_nothing: bool, cell: &Cell) -> Result<Seen> {
     switch.go()?;
     let mut command = ours(lab, options, cell, "loop")?;
-    command.args(WARM).args(["--load", if cell.load == Load::Loop { "loop" } else { "flood" }]);
+    command
+        .args(["--secs", &options.time().as_secs_f64().to_string()])
+        .args(WARM)
+        .args(["--load", if cell.load == Load::Loop { "loop" } else { "flood" }]);
     // So large buffers that rings of 1024 would take more memory than a machine has caches for.
     let bursts = if cell.size == Size::Segments { 2 } else { options.bursts };
     command.args(["--bursts", &bursts.to_string()]);
@@ -89,9 +95,15 @@ fn own(lab: &Lab, options: &Options, switch: &mut Running<'_>, copies_nothing: b
 fn generator(lab: &Lab, options: &Options, switch: &mut Running<'_>, cell: &Cell) -> Result<Seen> {
     switch.go()?;
     let mut command = ours(lab, options, cell, "patch-external")?;
-    command.args(WARM).args(["--max", "--rounds", "1", "--size", &cell.size.to_string()]);
+    command.args(["--secs", &options.time().as_secs_f64().to_string()]).args(WARM).args([
+        "--max",
+        "--rounds",
+        "1",
+        "--size",
+        &cell.size.to_string(),
+    ]);
     let out = said(lab, command, limit(options))?;
-    let line: Line = serde_json::from_str(&out).with_context(|| format!("the generator wrote {out}"))?;
+    let line: Sample = serde_json::from_str(&out).with_context(|| format!("the generator wrote {out}"))?;
     ensure!(line.invalid.is_none(), "not a valid trial: {}", line.invalid.unwrap_or_default());
     rates(&line)
 }
@@ -100,20 +112,21 @@ fn generator(lab: &Lab, options: &Options, switch: &mut Running<'_>, cell: &Cell
 fn search(lab: &Lab, options: &Options, switch: &mut Running<'_>, cell: &Cell) -> Result<Seen> {
     switch.go()?;
     let mut command = ours(lab, options, cell, "patch-external")?;
+    // It chooses by itself where nobody says it.
+    command.args(options.secs.map(|secs| format!("--secs={secs}")));
     command.args(["--ndr", "--pdr", "0.5", "--latency", "--rounds", "1", "--size", &cell.size.to_string()]);
     let out = said(lab, command, SEARCH)?;
-    let lines: Vec<Line> = out.lines().map(serde_json::from_str).collect::<Result<_, _>>().context(out)?;
+    let lines: Vec<Sample> = out.lines().map(serde_json::from_str).collect::<Result<_, _>>().context(out)?;
     found(&lines)
 }
 
 /// What a search says: the rate without loss, and the others by names of their own.
-fn found(lines: &[Line]) -> Result<Seen> {
+fn found(lines: &[Sample]) -> Result<Seen> {
     let of = |load: &str| lines.iter().find(|line| line.cell.get("load").is_some_and(|at| at == load));
-    let is_at_least = |line: &Line| line.metrics.contains_key("at_least");
     let bound = |load: &str| {
         let line = of(load).with_context(|| format!("the generator says nothing of {load}"))?;
         // The most that could be sent is one, where it was not too much.
-        let why = line.invalid.as_deref().filter(|_| !is_at_least(line));
+        let why = line.invalid.as_deref().filter(|_| !line.is_at_least());
         ensure!(why.is_none(), "not a valid trial: {}", why.unwrap_or_default());
         Ok(line)
     };
@@ -122,9 +135,9 @@ fn found(lines: &[Line]) -> Result<Seen> {
     let mut note = |name: String, figure: Option<&f64>| {
         seen.found.extend(figure.map(|&figure| (name, figure)));
     };
-    note("pdr_mpps".to_owned(), pdr.metrics.get("mpps"));
-    note("at_least".to_owned(), Some(&1.0).filter(|_| is_at_least(ndr)));
-    note("pdr_at_least".to_owned(), Some(&1.0).filter(|_| is_at_least(pdr)));
+    // Bounds and figures are not mixed.
+    note(if pdr.is_at_least() { "pdr_least_mpps" } else { "pdr_mpps" }.to_owned(), pdr.metrics.get("mpps"));
+    note("at_least".to_owned(), ndr.metrics.get("at_least"));
     for percent in [0, 10, 50, 90] {
         let line = of(&format!("latency {percent} %")).filter(|line| line.invalid.is_none());
         for quantile in ["p50", "p99"] {
@@ -132,16 +145,17 @@ fn found(lines: &[Line]) -> Result<Seen> {
             note(format!("at_{percent}_percent_latency_{quantile}_us"), figure);
         }
     }
+    seen.bound.clone_from(&ndr.invalid);
     Ok(seen)
 }
 
 /// What came a second.
-fn rates(line: &Line) -> Result<Seen> {
+fn rates(line: &Sample) -> Result<Seen> {
     let needed = |name: &str| {
         line.metrics.get(name).copied().with_context(|| format!("the generator says nothing of {name}: {line:?}"))
     };
     let (mpps, gbit_per_s) = (needed("mpps")?, needed("gbit_per_s")?);
-    Ok(Seen { mpps, gbit_per_s, guest_cycles_per_packet: None, lost: None, found: BTreeMap::new() })
+    Ok(Seen::of(mpps, gbit_per_s))
 }
 
 /// A command of our laboratory, at the switch's two sockets.
@@ -151,7 +165,6 @@ fn ours(lab: &Lab, options: &Options, cell: &Cell, name: &str) -> Result<Command
     command.args(["lab", name, "--json", "--backend"]).arg(lab.socket("a")).arg("--backend").arg(lab.socket("b"));
     command.args(["--ring", if cell.ring.packed { "packed" } else { "split" }]);
     command.args(["--mrg", if cell.ring.mergeable { "on" } else { "off" }, "--cpu", &cpu.to_string()]);
-    command.args(["--secs", &options.secs.to_string()]);
     command.args(cell.ring.in_order.then_some("--in-order"));
     command.args(options.huge_pages.then_some("--hugepages"));
     Ok(command)
@@ -159,7 +172,7 @@ fn ours(lab: &Lab, options: &Options, cell: &Cell, name: &str) -> Result<Command
 
 /// After so long a single trial is not worth waiting for.
 fn limit(options: &Options) -> Duration {
-    WARM_UP + Duration::from_secs_f64(options.secs) + Duration::from_secs(40)
+    WARM_UP + options.time() + Duration::from_secs(40)
 }
 
 /// What such a command prints until its end.
@@ -211,7 +224,7 @@ fn testpmd(lab: &Lab, options: &Options, switch: &mut Running<'_>, cell: &Cell) 
     };
     proc::pause(WARM_UP)?;
     guest.rates()?;
-    proc::pause(Duration::from_secs_f64(options.secs))?;
+    proc::pause(options.time())?;
     let rates = guest.rates()?;
     guest.quit()?;
     let [(a, a_bits), (b, b_bits)] = rates;
@@ -222,24 +235,19 @@ fn testpmd(lab: &Lab, options: &Options, switch: &mut Running<'_>, cell: &Cell) 
     let seen = (a_bits + b_bits) / 8.0 / (a + b);
     // flowgen sends 4 bytes less; where a length is not possible testpmd takes 64 without a word.
     ensure!((seen - f64::from(len)).abs() <= 8.0, "not a valid trial: frames of {seen:.0} bytes came, not of {len}");
-    Ok(Seen {
-        mpps: (a + b) / 1e6,
-        gbit_per_s: (a_bits + b_bits) / 1e9,
-        guest_cycles_per_packet: None,
-        lost: None,
-        found: BTreeMap::new(),
-    })
+    Ok(Seen::of((a + b) / 1e6, (a_bits + b_bits) / 1e9))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn line(load: &str, metrics: &[(&str, f64)], invalid: Option<&str>) -> Line {
-        Line {
+    fn line(load: &str, metrics: &[(&str, f64)], invalid: Option<&str>) -> Sample {
+        Sample {
             cell: [("load".to_owned(), load.to_owned())].into(),
             metrics: metrics.iter().map(|(name, figure)| ((*name).to_owned(), *figure)).collect(),
             invalid: invalid.map(str::to_owned),
+            ..Sample::default()
         }
     }
 
@@ -260,9 +268,13 @@ mod tests {
         assert!((seen.mpps - 2.0).abs() < 1e-9, "{seen:?}");
         let names: Vec<&str> = seen.found.keys().map(String::as_str).collect();
         let at_50 = ["at_50_percent_latency_p50_us", "at_50_percent_latency_p99_us"];
-        assert_eq!(names, [&at_50[..], &["pdr_at_least", "pdr_mpps"]].concat());
+        assert_eq!(names, [&at_50[..], &["pdr_least_mpps"]].concat());
+        assert_eq!(seen.bound, None);
         let error = found(&lines(Some("the search has not come to its end"))).expect_err("no bound").to_string();
         assert!(error.contains("not come to its end"), "{error}");
+        let why = "nothing was too much";
+        let seen = found(&[line("ndr", &least, Some(why)), line("pdr 0.5 %", &least, Some(why))]).expect("a bound");
+        assert_eq!((seen.bound.as_deref(), seen.found["at_least"]), (Some(why), 1.0));
         assert!(found(&lines(None)[1..]).expect_err("no NDR").to_string().contains("nothing of ndr"));
     }
 }

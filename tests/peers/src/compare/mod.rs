@@ -61,5 +61,6 @@ fn trial(machine: &Machine, options: &Options, switch: &Candidate, cell: &Cell) 
     let figures = figures.into_iter().filter_map(|(name, figure)| Some((name.to_owned(), figure?)));
     let metrics = figures.chain(seen.found).collect();
     let cycles = cycles.map_or(String::new(), |cycles| format!(", {cycles:.0} cycles a packet"));
-    Ok(Measured { metrics, said: format!("{:.3} Mpps{cycles}", seen.mpps) })
+    let least = if seen.bound.is_some() { "at least " } else { "" };
+    Ok(Measured { metrics, said: format!("{least}{:.3} Mpps{cycles}", seen.mpps), invalid: seen.bound })
 }

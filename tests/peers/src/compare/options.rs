@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
@@ -28,7 +29,7 @@ pub(crate) const USAGE: &str = "usage: cargo xtask compare --switch SWITCH... [O
                              generator alone: find the most without loss and with 0.5 %, and latencies at parts of that (loop)
   --bursts N                 for loop: bursts of 32 packets into each port (16)
   --rounds N                 how often all of it (5)
-  --secs S                   how long a trial is measured, after a second of warm-up (2)
+  --secs S                   how long a trial is measured, after a second of warm-up (2; a search chooses by itself)
   --program PROGRAM          where our own guest is (target/release/straightline)
   --small-pages              our own guest, or the generator, lives in pages of 4 KiB
   --out DIR                  a folder for every trial, not used before, that `straightline lab report` and `compare` read
@@ -152,12 +153,17 @@ pub(super) struct Options {
     sizes: Vec<Size>,
     loads: Vec<Load>,
     pub(super) bursts: u16,
-    pub(super) secs: f64,
+    pub(super) secs: Option<f64>,
     pub(super) program: PathBuf,
     pub(super) huge_pages: bool,
 }
 
 impl Options {
+    /// How long a single trial is measured.
+    pub(super) fn time(&self) -> Duration {
+        Duration::from_secs_f64(self.secs.unwrap_or(2.0))
+    }
+
     /// All rows that there are.
     pub(super) fn cells(&self) -> Vec<Cell> {
         let mut cells = Vec::new();
@@ -198,7 +204,7 @@ fn read(mut args: impl Iterator<Item = String>) -> Result<Options> {
         sizes: [64, 512, 1518].map(Size::Bytes).to_vec(),
         loads: vec![Load::Loop],
         bursts: 16,
-        secs: 2.0,
+        secs: None,
         program: "target/release/straightline".into(),
         huge_pages: true,
     };
@@ -210,13 +216,15 @@ fn read(mut args: impl Iterator<Item = String>) -> Result<Options> {
             "--load" => options.loads = list(&value()?, &LOADS)?,
             "--size" => options.sizes = value()?.split(',').map(read_size).collect::<Result<_>>()?,
             "--bursts" => options.bursts = number(&arg, &value()?)?,
-            "--secs" => options.secs = number(&arg, &value()?)?,
+            "--secs" => options.secs = Some(number(&arg, &value()?)?),
             "--program" => options.program = value()?.into(),
             "--small-pages" => options.huge_pages = false,
             other => options.common.take(other, value, &PEERS)?,
         }
     }
-    ensure!((0.1..=3600.0).contains(&options.secs), "--secs takes 0.1 to 3600, not {}", options.secs);
+    if let Some(secs) = options.secs {
+        ensure!((0.1..=3600.0).contains(&secs), "--secs takes 0.1 to 3600, not {secs}");
+    }
     ensure!((1..=32).contains(&options.bursts), "--bursts takes 1 to 32, not {}", options.bursts);
     Ok(options)
 }

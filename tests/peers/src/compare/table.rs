@@ -20,8 +20,7 @@ pub(super) fn markdown(switches: &[Candidate], cells: &[Cell], samples: &[Sample
         if places.iter().all(Vec::is_empty) {
             continue;
         }
-        let first = places.first().filter(|place| !is_at_least(place));
-        let first = first.map(|place| series(place.iter().copied(), "mpps"));
+        let first = places.first().map(|place| series(place.iter().copied(), "mpps"));
         let shown: Vec<String> = places
             .iter()
             .enumerate()
@@ -33,39 +32,29 @@ pub(super) fn markdown(switches: &[Candidate], cells: &[Cell], samples: &[Sample
 }
 
 fn show(place: &[&Sample], first: Option<&[(u32, f64)]>) -> Option<String> {
-    let of = |metric| series(place.iter().copied(), metric);
-    // Of bounds there is no ratio.
-    let mut text = spread(&of("mpps"), first.filter(|_| !is_at_least(place)), 2)?;
-    text += &searched(place).unwrap_or_default();
-    for (who, metric) in [("switch", "switch_cycles_per_packet"), ("guest", "guest_cycles_per_packet")] {
-        let cycles: Vec<f64> = of(metric).into_iter().map(|(_, cycles)| cycles).collect();
-        if let Some(cycles) = median(&cycles) {
-            text += &format!("; {who} {cycles:.0}");
-        }
-    }
-    Some(text)
-}
-
-/// Whether some of the rates are only the most that could be tried.
-fn is_at_least(place: &[&Sample]) -> bool {
-    place.iter().any(|sample| sample.metrics.contains_key("at_least"))
-}
-
-/// What a search has found besides the rate without loss. Where nothing that could be sent was too much, that is said.
-fn searched(place: &[&Sample]) -> Option<String> {
-    let of = |metric| series(place.iter().copied(), metric);
-    let middle = |metric| median(&of(metric).into_iter().map(|(_, figure)| figure).collect::<Vec<_>>());
-    let pdr = spread(&of("pdr_mpps"), None, 2)?;
-    let at_least = |metric| match of(metric).len() {
-        0 => String::new(),
-        least => format!(", at least in {least} of {}", of("mpps").len()),
+    let bounds: Vec<&Sample> = place.iter().copied().filter(|sample| sample.is_at_least()).collect();
+    let least = |metric: &str| -> Vec<(u32, f64)> {
+        bounds.iter().filter_map(|sample| Some((sample.round, *sample.metrics.get(metric)?))).collect()
     };
-    let mut text = format!("{}; PDR {pdr}{}", at_least("at_least"), at_least("pdr_at_least"));
-    let quantiles = ["at_50_percent_latency_p50_us", "at_50_percent_latency_p99_us"].map(middle);
-    if let [Some(p50), Some(p99)] = quantiles {
-        text += &format!("; {p50:.1} and {p99:.1} us at the half of it");
-    }
-    Some(text)
+    let rates = spread(&series(place.iter().copied(), "mpps"), first, 2);
+    // Bounds are not mixed with figures, and have no ratio.
+    let rates_at_least =
+        spread(&least("mpps"), None, 2).map(|least| format!("at least {least} in {} of {}", bounds.len(), place.len()));
+    let of = |metric: &str| if rates.is_some() { series(place.iter().copied(), metric) } else { least(metric) };
+    let middle = |metric: &str| median(&of(metric).into_iter().map(|(_, figure)| figure).collect::<Vec<_>>());
+    let pdr = |metric| spread(&of(metric), None, 2);
+    let half = ["at_50_percent_latency_p50_us", "at_50_percent_latency_p99_us"].map(middle);
+    let cycles = |who: &str, metric| middle(metric).map(|cycles| format!("{who} {cycles:.0}"));
+    let texts = [
+        rates.clone(),
+        rates_at_least,
+        pdr("pdr_mpps").map(|pdr| format!("PDR {pdr}")),
+        pdr("pdr_least_mpps").map(|pdr| format!("PDR at least {pdr}")),
+        half[0].zip(half[1]).map(|(p50, p99)| format!("{p50:.1} and {p99:.1} us at the half of it")),
+        cycles("switch", "switch_cycles_per_packet"),
+        cycles("guest", "guest_cycles_per_packet"),
+    ];
+    (rates.is_some() || !bounds.is_empty()).then(|| texts.into_iter().flatten().collect::<Vec<_>>().join("; "))
 }
 
 #[cfg(test)]
@@ -93,23 +82,18 @@ mod tests {
             invalid: figures.is_empty().then(|| "it died".to_owned()),
             ..Sample::default()
         };
-        let search = sample(
-            1,
-            "a",
-            &[
-                ("mpps", 5.0),
-                ("at_least", 1.0),
-                ("pdr_mpps", 6.0),
-                ("at_50_percent_latency_p50_us", 2.0),
-                ("at_50_percent_latency_p99_us", 31.44),
-            ],
-        );
-        assert_eq!(
-            show(&[&search], None).as_deref(),
-            Some("5.00 (5.00-5.00), at least in 1 of 1; PDR 6.00 (6.00-6.00); 2.0 and 31.4 us at the half of it")
-        );
-        // Of a bound there is no ratio.
-        assert!(!show(&[&search], Some(&[(1, 2.5)])).expect("a figure").contains(" x"));
+        let latencies = [("at_50_percent_latency_p50_us", 2.0), ("at_50_percent_latency_p99_us", 31.44)];
+        let found = sample(1, "a", &[&[("mpps", 4.0), ("pdr_mpps", 6.0)], &latencies[..]].concat());
+        let bound = &[("mpps", 5.0), ("at_least", 1.0), ("pdr_least_mpps", 5.5)];
+        let mut bound = sample(2, "a", &[&bound[..], &latencies].concat());
+        bound.invalid = Some("nothing was too much".to_owned());
+        let first: Option<&[(u32, f64)]> = Some(&[(1, 2.0), (2, 2.0)]);
+        let alone =
+            "at least 5.00 (5.00-5.00) in 1 of 1; PDR at least 5.50 (5.50-5.50); 2.0 and 31.4 us at the half of it";
+        assert_eq!(show(&[&bound], first).as_deref(), Some(alone));
+        let both = "4.00 (4.00-4.00) x2.00; at least 5.00 (5.00-5.00) in 1 of 2; PDR 6.00 (6.00-6.00); \
+                    2.0 and 31.4 us at the half of it";
+        assert_eq!(show(&[&found, &bound], first).as_deref(), Some(both));
         let mut samples = Vec::new();
         for (round, mpps) in (1..).zip([4.0, 2.0, 3.0]) {
             let guest = ("guest_cycles_per_packet", 30.0);

@@ -101,7 +101,7 @@ fn figures(pings: u32, trips: &[f64], moved: &Iperf, cpu_s: f64, took: f64) -> M
     let ping = median(trips).unwrap_or(0.0);
     let said =
         format!("{gbit_per_s:.2} Gbit/s, {retransmits:.0} retransmits, {cpu_s_per_gb:.2} CPU s/GB, ping {ping:.2} ms");
-    Measured { metrics, said }
+    Measured { metrics, said, invalid: None }
 }
 
 /// Figures that the table shows: metric, title, digits.

@@ -28,6 +28,8 @@ pub(crate) struct Measured {
     pub(crate) metrics: BTreeMap<String, f64>,
     /// For who watches.
     pub(crate) said: String,
+    /// Why it does not count although there are figures: a search found only the least that can be had.
+    pub(crate) invalid: Option<String>,
 }
 
 /// What is to be measured.
@@ -90,7 +92,7 @@ impl<C: Cell> Plan<'_, C> {
     /// For `lab report` and `lab compare`.
     fn sample(&self, round: u32, switch: &Candidate, cell: &C, busy_before: f64, result: Result<Measured>) -> Sample {
         let (mut metrics, invalid) = match result {
-            Ok(measured) => (measured.metrics, None),
+            Ok(measured) => (measured.metrics, measured.invalid),
             Err(error) => (BTreeMap::new(), Some(format!("{error:#}"))),
         };
         // What part of the machine was busy with something else before.
@@ -104,7 +106,7 @@ impl Done {
     /// Says what is to be known of the trials; true where each of those that were wanted was made and counts.
     pub(crate) fn judge(&self) -> bool {
         let made = self.samples.len();
-        let failed = self.samples.iter().filter(|sample| sample.invalid.is_some()).count();
+        let failed = self.samples.iter().filter(|sample| sample.invalid.is_some() && !sample.is_at_least()).count();
         if self.disturbed > 0 {
             let disturbed = self.disturbed;
             eprintln!(
