@@ -7,7 +7,8 @@ use straightline_graph::clock::hertz;
 
 use super::checker::{Checker, Counts};
 use super::latency::Latencies;
-use super::rate::{Kept, Pace, Patience, Rate};
+use super::pace::{Kept, Pace, Patience};
+use super::rate::Rate;
 use super::source::Source;
 use super::spec::StreamSpec;
 use super::template;

@@ -350,41 +350,6 @@ mod tests {
 
     use super::*;
 
-    /// So many bytes, and nothing in them.
-    struct Blank(usize);
-
-    impl Received for Blank {
-        fn len(&self) -> usize {
-            self.0
-        }
-
-        fn header(&self) -> NetHeader {
-            NetHeader::default()
-        }
-
-        fn read(&self, offset: usize, bytes: &mut [u8]) -> usize {
-            let len = self.0.saturating_sub(offset).min(bytes.len());
-            bytes[..len].fill(0);
-            len
-        }
-    }
-
-    #[test]
-    fn packets_that_are_only_counted_are_complete_when_all_have_come() {
-        let mut checker = Checker::new(2, &[], 0);
-        checker.counts_only = true;
-        checker.begin([10, 20].into_iter());
-        let sent = [12, 23];
-        let complete: Vec<bool> = (0..5)
-            .map(|_| {
-                assert!(checker.note(&Blank(60), 0, &sent));
-                checker.complete(sent.into_iter())
-            })
-            .collect();
-        assert_eq!(complete, [false, false, false, false, true]);
-        assert_eq!(checker.counts(sent.into_iter()).iter().map(Counts::lost).sum::<u64>(), 0);
-    }
-
     /// Bytes as they came.
     struct Came(Vec<u8>);
 
@@ -403,6 +368,22 @@ mod tests {
             bytes[..len].copy_from_slice(&rest[..len]);
             len
         }
+    }
+
+    #[test]
+    fn packets_that_are_only_counted_are_complete_when_all_have_come() {
+        let mut checker = Checker::new(2, &[], 0);
+        checker.counts_only = true;
+        checker.begin([10, 20].into_iter());
+        let sent = [12, 23];
+        let complete: Vec<bool> = (0..5)
+            .map(|_| {
+                assert!(checker.note(&Came(vec![0; 60]), 0, &sent));
+                checker.complete(sent.into_iter())
+            })
+            .collect();
+        assert_eq!(complete, [false, false, false, false, true]);
+        assert_eq!(checker.counts(sent.into_iter()).iter().map(Counts::lost).sum::<u64>(), 0);
     }
 
     /// Where another stream's tag would stand, one packet in 65536 has bytes with a right check.

@@ -11,7 +11,8 @@
 //! | `template` | the frames of a stream, and what is written into them |
 //! | `tag` | what stands at the beginning of each payload |
 //! | `source` | a stream at work |
-//! | `rate` | how fast packets are sent, and the clock by which they are |
+//! | `rate` | how fast packets are sent |
+//! | `pace` | the clock by which they are: which are due, and what became of those that were |
 //! | `checker` | loss, duplicates, reordering, wrong copies |
 //! | `latency` | latencies |
 //! | `actor` | all of it turn by turn, on one port or two |
@@ -29,6 +30,7 @@ mod actor;
 mod checker;
 mod echo;
 mod latency;
+mod pace;
 mod rate;
 mod replay;
 mod source;

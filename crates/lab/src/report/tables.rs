@@ -7,7 +7,7 @@ use super::metric::Metric;
 use super::model::Scenario;
 use super::plots::short;
 use super::text::{count, number};
-use crate::results::Sample;
+use crate::results::{BOUNDS, Sample};
 use crate::statistics::{Better, median};
 
 /// A table of texts.
@@ -16,9 +16,6 @@ pub(super) struct Table {
     pub(super) head: Vec<String>,
     pub(super) rows: Vec<Vec<String>>,
 }
-
-/// Figures that a search finds.
-const BOUNDS: [&str; 2] = ["mpps", "gbit_per_s"];
 
 /// What stands where there is nothing.
 pub(super) const NOTHING: &str = "–";

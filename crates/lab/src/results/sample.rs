@@ -33,6 +33,9 @@ pub struct Sample {
 /// The figure of a search that says, as 1, that its others are only the most that could be tried, and none of it was too much.
 pub(crate) const AT_LEAST: &str = "at_least";
 
+/// Figures of which a search finds bounds.
+pub(crate) const BOUNDS: [&str; 2] = ["mpps", "gbit_per_s"];
+
 impl Sample {
     /// Whether it is of a search that came to its end and found nothing too much: its figures are bounds, and do not count where
     /// figures are compared.

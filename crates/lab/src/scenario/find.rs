@@ -9,7 +9,7 @@ use super::run::Run;
 use super::soak;
 use crate::generator::Rate;
 use crate::results::{AT_LEAST, Sample};
-use crate::search::{self, Found, Goal, GoalResult, Limits, Measured, Trial};
+use crate::search::{self, Found, Goal, GoalResult, Limits, Measured, Retries, Trial};
 use crate::trial::{self, INTERRUPTED};
 
 /// Loads up to so many times what was taken of as much as there is room for are searched: one without loss is hardly greater.
@@ -29,9 +29,6 @@ const DECIDE: u32 = 21;
 
 /// Packets a second of which each one is alone.
 const LONE: f64 = 1000.0;
-
-/// So many times each of these is made again as the tester was late.
-const LATE: usize = 20;
 
 /// Parts of the PDR at which latencies are measured, in percent.
 const LATENCIES: [u32; 4] = [0, 10, 50, 90];
@@ -140,6 +137,7 @@ impl Made {
 
 /// Latencies of packets that are alone, and at parts of what can be carried.
 fn latencies(run: &mut Run<'_, '_>, bed: &mut Bed<'_>, pdr: f64) -> anyhow::Result<()> {
+    let patience = usize::try_from(Retries::default().late)?;
     for percent in LATENCIES {
         if run.options.is_stopped() {
             break;
@@ -151,7 +149,7 @@ fn latencies(run: &mut Run<'_, '_>, bed: &mut Bed<'_>, pdr: f64) -> anyhow::Resu
         let (rate, mut late) = (Rate::Pps(pps), Vec::new());
         let sample = loop {
             let Taken { sample, sent, by_tester, .. } = bed.trial(rate, run.options.time);
-            if !by_tester || sent == 0 || late.len() >= LATE || run.options.is_stopped() {
+            if !by_tester || sent == 0 || late.len() >= patience || run.options.is_stopped() {
                 break sample;
             }
             late.push((rate, sample));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::run::label;
-use crate::results::{Place, Sample, series};
+use crate::results::{BOUNDS, Place, Sample, series};
 use crate::statistics::median;
 use crate::trial::INTERRUPTED;
 
@@ -19,9 +19,6 @@ const COLUMNS: [(&str, usize, &str, usize); 8] = [
     ("cycles", 7, "switch_cycles_per_packet", 0),
     ("limit", 7, "generator_limit_mpps", 2),
 ];
-
-/// Those that a search finds.
-const BOUNDS: [&str; 2] = ["mpps", "gbit_per_s"];
 
 /// How wide a cell may be before its figures come in the line below.
 const PLACE: usize = 23;

@@ -5,7 +5,7 @@ use crate::figures::float;
 use crate::generator::{Counts, Load, Measured, Rate};
 
 /// By how much what was done may differ from what was meant.
-const TOLERANCE: f64 = 0.001;
+pub(super) const TOLERANCE: f64 = 0.001;
 
 /// Where none has come of a stream's packets, but so many would have if they fared as all others, that is no chance: one of
 /// ten millions, for losses that fall on packets as dice do.

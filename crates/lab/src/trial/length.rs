@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use straightline_graph::clock::{cycles, hertz};
 
+use super::judge::TOLERANCE;
 use crate::figures::seconds;
 use crate::generator::CATCH_UP;
 use crate::tester::Pinned;
@@ -17,9 +18,6 @@ const WATCHED: Duration = Duration::from_secs(2);
 
 /// From one trial that could be made to the next.
 const STEP: Duration = Duration::from_millis(50);
-
-/// The part of a trial's time by which it may be wrong.
-const TOLERANCE: u32 = 1000;
 
 /// A time in which a thread that polls did not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +75,7 @@ fn longest(absences: &[Absence]) -> Duration {
     let is_spoilt = |from: Duration, length: Duration| {
         let is_within = |absence: &&Absence| absence.at < from + length && from < absence.at + absence.lasted;
         let within = absences.iter().filter(is_within);
-        within.map(|absence| absence.lasted.saturating_sub(CATCH_UP)).sum::<Duration>() > length / TOLERANCE
+        within.map(|absence| absence.lasted.saturating_sub(CATCH_UP)).sum::<Duration>() > length.mul_f64(TOLERANCE)
     };
     let is_left_alone = |length: &Duration| {
         let begins = || (0..).map(|n| STEP * n).take_while(|&from| from + *length <= WATCHED);

@@ -1,0 +1,322 @@
+//! The clock by which packets are sent: which are due, and what became of those that were.
+
+/// Fractions of a cycle: at 10 Mpps and 3 GHz packets are as far apart as they should be but for a ten-millionth, and a day
+/// can be told up to 6.5 GHz.
+const FRACTION: u32 = 14;
+
+/// Whoever asks later than after this part of the bound was away.
+const AWAY: u64 = 8;
+
+/// What became of the packets that were due.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Kept {
+    /// Handed out to be sent.
+    pub(super) sent: u64,
+    /// Not sent, as the port had no room for longer than may be caught up with: the switch did not take them.
+    pub(super) refused: u64,
+    /// Not sent, as the generator was too late or too slow.
+    pub(super) missed: u64,
+}
+
+/// How late a packet may be, in cycles.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Patience {
+    /// What is later is not sent any more.
+    pub(super) bound: u64,
+    /// The same of what is still to be sent when the time is over.
+    pub(super) tail: u64,
+}
+
+/// When packets are due, by the time-stamp counter. Each burst has its time; who comes later sends what is due since, but
+/// at most as much as the bound says: for a port that has been stuffed for long the past is past.
+#[derive(Clone, Debug)]
+pub(super) struct Pace {
+    /// Packets that are due together.
+    burst: u64,
+    /// Cycles from one burst to the next, in fractions.
+    interval: u64,
+    /// The most that is caught up with, in fractions: while it lasts, and after its end.
+    bound: u64,
+    tail: u64,
+    start: u64,
+    /// When the next burst is due, in fractions since the start.
+    next: u64,
+    /// Packets of bursts that have begun, and are not handed out yet.
+    open: u64,
+    /// When it was asked last.
+    asked: u64,
+    /// Whether there was less room then than packets that could be sent at once.
+    full: bool,
+    /// Of what is open, so much became due while nobody asked: no port is to blame for it, and for none that waits behind it.
+    owed: u64,
+    /// Nothing is due from here on, in fractions since the start.
+    end: u64,
+    pub(super) kept: Kept,
+}
+
+impl Pace {
+    /// From `now` on for so many cycles, at an interval in cycles between packets, and in bursts. What is late is caught up
+    /// with as far as there is patience for it.
+    pub(super) fn new(now: u64, lasts: u64, interval: f64, burst: u32, patience: Patience) -> Pace {
+        let burst = u64::from(burst.max(1));
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
+        #[expect(clippy::cast_precision_loss, reason = "a burst is small")]
+        let interval = ((interval * burst as f64 * f64::from(1 << FRACTION)).round() as u64).max(1);
+        Pace {
+            burst,
+            interval,
+            bound: fractions(patience.bound),
+            tail: fractions(patience.tail),
+            start: now,
+            next: 0,
+            open: 0,
+            asked: now,
+            full: false,
+            owed: 0,
+            end: fractions(lasts),
+            kept: Kept::default(),
+        }
+    }
+
+    /// Packets to be sent now: for which the port has room, and at most `most`.
+    pub(super) fn due(&mut self, now: u64, room: u64, most: u64) -> u64 {
+        let since = self.since(now);
+        self.forget(now, since);
+        if self.next < self.end.min(since.saturating_add(1)) {
+            // Those due at `next`, and each interval later, up to now, and before the end.
+            let bursts = (since.min(self.end - 1) - self.next) / self.interval + 1;
+            self.next += bursts * self.interval;
+            self.open += bursts * self.burst;
+            if fractions(now - self.asked) > self.bound / AWAY {
+                self.owed += bursts * self.burst;
+            }
+        }
+        self.asked = now;
+        self.full = room < self.open.min(most);
+        let due = self.open.min(room).min(most);
+        self.open -= due;
+        self.kept.sent += due;
+        due
+    }
+
+    /// When the packets were due that [`Self::due`] has just handed out, by the time-stamp counter.
+    pub(super) fn times(&self, handed_out: u64) -> impl Iterator<Item = u64> + use<> {
+        let Pace { burst, interval, start, next, .. } = *self;
+        // All that were open are of the bursts before `next`, and the last of these is whole.
+        let open = self.open + handed_out;
+        let bursts = open.div_ceil(burst);
+        let mut at = next.saturating_sub(bursts * interval);
+        let mut left = open - bursts.saturating_sub(1) * burst;
+        std::iter::from_fn(move || {
+            if left == 0 {
+                (at, left) = (at + interval, burst);
+            }
+            left -= 1;
+            Some(start + (at >> FRACTION))
+        })
+    }
+
+    /// Gives back packets that were due and could not be sent after all.
+    pub(super) fn unsent(&mut self, packets: u64) {
+        self.open += packets;
+        self.kept.sent -= packets;
+        self.full |= packets > 0;
+    }
+
+    /// Whether all that was due until the end is sent, or too late.
+    pub(super) fn over(&mut self, now: u64) -> bool {
+        let since = self.since(now);
+        self.forget(now, since);
+        self.next >= self.end && self.open == 0
+    }
+
+    /// What is later than the bound is not sent any more, and nothing after the end but for its tail.
+    fn forget(&mut self, now: u64, since: u64) {
+        self.owed = self.owed.min(self.open);
+        let is_past = since >= self.end.saturating_add(self.tail);
+        let horizon = if is_past { Some(u64::MAX) } else { since.checked_sub(self.bound) };
+        let Some(horizon) = horizon else { return };
+        let late = if self.next < self.end.min(horizon) {
+            let bursts = (horizon.min(self.end) - self.next).div_ceil(self.interval);
+            self.next += bursts * self.interval;
+            bursts * self.burst
+        } else {
+            0
+        };
+        // What is open belongs to bursts before `next`; how many of it are beyond the horizon follows from that.
+        let in_time = self.next.saturating_sub(horizon) / self.interval * self.burst;
+        let old = self.open.saturating_sub(in_time);
+        self.open -= old;
+        let forgotten = late + old;
+        // Whoever was not asked for so long cannot blame the port.
+        let is_ours = !self.full || fractions(now - self.asked) >= self.bound;
+        let owed = old.min(self.owed);
+        // What never was open became due since it was asked last.
+        let ours = if is_ours { forgotten } else { late + owed };
+        self.owed -= owed;
+        self.kept.missed += ours;
+        self.kept.refused += forgotten - ours;
+    }
+
+    fn since(&self, now: u64) -> u64 {
+        fractions(now.saturating_sub(self.start))
+    }
+}
+
+/// Of cycles, or of as many as can be told: whatever is longer ends then.
+fn fractions(cycles: u64) -> u64 {
+    cycles.min(u64::MAX >> (FRACTION + 1)) << FRACTION
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// As much after the end as before it.
+    fn patience(bound: u64) -> Patience {
+        Patience { bound, tail: bound }
+    }
+
+    #[test]
+    fn packets_are_due_at_their_times() {
+        let mut pace = Pace::new(1000, 1000, 100.0, 1, patience(1000));
+        let due: Vec<u64> = (0..12).map(|n| pace.due(1000 + 50 * n, 99, 99)).collect();
+        assert_eq!(due, [1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0]);
+        assert_eq!(pace.due(1900, 99, 99), 4);
+        assert!(pace.over(1901));
+        assert_eq!(pace.due(9999, 99, 99), 0);
+        assert_eq!(pace.kept, Kept { sent: 10, refused: 0, missed: 0 });
+        // In bursts: as many, together.
+        let mut pace = Pace::new(0, 1000, 100.0, 4, patience(1000));
+        assert_eq!([0, 1, 399, 400, 999].map(|now| pace.due(now, 99, 99)), [4, 0, 0, 4, 4]);
+        // Those that come late know when it was.
+        let mut pace = Pace::new(1000, 10_000, 100.0, 2, patience(1000));
+        let mut times = |now, room| {
+            let due = pace.due(now, room, 99);
+            pace.times(due).take(usize::try_from(due).expect("few")).collect::<Vec<_>>()
+        };
+        assert_eq!([times(1250, 3), times(1260, 9)], [vec![1000, 1000, 1200], vec![1200]]);
+        assert_eq!([times(1900, 1), times(2000, 9)], [vec![1400], vec![1400, 1600, 1600, 1800, 1800, 2000, 2000]]);
+        // What is too late to be sent is not among them.
+        assert_eq!(times(3400, 3), [2400, 2400, 2600]);
+    }
+
+    #[test]
+    fn what_cannot_be_caught_up_with_is_named() {
+        // A port that takes nothing: packets wait for as long as they may, and are then refused.
+        let mut pace = Pace::new(0, 10_000, 10.0, 1, patience(100));
+        for now in 0..5000 {
+            assert_eq!(pace.due(now, 0, 99), 0);
+        }
+        assert!((485..=491).contains(&pace.kept.refused), "{:?}", pace.kept);
+        assert_eq!(pace.kept.missed, 0);
+        // Then it takes all: no more than the bound's worth at once.
+        let due = pace.due(5000, 999, 999);
+        assert!((9..=12).contains(&due), "{due}");
+        // A generator that was away for long has missed what was due meanwhile.
+        pace.due(5001, 999, 999);
+        let before = pace.kept;
+        let due = pace.due(8001, 999, 999);
+        assert!((9..=12).contains(&due), "{due}");
+        assert_eq!(pace.kept.missed - before.missed + due, 300);
+        assert_eq!(pace.kept.refused, before.refused);
+    }
+
+    #[test]
+    fn a_generator_that_is_too_slow_blames_no_port() {
+        // It could send more at once than it does, for it is given 8 at a time.
+        let mut pace = Pace::new(0, 10_000, 1.0, 1, patience(100));
+        let sent: u64 = (0..1000).map(|n| pace.due(10 * n, 50, 8)).sum();
+        assert!(sent == pace.kept.sent && (7900..=8000).contains(&sent) && pace.kept.refused == 0, "{:?}", pace.kept);
+        assert!((1850..=2100).contains(&pace.kept.missed), "{:?}", pace.kept);
+    }
+
+    #[test]
+    fn what_an_absence_has_put_off_is_no_fault_of_the_port() {
+        // A port that takes each packet in its time, and nothing more.
+        let mut pace = Pace::new(0, 100_000, 10.0, 1, patience(1000));
+        (0..1000).for_each(|n| _ = pace.due(10 * n, 1, 99));
+        assert_eq!((pace.kept.sent, pace.owed), (1000, 0));
+        // After it was away for half of what may be caught up with, all packets are later; that alone loses none.
+        (1050..2000).for_each(|n| _ = pace.due(10 * n, 1, 99));
+        assert_eq!((pace.kept.refused, pace.kept.missed), (0, 0));
+        assert!((48..=51).contains(&pace.owed), "{pace:?}");
+        // Then the port takes half of them: those that the absence had put off before the others are not its fault.
+        (2000..4000).for_each(|n| _ = pace.due(10 * n, n % 2, 99));
+        let Kept { refused, missed, .. } = pace.kept;
+        assert!((48..=51).contains(&missed) && pace.owed == 0, "{pace:?}");
+        assert!((840..=960).contains(&refused), "{pace:?}");
+        // Where all are sent, nothing is owed any more.
+        pace.due(41_000, 999, 999);
+        pace.due(41_001, 999, 999);
+        assert!(pace.owed == 0 && pace.open == 0, "{pace:?}");
+        // What a port then has no room for after all, though it had promised it, is still owed.
+        let due = pace.due(41_500, 999, 999);
+        pace.unsent(due);
+        pace.due(41_501, 0, 999);
+        assert_eq!((due, pace.owed), (50, 50));
+    }
+
+    #[test]
+    fn the_end_has_a_bound_of_its_own() {
+        let patience = Patience { bound: 1000, tail: 50 };
+        let mut pace = Pace::new(0, 10_000, 10.0, 1, patience);
+        (0..1000).for_each(|n| _ = pace.due(10 * n, u64::from(n < 950), 99));
+        assert_eq!((pace.kept.sent, pace.over(10_049)), (950, false));
+        assert!(pace.over(10_050), "{pace:?}");
+        assert_eq!(pace.kept, Kept { sent: 950, refused: 50, missed: 0 });
+        assert_eq!(pace.due(10_051, 99, 99), 0);
+        // Who is away across the end has missed what was due then, though the port was full before.
+        let mut pace = Pace::new(0, 10_000, 10.0, 1, patience);
+        (0..=970).for_each(|n| _ = pace.due(10 * n, u64::from(n < 960), 99));
+        assert!(pace.over(10_060), "{pace:?}");
+        assert_eq!(pace.kept, Kept { sent: 960, refused: 11, missed: 29 });
+    }
+
+    #[test]
+    fn a_day_comes_to_its_end() {
+        let day = 86_400 * 6_500_000_000;
+        for lasts in [3 << 46, 1 << 48, day] {
+            let mut pace = Pace::new(0, lasts, 1e9, 1, patience(1000));
+            [0, lasts / 2].into_iter().for_each(|now| _ = pace.due(now, 99, 99));
+            assert!(!pace.over(lasts / 2), "{pace:?}");
+            pace.due(lasts, 99, 99);
+            assert!(pace.over(lasts), "{pace:?}");
+        }
+        let mut pace = Pace::new(0, u64::MAX, 1e9, 1, patience(1000));
+        pace.due(u64::MAX, 99, 99);
+        assert!(pace.over(u64::MAX), "{pace:?}");
+    }
+
+    proptest! {
+        #[test]
+        fn each_packet_that_was_meant_is_sent_refused_or_missed(
+            interval in 1.0..2000.0_f64,
+            burst in 1..40_u32,
+            bound in 1..100_000_u64,
+            steps in prop::collection::vec((0..5000_u64, 0..100_u64, 0..5_u64), 1..300),
+        ) {
+            let lasts = 200_000;
+            let mut pace = Pace::new(77, lasts, interval, burst, patience(bound));
+            let mut now = 77;
+            for (step, room, back) in steps {
+                now += step;
+                let due = pace.due(now, room, 64);
+                prop_assert!(due <= room);
+                pace.unsent(back.min(due));
+            }
+            while !pace.over(now) {
+                pace.due(now, 50, 50);
+                now += 1000;
+            }
+            let Kept { sent, refused, missed } = pace.kept;
+            #[expect(clippy::cast_precision_loss, reason = "small")]
+            let meant = (lasts as f64 / interval / f64::from(burst)).ceil() * f64::from(burst);
+            #[expect(clippy::cast_precision_loss, reason = "small")]
+            let all = (sent + refused + missed) as f64;
+            prop_assert!((all - meant).abs() <= f64::from(burst) + meant / 10_000.0, "{all} of {meant}");
+        }
+    }
+}
