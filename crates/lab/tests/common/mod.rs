@@ -205,6 +205,8 @@ pub(crate) struct Victims {
     thread: JoinHandle<(u64, Sequence)>,
     stop: Arc<AtomicBool>,
     arrived: Arc<AtomicU64>,
+    /// Longest time between two arrivals since it was last set to 0, in microseconds.
+    longest_gap: Arc<AtomicU64>,
 }
 
 impl Victims {
@@ -215,11 +217,13 @@ impl Victims {
         let mut stream = Stream::prepare(&mut source, mac(0xe0), mac(0xe1), &[60, 1514, 566]).expect("a stream");
         let stop = Arc::new(AtomicBool::new(false));
         let arrived = Arc::new(AtomicU64::new(0));
+        let longest_gap = Arc::new(AtomicU64::new(0));
         let thread = {
-            let (stop, arrived) = (Arc::clone(&stop), Arc::clone(&arrived));
+            let (stop, arrived, longest_gap) = (Arc::clone(&stop), Arc::clone(&arrived), Arc::clone(&longest_gap));
             std::thread::spawn(move || {
                 let mut seen = Sequence::default();
                 let mut end = None;
+                let mut last_arrival = Instant::now();
                 loop {
                     let stopped = stop.load(Ordering::Relaxed);
                     if stopped {
@@ -232,14 +236,19 @@ impl Victims {
                     }
                     source.flush();
                     let level = sink.level();
-                    if sink.receive(64, |_, pieces| seen.note(level, pieces)) == 0 {
+                    let received = sink.receive(64, |_, pieces| seen.note(level, pieces));
+                    let gap = last_arrival.elapsed();
+                    longest_gap.fetch_max(gap.as_micros().try_into().unwrap_or(u64::MAX), Ordering::Relaxed);
+                    if received == 0 {
                         pause();
+                    } else {
+                        last_arrival = Instant::now();
                     }
                     arrived.store(seen.packets, Ordering::Relaxed);
                 }
             })
         };
-        let victims = Victims { thread, stop, arrived };
+        let victims = Victims { thread, stop, arrived, longest_gap };
         victims.go_on();
         victims
     }
@@ -248,6 +257,15 @@ impl Victims {
     pub(crate) fn go_on(&self) {
         let now = self.arrived.load(Ordering::Relaxed);
         wait_until("the victims' traffic goes on", || self.arrived.load(Ordering::Relaxed) > now + 256);
+    }
+
+    /// Runs `f`. Returns its result and the longest time between two arrivals meanwhile.
+    pub(crate) fn longest_gap<T>(&self, f: impl FnOnce() -> T) -> (T, Duration) {
+        self.longest_gap.store(0, Ordering::Relaxed);
+        let result = f();
+        // An arrival ends the last gap.
+        self.go_on();
+        (result, Duration::from_micros(self.longest_gap.load(Ordering::Relaxed)))
     }
 
     /// Ends the traffic: nothing was lost, nothing came late.

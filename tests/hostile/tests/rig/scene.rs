@@ -1,6 +1,8 @@
 //! An attacker beside a good guest, and victims on other ports of the same worker.
 
 use std::collections::BTreeMap;
+use std::io::Write;
+use std::time::Duration;
 
 use straightline_lab::{Guest, GuestOptions};
 use straightline_virtio::features as f;
@@ -167,6 +169,18 @@ impl Scene {
         send(&mut self.good, &back);
         assert!(take(&mut newcomer, 1)[0].1 == back, "{what}");
         self.victims.go_on();
+    }
+
+    /// Runs an attack and prints the victims' longest gap between two packets, without the attack and with it. The gap
+    /// is for the reader: a test asserts no time. That nothing is lost, [`Scene::end`] asserts.
+    pub(crate) fn measures<T>(&self, what: &str, attack: impl FnOnce(&Scene) -> T) -> T {
+        const QUIET: Duration = Duration::from_millis(200);
+        let ((), without) = self.victims.longest_gap(|| std::thread::sleep(QUIET));
+        let (done, with) = self.victims.longest_gap(|| attack(self));
+        // Not by `eprintln!`, which the test harness keeps to itself.
+        let _ =
+            writeln!(std::io::stderr(), "{what}: the victims' longest gap is {without:?} without, {with:?} with it");
+        done
     }
 
     /// The victims have lost nothing.
