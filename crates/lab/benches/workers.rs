@@ -118,7 +118,7 @@ impl World {
         let mut ports = Vec::new();
         for (at, (pairs, takes, gives)) in case.ports.iter().enumerate() {
             let config = VhostUserConfig {
-                queues: *pairs,
+                queues: Some(*pairs),
                 ..VhostUserConfig::new(format!("p{at}"), dir.path().join(format!("p{at}")))
             };
             let port = VhostUser::open(config, index(at)?, Arc::clone(&drops[at]), &gate, Arc::clone(&sleeper))?;

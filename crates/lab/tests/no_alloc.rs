@@ -85,7 +85,7 @@ fn hand(ports: usize, options: &GuestOptions, bridged: bool, two_copies: bool) -
     let mut graph = Graph::new();
     let listen = |n: usize| {
         let config = VhostUserConfig {
-            queues: options.queue_pairs,
+            queues: Some(options.queue_pairs),
             ..VhostUserConfig::new(format!("p{n}"), dir.path().join(format!("p{n}")))
         };
         VhostUser::open(config, index(n), Arc::clone(&drops[n]), &gate, Arc::clone(&sleeper)).expect("a socket")

@@ -50,9 +50,13 @@ impl Berth {
     /// Wakes all workers.
     pub(crate) fn ring(&self) {
         let inner = self.lock();
-        let all: Vec<_> = inner.sleepers.takes.iter().chain(&inner.sleepers.givers).collect();
-        let is_first = |at: usize| !all[..at].iter().any(|before| Arc::ptr_eq(before, all[at]));
-        (0..all.len()).filter(|&at| is_first(at)).for_each(|at| all[at].ring());
+        let mut rung: Vec<&Arc<Sleeper>> = Vec::new();
+        for sleeper in inner.sleepers.takes.iter().chain(&inner.sleepers.givers) {
+            if !rung.iter().any(|other| Arc::ptr_eq(other, sleeper)) {
+                sleeper.ring();
+                rung.push(sleeper);
+            }
+        }
     }
 
     /// Adds a kick.

@@ -11,6 +11,7 @@ use straightline_port::vhost_user::{self, Permissions, Sleepers, VhostUser, Vhos
 use straightline_wire::MacAddr;
 
 use crate::config::{BridgeConfig, Config, Copies, Mode, PortConfig, PortKind};
+use crate::default_mac::default_mac;
 use crate::plan::{Domain, Place, Plan};
 use crate::sandbox;
 
@@ -53,6 +54,7 @@ pub(crate) fn open(
         },
         mtu: port.mtu,
         mac: port.mac.map(|mac| mac.octets()),
+        default_mac: Some(default_mac(&port.name)),
         csum: kind.offloads.csum,
         tso: kind.offloads.tso,
         uso: kind.offloads.uso,

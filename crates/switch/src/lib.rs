@@ -32,6 +32,7 @@
 pub mod api;
 mod assembly;
 pub mod config;
+mod default_mac;
 mod keeper;
 mod lease;
 mod plan;

@@ -115,7 +115,7 @@ impl Source for Running {
                 drops: port.drops().nonzero().map(|(reason, n)| (reason.name().to_owned(), n)).collect(),
                 rx_mode: status.receives.map(|(receives, vlans)| rx_mode(receives, vlans)),
                 mtu: config.mtu,
-                mac: config.mac.map(|mac| mac.to_string()),
+                mac: config.mac.map(|mac| mac.to_string()).or(status.mac.map(|mac| MacAddr(mac).to_string())),
                 socket: Some(kind.socket.display().to_string()),
                 addresses: now.addresses(&config.name),
             }

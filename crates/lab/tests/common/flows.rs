@@ -21,7 +21,7 @@ pub(crate) fn patched(full: WhenFull, workers: &[usize]) -> Rig {
     rig(2, |config| {
         config.switch.workers = workers.to_vec();
         for port in &mut config.ports {
-            vhost_user(port).queues = PAIRS;
+            vhost_user(port).queues = Some(PAIRS);
             vhost_user(port).packed = true;
         }
         config.patches.push(patch(0, 1));

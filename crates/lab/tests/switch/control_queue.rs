@@ -104,7 +104,7 @@ impl Control {
 
 fn patched() -> Rig {
     rig(2, |config| {
-        config.ports.iter_mut().for_each(|port| vhost_user(port).queues = 4);
+        config.ports.iter_mut().for_each(|port| vhost_user(port).queues = Some(4));
         config.patches.push(patch(0, 1));
     })
 }
@@ -210,7 +210,7 @@ fn offloads_change_while_the_guest_runs() {
 #[test]
 fn what_was_set_goes_on_at_another_port() {
     let rig = rig(3, |config| {
-        config.ports.iter_mut().for_each(|port| vhost_user(port).queues = 4);
+        config.ports.iter_mut().for_each(|port| vhost_user(port).queues = Some(4));
         config.patches.push(patch(1, 2));
     });
     let features = f::VIRTIO_NET_F_GUEST_CSUM | f::VIRTIO_NET_F_GUEST_TSO4;

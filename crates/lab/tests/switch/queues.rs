@@ -11,7 +11,7 @@ use straightline_switch::config::WhenFull;
 use straightline_virtio::net_header::NetHeader;
 
 use crate::common::flows::{FLOWS, PAIRS, Traffic, WORKERS, collect, numbered, options, patched};
-use crate::common::{pause, wait_until};
+use crate::common::{patch, pause, rig, wait_until};
 
 #[test]
 fn flows_stay_in_order_on_one_queue_each() {
@@ -47,6 +47,45 @@ fn guests_with_fewer_pairs_than_are_offered() {
         traffic.run(&mut source, &mut sink, 4000);
         assert_eq!(traffic.seen_at[0] - before[0], 4000);
         assert_eq!(rig.port(1).drops.keys().filter(|reason| *reason != "link-down").count(), 0);
+    }
+}
+
+/// A port whose configuration names no number of queue pairs serves as many as its frontend starts, however many workers
+/// there are, and shows those.
+#[test]
+fn a_frontend_that_decides_for_itself_starts_any_number_of_pairs() {
+    for workers in WORKERS {
+        let rig = rig(2, |config| {
+            config.switch.workers = workers.to_vec();
+            config.patches.push(patch(0, 1));
+        });
+        assert_eq!([0, 1].map(|port| rig.port(port).queues.len()), [1, 1], "before a guest comes");
+        let (mut source, mut sink) = (rig.guest(0, &options(PAIRS, false)), rig.guest(1, &options(PAIRS, true)));
+        let mut traffic = Traffic::default();
+        traffic.run(&mut source, &mut sink, 8000);
+        assert!(traffic.seen_at.iter().all(|&n| n > 1000), "{:?}", traffic.seen_at);
+        traffic.check_counters(&rig);
+        drop(sink);
+        let most = GuestOptions { ring_size: 16, ..options(127, false) };
+        let mut sink = rig.guest(1, &most);
+        for flow in 0..FLOWS {
+            assert!(traffic.send(&mut source, flow));
+        }
+        source.pairs().iter_mut().for_each(Pair::flush);
+        let mut by = vec![0; 127];
+        wait_until("all arrive", || {
+            by.iter_mut().zip(sink.pairs()).for_each(|(count, pair)| *count += collect(pair).len());
+            by.iter().sum::<usize>() == usize::from(FLOWS)
+        });
+        assert!(by.iter().filter(|&&count| count > 0).count() > usize::from(PAIRS), "{by:?}");
+        assert_eq!(rig.port(1).queues.len(), 127);
+        rig.wait_up(1);
+        drop(sink);
+        // The next frontend starts fewer, and gets its packets by those.
+        let mut sink = rig.guest(1, &options(1, false));
+        let mut traffic = Traffic::default();
+        traffic.run(&mut source, &mut sink, 4000);
+        assert_eq!(traffic.seen_at[0], 4000);
     }
 }
 
@@ -229,7 +268,7 @@ fn one_ring_that_breaks_stops_the_whole_port_and_no_other() {
 fn a_flooded_queue_leaves_turns_to_the_others() {
     let dir = tempfile::tempdir().expect("a folder");
     let gate = Gate::new();
-    let config = VhostUserConfig { queues: PAIRS, ..VhostUserConfig::new("p", dir.path().join("p")) };
+    let config = VhostUserConfig { queues: Some(PAIRS), ..VhostUserConfig::new("p", dir.path().join("p")) };
     let (drops, sleeper) = (Arc::new(Drops::default()), Arc::new(Sleeper::new().expect("epoll")));
     let port = VhostUser::open(config, PortIndex(0), Arc::clone(&drops), &gate, sleeper).expect("a socket");
     let mut guest = Guest::connect(&dir.path().join("p"), &options(PAIRS, false)).expect("a guest");

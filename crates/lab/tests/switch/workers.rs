@@ -18,7 +18,7 @@ fn bridged(ports: usize) -> Rig {
     rig(ports, |config| {
         config.switch.workers = BOTH.to_vec();
         for port in &mut config.ports {
-            vhost_user(port).queues = PAIRS;
+            vhost_user(port).queues = Some(PAIRS);
         }
         config.bridges.push(bridge(ports));
     })
@@ -196,7 +196,7 @@ fn a_second_patch_takes_nothing_from_the_first_and_guests_keep_their_order() {
     let rig = rig(4, |config| {
         config.switch.workers = BOTH.to_vec();
         for port in &mut config.ports {
-            vhost_user(port).queues = PAIRS;
+            vhost_user(port).queues = Some(PAIRS);
         }
         config.patches.push(patch(0, 1));
     });

@@ -59,7 +59,7 @@ struct Outcome {
 impl Guest {
     /// A device that was just reset has no state, unless it goes on for another one.
     pub(super) fn reset_commands(&mut self) {
-        let (acked, pairs) = (self.session.acked_features(), self.shared.config.queues.max(1));
+        let (acked, pairs) = (self.session.acked_features(), self.session.queue_pairs());
         let fresh = || NetControl::new(acked, pairs);
         self.commands.state = match &self.commands.kept {
             Kept::Loaded(saved) => match NetControl::restore(saved, acked, pairs) {

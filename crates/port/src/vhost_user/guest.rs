@@ -31,6 +31,8 @@ pub(super) struct Guest {
     /// At which of its starts a ring broke: it stays stopped until the frontend starts it again.
     pub(super) broken: Vec<Option<u32>>,
     pub(super) acked: u64,
+    /// Queue pairs up to the last that was started since features were negotiated.
+    pub(super) started_pairs: u16,
     pub(super) commands: Commands,
     pub(super) transfer: Transfer,
     /// The link is set down, as far as workers and the frontend know.
@@ -57,6 +59,7 @@ impl Guest {
             broken: vec![None; rings.into()],
             session,
             acked: 0,
+            started_pairs: 0,
             commands: Commands::new(Arc::clone(&shared.commands)),
             transfer: Transfer::None,
             set_down: false,
@@ -352,6 +355,7 @@ impl Guest {
             reason: reason.unwrap_or_default(),
             features: names(self.session.acked_features()).collect(),
             regions: self.memory.regions().len(),
+            mac: self.session.told_mac(),
             receives: self.running_control().map(|_| {
                 let state = &self.commands.state;
                 (state.receives().clone(), state.vlans().collect())

@@ -38,7 +38,7 @@ mod transfer;
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -59,6 +59,7 @@ pub use seat::{Seating, Sleepers};
 use status::State;
 pub use status::{LinkStatus, RingStatus};
 pub use straightline_virtio::net_control::Receives;
+pub use straightline_virtio::vhost_user::MAX_QUEUE_PAIRS;
 
 /// Header bytes before every frame, as a length of guest memory.
 const HEADER: u32 = 12;
@@ -106,14 +107,17 @@ pub struct VhostUserConfig {
     pub mtu: u16,
     /// Told to the guest.
     pub mac: Option<[u8; 6]>,
+    /// Told to the guest where `mac` is none.
+    pub default_mac: Option<[u8; 6]>,
     /// Offer partial checksums.
     pub csum: bool,
     /// Offer TCP segmentation; needs `csum`.
     pub tso: bool,
     /// Offer UDP segmentation; needs `csum`.
     pub uso: bool,
-    /// Queue pairs, at least 1.
-    pub queues: u16,
+    /// Most queue pairs, 1 to 127. None: a frontend that reads the configuration space is told 1, and others may start
+    /// as many as the protocol can name.
+    pub queues: Option<u16>,
     /// Offer the packed ring.
     pub packed: bool,
     /// Packets for a full destination are left in this guest's ring.
@@ -123,8 +127,8 @@ pub struct VhostUserConfig {
 }
 
 impl VhostUserConfig {
-    /// A port as it is where nothing else is said: it listens at `socket`, MTU 1500, one queue pair, all offloads and the
-    /// packed ring offered, nothing waits.
+    /// A port with the defaults: it listens at `socket`, has an MTU of 1500, leaves the number of queue pairs to its
+    /// frontend, and offers all offloads and the packed ring. Nothing waits.
     pub fn new(name: impl Into<String>, socket: impl Into<PathBuf>) -> Self {
         VhostUserConfig {
             name: name.into(),
@@ -132,14 +136,29 @@ impl VhostUserConfig {
             mode: Mode::Server(Permissions::default()),
             mtu: 1500,
             mac: None,
+            default_mac: None,
             csum: true,
             tso: true,
             uso: true,
-            queues: 1,
+            queues: None,
             packed: true,
             holds: false,
             waits: false,
         }
+    }
+
+    /// Most queue pairs that a frontend may start.
+    fn most_pairs(&self) -> u16 {
+        self.queues.unwrap_or(MAX_QUEUE_PAIRS).clamp(1, MAX_QUEUE_PAIRS)
+    }
+
+    /// Queue pairs that the configuration space names. Its readers start that many, whether their driver uses them or not.
+    fn told_pairs(&self) -> u16 {
+        self.queues.unwrap_or(1).clamp(1, MAX_QUEUE_PAIRS)
+    }
+
+    fn told_mac(&self) -> Option<[u8; 6]> {
+        self.mac.or(self.default_mac)
     }
 
     /// What is offered to the guest (virtio 1.2, 5.1.3: segmentation needs the checksum, so it is offered only with it).
@@ -155,11 +174,11 @@ impl VhostUserConfig {
         if self.packed {
             features |= f::VIRTIO_F_RING_PACKED;
         }
-        if self.mac.is_some() {
+        if self.told_mac().is_some() {
             features |= f::VIRTIO_NET_F_MAC;
         }
         features |= CONTROL;
-        if self.queues > 1 {
+        if self.most_pairs() > 1 {
             features |= f::VIRTIO_NET_F_MQ;
         }
         if self.csum {
@@ -176,12 +195,12 @@ impl VhostUserConfig {
         Offer {
             features,
             protocol_features: SUPPORTED_PROTOCOL_FEATURES,
-            queue_pairs: self.queues.max(1),
+            queue_pairs: self.most_pairs(),
             max_mem_slots: MAX_REGIONS,
             config: NetConfig {
-                mac: self.mac.unwrap_or_default(),
+                mac: self.told_mac().unwrap_or_default(),
                 status: link_up,
-                max_virtqueue_pairs: self.queues.max(1),
+                max_virtqueue_pairs: self.told_pairs(),
                 mtu: self.mtu,
             },
         }
@@ -196,6 +215,8 @@ struct Shared {
     drops: Arc<Drops>,
     /// Of each queue pair.
     counters: Box<[Arc<QueueCounters>]>,
+    /// Queue pairs that operators see: those that are told, and all that a frontend has ever started.
+    pairs_shown: AtomicU16,
     link: Published<Link>,
     gate: Gate,
     /// Moves a device's state, or did.
@@ -289,13 +310,14 @@ impl VhostUser {
         let shared = Arc::new(Shared {
             index,
             drops,
-            counters: (0..config.queues.max(1)).map(|_| Arc::default()).collect(),
+            counters: (0..config.most_pairs()).map(|_| Arc::default()).collect(),
+            pairs_shown: AtomicU16::new(config.told_pairs()),
             link: Published::new(gate),
             gate: gate.clone(),
             mover: Mutex::default(),
             commands: Arc::new(Sleeper::new().map_err(system)?),
             berth: Arc::new(Berth::new(sleepers.into(), config.waits)),
-            seating: Mutex::new(Arc::new(Seating::one(0, config.queues))),
+            seating: Mutex::new(Arc::new(Seating::one(0, config.most_pairs()))),
             announcement: Announcement::default(),
             set_down: AtomicBool::new(false),
             holds: Arc::new(AtomicBool::new(config.holds)),
@@ -309,7 +331,7 @@ impl VhostUser {
             .name(format!("port {}", config.name))
             .spawn(move || control.run())
             .map_err(system)?;
-        let whole = Seat::of(&Seating::one(0, config.queues), 0);
+        let whole = Seat::of(&Seating::one(0, config.most_pairs()), 0);
         Ok(VhostUser { shared, whole, control: Mutex::new(Some((stop, thread))) })
     }
 
@@ -396,9 +418,10 @@ impl VhostUser {
         LinkStatus { up: false, reason: "set down by the administrator".to_owned(), ..status }
     }
 
-    /// The counters of each of its queue pairs.
+    /// The counters of its queue pairs: of those that the guest is told of, and of all that were ever started.
     pub fn counters(&self) -> &[Arc<QueueCounters>] {
-        &self.shared.counters
+        let shown = usize::from(self.shared.pairs_shown.load(Ordering::Relaxed));
+        &self.shared.counters[..shown.min(self.shared.counters.len())]
     }
 
     /// Why packets that came from it, or were for it, were dropped.

@@ -21,8 +21,15 @@ enum Refused {
 
 /// Takes at most `max` chains from several rings: from one after the other, beginning behind the ring that was the last to
 /// give anything in the turn before, so that none is always last where room is short.
-pub(super) fn receive_in_turns<'t>(seat: &Seat, link: &'t Link, turn: &mut Turn<'t>, into: &mut Frame, max: usize) {
-    let (pairs, first) = (seat.pairs(), seat.first.load(Ordering::Relaxed));
+pub(super) fn receive_in_turns<'t>(
+    seat: &Seat,
+    pairs: &[usize],
+    link: &'t Link,
+    turn: &mut Turn<'t>,
+    into: &mut Frame,
+    max: usize,
+) {
+    let first = seat.first.load(Ordering::Relaxed);
     let mut left = max;
     for step in 0..pairs.len() {
         let at = (first + step) % pairs.len();

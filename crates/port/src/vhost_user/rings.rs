@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use straightline_virtio::features::{
     VHOST_F_LOG_ALL, VIRTIO_F_EVENT_IDX, VIRTIO_F_IN_ORDER, VIRTIO_F_INDIRECT_DESC, VIRTIO_F_RING_PACKED,
@@ -70,6 +70,7 @@ impl Guest {
         // The dirty log comes and goes while the driver goes on.
         if others & !VHOST_F_LOG_ALL != 0 {
             self.reset_commands();
+            self.started_pairs = 0;
         }
         self.acked = self.session.acked_features();
         self.check_log(&self.memory)?;
@@ -171,12 +172,23 @@ impl Guest {
     /// Shows workers the rings as they are now, and waits until none uses what is gone.
     pub(super) fn publish(&mut self) {
         self.generation += 1;
-        let running = |index: usize| self.rings.get(index)?.as_ref().map(|r| Arc::clone(&r.queue));
         // Without MQ the control ring stands where the second pair would (virtio 1.2, 5.1.2), and a frontend may set up
-        // rings that no driver has; with it, the driver says how many pairs it uses, if it says so to us.
-        let pairs = usize::from(self.session.queue_pairs());
+        // rings that no driver has; with it, the driver says how many pairs it uses, if it says so to us. A frontend may
+        // have far more pairs than it starts: workers see only pairs up to the last that was started.
+        let started = self.rings.iter().rposition(Option::is_some).map_or(0, |index| index / 2 + 1);
+        let started = u16::try_from(started).unwrap_or(u16::MAX).min(self.session.queue_pairs());
+        self.started_pairs = self.started_pairs.max(started);
+        self.shared.pairs_shown.fetch_max(self.started_pairs, Ordering::Relaxed);
+        let pairs = usize::from(self.started_pairs);
+        let running = |index: usize| self.rings.get(index)?.as_ref().map(|r| Arc::clone(&r.queue));
         let used = self.running_control().map_or(pairs, |_| self.commands.state.pairs().into());
-        let rx: Box<[_]> = (0..pairs).map(|pair| running(2 * pair + 1)).collect();
+        // Packets in a transmit ring wait until it is enabled for the first time. A ring that is disabled later discards
+        // them ("Ring states").
+        let was_enabled = |index: usize| {
+            u16::try_from(index).ok().and_then(|index| self.session.ring(index)).is_some_and(|setup| setup.was_enabled)
+        };
+        let rx: Box<[_]> =
+            (0..pairs).map(|pair| 2 * pair + 1).map(|index| running(index).filter(|_| was_enabled(index))).collect();
         // A link that is set down has none that packets may go to.
         let open = |pair: usize| pair < used && !self.set_down;
         self.seated = self.shared.seating();

@@ -53,7 +53,7 @@ impl From<Arc<Sleeper>> for Sleepers {
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Seat {
-    /// The pairs that it takes from.
+    /// The pairs that it takes from, in ascending order.
     pairs: Box<[usize]>,
     /// Which of them comes first in the next turn.
     pub(super) first: AtomicUsize,
@@ -76,9 +76,11 @@ impl Seat {
         Seat::new(worker, pairs, seating.givers.iter().position(|&giver| giver == worker).unwrap_or(0))
     }
 
-    /// The pairs that it takes from.
-    pub(super) fn pairs(&self) -> &[usize] {
-        &self.pairs
+    /// The pairs that it takes from, as far as the guest has started any. A frontend that may start a hundred pairs
+    /// and starts one costs a worker one.
+    pub(super) fn pairs(&self, link: &Link) -> &[usize] {
+        let started = self.pairs.partition_point(|&pair| pair < link.rx.len());
+        &self.pairs[..started]
     }
 
     /// What is announced in the guest's name comes in by the first pair.
@@ -91,13 +93,14 @@ impl Seat {
             return shared.announce(turn, into);
         }
         let Some(link) = shared.sound(turn) else { return };
-        match *self.pairs {
+        match *self.pairs(link) {
+            [] => {}
             [pair] => {
                 if let Some(queue) = link.rx(pair) {
                     receive::receive(queue, link, turn, into, max);
                 }
             }
-            _ => receive::receive_in_turns(self, link, turn, into, max),
+            ref pairs => receive::receive_in_turns(self, pairs, link, turn, into, max),
         }
     }
 
@@ -139,7 +142,7 @@ impl Seat {
 
     /// The transmit rings that it takes from, as far as they run.
     fn rings<'t>(&self, link: &'t Link) -> impl Iterator<Item = &'t super::queue::Queue> {
-        self.pairs.iter().filter_map(|&pair| link.rx(pair))
+        self.pairs(link).iter().filter_map(|&pair| link.rx(pair))
     }
 }
 

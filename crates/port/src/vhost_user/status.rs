@@ -13,6 +13,8 @@ pub struct LinkStatus {
     pub features: Vec<&'static str>,
     /// Memory regions mapped.
     pub regions: usize,
+    /// The MAC address that the driver is told by our configuration space, if it reads one there.
+    pub mac: Option<[u8; 6]>,
     /// What the driver wants to receive, and which VLANs, where it says so by a control queue that is ours.
     pub receives: Option<(Receives, Vec<u16>)>,
     /// The rings, where they are set up.

@@ -102,7 +102,7 @@ impl Guest {
             let extra = list(names(extra));
             return Err(format!("device state: its driver negotiated what is not offered here: {extra}"));
         }
-        let (pairs, most) = (loaded.pairs(), self.shared.config.queues.max(1));
+        let (pairs, most) = (loaded.pairs(), self.shared.config.most_pairs());
         if pairs > most {
             return Err(format!("device state: its driver uses {pairs} queue pairs; the port has {most}"));
         }

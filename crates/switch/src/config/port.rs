@@ -50,7 +50,7 @@ pub(super) fn read(name: &str, section: &Section<'_>, report: &mut Report<'_>, d
     let offloads = read_offloads(section, report);
     let packed = section.boolean("packed", report).is_none_or(toml::Spanned::into_inner);
     // vhost-user has eight bits for a ring's index where it sends a descriptor for it ("SET_VRING_KICK").
-    let queues = section.integer("queues", 1..=127, report).map_or(1, toml::Spanned::into_inner);
+    let queues = section.integer("queues", 1..=127, report).map(toml::Spanned::into_inner);
     let nodes = section.texts("nodes", "nodes = [\"a\"]", report).map_or_else(Vec::new, toml::Spanned::into_inner);
     let (node_spans, nodes) = nodes.iter().map(|node| (node.span(), (*node.get_ref()).to_owned())).unzip();
     let kind = PortKind::VhostUser(VhostUserConfig { socket, mode, owner, group, perms, queues, packed, offloads });

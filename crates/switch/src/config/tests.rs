@@ -95,7 +95,7 @@ fn everything_at_once() {
         owner: Some(0),
         group: Some(0),
         perms: 0o640,
-        queues: 127,
+        queues: Some(127),
         packed: false,
         offloads: Offloads { csum: true, tso: false, uso: true },
         ..VhostUserConfig::new(fixture.path("a"))
@@ -131,7 +131,7 @@ fn defaults() {
     let port = &config.ports[0];
     assert_eq!((port.mtu, port.mac), (1500, None));
     let PortKind::VhostUser(vhost) = &port.kind;
-    assert_eq!((vhost.owner, vhost.group, vhost.perms, vhost.queues), (None, None, 0o600, 1));
+    assert_eq!((vhost.owner, vhost.group, vhost.perms, vhost.queues), (None, None, 0o600, None));
     assert_eq!(vhost.offloads, Offloads { csum: true, tso: true, uso: true });
     assert_eq!((config.bridges[0].ageing, config.bridges[0].limit), (300, 4096));
 

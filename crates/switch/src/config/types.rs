@@ -228,8 +228,9 @@ pub struct VhostUserConfig {
     pub group: Option<u32>,
     /// The socket's permission bits. To connect takes the right to write.
     pub perms: u32,
-    /// Queue pairs that the guest is offered, 1 to 127.
-    pub queues: u16,
+    /// Most queue pairs, 1 to 127. None: a frontend that reads the configuration space is told 1, and others may start
+    /// as many as they like.
+    pub queues: Option<u16>,
     /// Whether the guest is offered the packed ring.
     pub packed: bool,
     /// What the guest is offered.
@@ -252,7 +253,7 @@ impl VhostUserConfig {
             owner: None,
             group: None,
             perms: Self::default_perms(None),
-            queues: 1,
+            queues: None,
             packed: true,
             offloads: Offloads::default(),
         }

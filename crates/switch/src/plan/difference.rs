@@ -77,7 +77,8 @@ pub(crate) fn remade(old: &PortConfig, new: &PortConfig) -> Option<String> {
         Mode::Given => "given",
     };
     note(&mut whys, "mode", mode(was.mode), mode(is.mode));
-    note(&mut whys, "queues", was.queues, is.queues);
+    let queues = |queues: Option<u16>| queues.map_or_else(|| "unset".to_owned(), |queues| queues.to_string());
+    note(&mut whys, "queues", queues(was.queues), queues(is.queues));
     note(&mut whys, "mtu", old.mtu, new.mtu);
     let mac = |port: &PortConfig| port.mac.map_or_else(|| "none".to_owned(), |mac| mac.to_string());
     note(&mut whys, "mac", mac(old), mac(new));

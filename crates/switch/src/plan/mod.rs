@@ -14,7 +14,7 @@ mod seating;
 #[cfg(test)]
 mod tests;
 
-use straightline_port::vhost_user::Seating;
+use straightline_port::vhost_user::{MAX_QUEUE_PAIRS, Seating};
 
 use crate::config::{Config, PortConfig, PortKind, WhenFull};
 pub(crate) use difference::{Step, difference, needs_restart, remade, undisturbed};
@@ -155,7 +155,8 @@ pub(crate) fn plan(config: &Config, before: Option<Before<'_>>) -> Plan {
     let mut ports = vec![Place::default(); config.ports.len()];
     let mut put = |domain: Domain, serving: &[usize], load: &mut [usize]| {
         for (port, seating) in seat(config, domain, serving) {
-            seating.takes.iter().for_each(|&worker| load[worker] += 1);
+            let planned = seating.takes.iter().take(queues(&config.ports[port]));
+            planned.for_each(|&worker| load[worker] += 1);
             (ports[port].seating, ports[port].waits) = (seating, domain.waits(config));
         }
         serving.iter().for_each(|&worker| workers[worker].domains.push(domain));
@@ -193,8 +194,14 @@ pub(crate) fn plan(config: &Config, before: Option<Before<'_>>) -> Plan {
     Plan { workers, ports }
 }
 
-/// The most queue pairs of a port.
+/// The queue pairs that a port is planned for: one where its configuration names no number.
 fn queues(port: &PortConfig) -> usize {
     let PortKind::VhostUser(kind) = &port.kind;
-    usize::from(kind.queues.max(1))
+    usize::from(kind.queues.unwrap_or(1).max(1))
+}
+
+/// The most queue pairs that a port's guest may start. Each has its worker, planned for or not.
+fn most_queues(port: &PortConfig) -> usize {
+    let PortKind::VhostUser(kind) = &port.kind;
+    usize::from(kind.queues.unwrap_or(MAX_QUEUE_PAIRS).max(1))
 }

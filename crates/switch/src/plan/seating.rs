@@ -8,7 +8,7 @@
 
 use straightline_port::vhost_user::Seating;
 
-use super::{Domain, queues};
+use super::{Domain, most_queues, queues};
 use crate::config::Config;
 
 /// The queue pairs of its ports.
@@ -61,7 +61,7 @@ pub(super) fn seat(config: &Config, domain: Domain, serving: &[usize]) -> Vec<(u
             let from = at;
             // Where not all are needed, the next port goes on behind those that were.
             at += if most < serving.len() { most } else { pairs };
-            (0..pairs).map(|pair| serving[(from + pair % most) % serving.len()]).collect()
+            (0..most_queues(&config.ports[port])).map(|pair| serving[(from + pair % most) % serving.len()]).collect()
         })
         .collect();
     let seated = ports.iter().enumerate().map(|(member, &port)| {

@@ -76,7 +76,7 @@ fn patched(pairs: &[u16], workers: &[usize]) -> Config {
     let mut config = config(pairs.len(), workers);
     for (port, &pairs) in config.ports.iter_mut().zip(pairs) {
         let PortKind::VhostUser(kind) = &mut port.kind;
-        kind.queues = pairs;
+        kind.queues = Some(pairs);
     }
     config.patches =
         (0..pairs.len() / 2).map(|at| patch(&format!("p{}", 2 * at), &format!("p{}", 2 * at + 1))).collect();
@@ -126,7 +126,7 @@ fn enough_domains_share_nothing_and_few_are_given_the_workers_that_are_left() {
     config.bridges = vec![bridge(&["p0", "p1", "p2"])];
     assert_eq!(workers(&config), [vec![Domain::Bridge(0)], vec![]]);
     let PortKind::VhostUser(kind) = &mut config.ports[1].kind;
-    kind.queues = 2;
+    kind.queues = Some(2);
     assert_eq!(workers(&config), [[Domain::Bridge(0)], [Domain::Bridge(0)]]);
     let seatings: Vec<_> = plan(&config, None).ports.into_iter().map(|place| place.seating).collect();
     // The first port's single ring is wanted by both.
@@ -148,7 +148,7 @@ fn a_domain_keeps_its_workers_until_it_can_use_others() {
     let mut fewer = old.clone();
     for port in &mut fewer.ports[..2] {
         let PortKind::VhostUser(kind) = &mut port.kind;
-        kind.queues = 1;
+        kind.queues = Some(1);
     }
     let third = plan(&fewer, Some(Before { config: &old, plan: &after, lost: &[] }));
     assert_eq!(third.ports[0].seating, seating(&[0], &[1], &[1]));
@@ -273,7 +273,7 @@ fn configs() -> impl Strategy<Value = Config> {
             let mut port = PortConfig::vhost_user(format!("p{n}"), format!("/s{n}"));
             port.mtu = 1500 + mtu / 2;
             let PortKind::VhostUser(kind) = &mut port.kind;
-            kind.queues = *queues;
+            kind.queues = Some(*queues);
             kind.perms = if *private && *there { 0o600 } else { 0o660 };
             port.nodes = if *passes { vec!["n".to_owned()] } else { Vec::new() };
             config.ports.push(port);

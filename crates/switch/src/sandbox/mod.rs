@@ -22,6 +22,7 @@ use std::sync::OnceLock;
 use straightline_port::socket_path;
 
 use crate::config::{Config, Mechanism, Mode, PortConfig, PortKind};
+use crate::default_mac::read_machine_id;
 
 pub use refusal::refused_calls;
 
@@ -90,6 +91,7 @@ pub fn enter(config: &Config, file: &Path) -> Result<(), SandboxError> {
     }
     // Asked for again when guest memory is mapped; the first time, the answer comes from a file.
     let _ = rustix::param::page_size();
+    read_machine_id();
     let mut entered = Entered {
         folders: folders(config).iter().map(|folder| resolved(folder)).collect(),
         file: file.to_owned(),

@@ -33,6 +33,9 @@ pub struct RingSetup {
     /// Whether buffers may be used. A ring that is ready and disabled gets no packet, and what it sends is dropped
     /// ("Ring states").
     pub enabled: bool,
+    /// Whether the ring was enabled since it was last stopped. Until then its packets wait: Cloud Hypervisor lets its
+    /// driver send before it enables the ring.
+    pub was_enabled: bool,
     /// Whether the three addresses were set (0 is a valid address).
     pub(super) has_addresses: bool,
 }
@@ -47,6 +50,13 @@ impl RingSetup {
     pub(super) fn stop(&mut self) {
         self.kick = None;
         self.polled = false;
+        self.was_enabled = self.enabled;
+    }
+
+    /// Enables or disables the ring.
+    pub(super) fn set_enabled(&mut self, enabled: bool) {
+        self.enabled = enabled;
+        self.was_enabled |= enabled;
     }
 
     /// Back to the beginning, but for the call and error descriptors: they are the frontend's wiring and no state of

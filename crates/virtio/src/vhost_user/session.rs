@@ -17,7 +17,7 @@ use crate::features::{
     VHOST_USER_PROTOCOL_F_INFLIGHT_SHMFD, VHOST_USER_PROTOCOL_F_LOG_SHMFD, VHOST_USER_PROTOCOL_F_MQ,
     VHOST_USER_PROTOCOL_F_NET_MTU, VHOST_USER_PROTOCOL_F_RARP, VHOST_USER_PROTOCOL_F_REPLY_ACK,
     VHOST_USER_PROTOCOL_F_RESET_DEVICE, VHOST_USER_PROTOCOL_F_STATUS, VIRTIO_F_ACCESS_PLATFORM, VIRTIO_F_RING_PACKED,
-    VIRTIO_F_VERSION_1, VIRTIO_NET_F_CTRL_VQ, VIRTIO_NET_F_MQ,
+    VIRTIO_F_VERSION_1, VIRTIO_NET_F_CTRL_VQ, VIRTIO_NET_F_MAC, VIRTIO_NET_F_MQ,
 };
 
 use super::config::NetConfig;
@@ -61,8 +61,8 @@ pub struct Offer {
     pub features: u64,
     /// vhost-user protocol features, of which [`SUPPORTED_PROTOCOL_FEATURES`] are offered.
     pub protocol_features: u64,
-    /// Queue pairs, 1 to [`MAX_QUEUE_PAIRS`]. There are two rings for each, and one more if `VIRTIO_NET_F_CTRL_VQ` is
-    /// offered.
+    /// Most queue pairs that a frontend may start, 1 to [`MAX_QUEUE_PAIRS`]. There are two rings for each, and one more
+    /// if `VIRTIO_NET_F_CTRL_VQ` is offered. A frontend that follows the configuration space has the pairs named there.
     pub queue_pairs: u16,
     /// Most memory regions, 1 to 512. A frontend that does not ask for the number sends up to eight.
     pub max_mem_slots: u64,
@@ -117,7 +117,11 @@ enum Answer {
 enum Undo {
     Nothing,
     Regions(Vec<RegionSpec>),
-    Features { acked: Option<u64>, enabled: Vec<bool> },
+    /// With `enabled` and `was_enabled` of each ring.
+    Features {
+        acked: Option<u64>,
+        enabled: Vec<(bool, bool)>,
+    },
     Ring(usize),
     Mtu(Option<u16>),
 }
@@ -136,6 +140,7 @@ impl Session {
             offer.features |= VHOST_USER_F_PROTOCOL_FEATURES;
         }
         offer.queue_pairs = offer.queue_pairs.clamp(1, MAX_QUEUE_PAIRS);
+        offer.config.max_virtqueue_pairs = offer.config.max_virtqueue_pairs.clamp(1, offer.queue_pairs);
         offer.max_mem_slots = offer.max_mem_slots.clamp(1, regions::MAX_SLOTS as u64);
         let control = usize::from(offer.features & VIRTIO_NET_F_CTRL_VQ != 0);
         let rings = 2 * usize::from(offer.queue_pairs) + control;
@@ -263,8 +268,7 @@ impl Session {
     pub fn set_link(&mut self, up: bool) -> Option<(&OwnedFd, Vec<u8>)> {
         let status = &mut self.offer.config.status;
         *status = if up { *status | NetConfig::STATUS_LINK_UP } else { *status & !NetConfig::STATUS_LINK_UP };
-        let told = self.acked_protocol_features & VHOST_USER_PROTOCOL_F_CONFIG != 0;
-        let channel = self.backend_channel.as_ref().filter(|_| told)?;
+        let channel = self.backend_channel.as_ref().filter(|_| self.reads_config())?;
         let message = Message { request: BACKEND_CONFIG_CHANGE, flags: VERSION, payload: Vec::new() };
         Some((channel, message.to_bytes()))
     }
@@ -284,9 +288,27 @@ impl Session {
         }
     }
 
-    /// Queue pairs that the driver can have: one, unless several were negotiated (virtio 1.2, 5.1.2).
+    /// Queue pairs that the driver can have: one, unless several were negotiated (virtio 1.2, 5.1.2). It has those that our
+    /// configuration space names where its frontend follows that; otherwise the frontend decides.
     pub fn queue_pairs(&self) -> u16 {
-        if self.acked_features() & VIRTIO_NET_F_MQ != 0 { self.offer.queue_pairs } else { 1 }
+        if self.acked_features() & VIRTIO_NET_F_MQ == 0 {
+            1
+        } else if self.follows_config() {
+            self.offer.config.max_virtqueue_pairs
+        } else {
+            self.offer.queue_pairs
+        }
+    }
+
+    /// Whether the frontend shows its driver our configuration space, as far as it has said so.
+    pub fn reads_config(&self) -> bool {
+        self.acked_protocol_features & VHOST_USER_PROTOCOL_F_CONFIG != 0
+    }
+
+    /// The MAC address that the driver is told, if it is told one.
+    pub fn told_mac(&self) -> Option<[u8; 6]> {
+        let told = self.reads_config() && self.acked_features() & VIRTIO_NET_F_MAC != 0;
+        told.then_some(self.offer.config.mac)
     }
 
     /// The ring by which the driver sends commands, if it has one: the one behind all pairs (virtio 1.2, 5.1.2).
@@ -376,12 +398,29 @@ impl Session {
         usize::try_from(self.offer.max_mem_slots).unwrap_or(regions::MAX_SLOTS)
     }
 
-    /// What GET_QUEUE_NUM answers. Frontends made for network devices (QEMU, DPDK) count queue pairs. Frontends made
-    /// for any device count rings (rust-vmm's, and with it Cloud Hypervisor), and would refuse a single pair as too
-    /// few; what tells them apart is that they read the configuration space through us, which the others do not.
+    /// The answer to GET_QUEUE_NUM. Frontends count different things, and tell who they are only by the protocol features
+    /// that they acknowledge. `tests/frontends` of `lab` has the table of them with their sources.
     fn queue_num(&self) -> u64 {
         let pairs = u64::from(self.offer.queue_pairs);
-        if self.acked_protocol_features & VHOST_USER_PROTOCOL_F_CONFIG == 0 { pairs } else { 2 * pairs }
+        if self.follows_config() {
+            // crosvm makes just as many queues as it hears. Its driver looks for the control queue behind the pairs.
+            let control = u64::from(self.offer.features & VIRTIO_NET_F_CTRL_VQ != 0);
+            2 * u64::from(self.offer.config.max_virtqueue_pairs) + control
+        } else if self.acked_protocol_features & VHOST_USER_PROTOCOL_F_RARP != 0 && !self.reads_config() {
+            // QEMU refuses to start with more pairs than it hears. It acknowledges all that it knows but CONFIG; no other
+            // frontend knows RARP.
+            pairs
+        } else {
+            // Cloud Hypervisor and other users of rust-vmm's crate count rings.
+            2 * pairs
+        }
+    }
+
+    /// Whether the driver has the queues that our configuration space names, and sends its commands to us: crosvm, User
+    /// Mode Linux. Later versions of Cloud Hypervisor read the space too, but name their own number of pairs to the
+    /// driver and execute its commands. They track buffers in flight, the others do not.
+    fn follows_config(&self) -> bool {
+        self.reads_config() && self.acked_protocol_features & VHOST_USER_PROTOCOL_F_INFLIGHT_SHMFD == 0
     }
 
     fn undo(&mut self, undo: Undo) {
@@ -391,7 +430,7 @@ impl Session {
             Undo::Features { acked, enabled } => {
                 self.acked_features = acked;
                 for (ring, enabled) in self.rings.iter_mut().zip(enabled) {
-                    ring.enabled = enabled;
+                    (ring.enabled, ring.was_enabled) = enabled;
                 }
             }
             Undo::Ring(index) => self.rings[index].abandon(),

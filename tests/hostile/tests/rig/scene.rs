@@ -72,7 +72,7 @@ impl Scene {
     fn between(layout: Layout, queues: u16, features: u64) -> Scene {
         let rig = rig(4, |config| {
             let port = vhost_user(&mut config.ports[0]);
-            (port.packed, port.queues) = (layout == Layout::Packed, queues);
+            (port.packed, port.queues) = (layout == Layout::Packed, Some(queues));
             config.patches.push(patch(0, 1));
             config.patches.push(patch(2, 3));
         });

@@ -124,12 +124,12 @@ impl Session {
         {
             return Err(ProtocolError::FeaturesWhileRunning { index: usize::from(index), changed });
         }
-        let enabled = self.rings.iter().map(|ring| ring.enabled).collect();
+        let enabled = self.rings.iter().map(|ring| (ring.enabled, ring.was_enabled)).collect();
         let undo = Undo::Features { acked: self.acked_features.replace(features), enabled };
         // "Ring states": without PROTOCOL_FEATURES all rings are enabled at once. With it they stay as they are, since
         // QEMU enables the first pair before it sets features.
         if features & VHOST_USER_F_PROTOCOL_FEATURES == 0 {
-            self.rings.iter_mut().for_each(|ring| ring.enabled = true);
+            self.rings.iter_mut().for_each(|ring| ring.set_enabled(true));
         }
         Ok((Effect::Features(features), Answer::Ack, undo))
     }
@@ -276,11 +276,11 @@ impl Session {
             let feature = Needed::Feature(VHOST_USER_F_PROTOCOL_FEATURES);
             return Err(ProtocolError::NotNegotiated { request, feature });
         }
-        self.rings[index].enabled = match state.num {
+        self.rings[index].set_enabled(match state.num {
             0 => false,
             1 => true,
             num => return Err(ProtocolError::RingEnable { index, num }),
-        };
+        });
         ring_changed(index)
     }
 

@@ -24,14 +24,52 @@ fn what_is_offered_is_what_can_be_kept() {
 }
 
 #[test]
-fn queue_num_counts_pairs_for_qemu_and_rings_for_frontends_that_read_the_configuration() {
-    let mut session = Session::new(offer());
-    assert_eq!(get(&mut session, Request::GetQueueNum), 2, "legal once MQ is offered");
-    let without_config = SUPPORTED_PROTOCOL_FEATURES & !VHOST_USER_PROTOCOL_F_CONFIG;
-    ok(&mut session, Request::SetProtocolFeatures, u64_payload(without_config));
-    assert_eq!(get(&mut session, Request::GetQueueNum), 2);
-    ok(&mut session, Request::SetProtocolFeatures, u64_payload(SUPPORTED_PROTOCOL_FEATURES));
-    assert_eq!(get(&mut session, Request::GetQueueNum), 4);
+fn queue_num_is_what_each_frontend_counts() {
+    let config = NetConfig { max_virtqueue_pairs: 2, ..offer().config };
+    let features = FEATURES | VIRTIO_NET_F_CTRL_VQ | VIRTIO_NET_F_MQ;
+    let mut session = Session::new(Offer { features, queue_pairs: 127, config, ..offer() });
+    assert_eq!(get(&mut session, Request::GetQueueNum), 254, "legal once MQ is offered");
+    for (frontend, protocol_features, queue_num, pairs, control_ring) in [
+        ("QEMU 7.2", 0x1_b03f, 127, 127, 254),
+        ("QEMU 10.0", 0x9_b03f, 127, 127, 254),
+        ("Cloud Hypervisor v40.0", 0x0_900b, 254, 127, 254),
+        ("Cloud Hypervisor v53.0", 0x8_900b, 254, 127, 254),
+        ("Cloud Hypervisor ae44c297", 0x8_920b, 254, 127, 254),
+        ("crosvm f1e797a", 0x8_0229, 5, 2, 4),
+        ("User Mode Linux 6.1", 0x0_0228, 5, 2, 4),
+        ("DPDK virtio-user 22.11", 0x1_0009, 254, 127, 254),
+        ("all that there is", SUPPORTED_PROTOCOL_FEATURES, 254, 127, 254),
+    ] {
+        ok(&mut session, Request::SetProtocolFeatures, u64_payload(protocol_features));
+        assert_eq!(get(&mut session, Request::GetQueueNum), queue_num, "{frontend}");
+        ok(&mut session, Request::SetFeatures, u64_payload(features));
+        let queues = (session.queue_pairs(), session.control_ring());
+        assert_eq!(queues, (pairs, Some(control_ring)), "{frontend}");
+        ok(&mut session, Request::SetFeatures, u64_payload(features & !VIRTIO_NET_F_MQ));
+        assert_eq!((session.queue_pairs(), session.control_ring()), (1, Some(2)), "{frontend}");
+    }
+}
+
+#[test]
+fn a_ring_was_enabled_until_it_is_stopped_while_disabled() {
+    let mut session = negotiated();
+    let ring = |session: &Session| session.ring(1).map(|ring| (ring.enabled, ring.was_enabled));
+    let set = |session: &mut Session, num| {
+        ok(session, Request::SetVringEnable, VringState { index: 1, num }.encode());
+    };
+    let stop = |session: &mut Session| {
+        ok(session, Request::GetVringBase, VringState { index: 1, num: 0 }.encode());
+    };
+    assert_eq!(ring(&session), Some((false, false)));
+    set(&mut session, 1);
+    assert_eq!(ring(&session), Some((true, true)));
+    set(&mut session, 0);
+    assert_eq!(ring(&session), Some((false, true)), "it discards");
+    stop(&mut session);
+    assert_eq!(ring(&session), Some((false, false)), "it waits again");
+    set(&mut session, 1);
+    stop(&mut session);
+    assert_eq!(ring(&session), Some((true, true)));
 }
 
 #[test]
