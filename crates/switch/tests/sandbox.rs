@@ -5,15 +5,20 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsFd as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::Arc;
 
 use libtest_mimic::{Arguments, Failed, Trial};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use straightline_packet::Level;
 use straightline_switch::Switch;
 use straightline_switch::config::{Config, Machine, Mechanism, PortKind};
 use straightline_switch::sandbox;
+use straightline_virtio::memory::{GuestMemory, Region};
 
 /// Set for the process that enters the sandbox: the folder that it works in.
 const CHILD: &str = "STRAIGHTLINE_TEST_SANDBOX";
@@ -51,7 +56,7 @@ const FORBIDDEN: [(&str, &str); 12] = [
 ];
 
 /// Works in every sandbox.
-const NEEDED: [(&str, &str); 8] = [
+const NEEDED: [(&str, &str); 9] = [
     ("read the configuration", "ok"),
     ("read it after it was replaced", "ok"),
     ("listen", "ok"),
@@ -59,6 +64,7 @@ const NEEDED: [(&str, &str); 8] = [
     ("remove a socket", "ok"),
     ("start a thread", "ok"),
     ("panic", "ok"),
+    ("lose guest memory", "ok"),
     ("run a switch", "ok"),
 ];
 
@@ -233,6 +239,7 @@ fn try_needed(config: &Config, folder: &Path) {
     tell_end("start a thread", thread.map(std::thread::JoinHandle::join));
     let panic = std::panic::catch_unwind(|| panic!("for the test"));
     tell("panic", if panic.is_err() { "ok" } else { "none" });
+    tell("lose guest memory", lose_guest_memory());
     match Switch::start(config) {
         Ok(switch) => {
             tell_end("run a switch", fs::metadata(folder.join("own/p")));
@@ -240,6 +247,22 @@ fn try_needed(config: &Config, folder: &Path) {
             assert!(!folder.join("own/p").exists(), "the socket is left");
         }
         Err(error) => tell("run a switch", &format!("{error:#}")),
+    }
+}
+
+/// Reads guest memory whose file was truncated. The handler of SIGBUS makes system calls.
+fn lose_guest_memory() -> &'static str {
+    let file = memfd_create("guest", MemfdFlags::CLOEXEC).expect("a file in memory");
+    ftruncate(&file, 4096).expect("its length");
+    let region = Region::map(file.as_fd(), 0, 4096, 0, 0).expect("a region");
+    let memory = GuestMemory::new(vec![Arc::new(region)]).expect("one region");
+    ftruncate(&file, 0).expect("its length");
+    let (refused, mut bytes) = (sandbox::refused_calls(), [1; 100]);
+    memory.segment(0, 100, &mut 0).expect("in memory").read(Level::Scalar, &mut bytes);
+    match sandbox::refused_calls() == refused {
+        true if memory.poisoned() && bytes == [0; 100] => "ok",
+        true => "the bytes are still there",
+        false => "a call is refused",
     }
 }
 

@@ -72,9 +72,10 @@ const ALWAYS: &[c_long] = &[
     libc::SYS_mremap,
     libc::SYS_madvise,
     libc::SYS_brk,
-    // Buffers in flight, which a frontend keeps for us.
+    // Buffers in flight, which a frontend keeps for us. Zeros in the place of guest memory that has vanished.
     libc::SYS_memfd_create,
     libc::SYS_ftruncate,
+    libc::SYS_fallocate,
     // A device's state, by a frontend's pipe.
     libc::SYS_pipe2,
     libc::SYS_splice,

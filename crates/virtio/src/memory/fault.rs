@@ -1,11 +1,20 @@
 //! Guest memory can vanish: a guest that truncates its memory file turns our next access into SIGBUS.
 //!
-//! The handler puts zeros from there to the region's end, marks the region as poisoned and lets the access go on.
+//! The handler puts zeros in the region's place, marks the region as poisoned and lets the access go on.
 //! Workers look at [`epoch`] before they publish anything; the port whose region is poisoned stops, nobody else.
+//!
+//! The zeros are pages of a memfd of ours, which [`Substitute`] describes.
+
+mod substitute;
 
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+
+use substitute::{Page, Substitute};
 
 /// Most regions mapped at one time in this process.
 pub const MAX_REGIONS: usize = 4096;
@@ -14,18 +23,19 @@ struct Entry {
     start: AtomicUsize,
     /// One past the last byte; 0 while the entry is free.
     end: AtomicUsize,
-    page: AtomicUsize,
     taken: AtomicBool,
     poisoned: AtomicBool,
+    /// The substitute is mapped in the region's place.
+    replaced: AtomicBool,
 }
 
 static TABLE: [Entry; MAX_REGIONS] = [const {
     Entry {
         start: AtomicUsize::new(0),
         end: AtomicUsize::new(0),
-        page: AtomicUsize::new(0),
         taken: AtomicBool::new(false),
         poisoned: AtomicBool::new(false),
+        replaced: AtomicBool::new(false),
     }
 }; MAX_REGIONS];
 
@@ -48,18 +58,28 @@ pub fn epoch() -> u64 {
 #[derive(Debug)]
 pub(super) struct Watch(usize);
 
+/// Why a range cannot be watched.
+#[derive(Debug)]
+pub(super) enum Unwatched {
+    /// The table is full.
+    TooMany,
+    /// The substitute cannot be made.
+    NoSubstitute(Errno),
+}
+
 impl Watch {
-    /// Watches `len` bytes from `start`, a mapping with pages of `page` bytes. `None` when the table is full.
-    pub(super) fn new(start: usize, len: usize, page: usize) -> Option<Watch> {
+    /// Watches the `len` bytes of the mapping at `start`.
+    pub(super) fn new(start: usize, len: usize) -> Result<Watch, Unwatched> {
+        Substitute::prepare().map_err(Unwatched::NoSubstitute)?;
         install();
         let free = |e: &Entry| e.taken.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_ok();
-        let at = TABLE.iter().position(free)?;
+        let at = TABLE.iter().position(free).ok_or(Unwatched::TooMany)?;
         let entry = &TABLE[at];
         entry.poisoned.store(false, Ordering::Relaxed);
+        entry.replaced.store(false, Ordering::Relaxed);
         entry.start.store(start, Ordering::Relaxed);
-        entry.page.store(page, Ordering::Relaxed);
         entry.end.store(start + len, Ordering::Release);
-        Some(Watch(at))
+        Ok(Watch(at))
     }
 
     /// Whether a part of the range has vanished.
@@ -71,15 +91,22 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        TABLE[self.0].end.store(0, Ordering::Release);
-        TABLE[self.0].taken.store(false, Ordering::Release);
+        let entry = &TABLE[self.0];
+        if entry.replaced.load(Ordering::Acquire)
+            && let Some(substitute) = Substitute::get()
+        {
+            let start = entry.start.load(Ordering::Relaxed);
+            substitute.free(start, entry.end.load(Ordering::Relaxed) - start);
+        }
+        entry.end.store(0, Ordering::Release);
+        entry.taken.store(false, Ordering::Release);
     }
 }
 
 fn install() {
     BEFORE.get_or_init(|| {
         // SAFETY: both structures are plain data for which zeros are valid; the handler has the signature that
-        // SA_SIGINFO asks for and does only what a signal handler may (atomics and mmap).
+        // SA_SIGINFO asks for and does only what a signal handler may (atomics, mmap and fallocate).
         unsafe {
             let mut before = MaybeUninit::<libc::sigaction>::zeroed();
             let mut ours: libc::sigaction = MaybeUninit::zeroed().assume_init();
@@ -99,35 +126,53 @@ extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context
     for entry in &TABLE {
         let end = entry.end.load(Ordering::Acquire);
         let start = entry.start.load(Ordering::Acquire);
-        let page = entry.page.load(Ordering::Acquire);
-        // The same end twice: start and page are not those of a region that takes over the entry meanwhile.
+        // The same end twice: start is not that of a region that takes over the entry meanwhile.
         if address < start || address >= end || entry.end.load(Ordering::Relaxed) != end {
             continue;
         }
         // Before anybody can see zeros, everybody can see that something has vanished.
         entry.poisoned.store(true, Ordering::Release);
         EPOCH.0.fetch_add(1, Ordering::AcqRel);
-        // From here to the region's end, as a truncated file has lost it: page by page, a guest could make more mappings
-        // than a process may have. What lies before is still there, or has its own fault.
-        let at = address & !(page - 1);
-        // SAFETY: the range is a mapping of ours that guest memory was in; it is replaced in place, so every pointer
-        // into it stays valid. mmap is a plain system call.
-        let mapped = unsafe {
-            libc::mmap(
-                std::ptr::without_provenance_mut(at),
-                end - at,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE,
-                -1,
-                0,
-            )
-        };
-        if mapped == libc::MAP_FAILED {
-            break;
+        if replace(entry, start, end, address) {
+            return;
         }
-        return;
+        break;
     }
     hand_on(signal, info, context);
+}
+
+/// Makes the region from `start` to `end` accessible again, at least at `address`. `false` where the system refuses.
+fn replace(entry: &Entry, start: usize, end: usize, address: usize) -> bool {
+    let Some(substitute) = Substitute::get() else { return false };
+    let map = |start: usize, len, offset| {
+        // SAFETY: the range is a mapping of ours that guest memory was in, or a page of it. It is replaced in place, so
+        // every pointer into it stays valid. Its users expect its bytes to change at any time. mmap is a plain system
+        // call.
+        let mapped = unsafe {
+            rustix::mm::mmap(
+                std::ptr::without_provenance_mut(start),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED | MapFlags::FIXED | MapFlags::NORESERVE,
+                substitute.file(),
+                offset,
+            )
+        };
+        mapped.is_ok()
+    };
+    // The whole region: page by page, a guest could make more mappings than a process may have. Two threads may do it at
+    // once, and the second changes nothing. Later faults are those of pages that the kernel could not give.
+    if !entry.replaced.load(Ordering::Acquire) {
+        if !map(start, end - start, Substitute::offset(start)) {
+            return false;
+        }
+        entry.replaced.store(true, Ordering::Release);
+    }
+    let page = address & !(substitute.page() - 1);
+    match substitute.allocate(page) {
+        Page::Own => true,
+        Page::Spare(offset) => map(page, substitute.page(), offset),
+    }
 }
 
 /// Not ours: what was there before us decides, or the default action ends the process.

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rustix::fs::{fstat, fstatfs};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
-use super::fault::Watch;
+use super::fault::{Unwatched, Watch};
 
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
@@ -121,7 +121,10 @@ impl Region {
         let to_usize = |n: u64| usize::try_from(n).map_err(|_| MapError::TooMany(guest_addr));
         let (page, span, inset) = (to_usize(page)?, to_usize(high - low)?, to_usize(offset - low)?);
         let (reserved, start) = Self::map_guarded(file, low, span, page).map_err(system("cannot map it"))?;
-        let watch = Watch::new(start.addr(), span, page).ok_or(MapError::TooMany(guest_addr))?;
+        let watch = Watch::new(start.addr(), span).map_err(|why| match why {
+            Unwatched::TooMany => MapError::TooMany(guest_addr),
+            Unwatched::NoSubstitute(source) => system("cannot make a substitute for the case that it vanishes")(source),
+        })?;
         // SAFETY: the inset is less than a page, and the span at least that.
         let host = unsafe { start.add(inset) };
         Ok(Region { guest_addr, user_addr, size, host, watch, _reserved: reserved })
