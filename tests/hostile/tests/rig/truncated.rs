@@ -1,11 +1,15 @@
 //! A guest that truncates its memory file while it is mapped: an access of ours is then SIGBUS. (With traffic that never
 //! rests: the lab's `rules`.)
 
+use std::process::Command;
+
 use rustix::fs::ftruncate;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use straightline_virtio::memory::fault;
 use straightline_virtio::ring::Descriptor;
 
 use crate::attacker::Layout;
-use crate::common::{frame, mac, send};
+use crate::common::{frame, mac, send, wait_until};
 use crate::scene::{Down, Ring, Scene, fine};
 
 /// Up to the rings, up to the first buffers, and all of it.
@@ -70,4 +74,38 @@ fn a_buffer_that_vanishes_while_it_is_reserved_is_not_taken() {
         scene.recovers("a buffer that vanishes");
         scene.end();
     }
+}
+
+/// Set for the process in which the test below runs: a limit is the whole process's.
+const CHILD: &str = "STRAIGHTLINE_TEST_LIMITED";
+
+/// The kernel refuses every private mapping here, as it does where a machine has no memory left to promise
+/// (`vm.overcommit_memory=2`).
+#[test]
+fn a_memory_file_truncated_when_the_process_may_map_no_more() {
+    if std::env::var_os(CHILD).is_none() {
+        let mut command = Command::new(std::env::current_exe().expect("this program"));
+        let test = "truncated::a_memory_file_truncated_when_the_process_may_map_no_more";
+        let child = command.args(["--exact", test, "--test-threads=1"]).env(CHILD, "1").output().expect("it runs");
+        assert!(child.status.success(), "{}: {}", child.status, String::from_utf8_lossy(&child.stdout));
+        return;
+    }
+    let before = getrlimit(Resource::Data);
+    // A limit of 0 is none, for the kernel.
+    let none_left = Rlimit { current: Some(4096), ..before };
+    let mut scene = Scene::new();
+    // The first time without: what threads allocate meanwhile is there the second time.
+    for limit in [before, none_left] {
+        let guest = scene.attacker();
+        let counts = scene.dropped();
+        guest.publish(Ring::Transmit, &[Descriptor { len: 12, ..fine(&guest, Ring::Transmit) }]);
+        let epoch = fault::epoch();
+        setrlimit(Resource::Data, limit).expect("a lower limit");
+        ftruncate(guest.file(), 0).expect("truncate");
+        guest.bell(Ring::Transmit);
+        wait_until("a worker has come across it", || fault::epoch() != epoch);
+        setrlimit(Resource::Data, before).expect("the limit from before");
+        scene.after("truncated", &Down("truncated while it was mapped"), counts, guest);
+    }
+    scene.end();
 }
