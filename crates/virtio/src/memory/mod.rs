@@ -15,7 +15,7 @@ use straightline_packet::Segment;
 
 pub use area::Area;
 pub use log::{DirtyLog, LOG_PAGE, Marks};
-pub use region::{MapError, Region};
+pub use region::{MAX_MAPPED, MapError, Region};
 
 /// The part of a region that translation needs, kept together for the cache.
 #[derive(Clone, Copy, Debug)]

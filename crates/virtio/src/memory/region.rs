@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::fs::{fstat, fstatfs};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
@@ -10,6 +11,16 @@ use super::fault::{Unwatched, Watch};
 
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
+
+/// Most bytes of address space that all regions of this process may have together, guard pages included.
+///
+/// A process has 128 TiB of address space on x86-64 with four-level page tables. A file may be sparse, so its length
+/// costs a frontend nothing: without a limit, one frontend could use up all of it, and nobody could map anything more.
+/// The other half stays free, for threads and the heap.
+pub const MAX_MAPPED: usize = 64 << 40;
+
+/// Bytes of address space that regions have now.
+static MAPPED: AtomicUsize = AtomicUsize::new(0);
 
 /// Why a region cannot be mapped.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +54,19 @@ pub enum MapError {
     /// See the message.
     #[error("region at {0:#x}: too many regions are mapped in this process")]
     TooMany(u64),
+    /// See the message.
+    #[error(
+        "region at {guest:#x} of {size:#x} bytes: the regions of all ports may have {MAX_MAPPED:#x} bytes of address \
+         space together, and have {mapped:#x} already"
+    )]
+    NoSpace {
+        /// Guest address.
+        guest: u64,
+        /// Bytes.
+        size: u64,
+        /// What the regions of all ports have.
+        mapped: usize,
+    },
     /// See the message.
     #[error("region at {guest:#x} of {size:#x} bytes: {what}: {source}")]
     System {
@@ -120,7 +144,9 @@ impl Region {
         let high = end.checked_next_multiple_of(page).ok_or(overflow)?;
         let to_usize = |n: u64| usize::try_from(n).map_err(|_| MapError::TooMany(guest_addr));
         let (page, span, inset) = (to_usize(page)?, to_usize(high - low)?, to_usize(offset - low)?);
-        let (reserved, start) = Self::map_guarded(file, low, span, page).map_err(system("cannot map it"))?;
+        let no_space = |mapped| MapError::NoSpace { guest: guest_addr, size, mapped };
+        let share = Share::take(span.saturating_add(3 * page)).map_err(no_space)?;
+        let (reserved, start) = Self::map_guarded(file, low, span, page, share).map_err(system("cannot map it"))?;
         let watch = Watch::new(start.addr(), span).map_err(|why| match why {
             Unwatched::TooMany => MapError::TooMany(guest_addr),
             Unwatched::NoSubstitute(source) => system("cannot make a substitute for the case that it vanishes")(source),
@@ -130,25 +156,26 @@ impl Region {
         Ok(Region { guest_addr, user_addr, size, host, watch, _reserved: reserved })
     }
 
-    /// Maps `span` bytes of the file with at least a page without access on either side.
+    /// Maps `span` bytes of the file with at least a page without access on either side. The share is that of three
+    /// pages more than the span.
     fn map_guarded(
         file: BorrowedFd<'_>,
         low: u64,
         span: usize,
         page: usize,
+        share: Share,
     ) -> Result<(Reservation, *mut u8), rustix::io::Errno> {
-        let whole = span.checked_add(3 * page).ok_or(rustix::io::Errno::NOMEM)?;
         // SAFETY: a fresh reservation without access, wherever the kernel likes; then, inside it and aligned to the
         // file's page size, the file. Nothing else of the process is replaced.
         unsafe {
             let reserved = mmap_anonymous(
                 std::ptr::null_mut(),
-                whole,
+                share.0,
                 ProtFlags::empty(),
                 MapFlags::PRIVATE | MapFlags::NORESERVE,
             )?
             .cast::<u8>();
-            let reservation = Reservation(reserved, whole);
+            let reservation = Reservation(reserved, share);
             let first = reserved.add(page);
             let start = first.add(first.align_offset(page));
             mmap(
@@ -194,12 +221,30 @@ impl Region {
 }
 
 /// Addresses of ours, guard pages included, with the file in their midst.
-struct Reservation(*mut u8, usize);
+struct Reservation(*mut u8, Share);
 
 impl Drop for Reservation {
     fn drop(&mut self) {
         // SAFETY: the reservation is ours; whoever held a pointer into it has ended its turn (the region lives in
         // what a `Published` holds) or holds the region itself.
-        let _ = unsafe { munmap(self.0.cast(), self.1) };
+        let _ = unsafe { munmap(self.0.cast(), self.1.0) };
+    }
+}
+
+/// A share of [`MAX_MAPPED`] bytes, which is given back when this is dropped.
+struct Share(usize);
+
+impl Share {
+    /// Takes `bytes`. The error is the number of bytes that are taken already.
+    fn take(bytes: usize) -> Result<Share, usize> {
+        let more = |mapped: usize| mapped.checked_add(bytes).filter(|sum| *sum <= MAX_MAPPED);
+        // Relaxed: the number guards nothing but itself.
+        MAPPED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).map(|_| Share(bytes))
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        MAPPED.fetch_sub(self.0, Ordering::Relaxed);
     }
 }

@@ -59,9 +59,9 @@ pub enum ProtocolError {
     /// Flags of SET_VRING_ADDR that we do not know, or a log that is not offered.
     #[error("ring {index} with address flags {flags:#x}; right is 0, or 1 where log-all is offered")]
     RingFlags { index: usize, flags: u32 },
-    /// A dirty log of no bytes, or over the end of the numbers.
-    #[error("SET_LOG_BASE of {size:#x} bytes at {offset:#x}; right is more than none, and no overflow")]
-    LogRange { size: u64, offset: u64 },
+    /// A dirty log of no bytes, of more than any guest has pages, or over the end of the numbers.
+    #[error("SET_LOG_BASE of {size:#x} bytes at {offset:#x}; right is a size of 1 to {max:#x}, and no overflow")]
+    LogRange { size: u64, offset: u64, max: u64 },
     /// SET_VRING_ENABLE with a number that is neither on nor off.
     #[error("SET_VRING_ENABLE of ring {index} with {num}; right is 0 or 1")]
     RingEnable { index: usize, num: u32 },
@@ -80,6 +80,9 @@ pub enum ProtocolError {
     /// More memory regions than slots.
     #[error("{got} memory regions; at most {max} are taken")]
     TooManyRegions { got: usize, max: usize },
+    /// Memory regions that use up too much of our address space.
+    #[error("memory regions of {total:#x} bytes together; at most {max:#x} are taken")]
+    TooMuchMemory { total: u64, max: u64 },
     /// REM_MEM_REG of a region that is not in the table.
     #[error("REM_MEM_REG of {size:#x} bytes at guest address {guest_addr:#x}; no such region was added")]
     RegionUnknown { guest_addr: u64, size: u64 },

@@ -6,6 +6,13 @@ use super::message::RegionSpec;
 /// Most regions whatever the offer says: each lookup walks the table, and each pair is compared when it is set.
 pub(super) const MAX_SLOTS: usize = 512;
 
+/// Most bytes that all regions of one frontend may have together.
+///
+/// The files may be sparse, so the size says nothing about memory: it is our address space that it uses up. The largest
+/// virtual machines that are rented out have some 12 TiB. Three tables of this size fit into
+/// [`MAX_MAPPED`](crate::memory::MAX_MAPPED); one that replaces another needs space beside it for a moment.
+pub(super) const MAX_TOTAL: u64 = 16 << 40;
+
 /// Checks one region by itself: not empty, and no sum of its numbers overflows.
 pub(super) fn check(region: &RegionSpec) -> Result<(), ProtocolError> {
     if region.size == 0 {
@@ -43,6 +50,12 @@ pub(super) fn check_disjoint(table: &[RegionSpec], region: &RegionSpec) -> Resul
     Ok(())
 }
 
+/// Checks that the regions of a table are not too large together.
+pub(super) fn check_total(table: &[RegionSpec]) -> Result<(), ProtocolError> {
+    let total = table.iter().fold(0, |total: u64, region| total.saturating_add(region.size));
+    if total > MAX_TOTAL { Err(ProtocolError::TooMuchMemory { total, max: MAX_TOTAL }) } else { Ok(()) }
+}
+
 /// Checks a whole table.
 pub(super) fn check_table(table: &[RegionSpec], max: usize) -> Result<(), ProtocolError> {
     if table.len() > max {
@@ -52,7 +65,7 @@ pub(super) fn check_table(table: &[RegionSpec], max: usize) -> Result<(), Protoc
         check(region)?;
         check_disjoint(&table[..i], region)?;
     }
-    Ok(())
+    check_total(table)
 }
 
 /// Whether some region has this user address.
@@ -133,6 +146,23 @@ mod tests {
         table[7].guest_addr = 0x800;
         assert!(matches!(check_table(&table, 8), Err(ProtocolError::RegionOverlap { what: "guest", .. })));
         assert_eq!(check_table(&[], 8), Ok(()));
+    }
+
+    #[test]
+    fn a_table_has_no_more_bytes_than_a_port_may_map() {
+        let row = |i: u64, size: u64| region(i << 44, size, i << 44, 0);
+        let quarter = MAX_TOTAL / 4;
+        let mut table: Vec<_> = (0..4).map(|i| row(i, quarter)).collect();
+        assert_eq!(check_table(&table, 8), Ok(()));
+        table.push(row(4, 1));
+        let refused = check_table(&table, 8).unwrap_err();
+        assert_eq!(refused, ProtocolError::TooMuchMemory { total: MAX_TOTAL + 1, max: MAX_TOTAL });
+        assert_eq!(
+            refused.to_string(),
+            "memory regions of 0x100000000001 bytes together; at most 0x100000000000 are taken"
+        );
+        // The sum itself may overflow.
+        assert!(check_total(&[row(0, u64::MAX), row(1, u64::MAX)]).is_err());
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod common;
 mod memory;
 mod scene;
 
+mod address_space;
 mod coalescing;
 mod cve_2018_1059;
 mod cve_2020_10722;

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use crate::features::{VHOST_F_LOG_ALL, VHOST_USER_F_PROTOCOL_FEATURES, VIRTIO_F_ACCESS_PLATFORM};
+use crate::memory::LOG_PAGE;
 
 use super::super::config::NetConfig;
 use super::super::error::{Needed, ProtocolError};
@@ -19,6 +20,10 @@ use super::{Answer, Effect, Handled, LogFd, RegionFd, Session, Undo};
 
 /// Smallest MTU that virtio allows (virtio 1.3, section 5.1.4.1).
 const MIN_MTU: u64 = 68;
+
+/// Most bytes of a dirty log: a bit for each page of the 52 bits of address that x86-64 and arm64 have at most. The log is
+/// mapped, and as for regions, its size uses up our address space.
+pub(super) const MAX_LOG: u64 = (1 << 52) / LOG_PAGE / 8;
 
 impl Session {
     /// Does what a request says whose gate is open.
@@ -195,6 +200,10 @@ impl Session {
         regions::check_disjoint(&self.regions, &spec)?;
         let undo = Undo::Regions(self.regions.clone());
         self.regions.push(spec);
+        if let Err(error) = regions::check_total(&self.regions) {
+            self.regions.pop();
+            return Err(error);
+        }
         Ok((Effect::AddRegion(RegionFd::new(spec, fd)), Answer::Ack, undo))
     }
 
@@ -386,8 +395,8 @@ fn set_log_base(payload: &[u8], mut fds: Vec<OwnedFd>) -> Handled {
     let Some(fd) = fds.pop() else {
         return Err(ProtocolError::FdCount { request, got: 0, want: 1 });
     };
-    if size == 0 || offset.checked_add(size).is_none() {
-        return Err(ProtocolError::LogRange { size, offset });
+    if !(1..=MAX_LOG).contains(&size) || offset.checked_add(size).is_none() {
+        return Err(ProtocolError::LogRange { size, offset, max: MAX_LOG });
     }
     Ok((Effect::Log(LogFd { size, offset, fd }), Answer::Success, Undo::Nothing))
 }

@@ -1,5 +1,6 @@
 //! The dirty log.
 
+use super::super::requests::MAX_LOG;
 use super::*;
 
 /// A session that offers a log, with a ring that runs; the log is off.
@@ -35,17 +36,17 @@ fn a_log_is_taken_with_its_file_and_answered_though_nobody_asked() {
 #[test]
 fn sizes_and_offsets_near_the_end_of_the_numbers() {
     let mut session = session();
-    let near = [0, 1, 2, 7, 8, 4095, 4096, 1 << 32, 1 << 63, u64::MAX / 2];
+    let near = [0, 1, 2, 7, 8, 4095, 4096, 1 << 32, MAX_LOG, MAX_LOG + 1, 1 << 63, u64::MAX / 2];
     let all: Vec<u64> = near.into_iter().flat_map(|n| [n, n.wrapping_neg()]).collect();
     for &size in &all {
         for &offset in &all {
-            let right = size > 0 && u128::from(size) + u128::from(offset) <= u128::from(u64::MAX);
+            let right = size > 0 && size <= MAX_LOG && u128::from(size) + u128::from(offset) <= u128::from(u64::MAX);
             if right {
                 handle(&mut session, Request::SetLogBase, log(size, offset), 1).unwrap();
                 continue;
             }
             let refused = error(&mut session, Request::SetLogBase, log(size, offset), 1);
-            assert_eq!(refused, ProtocolError::LogRange { size, offset });
+            assert_eq!(refused, ProtocolError::LogRange { size, offset, max: MAX_LOG });
             assert_eq!(session.refuse(&refused), Refused::Close);
         }
     }

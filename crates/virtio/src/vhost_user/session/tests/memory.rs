@@ -66,6 +66,19 @@ fn regions_come_and_go_one_by_one() {
 }
 
 #[test]
+fn regions_that_are_too_large_together_are_refused_and_leave_the_table() {
+    let mut session = running(0);
+    let whole = RegionSpec { guest_addr: 1 << 50, size: 16 << 40, user_addr: 1 << 50, mmap_offset: 0 };
+    let refused = error(&mut session, Request::AddMemReg, whole.encode_single(), 1);
+    assert_eq!(refused, ProtocolError::TooMuchMemory { total: (16 << 40) + (1 << 20), max: 16 << 40 });
+    assert_eq!(session.regions(), [region(0)]);
+    let refused = error(&mut session, Request::SetMemTable, table(&[region(0), whole]), 2);
+    assert!(!refused.fatal() && matches!(refused, ProtocolError::TooMuchMemory { .. }));
+    assert_eq!(session.regions(), [region(0)]);
+    ok_fds(&mut session, Request::SetMemTable, table(&[whole]), 1);
+}
+
+#[test]
 fn a_region_may_come_and_go_once_for_every_queue_pair() {
     let mut session = running(0);
     let add = |session: &mut Session| handle(session, Request::AddMemReg, region(4).encode_single(), 1);
