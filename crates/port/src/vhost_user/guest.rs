@@ -1,18 +1,18 @@
 //! A connected frontend: its messages followed, its memory mapped. Workers see nothing of it but the [`Link`], which is
 //! replaced as a whole: whatever is unmapped or stopped, no turn uses any more.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use rustix::net::{SendFlags, send};
 use straightline_virtio::fail;
 use straightline_virtio::features::{VIRTIO_F_RING_PACKED, names};
 use straightline_virtio::memory::{DirtyLog, GuestMemory, Region};
-use straightline_virtio::ring::{InflightShape, InflightTable};
-use straightline_virtio::vhost_user::{Connection, Effect, InflightSpec, Outcome, Refused, RegionFd, Session};
+use straightline_virtio::vhost_user::{Connection, Effect, Outcome, Refused, RegionFd, Session};
 
 use super::commands::Commands;
 use super::control::{Stop, wait_for_any};
+use super::inflight::Tables;
 use super::queue::Queue;
 use super::rings::{Running, ring_name};
 use super::transfer::Transfer;
@@ -42,7 +42,7 @@ pub(super) struct Guest {
     /// Counts the links published.
     pub(super) generation: u64,
     /// What the frontend keeps of buffers in flight.
-    pub(super) inflight: Option<InflightTable>,
+    pub(super) inflight: Tables,
     /// Rings that were stopped and that workers may still use until the next link is published.
     pub(super) stopping: Vec<(u16, Arc<Queue>)>,
 }
@@ -65,7 +65,7 @@ impl Guest {
             set_down: false,
             seated: shared.seating(),
             generation: 0,
-            inflight: None,
+            inflight: Tables::default(),
             stopping: Vec::new(),
             shared,
         };
@@ -125,13 +125,14 @@ impl Guest {
         };
         tracing::trace!(port = self.shared.config.name, fds = fds.len(), "{message:?}");
         fail::hit("port-message");
-        let mut beside = None;
+        let mut shows_table = false;
         let answer = match self.session.handle(message, fds) {
             Ok(effect) => {
                 let outcome = match effect {
-                    Effect::MakeInflight(spec) => self.make_inflight(spec, &mut beside),
+                    Effect::MakeInflight(spec) => self.make_inflight(spec),
                     effect => self.carry_out(effect),
                 };
+                shows_table = matches!(outcome, Outcome::Inflight(_));
                 let failed = matches!(outcome, Outcome::Failed);
                 let answer = self.session.reply(outcome);
                 if failed {
@@ -158,7 +159,7 @@ impl Guest {
             },
         };
         if let Some(bytes) = answer {
-            let beside = beside.as_ref().map(OwnedFd::as_fd);
+            let beside = self.inflight.file().filter(|_| shows_table);
             self.connection.send(&bytes, beside.as_slice()).map_err(|e| format!("its socket failed: {e}"))?;
         }
         Ok(true)
@@ -258,56 +259,6 @@ impl Guest {
             drop(self.swap_memory(before));
         }
         done
-    }
-
-    fn inflight_shape(&self, spec: InflightSpec) -> InflightShape {
-        let packed = self.session.acked_features() & VIRTIO_F_RING_PACKED != 0;
-        InflightShape { packed, queues: spec.queues, size: spec.queue_size }
-    }
-
-    /// A new table of buffers in flight, whose file goes `beside` the answer. One that was there before is the
-    /// frontend's alone from here on.
-    fn make_inflight(&mut self, spec: InflightSpec, beside: &mut Option<OwnedFd>) -> Outcome {
-        match InflightTable::create(self.inflight_shape(spec)) {
-            Ok((table, file)) => {
-                let bytes = table.shape().bytes();
-                self.replace_inflight(table);
-                *beside = Some(file);
-                Outcome::Inflight(bytes)
-            }
-            Err(error) => {
-                // It goes on without.
-                tracing::warn!(port = self.shared.config.name, "no table of buffers in flight: {error}");
-                Outcome::Done
-            }
-        }
-    }
-
-    fn forget_inflight(&self, index: u16) {
-        if let Some(table) = &self.inflight {
-            table.clear(index);
-        }
-    }
-
-    fn keep_inflight(&mut self, spec: InflightSpec, file: &OwnedFd) -> Result<(), String> {
-        let shape = self.inflight_shape(spec);
-        let table = InflightTable::map(shape, spec.mmap_offset, spec.mmap_size, file.as_fd());
-        self.replace_inflight(table.map_err(|error| format!("table of buffers in flight: {error}"))?);
-        Ok(())
-    }
-
-    /// Rings that run go over to the new table, so that a port has one mapped, however many its frontend asks for.
-    fn replace_inflight(&mut self, table: InflightTable) {
-        for (index, ring) in (0..).zip(&self.rings) {
-            if let Some(Running { queue, .. }) = ring
-                && self.session.control_ring() != Some(index)
-            {
-                // What has an entry for each buffer is written before a worker may have to wait for the ring.
-                let part = table.queue_anew(index, queue.size(), queue.is_packed());
-                queue.lock().ring.track(part);
-            }
-        }
-        self.inflight = Some(table);
     }
 
     /// Another memory map: rings are stopped, found again in the new map, and go on where they were.

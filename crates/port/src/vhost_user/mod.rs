@@ -26,6 +26,7 @@ mod control;
 mod deliver;
 mod dirty;
 mod guest;
+mod inflight;
 mod link;
 mod listener;
 mod queue;

@@ -133,7 +133,7 @@ impl Guest {
             in_order: acked & VIRTIO_F_IN_ORDER != 0,
         };
         let packed = acked & VIRTIO_F_RING_PACKED != 0;
-        let inflight = match &self.inflight {
+        let inflight = match self.inflight.table() {
             // A command is executed in one go, and the control ring has a size of its own.
             Some(table) if !is_control => table.queue(index, setup.size, packed),
             _ => Ok(None),

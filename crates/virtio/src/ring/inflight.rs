@@ -14,7 +14,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate, memfd_create};
 
 use super::chain::{Direction, First};
 use super::layout::{self, Geometry, Options};
@@ -24,6 +24,9 @@ use crate::memory::{Area, DirtyLog, GuestMemory, MapError, Region};
 
 /// Regions of queues begin at multiples of this.
 const ALIGN: u64 = 64;
+
+/// Most entries of a ring (virtio 1.2, 2.7 and 2.8.10.1).
+const MAX_SIZE: u16 = 1 << 15;
 
 /// The base of a packed ring that says nothing: the ring itself is asked.
 const UNKNOWN: u32 = 0;
@@ -131,20 +134,48 @@ pub enum InflightError {
     Broken(&'static str),
 }
 
-impl InflightTable {
-    /// Makes an empty table, and the file to show to the frontend.
+/// The file of the tables that a frontend is given: one for all that it asks for.
+///
+/// A frontend may keep each file that it gets, and the kernel charges the pages to whoever touched them first, which is us.
+/// A new file for each question would let it fill memory at our expense.
+#[derive(Debug)]
+pub struct InflightFile {
+    file: OwnedFd,
+    len: u64,
+}
+
+impl InflightFile {
+    /// Makes an empty file that is long enough for any table of so many rings.
     ///
     /// # Errors
     /// What the system says.
-    pub fn create(shape: InflightShape) -> io::Result<(Self, OwnedFd)> {
+    pub fn create(queues: u16) -> io::Result<Self> {
         let file = memfd_create("straightline-inflight", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        ftruncate(&file, shape.bytes())?;
+        let len = InflightShape { packed: true, queues, size: MAX_SIZE }.bytes();
+        ftruncate(&file, len)?;
         // Whoever keeps it cannot take it away from under us.
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        let table = Self::map(shape, 0, shape.bytes(), file.as_fd()).map_err(io::Error::other)?;
-        Ok((table, file))
+        Ok(InflightFile { file, len })
     }
 
+    /// An empty table at the beginning of the file. Tables that were made before lose what is in them, and the kernel
+    /// takes their pages back.
+    ///
+    /// # Errors
+    /// Why it cannot be mapped, or emptied.
+    pub fn table(&self, shape: InflightShape) -> io::Result<InflightTable> {
+        fallocate(&self.file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, self.len)?;
+        InflightTable::map(shape, 0, shape.bytes(), self.as_fd()).map_err(io::Error::other)
+    }
+}
+
+impl AsFd for InflightFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl InflightTable {
     /// Maps a table that a frontend has kept: `bytes` bytes at `offset` of `file`.
     ///
     /// # Errors

@@ -19,7 +19,7 @@ pub use bursts::{Buffers, Bursts, Moved, PackedBursts, SplitBursts};
 pub use chain::{BURST, Chain, ChainFault, Direction, Fault, First, RingFault};
 pub use device::{Device, Ring};
 pub use driver::{DeviceFault, Tables};
-pub use inflight::{Inflight, InflightError, InflightShape, InflightTable};
+pub use inflight::{Inflight, InflightError, InflightFile, InflightShape, InflightTable};
 pub use layout::{Descriptor, Geometry, INDIRECT, NEXT, Options, WRITE};
 pub use packed_device::PackedDevice;
 pub use packed_driver::PackedDriver;

@@ -4,15 +4,16 @@
 #[allow(dead_code, reason = "shared with other tests")]
 mod guest;
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 
 use guest::{AVAIL, BUFFERS, Guest, USED, USER};
 use proptest::prelude::*;
-use rustix::fs::{fstat, ftruncate};
+use rustix::fs::{MemfdFlags, fstat, ftruncate, memfd_create};
 use straightline_packet::Level;
 use straightline_virtio::memory::{GuestMemory, Region};
 use straightline_virtio::ring::{
-    Direction, First, InflightError, InflightShape, InflightTable, Options, PackedDevice, Ring, SplitDevice, WRITE,
+    Direction, First, InflightError, InflightFile, InflightShape, InflightTable, Options, PackedDevice, Ring,
+    SplitDevice, WRITE,
 };
 
 const SIZE: u16 = 8;
@@ -25,14 +26,14 @@ const PACKED: InflightShape = InflightShape { packed: true, ..SPLIT };
 
 /// A table as its frontend keeps it, seen from the outside.
 struct Kept {
-    file: OwnedFd,
+    file: InflightFile,
     shape: InflightShape,
     memory: GuestMemory,
 }
 
 impl Kept {
     fn new(shape: InflightShape) -> Kept {
-        let (_, file) = InflightTable::create(shape).unwrap();
+        let file = InflightFile::create(shape.queues).unwrap();
         let region = Region::map(file.as_fd(), 0, shape.bytes(), 0, 0).unwrap();
         Kept { file, shape, memory: GuestMemory::new(vec![region.into()]).unwrap() }
     }
@@ -313,9 +314,23 @@ fn a_ring_that_was_stopped_is_forgotten() {
 }
 
 #[test]
+fn one_file_has_all_tables_and_each_begins_empty() {
+    let kept = Kept::new(SPLIT);
+    kept.left_split(3, &[0, 5]);
+    let largest = InflightShape { size: 1 << 15, ..PACKED };
+    let allocated = |kept: &Kept| fstat(&kept.file).unwrap().st_blocks;
+    for shape in [SPLIT, PACKED, largest, SPLIT] {
+        assert!(allocated(&kept) > 0);
+        let table = kept.file.table(shape).unwrap();
+        assert_eq!((table.shape(), allocated(&kept)), (shape, 0));
+        drop(table.queue_anew(1, SIZE, shape.packed).expect("ring 1 has a part"));
+    }
+    assert!(kept.file.table(InflightShape { queues: 3, ..largest }).is_err(), "made for two rings");
+}
+
+#[test]
 fn tables_that_do_not_fit() {
     let kept = Kept::new(SPLIT);
-    assert_eq!(fstat(&kept.file).unwrap().st_size, i64::try_from(SPLIT.bytes()).unwrap());
     assert!(ftruncate(&kept.file, 0).is_err() && ftruncate(&kept.file, 1 << 20).is_err(), "it is sealed");
     let error = |result: Result<_, InflightError>| result.map(|_: Option<_>| ()).unwrap_err().to_string();
     assert!(error(kept.table().queue(1, 2 * SIZE, false)).contains("16 entries"));
@@ -325,8 +340,12 @@ fn tables_that_do_not_fit() {
     kept.write16(8, 2);
     assert!(error(kept.table().queue(1, SIZE, false)).contains("version 2"));
 
-    let map = |shape, offset, bytes| InflightTable::map(shape, offset, bytes, kept.file.as_fd());
+    // A file that has just this table.
     let bytes = SPLIT.bytes();
+    let file = memfd_create("kept", MemfdFlags::CLOEXEC).unwrap();
+    ftruncate(&file, bytes).unwrap();
+    let map = |shape, offset, bytes| InflightTable::map(shape, offset, bytes, file.as_fd());
+    assert!(map(SPLIT, 0, bytes).is_ok());
     for (offset, bytes) in
         [(0, bytes - 1), (0, 0), (8, bytes), (4, bytes), (u64::MAX - 7, bytes), (!7, u64::MAX), (1 << 63, bytes)]
     {

@@ -2,14 +2,14 @@
 //! down.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::thread::{self, JoinHandle};
 
 use straightline_virtio::features::{
     VIRTIO_F_RING_PACKED, VIRTIO_F_VERSION_1, VIRTIO_NET_F_CSUM, VIRTIO_NET_F_MAC, VIRTIO_NET_F_MQ, VIRTIO_NET_F_MTU,
 };
-use straightline_virtio::ring::{InflightShape, InflightTable};
+use straightline_virtio::ring::{InflightFile, InflightShape, InflightTable};
 use straightline_virtio::vhost_user::{
     Connection, Effect, NetConfig, Offer, Outcome, Refused, RegionFd, SUPPORTED_PROTOCOL_FEATURES, Session,
 };
@@ -58,7 +58,7 @@ fn serve(connection: &Connection, seen: &mut Seen) -> io::Result<()> {
                 let outcome = match effect {
                     Effect::MakeInflight(spec) => {
                         let shape = InflightShape { packed: false, queues: spec.queues, size: spec.queue_size };
-                        let (_, file) = InflightTable::create(shape).unwrap();
+                        let file = InflightFile::create(spec.queues).unwrap();
                         seen.effects.push(format!("make inflight {} {}", spec.queues, spec.queue_size));
                         beside = Some(file);
                         Outcome::Inflight(shape.bytes())
@@ -74,7 +74,7 @@ fn serve(connection: &Connection, seen: &mut Seen) -> io::Result<()> {
             },
         };
         if let Some(bytes) = answer {
-            let beside = beside.as_ref().map(OwnedFd::as_fd);
+            let beside = beside.as_ref().map(InflightFile::as_fd);
             connection.send(&bytes, beside.as_slice())?;
         }
     }

@@ -1,16 +1,20 @@
 //! CVE-2020-10726: each GET_INFLIGHT_FD made a table, and the one before was kept.
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::fstat;
+use rustix::io::pread;
 use straightline_lab::GuestOptions;
 use straightline_virtio::features as f;
 use straightline_virtio::vhost_user::{Message, Request};
 
 use crate::alone;
-use crate::common::BASIC;
+use crate::attacker::Layout;
+use crate::common::{BASIC, frame, mac, send, take, wait_until};
 use crate::footprint::Footprint;
 use crate::scene::Scene;
 
@@ -66,5 +70,79 @@ fn cve_2020_10726_a_table_for_each_ring() {
     }
     drop(guest);
     scene.recovers("a table for each ring");
+    scene.end();
+}
+
+/// A frontend may keep each file, and what rings that run had written into it was charged to the switch.
+#[test]
+fn cve_2020_10726_all_tables_are_in_one_file() {
+    let _alone = alone();
+    for (layout, features) in [(Layout::Split, 0), (Layout::Packed, f::VIRTIO_F_RING_PACKED)] {
+        let mut scene = Scene::of(layout);
+        let options = GuestOptions::default();
+        let options = GuestOptions { keep_inflight: true, features: options.features | features, ..options };
+        let mut guest = scene.rig.guest(0, &options);
+        scene.rig.wait_up(0);
+        let sizes = [options.ring_size, 1 << 15, 2 * options.ring_size];
+        let mut kept = Vec::new();
+        let before = Footprint::now();
+        for n in 0..hostile::repeats(100, 10_000) {
+            let size = sizes[n % sizes.len()];
+            kept.extend(guest.client().get_inflight_fd(2, size).expect("it is answered"));
+        }
+        let stats: Vec<_> = kept.iter().map(|(_, file)| fstat(file).expect("its size")).collect();
+        let files: BTreeSet<_> = stats.iter().map(|stat| stat.st_ino).collect();
+        assert_eq!(files.len(), 1, "{} questions", kept.len());
+        drop(kept);
+        before.is_as_before("all tables in one file");
+        // The rings went over to each of them.
+        let there = frame(mac(2), mac(1), 1300, 1);
+        send(&mut guest, &there);
+        assert!(take(&mut scene.good, 1)[0].1 == there);
+        scene.victims.go_on();
+        drop(guest);
+        scene.recovers("all tables in one file");
+        scene.end();
+    }
+}
+
+/// Asked for the same again, the switch shows what its rings have written.
+#[test]
+fn cve_2020_10726_the_same_table_again() {
+    let _alone = alone();
+    let mut scene = Scene::new();
+    let options = GuestOptions::default();
+    let mut guest = scene.rig.guest(0, &options);
+    scene.rig.wait_up(0);
+    let table = |guest: &mut straightline_lab::Guest| {
+        let (spec, file) = guest.client().get_inflight_fd(2, options.ring_size).expect("an answer").expect("a table");
+        let mut bytes = vec![0; usize::try_from(spec.mmap_size).expect("small")];
+        assert_eq!(pread(&file, &mut bytes, spec.mmap_offset).expect("its bytes"), bytes.len());
+        (spec, file, bytes)
+    };
+    let (spec, file, _) = table(&mut guest);
+    for round in 1..4 {
+        let there = frame(mac(2), mac(1), 1300, round);
+        send(&mut guest, &there);
+        assert!(take(&mut scene.good, 1)[0].1 == there);
+    }
+    // The transmit ring's version and used index ("Inflight I/O tracking").
+    let half = usize::try_from(spec.mmap_size / 2).expect("small");
+    let index = |bytes: &[u8]| u16::from_le_bytes([bytes[half + 14], bytes[half + 15]]);
+    wait_until("three packets are given back", || {
+        let mut bytes = vec![0; 2 * half];
+        assert_eq!(pread(&file, &mut bytes, spec.mmap_offset).expect("its bytes"), bytes.len());
+        index(&bytes) == 3
+    });
+    let (again, other, bytes) = table(&mut guest);
+    assert_eq!((again.mmap_size, again.mmap_offset), (spec.mmap_size, spec.mmap_offset));
+    assert_eq!((bytes[half + 8], index(&bytes)), (1, 3));
+    assert_eq!(fstat(&file).expect("its number").st_ino, fstat(&other).expect("its number").st_ino);
+    // What a ring had written that does not run any more is not in flight for another.
+    guest.client().set_mem_table(&[]).expect("both rings stop");
+    let (_, _, bytes) = table(&mut guest);
+    assert_eq!((bytes[8], bytes[half + 8]), (0, 0));
+    drop(guest);
+    scene.recovers("the same table again");
     scene.end();
 }

@@ -1,0 +1,131 @@
+//! Tables of buffers in flight: one that the frontend is given (GET_INFLIGHT_FD), or one that it has kept from before
+//! (SET_INFLIGHT_FD). What is in them, `straightline_virtio` knows.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::fstat;
+use straightline_virtio::features::VIRTIO_F_RING_PACKED;
+use straightline_virtio::ring::{InflightFile, InflightShape, InflightTable};
+use straightline_virtio::vhost_user::{InflightSpec, Outcome};
+
+use super::guest::Guest;
+
+/// The tables of a connection.
+#[derive(Debug, Default)]
+pub(super) struct Tables {
+    /// The one in use. Every ring that runs keeps its part of it, if it has one.
+    table: Option<InflightTable>,
+    /// The file of all tables that we make for this frontend.
+    own: Option<InflightFile>,
+    /// The table in use is in that file.
+    is_own: bool,
+}
+
+impl Tables {
+    /// The table in use.
+    pub(super) fn table(&self) -> Option<&InflightTable> {
+        self.table.as_ref()
+    }
+
+    /// The file that the frontend is given.
+    pub(super) fn file(&self) -> Option<BorrowedFd<'_>> {
+        self.own.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Whether a file that was sent to us is ours.
+    fn owns(&self, file: &OwnedFd) -> bool {
+        let is_same = |own: &InflightFile| {
+            let (own, other) = (fstat(own).ok()?, fstat(file).ok()?);
+            Some((own.st_dev, own.st_ino) == (other.st_dev, other.st_ino))
+        };
+        self.own.as_ref().and_then(is_same).unwrap_or(false)
+    }
+
+    /// Whether the table in use is one of this shape in our file.
+    fn has(&self, shape: InflightShape) -> bool {
+        self.is_own && self.table.as_ref().is_some_and(|table| table.shape() == shape)
+    }
+}
+
+impl Guest {
+    fn inflight_shape(&self, spec: InflightSpec) -> InflightShape {
+        let packed = self.session.acked_features() & VIRTIO_F_RING_PACKED != 0;
+        InflightShape { packed, queues: spec.queues, size: spec.queue_size }
+    }
+
+    /// A table for the frontend, empty but for what the rings that run keep in it.
+    pub(super) fn make_inflight(&mut self, spec: InflightSpec) -> Outcome {
+        let shape = self.inflight_shape(spec);
+        if self.inflight.has(shape) {
+            // Asked again: the rings that run have their parts already.
+            let stopped = (0..).zip(&self.rings).filter(|(_, ring)| ring.is_none());
+            stopped.for_each(|(index, _)| self.forget_inflight(index));
+            return Outcome::Inflight(shape.bytes());
+        }
+        match self.make_table(shape) {
+            Ok(table) => {
+                self.use_table(table);
+                self.inflight.is_own = true;
+                Outcome::Inflight(shape.bytes())
+            }
+            Err(error) => {
+                // It goes on without.
+                tracing::warn!(port = self.shared.config.name, "no table of buffers in flight: {error}");
+                Outcome::Done
+            }
+        }
+    }
+
+    /// An empty table in our file. The one in use is used no more: it may lie in the same file.
+    fn make_table(&mut self, shape: InflightShape) -> io::Result<InflightTable> {
+        self.drop_table();
+        let file = match self.inflight.own.take() {
+            Some(file) => file,
+            None => InflightFile::create(self.session.rings())?,
+        };
+        self.inflight.own.insert(file).table(shape)
+    }
+
+    pub(super) fn keep_inflight(&mut self, spec: InflightSpec, file: &OwnedFd) -> Result<(), String> {
+        let shape = self.inflight_shape(spec);
+        let table = InflightTable::map(shape, spec.mmap_offset, spec.mmap_size, file.as_fd());
+        self.use_table(table.map_err(|error| format!("table of buffers in flight: {error}"))?);
+        // Frontends first ask for a table, and then give it back to be used.
+        self.inflight.is_own = spec.mmap_offset == 0 && self.inflight.owns(file);
+        Ok(())
+    }
+
+    /// Forgets what is in flight in a ring that does not run.
+    pub(super) fn forget_inflight(&self, index: u16) {
+        if let Some(table) = self.inflight.table() {
+            table.clear(index);
+        }
+    }
+
+    /// Rings that run go over to another table, so that a port has one mapped, however many its frontend asks for.
+    fn use_table(&mut self, table: InflightTable) {
+        self.track(Some(&table));
+        self.inflight.table = Some(table);
+    }
+
+    /// No ring writes to the table in use any more, and it is unmapped.
+    fn drop_table(&mut self) {
+        self.track(None);
+        self.inflight.table = None;
+        self.inflight.is_own = false;
+    }
+
+    fn track(&self, table: Option<&InflightTable>) {
+        for (index, ring) in (0..).zip(&self.rings) {
+            if let Some(running) = ring
+                && self.session.control_ring() != Some(index)
+            {
+                let queue = &running.queue;
+                // What has an entry for each buffer is written before a worker may have to wait for the ring.
+                let part = table.and_then(|table| table.queue_anew(index, queue.size(), queue.is_packed()));
+                queue.lock().ring.track(part);
+            }
+        }
+    }
+}
