@@ -5,7 +5,7 @@ use std::sync::Arc;
 use straightline_packet::{Segment, Turn};
 
 use super::chain::{Chain, Direction, Fault, First, RingFault};
-use super::{Inflight, PackedDevice, SplitDevice};
+use super::{Inflight, PackedDevice, SplitDevice, Standing};
 use crate::memory::{DirtyLog, GuestMemory};
 
 /// What the loops over a burst need. They are compiled for each layout, so that nothing is asked for each packet.
@@ -208,6 +208,12 @@ impl Ring {
     #[inline]
     pub fn must_notify(&mut self) -> bool {
         both!(self, ring => ring.must_notify())
+    }
+
+    /// Returns where both sides stand, or `None` without the event index: then a ring does not say whether its driver
+    /// waits.
+    pub fn standing(&self) -> Option<Standing> {
+        both!(self, ring => ring.standing())
     }
 
     /// Asks the driver for a kick when there are more than `beyond` chains (in a packed ring, descriptors); `true` if there

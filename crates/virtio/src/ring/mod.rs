@@ -14,6 +14,7 @@ mod packed_driver;
 mod recover;
 mod split_device;
 mod split_driver;
+mod standing;
 
 pub use bursts::{Buffers, Bursts, Moved, PackedBursts, SplitBursts};
 pub use chain::{BURST, Chain, ChainFault, Direction, Fault, First, RingFault};
@@ -25,6 +26,7 @@ pub use packed_device::PackedDevice;
 pub use packed_driver::PackedDriver;
 pub use split_device::SplitDevice;
 pub use split_driver::SplitDriver;
+pub use standing::Standing;
 
 /// What `notify` works on; its test has others.
 mod shared {

@@ -10,6 +10,7 @@ use straightline_packet::{Segment, Turn};
 
 use super::chain::{Chain, ChainFault, Direction, Fault, First, RingFault, Walk};
 use super::layout::{self, Descriptor, Geometry, INDIRECT, NEXT, Options, PackedParts, WRITE, event};
+use super::standing::{self, Standing, is_used_packed};
 use super::{Inflight, notify};
 use crate::fail;
 use crate::memory::{DirtyLog, GuestMemory};
@@ -427,6 +428,25 @@ impl PackedDevice {
         }
         let given = given.filter(|_| self.options.event_idx);
         notify::wanted_packed(&self.parts.driver, given, self.next_used, self.size)
+    }
+
+    /// Returns where both sides stand, or `None` without the event index. What the driver wrote is only compared.
+    pub fn standing(&self) -> Option<Standing> {
+        if !self.options.event_idx {
+            return None;
+        }
+        let (place, mode) = (self.parts.driver.read_u16(event::PLACE), self.parts.driver.read_u16(event::MODE));
+        // The descriptors of taken chains cannot be available.
+        let available = standing::border(self.size - self.spans, |i| {
+            let place = self.next_avail.plus(i, self.size);
+            is_available(self.flags_at(place), place.wrap)
+        });
+        Some(Standing {
+            event: u32::from(place) | u32::from(mode) << 16,
+            available: self.next_avail.plus(available, self.size).bits(),
+            used: self.next_used.bits(),
+            is_asked: mode == EVENTS_AT && is_used_packed(Place::from_bits(place), self.next_used, self.size),
+        })
     }
 
     /// Descriptors known to be available, without a look at the ring.

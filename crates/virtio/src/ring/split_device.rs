@@ -15,6 +15,7 @@ use super::Inflight;
 use super::chain::{Chain, ChainFault, Direction, Fault, First, RingFault, Walk};
 use super::layout::{self, Descriptor, Geometry, INDIRECT, NEXT, NO_INTERRUPT, NO_NOTIFY, Options, Parts};
 use super::notify::{self, Wish};
+use super::standing::{Standing, is_used_split};
 use crate::fail;
 use crate::memory::{DirtyLog, GuestMemory};
 
@@ -265,6 +266,21 @@ impl SplitDevice {
             Wish::Flags(layout::avail::FLAGS, NO_INTERRUPT)
         };
         notify::wanted(&self.parts.avail, wish, old, new)
+    }
+
+    /// Returns where both sides stand, or `None` without the event index. The driver's words are read once and only
+    /// compared.
+    pub fn standing(&self) -> Option<Standing> {
+        if !self.options.event_idx {
+            return None;
+        }
+        let event = self.parts.avail.read_u16(layout::avail::used_event(usize::from(self.size)));
+        Some(Standing {
+            event: event.into(),
+            available: self.parts.avail.read_u16(layout::avail::INDEX),
+            used: self.next_used,
+            is_asked: is_used_split(event, self.next_used, self.size),
+        })
     }
 
     /// Chains known to be available, without a look at the ring.

@@ -215,8 +215,10 @@ impl SplitDriver {
     /// Asks for no interrupts (we poll), or for one with the next used chain; `true` if there is one already.
     pub fn want_interrupt(&mut self, wanted: bool) -> bool {
         let (wish, word) = if self.options.event_idx {
-            // Without a wish the event stays behind the index: far from what the device will pass.
-            let event = if wanted { self.last_used } else { self.last_used.wrapping_sub(1) };
+            // Without a wish the event stays behind the index: far from what the device will pass, and further back than
+            // any entry that we may not have looked at.
+            let behind = self.last_used.wrapping_sub(self.size).wrapping_sub(1);
+            let event = if wanted { self.last_used } else { behind };
             (Wish::Event(layout::avail::used_event(usize::from(self.size))), event)
         } else {
             // With the event index the flags stay 0 (2.7.7.1).

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
-use straightline_virtio::ring::{First, need_event};
+use straightline_virtio::ring::{First, Standing, need_event};
 
 use super::guest::{AVAIL, BUFFERS, Guest, USED, events};
 
@@ -77,6 +77,108 @@ fn a_driver_that_polls_wants_no_interrupts() {
         assert!(driver.used().is_some() && driver.used().is_some() && driver.used().is_none());
         assert!(!driver.want_interrupt(true));
         assert!(used(&mut driver));
+    }
+}
+
+/// One step of a driver or a device.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Offer,
+    Serve,
+    Look,
+    WantInterrupt(bool),
+}
+
+proptest! {
+    /// The event word asks for a used entry exactly while the driver waits and has not looked since.
+    #[test]
+    fn a_ring_says_whether_its_driver_has_answered(
+        steps in prop::collection::vec(
+            prop_oneof![
+                3 => Just(Step::Offer), 3 => Just(Step::Serve), 2 => Just(Step::Look),
+                2 => any::<bool>().prop_map(Step::WantInterrupt),
+            ],
+            1..200,
+        ),
+        base in prop_oneof![Just(0), Just(65_530_u16)],
+    ) {
+        let guest = Guest::new(4);
+        guest.write16(AVAIL + 2, base);
+        guest.write16(USED + 2, base);
+        let mut device = guest.device(base, events(true));
+        let event_at = AVAIL + 4 + 2 * u64::from(guest.size);
+        let (mut offered, mut used, mut seen) = (0_u16, 0_u16, 0_u16);
+        let mut waits_from = None;
+        guest.write16(event_at, base.wrapping_sub(5));
+        let mut before: Option<Standing> = None;
+        for step in steps {
+            let moved = match step {
+                Step::Offer if offered - seen < guest.size => {
+                    guest.offer(base.wrapping_add(offered), offered % guest.size);
+                    offered += 1;
+                    true
+                }
+                Step::Serve if used < offered => {
+                    let mut first = [First::default()];
+                    prop_assert!(device.available(1).expect("good") >= 1);
+                    device.look(&mut first).expect("good");
+                    device.take(&first[0]);
+                    device.give_back(1);
+                    used += 1;
+                    true
+                }
+                Step::Look => {
+                    seen = used;
+                    false
+                }
+                Step::WantInterrupt(true) => {
+                    let moved = waits_from != Some(seen);
+                    waits_from = Some(seen);
+                    guest.write16(event_at, base.wrapping_add(seen));
+                    moved
+                }
+                Step::WantInterrupt(false) => {
+                    let event = base.wrapping_add(seen).wrapping_sub(5);
+                    let moved = event != guest.read16(event_at);
+                    waits_from = None;
+                    guest.write16(event_at, event);
+                    moved
+                }
+                _ => false,
+            };
+            let standing = device.standing().expect("it has the event index");
+            let asked = waits_from.is_some_and(|from| from < used && used - from <= guest.size);
+            prop_assert_eq!(standing.is_asked, asked, "{:?}", standing);
+            if let Some(before) = before {
+                prop_assert_eq!(moved, before != standing, "{:?}, then {:?}", before, standing);
+            }
+            before = Some(standing);
+        }
+    }
+}
+
+#[test]
+fn without_the_event_index_a_ring_does_not_say_whether_its_driver_waits() {
+    let guest = Guest::new(8);
+    assert_eq!(guest.device(0, events(false)).standing(), None);
+}
+
+#[test]
+fn a_driver_that_polls_asks_for_nothing() {
+    let guest = Guest::new(8);
+    let mut device = guest.device(0, events(true));
+    let mut driver = guest.driver(events(true));
+    for _ in 0..30 {
+        driver.want_interrupt(false);
+        driver.add(&[(BUFFERS, 64, false); 1]).expect("room");
+        driver.publish();
+        let mut first = [First::default()];
+        assert_eq!(device.available(1), Ok(1));
+        device.look(&mut first).expect("good");
+        device.take(&first[0]);
+        device.give_back(1);
+        assert!(!device.standing().expect("it has the event index").is_asked);
+        assert!(driver.used().is_some_and(|used| used.is_ok()));
     }
 }
 

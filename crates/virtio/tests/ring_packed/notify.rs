@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
-use straightline_virtio::ring::{First, PackedDevice, PackedDriver};
+use straightline_virtio::ring::{First, PackedDevice, PackedDriver, Standing};
 
 use super::common::{DEVICE_WISH, DRIVER_WISH, halves, told};
 use super::guest::{BUFFERS, Guest};
@@ -214,4 +214,79 @@ proptest! {
         prop_assert_eq!(driver.must_kick(), told(&guest, DEVICE_WISH, event_idx, start, start + count));
         prop_assert_eq!(device.must_notify(), told(&guest, DRIVER_WISH, event_idx, start, start + count));
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// The event word asks for a used descriptor exactly while the driver waits and has not looked since.
+    #[test]
+    fn a_ring_says_whether_its_driver_has_answered(
+        size in prop::sample::select(vec![1_u16, 2, 3, 5, 8]),
+        steps in prop::collection::vec(0..5_u8, 1..200),
+    ) {
+        let guest = Guest::new(size);
+        let (mut device, mut driver) = halves(&guest, true);
+        let (mut offered, mut used, mut seen) = (0_u64, 0, 0);
+        let mut waits_from = None;
+        driver.want_interrupt(false);
+        let mut before: Option<Standing> = None;
+        for step in steps {
+            let event_before = (guest.read16(DRIVER_WISH), guest.read16(DRIVER_WISH + 2));
+            let mut moved = false;
+            match step {
+                0 if offered - seen < u64::from(size) => {
+                    offer(&mut driver);
+                    offered += 1;
+                    moved = true;
+                }
+                1 if used < offered => {
+                    serve(&mut device);
+                    used += 1;
+                    moved = true;
+                }
+                2 if seen < used => {
+                    prop_assert!(driver.used().is_some_and(|used| used.is_ok()));
+                    seen += 1;
+                }
+                3 => {
+                    driver.want_interrupt(true);
+                    waits_from = Some(seen);
+                }
+                4 => {
+                    driver.want_interrupt(false);
+                    waits_from = None;
+                }
+                _ => {}
+            }
+            moved |= event_before != (guest.read16(DRIVER_WISH), guest.read16(DRIVER_WISH + 2));
+            let standing = device.standing().expect("it has the event index");
+            // A place says which of two rounds it is of, no more.
+            let rounds = 2 * u64::from(size);
+            let asked = waits_from.is_some_and(|from| (1..=u64::from(size)).contains(&((used - from) % rounds)));
+            prop_assert_eq!(standing.is_asked, asked, "{:?}", standing);
+            if let Some(before) = before {
+                prop_assert_eq!(moved, before != standing, "{:?}, then {:?}", before, standing);
+            }
+            before = Some(standing);
+        }
+    }
+}
+
+#[test]
+fn without_the_event_index_a_ring_does_not_say_whether_its_driver_waits() {
+    let guest = Guest::new(8);
+    assert_eq!(halves(&guest, false).0.standing(), None);
+}
+
+/// A driver that wants a call for each used descriptor does not say which ones it has seen.
+#[test]
+fn a_driver_that_wants_every_call_asks_for_no_certain_one() {
+    let guest = Guest::new(8);
+    let (mut device, mut driver) = halves(&guest, true);
+    driver.want_interrupt(true);
+    guest.write16(DRIVER_WISH + 2, 0);
+    offer(&mut driver);
+    serve(&mut device);
+    assert!(!device.standing().expect("it has the event index").is_asked);
 }
