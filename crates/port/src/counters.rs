@@ -44,6 +44,8 @@ pub struct RingCounters {
     pub bytes: Counter,
     /// Notifications written to the guest.
     pub kicks_sent: Counter,
+    /// Notifications sent once more because the guest's driver did not answer them; not counted among those sent.
+    pub calls_repeated: Counter,
     /// Times that buffers were given back and the guest had asked not to be told, or another worker had told it of them.
     pub kicks_suppressed: Counter,
 }

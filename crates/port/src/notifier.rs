@@ -16,7 +16,7 @@ use rustix::net::{AddressFamily, SendFlags, SocketType, send};
 use crate::signal::signal;
 
 /// What a guest is called by.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Notifier {
     /// Signalled, which never waits.
     Event(Arc<OwnedFd>),

@@ -216,6 +216,7 @@ fn queue(index: usize, counters: &QueueCounters, place: &Place) -> Queue {
         rx: Packets { packets: counters.rx.packets.get(), bytes: counters.rx.bytes.get() },
         tx: Packets { packets: counters.tx.packets.get(), bytes: counters.tx.bytes.get() },
         kicks_sent: counters.rx.kicks_sent.get() + counters.tx.kicks_sent.get(),
+        calls_repeated: counters.rx.calls_repeated.get() + counters.tx.calls_repeated.get(),
         kicks_suppressed: counters.rx.kicks_suppressed.get() + counters.tx.kicks_suppressed.get(),
         rx_worker: place.seating.takes.get(index).copied(),
         tx_worker: place.seating.gives.get(index).copied(),

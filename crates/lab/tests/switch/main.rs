@@ -11,6 +11,7 @@ mod dirty_log;
 mod forward;
 mod full;
 mod layouts;
+mod lost_calls;
 mod offloads;
 mod one_copy;
 mod poller;

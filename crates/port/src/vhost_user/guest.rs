@@ -3,6 +3,7 @@
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::time::Instant;
 
 use rustix::net::{SendFlags, send};
 use straightline_virtio::fail;
@@ -43,6 +44,8 @@ pub(super) struct Guest {
     pub(super) generation: u64,
     /// What the frontend keeps of buffers in flight.
     pub(super) inflight: Tables,
+    /// When the rings are looked at again for a call that was lost; `None` while no call is unanswered.
+    pub(super) next_look: Option<Instant>,
     /// Rings that were stopped and that workers may still use until the next link is published.
     pub(super) stopping: Vec<(u16, Arc<Queue>)>,
 }
@@ -66,6 +69,7 @@ impl Guest {
             seated: shared.seating(),
             generation: 0,
             inflight: Tables::default(),
+            next_look: None,
             stopping: Vec::new(),
             shared,
         };
@@ -97,7 +101,7 @@ impl Guest {
                     Err(why) => return why,
                 }
             }
-            limit = self.execute();
+            limit = [self.execute(), self.repeat_lost_calls()].into_iter().flatten().min();
         }
     }
 

@@ -89,21 +89,39 @@ impl Link {
     }
 }
 
-/// How a worker tells control that a link broke.
+/// How a worker tells control that a link broke, or that a call was sent.
 #[derive(Debug)]
 pub(super) struct Report {
     message: Mutex<Option<(u64, String)>>,
+    /// A ring that control does not watch has sent a call.
+    called: Mutex<bool>,
     event: OwnedFd,
 }
 
 impl Report {
     pub(super) fn new() -> std::io::Result<Self> {
-        Ok(Report { message: Mutex::default(), event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)? })
+        Ok(Report {
+            message: Mutex::default(),
+            called: Mutex::default(),
+            event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+        })
     }
 
     fn send(&self, generation: u64, message: String) {
         *self.message.lock().unwrap_or_else(PoisonError::into_inner) = Some((generation, message));
         self.wake();
+    }
+
+    /// Asks control to watch the rings for a call that is not answered.
+    #[cold]
+    pub(super) fn send_called(&self) {
+        *self.called.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.wake();
+    }
+
+    /// Returns whether a ring has sent a call since the last time.
+    pub(super) fn take_called(&self) -> bool {
+        std::mem::take(&mut *self.called.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Makes the event readable, with or without a message.

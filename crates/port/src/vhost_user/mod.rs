@@ -11,6 +11,7 @@
 //! | `dirty` | the log of what we write while a guest is being moved |
 //! | `announce` | what is sent in the name of a guest that has moved here |
 //! | `rings` | rings coming and going |
+//! | `calls` | calls that drivers do not answer, repeated |
 //! | `commands` | the control queue |
 //! | `transfer` | what the control queue has set, moved from one backend to another |
 //! | `channel` | the pipe, socket or file that it moves through |
@@ -19,6 +20,7 @@
 //! | `status` | what an operator is told |
 
 mod announce;
+mod calls;
 mod channel;
 mod commands;
 mod connector;

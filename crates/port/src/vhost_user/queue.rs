@@ -2,12 +2,15 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Instant;
 
 use straightline_packet::{AtTurnEnd, FRAME, LenderId, Piece, Turn};
 use straightline_virtio::memory::{DirtyLog, GuestMemory, fault};
 use straightline_virtio::ring::{BURST, First, Ring, RingFault};
 
+use super::calls::{Look, Next, Wake, Watch};
 use super::deliver::{Planned, PlannedRun};
+use super::link::Report;
 use super::rings::{is_transmit, ring_name};
 use crate::notifier::Notifier;
 use crate::{QueueCounters, RingCounters};
@@ -33,6 +36,8 @@ pub(super) struct Queue {
     /// Packets may be left in this ring (`full = "wait"`), so it is given back only at the turn's end.
     /// Changes only while no worker uses the port.
     holds: Arc<AtomicBool>,
+    /// Where control learns that a call was sent; `None` for a ring that does not say whether its driver waits.
+    watcher: Option<Arc<Report>>,
 }
 
 /// What one worker uses at a time.
@@ -40,6 +45,8 @@ pub(super) struct Queue {
 pub(super) struct Inner {
     pub(super) ring: Ring,
     call: Option<Notifier>,
+    /// What makes control look at the ring again.
+    wake: Wake,
     /// Who waits for room.
     pub(super) room: Room,
     /// The round in which all that was taken from it was left for want of room: what is in it waits behind that. In another
@@ -68,6 +75,7 @@ impl Queue {
         let inner = Inner {
             ring,
             call: None,
+            wake: Wake::Call,
             room: Room::default(),
             stuck: None,
             firsts: Box::new([First::default(); BURST]),
@@ -85,7 +93,13 @@ impl Queue {
             polled: AtomicBool::new(polled),
             index,
             holds,
+            watcher: None,
         }
+    }
+
+    /// Tells `watcher` of calls from now on. Control then repeats those that the driver does not answer.
+    pub(super) fn watched_by(self, watcher: Arc<Report>) -> Self {
+        Queue { watcher: Some(watcher), ..self }
     }
 
     /// What messages call its ring.
@@ -143,10 +157,52 @@ impl Queue {
     /// Sets whom to tell. The driver may be waiting for just this descriptor: it is told once, needed or not.
     pub(super) fn set_call(&self, call: Option<Notifier>) {
         let mut inner = self.lock();
-        inner.call = call;
-        if let Some(call) = &inner.call {
+        inner.call.clone_from(&call);
+        let watcher = if call.is_some() { self.watcher_after(&mut inner, true) } else { None };
+        drop(inner);
+        // Workers may wait for the lock, so no system call is made with it.
+        if let Some(call) = call {
             call.ring();
         }
+        if let Some(watcher) = watcher {
+            watcher.send_called();
+        }
+    }
+
+    /// Returns whom to wake after buffers were given back, with a call or without, if control does not look by itself.
+    #[inline]
+    fn watcher_after(&self, inner: &mut Inner, with_call: bool) -> Option<&Report> {
+        let wakes = match inner.wake {
+            Wake::Never => false,
+            Wake::Call => with_call,
+            Wake::Movement { from } => with_call || inner.ring.used() != from,
+        };
+        let watcher = self.watcher.as_deref().filter(|_| wakes)?;
+        // Once: control comes, looks and says what wakes it next.
+        inner.wake = Wake::Never;
+        Some(watcher)
+    }
+
+    /// Looks whether the driver has answered its calls, and repeats the last one if that is due. For control, which
+    /// holds the lock for the look only.
+    pub(super) fn look_for_lost_call(&self, watch: &mut Watch, now: Instant) -> Look {
+        let mut inner = self.lock();
+        let standing = if inner.ring.poisoned() { None } else { inner.ring.standing() };
+        let counters = self.counters();
+        let look = match (standing, &inner.call) {
+            (Some(standing), Some(_)) => watch.look(standing, counters.kicks_sent.get(), now),
+            _ => Look { is_due: false, next: Next::Call },
+        };
+        inner.wake = look.next.wake();
+        let call = if look.is_due { inner.call.clone() } else { None };
+        if call.is_some() {
+            counters.calls_repeated.add(1);
+        }
+        drop(inner);
+        if let Some(call) = call {
+            call.ring();
+        }
+        look
     }
 
     /// The guest has more memory now.
@@ -324,13 +380,20 @@ impl AtTurnEnd for Queue {
         if inner.ring.poisoned() {
             return;
         }
-        if inner.ring.must_notify() {
+        let is_wanted = inner.ring.must_notify();
+        if is_wanted {
             if let Some(call) = &inner.call {
                 call.ring();
             }
             self.counters().kicks_sent.add(1);
         } else {
             self.counters().kicks_suppressed.add(1);
+        }
+        let is_called = is_wanted && inner.call.is_some();
+        let watcher = self.watcher_after(&mut inner, is_called);
+        drop(inner);
+        if let Some(watcher) = watcher {
+            watcher.send_called();
         }
     }
 
@@ -344,6 +407,7 @@ pub(super) mod tests {
     use super::*;
     use std::os::fd::{AsFd, OwnedFd};
 
+    use rustix::event::{EventfdFlags, eventfd};
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
     use straightline_virtio::memory::Region;
     use straightline_virtio::ring::{Geometry, Options, SplitDevice};
@@ -356,12 +420,46 @@ pub(super) mod tests {
     }
 
     fn queue_in(file: &OwnedFd) -> Arc<Queue> {
+        Arc::new(queue_with(file, Options::default()))
+    }
+
+    fn queue_with(file: &OwnedFd, options: Options) -> Queue {
         let region = Region::map(file.as_fd(), 0, 1 << 16, 0, 0).expect("mapped");
         let memory = Arc::new(GuestMemory::new(vec![Arc::new(region)]).expect("one region"));
         let geometry = Geometry { size: 8, desc: 0, avail: 0x1000, used: 0x2000 };
-        let ring = SplitDevice::new(&memory, geometry, 0, Options::default()).expect("in memory");
+        let ring = SplitDevice::new(&memory, geometry, 0, options).expect("in memory");
         let (counters, holds) = Default::default();
-        Arc::new(Queue::new(Ring::Split(ring), 1, memory, true, counters, holds, false))
+        Queue::new(Ring::Split(ring), 1, memory, true, counters, holds, false)
+    }
+
+    #[test]
+    fn a_call_wakes_control_once_until_it_has_stopped_watching() {
+        let file = memfd_create("calls", MemfdFlags::CLOEXEC).expect("memfd");
+        ftruncate(&file, 1 << 16).expect("memory");
+        let report = Arc::new(Report::new().expect("an eventfd"));
+        let call = || Notifier::new(Arc::new(eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd"))).expect("a call");
+        let queue = queue_with(&file, Options { event_idx: true, ..Options::default() });
+        let queue = queue.watched_by(Arc::clone(&report));
+        assert!(!report.take_called());
+        queue.set_call(Some(call()));
+        assert!(report.take_called());
+        queue.set_call(Some(call()));
+        assert!(!report.take_called(), "control knows it already");
+        let (mut watch, start) = (Watch::default(), Instant::now());
+        let next = queue.look_for_lost_call(&mut watch, start).next.at().expect("it may still move");
+        queue.set_call(Some(call()));
+        assert!(!report.take_called(), "control will look again");
+        assert!(
+            queue.look_for_lost_call(&mut watch, next).next.at().is_none(),
+            "the driver waits for nothing that is used"
+        );
+        queue.set_call(Some(call()));
+        assert!(report.take_called(), "control does not look by itself any more");
+        // Without the event index nothing says whether the driver waits.
+        let queue = queue_with(&file, Options::default());
+        queue.set_call(Some(call()));
+        assert!(!report.take_called());
+        assert!(queue.look_for_lost_call(&mut Watch::default(), start).next.at().is_none());
     }
 
     #[test]

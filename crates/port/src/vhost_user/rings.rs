@@ -12,6 +12,7 @@ use straightline_virtio::net_header::Receiver;
 use straightline_virtio::ring::{Direction, Geometry, InflightError, Options, PackedDevice, Ring, SplitDevice};
 use straightline_virtio::vhost_user::RingSetup;
 
+use super::calls::Watch;
 use super::guest::Guest;
 use super::link::Link;
 use super::queue::Queue;
@@ -45,6 +46,8 @@ pub(super) struct Running {
     token: Option<Kick>,
     /// Where its kicks are waited for.
     berth: Arc<Berth>,
+    /// Whether its driver answers its calls.
+    pub(super) watch: Watch,
 }
 
 impl Guest {
@@ -163,8 +166,12 @@ impl Guest {
         let holds = if is_transmit(index) && !is_control { Arc::clone(&self.shared.holds) } else { Arc::default() };
         let counters = self.shared.counters.get(usize::from(index / 2)).cloned().unwrap_or_default();
         let memory = Arc::clone(&self.memory);
-        let queue = Arc::new(Queue::new(ring, index, memory, setup.enabled, counters, holds, setup.polled));
-        let mut running = Running { queue, kick: None, call: None, token: None, berth };
+        let mut queue = Queue::new(ring, index, memory, setup.enabled, counters, holds, setup.polled);
+        if options.event_idx {
+            queue = queue.watched_by(Arc::clone(&self.shared.report));
+        }
+        let queue = Arc::new(queue);
+        let mut running = Running { queue, kick: None, call: None, token: None, berth, watch: Watch::default() };
         running.rewire(index, setup)?;
         Ok(running)
     }
@@ -279,6 +286,7 @@ impl Running {
             let call = setup.call.clone().map(Notifier::new).transpose();
             self.queue.set_call(call.map_err(|e| format!("{name}: cannot use its call descriptor: {e}"))?);
             self.call = setup.call.clone();
+            self.watch.start_again();
         }
         Ok(())
     }
@@ -315,7 +323,14 @@ mod tests {
     use crate::Sleeper;
 
     fn running(berth: &Arc<Berth>) -> Running {
-        Running { queue: queue(), kick: None, call: None, token: None, berth: Arc::clone(berth) }
+        Running {
+            queue: queue(),
+            kick: None,
+            call: None,
+            token: None,
+            berth: Arc::clone(berth),
+            watch: Watch::default(),
+        }
     }
 
     /// What the frontend sends: a kick descriptor, or that there is none.

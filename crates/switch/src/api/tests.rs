@@ -118,7 +118,7 @@ fn the_json_is_the_contract() {
     has(port, &["name", "kind", "link", "reason", "features", "ring", "ring_size", "regions", "queues", "drops"]);
     assert_eq!((&port["link"], &port["ring"]), (&"up".into(), &"split".into()));
     assert_eq!(port["drops"]["too-big"], 3);
-    has(&port["queues"][0], &["index", "kicks_sent", "kicks_suppressed", "rx_worker", "tx_worker"]);
+    has(&port["queues"][0], &["index", "kicks_sent", "calls_repeated", "kicks_suppressed", "rx_worker", "tx_worker"]);
     has(&port["queues"][0]["rx"], &["packets", "bytes"]);
     has(&port["queues"][0]["tx"], &["packets", "bytes"]);
     let runtime = json(Command::Runtime);

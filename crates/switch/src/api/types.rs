@@ -114,6 +114,10 @@ pub struct Queue {
     pub tx: Packets,
     /// Notifications that we sent to the guest, for both rings.
     pub kicks_sent: u64,
+    /// Notifications sent once more because the guest's driver did not answer them, for both rings. They are not counted
+    /// in `kicks_sent`.
+    #[serde(default)]
+    pub calls_repeated: u64,
     /// Those that the guest did not want, or that one for several packets made needless.
     pub kicks_suppressed: u64,
     /// The worker that takes from the guest's transmit ring, as its place in the answer to `runtime`.

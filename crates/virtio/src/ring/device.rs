@@ -168,10 +168,7 @@ impl Ring {
 
     /// What is in flight is kept in this table from now on, or in none.
     pub fn track(&mut self, inflight: Option<Inflight>) {
-        let place = match self {
-            Ring::Split(ring) => ring.base().wrapping_sub(ring.outstanding()),
-            Ring::Packed(ring) => ring.used_place(),
-        };
+        let place = self.used();
         inflight.iter().for_each(|table| table.begin(place));
         both!(self, ring => ring.inflight = inflight);
     }
@@ -208,6 +205,15 @@ impl Ring {
     #[inline]
     pub fn must_notify(&mut self) -> bool {
         both!(self, ring => ring.must_notify())
+    }
+
+    /// Returns the place of the next used entry: an index, or in a packed ring a place with its wrap counter.
+    #[inline]
+    pub fn used(&self) -> u16 {
+        match self {
+            Ring::Split(ring) => ring.base().wrapping_sub(ring.outstanding()),
+            Ring::Packed(ring) => ring.used_place(),
+        }
     }
 
     /// Returns where both sides stand, or `None` without the event index: then a ring does not say whether its driver

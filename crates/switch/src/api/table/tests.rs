@@ -24,6 +24,7 @@ fn busy_port() -> Port {
             rx: Packets { packets: 1_234_567_890_123, bytes: 1_876_543_192_986_960 },
             tx: Packets { packets: 12, bytes: 768 },
             kicks_sent: 1_234_567_890,
+            calls_repeated: 0,
             kicks_suppressed: 987_654_321_012,
             rx_worker: Some(0),
             tx_worker: Some(0),
@@ -76,8 +77,10 @@ vm2  vhost-user  down: no frontend is connected
     assert_eq!(text, expected);
     let mut shared = busy_port();
     shared.queues.push(Queue { index: 1, rx_worker: Some(1), tx_worker: Some(0), ..Queue::default() });
+    shared.queues[1].calls_repeated = 1_003;
     let text = ports(&Ports { ports: vec![shared] });
     assert!(text.contains("\n    workers   by queue, rx 0 1, tx 0 0\n"), "{text}");
+    assert!(text.contains("\n    calls     repeated, by queue: 0 1,003\n"), "{text}");
 }
 
 #[test]

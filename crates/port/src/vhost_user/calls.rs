@@ -1,0 +1,222 @@
+//! Calls that a driver does not answer are repeated, so that a lost one does not stop a port for ever.
+//!
+//! A call can get lost behind us: in an interrupt controller, or in the guest's kernel. With the event index a ring shows
+//! it ([`Standing`]): the driver's event word asks for an entry that has been used, and nothing moves. Then the port's own
+//! thread repeats the call 10 ms, 100 ms and 1 s after the last movement. A driver that polls may leave such a word on a
+//! ring that is idle, so after three repeats the thread leaves it alone until something moves.
+//!
+//! The thread has a timer only while a ring moves or a call may be repeated. Otherwise it sleeps, and the worker that sends
+//! the next call wakes it, once ([`Wake`], under the ring's lock). While a ring moves, the thread looks at it every 10 ms
+//! and no worker wakes it.
+
+use std::time::{Duration, Instant};
+
+use straightline_virtio::ring::Standing;
+
+use super::guest::Guest;
+
+/// The pause before each repeat of a call: they come 10 ms, 100 ms and 1 s after the ring's last movement.
+const PAUSES: [Duration; 3] = [Duration::from_millis(10), Duration::from_millis(90), Duration::from_millis(900)];
+
+/// What the port's thread knows of one ring's calls.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    stood: Option<Stood>,
+    /// When to look next, if no worker asks for it before.
+    next: Option<Instant>,
+}
+
+/// Where a ring stood at the last look.
+#[derive(Debug)]
+struct Stood {
+    at: Standing,
+    /// Calls that workers had sent.
+    calls: u64,
+    /// How often the call was repeated there.
+    repeats: usize,
+    /// When it may be repeated again.
+    due: Option<Instant>,
+}
+
+/// The outcome of a look at a ring.
+#[derive(Debug)]
+pub(super) struct Look {
+    /// The call is to be repeated now.
+    pub(super) is_due: bool,
+    pub(super) next: Next,
+}
+
+/// When the thread looks at a ring again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    At(Instant),
+    /// With the next call: the driver has answered.
+    Call,
+    /// With the next used entry behind this place: the driver has not answered, and no repeat is left.
+    Movement(u16),
+}
+
+/// What makes a worker wake the thread for a ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wake {
+    /// Nothing: the thread looks by itself.
+    Never,
+    /// A call.
+    Call,
+    /// A call, or a used entry behind this place.
+    Movement { from: u16 },
+}
+
+impl Next {
+    pub(super) fn at(self) -> Option<Instant> {
+        match self {
+            Next::At(at) => Some(at),
+            Next::Call | Next::Movement(_) => None,
+        }
+    }
+
+    /// What is to wake the thread before that.
+    pub(super) fn wake(self) -> Wake {
+        match self {
+            Next::At(_) => Wake::Never,
+            Next::Call => Wake::Call,
+            Next::Movement(from) => Wake::Movement { from },
+        }
+    }
+}
+
+impl Watch {
+    /// Forgets the repeats so far: the next ones go to another descriptor.
+    pub(super) fn start_again(&mut self) {
+        self.stood = None;
+    }
+
+    /// Compares where the ring stands with the last look. `calls` is how many calls workers have sent.
+    pub(super) fn look(&mut self, at: Standing, calls: u64, now: Instant) -> Look {
+        let after = |repeats: usize| PAUSES.get(repeats).and_then(|pause| now.checked_add(*pause));
+        let mut is_due = false;
+        let stood = match &mut self.stood {
+            Some(stood) if stood.at == at && stood.calls == calls => {
+                if !at.is_asked {
+                    return Look { is_due, next: Next::Call };
+                }
+                if stood.due.is_some_and(|due| due <= now) {
+                    is_due = true;
+                    stood.repeats += 1;
+                    // Counted from now: this look may be late.
+                    stood.due = after(stood.repeats);
+                }
+                stood
+            }
+            stood => stood.insert(Stood { at, calls, repeats: 0, due: after(0) }),
+        };
+        Look { is_due, next: stood.due.map_or(Next::Movement(at.used), Next::At) }
+    }
+}
+
+impl Guest {
+    /// Looks at the rings whose time has come, and repeats calls that seem to be lost. Returns how long the next look may
+    /// wait; `None` if a worker wakes the thread for it.
+    pub(super) fn repeat_lost_calls(&mut self) -> Option<Duration> {
+        let called = self.shared.report.take_called();
+        if !called && self.next_look.is_none() {
+            return None;
+        }
+        let now = Instant::now();
+        if called || self.next_look.is_some_and(|next| next <= now) {
+            self.next_look = None;
+            for ring in self.rings.iter_mut().flatten() {
+                if ring.watch.next.map_or(called, |next| next <= now) {
+                    let look = ring.queue.look_for_lost_call(&mut ring.watch, now);
+                    ring.watch.next = look.next.at();
+                    if look.is_due {
+                        let (port, name) = (&self.shared.config.name, ring.queue.name());
+                        tracing::debug!(port, "the {name} stands still, and its call is repeated: {:?}", ring.watch);
+                    }
+                }
+                self.next_look = self.next_look.into_iter().chain(ring.watch.next).min();
+            }
+        }
+        self.next_look.map(|next| next.saturating_duration_since(now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn standing(used: u16, is_asked: bool) -> Standing {
+        Standing { event: 0, available: 0, used, is_asked }
+    }
+
+    /// Milliseconds after `from` at which the call is repeated, while nothing moves and every look comes in time.
+    fn repeats(watch: &mut Watch, at: Standing, from: Instant) -> Vec<u128> {
+        let mut now = from;
+        let mut repeated = Vec::new();
+        loop {
+            let look = watch.look(at, 1, now);
+            if look.is_due {
+                repeated.push(now.duration_since(from).as_millis());
+            }
+            let Some(next) = look.next.at() else { return repeated };
+            assert!(next > now, "a look must not be followed by one at once");
+            now = next;
+        }
+    }
+
+    #[test]
+    fn an_unanswered_call_is_repeated_three_times() {
+        let (mut watch, start) = (Watch::default(), Instant::now());
+        assert_eq!(repeats(&mut watch, standing(1, true), start), [10, 100, 1000]);
+        // A look for another ring changes nothing.
+        let later = start + Duration::from_secs(3600);
+        assert_eq!(watch.look(standing(1, true), 1, later).next, Next::Movement(1));
+        assert_eq!(repeats(&mut watch, standing(1, true), later), [0_u128; 0]);
+        // Something has moved.
+        assert_eq!(repeats(&mut watch, standing(2, true), later), [10, 100, 1000]);
+        // The call descriptor is another one.
+        watch.start_again();
+        assert_eq!(repeats(&mut watch, standing(2, true), later), [10, 100, 1000]);
+    }
+
+    #[test]
+    fn a_new_call_is_a_movement() {
+        let (mut watch, start) = (Watch::default(), Instant::now());
+        assert_eq!(repeats(&mut watch, standing(1, true), start).len(), 3);
+        // A packed ring comes back to the same places after two rounds.
+        let look = watch.look(standing(1, true), 2, start + Duration::from_secs(5));
+        assert!(!look.is_due && look.next.at().is_some());
+    }
+
+    #[test]
+    fn an_answered_call_is_never_repeated_and_the_ring_is_left_alone() {
+        let (mut watch, start) = (Watch::default(), Instant::now());
+        assert!(watch.look(standing(1, true), 1, start).next.at().is_some());
+        // The driver has moved its event word.
+        let answered = Standing { event: 1, ..standing(1, false) };
+        let soon = start + Duration::from_millis(9);
+        assert_eq!(repeats(&mut watch, answered, soon), [0_u128; 0]);
+        assert_eq!(watch.look(answered, 1, soon).next, Next::Call);
+    }
+
+    #[test]
+    fn a_late_look_repeats_a_call_once() {
+        let (mut watch, start) = (Watch::default(), Instant::now());
+        watch.look(standing(1, true), 1, start);
+        let late = start + Duration::from_secs(60);
+        let looks = [(); 3].map(|()| watch.look(standing(1, true), 1, late).is_due);
+        assert_eq!(looks, [true, false, false]);
+    }
+
+    #[test]
+    fn a_ring_that_moves_is_looked_at_every_ten_milliseconds_and_not_called() {
+        let mut watch = Watch::default();
+        let mut now = Instant::now();
+        for used in 0..1000 {
+            let look = watch.look(standing(used, used % 2 == 0), u64::from(used), now);
+            assert!(!look.is_due);
+            assert_eq!(look.next, Next::At(now + PAUSES[0]));
+            now += PAUSES[0];
+        }
+    }
+}
