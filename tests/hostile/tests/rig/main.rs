@@ -26,6 +26,7 @@ mod cve_2026_86567;
 mod descriptors;
 mod device_state;
 mod in_order;
+mod lost_calls;
 mod messages;
 mod once_control;
 mod once_packed;

@@ -1,0 +1,48 @@
+//! A guest that answers no call, as one that has lost them all: its port's thread must not call it for ever.
+
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, eventfd};
+use straightline_virtio::ring::Descriptor;
+
+use crate::attacker::Layout;
+use crate::common::{frame, mac, send, wait_until};
+use crate::scene::{Ring, Scene, fine};
+
+#[test]
+fn a_call_that_is_never_answered_is_repeated_three_times() {
+    for layout in Layout::BOTH {
+        let mut scene = Scene::of(layout);
+        let mut guest = scene.attacker();
+        let call = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd");
+        guest.client().set_vring_call(Ring::Receive as u16, Some(call.as_fd())).expect("a call");
+        guest.publish(Ring::Receive, &[Descriptor { len: 2000, ..fine(&guest, Ring::Receive) }]);
+        // It waits for the first used entry. (To publish writes the mode of a packed ring's events, so that comes first.)
+        let at = guest.geometry(Ring::Receive);
+        match layout {
+            Layout::Split => guest.write_memory(at.avail + 4 + 2 * u64::from(at.size), &[0; 2]),
+            Layout::Packed => guest.write_driver_events(Ring::Receive, 0x8000, 2),
+        };
+        send(&mut scene.good, &frame(mac(1), mac(2), 700, 1));
+        let mut calls = 0;
+        let mut count = || {
+            let mut bytes = [0; 8];
+            calls += rustix::io::read(&call, &mut bytes).map_or(0, |_| u64::from_ne_bytes(bytes));
+            calls
+        };
+        scene.measures("calls that are never answered", |_| {
+            // One for the new descriptor, one for the entry, and its repeats.
+            wait_until("the call is repeated three times", || count() >= 2 + 3);
+            // Longer than any pause before a repeat.
+            std::thread::sleep(Duration::from_millis(1200));
+        });
+        assert_eq!(count(), 2 + 3);
+        assert_eq!(scene.rig.port(0).queues[0].calls_repeated, 3);
+        scene.victims.go_on();
+        drop(guest);
+        scene.settle();
+        scene.recovers("a guest that answers no call");
+        scene.end();
+    }
+}
