@@ -93,6 +93,8 @@ impl EtherType {
     pub const IPV4: Self = Self(0x0800);
     /// ARP.
     pub const ARP: Self = Self(0x0806);
+    /// Reverse ARP.
+    pub const RARP: Self = Self(0x8035);
     /// A customer's VLAN tag, 802.1Q.
     pub const VLAN: Self = Self(0x8100);
     /// IPv6.

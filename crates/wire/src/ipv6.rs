@@ -186,6 +186,18 @@ pub struct Extensions {
     pub fragment: bool,
 }
 
+/// The length of a fragment header.
+pub const FRAGMENT_LEN: usize = 8;
+
+/// Returns the place of a fragment in its packet, in units of 8 bytes, from its fragment header (RFC 8200, 4.5). The first
+/// fragment has 0.
+///
+/// # Errors
+/// [`WireError::Truncated`] below 8 bytes.
+pub fn fragment_offset(header: &[u8]) -> Result<u16, WireError> {
+    if header.len() < FRAGMENT_LEN { Err(WireError::Truncated) } else { Ok(u16_at(header, 2) >> 3) }
+}
+
 /// Walks through the extension headers at the beginning of `bytes`, which follow the fixed header: hop-by-hop options,
 /// routing, destination options, fragment. `first` is the fixed header's Next Header.
 ///
@@ -288,6 +300,9 @@ mod tests {
         // Its second byte is reserved, and no length.
         let bytes = [extension(IpProtocol::FRAGMENT, 1), vec![60, 0xff, 0, 1, 0, 0, 0, 9]].concat();
         let walked = skip_extensions(&bytes, IpProtocol::HOP_BY_HOP).unwrap();
+        assert_eq!(fragment_offset(&bytes[walked.len - FRAGMENT_LEN..]), Ok(0));
+        assert_eq!(fragment_offset(&[60, 0xff, 0xff, 0xf9, 0, 0, 0, 9]), Ok(0x1fff));
+        assert_eq!(fragment_offset(&[60, 0xff, 0, 9, 0, 0, 0]), Err(WireError::Truncated));
         assert_eq!(walked, Extensions { protocol: IpProtocol::DESTINATION_OPTIONS, len: 24, fragment: true });
         assert_eq!(skip_extensions(&bytes[..23], IpProtocol::HOP_BY_HOP), Err(WireError::Truncated));
     }

@@ -31,6 +31,7 @@
 //! All numbers are values on the host; the wire's byte order (big-endian) stays inside the views.
 #![forbid(unsafe_code)]
 
+pub mod arp;
 pub mod checksum;
 mod error;
 pub mod ethernet;
@@ -41,6 +42,8 @@ pub mod geometry;
 mod ip;
 pub mod ipv4;
 pub mod ipv6;
+pub mod ndp;
+mod payload;
 pub mod tcp;
 pub mod udp;
 pub mod vlan;
@@ -50,3 +53,4 @@ pub use ethernet::{EtherType, MacAddr};
 pub use flow::flow_hash;
 pub use geometry::{Layers, locate};
 pub use ip::{IpProtocol, IpVersion};
+pub use payload::payload;
