@@ -19,11 +19,15 @@
 mod bridge;
 mod fdb;
 mod patch;
+mod prefix;
 mod shares;
 mod sink;
+mod source_check;
 
 pub use bridge::Bridge;
 pub use fdb::{Fdb, FdbEntry};
 pub use patch::Patch;
+pub use prefix::{IpPrefix, MacPrefix};
 pub use shares::PortShare;
 pub use sink::Sink;
+pub use source_check::SourceCheck;

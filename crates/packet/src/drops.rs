@@ -45,6 +45,8 @@ reasons! {
     SamePort = "same-port",
     /// The frame's source address is none that a station can have.
     BadSource = "bad-source",
+    /// The frame claims an address that its port's `source-check` does not allow, or hides what it claims.
+    Spoofed = "spoofed",
     /// The frame is for the next bridge alone (01:80:c2:00:00:00 to 0f) and goes no further.
     LinkLocal = "link-local",
     /// A node of the program that embeds the switch would not have it.

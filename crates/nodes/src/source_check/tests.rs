@@ -1,0 +1,458 @@
+use etherparse::icmpv6::{NdpOptionSlice, NdpOptionsIterator};
+use etherparse::{NetSlice, SlicedPacket, TransportSlice};
+use proptest::prelude::*;
+use std::sync::Arc;
+use straightline_packet::{Arena, Drops, Gate, Offload, PortIndex, Settings};
+use straightline_wire::arp::Operation;
+use straightline_wire::ndp::{Kind, OptionType};
+
+use super::*;
+
+const OWN: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+const OTHER: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
+/// One of the addresses of VRRP (RFC 9568, 7.3).
+const VRRP: MacAddr = MacAddr([0, 0, 0x5e, 0, 1, 7]);
+
+const SOURCE: OptionType = OptionType::SOURCE_LINK_ADDRESS;
+const TARGET: OptionType = OptionType::TARGET_LINK_ADDRESS;
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().expect("an address")
+}
+
+fn v4(text: &str) -> std::net::Ipv4Addr {
+    text.parse().expect("an address")
+}
+
+fn v6(text: &str) -> Ipv6Addr {
+    text.parse().expect("an address")
+}
+
+fn macs() -> Vec<MacPrefix> {
+    let vrrp = MacPrefix::new(MacAddr([0, 0, 0x5e, 0, 1, 0]), 40).expect("a prefix");
+    vec![MacPrefix::exact(OWN), vrrp]
+}
+
+fn check() -> SourceCheck {
+    SourceCheck::new(&macs(), None)
+}
+
+fn with_ips() -> SourceCheck {
+    let net = IpPrefix::new(ip("fd00:1::"), 32).expect("a prefix");
+    SourceCheck::new(&macs(), Some(&[IpPrefix::exact(ip("10.0.0.1")), net]))
+}
+
+/// A frame from `src` of these parts, the first of which has the type.
+fn frame(src: MacAddr, parts: &[&[u8]]) -> Vec<u8> {
+    [&[0xff; 6][..], &src.0, &parts.concat()].concat()
+}
+
+fn arp(operation: u16, sender_mac: MacAddr, sender_ip: &str, target_ip: &str) -> Vec<u8> {
+    let operation = Operation(operation);
+    let (target_mac, sender_ip, target_ip) = (OTHER, v4(sender_ip), v4(target_ip));
+    let mut message = vec![0; arp::LEN];
+    arp::Repr { operation, sender_mac, sender_ip, target_mac, target_ip }.emit(&mut message).expect("room");
+    message
+}
+
+fn ndp(kind: Kind, target: &str, link_address: Option<(OptionType, MacAddr)>) -> Vec<u8> {
+    let mut message = vec![0; 64];
+    let len = ndp::Repr { kind, target: v6(target), link_address }.emit(&mut message).expect("room");
+    message.truncate(len);
+    message
+}
+
+/// An IPv6 packet with its type before it.
+fn packet(src: &str, next_header: u8, rest: &[&[u8]]) -> Vec<u8> {
+    let rest = rest.concat();
+    let repr = ipv6::Repr {
+        traffic_class: 0,
+        flow_label: 0,
+        payload_len: u16::try_from(rest.len()).expect("short"),
+        next_header: IpProtocol(next_header),
+        hop_limit: 255,
+        src: v6(src),
+        dst: v6("ff02::1"),
+    };
+    let mut bytes = vec![0x86, 0xdd];
+    bytes.resize(2 + ipv6::LEN, 0);
+    repr.emit(&mut bytes[2..]).expect("room");
+    bytes.extend(rest);
+    bytes
+}
+
+const LINK_LOCAL: &str = "fe80::ff:fe00:1";
+
+/// The packet of a message of neighbour discovery.
+fn neighbour(message: &[u8]) -> Vec<u8> {
+    packet(LINK_LOCAL, 58, &[message])
+}
+
+/// A fragment header.
+fn fragment(next_header: u8, offset: u16, more: bool) -> [u8; 8] {
+    let [high, low] = (offset << 3 | u16::from(more)).to_be_bytes();
+    [next_header, 0, high, low, 0, 0, 0, 9]
+}
+
+fn decides(check: &SourceCheck, frame: &[u8]) -> Result<usize, Fault> {
+    check.decide(frame, frame.len())
+}
+
+#[track_caller]
+fn passes(check: &SourceCheck, frame: &[u8]) {
+    assert!(decides(check, frame).is_ok(), "{:?} of {frame:02x?}", decides(check, frame));
+}
+
+#[track_caller]
+fn claims(check: &SourceCheck, frame: &[u8]) {
+    assert_eq!(decides(check, frame), Err(Fault::Claim), "{frame:02x?}");
+}
+
+#[track_caller]
+fn hides(check: &SourceCheck, frame: &[u8]) {
+    assert!(matches!(decides(check, frame), Err(Fault::Hidden(_))), "{:?} of {frame:02x?}", decides(check, frame));
+}
+
+#[test]
+fn the_source_of_every_frame() {
+    let check = check();
+    for (src, expected) in [
+        (OWN, Ok(14)),
+        (VRRP, Ok(14)),
+        (OTHER, Err(Fault::Claim)),
+        (MacAddr([0, 0, 0x5e, 0, 2, 7]), Err(Fault::Claim)),
+        (MacAddr::BROADCAST, Err(Fault::NoStation)),
+        (MacAddr([3, 0, 0, 0, 0, 1]), Err(Fault::NoStation)),
+        (MacAddr([0; 6]), Err(Fault::NoStation)),
+    ] {
+        for ether_type in [[8, 0], [0x88, 0xb5]] {
+            assert_eq!(decides(&check, &frame(src, &[&ether_type, &[0; 46]])), expected, "{src}");
+        }
+    }
+    hides(&check, &[2; 13]);
+}
+
+#[test]
+fn the_sender_of_arp_whatever_it_says() {
+    let check = check();
+    for ether_type in [[8, 6], [0x80, 0x35]] {
+        for operation in [0, 1, 2, 3, 4, 8, 9, 0xffff] {
+            let by = |sender| frame(OWN, &[&ether_type, &arp(operation, sender, "10.0.0.9", "10.0.0.2"), &[0; 18]]);
+            passes(&check, &by(OWN));
+            passes(&check, &by(VRRP));
+            claims(&check, &by(OTHER));
+            claims(&check, &by(MacAddr([0; 6])));
+        }
+    }
+    let mut lies = frame(OWN, &[&[8, 6], &arp(2, OWN, "10.0.0.1", "10.0.0.2")]);
+    hides(&check, &lies[..lies.len() - 1]);
+    lies[18] = 8;
+    hides(&check, &lies);
+    // Receivers take the hardware type of IEEE 802 for Ethernet.
+    let mut other_type = frame(OWN, &[&[8, 6], &arp(2, OTHER, "10.0.0.1", "10.0.0.2")]);
+    other_type[15] = 6;
+    claims(&check, &other_type);
+}
+
+#[test]
+fn claims_behind_tags_and_snap() {
+    let check = check();
+    let tag: &[u8] = &[0x81, 0, 0, 5];
+    let snap: &[u8] = &[0, 36, 0xaa, 0xaa, 3, 0, 0, 0];
+    for before in [&[][..], &[tag], &[&[0x88, 0xa8, 0, 1], tag], &[tag, tag, tag], &[snap], &[tag, snap], &[snap, tag]]
+    {
+        let by = |sender, last: &[&[u8]]| {
+            let arp = [&[8, 6][..], &arp(2, sender, "10.0.0.1", "10.0.0.2")].concat();
+            let neighbour = neighbour(&ndp(Kind::NeighborAdvertisement, "fe80::1", Some((TARGET, sender))));
+            [arp, neighbour].map(|payload| frame(OWN, &[before, last, &[&payload[..]]].concat()))
+        };
+        by(OWN, &[]).iter().for_each(|frame| passes(&check, frame));
+        by(OTHER, &[]).iter().for_each(|frame| claims(&check, frame));
+        hides(&check, &frame(OWN, &[before, &[&tag[..3]]].concat()));
+    }
+    passes(&check, &frame(OWN, &[&[0, 36, 0x42, 0x42, 3], &[0; 40]]));
+}
+
+#[test]
+fn link_addresses_in_every_message_of_neighbour_discovery() {
+    let check = check();
+    let kinds = [
+        Kind::RouterSolicitation,
+        Kind::RouterAdvertisement,
+        Kind::NeighborSolicitation,
+        Kind::NeighborAdvertisement,
+        Kind::Redirect,
+    ];
+    for kind in kinds {
+        passes(&check, &frame(OWN, &[&neighbour(&ndp(kind, "fe80::9", None))]));
+        for option in [SOURCE, TARGET] {
+            let by = |mac| ndp(kind, "fe80::9", Some((option, mac)));
+            passes(&check, &frame(OWN, &[&neighbour(&by(OWN))]));
+            passes(&check, &frame(OWN, &[&neighbour(&by(VRRP))]));
+            claims(&check, &frame(OWN, &[&neighbour(&by(OTHER))]));
+            // The second of two, behind a prefix.
+            let prefix = [&[3, 4][..], &[0; 30]].concat();
+            let second = [&by(OWN)[..], &prefix, &[option.0, 1], &OTHER.0].concat();
+            claims(&check, &frame(OWN, &[&neighbour(&second)]));
+            // A length of 0, and one that no MAC address has.
+            for units in [0, 2] {
+                let mut lies = by(OWN);
+                lies[kind.fixed_len() + 1] = units;
+                lies.extend([0; 8]);
+                hides(&check, &frame(OWN, &[&neighbour(&lies)]));
+            }
+        }
+    }
+    passes(&check, &frame(OWN, &[&packet(LINK_LOCAL, 58, &[&[128, 0, 0, 0], &[1; 40]])]));
+    hides(&check, &frame(OWN, &[&packet(LINK_LOCAL, 58, &[])]));
+}
+
+#[test]
+fn what_stands_behind_the_packet_is_no_part_of_it() {
+    let check = check();
+    let good = frame(OWN, &[&neighbour(&ndp(Kind::NeighborAdvertisement, "fe80::9", Some((TARGET, OWN))))]);
+    passes(&check, &[&good[..], &[0; 20]].concat());
+    let bad = frame(OWN, &[&neighbour(&ndp(Kind::NeighborAdvertisement, "fe80::9", Some((TARGET, OTHER))))]);
+    claims(&check, &bad);
+    // Where the length is 0, some receivers take all that there is.
+    let mut jumbo = bad;
+    jumbo[18..20].fill(0);
+    claims(&check, &jumbo);
+}
+
+#[test]
+fn claims_behind_extension_headers() {
+    let check = check();
+    let bad = ndp(Kind::NeighborAdvertisement, "fe80::9", Some((TARGET, OTHER)));
+    let good = ndp(Kind::NeighborAdvertisement, "fe80::9", Some((TARGET, OWN)));
+    for first in [0, 43, 60] {
+        let header = [&[58, 1][..], &[0; 14]].concat();
+        passes(&check, &frame(OWN, &[&packet(LINK_LOCAL, first, &[&header, &good])]));
+        claims(&check, &frame(OWN, &[&packet(LINK_LOCAL, first, &[&header, &bad])]));
+    }
+    // More than anybody needs, and in an order that nobody may use.
+    let many = [60, 0, 0, 0, 0, 0, 0, 0].repeat(9);
+    hides(&check, &frame(OWN, &[&packet(LINK_LOCAL, 60, &[&many, &good])]));
+    let late = [0, 0, 0, 0, 0, 0, 0, 0, 58, 0, 0, 0, 0, 0, 0, 0];
+    hides(&check, &frame(OWN, &[&packet(LINK_LOCAL, 60, &[&late, &good])]));
+}
+
+#[test]
+fn what_the_head_does_not_hold_is_asked_for() {
+    let check = check();
+    let long = [&[58, 26][..], &[0; 214]].concat();
+    let message = ndp(Kind::NeighborAdvertisement, "fe80::9", Some((TARGET, OTHER)));
+    let bad = frame(OWN, &[&packet(LINK_LOCAL, 60, &[&long, &message])]);
+    for visible in 14..bad.len() {
+        assert_eq!(check.decide(&bad[..visible], bad.len()), Err(Fault::Hidden(WireError::Truncated)), "{visible}");
+    }
+    claims(&check, &bad);
+    // An option that ends with the message hides nothing.
+    let message = [&ndp(Kind::Redirect, "fe80::9", Some((TARGET, OWN)))[..], &[4, 90], &[0; 718]].concat();
+    let redirect = frame(OWN, &[&neighbour(&message)]);
+    assert!(check.decide(&redirect[..256], redirect.len()).is_ok());
+    let more = [&message[..], &[TARGET.0, 1], &OTHER.0].concat();
+    let redirect = frame(OWN, &[&neighbour(&more)]);
+    assert_eq!(check.decide(&redirect[..256], redirect.len()), Err(Fault::Hidden(WireError::Truncated)));
+    claims(&check, &redirect);
+}
+
+#[test]
+fn fragments_of_neighbour_discovery() {
+    let check = check();
+    let good = ndp(Kind::NeighborAdvertisement, "fe80::9", Some((TARGET, OWN)));
+    let destination = [58, 0, 0, 0, 0, 0, 0, 0];
+    let by = |parts: &[&[u8]]| frame(OWN, &[&packet(LINK_LOCAL, 44, parts)]);
+    // The first fragment, one that is the only one (RFC 6946), and those with a header more.
+    for more in [true, false] {
+        hides(&check, &by(&[&fragment(58, 0, more), &good[..24]]));
+        hides(&check, &by(&[&fragment(60, 0, more), &destination, &good[..24]]));
+        hides(
+            &check,
+            &frame(OWN, &[&packet(LINK_LOCAL, 60, &[&[44, 0, 0, 0, 0, 0, 0, 0], &fragment(58, 0, more), &good])]),
+        );
+    }
+    // Too short to show what it is, whatever stands behind the packet.
+    hides(&check, &by(&[&fragment(58, 0, true)]));
+    let mut short = by(&[&fragment(60, 0, true), &destination, &[128, 0, 0, 0]]);
+    passes(&check, &short);
+    short[19] = 16;
+    hides(&check, &short);
+    // A fragment of a fragment.
+    hides(&check, &by(&[&fragment(44, 0, false), &fragment(17, 1, false), &[0; 8]]));
+    // Others pass: a first one of something else, and later ones.
+    passes(&check, &by(&[&fragment(58, 0, true), &[128, 0, 0, 0, 0, 0, 0, 0]]));
+    passes(&check, &by(&[&fragment(17, 0, true), &[136; 16]]));
+    passes(&check, &by(&[&fragment(58, 3, false), &good[..8]]));
+}
+
+#[test]
+fn ip_addresses_where_they_are_listed() {
+    let check = with_ips();
+    let v4_from = |src: &str| {
+        let (src, dst) = (v4(src), v4("10.0.0.2"));
+        let repr = ipv4::Repr {
+            tos: 0,
+            payload_len: 8,
+            ident: 0,
+            dont_fragment: true,
+            more_fragments: false,
+            fragment_offset: 0,
+            ttl: 64,
+            protocol: IpProtocol::UDP,
+            src,
+            dst,
+        };
+        let mut header = [0; 20];
+        repr.emit(&mut header).expect("room");
+        [frame(OWN, &[&[8, 0], &header, &[0; 8]]), frame(OWN, &[&[0x81, 0, 0, 5], &[8, 0], &header, &[0; 8]])]
+    };
+    // 0.0.0.0 asks for an address (RFC 2131).
+    for src in ["10.0.0.1", "0.0.0.0"] {
+        v4_from(src).iter().for_each(|frame| passes(&check, frame));
+    }
+    for src in ["10.0.0.2", "127.0.0.1", "224.0.0.1"] {
+        v4_from(src).iter().for_each(|frame| claims(&check, frame));
+        v4_from(src).iter().for_each(|frame| passes(&self::check(), frame));
+    }
+    hides(&check, &frame(OWN, &[&[8, 0], &[0x45; 19]]));
+
+    let arp_by = |sender: &str, target: &str| frame(OWN, &[&[8, 6], &arp(1, OWN, sender, target)]);
+    passes(&check, &arp_by("10.0.0.1", "10.0.0.9"));
+    passes(&check, &arp_by("0.0.0.0", "10.0.0.1"));
+    passes(&check, &arp_by("0.0.0.0", "0.0.0.0"));
+    claims(&check, &arp_by("10.0.0.9", "10.0.0.1"));
+    claims(&check, &arp_by("0.0.0.0", "10.0.0.9"));
+
+    let v6_from = |src: &str| frame(OWN, &[&packet(src, 17, &[&[0; 8]])]);
+    for src in ["fd00:1::7", "::", LINK_LOCAL] {
+        passes(&check, &v6_from(src));
+    }
+    for src in ["fd00:2::7", "fe80::ff:fe00:2", "fe80::200:5eff:fe00:107"] {
+        claims(&check, &v6_from(src));
+    }
+    let by = |src: &str, kind, target: &str| frame(OWN, &[&packet(src, 58, &[&ndp(kind, target, None)])]);
+    passes(&check, &by("fd00:1::7", Kind::NeighborAdvertisement, "fd00:1::8"));
+    claims(&check, &by("fd00:1::7", Kind::NeighborAdvertisement, "fd00:2::8"));
+    passes(&check, &by("fd00:1::7", Kind::NeighborSolicitation, "fd00:2::8"));
+    passes(&check, &by("::", Kind::NeighborSolicitation, "fd00:1::8"));
+    claims(&check, &by("::", Kind::NeighborSolicitation, "fd00:2::8"));
+}
+
+#[test]
+fn no_checksum_is_finished_over_what_was_compared() {
+    let arp = frame(OWN, &[&[8, 6], &arp(2, OWN, "10.0.0.1", "10.0.0.2"), &[0; 18]]);
+    let neighbour = frame(OWN, &[&neighbour(&ndp(Kind::NeighborAdvertisement, "fe80::9", Some((TARGET, OWN))))]);
+    let tcp = frame(OWN, &[&packet(LINK_LOCAL, 6, &[&[0; 20]])]);
+    let echo = frame(OWN, &[&packet(LINK_LOCAL, 58, &[&[128, 0, 0, 0], &[0; 8]])]);
+    let tagged = frame(OWN, &[&[0x81, 0, 0, 5, 0x88, 0xb5], &[0; 40]]);
+    let llc = frame(OWN, &[&[0, 40, 0x42, 0x42, 3], &[0; 40]]);
+    let v4 = frame(OWN, &[&[8, 0], &[0x45; 40]]);
+    // Each with the first place where a field may stand.
+    let cases =
+        [(&arp, None), (&neighbour, None), (&tcp, Some(54)), (&echo, Some(56)), (&tagged, Some(18)), (&llc, None)];
+    for (frame, least) in cases.into_iter().chain([(&v4, Some(14))]) {
+        for field in 14..frame.len() - 1 {
+            let checksum = Checksum::Partial { start: 14, offset: u16::try_from(field - 14).expect("short") };
+            let allowed = least.is_some_and(|least| field >= least);
+            assert_eq!(verdict(&check(), frame, checksum), allowed, "{field} of {frame:02x?}");
+        }
+        assert!(verdict(&check(), frame, Checksum::Complete));
+    }
+}
+
+/// Whether a packet in a turn passes; if not, it is counted.
+fn verdict(check: &SourceCheck, frame: &[u8], checksum: Checksum) -> bool {
+    let gate = Gate::new();
+    let drops = vec![Arc::new(Drops::default())];
+    let mut arena = Arena::new(gate.member(), Settings::default(), drops.clone());
+    let passes = arena.turn(|turn| {
+        let id = turn.accept_owned(PortIndex(0), frame).expect("room");
+        turn.set_offload(id, Offload { checksum, gso: None });
+        let result = check.check(turn, id);
+        result.map_err(|fault| turn.discard(id, fault.reason())).is_ok()
+    });
+    assert_eq!(drops[0].count(Reason::Spoofed), u64::from(!passes));
+    passes
+}
+
+/// The MAC addresses that `etherparse` finds claimed in a frame.
+fn their_claims(frame: &[u8]) -> Vec<[u8; 6]> {
+    let Ok(sliced) = SlicedPacket::from_ethernet(frame) else { return Vec::new() };
+    let mut found = Vec::new();
+    if let Some(NetSlice::Arp(arp)) = &sliced.net {
+        found.extend(<[u8; 6]>::try_from(arp.sender_hw_addr()));
+    }
+    if let Some(TransportSlice::Icmpv6(icmp)) = &sliced.transport
+        && let Some(kind) = Kind::of(icmp.type_u8())
+    {
+        let options = icmp.slice().get(kind.fixed_len()..).unwrap_or_default();
+        // Of what it refuses it has told all before.
+        for option in NdpOptionsIterator::from_slice(options).map_while(Result::ok) {
+            found.extend(match option {
+                NdpOptionSlice::SourceLinkLayerAddress(option) => option.link_layer_address().try_into().ok(),
+                NdpOptionSlice::TargetLinkLayerAddress(option) => option.link_layer_address().try_into().ok(),
+                _ => None::<[u8; 6]>,
+            });
+        }
+    }
+    found
+}
+
+fn attack() -> impl Strategy<Value = Vec<u8>> {
+    let mac = || prop_oneof![Just(OWN), Just(VRRP), Just(OTHER)];
+    let option = prop_oneof![Just(SOURCE), Just(TARGET)];
+    let arp = mac().prop_map(|mac| [&[8, 6][..], &arp(2, mac, "10.0.0.1", "10.0.0.2")].concat());
+    let header = (prop_oneof![Just(0_u8), Just(43), Just(60), Just(44)], 0..4_usize);
+    let neighbour =
+        (133..138_u8, option, mac(), mac(), prop::option::of(header)).prop_map(|(kind, option, one, two, header)| {
+            let mut message = ndp(Kind::of(kind).expect("one of the five"), "fe80::9", Some((option, one)));
+            message.extend([&[option.0, 1], &two.0[..]].concat());
+            match header {
+                None => neighbour(&message),
+                Some((44, _)) => packet(LINK_LOCAL, 44, &[&fragment(58, 0, false), &message]),
+                Some((first, units)) => {
+                    let mut header = vec![0; 8 + units * 8];
+                    header[..2].copy_from_slice(&[58, u8::try_from(units).expect("small")]);
+                    packet(LINK_LOCAL, first, &[&header, &message])
+                }
+            }
+        });
+    let tags = prop::collection::vec(prop_oneof![Just([0x81, 0, 0, 5]), Just([0x88, 0xa8, 0, 6])], 0..3);
+    let damage = prop::collection::vec((12..110_usize, any::<u8>()), 0..3);
+    (tags, prop_oneof![arp, neighbour], damage, 0..8_usize).prop_map(|(tags, payload, damage, cut)| {
+        let mut frame = frame(OWN, &[&tags.concat(), &payload]);
+        for (at, byte) in damage {
+            if let Some(place) = frame.get_mut(at) {
+                *place = byte;
+            }
+        }
+        let len = frame.len();
+        frame.truncate(if cut == 7 { len - 5 } else { len });
+        frame
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 4000, ..ProptestConfig::default() })]
+
+    /// Whatever another reader takes for a claim of a foreign address does not pass.
+    #[test]
+    fn no_claim_that_another_reader_finds_passes(frame in attack()) {
+        let (check, claims) = (check(), their_claims(&frame));
+        if claims.iter().any(|&mac| !check.allows(MacAddr(mac))) {
+            prop_assert!(decides(&check, &frame).is_err(), "{claims:02x?} in {frame:02x?}");
+        }
+    }
+
+    /// A part of a frame is refused, or decided like the whole; and nothing panics.
+    #[test]
+    fn what_is_not_visible_changes_no_verdict(frame in attack(), visible in 0..120_usize, listed: bool) {
+        let check = if listed { with_ips() } else { check() };
+        let whole = decides(&check, &frame);
+        let part = check.decide(&frame[..visible.min(frame.len())], frame.len());
+        if part.is_ok() {
+            prop_assert_eq!(part, whole);
+        }
+    }
+}
