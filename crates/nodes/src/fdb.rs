@@ -132,11 +132,19 @@ impl Fdb {
     }
 
     /// A table with other rules that knows what this one knows: learned addresses stay where their port does and where
-    /// there is room, those that were heard last first. Not while a worker uses this one.
-    pub fn successor(&self, limit: usize, ageing: u32, ports: &[PortIndex], fixed: &[(MacAddr, PortIndex)]) -> Self {
+    /// there is room, those that were heard last first. It forgets those for which `keep` is false. Not while a worker uses
+    /// this one.
+    pub fn successor(
+        &self,
+        limit: usize,
+        ageing: u32,
+        ports: &[PortIndex],
+        fixed: &[(MacAddr, PortIndex)],
+        keep: impl Fn(&FdbEntry) -> bool,
+    ) -> Self {
         let fdb = Fdb::new(limit, ageing, ports, fixed);
         let mut known: Vec<FdbEntry> = self.slots.iter().filter_map(Slot::read).collect();
-        known.retain(|entry| !entry.is_static && fdb.shares.has(entry.port));
+        known.retain(|entry| !entry.is_static && fdb.shares.has(entry.port) && keep(entry));
         known.sort_by_key(|entry| std::cmp::Reverse(entry.seen));
         for entry in known {
             fdb.hear(entry.mac, entry.port, entry.seen);
@@ -395,17 +403,21 @@ mod tests {
             known.sort_unstable_by_key(|entry| entry.0.as_u64());
             known
         };
-        let same = fdb.successor(8, 300, &[A, B], &[(mac(9), B)]);
+        let same = fdb.successor(8, 300, &[A, B], &[(mac(9), B)], |_| true);
         assert_eq!((known(&same), same.learned()), (known(&fdb), 6));
         // One port is gone, one address is fixed now, and what was fixed is not.
-        let other = fdb.successor(8, 10, &[A], &[(mac(3), A)]);
+        let other = fdb.successor(8, 10, &[A], &[(mac(3), A)], |_| true);
         assert_eq!(known(&other), [(mac(1), A, 1, false), (mac(3), A, 0, true), (mac(5), A, 5, false)]);
         assert_eq!((other.learned(), other.ageing(), other.fixed()), (2, 10, 1));
         assert_eq!(other.lookup(mac(1), 11), None, "it ages by the new rule");
         // Too few places: those heard last stay, and nobody was refused.
-        let small = fdb.successor(2, 300, &[A, B], &[]);
+        let small = fdb.successor(2, 300, &[A, B], &[], |_| true);
         assert_eq!(known(&small), [(mac(5), A, 5, false), (mac(6), B, 6, false)]);
         assert_eq!((small.full(), small.hear(mac(7), A, 7)), (0, Heard::Full));
+        // What may not be behind a port any more; what is fixed is not asked about.
+        let kept = fdb.successor(8, 300, &[A, B], &[(mac(9), B)], |entry| entry.port == A && entry.mac != mac(1));
+        assert_eq!(known(&kept), [(mac(3), A, 3, false), (mac(5), A, 5, false), (mac(9), B, 0, true)]);
+        assert_eq!((kept.learned(), kept.share(B).learned), (2, 0));
     }
 
     /// Three workers in one small table: what they leave behind is as if they had come one after the other.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use straightline_graph::{Graph, NodeIndex, NodeStats, Work};
-use straightline_nodes::{Bridge, Fdb, Patch, Sink};
+use straightline_nodes::{Bridge, Fdb, MacPrefix, Patch, Sink, SourceCheck};
 use straightline_packet::{Drops, Gate, PortIndex, Reason, Settings};
 use straightline_port::vhost_user::{self, Permissions, Sleepers, VhostUser, VhostUserConfig};
 use straightline_wire::MacAddr;
@@ -91,6 +91,15 @@ pub(crate) fn rules(config: &Config, plan: &Plan, bridge: &BridgeConfig) -> Rule
     ((bridge.limit as usize).saturating_sub(fixed.len()), bridge.ageing, fixed)
 }
 
+/// Returns the check of what a port's guest claims, if the port has one.
+pub(crate) fn source_check(port: &PortConfig) -> Option<SourceCheck> {
+    let check = port.source_check.as_ref()?;
+    let own = port.mac.map(|mac| MacPrefix::exact(MacAddr(mac.octets())));
+    // The port's own address first: most packets have it.
+    let macs: Vec<_> = own.into_iter().chain(check.macs.iter().copied()).collect();
+    Some(SourceCheck::new(&macs, check.ips.as_deref()))
+}
+
 /// What a worker's graph is made of.
 pub(crate) struct Parts<'a> {
     pub(crate) config: &'a Config,
@@ -152,6 +161,14 @@ impl Parts<'_> {
             for member in members {
                 if self.plan.ports[member].seating.takes.contains(&worker) {
                     let first = self.way(&mut graph, member, node, &mut ways);
+                    // Before all other nodes, which are to see true sources only.
+                    let first = match source_check(&config.ports[member]) {
+                        Some(check) => {
+                            let name = format!("source-check.{}", config.ports[member].name);
+                            graph.node(name, Box::new(check), &[first])
+                        }
+                        None => first,
+                    };
                     graph.input(port(member), first);
                 }
             }

@@ -15,13 +15,13 @@ use std::sync::{Arc, PoisonError};
 
 use anyhow::{Context, bail, ensure};
 use straightline_graph::{NodeStats, Work};
-use straightline_nodes::Fdb;
+use straightline_nodes::{Fdb, FdbEntry};
 use straightline_packet::{Drops, PortIndex};
 use straightline_port::vhost_user::{Sleepers, VhostUser};
 
 use crate::Switch;
 use crate::api::{Change, ChangeKind, Changed, Changes};
-use crate::assembly::{Parts, open, permissions, rules};
+use crate::assembly::{Parts, open, permissions, rules, source_check};
 use crate::config::{Config, Mode, PortConfig, PortKind};
 use crate::lease::Wanted;
 use crate::plan::{Before, Domain, Place, Plan, Step, difference, needs_restart, plan, undisturbed};
@@ -117,10 +117,17 @@ impl Switch {
         }
         for (at, bridge) in config.bridges.iter().enumerate().filter(|(at, _)| !is_calm(*at)) {
             let (limit, ageing, fixed) = rules(config, &plan, bridge);
-            let ports = Domain::Bridge(at).ports(config);
-            let ports: Vec<_> = ports.iter().map(|&port| PortIndex(plan.ports[port].slot)).collect();
+            let members = Domain::Bridge(at).ports(config);
+            let ports: Vec<_> = members.iter().map(|&port| PortIndex(plan.ports[port].slot)).collect();
+            // What a port claimed before its claims were compared is forgotten.
+            let checks: Vec<_> = members.iter().map(|&port| source_check(&config.ports[port])).collect();
+            let may_stay = |entry: &FdbEntry| {
+                ports.iter().zip(&checks).all(|(&port, check)| {
+                    port != entry.port || check.as_ref().is_none_or(|check| check.allows(entry.mac))
+                })
+            };
             fdbs[at] = Some(Arc::new(match table(&bridge.name) {
-                Some(old) => old.successor(limit, ageing, &ports, &fixed),
+                Some(old) => old.successor(limit, ageing, &ports, &fixed, may_stay),
                 None => Fdb::new(limit, ageing, &ports, &fixed),
             }));
         }
@@ -352,6 +359,14 @@ fn describe(step: &Step, old: &Config, new: &Config) -> Change {
             let port = &new.ports[*at];
             let nodes = if port.nodes.is_empty() { "no node".to_owned() } else { port.nodes.join(", ") };
             (Port, &port.name, Other, format!("its packets pass {nodes} now"))
+        }
+        Step::PortSourceCheck { new: at } => {
+            let port = &new.ports[*at];
+            let detail = match &port.source_check {
+                Some(_) => "its packets are compared with its addresses",
+                None => "its packets may claim any address",
+            };
+            (Port, &port.name, Other, detail.to_owned())
         }
         Step::PatchAdded(at) => (Patch, &new.patches[*at].name, Added, new.patches[*at].ports.join(", ")),
         Step::PatchRemoved { old: at } => (Patch, &old.patches[*at].name, Removed, String::new()),

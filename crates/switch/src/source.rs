@@ -117,6 +117,7 @@ impl Source for Running {
                 mtu: config.mtu,
                 mac: config.mac.map(|mac| mac.to_string()).or(status.mac.map(|mac| MacAddr(mac).to_string())),
                 socket: Some(kind.socket.display().to_string()),
+                source_check: if config.source_check.is_some() { "mac" } else { "off" }.to_owned(),
                 addresses: now.addresses(&config.name),
             }
         });

@@ -30,6 +30,7 @@ impl Source for Fixed {
             mtu: 1500,
             mac: None,
             socket: None,
+            source_check: "mac".to_owned(),
             addresses: None,
         };
         Ports { ports: vec![port] }

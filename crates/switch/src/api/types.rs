@@ -44,6 +44,9 @@ pub struct Port {
     pub mac: Option<String>,
     /// The socket, of a port that has one.
     pub socket: Option<String>,
+    /// Which claims of its packets are compared with its addresses: `off` or `mac`.
+    #[serde(default)]
+    pub source_check: String,
     /// Addresses behind it, of a port in a bridge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub addresses: Option<Addresses>,

@@ -36,6 +36,7 @@ mod network;
 mod node;
 mod port;
 mod section;
+mod source_check;
 mod switch;
 mod types;
 mod users;
@@ -45,6 +46,7 @@ use std::path::{Path, PathBuf};
 
 use toml::de::DeTable;
 
+pub use straightline_nodes::{IpPrefix, MacPrefix};
 pub use straightline_port::socket_path;
 
 pub use diagnostic::{ConfigErrors, Diagnostic};
@@ -53,7 +55,7 @@ pub use machine::Machine;
 pub use node::{Kinds, NodeConfig, Settings};
 pub use types::{
     BridgeConfig, Config, Copier, Copies, Idle, Mechanism, Mode, Offloads, PatchConfig, PortConfig, PortKind,
-    SandboxConfig, StaticEntry, SwitchConfig, VhostUserConfig, WhenFull,
+    SandboxConfig, SourceCheckConfig, StaticEntry, SwitchConfig, VhostUserConfig, WhenFull,
 };
 
 use crate::sandbox;

@@ -4,12 +4,28 @@ use std::path::PathBuf;
 
 use super::diagnostic::{Report, Span};
 use super::section::{self, Section};
+use super::source_check;
 use super::users::{self, Id};
 use super::{Draft, DraftSocket, Mac, Mode, Offloads, PortConfig, PortKind, VhostUserConfig, socket_path};
 
 /// The keys of a vhost-user port.
-const KEYS: &[&str] =
-    &["kind", "socket", "owner", "group", "perms", "mode", "queues", "mtu", "mac", "packed", "offloads", "nodes"];
+const KEYS: &[&str] = &[
+    "kind",
+    "socket",
+    "owner",
+    "group",
+    "perms",
+    "mode",
+    "queues",
+    "mtu",
+    "mac",
+    "packed",
+    "offloads",
+    "nodes",
+    "source-check",
+    "allowed-macs",
+    "allowed-ips",
+];
 
 /// Where later checks point at.
 pub(super) struct PortSpans {
@@ -38,6 +54,7 @@ pub(super) fn read(name: &str, section: &Section<'_>, report: &mut Report<'_>, d
             None
         }
     });
+    let source_check = source_check::read(section, report);
     let modes = [("server", Mode::Server), ("client", Mode::Client)];
     let mode = section.choice("mode", &modes, report).map_or(Mode::Server, toml::Spanned::into_inner);
     let socket = read_socket(section, mode, report, draft);
@@ -55,7 +72,7 @@ pub(super) fn read(name: &str, section: &Section<'_>, report: &mut Report<'_>, d
     let (node_spans, nodes) = nodes.iter().map(|node| (node.span(), (*node.get_ref()).to_owned())).unzip();
     let kind = PortKind::VhostUser(VhostUserConfig { socket, mode, owner, group, perms, queues, packed, offloads });
     let spans = PortSpans { name: section.span().clone(), mac: mac_span, nodes: node_spans };
-    draft.ports.push((PortConfig { name: name.to_owned(), kind, mtu, mac, nodes }, spans));
+    draft.ports.push((PortConfig { name: name.to_owned(), kind, mtu, mac, nodes, source_check }, spans));
 }
 
 /// Who may connect is for whoever listens to say.

@@ -143,6 +143,25 @@ fn defaults() {
 }
 
 #[test]
+fn source_checks() {
+    let fixture = Fixture::new();
+    let port = |keys: &str| good(&format!("{}{keys}", fixture.port("p"))).config.ports.remove(0);
+    assert_eq!(port("source-check = \"off\"\n").source_check, None);
+    assert_eq!(port("").source_check, None);
+    let own = port("mac = \"02:00:00:00:00:01\"\nsource-check = \"mac\"\n");
+    assert_eq!(own.source_check, Some(SourceCheckConfig::default()));
+    let listed = port(
+        "source-check = \"mac\"\nallowed-macs = [\"00:00:5e:00:01:00/40\", \"02:00:00:00:00:0A\"]\n\
+         allowed-ips = [\"10.0.0.1\", \"0.0.0.0/0\", \"fd00:1::/32\"]\n",
+    );
+    let check = listed.source_check.expect("it is on");
+    let macs: Vec<_> = check.macs.iter().map(ToString::to_string).collect();
+    assert_eq!(macs, ["00:00:5e:00:01:00/40", "02:00:00:00:00:0a"]);
+    let ips: Vec<_> = check.ips.iter().flatten().map(ToString::to_string).collect();
+    assert_eq!(ips, ["10.0.0.1", "0.0.0.0/0", "fd00:1::/32"]);
+}
+
+#[test]
 fn other_spellings_of_toml() {
     let fixture = Fixture::new();
     let text = format!(

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use straightline_nodes::{IpPrefix, MacPrefix};
 use straightline_packet::Level;
 
 use super::{Mac, NodeConfig};
@@ -179,6 +180,17 @@ pub struct PortConfig {
     pub mac: Option<Mac>,
     /// The names of the nodes that packets from the port pass, in this order, before its patch or bridge.
     pub nodes: Vec<String>,
+    /// Which addresses its guest may claim. None (`source-check = "off"`): all.
+    pub source_check: Option<SourceCheckConfig>,
+}
+
+/// `source-check = "mac"`: the addresses that the guest of a port may claim.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SourceCheckConfig {
+    /// `allowed-macs`: MAC addresses beside [`PortConfig::mac`].
+    pub macs: Vec<MacPrefix>,
+    /// `allowed-ips`: IP addresses. None: all.
+    pub ips: Option<Vec<IpPrefix>>,
 }
 
 impl PortConfig {
@@ -194,6 +206,7 @@ impl PortConfig {
             mtu: Self::DEFAULT_MTU,
             mac: None,
             nodes: Vec::new(),
+            source_check: None,
         }
     }
 }

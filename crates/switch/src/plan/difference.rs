@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use super::{Before, Domain, Place, Plan};
-use crate::config::{Config, Mode, NodeConfig, Offloads, PortConfig, PortKind, SwitchConfig};
+use crate::config::{Config, Mode, NodeConfig, Offloads, PortConfig, PortKind, SourceCheckConfig, SwitchConfig};
 
 /// One thing that changes. Indexes are those of the new configuration's list, `old` those of the old one's.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub(crate) enum Step {
     PortMoved { old: usize, new: usize, permissions: bool, network: Option<String> },
     /// A port's packets pass other nodes.
     PortNodes { new: usize },
+    /// A port's packets are compared with other addresses, or with none.
+    PortSourceCheck { new: usize },
     /// A patch begins.
     PatchAdded(usize),
     /// A patch ends.
@@ -63,6 +65,7 @@ pub(crate) fn remade(old: &PortConfig, new: &PortConfig) -> Option<String> {
     let mut same = old.clone();
     // What its packets pass is the graph's business.
     same.nodes.clone_from(&new.nodes);
+    same.source_check.clone_from(&new.source_check);
     let PortKind::VhostUser(kept) = &mut same.kind;
     // Who may connect can be changed on the socket's file.
     (kept.owner, kept.group, kept.perms) = (is.owner, is.group, is.perms);
@@ -116,7 +119,15 @@ pub(crate) fn difference(before: Before<'_>, config: &Config, plan: &Plan) -> Ve
         if old_config.ports[old].nodes != port.nodes {
             steps.push(Step::PortNodes { new });
         }
-        let permissions = PortConfig { nodes: port.nodes.clone(), ..old_config.ports[old].clone() } != *port;
+        if old_config.ports[old].source_check != port.source_check {
+            steps.push(Step::PortSourceCheck { new });
+        }
+        let graph = PortConfig {
+            nodes: port.nodes.clone(),
+            source_check: port.source_check.clone(),
+            ..old_config.ports[old].clone()
+        };
+        let permissions = graph != *port;
         let (was, is) = (network(old_config, old), network(config, new));
         let network = (was != is).then_some(is);
         if permissions || network.is_some() || before.plan.ports[old] != plan.ports[new] {
@@ -206,11 +217,15 @@ pub(crate) fn undisturbed(before: Before<'_>, config: &Config, plan: &Plan, work
     let ways = |config: &Config, domain: Domain| -> Vec<Vec<NodeConfig>> {
         domain.ports(config).iter().map(|&port| config.way(port).cloned().collect()).collect()
     };
+    let checks = |config: &Config, domain: Domain| -> Vec<Option<SourceCheckConfig>> {
+        domain.ports(config).iter().map(|&port| config.ports[port].source_check.clone()).collect()
+    };
     let is_same = |new: Domain, old: Domain| {
         new.name(config) == old.name(before.config)
             && places(config, plan, new) == places(before.config, before.plan, old)
             && rules(config, new) == rules(before.config, old)
             && ways(config, new) == ways(before.config, old)
+            && checks(config, new) == checks(before.config, old)
     };
     let had = before.plan.workers.get(worker).map_or(&[][..], |worker| &worker.domains);
     let domains = plan.workers[worker].domains.iter().copied();

@@ -7,7 +7,7 @@ use straightline_graph::{Next, Node};
 use straightline_packet::{Frame, Turn};
 
 use super::*;
-use crate::config::{BridgeConfig, NodeConfig, PatchConfig, PortKind, SwitchConfig};
+use crate::config::{BridgeConfig, NodeConfig, PatchConfig, PortKind, SourceCheckConfig, SwitchConfig};
 
 fn config(ports: usize, workers: &[usize]) -> Config {
     let mut config = Config::default();
@@ -254,6 +254,25 @@ fn a_port_whose_packets_pass_another_node_stays() {
 }
 
 #[test]
+fn a_port_whose_claims_are_compared_stays() {
+    let mut old = config(2, &[0]);
+    old.patches.push(patch("p0", "p1"));
+    let mut new = old.clone();
+    new.ports[1].source_check = Some(SourceCheckConfig::default());
+    let mut listed = new.clone();
+    listed.ports[1].source_check = Some(SourceCheckConfig { ips: Some(Vec::new()), ..SourceCheckConfig::default() });
+    for (old, new) in [(&old, &new), (&new, &listed), (&listed, &old)] {
+        let (first, second, steps) = after(old, new);
+        assert_eq!((first.ports == second.ports, steps), (true, vec![Step::PortSourceCheck { new: 1 }]));
+        let rests = undisturbed(Before { config: old, plan: &first, lost: &[] }, new, &second, 0);
+        assert_eq!(rests, [], "the patch rests");
+    }
+    new.ports[1].mtu = 9000;
+    let why = "mtu 1500 is now 9000".to_owned();
+    assert_eq!(after(&old, &new).2, [Step::PortRemade { old: 1, new: 1, why }]);
+}
+
+#[test]
 fn keys_that_need_a_restart_are_named() {
     let old = SwitchConfig::default();
     assert_eq!(needs_restart(&old, &old), None);
@@ -276,6 +295,7 @@ fn configs() -> impl Strategy<Value = Config> {
             kind.queues = Some(*queues);
             kind.perms = if *private && *there { 0o600 } else { 0o660 };
             port.nodes = if *passes { vec!["n".to_owned()] } else { Vec::new() };
+            port.source_check = (mtu % 2 == 1).then(SourceCheckConfig::default);
             config.ports.push(port);
         }
         let members = |network: usize| -> Vec<String> {
@@ -336,6 +356,10 @@ impl Model {
                 Step::PortNodes { new: is } => {
                     let port = self.ports.get_mut(&new.ports[*is].name).expect("it runs");
                     port.0.nodes.clone_from(&new.ports[*is].nodes);
+                }
+                Step::PortSourceCheck { new: is } => {
+                    let port = self.ports.get_mut(&new.ports[*is].name).expect("it runs");
+                    port.0.source_check.clone_from(&new.ports[*is].source_check);
                 }
                 Step::PortRemoved { old: was } => drop(self.ports.remove(&old.ports[*was].name).expect("it ran")),
                 Step::PatchAdded(at) | Step::PatchChanged { new: at, .. } => {
@@ -429,7 +453,9 @@ proptest! {
                 // Nothing of it is other, so nothing of it may rest.
                 let members = Domain::Bridge(at).ports(&next);
                 let is_same = |port: usize| {
-                    before.same_port(&next.ports[port]).is_some_and(|was| old.way(was).eq(next.way(port)))
+                    before.same_port(&next.ports[port]).is_some_and(|was| {
+                        old.way(was).eq(next.way(port)) && old.ports[was].source_check == next.ports[port].source_check
+                    })
                 };
                 if members.iter().all(|&port| is_same(port)) {
                     for worker in 0..new_plan.workers.len() {
@@ -448,6 +474,7 @@ proptest! {
                         prop_assert!(!steps.iter().any(remade));
                         let was = old.port_index(&next.ports[port].name).expect("it is not new");
                         prop_assert!(old.way(was).eq(next.way(port)));
+                        prop_assert_eq!(&old.ports[was].source_check, &next.ports[port].source_check);
                     }
                 }
             }

@@ -34,6 +34,7 @@ fn busy_port() -> Port {
         mtu: 1500,
         mac: Some("52:54:00:00:00:01".to_owned()),
         socket: Some("/run/straightline/vm1.sock".to_owned()),
+        source_check: "off".to_owned(),
         addresses: Some(Addresses { learned: 2560, refused: 1_000_000 }),
     }
 }

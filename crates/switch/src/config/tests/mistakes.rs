@@ -204,6 +204,70 @@ fn addresses() {
 }
 
 #[test]
+fn source_checks() {
+    let fixture = Fixture::new();
+    let port = fixture.port("p");
+    let on = format!("{port}mac = \"02:00:00:00:00:01\"\nsource-check = \"mac\"\n");
+    one_error(
+        &format!("{port}source-check = \"macs\"\n"),
+        4,
+        &["source-check \"macs\" in port \"p\": unknown; did you mean \"mac\"?"],
+    );
+    one_error(
+        &format!("{port}source-check = true\n"),
+        4,
+        &["source-check in port \"p\" is a boolean; it must be a string"],
+    );
+    // All its packets would drop.
+    for keys in ["", "allowed-macs = []\n"] {
+        let text = format!("{port}source-check = \"mac\"\n{keys}");
+        one_error(&text, 4, &["source-check \"mac\" in port \"p\": no address is allowed", "add for example mac = "]);
+    }
+    // One mistake is told once.
+    one_error(&format!("{port}mac = \"x\"\nsource-check = \"mac\"\n"), 4, &["mac \"x\""]);
+    one_error(&format!("{port}source-check = \"mac\"\nallowed-macs = [\"x\"]\n"), 5, &["\"x\" in allowed-macs"]);
+    for (check, line) in [("", 4), ("source-check = \"off\"\n", 5)] {
+        for list in ["allowed-macs = [\"02:00:00:00:00:01\"]", "allowed-ips = [\"10.0.0.1\"]"] {
+            let key = list.split(' ').next().expect("a key");
+            let expected = format!("{key} in port \"p\" needs source-check = \"mac\"");
+            one_error(&format!("{port}{check}{list}\n"), line, &[&expected]);
+        }
+    }
+    for (entry, part) in [
+        ("52:54:00", "\"52:54:00\" in allowed-macs of port \"p\": not an Ethernet address"),
+        ("01:00:5e:00:00:00/24", "a multicast address"),
+        ("00:00:00:00:00:00", "all zeros"),
+        ("00:00:5e:00:01:00/39", "bits are set behind the first 39"),
+        ("00:00:5e:00:01:00/49", "a bad prefix length; it must be 8 to 48"),
+        ("02:00:00:00:00:00/7", "it must be 8 to 48"),
+        ("02:00:00:00:00:00/", "it must be 8 to 48"),
+        ("02:00:00:00:00:00/+8", "it must be 8 to 48"),
+        ("02:00:00:00:00:01/48\", \"02:00:00:00:00:01", "named twice"),
+    ] {
+        one_error(&format!("{on}allowed-macs = [\"{entry}\"]\n"), 6, &[part]);
+    }
+    for (entry, part) in [
+        ("10.0.0", "\"10.0.0\" in allowed-ips of port \"p\": not an IP address; write for example 10.0.0.5"),
+        ("10.0.0.1/24", "bits are set behind the first 24"),
+        ("10.0.0.0/33", "it must be 0 to 32"),
+        ("fd00::1/64", "bits are set behind the first 64"),
+        ("fd00::/129", "it must be 0 to 128"),
+        ("fd00::/256", "it must be 0 to 128"),
+        ("::1\", \"0:0::1", "named twice"),
+    ] {
+        one_error(&format!("{on}allowed-ips = [\"{entry}\"]\n"), 6, &[part]);
+    }
+    one_error(&format!("{on}allowed-ips = []\n"), 6, &["allowed-ips in port \"p\": none named"]);
+    one_error(
+        &format!("{on}allowed-ips = \"10.0.0.1\"\n"),
+        6,
+        &["it must be an array of strings, for example allowed-ips"],
+    );
+    let many: Vec<_> = (0..257).map(|n| format!("\"10.0.{}.{}\"", n / 256, n % 256)).collect();
+    one_error(&format!("{on}allowed-ips = [{}]\n", many.join(",")), 6, &["257 entries; at most 256"]);
+}
+
+#[test]
 fn use_of_ports() {
     let fixture = Fixture::new();
     let ports = fixture.ports(&["p", "q", "r"]);

@@ -1,0 +1,114 @@
+//! Reads `source-check`, `allowed-macs` and `allowed-ips` of a port.
+
+use std::net::IpAddr;
+
+use straightline_nodes::{IpPrefix, MacPrefix};
+use straightline_wire::MacAddr;
+use toml::Spanned;
+
+use super::diagnostic::Report;
+use super::section::Section;
+use super::{Mac, SourceCheckConfig};
+
+/// Each packet is compared with entry after entry.
+const MOST_ENTRIES: usize = 256;
+
+/// The shortest prefix of MAC addresses. Its first byte says whether they are a group's.
+const LEAST_MAC_PREFIX: u8 = 8;
+
+/// What a port's keys say; none if they leave the check off.
+pub(super) fn read(section: &Section<'_>, report: &mut Report<'_>) -> Option<SourceCheckConfig> {
+    let choice = section.choice("source-check", &[("off", false), ("mac", true)], report);
+    let macs = entries(section, "allowed-macs", "00:00:5e:00:01:00/40", parse_mac, report);
+    let ips = entries(section, "allowed-ips", "10.0.0.5", parse_ip, report);
+    if let Some(ips) = section.get("allowed-ips")
+        && ips.get_ref().as_array().is_some_and(|array| array.is_empty())
+    {
+        let message = format!(
+            "allowed-ips in {}: none named, so all IP packets would drop; leave it out, or name at least one",
+            section.title()
+        );
+        report.error(&ips.span(), message);
+    }
+    let Some(choice) = choice.filter(|choice| *choice.get_ref()) else {
+        // Of a word that is unknown the report says so already.
+        let is_off = section.get("source-check").is_none_or(|word| word.get_ref().as_str() == Some("off"));
+        for key in ["allowed-macs", "allowed-ips"] {
+            if let Some(value) = section.get(key).filter(|_| is_off) {
+                let title = section.title();
+                report.error(&value.span(), format!("{key} in {title} needs source-check = \"mac\" in this section"));
+            }
+        }
+        return None;
+    };
+    let is_empty = |array: &Spanned<_>| matches!(array.get_ref(), toml::de::DeValue::Array(array) if array.is_empty());
+    if section.get("mac").is_none() && section.get("allowed-macs").is_none_or(is_empty) {
+        let message = format!(
+            "source-check \"mac\" in {}: no address is allowed, so all its packets would drop; add for example \
+             mac = \"52:54:00:00:00:01\"",
+            section.title()
+        );
+        report.error(&choice.span(), message);
+    }
+    Some(SourceCheckConfig { macs: macs.unwrap_or_default(), ips })
+}
+
+/// The entries of an array that are right.
+fn entries<T: PartialEq>(
+    section: &Section<'_>,
+    key: &str,
+    example: &str,
+    parse: fn(&str) -> Result<T, String>,
+    report: &mut Report<'_>,
+) -> Option<Vec<T>> {
+    let texts = section.texts(key, &format!("{key} = [{example:?}]"), report)?;
+    let title = section.title();
+    if texts.get_ref().len() > MOST_ENTRIES {
+        let count = texts.get_ref().len();
+        let message =
+            format!("{key} in {title}: {count} entries; at most {MOST_ENTRIES} are compared with each packet");
+        report.error(&texts.span(), message);
+    }
+    let mut entries = Vec::new();
+    for text in texts.get_ref() {
+        let why = match parse(text.get_ref()) {
+            Ok(entry) if entries.contains(&entry) => "named twice".to_owned(),
+            Ok(entry) => {
+                entries.push(entry);
+                continue;
+            }
+            Err(why) => why,
+        };
+        report.error(&text.span(), format!("{:?} in {key} of {title}: {why}", text.get_ref()));
+    }
+    Some(entries)
+}
+
+fn parse_mac(text: &str) -> Result<MacPrefix, String> {
+    let (address, len) = split(text, LEAST_MAC_PREFIX, |_| MacPrefix::BITS)?;
+    let address = address.parse::<Mac>().map_err(|why| why.to_string())?;
+    MacPrefix::new(MacAddr(address.octets()), len).ok_or_else(|| bits_behind(len))
+}
+
+fn parse_ip(text: &str) -> Result<IpPrefix, String> {
+    let bits = |address: &str| if address.contains(':') { 128 } else { 32 };
+    let (address, len) = split(text, 0, bits)?;
+    let address: IpAddr = address
+        .parse()
+        .map_err(|_| "not an IP address; write for example 10.0.0.5, 10.0.0.0/24 or fd00::/64".to_owned())?;
+    IpPrefix::new(address, len).ok_or_else(|| bits_behind(len))
+}
+
+/// An address, and the length of its prefix: all its bits, where none is written.
+fn split(text: &str, least: u8, bits: impl Fn(&str) -> u8) -> Result<(&str, u8), String> {
+    let Some((address, len)) = text.split_once('/') else { return Ok((text, bits(text))) };
+    let most = bits(address);
+    let is_number = !len.is_empty() && len.bytes().all(|digit| digit.is_ascii_digit());
+    let len = len.parse::<u8>().ok().filter(|len| is_number && (least..=most).contains(len));
+    let len = len.ok_or_else(|| format!("a bad prefix length; it must be {least} to {most}"))?;
+    Ok((address, len))
+}
+
+fn bits_behind(len: u8) -> String {
+    format!("bits are set behind the first {len}; set them to 0, or make the prefix longer")
+}
