@@ -40,5 +40,6 @@ mod pairs_memory;
 mod pairs_messages;
 mod peers;
 mod split;
+mod spoofing;
 mod truncated;
 mod zero_copy;

@@ -43,6 +43,16 @@ pub(crate) enum Then {
 }
 pub(crate) use Then::{Down, Dropped};
 
+/// As [`Scene::measures`], of victims in another scene.
+pub(crate) fn measures<T>(victims: &Victims, what: &str, attack: impl FnOnce() -> T) -> T {
+    const QUIET: Duration = Duration::from_millis(200);
+    let ((), without) = victims.longest_gap(|| std::thread::sleep(QUIET));
+    let (done, with) = victims.longest_gap(attack);
+    // Not by `eprintln!`, which the test harness keeps to itself.
+    let _ = writeln!(std::io::stderr(), "{what}: the victims' longest gap is {without:?} without, {with:?} with it");
+    done
+}
+
 impl Scene {
     /// With an attacker whose rings are split.
     pub(crate) fn new() -> Scene {
@@ -174,13 +184,7 @@ impl Scene {
     /// Runs an attack and prints the victims' longest gap between two packets, without the attack and with it. The gap
     /// is for the reader: a test asserts no time. That nothing is lost, [`Scene::end`] asserts.
     pub(crate) fn measures<T>(&self, what: &str, attack: impl FnOnce(&Scene) -> T) -> T {
-        const QUIET: Duration = Duration::from_millis(200);
-        let ((), without) = self.victims.longest_gap(|| std::thread::sleep(QUIET));
-        let (done, with) = self.victims.longest_gap(|| attack(self));
-        // Not by `eprintln!`, which the test harness keeps to itself.
-        let _ =
-            writeln!(std::io::stderr(), "{what}: the victims' longest gap is {without:?} without, {with:?} with it");
-        done
+        measures(&self.victims, what, || attack(self))
     }
 
     /// The victims have lost nothing.
