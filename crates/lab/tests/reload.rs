@@ -10,7 +10,9 @@ use common::{
 };
 use straightline_lab::{Guest, GuestOptions, Sequence, Stream};
 use straightline_switch::api::{Change, ChangeKind, Changed, Link};
-use straightline_switch::config::{BridgeConfig, Config, Mac, PatchConfig, PortConfig, StaticEntry, WhenFull};
+use straightline_switch::config::{
+    BridgeConfig, Config, Mac, MacPrefix, PatchConfig, PortConfig, SourceCheckConfig, StaticEntry, WhenFull,
+};
 
 const ROUNDS: u16 = 50;
 
@@ -220,6 +222,41 @@ fn a_bridge_keeps_what_still_holds() {
     rig.wait_down(0, "no frontend has connected");
     drop(guests.remove(0));
     rig.guest(0, &GuestOptions::default());
+}
+
+/// A broadcast from a station behind one guest, which all others get.
+fn tell(guests: &mut [Guest], from: usize, src: u8) {
+    let told = frame(BROADCAST, mac(src), 60, src.into());
+    send(&mut guests[from], &told);
+    for (port, guest) in guests.iter_mut().enumerate() {
+        assert!(port == from || take(guest, 1)[0].1 == told);
+    }
+}
+
+/// What a guest may claim changes while it is connected. An address that it stole before is forgotten.
+#[test]
+fn what_a_port_may_claim_changes_and_its_guest_stays() {
+    let _alone = alone();
+    let rig = rig(3, |config| config.bridges.push(bridge(3)));
+    let mut guests = [0, 1, 2].map(|port| rig.guest(port, &GuestOptions::default()));
+    tell(&mut guests, 1, 2);
+    tell(&mut guests, 0, 2);
+    tell(&mut guests, 2, 3);
+    assert_eq!(known(&rig), [at(2, "p0"), at(3, "p2")], "it is stolen");
+    let change = [(ChangeKind::Port, "p0".to_owned(), Changed::Changed)];
+    let check = SourceCheckConfig { macs: vec![MacPrefix::exact(mac(1))], ips: None };
+    assert_eq!(reload(&rig, |config| config.ports[0].source_check = Some(check)), change);
+    assert_eq!(known(&rig), [at(3, "p2")], "who it is behind is known again when it sends");
+    assert_eq!(["p0", "p1"].map(|name| port(&rig, name).source_check), ["mac", "off"]);
+    tell(&mut guests, 0, 1);
+    tell(&mut guests, 1, 2);
+    send(&mut guests[0], &frame(BROADCAST, mac(2), 60, 6));
+    rig.wait_drops(0, "spoofed", 1);
+    guests[1..].iter_mut().for_each(nothing);
+    assert_eq!(known(&rig), [at(1, "p0"), at(2, "p1"), at(3, "p2")]);
+    assert_eq!(reload(&rig, |config| config.ports[0].source_check = None), change);
+    tell(&mut guests, 0, 2);
+    assert_eq!(known(&rig), [at(1, "p0"), at(2, "p0"), at(3, "p2")]);
 }
 
 #[test]
