@@ -73,7 +73,7 @@ reasons! {
     SegmentHeaders = "segment-headers",
     /// The receiving guest's buffer is too small and its driver cannot merge buffers.
     BufferTooSmall = "buffer-too-small",
-    /// The receiving guest's buffers have too many descriptors to be followed in one turn.
+    /// The receiving guest's buffers are too small or have too many descriptors: looking at them would hold up a turn.
     ManyDescriptors = "many-descriptors",
     /// Guest memory vanished while it was used.
     MemoryFault = "memory-fault",

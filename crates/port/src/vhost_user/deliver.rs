@@ -6,6 +6,7 @@
 
 mod buffers;
 mod cut;
+mod looks;
 mod plain;
 mod runs;
 
@@ -22,13 +23,9 @@ use super::link::Link;
 use super::queue::{Inner, Queue};
 use super::seat::Seat;
 use buffers::Buffers;
+pub(super) use looks::Looks;
+use looks::MOST_BUFFERS;
 pub(super) use runs::PlannedRun;
-
-/// Descriptors of buffers with several that are followed for one frame, whatever comes of it, and as many more for each such
-/// buffer that is used: others decide how many that are, for what is cut takes one for each piece. A driver without merging
-/// gives 19 in a table, or up to 47 (Linux' `CONFIG_MAX_SKB_FRAGS`).
-const WALK_LIMIT: u32 = 16 * 1024;
-const WALK_EACH: u32 = 64;
 
 /// A packet and the buffers that wait for it.
 #[derive(Debug)]
@@ -69,7 +66,7 @@ pub(super) struct Delivered {
 }
 
 /// Delivers a frame, or a part of one. Where the guest has something to be told of, the caller lends the queue to the
-/// turn, once.
+/// turn, once. `looks` counts for all of a port's rings in this turn.
 pub(super) fn deliver<'t>(
     queue: &'t Queue,
     link: &'t Link,
@@ -77,12 +74,13 @@ pub(super) fn deliver<'t>(
     turn: &mut Turn<'t>,
     ids: &[PacketId],
     wait: bool,
+    looks: &mut Looks,
 ) -> Delivered {
     let mut inner = queue.lock();
     // The epoch for which the frame was done again.
     let mut redone = None;
     let sum = loop {
-        let sum = fill(&mut inner, link, turn, ids, wait, redone.is_some());
+        let sum = fill(&mut inner, link, turn, ids, wait, looks, redone.is_some());
         let epoch = fault::epoch();
         // The queue's is that of the destination's memory, the seat's that of this worker's sources.
         if epoch == queue.clean.load(Ordering::Relaxed) && epoch == seat.clean.load(Ordering::Relaxed) {
@@ -154,20 +152,20 @@ fn fill<'t>(
     turn: &mut Turn<'t>,
     ids: &[PacketId],
     wait: bool,
+    looks: &mut Looks,
     without_vanished: bool,
 ) -> Sum {
     let Inner { ring, firsts, plan, runs, piece, .. } = inner;
     plan.clear();
     runs.clear();
-    let walk_limit = turn.walked().saturating_add(WALK_LIMIT);
     match ring {
         Ring::Split(ring) => {
-            let buffers = Buffers::new(ring, firsts);
-            fill_into(Filling { link, turn, ids, buffers, plan, runs, piece, wait, walk_limit }, without_vanished)
+            let buffers = Buffers::new(ring, firsts, ids.len(), looks);
+            fill_into(Filling { link, turn, ids, buffers, plan, runs, piece, wait }, without_vanished)
         }
         Ring::Packed(ring) => {
-            let buffers = Buffers::new(ring, firsts);
-            fill_into(Filling { link, turn, ids, buffers, plan, runs, piece, wait, walk_limit }, without_vanished)
+            let buffers = Buffers::new(ring, firsts, ids.len(), looks);
+            fill_into(Filling { link, turn, ids, buffers, plan, runs, piece, wait }, without_vanished)
         }
     }
 }
@@ -180,6 +178,10 @@ fn fill_into(mut filling: Filling<'_, '_, impl Device>, without_vanished: bool) 
     let coalesces = filling.link.receiver.takes_tcp() && !without_vanished;
     let (mut at, mut looked) = (0, 0);
     loop {
+        if filling.buffers.looks.are_spent() {
+            filling.drop_rest(at, Reason::ManyDescriptors, without_vanished, &mut sum);
+            break;
+        }
         if !without_vanished {
             at += plain::deliver(&mut filling, at, looked, &mut sum);
         }
@@ -193,23 +195,14 @@ fn fill_into(mut filling: Filling<'_, '_, impl Device>, without_vanished: bool) 
             // What stays single may be common.
             continue;
         }
-        let mut added = filling.add(id, without_vanished, &mut sum);
-        let full = |added: &Result<(), Refused>| matches!(added, Err(Refused::Dropped(Reason::NoBuffer)));
-        if wait && full(&added) {
-            let all_free = filling.buffers.all_free();
-            if all_free {
-                // The guest may have given buffers since; if not, it has no more to give.
-                added = filling.add(id, without_vanished, &mut sum);
-            }
-            if !all_free && full(&added) {
+        match filling.add(id, without_vanished, &mut sum) {
+            Ok(()) => {}
+            Err(Refused::Dropped(Reason::NoBuffer)) if wait && !filling.buffers.never_suffice(0) => {
                 sum.left_from = Some(at);
                 // With what a packet that was cut had taken and gave back.
                 sum.short = filling.buffers.ring.known();
                 break;
             }
-        }
-        match added {
-            Ok(()) => {}
             Err(Refused::Dropped(reason)) => sum.drops[reason as usize] += 1,
             Err(Refused::Broken(message)) => {
                 let rest = ids.len() - at;
@@ -221,10 +214,7 @@ fn fill_into(mut filling: Filling<'_, '_, impl Device>, without_vanished: bool) 
         at += 1;
         if filling.buffers.dry && !wait {
             // For each packet that follows, the driver's line would be taken away from it again while it gives buffers.
-            for &id in &ids[at..] {
-                let (reason, n) = filling.without_buffer(id, without_vanished);
-                sum.drops[reason as usize] += n;
-            }
+            filling.drop_rest(at, Reason::NoBuffer, without_vanished, &mut sum);
             break;
         }
     }
@@ -243,8 +233,6 @@ struct Filling<'a, 't, R> {
     runs: &'a mut Vec<PlannedRun>,
     piece: &'a mut Piece,
     wait: bool,
-    /// How far the turn's count of descriptors may go.
-    walk_limit: u32,
 }
 
 impl<R: Device> Filling<'_, '_, R> {
@@ -279,41 +267,56 @@ impl<R: Device> Filling<'_, '_, R> {
         }
     }
 
-    /// What a packet is dropped for where there are no buffers, and how many it is for this guest.
+    /// Drops the packets of the frame from place `at` on for `reason`, each as many times as it is for this guest; those that
+    /// are not for it at all, for a reason of their own.
     #[cold]
-    fn without_buffer(&self, id: PacketId, without_vanished: bool) -> (Reason, u32) {
-        match self.pieces(id, without_vanished) {
-            Ok(plan) => (Reason::NoBuffer, plan.map_or(1, |plan| plan.left())),
-            Err(reason) => (reason, 1),
+    fn drop_rest(&self, at: usize, reason: Reason, without_vanished: bool, sum: &mut Sum) {
+        for &id in self.ids.get(at..).unwrap_or_default() {
+            let (reason, n) = match self.pieces(id, without_vanished) {
+                Ok(plan) => (reason, plan.map_or(1, |plan| plan.left())),
+                Err(reason) => (reason, 1),
+            };
+            sum.drops[reason as usize] += n;
         }
     }
 
     /// Takes buffers for a frame of `len` bytes and stages them. On refusal everything is as before.
     #[inline(always)]
     fn reserve(&mut self, len: u32) -> Result<(Range<usize>, u16), Refused> {
-        let mark = self.turn.mark();
-        let walk_limit = self.walk_limit;
-        let mut chains = 0;
-        match self.take(len + HEADER, &mut chains) {
+        let need = len + HEADER;
+        if let Some(reason) = self.buffers.refuses(need) {
+            return Err(Refused::Dropped(reason));
+        }
+        let (mark, limit) = (self.turn.mark(), self.buffers.looks.limit());
+        let (mut got, mut chains) = (0, 0);
+        let taken = self.take(need, &mut got, &mut chains);
+        self.buffers.looks.spend(chains.into());
+        match taken {
             Ok(()) => Ok((mark..self.turn.mark(), chains)),
             Err(refused) => {
-                // They may be followed again, for every packet that finds too few.
-                self.walk_limit = walk_limit;
-                self.buffers.untake(chains);
+                // They may be looked at again, for every packet that finds too few.
+                self.buffers.looks.set_limit(limit);
+                match refused {
+                    Refused::Dropped(reason) => self.buffers.refuse(reason, got, chains),
+                    Refused::Broken(_) => self.buffers.untake(chains),
+                }
                 self.turn.unstage(mark);
                 Err(refused)
             }
         }
     }
 
-    /// Takes buffers for `need` bytes, header included; `chains` is how many, also where they do not suffice.
+    /// Takes buffers for `need` bytes, header included; they have room for `got` bytes and are `chains`, also where they do
+    /// not suffice.
     #[inline]
-    fn take(&mut self, need: u32, chains: &mut u16) -> Result<(), Refused> {
-        let mut got = 0;
+    fn take(&mut self, need: u32, got: &mut u32, chains: &mut u16) -> Result<(), Refused> {
         if self.link.mergeable {
-            (got, *chains) = self.buffers.take_singles(&self.link.memory, self.turn, need);
+            (*got, *chains) = self.buffers.take_singles(&self.link.memory, self.turn, need);
         }
-        while got < need {
+        while *got < need {
+            if *chains == MOST_BUFFERS {
+                return Err(Refused::Dropped(Reason::ManyDescriptors));
+            }
             let next = self.buffers.next().map_err(|fault| Refused::Broken(fault.to_string()))?;
             let first = next.ok_or(Refused::Dropped(Reason::NoBuffer))?;
             *chains += 1;
@@ -327,16 +330,16 @@ impl<R: Device> Filling<'_, '_, R> {
                 }
                 None => self.chain(&first)?,
             };
-            if room < HEADER && got == 0 {
+            if room < HEADER && *got == 0 {
                 return Err(Refused::Broken(format!("a buffer of {room} bytes has no room for the header's 12")));
             }
             if room == 0 {
                 // Nothing would be written into it, and a ring full of such would be followed to its end for nothing.
                 return Err(Refused::Broken("a buffer of no bytes".to_owned()));
             }
-            self.buffers.ring.written(room.min(need - got));
-            got = got.saturating_add(room);
-            if got < need && !self.link.mergeable {
+            self.buffers.ring.written(room.min(need - *got));
+            *got = got.saturating_add(room);
+            if *got < need && !self.link.mergeable {
                 return Err(Refused::Dropped(Reason::BufferTooSmall));
             }
         }
@@ -349,11 +352,14 @@ impl<R: Device> Filling<'_, '_, R> {
     fn chain(&mut self, first: &First) -> Result<u32, Refused> {
         // The guest decides how many descriptors a buffer has, and its time is everybody's. Not worth waiting for: they will
         // not be fewer in the next turn.
-        if self.turn.walked() > self.walk_limit {
+        if self.buffers.looks.are_spent() {
             return Err(Refused::Dropped(Reason::ManyDescriptors));
         }
-        self.walk_limit = self.walk_limit.saturating_add(WALK_EACH);
-        match self.buffers.ring.chain(&self.link.memory, self.turn, first, Direction::ToGuest) {
+        self.buffers.looks.allow_one();
+        let walked = self.turn.walked();
+        let chain = self.buffers.ring.chain(&self.link.memory, self.turn, first, Direction::ToGuest);
+        self.buffers.looks.spend(self.turn.walked().saturating_sub(walked));
+        match chain {
             Ok(chain) => Ok(chain.len),
             Err(Fault::Chain(fault)) => {
                 Err(Refused::Broken(format!("the buffer at descriptor {}: {}", first.head, fault.reason().meaning())))

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use straightline_packet::{FRAME, Frame, PacketId, Reason, Turn};
 use straightline_wire::flow_hash;
 
-use super::deliver::{self, Delivered};
+use super::deliver::{self, Delivered, Looks};
 use super::link::Link;
 use super::queue::Queue;
 use super::seat::Seat;
@@ -102,7 +102,7 @@ pub(super) fn deliver<'t>(link: &'t Link, seat: &Seat, turn: &mut Turn<'t>, fram
             link.drops.add(reason, frame.len().try_into().unwrap_or(u64::MAX));
         }
         [queue] => {
-            if deliver::deliver(queue, link, seat, turn, frame.ids(), wait).any {
+            if deliver::deliver(queue, link, seat, turn, frame.ids(), wait, &mut Looks::default()).any {
                 turn.lend(&**queue);
             }
         }
@@ -131,12 +131,12 @@ fn apart<'t>(spread: &'t Spread, link: &'t Link, seat: &Seat, turn: &mut Turn<'t
         sorted[usize::from(*end)] = id;
         *end += 1;
     }
-    let mut start = 0;
+    let (mut start, mut looks) = (0, Looks::default());
     for (queue, end) in spread.queues().iter().zip(ends) {
         let end = usize::from(end);
         let part = &sorted[start..end];
         start = end;
-        if !part.is_empty() && send(queue, link, seat, turn, part, false).any {
+        if !part.is_empty() && send(queue, link, seat, turn, part, false, &mut looks).any {
             turn.lend(&**queue);
         }
     }
@@ -148,6 +148,7 @@ fn apart<'t>(spread: &'t Spread, link: &'t Link, seat: &Seat, turn: &mut Turn<'t
 fn in_order<'t>(spread: &'t Spread, link: &'t Link, seat: &Seat, turn: &mut Turn<'t>, frame: &Frame) {
     let places = spread.places(turn, frame.ids());
     let (mut full, mut told) = (0_u128, 0_u128);
+    let mut looks = Looks::default();
     let mut source = None;
     let mut is_behind = false;
     let mut rest = frame.ids();
@@ -168,7 +169,7 @@ fn in_order<'t>(spread: &'t Spread, link: &'t Link, seat: &Seat, turn: &mut Turn
             continue;
         }
         let Some(queue) = spread.queues().get(usize::from(place)) else { continue };
-        let Delivered { any, left } = send(queue, link, seat, turn, run, true);
+        let Delivered { any, left } = send(queue, link, seat, turn, run, true, &mut looks);
         told |= if any { bit } else { 0 };
         if left {
             full |= bit;
@@ -190,9 +191,10 @@ fn send<'t>(
     turn: &mut Turn<'t>,
     ids: &[PacketId],
     wait: bool,
+    looks: &mut Looks,
 ) -> Delivered {
     if link.is_sound() {
-        return deliver::deliver(queue, link, seat, turn, ids, wait);
+        return deliver::deliver(queue, link, seat, turn, ids, wait, looks);
     }
     link.drops.add(Reason::LinkDown, ids.len().try_into().unwrap_or(u64::MAX));
     Delivered { any: false, left: false }

@@ -38,8 +38,10 @@ pub trait Device {
     fn outstanding(&self) -> u16;
     /// What is known to be available, without a look at the ring: chains, or, in a packed ring, descriptors.
     fn known(&self) -> u16;
-    /// Whether nothing is taken and the guest has given all that the ring can hold.
-    fn is_all_free(&mut self) -> bool;
+    /// Descriptors that the last [`Self::find`] read behind the first ones of its chains.
+    fn followed(&self) -> u32;
+    /// Whether the taken chains are all that the ring can hold, so that the driver has no more to give.
+    fn is_all_taken(&self) -> bool;
 }
 
 /// What either layout has under the same name.
@@ -106,8 +108,13 @@ impl Device for SplitDevice {
         self.written(0, bytes);
     }
 
-    fn is_all_free(&mut self) -> bool {
-        self.outstanding() == 0 && self.available(self.size()).is_ok_and(|n| n == self.size())
+    #[inline]
+    fn followed(&self) -> u32 {
+        0
+    }
+
+    fn is_all_taken(&self) -> bool {
+        self.outstanding() == self.size()
     }
 }
 
@@ -124,8 +131,13 @@ impl Device for PackedDevice {
         self.written(bytes);
     }
 
-    fn is_all_free(&mut self) -> bool {
-        self.all_available()
+    #[inline]
+    fn followed(&self) -> u32 {
+        self.followed()
+    }
+
+    fn is_all_taken(&self) -> bool {
+        self.is_all_taken()
     }
 }
 

@@ -244,17 +244,15 @@ impl PackedDevice {
         }
     }
 
-    /// Whether every descriptor of the ring is available: the guest has no more to give.
-    pub fn all_available(&mut self) -> bool {
-        let all = |device: &Self| {
-            let mut place = device.next_avail;
-            (0..device.size).all(|_| {
-                let available = is_available(device.flags_at(place), place.wrap);
-                place = place.plus(1, device.size);
-                available
-            })
-        };
-        self.outstanding == 0 && all(self)
+    /// Descriptors that the last [`Self::look`] read behind the first ones of its chains.
+    #[inline]
+    pub fn followed(&self) -> u32 {
+        u32::try_from(self.more.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Whether the taken chains have every descriptor of the ring, so that the driver has no more to give.
+    pub fn is_all_taken(&self) -> bool {
+        self.spans == self.size
     }
 
     /// Takes the next chain, whose first descriptor is `first`.

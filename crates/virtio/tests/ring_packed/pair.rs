@@ -175,7 +175,7 @@ impl Pair {
         let [low, high] = [self.at.published - span(&self.published), self.at.given].map(|p| u32::from(bits(p, size)));
         assert_eq!(self.device.base(), low | high << 16);
         assert!(u64::from(self.device.known()) <= span(&self.published));
-        assert_eq!(self.device.all_available(), span(&self.published) == u64::from(size));
+        assert_eq!(self.device.is_all_taken(), span(&self.taken) == u64::from(size));
     }
 
     fn add(&mut self, lens: &[u32]) {

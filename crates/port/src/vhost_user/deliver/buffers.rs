@@ -1,10 +1,11 @@
 //! The buffers of a receive ring, one after the other.
 
-use straightline_packet::Turn;
+use straightline_packet::{Reason, Turn};
 use straightline_virtio::memory::GuestMemory;
 use straightline_virtio::ring::{BURST, Device, Direction, First, RingFault};
 
 use super::HEADER;
+use super::looks::{Looks, MOST_BUFFERS};
 
 /// The next buffers of a ring, looked at in bursts.
 pub(super) struct Buffers<'a, R> {
@@ -14,11 +15,29 @@ pub(super) struct Buffers<'a, R> {
     pub(super) known: usize,
     /// At the last look there were none: nobody looks again, unless some are given back or it is hoped for others.
     pub(super) dry: bool,
+    /// How many are looked at next: first as many as there are packets, then a burst.
+    next_look: usize,
+    pub(super) looks: &'a mut Looks,
+    refused: Shortage,
+    /// When the last packet ran out of buffers, all that the ring can hold were taken.
+    took_all: bool,
+}
+
+/// What a packet found that was refused. A longer packet is refused without another look.
+struct Shortage {
+    /// Bytes that the buffers had room for.
+    room: u32,
+    reason: Reason,
+    /// How many chains were taken then.
+    taken: u16,
 }
 
 impl<'a, R: Device> Buffers<'a, R> {
-    pub(super) fn new(ring: &'a mut R, firsts: &'a mut [First; BURST]) -> Self {
-        Buffers { ring, firsts, at: 0, known: 0, dry: false }
+    /// The buffers for a frame of so many packets.
+    pub(super) fn new(ring: &'a mut R, firsts: &'a mut [First; BURST], packets: usize, looks: &'a mut Looks) -> Self {
+        let refused = Shortage { room: u32::MAX, reason: Reason::NoBuffer, taken: 0 };
+        let next_look = packets.min(BURST);
+        Buffers { ring, firsts, at: 0, known: 0, dry: false, next_look, looks, refused, took_all: false }
     }
 
     /// Whether a next buffer is known of, in `firsts` at `at`. A fault is seen again, and told, by [`Self::next`].
@@ -29,7 +48,10 @@ impl<'a, R: Device> Buffers<'a, R> {
 
     fn find(&mut self) -> Result<usize, RingFault> {
         (self.at, self.known) = (0, 0);
-        self.known = self.ring.find(self.firsts)?;
+        let into = &mut self.firsts[..self.next_look];
+        self.next_look = BURST;
+        self.known = self.ring.find(into)?;
+        self.looks.spend(self.ring.followed());
         self.dry = self.known == 0;
         Ok(self.known)
     }
@@ -47,13 +69,15 @@ impl<'a, R: Device> Buffers<'a, R> {
     }
 
     /// Takes and stages buffers of one descriptor for `need` bytes, as many as are known of, together; returns how many of the
-    /// bytes they have room for, and how many they are. Whatever is wrong with the next one is left for others to find.
+    /// bytes they have room for, and how many they are, at most [`MOST_BUFFERS`]. Whatever is wrong with the next one is left
+    /// for others to find.
     #[inline]
     pub(super) fn take_singles<'t>(&mut self, memory: &'t GuestMemory, turn: &mut Turn<'t>, need: u32) -> (u32, u16) {
         let (mut got, mut chains) = (0_u32, 0);
-        while got < need && self.look() {
+        while got < need && chains < MOST_BUFFERS && self.look() {
             let (staged, mut found, mut last) = (turn.mark(), 0, 0);
-            for first in &self.firsts[self.at..self.known] {
+            let end = self.known.min(self.at + usize::from(MOST_BUFFERS - chains));
+            for first in &self.firsts[self.at..end] {
                 let Some(buffer) = self.ring.single(memory, first, Direction::ToGuest) else { break };
                 if buffer.is_empty() || (got == 0 && buffer.len() < HEADER) {
                     break;
@@ -82,6 +106,43 @@ impl<'a, R: Device> Buffers<'a, R> {
         (got, chains)
     }
 
+    /// Why a packet that needs room for `need` bytes is refused without a look, if it is.
+    #[inline]
+    pub(super) fn refuses(&self, need: u32) -> Option<Reason> {
+        if need > self.refused.room || self.looks.are_spent() { self.why_refused(need) } else { None }
+    }
+
+    #[cold]
+    fn why_refused(&self, need: u32) -> Option<Reason> {
+        let Shortage { room, reason, taken } = self.refused;
+        match reason {
+            _ if self.looks.are_spent() => Some(Reason::ManyDescriptors),
+            _ if need <= room => None,
+            // All buffers together are too small; taking some of them has left fewer.
+            Reason::NoBuffer => Some(reason),
+            // The next ones are too many for a packet; behind them there may be others.
+            _ => (taken == self.ring.outstanding()).then_some(reason),
+        }
+    }
+
+    /// Gives back the `chains` that a packet had taken, with room for `room` bytes, when it was refused for `reason`.
+    #[cold]
+    pub(super) fn refuse(&mut self, reason: Reason, room: u32, chains: u16) {
+        if reason == Reason::NoBuffer {
+            self.took_all = self.ring.is_all_taken();
+        }
+        self.untake(chains);
+        if matches!(reason, Reason::NoBuffer | Reason::ManyDescriptors) {
+            self.refused = Shortage { room, reason, taken: self.ring.outstanding() };
+        }
+    }
+
+    /// Whether a packet that found too few buffers would never find enough, because it alone had taken all that the ring can
+    /// hold. It still has `chains` of them.
+    pub(super) fn never_suffice(&self, chains: u16) -> bool {
+        self.took_all && self.ring.outstanding() == chains
+    }
+
     pub(super) fn untake(&mut self, n: u16) {
         self.ring.untake(n);
         self.dry &= n == 0;
@@ -90,13 +151,6 @@ impl<'a, R: Device> Buffers<'a, R> {
         } else {
             (self.at, self.known) = (0, 0);
         }
-    }
-
-    /// Whether the guest has given every buffer that its ring can hold, and none is taken. If so they are looked for again.
-    pub(super) fn all_free(&mut self) -> bool {
-        let all_free = self.ring.is_all_free();
-        self.dry &= !all_free;
-        all_free
     }
 }
 
@@ -136,7 +190,9 @@ mod tests {
         let mut ring = SplitDevice::new(memory, geometry, 0, Options::default()).expect("in memory");
         let mut firsts = [First::default(); BURST];
         let mut arena = Arena::new(Gate::new().member(), Settings::default(), Vec::new());
-        let taken = arena.turn(|turn| Buffers::new(&mut ring, &mut firsts).take_singles(memory, turn, need));
+        let mut looks = Looks::default();
+        let taken =
+            arena.turn(|turn| Buffers::new(&mut ring, &mut firsts, 1, &mut looks).take_singles(memory, turn, need));
         assert!(taken.0 >= need && taken.1 == count, "{taken:?}");
         ring.give_back(count);
         let length = |n: u16| {

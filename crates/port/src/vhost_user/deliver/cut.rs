@@ -23,8 +23,6 @@ impl<R: Device> Filling<'_, '_, R> {
             return Err(Refused::Dropped(Reason::SegmentHeaders));
         }
         let finish = !self.link.receiver.takes_partial();
-        // A ring whose every buffer is free and too few for this packet will never have more: waiting would be for ever.
-        let patient = self.wait && !self.buffers.all_free();
         let (mut done, mut from) = (Done::default(), BodyPlace::default());
         while plan.left() > 0 {
             if self.cut_into_singles(id, &mut plan, &mut from, finish, &mut done) > 0 {
@@ -32,7 +30,7 @@ impl<R: Device> Filling<'_, '_, R> {
             }
             match self.cut_into_any(id, &mut plan, &mut from, finish, &mut done) {
                 Ok(()) => {}
-                Err(Refused::Dropped(Reason::NoBuffer)) if patient => {
+                Err(Refused::Dropped(Reason::NoBuffer)) if self.wait && !self.buffers.never_suffice(done.chains) => {
                     self.buffers.untake(done.chains);
                     return Err(Refused::Dropped(Reason::NoBuffer));
                 }
