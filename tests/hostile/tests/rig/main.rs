@@ -41,5 +41,6 @@ mod pairs_messages;
 mod peers;
 mod split;
 mod spoofing;
+mod tiny_buffers;
 mod truncated;
 mod zero_copy;

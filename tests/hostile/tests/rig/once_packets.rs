@@ -19,8 +19,19 @@ use crate::scene::{Ring, Scene, fine};
 
 const FEATURES: u64 = VIRTIO_NET_F_CSUM | VIRTIO_NET_F_HOST_TSO4 | VIRTIO_NET_F_HOST_TSO6 | VIRTIO_NET_F_HOST_USO;
 
-/// Doubles guest memory as the switch sees it: the guest's file is mapped twice here, by the guest and by the port.
+/// Doubles guest memory as the switch sees it.
 pub(crate) fn double(guest: &Guest, addr: u64, len: u32) -> Double {
+    Double::complement(mapped_by_port(guest, addr, len))
+}
+
+/// Counts the loads of guest memory as the switch sees it. Its bytes stay as they are.
+pub(crate) fn counted(guest: &Guest, addr: u64, len: u32) -> Double {
+    let bytes = guest.read_memory(addr, len).expect("its own");
+    Double::becomes(mapped_by_port(guest, addr, len), &bytes)
+}
+
+/// The guest's file is mapped twice here, by the guest and by the port.
+fn mapped_by_port(guest: &Guest, addr: u64, len: u32) -> Segment<'static> {
     let region = &guest.memory().regions()[0];
     let own = guest.memory().segment(region.guest_addr(), 1, &mut 0).expect("its own").address();
     let starts = mapped_at(guest.file()).into_iter();
@@ -30,7 +41,7 @@ pub(crate) fn double(guest: &Guest, addr: u64, len: u32) -> Double {
     let at = start + usize::try_from(addr - region.guest_addr()).expect("in memory");
     // SAFETY: the port has the whole file mapped from `start` on, until the guest leaves, which it does after the
     // double; nobody has a Rust reference into it.
-    Double::complement(unsafe { Segment::new(std::ptr::with_exposed_provenance_mut(at), len) })
+    unsafe { Segment::new(std::ptr::with_exposed_provenance_mut(at), len) }
 }
 
 /// Publishes a header and a frame, cut at these bytes of the two, in a double; what arrives comes back.

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use straightline_lab::{Guest, GuestOptions};
+use straightline_switch::config::Config;
 use straightline_virtio::features as f;
 use straightline_virtio::ring::{Descriptor, WRITE};
 
@@ -80,15 +81,21 @@ impl Scene {
     }
 
     fn between(layout: Layout, queues: u16, features: u64) -> Scene {
+        let features = features | GuestOptions::default().features;
+        Scene::facing(layout, queues, &GuestOptions { features, ..GuestOptions::default() }, |_| ())
+    }
+
+    /// Before such a good guest, in a switch that is configured otherwise.
+    pub(crate) fn facing(layout: Layout, queues: u16, good: &GuestOptions, change: impl FnOnce(&mut Config)) -> Scene {
         let rig = rig(4, |config| {
             let port = vhost_user(&mut config.ports[0]);
             (port.packed, port.queues) = (layout == Layout::Packed, Some(queues));
             config.patches.push(patch(0, 1));
             config.patches.push(patch(2, 3));
+            change(config);
         });
         let victims = Victims::start(&rig, 2, 3);
-        let features = features | GuestOptions::default().features;
-        let good = rig.guest(1, &GuestOptions { features, ..GuestOptions::default() });
+        let good = rig.guest(1, good);
         Scene { rig, good, victims, layout, features: 0, queues, round: 0 }
     }
 
