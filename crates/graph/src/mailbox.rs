@@ -14,8 +14,8 @@ pub struct Work {
     pub graph: Graph,
     /// The counters of every port, by its index.
     pub drops: Vec<Arc<Drops>>,
-    /// Bytes of bodies that a turn takes before it stops taking.
-    pub body_limit: u32,
+    /// Ports that a packet may be copied to: a turn takes that many times less.
+    pub copies: u32,
 }
 
 /// Where control leaves new work, and finds the old.
@@ -79,9 +79,7 @@ impl Mailbox {
         self.full.store(false, Ordering::Relaxed);
         if let Some(mut work) = inside.new.take() {
             std::mem::swap(graph, &mut work.graph);
-            let before = arena.settings().body_limit;
-            work.drops = arena.change(work.drops, work.body_limit);
-            work.body_limit = before;
+            (work.drops, work.copies) = arena.change(work.drops, work.copies);
             inside.old = Some(work);
             self.done.notify_all();
         }
@@ -117,11 +115,11 @@ mod tests {
         fn process(&mut self, _turn: &mut Turn<'_>, _frame: &Frame, _next: &mut Next<'_>) {}
     }
 
-    fn work(name: &str, body_limit: u32, figures: Vec<Arc<crate::NodeStats>>) -> Work {
+    fn work(name: &str, copies: u32, figures: Vec<Arc<crate::NodeStats>>) -> Work {
         let mut graph = Graph::continuing(figures);
         let node = graph.node(name, Box::new(Nothing), &[]);
         graph.input(Arc::new(Null::new("in")) as Arc<dyn Port>, node);
-        Work { graph, drops: vec![Arc::default(); 3], body_limit }
+        Work { graph, drops: vec![Arc::default(); 3], copies }
     }
 
     /// A worker that is started, with its mailbox.
@@ -138,15 +136,15 @@ mod tests {
     fn work_is_exchanged_and_the_old_comes_back() {
         for idle in [Idle::Sleep, Idle::Spin] {
             let (mailbox, sleeper, thread) = worker(idle);
-            let mut before = (1 << 20, 0);
+            let mut before = (1, 0);
             for round in 0..100 {
-                mailbox.post(work(&format!("n{round}"), 1 << 16 | round, Vec::new()));
+                mailbox.post(work(&format!("n{round}"), 2 + round, Vec::new()));
                 sleeper.ring();
                 let old = mailbox.wait().expect("it runs");
-                assert_eq!((old.body_limit, old.drops.len()), before);
+                assert_eq!((old.copies, old.drops.len()), before);
                 let names: Vec<_> = old.graph.stats().iter().map(|node| node.name.clone()).collect();
                 assert_eq!(names.contains(&format!("n{}", round.wrapping_sub(1))), round > 0, "{names:?}");
-                before = (1 << 16 | round, 3);
+                before = (2 + round, 3);
             }
             mailbox.stop();
             sleeper.ring();

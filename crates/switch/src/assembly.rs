@@ -15,7 +15,7 @@ use crate::default_mac::default_mac;
 use crate::plan::{Domain, Place, Plan};
 use crate::sandbox;
 
-/// Bytes of bodies that a turn takes, floods counted: what a port of a large bridge may send in one turn is its share.
+/// Bytes of bodies that a turn copies. A packet may be copied to all ports of a bridge, so a turn takes its share of this.
 const TURN_BYTES: u32 = 1 << 20;
 
 /// A table's rules: its limit, its ageing, what is fixed.
@@ -122,14 +122,13 @@ impl Parts<'_> {
         for (place, port) in self.plan.ports.iter().zip(self.drops) {
             drops[usize::from(place.slot)] = Arc::clone(port);
         }
-        Work { graph: self.graph(worker, domains, figures), drops, body_limit: self.body_limit(domains) }
+        Work { graph: self.graph(worker, domains, figures), drops, copies: self.copies(domains) }
     }
 
-    /// A worker's turn is bounded in bytes copied, so what it may take is less where one packet is copied to many.
-    fn body_limit(&self, domains: &[Domain]) -> u32 {
-        let copies = |&domain: &Domain| domain.ports(self.config).len().saturating_sub(1).max(1);
-        let most = u32::try_from(domains.iter().map(copies).max().unwrap_or(1)).unwrap_or(u32::MAX);
-        (TURN_BYTES / most).max(1 << 16)
+    /// Ports that a packet may be copied to: all of the largest domain but its own.
+    fn copies(&self, domains: &[Domain]) -> u32 {
+        let copies = domains.iter().map(|domain| domain.ports(self.config).len().saturating_sub(1)).max();
+        u32::try_from(copies.unwrap_or(1)).unwrap_or(u32::MAX).max(1)
     }
 
     fn graph(&self, worker: usize, domains: &[Domain], figures: Vec<Arc<NodeStats>>) -> Graph {

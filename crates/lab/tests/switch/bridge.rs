@@ -3,9 +3,14 @@
 use straightline_lab::{Guest, GuestOptions};
 use straightline_switch::api::FdbEntry;
 use straightline_switch::config::{BridgeConfig, Mac, StaticEntry};
+use straightline_virtio::features as f;
+use straightline_virtio::net_header::NetHeader;
 use straightline_wire::MacAddr;
 
-use crate::common::{BROADCAST, PATIENCE, Rig, arrived, bridge, frame, mac, nothing, rig, send, take, wait_until};
+use crate::common::packets::{Kind, segmented};
+use crate::common::{
+    BROADCAST, PATIENCE, Rig, arrived, bridge, frame, mac, noise, nothing, rig, send, take, wait_until,
+};
 
 const PORTS: usize = 4;
 
@@ -180,4 +185,48 @@ fn a_flood_to_a_port_that_is_down_reaches_the_others() {
     take(&mut guests[1], 1);
     take(&mut guests[2], 1);
     rig.wait_drops(2, "link-down", 1);
+}
+
+/// Calls of the bridge's node until it has flooded these packets, which one of 33 ports sends at once.
+fn turns_for(packets: &[(NetHeader, Vec<u8>)]) -> u64 {
+    let rig = rig(33, |config| {
+        config.bridges.push(bridge(33));
+        config.ports.iter_mut().for_each(|port| port.mtu = 9000);
+    });
+    let features = GuestOptions::default().features | f::VIRTIO_NET_F_CSUM | f::VIRTIO_NET_F_HOST_USO;
+    let mut source = rig.guest(0, &GuestOptions { features, buffer_len: 9100, ..GuestOptions::default() });
+    for (header, frame) in packets {
+        assert!(source.send(header, frame));
+    }
+    source.flush();
+    let all = u64::try_from(packets.len()).expect("few");
+    let mut calls = 0;
+    wait_until("all are flooded", || {
+        let bridge = rig.switch.source().runtime().nodes.into_iter().find(|node| node.name == "bridge.lan");
+        let bridge = bridge.expect("the bridge's figures");
+        calls = bridge.calls;
+        bridge.packets == all
+    });
+    for port in 1..33 {
+        rig.wait_drops(port, "link-down", all);
+    }
+    calls
+}
+
+/// Each packet may be copied to 32 ports, so a turn takes a 32nd of what it may copy, and one packet more.
+#[test]
+fn a_turn_takes_less_where_many_ports_are_flooded() {
+    let frame = frame(BROADCAST, mac(1), 4000, 1);
+    let bodies = (4000 - 256) * 64_u64;
+    let turns = turns_for(&vec![(NetHeader::default(), frame); 64]);
+    assert!(turns >= bodies / ((1 << 20) / 32 + 4000), "{turns} turns");
+}
+
+/// Each of those ports would cut the packet anew.
+#[test]
+fn a_turn_takes_fewer_segments_where_many_ports_are_flooded() {
+    let packet = segmented(Kind::Udp4, BROADCAST, mac(1), &noise(1, 2000), 20);
+    let segments = 100 * 64_u64;
+    let turns = turns_for(&vec![packet; 64]);
+    assert!(turns >= segments / (8192 / 32 + 103), "{turns} turns");
 }

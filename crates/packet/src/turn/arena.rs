@@ -17,7 +17,7 @@ pub struct Settings {
     /// Whether bodies are copied twice, through memory of ours, and their buffers given back early: the A/B of
     /// the one-copy path.
     pub two_copies: bool,
-    /// Bytes of bodies that a turn takes before it stops taking; one packet may exceed it.
+    /// Bytes of bodies that a turn copies before it stops taking; one packet may exceed it.
     pub body_limit: u32,
     /// Whether lines of buffers are asked for before they are needed; not, to see what that is worth.
     pub prefetch: bool,
@@ -47,8 +47,8 @@ pub struct Arena {
     settings: Settings,
     slots: Box<[Slot; FRAME]>,
     bounce: Box<[u8]>,
-    /// The limit of bytes that `bounce` was sized for.
-    most_bounced: u32,
+    /// Ports that a packet may be copied to.
+    copies: u32,
     drops: Vec<Arc<Drops>>,
     segments: Vec<Segment<'static>>,
     lenders: Vec<&'static dyn AtTurnEnd>,
@@ -82,7 +82,7 @@ impl Arena {
             settings,
             slots: vec![Slot::EMPTY; FRAME].into_boxed_slice().try_into().expect("as many as asked for"),
             bounce: vec![0; bounce].into_boxed_slice(),
-            most_bounced: settings.body_limit,
+            copies: 1,
             drops,
             segments: Vec::with_capacity(SEGMENTS),
             lenders: Vec::with_capacity(1024),
@@ -105,6 +105,8 @@ impl Arena {
             drops: &self.drops,
             gate: self.member.gate(),
             settings: self.settings,
+            body_limit: (self.settings.body_limit / self.copies).max(1),
+            copies: self.copies,
             borrowed: 0,
             bounced: 0,
             walked: 0,
@@ -123,12 +125,10 @@ impl Arena {
         result
     }
 
-    /// Other ports from the next turn on: their counters, and the share of bytes that a turn takes. Where bodies are
-    /// copied twice, that is at most what the arena was made with. Returns the counters of before.
-    pub fn change(&mut self, drops: Vec<Arc<Drops>>, body_limit: u32) -> Vec<Arc<Drops>> {
-        let most = if self.settings.two_copies { self.most_bounced } else { u32::MAX };
-        self.settings.body_limit = body_limit.min(most);
-        std::mem::replace(&mut self.drops, drops)
+    /// Other ports from the next turn on: their counters, and how many of them a packet may be copied to. A turn takes
+    /// that many times less. Returns what was before.
+    pub fn change(&mut self, drops: Vec<Arc<Drops>>, copies: u32) -> (Vec<Arc<Drops>>, u32) {
+        (std::mem::replace(&mut self.drops, drops), std::mem::replace(&mut self.copies, copies.max(1)))
     }
 
     /// Sets the time of the turns to come, in seconds of whatever clock their owner has.

@@ -58,6 +58,9 @@ pub struct Turn<'t> {
     drops: &'t [Arc<Drops>],
     gate: &'t Gate,
     settings: Settings,
+    /// Bytes of bodies that this turn takes: its share, where a packet may be copied to many ports.
+    body_limit: u32,
+    copies: u32,
     /// Bytes of bodies in somebody else's memory, and those that were copied into ours at once.
     borrowed: u32,
     bounced: u32,
@@ -84,13 +87,19 @@ impl<'t> Turn<'t> {
     #[inline]
     pub fn room(&self) -> usize {
         let bodies = self.borrowed.saturating_add(self.bounced);
-        if bodies >= self.settings.body_limit || self.walked >= WALK_LIMIT { 0 } else { FRAME - self.used }
+        if bodies >= self.body_limit || self.walked >= WALK_LIMIT { 0 } else { FRAME - self.used }
     }
 
     /// Counts descriptors that were followed: they too are a turn's work, and a guest decides how many there are.
     #[inline]
     pub fn count_walked(&mut self, descriptors: u32) {
         self.walked = self.walked.saturating_add(descriptors);
+    }
+
+    /// Counts the segments that a packet may be cut into, for each port that it may be copied to: each of them cuts it anew.
+    #[inline]
+    pub fn count_segments(&mut self, segments: u32) {
+        self.count_walked(segments.saturating_mul(self.copies));
     }
 
     /// Bytes of bodies that lie in somebody else's memory.

@@ -157,6 +157,34 @@ fn a_turn_is_bounded_in_bytes_and_in_descriptors() {
     }
 }
 
+/// A packet of a bridge may be copied to many ports, and is cut for each of them. One packet always passes.
+#[test]
+fn a_turn_takes_less_where_a_packet_may_be_copied_to_many_ports() {
+    let memory = Memory::patterned(MAX_FRAME as usize);
+    for (copies, taken) in [(1, 17), (2, 9), (16, 2), (17, 1), (1023, 1), (u32::MAX, 1)] {
+        for two_copies in [false, true] {
+            let mut arena = arena(Settings { two_copies, ..Settings::default() });
+            assert_eq!(arena.change(vec![Arc::default(); 2], copies).1, 1);
+            arena.turn(|turn| {
+                let mut packets = 0;
+                while turn.room() > 0 {
+                    turn.accept(PORT, LenderId::NONE, memory.segment(0, MAX_FRAME as usize)).expect("room");
+                    packets += 1;
+                }
+                assert_eq!(packets, taken, "{copies} copies");
+            });
+            arena.turn(|turn| {
+                let mut packets = 0;
+                while turn.room() > 0 {
+                    turn.count_segments(512);
+                    packets += 1;
+                }
+                assert_eq!(packets, 16_u32.div_ceil(copies), "{copies} copies");
+            });
+        }
+    }
+}
+
 /// A body for which the two-copy mode has no memory left stays borrowed, and the turn says so: its buffer must not be
 /// given back early.
 #[test]
