@@ -11,6 +11,7 @@ use std::time::Duration;
 use straightline_packet::{Arena, AtTurnEnd, Segment, Settings, Turn};
 use straightline_virtio::net_control::{self, Done, NetControl};
 use straightline_virtio::ring::{Device, Direction, Fault, First, Ring, RingFault};
+use tracing::Level;
 
 use super::guest::Guest;
 use super::link::Link;
@@ -68,11 +69,8 @@ impl Guest {
                     state
                 }
                 None => {
-                    let port = &self.shared.config.name;
-                    tracing::warn!(
-                        port,
-                        "the device state that was loaded is of a driver with other features: it is unused"
-                    );
+                    let text = "the device state that was loaded is of a driver with other features: it is unused";
+                    self.shared.log(Level::WARN, format_args!("{text}"));
                     fresh()
                 }
             },

@@ -15,6 +15,7 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::net::sockopt::{socket_acceptconn, socket_domain, socket_type};
 use rustix::net::{AddressFamily, Shutdown, SocketType, shutdown};
 use straightline_virtio::vhost_user::{Connection, Stopper};
+use tracing::Level;
 
 use super::connector::{Connector, Failed};
 use super::guest::Guest;
@@ -172,7 +173,7 @@ impl Control {
             let stopper = match connection.stopper() {
                 Ok(stopper) => stopper,
                 Err(error) => {
-                    tracing::warn!(port = self.shared.config.name, "cannot serve a frontend: {error}");
+                    self.shared.log(Level::WARN, format_args!("cannot serve a frontend: {error}"));
                     self.pause(ACCEPT_PAUSE);
                     continue;
                 }
@@ -186,7 +187,7 @@ impl Control {
     }
 
     fn serve(&mut self, connection: Connection, stopper: Stopper) {
-        tracing::info!(port = self.shared.config.name, "a frontend has connected");
+        self.shared.log(Level::INFO, format_args!("a frontend has connected"));
         self.stop.enter(Some(stopper));
         let mut guest = Guest::new(Arc::clone(&self.shared), connection);
         // A bug that a frontend leads us to takes its own link down. What it left half done goes with the guest.
@@ -200,9 +201,9 @@ impl Control {
         self.stop.enter(None);
         guest.leave();
         if is_bug {
-            tracing::error!(port = self.shared.config.name, "its frontend is left: {why}");
+            self.shared.log(Level::ERROR, format_args!("its frontend is left: {why}"));
         } else {
-            tracing::info!(port = self.shared.config.name, "the frontend has left: {why}");
+            self.shared.log(Level::INFO, format_args!("the frontend has left: {why}"));
         }
         self.left = Some(why);
         // Its connection ends here.
@@ -218,7 +219,11 @@ impl Control {
         while !self.stop.is_set() {
             match &mut self.way {
                 Way::Listener(listener) => {
-                    let ready = wait_for(listener.socket().as_fd(), self.shared.report.event());
+                    let fds = [listener.socket().as_fd(), self.shared.report.event()];
+                    let ready = wait_for_any(fds, self.shared.suppressed_due());
+                    if !ready {
+                        self.shared.report_suppressed();
+                    }
                     self.shared.report.take();
                     if self.stop.is_set() || !ready {
                         continue;
@@ -227,7 +232,7 @@ impl Control {
                         Ok(Some(stream)) => return Some(stream),
                         Ok(None) => {}
                         Err(error) => {
-                            tracing::warn!(port = self.shared.config.name, "cannot accept a frontend: {error}");
+                            self.shared.log(Level::WARN, format_args!("cannot accept a frontend: {error}"));
                             // Whoever waits still waits; what is missing (descriptors, mostly) comes back or does not.
                             self.pause(ACCEPT_PAUSE);
                         }
@@ -241,7 +246,7 @@ impl Control {
                     Ok(stream) => return Some(stream),
                     Err(Failed { why, is_new, pause }) => {
                         if is_new {
-                            tracing::info!(port = self.shared.config.name, "{why}; trying on");
+                            self.shared.log(Level::INFO, format_args!("{why}; trying on"));
                         }
                         self.show(why);
                         self.pause(pause);
@@ -270,10 +275,12 @@ impl Control {
                 return;
             }
             let mut fds = [PollFd::from_borrowed_fd(self.shared.report.event(), PollFlags::IN)];
+            let left = self.shared.suppressed_due().map_or(left, |due| left.min(due));
             // What is no span of time for the system (none is so long) would be no wait; an interrupted one goes on.
             let left = Timespec::try_from(left).unwrap_or_default();
             let _ = poll(&mut fds, Some(&left));
             self.shared.report.take();
+            self.shared.report_suppressed();
         }
     }
 }
@@ -282,11 +289,6 @@ impl Control {
 fn a_bug(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
     format!("a bug of the switch: {}", text.unwrap_or("it said nothing"))
-}
-
-/// Waits until `fd` is readable (`true`) or the port's own event is.
-fn wait_for(fd: BorrowedFd<'_>, event: BorrowedFd<'_>) -> bool {
-    wait_for_any([fd, event], None)
 }
 
 /// Waits until the first descriptor is readable (`true`), or another is, or the time has passed.

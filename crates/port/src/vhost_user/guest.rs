@@ -10,6 +10,7 @@ use straightline_virtio::fail;
 use straightline_virtio::features::{VIRTIO_F_RING_PACKED, names};
 use straightline_virtio::memory::{DirtyLog, GuestMemory, Region};
 use straightline_virtio::vhost_user::{Connection, Effect, Outcome, Refused, RegionFd, Session};
+use tracing::Level;
 
 use super::commands::Commands;
 use super::control::{Stop, wait_for_any};
@@ -86,7 +87,11 @@ impl Guest {
                 self.publish();
             }
             let fds = [self.connection.stream().as_fd(), self.shared.report.event(), self.commands.event()];
-            let ready = wait_for_any(fds, limit);
+            let wait = limit.into_iter().chain(self.shared.suppressed_due()).min();
+            let ready = wait_for_any(fds, wait);
+            if !ready {
+                self.shared.report_suppressed();
+            }
             // A report about a link that has been replaced since says nothing about this one.
             if let Some((_, fault)) = self.shared.report.take().filter(|(about, _)| *about == self.generation) {
                 self.break_off(fault);
@@ -151,12 +156,12 @@ impl Guest {
             }
             Err(error) => match self.session.refuse(&error) {
                 Refused::Answer(bytes) => {
-                    tracing::warn!(port = self.shared.config.name, "refused: {error}");
+                    self.shared.log(Level::WARN, format_args!("refused: {error}"));
                     self.shared.state().fault = Some(format!("refused: {error}"));
                     Some(bytes)
                 }
                 Refused::Ignore => {
-                    tracing::debug!(port = self.shared.config.name, "ignored: {error}");
+                    self.shared.log(Level::DEBUG, format_args!("ignored: {error}"));
                     None
                 }
                 Refused::Close => return Err(error.to_string()),
@@ -228,7 +233,7 @@ impl Guest {
         match done {
             Ok(()) => Outcome::Done,
             Err(why) => {
-                tracing::warn!(port = self.shared.config.name, "{why}");
+                self.shared.log(Level::WARN, format_args!("{why}"));
                 self.shared.state().fault = Some(why);
                 Outcome::Failed
             }
@@ -323,11 +328,15 @@ impl Guest {
                 .map(|r| RingStatus { size: r.queue.size(), packed: r.queue.is_packed() }),
         };
         let mut state = self.shared.state();
-        if up != state.now.up {
-            let link = if up { "up" } else { "down" };
-            tracing::info!(port = self.shared.config.name, "link {link}{}{}", if up { "" } else { ": " }, now.reason);
-        }
+        let changed = (up != state.now.up).then(|| now.reason.clone());
         state.now = now;
+        // Logged without the lock, which the API takes too.
+        drop(state);
+        match changed {
+            Some(_) if up => self.shared.log(Level::INFO, format_args!("link up")),
+            Some(reason) => self.shared.log(Level::INFO, format_args!("link down: {reason}")),
+            None => {}
+        }
     }
 
     fn why_down(&self) -> Option<String> {

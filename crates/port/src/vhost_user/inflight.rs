@@ -8,6 +8,7 @@ use rustix::fs::fstat;
 use straightline_virtio::features::VIRTIO_F_RING_PACKED;
 use straightline_virtio::ring::{InflightFile, InflightShape, InflightTable};
 use straightline_virtio::vhost_user::{InflightSpec, Outcome};
+use tracing::Level;
 
 use super::guest::Guest;
 
@@ -71,7 +72,7 @@ impl Guest {
             }
             Err(error) => {
                 // It goes on without.
-                tracing::warn!(port = self.shared.config.name, "no table of buffers in flight: {error}");
+                self.shared.log(Level::WARN, format_args!("no table of buffers in flight: {error}"));
                 Outcome::Done
             }
         }

@@ -18,6 +18,7 @@
 //! | `listener` | the socket file: made with its owner and permissions, a stale one replaced |
 //! | `connector` | the way to a frontend that listens itself |
 //! | `status` | what an operator is told |
+//! | `log_limit` | the rate limit for log lines that a frontend can cause |
 
 mod announce;
 mod calls;
@@ -31,6 +32,7 @@ mod guest;
 mod inflight;
 mod link;
 mod listener;
+mod log_limit;
 mod queue;
 mod receive;
 mod rings;
@@ -57,6 +59,7 @@ use connector::Connector;
 use control::{Control, Way};
 use link::{Link, Report};
 pub use listener::{ListenError, Listener, Permissions};
+use log_limit::LogLimit;
 use seat::{Seat, Seated};
 pub use seat::{Seating, Sleepers};
 use status::State;
@@ -235,6 +238,7 @@ struct Shared {
     /// Packets may be left in the guest's transmit rings.
     holds: Arc<AtomicBool>,
     report: Arc<Report>,
+    log_limit: Mutex<LogLimit>,
     state: Mutex<State>,
 }
 
@@ -325,6 +329,7 @@ impl VhostUser {
             set_down: AtomicBool::new(false),
             holds: Arc::new(AtomicBool::new(config.holds)),
             report: Arc::new(Report::new().map_err(system)?),
+            log_limit: Mutex::new(LogLimit::new(Instant::now())),
             state: Mutex::default(),
             config: config.clone(),
         });

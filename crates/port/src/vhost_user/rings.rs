@@ -11,6 +11,7 @@ use straightline_virtio::features::{
 use straightline_virtio::net_header::Receiver;
 use straightline_virtio::ring::{Direction, Geometry, InflightError, Options, PackedDevice, Ring, SplitDevice};
 use straightline_virtio::vhost_user::RingSetup;
+use tracing::Level;
 
 use super::calls::Watch;
 use super::guest::Guest;
@@ -244,7 +245,7 @@ impl Guest {
 
     /// A worker found the link broken.
     pub(super) fn break_off(&mut self, fault: String) {
-        tracing::warn!(port = self.shared.config.name, "the port stops: {fault}");
+        self.shared.log(Level::WARN, format_args!("the port stops: {fault}"));
         for index in 0..self.session.rings() {
             let at = usize::from(index);
             if self.take_out(index).is_some() {

@@ -1,0 +1,173 @@
+//! The rate limit for log lines that a frontend can cause.
+//!
+//! Each port has one limit for all such lines. A frontend that connects or errs in a loop fills neither a disk nor the
+//! log of other ports. Lines that operators cause, and the trace of messages, are not limited.
+
+use std::fmt;
+use std::sync::{MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tracing::Level;
+
+use super::Shared;
+
+/// Lines that a port may log in a row.
+const BURST: u32 = 20;
+
+/// A port may log one more line after this time.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Suppressed lines are reported after this time without a line. Reported earlier, they would take the place of lines
+/// that say more.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// The module as it stands in the log.
+const TARGET: &str = "straightline_port::vhost_user";
+
+/// A token bucket: each line takes a token, and time adds them.
+#[derive(Debug)]
+pub(super) struct LogLimit {
+    /// Lines that may be logged now.
+    tokens: u32,
+    /// When the last token was added, or the bucket was last found full.
+    refilled: Instant,
+    /// When a line was last asked for.
+    last: Instant,
+    /// Lines that were suppressed and not reported yet.
+    suppressed: u64,
+}
+
+impl LogLimit {
+    pub(super) fn new(now: Instant) -> Self {
+        LogLimit { tokens: BURST, refilled: now, last: now, suppressed: 0 }
+    }
+
+    /// Asks for one line. Returns the number of lines suppressed before it, or `None` if it is suppressed too.
+    fn admit(&mut self, now: Instant) -> Option<u64> {
+        self.refill(now);
+        self.last = now;
+        if self.tokens == 0 {
+            self.suppressed = self.suppressed.saturating_add(1);
+            return None;
+        }
+        self.tokens -= 1;
+        Some(std::mem::take(&mut self.suppressed))
+    }
+
+    /// Returns the time until suppressed lines are reported, or `None` if there are none.
+    fn due(&self, now: Instant) -> Option<Duration> {
+        (self.suppressed > 0).then(|| (self.last + PAUSE).saturating_duration_since(now))
+    }
+
+    /// Returns the number of suppressed lines at a pause. The report takes a token, of which a pause adds several.
+    fn report(&mut self, now: Instant) -> Option<u64> {
+        (self.due(now) == Some(Duration::ZERO)).then(|| self.admit(now)).flatten()
+    }
+
+    fn refill(&mut self, now: Instant) {
+        while self.tokens < BURST && now.saturating_duration_since(self.refilled) >= INTERVAL {
+            self.tokens += 1;
+            self.refilled += INTERVAL;
+        }
+        if self.tokens == BURST {
+            self.refilled = now;
+        }
+    }
+}
+
+impl Shared {
+    /// Logs a line that a frontend can cause, unless the port has logged too many.
+    pub(super) fn log(&self, level: Level, text: fmt::Arguments<'_>) {
+        macro_rules! log {
+            ($($level:ident $log:ident),+) => {
+                match level {
+                    // Lines that nobody wants to see take no token.
+                    $(Level::$level if tracing::enabled!(target: TARGET, Level::$level) => {
+                        // The lock is released before the line is written.
+                        let admitted = self.log_limit().admit(Instant::now());
+                        match admitted {
+                            Some(0) => tracing::$log!(target: TARGET, port = self.config.name, "{text}"),
+                            Some(suppressed_before) => {
+                                tracing::$log!(target: TARGET, port = self.config.name, suppressed_before, "{text}");
+                            }
+                            None => {}
+                        }
+                    })+
+                    _ => {}
+                }
+            };
+        }
+        log!(ERROR error, WARN warn, INFO info, DEBUG debug);
+    }
+
+    /// Returns how long the port's thread may wait before it calls [`Self::report_suppressed`].
+    pub(super) fn suppressed_due(&self) -> Option<Duration> {
+        self.log_limit().due(Instant::now())
+    }
+
+    /// Reports suppressed lines at a pause, when no line follows that could.
+    pub(super) fn report_suppressed(&self) {
+        let suppressed = self.log_limit().report(Instant::now());
+        if let Some(suppressed_before) = suppressed {
+            let port = &self.config.name;
+            tracing::warn!(target: TARGET, port, suppressed_before, "the frontend caused too many log lines");
+        }
+    }
+
+    fn log_limit(&self) -> MutexGuard<'_, LogLimit> {
+        self.log_limit.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A limit whose burst is used up, and the time.
+    fn exhausted() -> (LogLimit, Instant) {
+        let now = Instant::now();
+        let mut limit = LogLimit::new(now);
+        for _ in 0..BURST {
+            assert_eq!(limit.admit(now), Some(0));
+        }
+        (limit, now)
+    }
+
+    #[test]
+    fn a_burst_is_followed_by_a_line_each_interval() {
+        let (mut limit, now) = exhausted();
+        assert_eq!(limit.due(now + PAUSE), None, "nothing is suppressed yet");
+        for ms in [0, 1, 999] {
+            assert_eq!(limit.admit(now + Duration::from_millis(ms)), None);
+        }
+        assert_eq!(limit.admit(now + INTERVAL), Some(3), "the next line counts those before it");
+        assert_eq!(limit.admit(now + INTERVAL), None);
+        assert_eq!(limit.admit(now + 2 * INTERVAL), Some(1));
+    }
+
+    #[test]
+    fn suppressed_lines_are_reported_once_at_a_pause() {
+        let (mut limit, now) = exhausted();
+        limit.admit(now);
+        limit.admit(now);
+        let later = now + Duration::from_millis(300);
+        assert_eq!(limit.due(later), Some(Duration::from_millis(4700)));
+        // A line is there again after a second, but the next one would say more.
+        assert_eq!(limit.report(now + INTERVAL), None);
+        assert_eq!(limit.report(now + PAUSE), Some(2));
+        assert_eq!((limit.due(now + PAUSE), limit.report(now + 9 * PAUSE)), (None, None));
+        // The report took one of the five tokens of the pause.
+        let admitted = (0..9).filter(|_| limit.admit(now + PAUSE).is_some()).count();
+        assert_eq!(admitted, 4);
+    }
+
+    #[test]
+    fn a_long_pause_gives_one_burst_and_no_more() {
+        let (mut limit, now) = exhausted();
+        let later = now + 1000 * INTERVAL;
+        let admitted = (0..1000).filter(|_| limit.admit(later).is_some()).count();
+        assert_eq!(admitted, 20);
+        // A clock reading from before the last one adds nothing.
+        assert_eq!(limit.admit(now), None);
+    }
+}
