@@ -13,16 +13,29 @@ pub(crate) fn answer(text: &str) -> anyhow::Result<()> {
 
 /// Prints why a command failed, with its causes.
 pub(crate) fn error(error: &anyhow::Error) {
-    // Errors of a file are lines of their own, printed when they were found.
-    if !error.is::<Reported>() {
-        message("error", &format_args!("{error:#}"));
+    if let Some(line) = error_line(error) {
+        print(&line);
     }
+}
+
+/// Returns the line that says why a command failed, unless that was printed already.
+pub(crate) fn error_line(error: &anyhow::Error) -> Option<String> {
+    // Errors of a file are lines of their own, printed when they were found.
+    (!error.is::<Reported>()).then(|| line("error", &format_args!("{error:#}")))
 }
 
 /// Prints a message on standard error.
 pub(crate) fn message(severity: &str, text: &dyn std::fmt::Display) {
+    print(&line(severity, text));
+}
+
+fn line(severity: &str, text: &dyn std::fmt::Display) -> String {
+    format!("{severity}: {text}\n")
+}
+
+fn print(line: &str) {
     // Without a standard error there is nobody to tell that to.
-    let _ = writeln!(io::stderr().lock(), "{severity}: {text}");
+    let _ = io::stderr().lock().write_all(line.as_bytes());
 }
 
 /// The command failed, and its messages are printed already.

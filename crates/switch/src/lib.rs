@@ -35,6 +35,7 @@ pub mod config;
 mod default_mac;
 mod keeper;
 mod lease;
+mod log_writer;
 mod plan;
 mod reload;
 pub mod sandbox;
@@ -43,6 +44,7 @@ mod switch;
 
 pub use keeper::Keeper;
 pub use lease::Lease;
+pub use log_writer::LogWriter;
 pub use switch::Switch;
 
 /// The program's version, as `status` tells it; loud where it is a build that copies no packets.

@@ -1,27 +1,48 @@
 //! `straightline run CONFIG`
 
-use std::io;
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use straightline_switch::api::{ApiHandle, ApiServer, Control};
 use straightline_switch::config::{Config, Kinds};
-use straightline_switch::{Keeper, Switch, sandbox};
+use straightline_switch::{Keeper, LogWriter, Switch, sandbox};
 use tracing_subscriber::EnvFilter;
 
-use crate::output;
+use crate::output::{self, Reported};
+
+/// How long the end waits for the log. If nobody reads standard error, the rest of it is lost.
+const LOG_TIME: Duration = Duration::from_secs(1);
 
 /// Runs the switch until SIGTERM or SIGINT.
 pub(crate) fn execute(path: &Path, kinds: &Kinds) -> anyhow::Result<()> {
-    start_logs();
+    let log = start_logs()?;
+    let done = run(path, kinds, &log);
+    let done = done.map_err(|error| {
+        // By the log, for nobody may read standard error any more. Before the log has its thread, this waits.
+        if let Some(line) = output::error_line(&error) {
+            let _ = (&*log).write_all(line.as_bytes());
+        }
+        Reported.into()
+    });
+    log.flush(LOG_TIME);
+    done
+}
+
+fn run(path: &Path, kinds: &Kinds, log: &Arc<LogWriter>) -> anyhow::Result<()> {
     // Before anything starts, so that a signal that comes early ends us cleanly as well.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot handle signals")?;
     let config = super::check::load(path, kinds)?;
     // Before the first thread: each inherits it.
     sandbox::enter(&config, path)?;
+    log.start().context("cannot start the log")?;
+    log_panics();
     let switch = Arc::new(Switch::start(&config)?);
     // Without one of its workers it is no switch: whoever started us can do it again.
     let signals_end = signals.handle();
@@ -56,7 +77,24 @@ fn serve_api(config: &Config, switch: &Switch, keeper: &Arc<Keeper>) -> anyhow::
 }
 
 /// Logs to standard error what RUST_LOG asks for, or else warnings, and what our own crates tell.
-fn start_logs() {
+fn start_logs() -> anyhow::Result<Arc<LogWriter>> {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn,straightline=info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
+    let stderr = io::stderr();
+    let fd = stderr.as_fd().try_clone_to_owned().context("cannot use standard error")?;
+    let log = Arc::new(LogWriter::new(fd));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(Arc::clone(&log)).init();
+    Ok(log)
+}
+
+/// Panics go to the log too. The standard library would write them to standard error and wait for its reader.
+fn log_panics() {
+    std::panic::set_hook(Box::new(|info| {
+        let thread = std::thread::current();
+        let name = thread.name().unwrap_or("unnamed");
+        let backtrace = Backtrace::capture();
+        match backtrace.status() {
+            BacktraceStatus::Captured => tracing::error!("thread {name:?} {info}\n{backtrace}"),
+            _ => tracing::error!("thread {name:?} {info}"),
+        }
+    }));
 }

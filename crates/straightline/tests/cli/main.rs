@@ -3,6 +3,7 @@
 mod check;
 mod demo;
 mod lab;
+mod logs;
 mod port;
 mod query;
 mod reload;
@@ -40,6 +41,9 @@ impl Fixture {
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_straightline"));
         command.args(args).current_dir(self.folder.path()).env_remove("RUST_LOG");
+        for colours in ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE"] {
+            command.env_remove(colours);
+        }
         command
     }
 

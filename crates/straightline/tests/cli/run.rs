@@ -1,6 +1,6 @@
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::net::UnixStream;
-use std::process::{Child, ChildStdout, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,13 @@ impl Running {
     /// Starts it and waits until it is ready.
     pub(crate) fn start(fixture: &Fixture) -> Self {
         let mut command = fixture.command(&["run", "switch.toml"]);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        command.stderr(Stdio::piped());
+        Self::start_as(command)
+    }
+
+    /// The same by this command, whose standard error is set.
+    pub(crate) fn start_as(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut out = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         out.read_line(&mut line).unwrap();
@@ -43,7 +49,7 @@ impl Running {
 
     pub(crate) fn signal(&self, name: &str) {
         let pid = self.child.id().to_string();
-        let status = std::process::Command::new("kill").args(["-s", name, &pid]).status().unwrap();
+        let status = Command::new("kill").args(["-s", name, &pid]).status().unwrap();
         assert!(status.success());
     }
 
@@ -59,7 +65,9 @@ impl Running {
         };
         let (mut out, mut err) = (String::new(), String::new());
         self.out.read_to_string(&mut out).unwrap();
-        self.child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+        if let Some(mut stderr) = self.child.stderr.take() {
+            stderr.read_to_string(&mut err).unwrap();
+        }
         Finished { code: status.code(), out, err }
     }
 }

@@ -46,7 +46,7 @@ fn guests_exchange_packets_through_a_switch_in_the_sandbox() {
     assert!(!fixture.path("vm1").exists(), "the socket is left");
 }
 
-fn exchange(fixture: &Fixture) {
+pub(super) fn exchange(fixture: &Fixture) {
     let guest = |name| Guest::connect(&fixture.path(name), &GuestOptions::default()).unwrap();
     let (mut source, mut sink) = (guest("vm1"), guest("vm2"));
     let mac = |n| format!("02:00:00:00:00:0{n}").parse().unwrap();

@@ -25,7 +25,7 @@ pub(super) const KNOWS_PROCESSOR: bool = cfg!(any(target_arch = "x86_64", target
 /// Handles SIGSYS from now on.
 pub(super) fn install() {
     // SAFETY: a sigaction of zeros is valid; the handler has the signature that SA_SIGINFO asks for and does only what
-    // a signal handler may (atomics, write).
+    // a signal handler may (atomics, poll, write).
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = on_sigsys;
@@ -80,11 +80,16 @@ fn tell(number: i64) {
         line.text(")");
     }
     line.text("; see the sandbox in SECURITY.md\n");
-    // SAFETY: the buffer is as long as said; errno is put back, since the code that we interrupted may look at it.
+    let mut stderr = libc::pollfd { fd: libc::STDERR_FILENO, events: libc::POLLOUT, revents: 0 };
+    // SAFETY: `stderr` is one pollfd of ours, and the buffer is as long as said; errno is put back, since the code that
+    // we interrupted may look at it.
     unsafe {
         let errno = libc::__errno_location();
         let before = *errno;
-        libc::write(libc::STDERR_FILENO, line.bytes.as_ptr().cast(), line.len);
+        // No thread waits for whoever reads standard error: a line that finds no room is not written.
+        if libc::poll(&raw mut stderr, 1, 0) == 1 && stderr.revents & libc::POLLOUT != 0 {
+            libc::write(libc::STDERR_FILENO, line.bytes.as_ptr().cast(), line.len);
+        }
         *errno = before;
     }
 }

@@ -1,0 +1,251 @@
+//! Log lines for a descriptor whose reader may stop reading, such as standard error.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, ErrorKind, Write};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+
+/// Bytes of lines that may wait.
+const MOST_BYTES: usize = 256 << 10;
+
+/// Writes log lines without making the thread that logs wait.
+///
+/// Until [`Self::start`] each line is written at once. From then on lines wait in a bounded queue for a thread that
+/// writes them. A line that finds the queue full is dropped and counted, and the log says so when it goes on.
+///
+/// Each call of `write` on `&LogWriter` is one line, as `tracing_subscriber` writes them.
+#[derive(Debug)]
+pub struct LogWriter(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    out: File,
+    state: Mutex<State>,
+    /// There is something to do for the thread.
+    work: Condvar,
+    /// There is nothing left to do for the thread.
+    idle: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The thread runs.
+    started: bool,
+    lines: VecDeque<Vec<u8>>,
+    /// Bytes of `lines`.
+    bytes: usize,
+    /// The thread has taken something and is not done with it.
+    busy: bool,
+    /// Lines dropped since the start.
+    dropped: u64,
+    /// How many of those the log was told of.
+    reported: u64,
+}
+
+/// What the thread does next.
+enum Work {
+    Write(Vec<u8>),
+    /// So many lines were dropped since the start.
+    Report(u64),
+}
+
+impl LogWriter {
+    /// Creates a writer to `out`.
+    pub fn new(out: OwnedFd) -> Self {
+        LogWriter(Arc::new(Shared {
+            out: out.into(),
+            state: Mutex::default(),
+            work: Condvar::new(),
+            idle: Condvar::new(),
+        }))
+    }
+
+    /// Starts the thread. It ends with the process.
+    ///
+    /// # Errors
+    /// If the system has no thread for it.
+    pub fn start(&self) -> io::Result<()> {
+        let shared = Arc::clone(&self.0);
+        thread::Builder::new().name("log".to_owned()).spawn(move || shared.run())?;
+        self.0.state().started = true;
+        Ok(())
+    }
+
+    /// Waits until all lines are written, for at most `limit`. Returns whether they are.
+    pub fn flush(&self, limit: Duration) -> bool {
+        let wait = self.0.idle.wait_timeout_while(self.0.state(), limit, |state| !state.is_idle());
+        wait.unwrap_or_else(PoisonError::into_inner).0.is_idle()
+    }
+}
+
+impl Write for &LogWriter {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let mut state = self.0.state();
+        if !state.started {
+            drop(state);
+            self.0.write(line);
+        } else if state.push(line) {
+            self.0.work.notify_one();
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self) {
+        loop {
+            match self.next() {
+                Work::Write(line) => self.write(&line),
+                // By way of the log, so that the line looks like the others.
+                Work::Report(dropped) => {
+                    tracing::warn!("{dropped} log lines were dropped since the start: nobody read standard error");
+                }
+            }
+        }
+    }
+
+    fn next(&self) -> Work {
+        let mut state = self.state();
+        state.busy = false;
+        loop {
+            if let Some(work) = state.take() {
+                return work;
+            }
+            self.idle.notify_all();
+            state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Writes all of the line, however long that takes.
+    fn write(&self, mut line: &[u8]) {
+        while !line.is_empty() {
+            match (&self.out).write(line) {
+                Ok(count) => line = line.get(count..).unwrap_or_default(),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                // Another process has made it non-blocking.
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    let _ = poll(&mut [PollFd::new(&self.out, PollFlags::OUT)], None);
+                }
+                // There is nobody to tell.
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+impl State {
+    /// Queues a line, or counts it as dropped. Returns whether there is work now.
+    fn push(&mut self, line: &[u8]) -> bool {
+        if self.bytes + line.len() > MOST_BYTES {
+            self.dropped += 1;
+            return false;
+        }
+        self.bytes += line.len();
+        self.lines.push_back(line.to_owned());
+        true
+    }
+
+    /// Takes the next line. A report of dropped lines comes after those that were queued before them.
+    fn take(&mut self) -> Option<Work> {
+        let work = if let Some(line) = self.lines.pop_front() {
+            self.bytes -= line.len();
+            Work::Write(line)
+        } else if self.reported < self.dropped {
+            self.reported = self.dropped;
+            Work::Report(self.dropped)
+        } else {
+            return None;
+        };
+        self.busy = true;
+        Some(work)
+    }
+
+    fn is_idle(&self) -> bool {
+        !self.busy && self.lines.is_empty() && self.reported == self.dropped
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    /// A pipe that takes nothing more, and its content.
+    fn full_pipe() -> (io::PipeReader, OwnedFd, usize) {
+        let (reader, writer) = io::pipe().unwrap();
+        let size = rustix::pipe::fcntl_getpipe_size(&writer).unwrap();
+        (&writer).write_all(&vec![b'x'; size]).unwrap();
+        (reader, writer.into(), size)
+    }
+
+    #[test]
+    fn lines_are_written_at_once_before_the_start() {
+        let (mut reader, writer) = io::pipe().unwrap();
+        let log = LogWriter::new(writer.into());
+        (&log).write_all(b"one\n").unwrap();
+        let mut line = [0; 4];
+        reader.read_exact(&mut line).unwrap();
+        assert_eq!(&line, b"one\n");
+    }
+
+    #[test]
+    fn nobody_waits_for_a_reader_and_what_is_dropped_is_counted() {
+        let (mut reader, writer, size) = full_pipe();
+        let log = LogWriter::new(writer);
+        log.start().unwrap();
+        // Twice as much as fits, whether or not the thread has taken the first line.
+        let line = [&[b'y'; 1023][..], b"\n"].concat();
+        let fits = MOST_BYTES / line.len();
+        for _ in 0..2 * fits {
+            (&log).write_all(&line).unwrap();
+        }
+        let dropped = log.0.state().dropped;
+        assert!(dropped == fits as u64 || dropped + 1 == fits as u64, "{dropped}");
+        assert!(log.0.state().bytes <= MOST_BYTES);
+        assert!(!log.flush(Duration::ZERO), "a line is in the way");
+        // Once somebody reads, all that was queued comes.
+        let queued = 2 * fits - usize::try_from(dropped).unwrap();
+        let mut all = vec![0; size + queued * line.len()];
+        reader.read_exact(&mut all).unwrap();
+        assert!(all[size..].chunks(line.len()).all(|chunk| chunk == line));
+        assert!(log.flush(Duration::from_secs(60)));
+        assert_eq!(log.0.state().reported, dropped);
+    }
+
+    #[test]
+    fn a_pipe_that_is_non_blocking_loses_nothing() {
+        let (mut reader, writer, size) = full_pipe();
+        rustix::io::ioctl_fionbio(&writer, true).unwrap();
+        let log = LogWriter::new(writer);
+        log.start().unwrap();
+        (&log).write_all(b"late\n").unwrap();
+        let mut all = vec![0; size + 5];
+        reader.read_exact(&mut all).unwrap();
+        assert_eq!(&all[size..], b"late\n");
+    }
+
+    #[test]
+    fn a_reader_that_is_gone_is_no_obstacle() {
+        let (reader, writer) = io::pipe().unwrap();
+        drop(reader);
+        let log = LogWriter::new(writer.into());
+        (&log).write_all(b"one\n").unwrap();
+        log.start().unwrap();
+        (&log).write_all(b"two\n").unwrap();
+        assert!(log.flush(Duration::from_secs(60)));
+    }
+}
