@@ -27,6 +27,7 @@ mod descriptors;
 mod device_state;
 mod in_order;
 mod lost_calls;
+mod logs;
 mod messages;
 mod once_control;
 mod once_packed;

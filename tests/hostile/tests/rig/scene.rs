@@ -80,6 +80,13 @@ impl Scene {
         Scene::between(layout, queues, 0)
     }
 
+    /// With a fifth port (4), which has this name and is in no patch.
+    pub(crate) fn beside(name: &str) -> Scene {
+        Scene::made(5, Layout::Split, 1, &GuestOptions::default(), |config| {
+            name.clone_into(&mut config.ports[4].name);
+        })
+    }
+
     fn between(layout: Layout, queues: u16, features: u64) -> Scene {
         let features = features | GuestOptions::default().features;
         Scene::facing(layout, queues, &GuestOptions { features, ..GuestOptions::default() }, |_| ())
@@ -87,7 +94,17 @@ impl Scene {
 
     /// Before such a good guest, in a switch that is configured otherwise.
     pub(crate) fn facing(layout: Layout, queues: u16, good: &GuestOptions, change: impl FnOnce(&mut Config)) -> Scene {
-        let rig = rig(4, |config| {
+        Scene::made(4, layout, queues, good, change)
+    }
+
+    fn made(
+        ports: usize,
+        layout: Layout,
+        queues: u16,
+        good: &GuestOptions,
+        change: impl FnOnce(&mut Config),
+    ) -> Scene {
+        let rig = rig(ports, |config| {
             let port = vhost_user(&mut config.ports[0]);
             (port.packed, port.queues) = (layout == Layout::Packed, Some(queues));
             config.patches.push(patch(0, 1));
