@@ -76,13 +76,15 @@ fn serve_api(config: &Config, switch: &Switch, keeper: &Arc<Keeper>) -> anyhow::
     server.serve_control(switch.source(), control).context("cannot start the API").map(Some)
 }
 
-/// Logs to standard error what RUST_LOG asks for, or else warnings, and what our own crates tell.
+/// Logs to standard error what RUST_LOG asks for, or else warnings, and what our own crates tell. Colours follow the same
+/// rules as those of help texts: a terminal, `NO_COLOR`, `CLICOLOR_FORCE`.
 fn start_logs() -> anyhow::Result<Arc<LogWriter>> {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn,straightline=info"));
     let stderr = io::stderr();
+    let has_colours = anstream::AutoStream::choice(&stderr) != anstream::ColorChoice::Never;
     let fd = stderr.as_fd().try_clone_to_owned().context("cannot use standard error")?;
     let log = Arc::new(LogWriter::new(fd));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(Arc::clone(&log)).init();
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(has_colours).with_writer(Arc::clone(&log)).init();
     Ok(log)
 }
 

@@ -1,13 +1,81 @@
 //! What `run` writes to standard error, and what it does when nobody reads that.
 
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
+use std::process::Stdio;
 
 use rustix::pipe::fcntl_setpipe_size;
+use rustix::pty::{OpenptFlags, openpt, ptsname, unlockpt};
 
 use super::Fixture;
 use super::run::{CONFIG, Running};
 use super::sandbox::exchange;
+
+/// Begins each colour code.
+const ESCAPE: char = '\x1b';
+
+/// The log of a switch that starts and stops, with these variables in its environment.
+fn log_with(environment: &[(&str, &str)]) -> String {
+    let fixture = Fixture::new();
+    fixture.write(CONFIG);
+    let mut command = fixture.command(&["run", "switch.toml"]);
+    command.envs(environment.iter().copied()).stderr(Stdio::piped());
+    let running = Running::start_as(command);
+    running.signal("TERM");
+    let done = running.finish();
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert!(done.err.contains("stopping on SIGTERM"), "the end of the log is written: {done:?}");
+    done.err
+}
+
+#[test]
+fn a_log_without_a_terminal_has_no_colours() {
+    assert!(!log_with(&[("TERM", "xterm-256color")]).contains(ESCAPE));
+}
+
+#[test]
+fn colours_can_be_forced_and_forbidden() {
+    assert!(log_with(&[("CLICOLOR_FORCE", "1")]).contains(ESCAPE));
+    assert!(!log_with(&[("CLICOLOR_FORCE", "1"), ("NO_COLOR", "1")]).contains(ESCAPE));
+}
+
+#[test]
+fn help_texts_follow_the_same_rules() {
+    let fixture = Fixture::new();
+    let help = |environment: &[(&str, &str)]| {
+        let done = fixture.command(&["--help"]).envs(environment.iter().copied()).output().unwrap();
+        String::from_utf8(done.stdout).unwrap()
+    };
+    assert!(!help(&[]).contains(ESCAPE));
+    assert!(help(&[("CLICOLOR_FORCE", "1")]).contains(ESCAPE));
+    assert!(!help(&[("CLICOLOR_FORCE", "1"), ("NO_COLOR", "1")]).contains(ESCAPE));
+}
+
+/// The log of a switch whose standard error is a terminal.
+fn log_on_terminal(environment: &[(&str, &str)]) -> String {
+    let fixture = Fixture::new();
+    fixture.write(CONFIG);
+    let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    unlockpt(&controller).unwrap();
+    let path = ptsname(&controller, Vec::new()).unwrap();
+    let terminal = OpenOptions::new().read(true).write(true).open(path.to_str().unwrap()).unwrap();
+    let mut command = fixture.command(&["run", "switch.toml"]);
+    command.env("TERM", "xterm-256color").envs(environment.iter().copied()).stderr(terminal);
+    let running = Running::start_as(command);
+    running.signal("TERM");
+    assert_eq!(running.finish().code, Some(0));
+    let mut log = [0; 4096];
+    let count = File::from(controller).read(&mut log).unwrap();
+    String::from_utf8_lossy(&log[..count]).into_owned()
+}
+
+#[test]
+fn a_terminal_has_colours_unless_they_are_forbidden() {
+    assert!(log_on_terminal(&[]).contains(ESCAPE));
+    let plain = log_on_terminal(&[("NO_COLOR", "1")]);
+    assert!(plain.contains("INFO") && !plain.contains(ESCAPE), "{plain}");
+}
 
 #[test]
 fn a_log_that_nobody_reads_holds_nobody_up() {
