@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! reasons {
-    ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal,)+) => {
+    ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal, $remedy:literal;)+) => {
         /// Why a packet went no further. Its name is what operators see.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
@@ -18,65 +18,72 @@ macro_rules! reasons {
                 match self { $(Reason::$variant => $name,)+ }
             }
 
-            /// One line of meaning.
+            /// Returns what the reason means, in one sentence.
             pub fn meaning(self) -> &'static str {
-                match self { $(Reason::$variant => concat!($($doc,)+),)+ }
+                match self { $(Reason::$variant => concat!($($doc,)+).trim_ascii(),)+ }
+            }
+
+            /// Returns what an operator can do about it, in one sentence.
+            pub fn remedy(self) -> &'static str {
+                match self { $(Reason::$variant => $remedy,)+ }
             }
         }
     };
 }
 
 reasons! {
-    /// The receiving guest had given no buffer, twice.
+    /// The receiving guest had no free receive buffer, not even at the second try.
     NoBuffer = "no-buffer",
-    /// Longer than the port's MTU and 18 bytes, or than any port may carry.
-    TooBig = "too-big",
-    /// Shorter than an Ethernet header.
-    Runt = "runt",
-    /// The destination's link is down.
-    LinkDown = "link-down",
+        "Give the guest more CPU time, longer rings or more queues, or use `full = \"wait\"` in a patch.";
+    /// The packet is longer than the port's MTU and 18 bytes, or than any port can carry.
+    TooBig = "too-big", "Set the same MTU in the guests and, as `mtu`, on all ports between them.";
+    /// The packet is shorter than an Ethernet header.
+    Runt = "runt", "Look for a fault in the sending guest's driver or program.";
+    /// The link of the destination port is down.
+    LinkDown = "link-down", "Find out with `straightline ports` why that link is down.";
     /// An administrator has set the port's link down.
-    SetDown = "set-down",
-    /// The ring is set up, but its frontend has disabled it.
-    RingDisabled = "ring-disabled",
+    SetDown = "set-down", "Set the link up again with `straightline link PORT up`.";
+    /// The ring is set up, but the frontend has disabled it.
+    RingDisabled = "ring-disabled", "Wait until the guest's driver runs, or enable the queue in the guest.";
     /// The port is in no patch and no bridge.
-    NotConnected = "not-connected",
-    /// The bridge would have sent the frame back where it came from.
-    SamePort = "same-port",
-    /// The frame's source address is none that a station can have.
-    BadSource = "bad-source",
-    /// The frame claims an address that its port's `source-check` does not allow, or hides what it claims.
+    NotConnected = "not-connected", "Add the port to a patch or bridge in the configuration, and reload.";
+    /// The destination address is behind the port that the packet came from.
+    SamePort = "same-port", "Nothing needs to be done, unless the guest bridges packets back by mistake.";
+    /// The source address is all zeros, multicast or broadcast, which no station has.
+    BadSource = "bad-source", "Give the sending guest's interface a unicast MAC address.";
+    /// The packet claims an address that `source-check` of its port does not allow, or hides what it claims.
     Spoofed = "spoofed",
-    /// The frame is for the next bridge alone (01:80:c2:00:00:00 to 0f) and goes no further.
-    LinkLocal = "link-local",
-    /// A node of the program that embeds the switch would not have it.
-    Node = "node",
+        "If the guest may use the address, add it to `mac`, `allowed-macs` or `allowed-ips` of its port.";
+    /// The destination address (01:80:c2:00:00:00 to 0f) is for the next bridge only, such as spanning tree.
+    LinkLocal = "link-local", "Nothing needs to be done; use a patch if such packets must pass.";
+    /// A node that the program brings, such as a filter, dropped the packet.
+    Node = "node", "Check the settings of the nodes that the port names in `nodes`.";
     /// A descriptor names memory that the guest does not have.
-    BadAddress = "bad-address",
+    BadAddress = "bad-address", "Look for a fault in the guest's driver, or for an attack by the guest.";
     /// A descriptor is writable where it must be readable, or the other way round.
-    BadDirection = "bad-direction",
-    /// An indirect table is empty, too long, nested or no multiple of a descriptor.
-    BadIndirect = "bad-indirect",
-    /// A chain is shorter than the virtio-net header.
-    ShortChain = "short-chain",
-    /// A chain holds more bytes than a frame can have.
-    LongChain = "long-chain",
-    /// The virtio-net header asks for what was not negotiated or does not exist.
-    BadHeader = "bad-header",
-    /// The checksum's start or field lies outside the packet.
-    ChecksumRange = "checksum-range",
-    /// The checksum's field lies deeper in the packet than a head can reach.
-    ChecksumDepth = "checksum-depth",
-    /// The segment size is zero, below what a segment needs, or above what the port may carry.
-    SegmentSize = "segment-size",
-    /// The headers of a packet to be segmented cannot be followed.
-    SegmentHeaders = "segment-headers",
-    /// The receiving guest's buffer is too small and its driver cannot merge buffers.
-    BufferTooSmall = "buffer-too-small",
-    /// The receiving guest's buffers are too small or have too many descriptors: looking at them would hold up a turn.
-    ManyDescriptors = "many-descriptors",
-    /// Guest memory vanished while it was used.
-    MemoryFault = "memory-fault",
+    BadDirection = "bad-direction", "Check that the guest's driver follows the virtio specification.";
+    /// An indirect table is empty, too long or nested, or its length is no multiple of a descriptor.
+    BadIndirect = "bad-indirect", "Turn off indirect descriptors in the guest or its frontend, or update the driver.";
+    /// A descriptor chain is shorter than the virtio-net header.
+    ShortChain = "short-chain", "Update the guest's driver: it sends packets without their virtio-net header.";
+    /// A descriptor chain holds more bytes than a packet can have.
+    LongChain = "long-chain", "Update the guest's driver: it sends chains of more than 64 KiB.";
+    /// The virtio-net header asks for an offload that does not exist or was not negotiated.
+    BadHeader = "bad-header", "Update the guest's driver, or turn off checksum and segmentation offload in the guest.";
+    /// The virtio-net header puts the start or the field of the checksum outside the packet.
+    ChecksumRange = "checksum-range", "Turn off transmit checksum offload in the guest, or update its driver.";
+    /// The checksum field lies behind the first 256 bytes of the packet.
+    ChecksumDepth = "checksum-depth", "Turn off transmit checksum offload for packets with such long headers.";
+    /// The segment size is zero, too small for a segment, or above what the port can carry.
+    SegmentSize = "segment-size", "Set the guest's MTU to at most the `mtu` of its port.";
+    /// The headers of a packet to be segmented are incomplete or of an unknown protocol.
+    SegmentHeaders = "segment-headers", "Turn off segmentation offload in the guest for the tunnel or protocol in use.";
+    /// The receiving guest's buffer is too small, and its driver cannot merge buffers.
+    BufferTooSmall = "buffer-too-small", "Turn on mergeable receive buffers (`mrg_rxbuf`) for the receiving guest.";
+    /// The receiving guest's buffers are too small, or have too many descriptors, for one turn.
+    ManyDescriptors = "many-descriptors", "Give the receiving guest larger buffers, or update its driver.";
+    /// Guest memory vanished while the packet was copied.
+    MemoryFault = "memory-fault", "Find out who truncates the file of the guest's memory: usually its frontend ended.";
 }
 
 /// The counters of one port: one for each [`Reason`]. Written by workers, read by anybody, without a lock. On lines of
@@ -136,10 +143,23 @@ mod tests {
     }
 
     #[test]
-    fn names_are_unique() {
-        let mut names: Vec<_> = Reason::ALL.iter().map(|r| r.name()).collect();
-        names.sort_unstable();
-        names.dedup();
-        assert_eq!(names.len(), Reason::ALL.len());
+    fn names_meanings_and_remedies_are_unique() {
+        for text in [Reason::name, Reason::meaning, Reason::remedy] {
+            let mut texts: Vec<_> = Reason::ALL.iter().map(|&r| text(r)).collect();
+            texts.sort_unstable();
+            texts.dedup();
+            assert_eq!(texts.len(), Reason::ALL.len());
+        }
+    }
+
+    #[test]
+    fn meanings_and_remedies_are_sentences() {
+        for &reason in Reason::ALL {
+            for text in [reason.meaning(), reason.remedy()] {
+                assert!(text.starts_with(|c: char| c.is_ascii_uppercase()), "{text}");
+                assert!(text.ends_with('.') && !text.contains(". ") && !text.contains("  "), "one sentence: {text}");
+                assert!(text.split(' ').count() <= 25, "{text}");
+            }
+        }
     }
 }
