@@ -158,6 +158,8 @@ impl Source for Running {
                 port: port.to_owned(),
                 reason: reason.name().to_owned(),
                 count,
+                meaning: reason.meaning().to_owned(),
+                remedy: reason.remedy().to_owned(),
             })
         });
         Drops { drops: counts.collect() }

@@ -73,7 +73,14 @@ impl Source for Fixed {
     }
 
     fn drops(&self) -> Drops {
-        Drops { drops: vec![DropCount { port: "vm1".to_owned(), reason: "too-big".to_owned(), count: 3 }] }
+        let row = DropCount {
+            port: "vm1".to_owned(),
+            reason: "too-big".to_owned(),
+            count: 3,
+            meaning: "It is too long.".to_owned(),
+            remedy: "Make it shorter.".to_owned(),
+        };
+        Drops { drops: vec![row] }
     }
 
     fn fdb(&self) -> Fdb {
@@ -96,7 +103,8 @@ fn with_a_switch_they_print_tables_or_json() {
         done.out
     };
     assert!(text("ports").starts_with("vm1  vhost-user  down: no frontend is connected\n"));
-    assert_eq!(text("drops"), "port  reason   packets\nvm1   too-big        3\n");
+    let drops = "port  reason   packets\nvm1   too-big        3\n\ntoo-big: It is too long.\n    Make it shorter.\n";
+    assert_eq!(text("drops"), drops);
     assert_eq!(text("fdb"), "no addresses\n");
     assert!(text("status").contains("ports    0 of 1 up\n"));
     assert!(text("runtime").contains("\npatch      2       64         32.00           10.0\n"), "{}", text("runtime"));

@@ -2,7 +2,7 @@
 //!
 //! The types are the JSON that scripts read: fields are added, never renamed. A client sends one
 //! line, `{"cmd":"ports"}`, over a Unix socket and gets one line back, `{"ok":{...}}` or
-//! `{"error":"..."}`.
+//! `{"error":"..."}`. Each answer has the field `time`: seconds since the epoch, with a fraction.
 //!
 //! [`ApiServer`] answers from a [`Source`], and does what changes the switch through a [`Control`] where it has one.
 //! [`request`] and its typed siblings ask, and [`table`] renders the answers for people.
@@ -26,6 +26,7 @@ use std::any::Any;
 use std::os::fd::OwnedFd;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
@@ -140,11 +141,12 @@ pub(super) struct Request {
 impl Desk {
     /// The answer line to a request, without its newline; or why there is none. A port is leased to the client.
     fn answer(&self, request: &Request, fd: Option<OwnedFd>, lease: &mut Option<Lease>) -> Result<String, String> {
-        fn good<T: Serialize>(ok: T) -> Result<String, String> {
+        fn good<T: Serialize>(answer: T) -> Result<String, String> {
             #[derive(Serialize)]
             struct Good<T> {
-                ok: T,
+                ok: Timed<T>,
             }
+            let ok = Timed { time: since_epoch(SystemTime::now()), answer };
             serde_json::to_string(&Good { ok }).map_err(|error| error.to_string())
         }
         let source = &self.source;
@@ -177,6 +179,19 @@ impl Desk {
             .as_deref()
             .ok_or_else(|| "this switch only answers; nothing can be changed through its API".to_owned())
     }
+}
+
+/// Any answer, with the time at which it was put together. Two answers give a rate.
+#[derive(Serialize)]
+struct Timed<T> {
+    time: f64,
+    #[serde(flatten)]
+    answer: T,
+}
+
+/// Returns seconds since the epoch, to the microsecond.
+pub(crate) fn since_epoch(time: SystemTime) -> f64 {
+    time.duration_since(SystemTime::UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64())
 }
 
 impl FromStr for Command {

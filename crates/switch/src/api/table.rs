@@ -1,12 +1,14 @@
-//! The answers as text for terminals, made for 100 columns.
+//! The answers as text for terminals: tables for 100 columns, text for 80.
 
 mod grid;
+
+use std::collections::BTreeMap;
 
 use super::{Addresses, Changes, Drops, Fdb, Link, Port, Ports, Queue, RingKind, Runtime, Status, Worker};
 use grid::{Grid, count, wrap};
 
 /// The columns that text is wrapped at.
-const WIDTH: usize = 100;
+const WIDTH: usize = 80;
 
 /// What stands before each line of a port's block but the first.
 const INDENT: &str = "    ";
@@ -141,7 +143,7 @@ fn bodies(workers: &[Worker]) -> String {
     format!("bodies: {} bytes delivered, {} copied ({times:.2} copies each)\n", count(delivered), count(copied))
 }
 
-/// Answer to `drops`: a row for each port and reason.
+/// Answer to `drops`: a row for each port and reason, then each reason's meaning and remedy, once.
 #[must_use]
 pub fn drops(drops: &Drops) -> String {
     if drops.drops.is_empty() {
@@ -151,7 +153,14 @@ pub fn drops(drops: &Drops) -> String {
     for drop in &drops.drops {
         grid.row([drop.port.clone(), drop.reason.clone(), count(drop.count)]);
     }
-    grid.render("")
+    let mut text = grid.render("");
+    // A switch of an older version sends no meanings.
+    let reasons: BTreeMap<_, _> = drops.drops.iter().map(|drop| (drop.reason.as_str(), drop)).collect();
+    for (reason, drop) in reasons.into_iter().filter(|(_, drop)| !drop.meaning.is_empty()) {
+        text.push_str(&format!("\n{}", wrap(&format!("{reason}: "), &drop.meaning, WIDTH)));
+        text.push_str(&wrap(INDENT, &drop.remedy, WIDTH));
+    }
+    text
 }
 
 /// Answer to `fdb`: a row for each address.

@@ -41,7 +41,14 @@ impl Source for Fixed {
     }
 
     fn drops(&self) -> Drops {
-        Drops { drops: vec![DropCount { port: "vm1".to_owned(), reason: "too-big".to_owned(), count: 3 }] }
+        Drops {
+            drops: vec![DropCount {
+                port: "vm1".to_owned(),
+                reason: "too-big".to_owned(),
+                count: 3,
+                ..DropCount::default()
+            }],
+        }
     }
 
     /// More than a socket's buffer holds.
@@ -127,9 +134,31 @@ fn the_json_is_the_contract() {
     has(&runtime["nodes"][0], &["name", "calls", "packets", "packets_per_call", "cycles_per_packet", "worker"]);
     assert_eq!(runtime["nodes"][0]["packets_per_call"], 32.0);
     assert_eq!(runtime["nodes"][0]["cycles_per_packet"], 10.0);
-    has(&json(Command::Drops)["drops"][0], &["port", "reason", "count"]);
+    has(&json(Command::Drops)["drops"][0], &["port", "reason", "count", "meaning", "remedy"]);
     has(&json(Command::Fdb)["entries"][0], &["bridge", "mac", "port", "age_s", "static"]);
     has(&json(Command::Status), &["version", "uptime_s", "simd", "workers", "ports_up", "ports"]);
+}
+
+#[test]
+fn every_answer_says_when_it_was_given() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("api");
+    let _handle = ApiServer::bind(&path).unwrap().serve_control(Arc::new(Fixed), Arc::<Once>::default()).unwrap();
+    let mut last = since_epoch(std::time::SystemTime::now());
+    let link = "{\"cmd\":\"link\",\"port\":\"vm1\",\"up\":false}".to_owned();
+    let others = Command::ALL.iter().filter(|command| !matches!(command, Command::Link | Command::Port));
+    let requests = others.map(|command| format!("{{\"cmd\":\"{}\"}}", command.as_str())).chain([link]);
+    for request in requests {
+        let mut stream = UnixStream::connect(&path).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&answer).unwrap();
+        let time = json["ok"]["time"].as_f64().unwrap_or_else(|| panic!("{request}: {answer:.200}"));
+        assert!(time >= last && time <= since_epoch(std::time::SystemTime::now()), "{request}: {time}");
+        last = time;
+    }
 }
 
 #[test]

@@ -218,7 +218,7 @@ pub struct Drops {
 }
 
 /// Packets that were dropped at a port for one reason.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DropCount {
     /// The port.
     pub port: String,
@@ -226,6 +226,12 @@ pub struct DropCount {
     pub reason: String,
     /// How many.
     pub count: u64,
+    /// What the reason means, in one sentence.
+    #[serde(default)]
+    pub meaning: String,
+    /// What an operator can do about it, in one sentence.
+    #[serde(default)]
+    pub remedy: String,
 }
 
 /// Answer to `fdb`: the forwarding database.

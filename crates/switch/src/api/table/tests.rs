@@ -1,9 +1,14 @@
+use straightline_packet::Reason;
+
 use super::*;
 use crate::api::{DropCount, FdbEntry, Node, Packets, Queue};
 
+/// What a table may take when its counters are at their largest.
+const TABLE_WIDTH: usize = 100;
+
 fn lines_fit(text: &str) {
     for line in text.lines() {
-        assert!(line.chars().count() <= WIDTH, "{line}");
+        assert!(line.chars().count() <= TABLE_WIDTH, "{line}");
         assert_eq!(line, line.trim_end());
     }
 }
@@ -60,10 +65,11 @@ fn ports_as_blocks() {
     lines_fit(&text);
     let expected = "\
 vm1  vhost-user  up
-    device    split ring of 256, 2 memory regions, mtu 1500, mac 52:54:00:00:00:01
+    device    split ring of 256, 2 memory regions, mtu 1500, mac
+              52:54:00:00:00:01
     socket    /run/straightline/vm1.sock
-    features  VERSION_1 RING_EVENT_IDX RING_INDIRECT_DESC CSUM GUEST_CSUM GUEST_TSO4 GUEST_TSO6
-              HOST_TSO4 HOST_TSO6 MRG_RXBUF MAC
+    features  VERSION_1 RING_EVENT_IDX RING_INDIRECT_DESC CSUM GUEST_CSUM
+              GUEST_TSO4 GUEST_TSO6 HOST_TSO4 HOST_TSO6 MRG_RXBUF MAC
     addresses 2,560 learned, 1,000,000 refused: its share is full
     queue                packets                  bytes     kicks sent       suppressed
     0      rx  1,234,567,890,123  1,876,543,192,986,960  1,234,567,890  987,654,321,012
@@ -114,11 +120,43 @@ patch                0        0          0.00            0.0
 }
 
 #[test]
-fn drops_fdb_and_status() {
-    let row = DropCount { port: "vm1".to_owned(), reason: "no-buffer".to_owned(), count: 1234 };
-    assert_eq!(drops(&Drops { drops: vec![row] }), "port  reason     packets\nvm1   no-buffer    1,234\n");
-    assert_eq!(drops(&Drops::default()), "no drops\n");
+fn drops_with_the_meaning_of_each_reason_once() {
+    let row = |port: &str, reason: Reason, count| DropCount {
+        port: port.to_owned(),
+        reason: reason.name().to_owned(),
+        count,
+        meaning: reason.meaning().to_owned(),
+        remedy: reason.remedy().to_owned(),
+    };
+    let rows = [
+        row("vm1", Reason::NoBuffer, 1234),
+        row("vm1", Reason::LinkDown, 1_000_000),
+        row("vm2", Reason::NoBuffer, u64::MAX),
+    ];
+    let expected = "\
+port  reason                        packets
+vm1   no-buffer                       1,234
+vm1   link-down                   1,000,000
+vm2   no-buffer  18,446,744,073,709,551,615
 
+link-down: The link of the destination port is down.
+    Find out with `straightline ports` why that link is down.
+
+no-buffer: The receiving guest had no free receive buffer, not even at the
+           second try.
+    Give the guest more CPU time, longer rings or more queues, or use `full =
+    \"wait\"` in a patch.
+";
+    assert_eq!(drops(&Drops { drops: rows.to_vec() }), expected);
+    assert_eq!(drops(&Drops::default()), "no drops\n");
+    let old = DropCount { meaning: String::new(), remedy: String::new(), ..rows[0].clone() };
+    assert_eq!(drops(&Drops { drops: vec![old] }), "port  reason     packets\nvm1   no-buffer    1,234\n");
+    let all: Vec<_> = Reason::ALL.iter().map(|&reason| row("vm1", reason, 1)).collect();
+    assert!(drops(&Drops { drops: all }).lines().all(|line| line.chars().count() <= WIDTH));
+}
+
+#[test]
+fn fdb_and_status() {
     let entry = |port: &str, age_s, is_static| FdbEntry {
         bridge: "lan".to_owned(),
         mac: "02:00:00:00:00:03".to_owned(),
