@@ -41,6 +41,7 @@ mod reload;
 pub mod sandbox;
 mod source;
 mod switch;
+mod user_names;
 
 pub use keeper::Keeper;
 pub use lease::Lease;

@@ -1,7 +1,7 @@
 //! What a running switch answers: put together from counters that workers write, without stopping them.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use straightline_graph::clock::{cycles, seconds};
 use straightline_graph::{NodeStats, WorkerStats};
@@ -12,12 +12,12 @@ use straightline_port::vhost_user::{Receives, VhostUser};
 use straightline_wire::MacAddr;
 
 use crate::api::{
-    Addresses, DropCount, Drops, Fdb, FdbEntry, Link, Node, Packets, Port, Ports, Queue, RingKind, Runtime, RxMode,
-    Source, Status, Worker,
+    Addresses, DownReason, DropCount, Drops, Fdb, FdbEntry, Link, Node, Packets, Port, Ports, Queue, RingKind, Runtime,
+    RxMode, Source, Status, Worker, since_epoch,
 };
 use crate::config::{Config, PortKind};
 use crate::plan::{Domain, Place, Plan};
-use crate::sandbox;
+use crate::{sandbox, user_names};
 
 /// What is counted of ports and nodes that are gone is told under this name, which no port can have.
 const REMOVED: &str = "(removed)";
@@ -100,13 +100,18 @@ impl Source for Running {
     fn ports(&self) -> Ports {
         let now = self.now();
         let ports = now.config.ports.iter().zip(&now.ports).zip(&now.plan.ports).map(|((config, port), place)| {
-            let status = port.status();
+            let (status, history) = (port.status(), port.history());
             let PortKind::VhostUser(kind) = &config.kind;
             Port {
                 name: config.name.clone(),
                 kind: config.kind.as_str().to_owned(),
                 link: if status.up { Link::Up } else { Link::Down },
                 reason: (!status.up).then_some(status.reason),
+                pid: status.peer.and_then(|peer| peer.pid),
+                user: status.peer.map(|peer| user_names::name(peer.uid)),
+                link_since_s: history.since.elapsed().as_secs_f64(),
+                link_changes: history.changes,
+                reasons: history.reasons.into_iter().map(down_reason).collect(),
                 features: status.features.iter().map(|&f| f.to_owned()).collect(),
                 ring: status.ring.map(|ring| if ring.packed { RingKind::Packed } else { RingKind::Split }),
                 ring_size: status.ring.map_or(0, |ring| ring.size.into()),
@@ -195,6 +200,10 @@ impl Source for Running {
             refused_calls: sandbox::refused_calls(),
         }
     }
+}
+
+fn down_reason((time, reason): (SystemTime, String)) -> DownReason {
+    DownReason { time: since_epoch(time), reason }
 }
 
 fn rx_mode(receives: Receives, vlans: Vec<u16>) -> RxMode {

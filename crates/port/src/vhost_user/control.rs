@@ -162,7 +162,7 @@ impl Control {
                 connection.stop();
             }
             drop(shared.link.swap(None));
-            shared.state().now = LinkStatus { reason, ..LinkStatus::default() };
+            shared.state().show(LinkStatus { reason, ..LinkStatus::default() });
         }
     }
 
@@ -263,7 +263,7 @@ impl Control {
             Some(left) => format!("{left}; {waits}"),
             None => waits,
         };
-        self.shared.state().now = LinkStatus { reason, ..LinkStatus::default() };
+        self.shared.state().show(LinkStatus { reason, ..LinkStatus::default() });
     }
 
     /// Waits for `time`, or until the port stops.

@@ -15,6 +15,7 @@ use tracing::Level;
 use super::commands::Commands;
 use super::control::{Stop, wait_for_any};
 use super::inflight::Tables;
+use super::peer::{Peer, peer};
 use super::queue::Queue;
 use super::rings::{Running, ring_name};
 use super::transfer::Transfer;
@@ -24,6 +25,8 @@ use super::{LinkStatus, RingStatus, Seating, Shared};
 pub(super) struct Guest {
     pub(super) shared: Arc<Shared>,
     connection: Connection,
+    /// Who sends the messages.
+    peer: Option<Peer>,
     pub(super) session: Session,
     pub(super) memory: Arc<GuestMemory>,
     /// Where writes are marked while the frontend asks for it.
@@ -56,6 +59,7 @@ impl Guest {
         let session = Session::new(shared.config.offer());
         let rings = session.rings();
         let guest = Guest {
+            peer: peer(connection.stream().as_fd()).ok(),
             connection,
             memory: Arc::default(),
             log: None,
@@ -148,7 +152,7 @@ impl Guest {
                     // The session took the set-up back: the rings follow. What is wrong was said already.
                     let _ = self.sync();
                     if answer.is_none() {
-                        let why = self.shared.state().fault.clone().unwrap_or_default();
+                        let why = self.shared.state().fault().unwrap_or_default().to_owned();
                         return Err(format!("what it asked for failed: {why}"));
                     }
                 }
@@ -157,7 +161,7 @@ impl Guest {
             Err(error) => match self.session.refuse(&error) {
                 Refused::Answer(bytes) => {
                     self.shared.log(Level::WARN, format_args!("refused: {error}"));
-                    self.shared.state().fault = Some(format!("refused: {error}"));
+                    self.shared.state().set_fault(format!("refused: {error}"));
                     Some(bytes)
                 }
                 Refused::Ignore => {
@@ -234,7 +238,7 @@ impl Guest {
             Ok(()) => Outcome::Done,
             Err(why) => {
                 self.shared.log(Level::WARN, format_args!("{why}"));
-                self.shared.state().fault = Some(why);
+                self.shared.state().set_fault(why);
                 Outcome::Failed
             }
         }
@@ -303,7 +307,7 @@ impl Guest {
         self.transfer = Transfer::None;
         self.memory = Arc::default();
         self.log = None;
-        self.shared.state().fault = None;
+        self.shared.state().forget_fault();
     }
 
     /// Brings what operators see up to date.
@@ -313,6 +317,7 @@ impl Guest {
         let now = LinkStatus {
             up,
             reason: reason.unwrap_or_default(),
+            peer: self.peer,
             features: names(self.session.acked_features()).collect(),
             regions: self.memory.regions().len(),
             mac: self.session.told_mac(),
@@ -327,15 +332,12 @@ impl Guest {
                 .next()
                 .map(|r| RingStatus { size: r.queue.size(), packed: r.queue.is_packed() }),
         };
-        let mut state = self.shared.state();
-        let changed = (up != state.now.up).then(|| now.reason.clone());
-        state.now = now;
-        // Logged without the lock, which the API takes too.
-        drop(state);
+        let reason = now.reason.clone();
+        let changed = self.shared.state().show(now);
         match changed {
-            Some(_) if up => self.shared.log(Level::INFO, format_args!("link up")),
-            Some(reason) => self.shared.log(Level::INFO, format_args!("link down: {reason}")),
-            None => {}
+            true if up => self.shared.log(Level::INFO, format_args!("link up")),
+            true => self.shared.log(Level::INFO, format_args!("link down: {reason}")),
+            false => {}
         }
     }
 

@@ -18,6 +18,8 @@
 //! | `listener` | the socket file: made with its owner and permissions, a stale one replaced |
 //! | `connector` | the way to a frontend that listens itself |
 //! | `status` | what an operator is told |
+//! | `history` | when the link changed, and why it was down |
+//! | `peer` | the process at the other end of a socket |
 //! | `log_limit` | the rate limit for log lines that a frontend can cause |
 
 mod announce;
@@ -29,10 +31,12 @@ mod control;
 mod deliver;
 mod dirty;
 mod guest;
+mod history;
 mod inflight;
 mod link;
 mod listener;
 mod log_limit;
+mod peer;
 mod queue;
 mod receive;
 mod rings;
@@ -57,9 +61,11 @@ use crate::{Port, QueueCounters, Sleeper};
 use announce::Announcement;
 use connector::Connector;
 use control::{Control, Way};
+pub use history::LinkHistory;
 use link::{Link, Report};
 pub use listener::{ListenError, Listener, Permissions};
 use log_limit::LogLimit;
+pub use peer::Peer;
 use seat::{Seat, Seated};
 pub use seat::{Seating, Sleepers};
 use status::State;
@@ -330,7 +336,7 @@ impl VhostUser {
             holds: Arc::new(AtomicBool::new(config.holds)),
             report: Arc::new(Report::new().map_err(system)?),
             log_limit: Mutex::new(LogLimit::new(Instant::now())),
-            state: Mutex::default(),
+            state: Mutex::new(State::new()),
             config: config.clone(),
         });
         let stop = Arc::new(control::Stop::default());
@@ -409,6 +415,7 @@ impl VhostUser {
     /// soon, not at once.
     pub fn set_link(&self, up: bool) {
         self.shared.set_down.store(!up, Ordering::Release);
+        self.shared.state().set_down(!up);
         self.shared.report.wake();
     }
 
@@ -419,11 +426,12 @@ impl VhostUser {
 
     /// What an operator wants to know of it.
     pub fn status(&self) -> LinkStatus {
-        let status = self.shared.state().status();
-        if !self.shared.is_set_down() {
-            return status;
-        }
-        LinkStatus { up: false, reason: "set down by the administrator".to_owned(), ..status }
+        self.shared.state().status()
+    }
+
+    /// When its link changed, and why it was down.
+    pub fn history(&self) -> LinkHistory {
+        self.shared.state().history()
     }
 
     /// The counters of its queue pairs: of those that the guest is told of, and of all that were ever started.

@@ -119,7 +119,7 @@ impl Guest {
                 self.rings[at] = Some(started);
                 self.forget_state();
                 self.broken[at] = None;
-                self.shared.state().fault = None;
+                self.shared.state().forget_fault();
                 Ok(true)
             }
         }
@@ -260,7 +260,7 @@ impl Guest {
         }
         self.publish();
         self.note_bases();
-        self.shared.state().fault = Some(fault);
+        self.shared.state().set_fault(fault);
         self.show();
     }
 }

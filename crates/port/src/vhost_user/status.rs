@@ -1,6 +1,11 @@
 //! What an operator is told of a port: is the link up, if not why, and what was negotiated.
 
+use std::time::{Instant, SystemTime};
+
 use straightline_virtio::net_control::Receives;
+
+use super::history::LinkHistory;
+use super::peer::Peer;
 
 /// The link as of now.
 #[derive(Clone, Debug, Default)]
@@ -9,6 +14,8 @@ pub struct LinkStatus {
     pub up: bool,
     /// Why not, in one sentence; empty when it is up.
     pub reason: String,
+    /// The frontend that is connected.
+    pub peer: Option<Peer>,
     /// What the driver negotiated, by name.
     pub features: Vec<&'static str>,
     /// Memory regions mapped.
@@ -31,21 +38,136 @@ pub struct RingStatus {
 }
 
 /// What control knows, kept where others can read it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct State {
-    pub(super) now: LinkStatus,
+    now: LinkStatus,
     /// Why the last link ended, until the next one is up.
-    pub(super) fault: Option<String>,
+    fault: Option<String>,
+    /// An administrator has set the link down.
+    set_down: bool,
+    history: LinkHistory,
 }
 
 impl State {
-    pub(super) fn status(&self) -> LinkStatus {
-        let mut status = self.now.clone();
-        if let Some(fault) = &self.fault
-            && !status.up
-        {
-            status.reason = fault.clone();
+    pub(super) fn new() -> Self {
+        let history = LinkHistory::new(Instant::now());
+        State { now: LinkStatus::default(), fault: None, set_down: false, history }
+    }
+
+    /// Replaces the status. Returns whether the link that the frontend sets up has come up or gone down.
+    pub(super) fn show(&mut self, now: LinkStatus) -> bool {
+        let before = std::mem::replace(&mut self.now, now);
+        self.note();
+        // A frontend that left, and whose link was down before.
+        if before.peer.is_some() && self.now.peer.is_none() && !before.up {
+            self.history.note_failure(&self.now.reason, SystemTime::now());
         }
-        status
+        before.up != self.now.up
+    }
+
+    /// Sets why the link is down, or will be. It counts until [`Self::forget_fault`].
+    pub(super) fn set_fault(&mut self, fault: String) {
+        self.history.note_failure(&fault, SystemTime::now());
+        self.fault = Some(fault);
+    }
+
+    pub(super) fn forget_fault(&mut self) {
+        self.fault = None;
+    }
+
+    pub(super) fn fault(&self) -> Option<&str> {
+        self.fault.as_deref()
+    }
+
+    pub(super) fn set_down(&mut self, down: bool) {
+        self.set_down = down;
+        self.note();
+    }
+
+    pub(super) fn history(&self) -> LinkHistory {
+        self.history.clone()
+    }
+
+    pub(super) fn status(&self) -> LinkStatus {
+        LinkStatus { up: self.is_up(), reason: self.reason().to_owned(), ..self.now.clone() }
+    }
+
+    fn is_up(&self) -> bool {
+        self.now.up && !self.set_down
+    }
+
+    fn reason(&self) -> &str {
+        match &self.fault {
+            _ if self.set_down => "set down by the administrator",
+            Some(fault) if !self.now.up => fault,
+            _ => &self.now.reason,
+        }
+    }
+
+    fn note(&mut self) {
+        let (is_up, reason) = (self.is_up(), self.reason().to_owned());
+        self.history.note(is_up, &reason, Instant::now(), SystemTime::now());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn up() -> LinkStatus {
+        LinkStatus { up: true, ..connected("") }
+    }
+
+    /// A frontend is connected whose link is down.
+    fn connected(reason: &str) -> LinkStatus {
+        LinkStatus { reason: reason.to_owned(), peer: Some(Peer { pid: Some(1), uid: 0 }), ..LinkStatus::default() }
+    }
+
+    fn waiting(reason: &str) -> LinkStatus {
+        LinkStatus { reason: reason.to_owned(), ..LinkStatus::default() }
+    }
+
+    fn reasons(state: &State) -> Vec<String> {
+        state.history().reasons.into_iter().map(|(_, reason)| reason).collect()
+    }
+
+    #[test]
+    fn the_steps_of_a_frontend_are_no_reasons_and_its_end_is_one() {
+        let mut state = State::new();
+        state.show(waiting("no frontend has connected yet"));
+        assert!(!state.show(connected("no memory")) && !state.show(connected("no kick")) && state.show(up()));
+        assert!(state.show(waiting("it closed its connection")));
+        assert_eq!((reasons(&state), state.history().changes), (vec!["it closed its connection".to_owned()], 2));
+        // One that never comes up.
+        state.show(connected("no memory"));
+        state.show(waiting("it sent nonsense"));
+        assert_eq!(reasons(&state), ["it closed its connection", "it sent nonsense"]);
+        assert_eq!(state.history().changes, 2);
+    }
+
+    #[test]
+    fn a_broken_ring_is_one_reason() {
+        let mut state = State::new();
+        state.show(up());
+        state.set_fault("a loop".to_owned());
+        state.show(connected("the receive ring does not run"));
+        assert_eq!(reasons(&state), ["a loop"]);
+        assert_eq!(state.status().reason, "a loop");
+        state.set_fault("refused".to_owned());
+        assert_eq!(reasons(&state), ["a loop", "refused"]);
+    }
+
+    #[test]
+    fn the_administrator_changes_the_link_too() {
+        let mut state = State::new();
+        state.set_down(true);
+        state.set_down(false);
+        assert_eq!(state.history().changes, 0, "it was down all the time");
+        state.show(up());
+        state.set_down(true);
+        assert_eq!((state.status().up, state.status().reason.as_str()), (false, "set down by the administrator"));
+        state.set_down(false);
+        assert!(state.status().up);
+        assert_eq!((reasons(&state), state.history().changes), (vec!["set down by the administrator".to_owned()], 3));
     }
 }

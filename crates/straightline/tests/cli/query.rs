@@ -1,11 +1,14 @@
 use std::fs;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use straightline_lab::{Guest, GuestOptions};
 use straightline_switch::api::{
     self, ApiServer, DropCount, Drops, Fdb, Link, Port, Ports, Queue, Runtime, Source, Status,
 };
 
 use super::Fixture;
+use super::run::{CONFIG, Running};
 
 const COMMANDS: [&str; 5] = ["status", "ports", "fdb", "runtime", "drops"];
 
@@ -53,17 +56,10 @@ impl Source for Fixed {
             kind: "vhost-user".to_owned(),
             link: Link::Down,
             reason: Some("no frontend is connected".to_owned()),
-            features: Vec::new(),
-            ring: None,
-            ring_size: 0,
-            regions: 0,
             queues: vec![Queue::default()],
             drops: [("too-big".to_owned(), 3)].into(),
-            rx_mode: None,
             mtu: 1500,
-            mac: None,
-            socket: None,
-            addresses: None,
+            ..Port::default()
         };
         Ports { ports: vec![port] }
     }
@@ -122,4 +118,74 @@ fn with_a_switch_they_print_tables_or_json() {
         let json: serde_json::Value = serde_json::from_str(&done.out).unwrap();
         assert!(json.get(key(command)).is_some(), "{json}");
     }
+}
+
+/// The first port of a switch, once it is so.
+fn port_once(fixture: &Fixture, what: &str, is_so: impl Fn(&serde_json::Value) -> bool) -> serde_json::Value {
+    let end = Instant::now() + Duration::from_secs(20);
+    loop {
+        let done = fixture.execute(&["ports", "--json", "--api", "api"]);
+        let json: serde_json::Value = serde_json::from_str(&done.out).unwrap();
+        if is_so(&json["ports"][0]) {
+            return json;
+        }
+        assert!(Instant::now() < end, "not {what}: {json}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn guest(fixture: &Fixture) -> Guest {
+    Guest::connect(&fixture.path("vm1"), &GuestOptions::default()).unwrap()
+}
+
+#[test]
+fn ports_say_who_is_connected_and_why_the_link_was_down() {
+    let fixture = Fixture::new();
+    fixture.write(CONFIG);
+    // In the sandbox, where no name can be looked up.
+    let running = Running::start(&fixture);
+    let before = port_once(&fixture, "down", |port| port["link"] == "down");
+    let port = &before["ports"][0];
+    assert!(port["pid"].is_null() && port["user"].is_null(), "{port}");
+    assert_eq!((&port["link_changes"], &port["reasons"]), (&0.into(), &serde_json::json!([])));
+
+    let connected = guest(&fixture);
+    let json = port_once(&fixture, "up", |port| port["link"] == "up");
+    let port = &json["ports"][0];
+    assert_eq!(port["pid"], std::process::id());
+    let id = std::process::Command::new("id").args(["--user", "--name"]).output().unwrap();
+    assert_eq!(port["user"], String::from_utf8(id.stdout).unwrap().trim());
+    assert_eq!((&port["link_changes"], &port["reasons"]), (&1.into(), &serde_json::json!([])));
+    let text = fixture.execute(&["ports", "--api", "api"]).out;
+    assert!(text.contains(&format!("\n    frontend  process {} of user ", std::process::id())), "{text}");
+
+    drop(connected);
+    let json = port_once(&fixture, "left", |port| port["pid"].is_null());
+    let port = &json["ports"][0];
+    assert!(port["user"].is_null() && port["link_changes"] == 2, "{port}");
+    let reasons = port["reasons"].as_array().unwrap();
+    assert!(reasons.len() == 1 && reasons[0]["reason"] == port["reason"], "{port}");
+    let times = [&before["time"], &reasons[0]["time"], &json["time"]].map(|time| time.as_f64().unwrap());
+    assert!(times.is_sorted(), "{times:?}");
+    assert!(port["link_since_s"].as_f64().unwrap() <= times[2] - times[0] + 1.0, "{port}");
+    running.signal("TERM");
+    assert_eq!(running.finish().code, Some(0));
+}
+
+#[test]
+fn a_frontend_outside_our_pid_namespace_has_no_number() {
+    if !fs::metadata("/proc/self").is_ok_and(|us| std::os::unix::fs::MetadataExt::uid(&us) == 0) {
+        // Only root makes such a namespace everywhere.
+        return;
+    }
+    let fixture = Fixture::new();
+    fixture.write(CONFIG);
+    let mut command = std::process::Command::new("unshare");
+    command.args(["--pid", "--fork", "--kill-child", env!("CARGO_BIN_EXE_straightline"), "run", "switch.toml"]);
+    command.current_dir(fixture.path(".")).stderr(std::process::Stdio::null());
+    let _running = Running::start_as(command);
+    let _guest = guest(&fixture);
+    let json = port_once(&fixture, "up", |port| port["link"] == "up");
+    let port = &json["ports"][0];
+    assert!(port["pid"].is_null() && port["user"] == "root", "{port}");
 }

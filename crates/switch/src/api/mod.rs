@@ -33,8 +33,8 @@ use serde::{Deserialize, Serialize};
 pub use client::{Answer, Leased, RequestError, ask, lease, request, set_link};
 pub use server::{ApiError, ApiHandle, ApiServer};
 pub use types::{
-    Addresses, Change, ChangeKind, Changed, Changes, DropCount, Drops, Fdb, FdbEntry, Link, Node, Packets, Port,
-    PortWish, Ports, Queue, RingKind, Runtime, RxMode, Status, Worker,
+    Addresses, Change, ChangeKind, Changed, Changes, DownReason, DropCount, Drops, Fdb, FdbEntry, Link, Node, Packets,
+    Port, PortWish, Ports, Queue, RingKind, Runtime, RxMode, Status, Worker,
 };
 
 /// Where commands look for a switch that they are told nothing about.

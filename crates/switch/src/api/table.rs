@@ -46,6 +46,19 @@ fn port(port: &Port) -> String {
     facts.push(format!("mtu {}", port.mtu));
     facts.extend(port.mac.iter().map(|mac| format!("mac {mac}")));
     let mut field = |name: &str, value: &str| text.push_str(&wrap(&format!("{INDENT}{name:<10}"), value, WIDTH));
+    if port.link_changes > 0 {
+        let times =
+            if port.link_changes == 1 { "once".to_owned() } else { format!("{} times", count(port.link_changes)) };
+        field("link", &format!("changed {times}, last {} ago", duration(port.link_since_s)));
+        // While it is down, the reason stands above.
+        let last = port.reasons.last().filter(|_| port.link == Link::Up);
+        last.into_iter().for_each(|last| field("was down", &last.reason));
+    }
+    match (port.pid, &port.user) {
+        (Some(pid), Some(user)) => field("frontend", &format!("process {pid} of user {user}")),
+        (None, Some(user)) => field("frontend", &format!("a process in another PID namespace, of user {user}")),
+        (_, None) => {}
+    }
     field("device", &facts.join(", "));
     if let Some(socket) = &port.socket {
         field("socket", socket);
@@ -183,7 +196,7 @@ pub fn status(status: &Status) -> String {
     let mut grid = Grid::new(&["<", "<"]);
     let mut fact = |name: &str, value: String| grid.row([name.to_owned(), value]);
     fact("version", status.version.clone());
-    fact("uptime", uptime(status.uptime_s));
+    fact("uptime", duration(status.uptime_s));
     fact("simd", status.simd.clone());
     fact("workers", status.workers.to_string());
     fact("ports", format!("{} of {} up", status.ports_up, status.ports));
@@ -204,7 +217,7 @@ pub fn changes(changes: &Changes) -> String {
 }
 
 /// Seconds as days, hours, minutes and seconds, from the first that is not 0.
-fn uptime(seconds: f64) -> String {
+fn duration(seconds: f64) -> String {
     let whole = std::time::Duration::try_from_secs_f64(seconds).map_or(0, |time| time.as_secs());
     let (days, hours, minutes, rest) = (whole / 86400, whole / 3600 % 24, whole / 60 % 60, whole % 60);
     match (days, hours, minutes) {

@@ -20,6 +20,11 @@ impl Source for Fixed {
             kind: "vhost-user".to_owned(),
             link: Link::Up,
             reason: None,
+            pid: Some(77),
+            user: Some("qemu".to_owned()),
+            link_since_s: 1.5,
+            link_changes: 3,
+            reasons: vec![DownReason { time: 2.5, reason: "it left".to_owned() }],
             features: vec!["CSUM".to_owned()],
             ring: Some(RingKind::Split),
             ring_size: 256,
@@ -126,6 +131,8 @@ fn the_json_is_the_contract() {
     has(port, &["name", "kind", "link", "reason", "features", "ring", "ring_size", "regions", "queues", "drops"]);
     assert_eq!((&port["link"], &port["ring"]), (&"up".into(), &"split".into()));
     assert_eq!(port["drops"]["too-big"], 3);
+    has(port, &["pid", "user", "link_since_s", "link_changes"]);
+    has(&port["reasons"][0], &["time", "reason"]);
     has(&port["queues"][0], &["index", "kicks_sent", "calls_repeated", "kicks_suppressed", "rx_worker", "tx_worker"]);
     has(&port["queues"][0]["rx"], &["packets", "bytes"]);
     has(&port["queues"][0]["tx"], &["packets", "bytes"]);

@@ -13,7 +13,7 @@ pub struct Ports {
 }
 
 /// One port. `rx` is what the switch receives from it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Port {
     /// Its name in the configuration.
     pub name: String,
@@ -23,6 +23,21 @@ pub struct Port {
     pub link: Link,
     /// Why the link is down; none while it is up.
     pub reason: Option<String>,
+    /// Process of the frontend that is connected, if it has a number in the switch's PID namespace.
+    #[serde(default)]
+    pub pid: Option<u32>,
+    /// User of that process: the name in `/etc/passwd` when the switch started, or else the number.
+    #[serde(default)]
+    pub user: Option<String>,
+    /// Seconds since the link last changed, or since the port was made.
+    #[serde(default)]
+    pub link_since_s: f64,
+    /// How often the link came up or went down since the port was made.
+    #[serde(default)]
+    pub link_changes: u64,
+    /// The last 10 reasons why the link was down, newest last.
+    #[serde(default)]
+    pub reasons: Vec<DownReason>,
     /// The features that both sides agreed on, by name.
     pub features: Vec<String>,
     /// The ring's layout; none before it was agreed on.
@@ -50,6 +65,15 @@ pub struct Port {
     /// Addresses behind it, of a port in a bridge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub addresses: Option<Addresses>,
+}
+
+/// Why a link was down.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DownReason {
+    /// When that was last so, in seconds since the epoch.
+    pub time: f64,
+    /// Why, in one sentence.
+    pub reason: String,
 }
 
 /// What a bridge has learned at a port.
@@ -87,12 +111,13 @@ pub struct RxMode {
 }
 
 /// Whether packets can pass a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Link {
     /// They can.
     Up,
     /// They cannot.
+    #[default]
     Down,
 }
 

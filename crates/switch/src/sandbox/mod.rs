@@ -89,6 +89,7 @@ pub fn enter(config: &Config, file: &Path) -> Result<(), SandboxError> {
     if threads != 1 || ENTERED.get().is_some() {
         return Err(SandboxError::Late(threads));
     }
+    crate::user_names::read();
     // Asked for again when guest memory is mapped; the first time, the answer comes from a file.
     let _ = rustix::param::page_size();
     read_machine_id();

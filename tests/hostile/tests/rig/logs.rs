@@ -1,4 +1,4 @@
-//! Frontends that cause a log line with each message or connection, while nobody reads the log.
+//! Frontends that cause a log line and a reason with each message or connection, while nobody reads the log.
 
 use std::io::{self, PipeReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -80,14 +80,18 @@ fn frontends_that_cause_a_line_each() {
         client.set_timeout(Some(PATIENCE)).expect("a time limit");
         let agreed = client.handshake(BASIC | f::VHOST_USER_F_PROTOCOL_FEATURES, u64::MAX).expect("handshake");
         client.set_features(agreed.features).expect("features");
-        for _ in 0..hostile::repeats(300, 20_000) {
-            client.set_mtu(u16::MAX).expect_err("it is above the port's");
+        for n in 0..hostile::repeats(300, 20_000) {
+            // Each with a reason of its own.
+            let mtu = u16::MAX - u16::try_from(n).expect("few");
+            client.set_mtu(mtu).expect_err("it is above the port's");
         }
     });
     let logged = LINES.load(Ordering::Relaxed) - lines;
     // A token bucket: the burst, one for each second, and one for the second that has begun.
     let most = BURST + began.elapsed().as_secs() + 1;
     assert!((BURST..=most).contains(&logged), "{logged} lines; at most {most}");
+    let reasons = scene.rig.port(PORT).reasons;
+    assert_eq!(reasons.len(), 10, "no more are kept: {reasons:?}");
     // The next one at the port is served.
     let guest = scene.rig.guest(PORT, &GuestOptions::default());
     scene.rig.wait_up(PORT);

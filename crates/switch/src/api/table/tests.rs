@@ -1,7 +1,7 @@
 use straightline_packet::Reason;
 
 use super::*;
-use crate::api::{DropCount, FdbEntry, Node, Packets, Queue};
+use crate::api::{DownReason, DropCount, FdbEntry, Node, Packets, Queue};
 
 /// What a table may take when its counters are at their largest.
 const TABLE_WIDTH: usize = 100;
@@ -20,6 +20,11 @@ fn busy_port() -> Port {
         kind: "vhost-user".to_owned(),
         link: Link::Up,
         reason: None,
+        pid: Some(1234),
+        user: Some("libvirt-qemu".to_owned()),
+        link_since_s: 3725.4,
+        link_changes: 1001,
+        reasons: vec![DownReason { time: 1.5, reason: "the frontend closed its connection".to_owned() }],
         features: features.split(' ').map(str::to_owned).collect(),
         ring: Some(RingKind::Split),
         ring_size: 256,
@@ -50,6 +55,9 @@ fn ports_as_blocks() {
         name: "vm2".to_owned(),
         link: Link::Down,
         reason: Some("no frontend is connected".to_owned()),
+        pid: None,
+        user: None,
+        link_changes: 0,
         features: Vec::new(),
         ring: None,
         ring_size: 0,
@@ -65,6 +73,9 @@ fn ports_as_blocks() {
     lines_fit(&text);
     let expected = "\
 vm1  vhost-user  up
+    link      changed 1,001 times, last 1 h 2 min 5 s ago
+    was down  the frontend closed its connection
+    frontend  process 1234 of user libvirt-qemu
     device    split ring of 256, 2 memory regions, mtu 1500, mac
               52:54:00:00:00:01
     socket    /run/straightline/vm1.sock
@@ -189,8 +200,8 @@ lan     02:00:00:00:00:03  vm10    12 s
 }
 
 #[test]
-fn uptimes() {
+fn durations() {
     for (seconds, text) in [(f64::NAN, "NaN s"), (0.04, "0.0 s"), (61.9, "1 min 1 s"), (200_000.0, "2 d 7 h 33 min")] {
-        assert_eq!(uptime(seconds), text);
+        assert_eq!(duration(seconds), text);
     }
 }

@@ -1,0 +1,103 @@
+//! When a port's link changed, and why it was down.
+
+use std::collections::VecDeque;
+use std::time::{Instant, SystemTime};
+
+/// Reasons that are kept.
+const MOST_REASONS: usize = 10;
+
+/// The link since the port was made.
+#[derive(Clone, Debug)]
+pub struct LinkHistory {
+    /// When the link last changed; at first, when the port was made.
+    pub since: Instant,
+    /// How often the link came up or went down.
+    pub changes: u64,
+    /// The last reasons why the link was down, with their time, newest last.
+    pub reasons: VecDeque<(SystemTime, String)>,
+    is_up: bool,
+}
+
+impl LinkHistory {
+    /// A link that is down and never was up.
+    pub(super) fn new(now: Instant) -> Self {
+        LinkHistory { since: now, changes: 0, reasons: VecDeque::new(), is_up: false }
+    }
+
+    /// Notes the link as it is now. A change to down is kept with its reason; further reasons are not, for a frontend
+    /// that sets a link up passes through many.
+    pub(super) fn note(&mut self, is_up: bool, reason: &str, now: Instant, time: SystemTime) {
+        if is_up == self.is_up {
+            return;
+        }
+        (self.is_up, self.since) = (is_up, now);
+        self.changes += 1;
+        if !is_up {
+            self.keep(reason, time);
+        }
+    }
+
+    /// Notes a failure of a frontend whose link is not up. The same failure again replaces the one before.
+    pub(super) fn note_failure(&mut self, reason: &str, time: SystemTime) {
+        if self.is_up {
+            return;
+        }
+        match self.reasons.back_mut() {
+            Some((last, same)) if same == reason => *last = time,
+            _ => self.keep(reason, time),
+        }
+    }
+
+    fn keep(&mut self, reason: &str, time: SystemTime) {
+        if self.reasons.len() == MOST_REASONS {
+            self.reasons.pop_front();
+        }
+        self.reasons.push_back((time, reason.to_owned()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// A history, and the moment after so many seconds.
+    fn history() -> (LinkHistory, impl Fn(u64) -> (Instant, SystemTime)) {
+        let (now, time) = (Instant::now(), SystemTime::UNIX_EPOCH);
+        (LinkHistory::new(now), move |s| (now + Duration::from_secs(s), time + Duration::from_secs(s)))
+    }
+
+    #[test]
+    fn a_change_counts_and_what_stays_does_not() {
+        let (mut history, at) = history();
+        for (second, is_up, reason) in [(1, false, "a"), (2, true, ""), (3, true, ""), (4, false, "b"), (5, false, "c")]
+        {
+            let (now, time) = at(second);
+            history.note(is_up, reason, now, time);
+        }
+        assert_eq!((history.changes, history.since), (2, at(4).0));
+        assert_eq!(history.reasons, [(at(4).1, "b".to_owned())]);
+    }
+
+    #[test]
+    fn reasons_are_bounded_and_a_repeated_failure_is_one() {
+        let (mut history, at) = history();
+        for second in 0..100 {
+            history.note_failure("refused", at(second).1);
+        }
+        assert_eq!(history.reasons, [(at(99).1, "refused".to_owned())]);
+        for second in 100..200 {
+            history.note_failure(&format!("refused {second}"), at(second).1);
+        }
+        let kept: Vec<_> = (190..200).map(|second| (at(second).1, format!("refused {second}"))).collect();
+        assert_eq!(history.reasons, kept);
+        // Each time that a link goes down is kept, even for the same reason.
+        for second in 200..220 {
+            let (now, time) = at(second);
+            history.note(second % 2 == 0, "closed", now, time);
+        }
+        assert_eq!((history.reasons.len(), history.changes), (MOST_REASONS, 20));
+        assert!(history.reasons.iter().all(|(_, reason)| reason == "closed"));
+    }
+}
