@@ -97,13 +97,7 @@ impl Scene {
         Scene::made(4, layout, queues, good, change)
     }
 
-    fn made(
-        ports: usize,
-        layout: Layout,
-        queues: u16,
-        good: &GuestOptions,
-        change: impl FnOnce(&mut Config),
-    ) -> Scene {
+    fn made(ports: usize, layout: Layout, queues: u16, good: &GuestOptions, change: impl FnOnce(&mut Config)) -> Scene {
         let rig = rig(ports, |config| {
             let port = vhost_user(&mut config.ports[0]);
             (port.packed, port.queues) = (layout == Layout::Packed, Some(queues));
