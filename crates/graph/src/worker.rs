@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use straightline_packet::Arena;
-use straightline_port::Sleeper;
+use straightline_port::{Signals, Sleeper};
 
 use crate::clock::{cycles, hertz};
 use crate::{Graph, Mailbox, WorkerStats};
@@ -33,18 +33,29 @@ pub struct Worker {
     sleeper: Arc<Sleeper>,
     stats: Arc<WorkerStats>,
     idle: Idle,
+    /// Of the thread that will run it.
+    signals: Option<Signals>,
 }
 
 impl Worker {
     /// A worker that has not run yet.
     pub fn new(graph: Graph, arena: Arena, sleeper: Arc<Sleeper>, stats: Arc<WorkerStats>, idle: Idle) -> Self {
-        Worker { graph, arena, sleeper, stats, idle }
+        // Made here and not in the worker's thread, so that whoever starts it can look whether it could be had.
+        Worker { graph, arena, sleeper, stats, idle, signals: Some(Signals::new()) }
+    }
+
+    /// Whether the worker notifies guests itself. If not, helper threads of the ports do.
+    pub fn signals_itself(&self) -> bool {
+        self.signals.as_ref().is_none_or(Signals::has_context)
     }
 
     /// Runs turns until the mailbox says to stop, on whatever work it finds there. Whoever puts something into it rings
     /// the sleeper.
     pub fn run(&mut self, mailbox: &Mailbox) {
         let _attendance = mailbox.attend();
+        if let Some(signals) = self.signals.take() {
+            signals.install();
+        }
         let hertz = hertz();
         let linger = in_cycles(LINGER, hertz);
         let second = in_cycles(Duration::from_secs(1), hertz).max(1);

@@ -18,6 +18,7 @@
 //! ```
 
 mod berth;
+mod call_helper;
 mod counters;
 mod notifier;
 mod null;
@@ -32,6 +33,7 @@ use straightline_packet::{Frame, Turn};
 
 pub use counters::{Counter, QueueCounters, RingCounters};
 pub use null::Null;
+pub use signal::Signals;
 pub use sleeper::{Sleeper, Token};
 
 /// What a worker does with a port. All of it happens within turns, on the worker's thread.

@@ -7,44 +7,89 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
 use rustix::net::sockopt::{socket_domain, socket_type};
 use rustix::net::{AddressFamily, SendFlags, SocketType, send};
 
+use crate::call_helper::{CallHelper, Calls};
 use crate::signal::signal;
 
-/// What a guest is called by.
+/// A descriptor by which a guest is notified. Clones are the same notifier.
 #[derive(Clone, Debug)]
-pub(crate) enum Notifier {
-    /// Signalled, which never waits.
+pub(crate) struct Notifier(Arc<Target>);
+
+#[derive(Debug)]
+struct Target {
+    kind: Kind,
+    /// Notifies where the caller would have to wait. Gone when the frontend has left.
+    calls: Weak<Calls>,
+    /// The helper was asked to notify, and has not begun to.
+    is_pending: AtomicBool,
+}
+
+#[derive(Debug)]
+enum Kind {
     Event(Arc<OwnedFd>),
-    /// Whether to block is said with each call.
     Socket(Arc<OwnedFd>),
 }
 
 impl Notifier {
-    /// Looks at what it is.
-    pub(crate) fn new(fd: Arc<OwnedFd>) -> io::Result<Self> {
-        if is_eventfd(&fd)? {
-            // Signals need it not; a write does, where there are no signals.
+    /// Checks the kind of descriptor. `helper` is that of the descriptor's frontend.
+    pub(crate) fn new(fd: Arc<OwnedFd>, helper: &CallHelper) -> io::Result<Self> {
+        let kind = if is_eventfd(&fd)? {
+            // A signal does not need it, a write by the helper does.
             fcntl_setfl(&*fd, fcntl_getfl(&*fd)? | OFlags::NONBLOCK)?;
-            return Ok(Notifier::Event(fd));
-        }
-        let is_socket = FileType::from_raw_mode(fstat(&*fd)?.st_mode) == FileType::Socket;
-        if is_socket && socket_domain(&*fd)? == AddressFamily::UNIX && socket_type(&*fd)? == SocketType::STREAM {
-            return Ok(Notifier::Socket(fd));
-        }
-        Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no eventfd and no UNIX stream socket"))
+            Kind::Event(fd)
+        } else {
+            let is_socket = FileType::from_raw_mode(fstat(&*fd)?.st_mode) == FileType::Socket;
+            if !is_socket || socket_domain(&*fd)? != AddressFamily::UNIX || socket_type(&*fd)? != SocketType::STREAM {
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no eventfd and no UNIX stream socket"));
+            }
+            Kind::Socket(fd)
+        };
+        let calls = Arc::downgrade(helper.calls());
+        Ok(Notifier(Arc::new(Target { kind, calls, is_pending: AtomicBool::new(false) })))
     }
 
-    /// Notifies the other side.
+    /// Notifies the other side, and never waits.
     pub(crate) fn ring(&self) {
-        // What is full has its notification already; what is closed has nobody left to tell.
-        match self {
-            Notifier::Event(fd) => signal(fd.as_fd()),
-            Notifier::Socket(fd) => drop(send(fd, &1_u64.to_ne_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL)),
+        // A socket is left to the helper: before Linux 6.10 each sender waits for the collection of sockets that are under
+        // way in messages, and any user can make that long.
+        let is_done = match &self.0.kind {
+            Kind::Event(fd) => signal(fd.as_fd()),
+            Kind::Socket(_) => false,
+        };
+        if !is_done && let Some(calls) = self.0.calls.upgrade() {
+            calls.ask(self);
+        }
+    }
+
+    /// Marks the notifier as waiting for the helper. Returns whether it waited already.
+    pub(crate) fn set_pending(&self, is_pending: bool) -> bool {
+        // What the caller wrote into the ring comes before the helper's notification.
+        self.0.is_pending.swap(is_pending, Ordering::AcqRel)
+    }
+
+    /// Notifies by a call that may wait for as long as the frontend likes. Only for the helper.
+    pub(crate) fn ring_and_wait(&self) {
+        let one = 1_u64.to_ne_bytes();
+        // A full counter or socket has its notification already; a closed one has nobody left to notify.
+        match &self.0.kind {
+            Kind::Event(fd) => drop(rustix::io::write(fd, &one)),
+            Kind::Socket(fd) => drop(send(fd, &one, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)),
+        }
+    }
+
+    /// Ends a wait for room in a full eventfd.
+    pub(crate) fn make_room(&self) {
+        let Kind::Event(fd) = &self.0.kind else { return };
+        let mut fds = [PollFd::new(fd, PollFlags::IN)];
+        if poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0) {
+            let _ = rustix::io::read(fd, &mut [0; 8]);
         }
     }
 }
@@ -64,10 +109,16 @@ mod tests {
 
     use rustix::event::{EventfdFlags, eventfd};
 
+    use crate::signal::Signals;
+
+    fn helper() -> CallHelper {
+        CallHelper::new("test", || ())
+    }
+
     #[test]
     fn what_can_hold_up_whoever_rings_is_no_notifier() {
         let refused = |what: &str, fd: OwnedFd| {
-            let error = Notifier::new(Arc::new(fd)).expect_err(what);
+            let error = Notifier::new(Arc::new(fd), &helper()).expect_err(what);
             assert_eq!(error.to_string(), "it is no eventfd and no UNIX stream socket", "{what}");
         };
         let (reader, writer) = io::pipe().expect("a pipe");
@@ -81,18 +132,21 @@ mod tests {
 
     #[test]
     fn what_rings() {
+        assert!(Signals::prepare_control(), "the kernel has asynchronous requests");
+        let mut helper = helper();
         let event = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd"));
-        Notifier::new(Arc::clone(&event)).expect("an eventfd").ring();
+        Notifier::new(Arc::clone(&event), &helper).expect("an eventfd").ring();
         let mut bytes = [0; 8];
         rustix::io::read(&*event, &mut bytes).expect("it was rung");
         assert_eq!(u64::from_ne_bytes(bytes), 1);
 
         let (ours, mut theirs) = UnixStream::pair().expect("sockets");
-        let socket = Notifier::new(Arc::new(ours.into())).expect("User Mode Linux's");
+        let socket = Notifier::new(Arc::new(ours.into()), &helper).expect("User Mode Linux's");
         socket.ring();
+        helper.start_if_wanted().expect("a thread");
         theirs.read_exact(&mut bytes).expect("it was rung");
         assert_eq!(u64::from_ne_bytes(bytes), 1);
-        // Full, though it blocks: nobody waits.
-        (0..100_000).for_each(|_| socket.ring());
+        // Full, though it blocks: nobody waits, the helper neither.
+        (0..100_000).for_each(|_| socket.ring_and_wait());
     }
 }

@@ -11,6 +11,7 @@ use std::cell::OnceCell;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr;
+use std::sync::{Mutex, PoisonError};
 
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -46,26 +47,75 @@ const COLLECTED: usize = 64;
 const NONE: libc::c_long = 0;
 const ONE: libc::c_long = 1;
 
-/// A context for requests of one thread.
+/// A context for requests.
+#[derive(Debug)]
 struct Requests {
     context: libc::c_ulong,
     /// What is read from: an eventfd, of which nothing shorter than 8 bytes is read.
     nothing: OwnedFd,
 }
 
+/// The means of one thread to signal eventfds without waiting.
+///
+/// The system has a limited number of contexts (`fs.aio-max-nr`), and any user can take all of them. So a thread's context
+/// is made when its switch starts, not when the thread needs it first.
+#[derive(Debug)]
+pub struct Signals(Option<Requests>);
+
 thread_local! {
-    /// `None` where the kernel does not have it or a filter forbids it.
-    static REQUESTS: OnceCell<Option<Requests>> = const { OnceCell::new() };
+    /// Unset in threads that use [`CONTROL`].
+    static OWN: OnceCell<Signals> = const { OnceCell::new() };
 }
 
-/// Adds one to the counter of `event`, which is an eventfd. Where the kernel has no asynchronous requests for us it is
-/// written to, which waits if somebody wants it to.
-pub(crate) fn signal(event: BorrowedFd<'_>) {
-    let signalled = REQUESTS.with(|cell| cell.get_or_init(Requests::new).as_ref().is_some_and(|r| r.signal(event)));
-    if !signalled {
-        // What is full has its notification already.
-        let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
+/// The context of all threads without one of their own: the ports' threads, which signal rarely.
+static CONTROL: Mutex<Option<Requests>> = Mutex::new(None);
+
+impl Signals {
+    /// Makes a context. The thread that is to use it calls [`Self::install`].
+    #[must_use]
+    pub fn new() -> Self {
+        Signals(Requests::new())
     }
+
+    /// Makes the context of all threads that install none, unless it is there already. Returns whether it is there.
+    pub fn prepare_control() -> bool {
+        let mut control = CONTROL.lock().unwrap_or_else(PoisonError::into_inner);
+        if control.is_none() {
+            *control = Requests::new();
+        }
+        control.is_some()
+    }
+
+    /// Whether there is a context. Without one, helper threads write to eventfds.
+    #[must_use]
+    pub fn has_context(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// From now on this thread signals by this context, until it ends.
+    pub fn install(self) {
+        // A second context of a thread would change nothing.
+        let _ = OWN.with(|own| own.set(self));
+    }
+}
+
+impl Default for Signals {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Adds one to the counter of `event`, which is an eventfd, and never waits. Returns `false` where that cannot be done: no
+/// context was to be had, or a filter forbids its use.
+#[must_use]
+pub(crate) fn signal(event: BorrowedFd<'_>) -> bool {
+    OWN.with(|own| match own.get() {
+        Some(signals) => signals.0.as_ref().is_some_and(|requests| requests.signal(event)),
+        None => {
+            let control = CONTROL.lock().unwrap_or_else(PoisonError::into_inner);
+            control.as_ref().is_some_and(|requests| requests.signal(event))
+        }
+    })
 }
 
 impl Requests {
@@ -74,7 +124,11 @@ impl Requests {
         let mut context: libc::c_ulong = 0;
         // SAFETY: the kernel writes the context's id there and nothing else.
         let made = unsafe { libc::syscall(libc::SYS_io_setup, ONE, &raw mut context) };
-        (made == 0).then_some(Requests { context, nothing })
+        let requests = (made == 0).then_some(Requests { context, nothing })?;
+        // A filter may allow the one call and forbid the other: only a signal that arrives shows that both work.
+        let works =
+            requests.signal(requests.nothing.as_fd()) && rustix::io::read(&requests.nothing, &mut [0; 8]).is_ok();
+        works.then_some(requests)
     }
 
     fn signal(&self, event: BorrowedFd<'_>) -> bool {
@@ -147,9 +201,21 @@ mod tests {
 
     #[test]
     fn every_signal_counts() {
+        assert!(Signals::prepare_control(), "the kernel has asynchronous requests");
+        every_signal_counts_here();
+        let own = Signals::new();
+        assert!(own.has_context());
+        let thread = std::thread::spawn(move || {
+            own.install();
+            every_signal_counts_here();
+        });
+        thread.join().expect("every signal counts");
+    }
+
+    fn every_signal_counts_here() {
         let event = eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd");
         for n in [1, 7, 10_000] {
-            (0..n).for_each(|_| signal(event.as_fd()));
+            (0..n).for_each(|_| assert!(signal(event.as_fd()), "the kernel has asynchronous requests"));
             assert_eq!(count(&event), n);
         }
     }
@@ -161,8 +227,10 @@ mod tests {
         rustix::io::write(&event, &(u64::MAX - 1).to_ne_bytes()).expect("to the brim");
         let (done, wait) = mpsc::channel();
         let ours = rustix::io::dup(&event).expect("another descriptor of it");
+        let signals = Signals::new();
         std::thread::spawn(move || {
-            (0..1000).for_each(|_| signal(ours.as_fd()));
+            signals.install();
+            (0..1000).for_each(|_| assert!(signal(ours.as_fd()), "the kernel has asynchronous requests"));
             done.send(()).expect("somebody waits");
         });
         let ended = wait.recv_timeout(Duration::from_secs(20));

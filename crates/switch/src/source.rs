@@ -26,6 +26,8 @@ const REMOVED: &str = "(removed)";
 #[derive(Debug)]
 pub(crate) struct Running {
     since: Instant,
+    /// See [`Status::notifications`].
+    notifications: &'static str,
     now: Mutex<Arc<Now>>,
     removed_drops: Arc<Counts>,
     removed_nodes: NodeStats,
@@ -47,9 +49,10 @@ pub(crate) struct Now {
 }
 
 impl Running {
-    pub(crate) fn new(now: Now) -> Self {
+    pub(crate) fn new(now: Now, notifications: &'static str) -> Self {
         Running {
             since: Instant::now(),
+            notifications,
             now: Mutex::new(Arc::new(now)),
             removed_drops: Arc::default(),
             removed_nodes: NodeStats { name: REMOVED.to_owned(), ..NodeStats::default() },
@@ -198,6 +201,7 @@ impl Source for Running {
             ports: now.ports.len(),
             sandbox: sandbox::in_force().iter().map(|mechanism| mechanism.as_str().to_owned()).collect(),
             refused_calls: sandbox::refused_calls(),
+            notifications: self.notifications.to_owned(),
         }
     }
 }

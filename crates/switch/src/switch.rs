@@ -6,9 +6,9 @@ use std::thread::JoinHandle;
 use anyhow::Context;
 use straightline_graph::{Graph, Mailbox, NodeStats, Worker, WorkerStats};
 use straightline_packet::{Arena, Gate};
-use straightline_port::Sleeper;
+use straightline_port::{Signals, Sleeper};
 
-use crate::api::Source;
+use crate::api::{Source, Status};
 use crate::assembly::settings;
 use crate::config::{Config, Idle};
 use crate::lease::Wanted;
@@ -73,7 +73,8 @@ impl Switch {
         let now =
             Now { config: nothing, plan, ports: Vec::new(), drops: Vec::new(), fdbs: Vec::new(), workers: figures };
         let failure = Arc::default();
-        let mut switch = Switch { running: Arc::new(Running::new(now)), gate, crew, wanted: Mutex::default(), failure };
+        let running = Arc::new(Running::new(now, notifications(&workers)));
+        let mut switch = Switch { running, gate, crew, wanted: Mutex::default(), failure };
         for (at, (cpu, worker)) in workers.into_iter().enumerate() {
             let failure = Arc::clone(&switch.failure);
             switch.crew[at].spawn(at, cpu, worker, failure)?;
@@ -200,6 +201,19 @@ impl Drop for Watch {
             tell();
         }
     }
+}
+
+/// How guests will be notified. Contexts are made now: later, somebody may have taken all that the system has.
+fn notifications(workers: &[(Option<usize>, Worker)]) -> &'static str {
+    let control = Signals::prepare_control();
+    if control && workers.iter().all(|(_, worker)| worker.signals_itself()) {
+        return Status::AIO;
+    }
+    tracing::warn!(
+        "the system has no asynchronous requests left (fs.aio-max-nr) or none at all: guests are notified by helper \
+         threads, which costs more; a restart tries again"
+    );
+    Status::HELPER_THREAD
 }
 
 fn pin(cpu: usize) -> Result<(), rustix::io::Errno> {

@@ -20,6 +20,7 @@ use super::queue::Queue;
 use super::rings::{Running, ring_name};
 use super::transfer::Transfer;
 use super::{LinkStatus, RingStatus, Seating, Shared};
+use crate::call_helper::CallHelper;
 
 /// A connected frontend.
 pub(super) struct Guest {
@@ -52,6 +53,8 @@ pub(super) struct Guest {
     pub(super) next_look: Option<Instant>,
     /// Rings that were stopped and that workers may still use until the next link is published.
     pub(super) stopping: Vec<(u16, Arc<Queue>)>,
+    /// Notifies where that may wait.
+    pub(super) calls: CallHelper,
 }
 
 impl Guest {
@@ -76,6 +79,7 @@ impl Guest {
             inflight: Tables::default(),
             next_look: None,
             stopping: Vec::new(),
+            calls: new_helper(&shared),
             shared,
         };
         guest.show();
@@ -86,6 +90,10 @@ impl Guest {
     pub(super) fn serve(&mut self, stop: &Stop) -> String {
         let mut limit = None;
         loop {
+            if let Err(error) = self.calls.start_if_wanted() {
+                let port = &self.shared.config.name;
+                tracing::warn!(port, "cannot start the thread that notifies its guest: {error}");
+            }
             self.follow_administrator();
             if !Arc::ptr_eq(&self.seated, &self.shared.seating()) {
                 self.publish();
@@ -304,6 +312,8 @@ impl Guest {
         fail::hit("port-left");
         self.rings.fill_with(|| None);
         self.publish();
+        // No worker notifies by it any more.
+        self.calls = new_helper(&self.shared);
         self.transfer = Transfer::None;
         self.memory = Arc::default();
         self.log = None;
@@ -362,6 +372,11 @@ impl Guest {
         }
         None
     }
+}
+
+fn new_helper(shared: &Arc<Shared>) -> CallHelper {
+    let report = Arc::clone(&shared.report);
+    CallHelper::new(&shared.config.name, move || report.wake())
 }
 
 fn map(region: &RegionFd) -> Result<Arc<Region>, String> {

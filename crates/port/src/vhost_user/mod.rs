@@ -57,7 +57,7 @@ use straightline_virtio::features as f;
 use straightline_virtio::vhost_user::{NetConfig, Offer, SUPPORTED_PROTOCOL_FEATURES};
 
 use crate::berth::Berth;
-use crate::{Port, QueueCounters, Sleeper};
+use crate::{Port, QueueCounters, Signals, Sleeper};
 use announce::Announcement;
 use connector::Connector;
 use control::{Control, Way};
@@ -320,6 +320,8 @@ impl VhostUser {
             })?,
         };
         let system = |source| ListenError::System { path: config.socket.clone(), what: "cannot set it up", source };
+        // Without it the port's thread has a helper notify.
+        let _ = Signals::prepare_control();
         let shared = Arc::new(Shared {
             index,
             drops,

@@ -381,17 +381,15 @@ impl AtTurnEnd for Queue {
             return;
         }
         let is_wanted = inner.ring.must_notify();
-        if is_wanted {
-            if let Some(call) = &inner.call {
-                call.ring();
-            }
-            self.counters().kicks_sent.add(1);
-        } else {
-            self.counters().kicks_suppressed.add(1);
-        }
-        let is_called = is_wanted && inner.call.is_some();
-        let watcher = self.watcher_after(&mut inner, is_called);
+        let counter = if is_wanted { &self.counters().kicks_sent } else { &self.counters().kicks_suppressed };
+        counter.add(1);
+        let call = if is_wanted { inner.call.clone() } else { None };
+        let watcher = self.watcher_after(&mut inner, call.is_some());
+        // Its frontend can make this a long call of the kernel's, and other workers may want the ring.
         drop(inner);
+        if let Some(call) = call {
+            call.ring();
+        }
         if let Some(watcher) = watcher {
             watcher.send_called();
         }
@@ -411,6 +409,8 @@ pub(super) mod tests {
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
     use straightline_virtio::memory::Region;
     use straightline_virtio::ring::{Geometry, Options, SplitDevice};
+
+    use crate::call_helper::CallHelper;
 
     /// A ring of eight entries, all zeros.
     pub(in crate::vhost_user) fn queue() -> Arc<Queue> {
@@ -437,7 +437,9 @@ pub(super) mod tests {
         let file = memfd_create("calls", MemfdFlags::CLOEXEC).expect("memfd");
         ftruncate(&file, 1 << 16).expect("memory");
         let report = Arc::new(Report::new().expect("an eventfd"));
-        let call = || Notifier::new(Arc::new(eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd"))).expect("a call");
+        let helper = CallHelper::new("test", || ());
+        let event = || Arc::new(eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd"));
+        let call = || Notifier::new(event(), &helper).expect("a call");
         let queue = queue_with(&file, Options { event_idx: true, ..Options::default() });
         let queue = queue.watched_by(Arc::clone(&report));
         assert!(!report.take_called());

@@ -19,6 +19,7 @@ use super::link::Link;
 use super::queue::Queue;
 use super::spread::Spread;
 use crate::berth::{Berth, Kick, Says};
+use crate::call_helper::CallHelper;
 use crate::notifier::Notifier;
 
 /// Whether a ring is one that its guest transmits by: receive and transmit rings take turns (virtio 1.2, 5.1.2).
@@ -111,7 +112,7 @@ impl Guest {
                     return Ok(true);
                 }
                 let index = if self.session.control_ring() == Some(index) { CONTROL } else { index };
-                running.rewire(index, setup)?;
+                running.rewire(index, setup, &self.calls)?;
                 Ok(false)
             }
             (None, true) => {
@@ -173,7 +174,7 @@ impl Guest {
         }
         let queue = Arc::new(queue);
         let mut running = Running { queue, kick: None, call: None, token: None, berth, watch: Watch::default() };
-        running.rewire(index, setup)?;
+        running.rewire(index, setup, &self.calls)?;
         Ok(running)
     }
 
@@ -253,7 +254,7 @@ impl Guest {
             }
             if let Some(err) = self.session.ring(index).and_then(|r| r.err.as_ref()) {
                 // Whoever listens learns that the ring is broken; nobody has to.
-                if let Ok(err) = Notifier::new(Arc::clone(err)) {
+                if let Ok(err) = Notifier::new(Arc::clone(err), &self.calls) {
                     err.ring();
                 }
             }
@@ -267,7 +268,7 @@ impl Guest {
 
 impl Running {
     /// Takes over the descriptors of a ring's set-up where they are new.
-    fn rewire(&mut self, index: u16, setup: &RingSetup) -> Result<(), String> {
+    fn rewire(&mut self, index: u16, setup: &RingSetup, calls: &CallHelper) -> Result<(), String> {
         let name = ring_name(index);
         if !same(self.kick.as_ref(), setup.kick.as_ref()) {
             self.forget();
@@ -284,7 +285,7 @@ impl Running {
             self.berth.ring();
         }
         if !same(self.call.as_ref(), setup.call.as_ref()) {
-            let call = setup.call.clone().map(Notifier::new).transpose();
+            let call = setup.call.clone().map(|call| Notifier::new(call, calls)).transpose();
             self.queue.set_call(call.map_err(|e| format!("{name}: cannot use its call descriptor: {e}"))?);
             self.call = setup.call.clone();
             self.watch.start_again();
@@ -346,14 +347,15 @@ mod tests {
         let sleeper = Arc::new(Sleeper::new().expect("epoll"));
         let berth = Arc::new(Berth::new(Arc::clone(&sleeper).into(), false));
         let mut ring = running(&berth);
+        let calls = CallHelper::new("test", || ());
         let kick = || Some(eventfd(0, EventfdFlags::CLOEXEC).expect("eventfd"));
-        ring.rewire(1, &started(kick())).expect("a kick");
+        ring.rewire(1, &started(kick()), &calls).expect("a kick");
         sleeper.wait(std::time::Duration::ZERO).expect("the bell of the kick");
         assert_eq!(ring.queue.arm(0), Ok(false), "a worker may sleep");
-        ring.rewire(1, &started(None)).expect("no kick");
+        ring.rewire(1, &started(None), &calls).expect("no kick");
         assert!(sleeper.woken_by().1, "whoever sleeps looks again");
         assert_eq!(ring.queue.arm(0), Ok(true), "nobody will kick");
-        ring.rewire(1, &started(kick())).expect("a kick");
+        ring.rewire(1, &started(kick()), &calls).expect("a kick");
         assert_eq!(ring.queue.arm(0), Ok(false));
         ring.forget();
     }

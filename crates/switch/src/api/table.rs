@@ -201,6 +201,9 @@ pub fn status(status: &Status) -> String {
     fact("workers", status.workers.to_string());
     fact("ports", format!("{} of {} up", status.ports_up, status.ports));
     fact("sandbox", if status.sandbox.is_empty() { "off".to_owned() } else { status.sandbox.join(", ") });
+    if !status.notifications.is_empty() {
+        fact("notifications", status.notifications.clone());
+    }
     if status.refused_calls > 0 {
         fact("refused", format!("{} system calls", count(status.refused_calls)));
     }

@@ -303,6 +303,17 @@ pub struct Status {
     /// System calls that the sandbox has refused: a fault of ours, or an attack.
     #[serde(default)]
     pub refused_calls: u64,
+    /// How guests are notified: [`Self::AIO`] or [`Self::HELPER_THREAD`].
+    #[serde(default)]
+    pub notifications: String,
+}
+
+impl Status {
+    /// Workers notify guests themselves, by asynchronous requests to the kernel, which never wait.
+    pub const AIO: &str = "aio";
+    /// A helper thread for each port notifies its guest, which costs more: the kernel had no context for asynchronous
+    /// requests (`fs.aio-max-nr`) when the switch started.
+    pub const HELPER_THREAD: &str = "helper-thread";
 }
 
 /// Request `port`: its socket comes with it.

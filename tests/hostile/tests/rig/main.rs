@@ -29,6 +29,7 @@ mod in_order;
 mod logs;
 mod lost_calls;
 mod messages;
+mod notifications;
 mod once_control;
 mod once_packed;
 mod once_packets;

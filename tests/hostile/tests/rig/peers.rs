@@ -73,37 +73,41 @@ fn a_guest_that_floods_kicks() {
 #[test]
 fn a_call_that_is_full_and_blocks_holds_nobody_up() {
     for layout in Layout::BOTH {
-        let mut scene = Scene::of(layout);
-        let mut guest = scene.attacker();
-        for ring in [Ring::Receive, Ring::Transmit] {
-            let call = eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd");
-            guest.client().set_vring_call(ring as u16, Some(call.as_fd())).expect("a call");
-            // The port said not to block, once. Its frontend takes that back and fills the counter to the brim.
-            fcntl_setfl(&call, fcntl_getfl(&call).expect("flags") & !OFlags::NONBLOCK).expect("flags");
-            let mut counted = [0; 8];
-            rustix::io::read(&call, &mut counted).expect("it was told once");
-            rustix::io::write(&call, &(u64::MAX - 1).to_ne_bytes()).expect("to the brim");
-        }
-        let bytes = frame(mac(2), mac(1), 400, 2);
-        guest.write_memory(guest.buffer_address(Ring::Transmit, 0), &[0; 12]);
-        guest.write_memory(guest.buffer_address(Ring::Transmit, 0) + 12, &bytes);
-        for n in 0..100 {
-            // Both rings have something used, and both are to be told: no event was ever asked for later.
-            let room = Descriptor { len: 2000, ..fine(&guest, Ring::Receive) };
-            guest.publish(Ring::Receive, &[room]);
-            guest.publish(Ring::Transmit, &[Descriptor { len: 412, ..fine(&guest, Ring::Transmit) }]);
-            send(&mut scene.good, &frame(mac(1), mac(2), 700, n));
-            guest.wait_used(Ring::Transmit);
-            guest.wait_used(Ring::Receive);
-        }
-        scene.victims.go_on();
-        let told = scene.rig.port(0).queues[0].kicks_sent;
-        assert!(told > 0, "it was notified: {told}");
-        drop(guest);
-        scene.settle();
-        scene.recovers("a call that blocks");
-        scene.end();
+        fill_calls_that_block(Scene::of(layout));
     }
+}
+
+/// A frontend makes its calls block and fills them, and the victims do not notice.
+pub(crate) fn fill_calls_that_block(mut scene: Scene) {
+    let mut guest = scene.attacker();
+    for ring in [Ring::Receive, Ring::Transmit] {
+        let call = eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd");
+        guest.client().set_vring_call(ring as u16, Some(call.as_fd())).expect("a call");
+        // The port said not to block, once. Its frontend takes that back and fills the counter to the brim.
+        fcntl_setfl(&call, fcntl_getfl(&call).expect("flags") & !OFlags::NONBLOCK).expect("flags");
+        let mut counted = [0; 8];
+        rustix::io::read(&call, &mut counted).expect("it was told once");
+        rustix::io::write(&call, &(u64::MAX - 1).to_ne_bytes()).expect("to the brim");
+    }
+    let bytes = frame(mac(2), mac(1), 400, 2);
+    guest.write_memory(guest.buffer_address(Ring::Transmit, 0), &[0; 12]);
+    guest.write_memory(guest.buffer_address(Ring::Transmit, 0) + 12, &bytes);
+    for n in 0..100 {
+        // Both rings have something used, and both are to be told: no event was ever asked for later.
+        let room = Descriptor { len: 2000, ..fine(&guest, Ring::Receive) };
+        guest.publish(Ring::Receive, &[room]);
+        guest.publish(Ring::Transmit, &[Descriptor { len: 412, ..fine(&guest, Ring::Transmit) }]);
+        send(&mut scene.good, &frame(mac(1), mac(2), 700, n));
+        guest.wait_used(Ring::Transmit);
+        guest.wait_used(Ring::Receive);
+    }
+    scene.victims.go_on();
+    let told = scene.rig.port(0).queues[0].kicks_sent;
+    assert!(told > 0, "it was notified: {told}");
+    drop(guest);
+    scene.settle();
+    scene.recovers("a call that blocks");
+    scene.end();
 }
 
 #[test]

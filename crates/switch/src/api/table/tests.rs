@@ -191,12 +191,21 @@ lan     02:00:00:00:00:03  vm10    12 s
         ports: 3,
         sandbox: vec!["landlock".to_owned(), "seccomp".to_owned()],
         refused_calls: 0,
+        notifications: Status::AIO.to_owned(),
     };
-    let expected = "version  0.1.0\nuptime   1 h 2 min 5 s\nsimd     avx2\nworkers  1\nports    2 of 3 up\n\
-                    sandbox  landlock, seccomp\n";
+    let expected = "\
+version        0.1.0
+uptime         1 h 2 min 5 s
+simd           avx2
+workers        1
+ports          2 of 3 up
+sandbox        landlock, seccomp
+notifications  aio
+";
     assert_eq!(status(&facts), expected);
     let attacked = Status { sandbox: Vec::new(), refused_calls: 2, ..facts };
-    assert!(status(&attacked).ends_with("sandbox  off\nrefused  2 system calls\n"), "{}", status(&attacked));
+    let text = status(&attacked);
+    assert!(text.contains("sandbox        off\n") && text.ends_with("refused        2 system calls\n"), "{text}");
 }
 
 #[test]

@@ -1,0 +1,220 @@
+//! A thread that notifies the guest of one port by calls that may wait.
+//!
+//! A notification goes by the kernel's asynchronous requests (see `signal`), which never wait. Where they are not to be had,
+//! and for sockets, the helper notifies: it alone waits if the frontend makes its descriptor block. Each port has a helper of
+//! its own, so no frontend can hold up the notifications of another.
+//!
+//! The helper starts when it is first needed. Whoever needs it may be a worker, which cannot start a thread. So the port's
+//! thread is woken and starts it.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::{JoinHandle, Thread};
+use std::time::Duration;
+
+use crossbeam_queue::ArrayQueue;
+
+use crate::notifier::Notifier;
+
+/// Most notifiers that wait for the helper: the call and the error descriptor of each of 256 rings, once each. More wait
+/// only if a frontend holds the helper up and sends new descriptors meanwhile; then it misses notifications.
+const MOST_PENDING: usize = 512;
+
+/// How often a helper that is to end is freed from a wait.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// The helper of one frontend. Its thread ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct CallHelper {
+    calls: Arc<Calls>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What the helper's thread and those who need it share.
+pub(crate) struct Calls {
+    port: String,
+    pending: ArrayQueue<Notifier>,
+    thread: OnceLock<Thread>,
+    /// The thread is needed and has not been started.
+    is_wanted: AtomicBool,
+    is_stopped: AtomicBool,
+    /// The notifier whose descriptor the thread may be waiting for.
+    current: Mutex<Option<Notifier>>,
+    /// Wakes the port's thread, so that it calls [`CallHelper::start_if_wanted`].
+    wake_port: Box<dyn Fn() + Send + Sync>,
+}
+
+impl CallHelper {
+    /// A helper without a thread.
+    pub(crate) fn new(port: &str, wake_port: impl Fn() + Send + Sync + 'static) -> Self {
+        let calls = Calls {
+            port: port.to_owned(),
+            pending: ArrayQueue::new(MOST_PENDING),
+            thread: OnceLock::new(),
+            is_wanted: AtomicBool::new(false),
+            is_stopped: AtomicBool::new(false),
+            current: Mutex::default(),
+            wake_port: Box::new(wake_port),
+        };
+        CallHelper { calls: Arc::new(calls), thread: None }
+    }
+
+    pub(crate) fn calls(&self) -> &Arc<Calls> {
+        &self.calls
+    }
+
+    /// Starts the thread if a notification waits for it.
+    ///
+    /// # Errors
+    /// The system has no thread. The notification waits for the next call.
+    pub(crate) fn start_if_wanted(&mut self) -> io::Result<()> {
+        if !self.calls.is_wanted.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        if self.thread.is_none() {
+            let calls = Arc::clone(&self.calls);
+            let name = format!("call {}", calls.port);
+            let thread = std::thread::Builder::new().name(name).spawn(move || calls.serve())?;
+            let _ = self.calls.thread.set(thread.thread().clone());
+            self.thread = Some(thread);
+        }
+        self.calls.is_wanted.store(false, Ordering::Release);
+        // A notification that came before the thread was known has woken us, not the thread.
+        self.calls.unpark();
+        Ok(())
+    }
+}
+
+impl Drop for CallHelper {
+    /// Ends the thread. A frontend that holds it up by a full eventfd is made room for. One that empties the eventfd between
+    /// our look and our read holds up this thread, its port's, instead.
+    fn drop(&mut self) {
+        self.calls.is_stopped.store(true, Ordering::Release);
+        let Some(thread) = self.thread.take() else { return };
+        thread.thread().unpark();
+        while !thread.is_finished() {
+            let current = self.calls.current().clone();
+            if let Some(notifier) = current {
+                notifier.make_room();
+            }
+            std::thread::sleep(PAUSE);
+        }
+        // A panic of its own has been said.
+        let _ = thread.join();
+    }
+}
+
+impl Calls {
+    /// Has the helper notify. Never waits, and takes no lock.
+    pub(crate) fn ask(&self, notifier: &Notifier) {
+        if notifier.set_pending(true) {
+            return;
+        }
+        if self.pending.push(notifier.clone()).is_err() {
+            notifier.set_pending(false);
+            return;
+        }
+        if !self.unpark() {
+            self.is_wanted.store(true, Ordering::Release);
+            (self.wake_port)();
+        }
+    }
+
+    /// Wakes the thread, now or as soon as it would sleep. Returns whether there is one.
+    fn unpark(&self) -> bool {
+        self.thread.get().map(Thread::unpark).is_some()
+    }
+
+    fn serve(&self) {
+        while !self.is_stopped.load(Ordering::Acquire) {
+            let Some(notifier) = self.pending.pop() else {
+                std::thread::park();
+                continue;
+            };
+            *self.current() = Some(notifier.clone());
+            // From here on a notification needs another one.
+            notifier.set_pending(false);
+            notifier.ring_and_wait();
+            *self.current() = None;
+        }
+    }
+
+    fn current(&self) -> MutexGuard<'_, Option<Notifier>> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for Calls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Calls").field("port", &self.port).field("pending", &self.pending.len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::os::fd::OwnedFd;
+
+    use rustix::event::{EventfdFlags, eventfd};
+    use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+
+    fn event() -> Arc<OwnedFd> {
+        Arc::new(eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd"))
+    }
+
+    /// The counter, which is waited for.
+    fn count(event: &OwnedFd) -> u64 {
+        fcntl_setfl(event, OFlags::empty()).expect("flags");
+        let mut bytes = [0; 8];
+        rustix::io::read(event, &mut bytes).expect("it was signalled");
+        u64::from_ne_bytes(bytes)
+    }
+
+    #[test]
+    fn a_helper_starts_when_it_is_needed_and_notifies_each() {
+        let woken = Arc::new(AtomicBool::new(false));
+        let wake = Arc::clone(&woken);
+        let mut helper = CallHelper::new("test", move || wake.store(true, Ordering::Relaxed));
+        helper.start_if_wanted().expect("nothing to start");
+        assert!(helper.thread.is_none());
+        let events = [event(), event()];
+        let [first, second] = events.each_ref().map(|e| Notifier::new(Arc::clone(e), &helper).expect("an eventfd"));
+        helper.calls.ask(&first);
+        assert!(woken.load(Ordering::Relaxed), "the port's thread is to start it");
+        helper.start_if_wanted().expect("a thread");
+        assert_eq!(count(&events[0]), 1);
+        for _ in 0..100 {
+            helper.calls.ask(&second);
+            helper.calls.ask(&first);
+            assert_eq!((count(&events[0]), count(&events[1])), (1, 1));
+        }
+    }
+
+    #[test]
+    fn an_eventfd_that_is_full_and_blocks_ends_with_its_helper() {
+        let event = event();
+        let mut helper = CallHelper::new("test", || ());
+        let notifier = Notifier::new(Arc::clone(&event), &helper).expect("an eventfd");
+        fcntl_setfl(&*event, fcntl_getfl(&*event).expect("flags") & !OFlags::NONBLOCK).expect("flags");
+        rustix::io::write(&*event, &(u64::MAX - 1).to_ne_bytes()).expect("to the brim");
+        helper.calls.ask(&notifier);
+        helper.start_if_wanted().expect("a thread");
+        while helper.calls.current().is_none() {
+            std::thread::yield_now();
+        }
+        // It waits for room; others do not, however many there are.
+        let calls = Arc::clone(&helper.calls);
+        let others: Vec<_> = (0..2 * MOST_PENDING).map(|_| Notifier::new(super::tests::event(), &helper)).collect();
+        for other in others.iter().flatten() {
+            calls.ask(other);
+            calls.ask(other);
+        }
+        assert_eq!(calls.pending.len(), MOST_PENDING);
+        drop(helper);
+        assert!(calls.is_stopped.load(Ordering::Relaxed));
+        let after = Notifier::new(super::tests::event(), &CallHelper::new("gone", || ())).expect("an eventfd");
+        after.ring();
+    }
+}
