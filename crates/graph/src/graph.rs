@@ -3,10 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-use straightline_packet::{Frame, Turn};
+use straightline_packet::{Frame, PortIndex, Served, Turn};
 use straightline_port::Port;
 
 use crate::clock::cycles;
+use crate::watchdog::Names;
 use crate::{Next, Node, NodeStats};
 
 /// Most packets taken from one input in one turn.
@@ -23,17 +24,26 @@ pub(crate) struct Entry {
     edges: Vec<usize>,
     pub(crate) pending: Frame,
     stats: Arc<NodeStats>,
+    /// What a watchdog sees while it runs.
+    served: Served,
 }
 
 struct Input {
     port: Arc<dyn Port>,
     to: usize,
     stats: Arc<NodeStats>,
+    served: Served,
 }
 
 struct Output {
     port: Arc<dyn Port>,
     wait: bool,
+}
+
+/// Where packets that wait for room go.
+struct Waiting {
+    port: Arc<dyn Port>,
+    served: Served,
 }
 
 impl Node for Output {
@@ -49,12 +59,14 @@ pub struct Graph {
     /// The last built runs first; `entries` is kept in the order of running.
     entries: Vec<Entry>,
     inputs: Vec<Input>,
-    waiting: Vec<Arc<dyn Port>>,
+    waiting: Vec<Waiting>,
     end: Arc<NodeStats>,
     /// The input that comes first in the next turn: none is always last where room is short.
     turn_first: usize,
     /// Of nodes that were there before, for those of the same name.
     figures: Vec<Arc<NodeStats>>,
+    /// Whom a watchdog may see it serve.
+    names: Names,
 }
 
 impl fmt::Debug for Graph {
@@ -84,6 +96,7 @@ impl Graph {
             end: Arc::default(),
             turn_first: 0,
             figures,
+            names: Names::new(),
         };
         graph.end = graph.figures("turn-end".to_owned());
         graph
@@ -99,25 +112,46 @@ impl Graph {
 
     /// Adds a node whose successors are there already; its edges count from 0 in the order given.
     pub fn node(&mut self, name: impl Into<String>, node: Box<dyn Node>, edges: &[NodeIndex]) -> NodeIndex {
+        let name = name.into();
+        let served = self.name(None, &name);
+        self.entry(name, node, edges, served)
+    }
+
+    fn entry(&mut self, name: String, node: Box<dyn Node>, edges: &[NodeIndex], served: Served) -> NodeIndex {
         let edges = edges.iter().map(|e| e.0).collect();
-        let stats = self.figures(name.into());
-        self.entries.push(Entry { node, edges, pending: Frame::new(), stats });
+        let stats = self.figures(name);
+        self.entries.push(Entry { node, edges, pending: Frame::new(), stats, served });
         NodeIndex(self.entries.len() - 1)
+    }
+
+    /// What a watchdog is to see of a port with a number, or of anything else.
+    fn name(&mut self, port: Option<PortIndex>, name: &str) -> Served {
+        let number = || Served::Node(self.names.len().try_into().unwrap_or(u16::MAX));
+        let served = port.map_or_else(number, Served::Port);
+        self.names.push((served, name.to_owned()));
+        served
+    }
+
+    /// Whom a watchdog may see it serve.
+    pub(crate) fn names(&self) -> Names {
+        self.names.clone()
     }
 
     /// Adds the end of a way: delivery to `port`. With `wait`, what it has no room for stays in its source's ring.
     pub fn output(&mut self, port: Arc<dyn Port>, wait: bool) -> NodeIndex {
+        let served = self.name(port.index(), port.name());
         if wait {
-            self.waiting.push(Arc::clone(&port));
+            self.waiting.push(Waiting { port: Arc::clone(&port), served });
         }
         let name = format!("{}-tx", port.name());
-        self.node(name, Box::new(Output { port, wait }), &[])
+        self.entry(name, Box::new(Output { port, wait }), &[], served)
     }
 
     /// Adds the start of a way: packets of `port` go to `to`.
     pub fn input(&mut self, port: Arc<dyn Port>, to: NodeIndex) {
         let stats = self.figures(format!("{}-rx", port.name()));
-        self.inputs.push(Input { port, to: to.0, stats });
+        let served = self.name(port.index(), port.name());
+        self.inputs.push(Input { port, to: to.0, stats, served });
     }
 
     /// The figures of all inputs, nodes and outputs, in the order of a packet's way, and of the turn's end.
@@ -143,6 +177,7 @@ impl Graph {
             let input = &mut self.inputs[index];
             let pending = &mut self.entries[input.to].pending;
             let had = pending.len();
+            turn.serve(input.served);
             input.port.receive(turn, pending, BURST);
             let got = pending.len() - had;
             let now = cycles();
@@ -166,6 +201,7 @@ impl Graph {
                 continue;
             }
             let mut next = Next { edges: &entry.edges, later };
+            turn.serve(entry.served);
             entry.node.process(turn, &entry.pending, &mut next);
             let now = cycles();
             entry.stats.count(entry.pending.len(), now.saturating_sub(at));
@@ -180,17 +216,25 @@ impl Graph {
     /// Asks every port to wake us. Whether one has packets already, and whether one has room again.
     pub(crate) fn arm(&self, turn: &Turn<'_>) -> (bool, bool) {
         // All are asked, also behind one that has something: each must know that we do not poll.
-        let packets = self.inputs.iter().fold(false, |any, i| i.port.arm(turn, false) | any);
-        let room = self.waiting.iter().fold(false, |any, port| port.arm(turn, true) | any);
+        let packets = self.inputs.iter().fold(false, |any, input| {
+            turn.serve(input.served);
+            input.port.arm(turn, false) | any
+        });
+        let room = self.waiting.iter().fold(false, |any, output| {
+            turn.serve(output.served);
+            output.port.arm(turn, true) | any
+        });
         (packets, room)
     }
 
     pub(crate) fn disarm(&self, turn: &Turn<'_>) {
         for input in &self.inputs {
+            turn.serve(input.served);
             input.port.disarm(turn, false);
         }
-        for port in &self.waiting {
-            port.disarm(turn, true);
+        for output in &self.waiting {
+            turn.serve(output.served);
+            output.port.disarm(turn, true);
         }
     }
 }

@@ -33,10 +33,12 @@ mod graph;
 mod mailbox;
 mod node;
 mod stats;
+mod watchdog;
 mod worker;
 
 pub use graph::{Graph, NodeIndex};
 pub use mailbox::{Mailbox, Work};
 pub use node::{Next, Node};
 pub use stats::{NodeStats, WorkerStats};
+pub use watchdog::{Progress, Stall, Watchdog};
 pub use worker::{Idle, Worker};

@@ -7,7 +7,7 @@ use straightline_packet::Arena;
 use straightline_port::{Signals, Sleeper};
 
 use crate::clock::{cycles, hertz};
-use crate::{Graph, Mailbox, WorkerStats};
+use crate::{Graph, Mailbox, Progress, WorkerStats};
 
 /// What a worker does when it finds nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,13 +35,21 @@ pub struct Worker {
     idle: Idle,
     /// Of the thread that will run it.
     signals: Option<Signals>,
+    progress: Arc<Progress>,
 }
 
 impl Worker {
     /// A worker that has not run yet.
     pub fn new(graph: Graph, arena: Arena, sleeper: Arc<Sleeper>, stats: Arc<WorkerStats>, idle: Idle) -> Self {
         // Made here and not in the worker's thread, so that whoever starts it can look whether it could be had.
-        Worker { graph, arena, sleeper, stats, idle, signals: Some(Signals::new()) }
+        let signals = Some(Signals::new());
+        let progress = Arc::new(Progress::new(arena.watch(), graph.names()));
+        Worker { graph, arena, sleeper, stats, idle, signals, progress }
+    }
+
+    /// Its turns, for a watchdog.
+    pub fn progress(&self) -> Arc<Progress> {
+        Arc::clone(&self.progress)
     }
 
     /// Whether the worker notifies guests itself. If not, helper threads of the ports do.
@@ -66,7 +74,7 @@ impl Worker {
         // One reading ends a stretch of time and begins the next: a poll that finds nothing is so short that a second
         // reading would be a fifth of it.
         let mut from = started;
-        while !mailbox.is_full() || mailbox.exchange(&mut self.graph, &mut self.arena) {
+        while !mailbox.is_full() || self.exchange(mailbox) {
             self.arena.set_now(u32::try_from(from.saturating_sub(started) / second).unwrap_or(u32::MAX));
             let packets = self.turn();
             self.stats.turns.add(1);
@@ -84,6 +92,14 @@ impl Worker {
             }
             self.stats.upto.add(from.wrapping_sub(self.stats.upto.get()));
         }
+    }
+
+    /// Takes new work, if there is any; `false` when the worker is to end.
+    #[cold]
+    fn exchange(&mut self, mailbox: &Mailbox) -> bool {
+        let goes_on = mailbox.exchange(&mut self.graph, &mut self.arena);
+        self.progress.set_names(self.graph.names());
+        goes_on
     }
 
     /// One turn; returns how many packets it took.

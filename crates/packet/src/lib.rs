@@ -43,7 +43,7 @@ pub use segment::Segment;
 pub use segmentation::{MAX_HEADERS, Piece, Segmenter};
 pub use slot::{HEAD, HEADROOM};
 pub use straightline_simd::{Kernels, Level, WithKernels, prefetch_read};
-pub use turn::{Arena, AtTurnEnd, BodyCount, Gate, LenderId, Member, Published, Settings, Turn};
+pub use turn::{Arena, AtTurnEnd, BodyCount, Gate, LenderId, Member, Published, Served, Settings, Turn, TurnWatch};
 
 /// Whether packets are copied at all. A build that leaves the copies out (`bench-no-copies`) shows what all the rest costs:
 /// rings are worked and headers for receivers written as ever, but no byte of a frame is read or written, nor fetched.

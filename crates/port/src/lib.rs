@@ -29,7 +29,7 @@ pub mod vhost_user;
 
 use std::fmt;
 
-use straightline_packet::{Frame, Turn};
+use straightline_packet::{Frame, PortIndex, Turn};
 
 pub use counters::{Counter, QueueCounters, RingCounters};
 pub use null::Null;
@@ -40,6 +40,11 @@ pub use sleeper::{Sleeper, Token};
 pub trait Port: Send + Sync + fmt::Debug {
     /// The name from the configuration.
     fn name(&self) -> &str;
+
+    /// Its place in tables of ports, if it has one.
+    fn index(&self) -> Option<PortIndex> {
+        None
+    }
 
     /// Takes at most `max` packets into the turn and adds them to `into`.
     fn receive(&self, turn: &mut Turn<'_>, into: &mut Frame, max: usize);

@@ -42,6 +42,7 @@ pub mod sandbox;
 mod source;
 mod switch;
 mod user_names;
+mod watchdog;
 
 pub use keeper::Keeper;
 pub use lease::Lease;

@@ -17,6 +17,7 @@ use crate::api::{
 };
 use crate::config::{Config, PortKind};
 use crate::plan::{Domain, Place, Plan};
+use crate::watchdog::Stalls;
 use crate::{sandbox, user_names};
 
 /// What is counted of ports and nodes that are gone is told under this name, which no port can have.
@@ -28,6 +29,7 @@ pub(crate) struct Running {
     since: Instant,
     /// See [`Status::notifications`].
     notifications: &'static str,
+    pub(crate) stalls: Arc<Stalls>,
     now: Mutex<Arc<Now>>,
     removed_drops: Arc<Counts>,
     removed_nodes: NodeStats,
@@ -53,6 +55,7 @@ impl Running {
         Running {
             since: Instant::now(),
             notifications,
+            stalls: Arc::default(),
             now: Mutex::new(Arc::new(now)),
             removed_drops: Arc::default(),
             removed_nodes: NodeStats { name: REMOVED.to_owned(), ..NodeStats::default() },
@@ -202,6 +205,7 @@ impl Source for Running {
             sandbox: sandbox::in_force().iter().map(|mechanism| mechanism.as_str().to_owned()).collect(),
             refused_calls: sandbox::refused_calls(),
             notifications: self.notifications.to_owned(),
+            stalls: self.stalls.list(),
         }
     }
 }

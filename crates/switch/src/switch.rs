@@ -14,6 +14,7 @@ use crate::config::{Config, Idle};
 use crate::lease::Wanted;
 use crate::plan::plan;
 use crate::source::{Now, Running};
+use crate::watchdog::WatchdogThread;
 
 /// A switch that runs until it is stopped or dropped.
 #[derive(Debug)]
@@ -24,6 +25,7 @@ pub struct Switch {
     /// Held while something is changed.
     pub(crate) wanted: Mutex<Wanted>,
     failure: Arc<Failure>,
+    _watchdog: WatchdogThread,
 }
 
 /// Whether a worker has ended by a bug, and who wants to know.
@@ -74,7 +76,9 @@ impl Switch {
             Now { config: nothing, plan, ports: Vec::new(), drops: Vec::new(), fdbs: Vec::new(), workers: figures };
         let failure = Arc::default();
         let running = Arc::new(Running::new(now, notifications(&workers)));
-        let mut switch = Switch { running, gate, crew, wanted: Mutex::default(), failure };
+        let watched = workers.iter().map(|(_, worker)| worker.progress()).collect();
+        let watchdog = WatchdogThread::start(watched, Arc::clone(&running.stalls))?;
+        let mut switch = Switch { running, gate, crew, wanted: Mutex::default(), failure, _watchdog: watchdog };
         for (at, (cpu, worker)) in workers.into_iter().enumerate() {
             let failure = Arc::clone(&switch.failure);
             switch.crew[at].spawn(at, cpu, worker, failure)?;

@@ -20,6 +20,7 @@ mod rules;
 mod segments;
 mod set_down;
 mod slots;
+mod stalls;
 mod trial;
 mod vanished;
 mod workers;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use straightline_simd::Level;
 
-use super::{AtTurnEnd, Member, Turn};
+use super::{AtTurnEnd, Member, ServedCell, Turn, TurnWatch};
 use crate::slot::Slot;
 use crate::{Drops, FRAME, Segment};
 
@@ -44,6 +44,7 @@ const SEGMENTS: usize = 3 * 32768;
 /// What a worker keeps from turn to turn so that no turn allocates: its pool and its lists.
 pub struct Arena {
     member: Member,
+    served: ServedCell,
     settings: Settings,
     slots: Box<[Slot; FRAME]>,
     bounce: Box<[u8]>,
@@ -79,6 +80,7 @@ impl Arena {
         let bounce = if settings.two_copies { settings.body_limit as usize + 2 * crate::MAX_FRAME as usize } else { 0 };
         Arena {
             member,
+            served: ServedCell::default(),
             settings,
             slots: vec![Slot::EMPTY; FRAME].into_boxed_slice().try_into().expect("as many as asked for"),
             bounce: vec![0; bounce].into_boxed_slice(),
@@ -104,6 +106,7 @@ impl Arena {
             lenders: std::mem::take(&mut self.lenders),
             drops: &self.drops,
             gate: self.member.gate(),
+            served: &self.served,
             settings: self.settings,
             body_limit: (self.settings.body_limit / self.copies).max(1),
             copies: self.copies,
@@ -145,6 +148,11 @@ impl Arena {
     /// Bytes of bodies moved by all turns so far.
     pub fn bodies(&self) -> BodyCount {
         self.bodies
+    }
+
+    /// Shows another thread which turn is under way, and whom it serves.
+    pub fn watch(&self) -> TurnWatch {
+        TurnWatch { inwards: self.member.inwards(), served: self.served.clone() }
     }
 
     /// How its turns are run.

@@ -104,6 +104,11 @@ impl Member {
         &self.gate
     }
 
+    /// For whoever wants to know whether the member is in.
+    pub(super) fn inwards(&self) -> Inwards {
+        Inwards(Arc::clone(&self.word))
+    }
+
     /// Enters; the guard leaves when it is dropped, also by a panic.
     pub(super) fn enter(&self) -> Inside<'_> {
         let next = self.word.load(Ordering::Relaxed) + 1;
@@ -119,6 +124,16 @@ impl Member {
 impl Drop for Member {
     fn drop(&mut self) {
         lock(&self.gate.0.members).retain(|w| !Arc::ptr_eq(w, &self.word));
+    }
+}
+
+/// Shows which turn a member is in.
+pub(super) struct Inwards(Arc<Word>);
+
+impl Inwards {
+    /// The number of the turn, if the member is in one.
+    pub(super) fn turn(&self) -> Option<u64> {
+        Some(self.0.load(Ordering::Acquire)).filter(|word| word % 2 == 1)
     }
 }
 

@@ -8,7 +8,12 @@ use loom::sync::Arc;
 use loom::thread;
 
 #[path = "gate.rs"]
-#[expect(clippy::duplicate_mod, unreachable_pub, reason = "the same source on other atomics is what is tested")]
+#[expect(
+    clippy::duplicate_mod,
+    dead_code,
+    unreachable_pub,
+    reason = "the same source on other atomics is what is tested"
+)]
 mod gate;
 
 mod sync {

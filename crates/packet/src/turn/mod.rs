@@ -6,6 +6,7 @@ mod gate;
 #[cfg(test)]
 mod gate_loom;
 mod sync;
+mod watch;
 
 use std::fmt;
 use std::ops::Range;
@@ -17,6 +18,8 @@ use crate::slot::{Fate, HEAD, HEAD_MAX, HEADROOM, Slot};
 use crate::{Drops, FRAME, Offload, PacketId, PortIndex, Reason, Segment};
 pub use arena::{Arena, BodyCount, Settings};
 pub use gate::{Gate, Member, Published};
+use watch::ServedCell;
+pub use watch::{Served, TurnWatch};
 
 /// Something that lent memory to a turn, or that has to tell its guest about one: a virtqueue.
 pub trait AtTurnEnd: Send + Sync {
@@ -29,6 +32,11 @@ pub trait AtTurnEnd: Send + Sync {
 
     /// Whether its memory vanished meanwhile, so that what was copied from it is not to be delivered.
     fn poisoned(&self) -> bool;
+
+    /// Whose it is, for a watch over turns that do not end.
+    fn served(&self) -> Served {
+        Served::Nobody
+    }
 }
 
 /// One of the turn's lenders.
@@ -57,6 +65,7 @@ pub struct Turn<'t> {
     lenders: Vec<&'t dyn AtTurnEnd>,
     drops: &'t [Arc<Drops>],
     gate: &'t Gate,
+    served: &'t ServedCell,
     settings: Settings,
     /// Bytes of bodies that this turn takes: its share, where a packet may be copied to many ports.
     body_limit: u32,
@@ -115,6 +124,12 @@ impl<'t> Turn<'t> {
 
     pub(super) fn gate(&self) -> &Gate {
         self.gate
+    }
+
+    /// Notes whom the turn serves from here on, for a [`TurnWatch`].
+    #[inline]
+    pub fn serve(&self, served: Served) {
+        self.served.set(served);
     }
 
     /// Enters a lender into the turn; it is asked to take its memory back at the end, and to notify.
@@ -503,9 +518,11 @@ impl<'t> Turn<'t> {
     pub fn end(&mut self) {
         let lenders = std::mem::take(&mut self.lenders);
         for (i, lender) in lenders.iter().enumerate() {
+            self.serve(lender.served());
             lender.give_back(self, LenderId(u16::try_from(i).unwrap_or(u16::MAX)));
         }
         for lender in &lenders {
+            self.serve(lender.served());
             lender.notify();
         }
         self.lenders = lenders;

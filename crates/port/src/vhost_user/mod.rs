@@ -459,6 +459,10 @@ impl Port for VhostUser {
         &self.shared.config.name
     }
 
+    fn index(&self) -> Option<PortIndex> {
+        Some(self.shared.index)
+    }
+
     fn receive(&self, turn: &mut Turn<'_>, into: &mut Frame, max: usize) {
         self.whole.receive(&self.shared, turn, into, max);
     }

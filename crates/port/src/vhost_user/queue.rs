@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Instant;
 
-use straightline_packet::{AtTurnEnd, FRAME, LenderId, Piece, Turn};
+use straightline_packet::{AtTurnEnd, FRAME, LenderId, Piece, PortIndex, Served, Turn};
 use straightline_virtio::memory::{DirtyLog, GuestMemory, fault};
 use straightline_virtio::ring::{BURST, First, Ring, RingFault};
 
@@ -33,6 +33,8 @@ pub(super) struct Queue {
     polled: AtomicBool,
     /// The ring's index.
     index: u16,
+    /// Whose it is.
+    served: Served,
     /// Packets may be left in this ring (`full = "wait"`), so it is given back only at the turn's end.
     /// Changes only while no worker uses the port.
     holds: Arc<AtomicBool>,
@@ -92,6 +94,7 @@ impl Queue {
             counters,
             polled: AtomicBool::new(polled),
             index,
+            served: Served::Nobody,
             holds,
             watcher: None,
         }
@@ -100,6 +103,11 @@ impl Queue {
     /// Tells `watcher` of calls from now on. Control then repeats those that the driver does not answer.
     pub(super) fn watched_by(self, watcher: Arc<Report>) -> Self {
         Queue { watcher: Some(watcher), ..self }
+    }
+
+    /// The same as a ring of this port.
+    pub(super) fn of_port(self, port: PortIndex) -> Self {
+        Queue { served: Served::Port(port), ..self }
     }
 
     /// What messages call its ring.
@@ -393,6 +401,10 @@ impl AtTurnEnd for Queue {
         if let Some(watcher) = watcher {
             watcher.send_called();
         }
+    }
+
+    fn served(&self) -> Served {
+        self.served
     }
 
     fn poisoned(&self) -> bool {

@@ -168,7 +168,8 @@ impl Guest {
         let holds = if is_transmit(index) && !is_control { Arc::clone(&self.shared.holds) } else { Arc::default() };
         let counters = self.shared.counters.get(usize::from(index / 2)).cloned().unwrap_or_default();
         let memory = Arc::clone(&self.memory);
-        let mut queue = Queue::new(ring, index, memory, setup.enabled, counters, holds, setup.polled);
+        let queue = Queue::new(ring, index, memory, setup.enabled, counters, holds, setup.polled);
+        let mut queue = queue.of_port(self.shared.index);
         if options.event_idx {
             queue = queue.watched_by(Arc::clone(&self.shared.report));
         }

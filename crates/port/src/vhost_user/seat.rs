@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
-use straightline_packet::{Frame, Reason, Turn};
+use straightline_packet::{Frame, PortIndex, Reason, Turn};
 
 use super::link::Link;
 use super::{Shared, receive, spread};
@@ -156,6 +156,10 @@ pub(super) struct Seated {
 impl Port for Seated {
     fn name(&self) -> &str {
         &self.shared.config.name
+    }
+
+    fn index(&self) -> Option<PortIndex> {
+        Some(self.shared.index)
     }
 
     fn receive(&self, turn: &mut Turn<'_>, into: &mut Frame, max: usize) {

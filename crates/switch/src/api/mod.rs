@@ -34,7 +34,7 @@ pub use client::{Answer, Leased, RequestError, ask, lease, request, set_link};
 pub use server::{ApiError, ApiHandle, ApiServer};
 pub use types::{
     Addresses, Change, ChangeKind, Changed, Changes, DownReason, DropCount, Drops, Fdb, FdbEntry, Link, Node, Packets,
-    Port, PortWish, Ports, Queue, RingKind, Runtime, RxMode, Status, Worker,
+    Port, PortWish, Ports, Queue, RingKind, Runtime, RxMode, Stalls, Status, Worker,
 };
 
 /// Where commands look for a switch that they are told nothing about.

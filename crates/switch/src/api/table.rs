@@ -4,7 +4,7 @@ mod grid;
 
 use std::collections::BTreeMap;
 
-use super::{Addresses, Changes, Drops, Fdb, Link, Port, Ports, Queue, RingKind, Runtime, Status, Worker};
+use super::{Addresses, Changes, Drops, Fdb, Link, Port, Ports, Queue, RingKind, Runtime, Stalls, Status, Worker};
 use grid::{Grid, count, wrap};
 
 /// The columns that text is wrapped at.
@@ -206,6 +206,10 @@ pub fn status(status: &Status) -> String {
     }
     if status.refused_calls > 0 {
         fact("refused", format!("{} system calls", count(status.refused_calls)));
+    }
+    for Stalls { worker, port, count: times } in &status.stalls {
+        let place = if port.is_empty() { String::new() } else { format!(" at {port}") };
+        fact("stalls", format!("worker {worker}{place}: {}", count(*times)));
     }
     grid.render("")
 }

@@ -306,6 +306,20 @@ pub struct Status {
     /// How guests are notified: [`Self::AIO`] or [`Self::HELPER_THREAD`].
     #[serde(default)]
     pub notifications: String,
+    /// Turns of workers that took longer than 100 ms, by worker and by the port that it served; none where there were none.
+    #[serde(default)]
+    pub stalls: Vec<Stalls>,
+}
+
+/// How often a worker has stalled at a port.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stalls {
+    /// The worker, as a place in `workers` of `runtime`.
+    pub worker: usize,
+    /// The port, or the node by its name in `runtime`. Empty if it served none.
+    pub port: String,
+    /// Turns.
+    pub count: u64,
 }
 
 impl Status {

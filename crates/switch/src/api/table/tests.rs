@@ -192,6 +192,7 @@ lan     02:00:00:00:00:03  vm10    12 s
         sandbox: vec!["landlock".to_owned(), "seccomp".to_owned()],
         refused_calls: 0,
         notifications: Status::AIO.to_owned(),
+        stalls: Vec::new(),
     };
     let expected = "\
 version        0.1.0
@@ -203,6 +204,12 @@ sandbox        landlock, seccomp
 notifications  aio
 ";
     assert_eq!(status(&facts), expected);
+    let stalls = vec![
+        Stalls { worker: 0, port: String::new(), count: 1 },
+        Stalls { worker: 1, port: "vm1".to_owned(), count: 1234 },
+    ];
+    let stalled = status(&Status { stalls, ..facts.clone() });
+    assert!(stalled.ends_with("stalls         worker 0: 1\nstalls         worker 1 at vm1: 1,234\n"), "{stalled}");
     let attacked = Status { sandbox: Vec::new(), refused_calls: 2, ..facts };
     let text = status(&attacked);
     assert!(text.contains("sandbox        off\n") && text.ends_with("refused        2 system calls\n"), "{text}");

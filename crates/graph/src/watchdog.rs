@@ -1,0 +1,296 @@
+//! Notices workers that stall: whose turn does not end.
+//!
+//! A turn takes microseconds. What makes one long is the kernel, at work on something that a guest's frontend has a share in:
+//! memory that is swapped out or taken away, an eventfd that is watched a million times. No other port of the worker is
+//! served meanwhile, so an operator must learn whose it was.
+//!
+//! Someone calls [`Watchdog::look`] every [`Watchdog::PERIOD`]. A worker that is kept from running by the system looks the
+//! same as one that waits for it: a virtual machine whose processors are taken away has such stalls too.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use straightline_packet::{Served, TurnWatch};
+
+/// A worker's turns, for a watchdog.
+#[derive(Debug)]
+pub struct Progress {
+    watch: TurnWatch,
+    names: Mutex<Names>,
+}
+
+/// The names of the ports and nodes of a graph.
+pub(crate) type Names = Vec<(Served, String)>;
+
+impl Progress {
+    pub(crate) fn new(watch: TurnWatch, names: Names) -> Self {
+        Progress { watch, names: Mutex::new(names) }
+    }
+
+    /// The worker works on another graph.
+    pub(crate) fn set_names(&self, names: Names) {
+        *self.names.lock().unwrap_or_else(PoisonError::into_inner) = names;
+    }
+
+    fn name(&self, served: Served) -> String {
+        let names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        names.iter().find(|(known, _)| *known == served).map_or_else(String::new, |(_, name)| name.clone())
+    }
+}
+
+/// A turn that took too long, and may still last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stall {
+    /// The worker, by its place among those watched.
+    pub worker: usize,
+    /// The port or node that it served when this was noticed; empty if none.
+    pub port: String,
+}
+
+/// Looks at workers' turns.
+#[derive(Debug)]
+pub struct Watchdog(Vec<Watched>);
+
+#[derive(Debug)]
+struct Watched {
+    progress: Arc<Progress>,
+    /// The turn that was under way at the last look, since when it was seen, and whether it was reported.
+    turn: Option<(u64, Instant, bool)>,
+}
+
+impl Watchdog {
+    /// A turn that takes longer is a stall.
+    pub const LIMIT: Duration = Duration::from_millis(100);
+
+    /// How often to look. A turn is noticed after the limit and at most two periods.
+    pub const PERIOD: Duration = Duration::from_millis(50);
+
+    /// Watches these workers.
+    pub fn new(workers: Vec<Arc<Progress>>) -> Self {
+        Watchdog(workers.into_iter().map(|progress| Watched { progress, turn: None }).collect())
+    }
+
+    /// The stalls that are new at this time. Each turn is reported once.
+    pub fn look(&mut self, now: Instant) -> Vec<Stall> {
+        let stalls = self.0.iter_mut().enumerate().filter_map(|(worker, watched)| {
+            let Some((turn, served)) = watched.progress.watch.look() else {
+                watched.turn = None;
+                return None;
+            };
+            match &mut watched.turn {
+                Some((known, since, reported)) if *known == turn => {
+                    if *reported || now.saturating_duration_since(*since) < Self::LIMIT {
+                        return None;
+                    }
+                    *reported = true;
+                    Some(Stall { worker, port: watched.progress.name(served) })
+                }
+                other => {
+                    *other = Some((turn, now, false));
+                    None
+                }
+            }
+        });
+        stalls.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Graph, Idle, Mailbox, Next, Node, Work, Worker, WorkerStats};
+
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    use straightline_packet::{Arena, Frame, Gate, PortIndex, Settings, Turn};
+    use straightline_port::{Null, Port, Sleeper};
+
+    /// Waits in each call until it is released. Also says that it waits.
+    #[derive(Debug)]
+    struct Gap {
+        reached: Sender<()>,
+        release: Mutex<Receiver<()>>,
+    }
+
+    impl Gap {
+        fn new() -> (Self, Receiver<()>, Sender<()>) {
+            let ((reached, is_reached), (release, released)) = (channel(), channel());
+            (Gap { reached, release: Mutex::new(released) }, is_reached, release)
+        }
+
+        fn pass(&self) {
+            // When the test is over, nobody listens and nobody waits.
+            let _ = self.reached.send(());
+            let _ = self.release.lock().expect("one thread at a time").recv();
+        }
+    }
+
+    /// A port with a number, which always has a packet.
+    #[derive(Debug)]
+    struct Slow(Gap);
+
+    impl Port for Slow {
+        fn name(&self) -> &'static str {
+            "slow"
+        }
+
+        fn index(&self) -> Option<PortIndex> {
+            Some(PortIndex(7))
+        }
+
+        fn receive(&self, _turn: &mut Turn<'_>, _into: &mut Frame, _max: usize) {
+            self.0.pass();
+        }
+
+        fn deliver(&self, _turn: &mut Turn<'_>, _frame: &Frame, _wait: bool) {}
+
+        fn arm(&self, _turn: &Turn<'_>, _room: bool) -> bool {
+            false
+        }
+
+        fn disarm(&self, _turn: &Turn<'_>, _room: bool) {}
+    }
+
+    /// A port without a number, which always has a packet.
+    #[derive(Debug)]
+    struct Full;
+
+    impl Port for Full {
+        fn name(&self) -> &'static str {
+            "full"
+        }
+
+        fn receive(&self, turn: &mut Turn<'_>, into: &mut Frame, _max: usize) {
+            into.push(turn.accept_owned(PortIndex(0), &[0; 60]).expect("room"));
+        }
+
+        fn deliver(&self, _turn: &mut Turn<'_>, _frame: &Frame, _wait: bool) {}
+
+        fn arm(&self, _turn: &Turn<'_>, _room: bool) -> bool {
+            true
+        }
+
+        fn disarm(&self, _turn: &Turn<'_>, _room: bool) {}
+    }
+
+    struct SlowNode(Gap);
+
+    impl Node for SlowNode {
+        fn process(&mut self, _turn: &mut Turn<'_>, _frame: &Frame, _next: &mut Next<'_>) {
+            self.0.pass();
+        }
+    }
+
+    struct Nothing;
+
+    impl Node for Nothing {
+        fn process(&mut self, _turn: &mut Turn<'_>, _frame: &Frame, _next: &mut Next<'_>) {}
+    }
+
+    fn worker(graph: Graph, sleeper: &Arc<Sleeper>) -> Worker {
+        let arena = Arena::new(Gate::new().member(), Settings::default(), Vec::new());
+        Worker::new(graph, arena, Arc::clone(sleeper), Arc::default(), Idle::Sleep)
+    }
+
+    fn sleeper() -> Arc<Sleeper> {
+        Arc::new(Sleeper::new().expect("epoll"))
+    }
+
+    /// Runs a worker whose third turn stays in the gap, and looks at it.
+    fn names_the_port_that_is_slow(graph: Graph, reached: &Receiver<()>, release: Sender<()>, name: &str) {
+        let mut worker = worker(graph, &sleeper());
+        let mut watchdog = Watchdog::new(vec![worker.progress()]);
+        let start = Instant::now();
+        let at = |milliseconds| start + Duration::from_millis(milliseconds);
+        assert_eq!(watchdog.look(at(0)), [], "it has not begun");
+        let thread = std::thread::spawn(move || {
+            for _ in 0..3 {
+                worker.turn();
+            }
+        });
+        for _ in 0..2 {
+            reached.recv().expect("it is in the gap");
+            assert_eq!(watchdog.look(at(0)), []);
+            release.send(()).expect("it waits");
+        }
+        reached.recv().expect("it is in the gap");
+        assert_eq!(watchdog.look(at(1000)), [], "another turn than at the last look");
+        assert_eq!(watchdog.look(at(1099)), [], "it does not last long enough");
+        let stall = Stall { worker: 0, port: name.to_owned() };
+        assert_eq!(watchdog.look(at(1100)), [stall]);
+        assert_eq!(watchdog.look(at(5000)), [], "each turn once");
+        drop(release);
+        thread.join().expect("it ended");
+        assert_eq!(watchdog.look(at(9000)), []);
+        assert_eq!(watchdog.look(at(9500)), [], "no turn is under way");
+    }
+
+    #[test]
+    fn a_port_that_holds_a_turn_up_is_named_once() {
+        let (gap, reached, release) = Gap::new();
+        let mut graph = Graph::new();
+        let node = graph.node("nothing", Box::new(Nothing), &[]);
+        graph.input(Arc::new(Null::new("first")), node);
+        graph.input(Arc::new(Slow(gap)), node);
+        names_the_port_that_is_slow(graph, &reached, release, "slow");
+    }
+
+    #[test]
+    fn a_node_that_holds_a_turn_up_is_named_once() {
+        let (gap, reached, release) = Gap::new();
+        let mut graph = Graph::new();
+        let node = graph.node("bridge.lan", Box::new(SlowNode(gap)), &[]);
+        graph.input(Arc::new(Full), node);
+        names_the_port_that_is_slow(graph, &reached, release, "bridge.lan");
+    }
+
+    #[test]
+    fn a_worker_that_sleeps_does_not_stall() {
+        let sleeper = sleeper();
+        let stats = Arc::<WorkerStats>::default();
+        let arena = Arena::new(Gate::new().member(), Settings::default(), Vec::new());
+        let mut worker = Worker::new(Graph::new(), arena, Arc::clone(&sleeper), Arc::clone(&stats), Idle::Sleep);
+        let mut watchdog = Watchdog::new(vec![worker.progress()]);
+        let mailbox = Arc::<Mailbox>::default();
+        let seen = Arc::clone(&mailbox);
+        let thread = std::thread::spawn(move || worker.run(&seen));
+        let start = Instant::now();
+        loop {
+            let asleep = stats.asleep_since.get();
+            let stalls: Vec<_> = (0..10).flat_map(|step| watchdog.look(start + step * Watchdog::LIMIT)).collect();
+            // It may have woken meanwhile, and then the looks were at a turn.
+            if asleep > 0 && asleep == stats.asleep_since.get() {
+                assert_eq!(stalls, []);
+                break;
+            }
+            std::thread::yield_now();
+        }
+        mailbox.stop();
+        sleeper.ring();
+        thread.join().expect("it ended");
+    }
+
+    #[test]
+    fn names_are_those_of_the_graph_at_work() {
+        let sleeper = sleeper();
+        let mut worker = worker(Graph::new(), &sleeper);
+        let mut watchdog = Watchdog::new(vec![worker.progress()]);
+        let mailbox = Arc::<Mailbox>::default();
+        let seen = Arc::clone(&mailbox);
+        let thread = std::thread::spawn(move || worker.run(&seen));
+        let (gap, reached, release) = Gap::new();
+        let mut graph = Graph::new();
+        let node = graph.node("nothing", Box::new(Nothing), &[]);
+        graph.input(Arc::new(Slow(gap)), node);
+        mailbox.post(Work { graph, drops: Vec::new(), body_limit: 1 << 16 });
+        sleeper.ring();
+        reached.recv().expect("it is in the gap");
+        let start = Instant::now();
+        assert_eq!(watchdog.look(start), []);
+        assert_eq!(watchdog.look(start + Watchdog::LIMIT)[0].port, "slow");
+        mailbox.stop();
+        drop(release);
+        sleeper.ring();
+        thread.join().expect("it ended");
+    }
+}

@@ -1,0 +1,138 @@
+//! The thread that looks for stalled workers, and what it has counted.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use straightline_graph::{Progress, Stall, Watchdog};
+
+use crate::api;
+
+/// The least time between two lines in the log.
+const LOG_PAUSE: Duration = Duration::from_secs(10);
+
+/// Most pairs of worker and port that are counted by themselves: ports come and go, and a switch runs for long.
+const MOST: usize = 1024;
+
+/// Those beyond [`MOST`] are counted under this name, which no port can have.
+const OTHERS: &str = "(others)";
+
+/// Stalls so far, by worker and port.
+#[derive(Debug, Default)]
+pub(crate) struct Stalls(Mutex<BTreeMap<(usize, String), u64>>);
+
+impl Stalls {
+    fn add(&self, stall: &Stall) {
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (stall.worker, stall.port.clone());
+        let is_known = counts.len() < MOST || counts.contains_key(&key);
+        let key = if is_known { key } else { (stall.worker, OTHERS.to_owned()) };
+        *counts.entry(key).or_default() += 1;
+    }
+
+    pub(crate) fn list(&self) -> Vec<api::Stalls> {
+        let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let stalls =
+            counts.iter().map(|((worker, port), &count)| api::Stalls { worker: *worker, port: port.clone(), count });
+        stalls.collect()
+    }
+}
+
+/// The thread. It ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct WatchdogThread {
+    end: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl WatchdogThread {
+    /// Watches workers and counts in `stalls`.
+    pub(crate) fn start(workers: Vec<Arc<Progress>>, stalls: Arc<Stalls>) -> anyhow::Result<Self> {
+        let (end, ended) = channel();
+        let watch = move || {
+            let mut watchdog = Watchdog::new(workers);
+            let mut log = Log::default();
+            while ended.recv_timeout(Watchdog::PERIOD) == Err(RecvTimeoutError::Timeout) {
+                let now = Instant::now();
+                for stall in watchdog.look(now) {
+                    stalls.add(&stall);
+                    log.tell(&stall, now);
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("watchdog".to_owned()).spawn(watch);
+        Ok(WatchdogThread { end: Some(end), thread: Some(thread.context("cannot start the watchdog's thread")?) })
+    }
+}
+
+impl Drop for WatchdogThread {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the watchdog's thread had panicked");
+        }
+    }
+}
+
+/// Writes a line at most every [`LOG_PAUSE`].
+#[derive(Default)]
+struct Log {
+    last: Option<Instant>,
+    /// Stalls since that had no line.
+    untold: u64,
+}
+
+impl Log {
+    fn tell(&mut self, stall: &Stall, now: Instant) {
+        if self.last.is_some_and(|last| now.saturating_duration_since(last) < LOG_PAUSE) {
+            self.untold += 1;
+            return;
+        }
+        let Stall { worker, port } = stall;
+        let limit = Watchdog::LIMIT.as_millis();
+        let untold = std::mem::take(&mut self.untold);
+        tracing::warn!(
+            worker,
+            port,
+            untold,
+            "the worker has not finished a turn for {limit} ms: the kernel keeps it waiting for this port, or does not \
+             run it"
+        );
+        self.last = Some(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stalls_are_counted_by_worker_and_port_and_their_number_is_bounded() {
+        let stalls = Stalls::default();
+        let stall = |worker, port: &str| Stall { worker, port: port.to_owned() };
+        [stall(1, "a"), stall(0, "b"), stall(1, "a")].iter().for_each(|stall| stalls.add(stall));
+        let row = |worker, port: &str, count| api::Stalls { worker, port: port.to_owned(), count };
+        assert_eq!(stalls.list(), [row(0, "b", 1), row(1, "a", 2)]);
+        (0..2 * MOST).for_each(|n| stalls.add(&stall(0, &format!("p{n}"))));
+        let list = stalls.list();
+        assert!(list.len() <= MOST + 1, "{}", list.len());
+        assert_eq!(list.iter().map(|row| row.count).sum::<u64>(), 3 + 2 * MOST as u64);
+    }
+
+    #[test]
+    fn the_log_is_limited_and_says_what_it_left_out() {
+        let mut log = Log::default();
+        let start = Instant::now();
+        let stall = Stall { worker: 0, port: "a".to_owned() };
+        log.tell(&stall, start);
+        for _ in 0..5 {
+            log.tell(&stall, start + LOG_PAUSE / 2);
+        }
+        assert_eq!((log.last, log.untold), (Some(start), 5));
+        log.tell(&stall, start + LOG_PAUSE);
+        assert_eq!((log.last, log.untold), (Some(start + LOG_PAUSE), 0));
+    }
+}
