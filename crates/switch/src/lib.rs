@@ -33,6 +33,7 @@ pub mod api;
 mod assembly;
 pub mod config;
 mod default_mac;
+mod descriptors;
 mod keeper;
 mod lease;
 mod log_writer;
@@ -44,6 +45,7 @@ mod switch;
 mod user_names;
 mod watchdog;
 
+pub use descriptors::raise_descriptor_limit;
 pub use keeper::Keeper;
 pub use lease::Lease;
 pub use log_writer::LogWriter;

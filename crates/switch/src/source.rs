@@ -16,6 +16,7 @@ use crate::api::{
     RxMode, Source, Status, Worker, since_epoch,
 };
 use crate::config::{Config, PortKind};
+use crate::descriptors;
 use crate::plan::{Domain, Place, Plan};
 use crate::watchdog::Stalls;
 use crate::{sandbox, user_names};
@@ -206,6 +207,7 @@ impl Source for Running {
             refused_calls: sandbox::refused_calls(),
             notifications: self.notifications.to_owned(),
             stalls: self.stalls.list(),
+            fds_free: descriptors::free(),
         }
     }
 }

@@ -56,7 +56,7 @@ const FORBIDDEN: [(&str, &str); 12] = [
 ];
 
 /// Works in every sandbox.
-const NEEDED: [(&str, &str); 9] = [
+const NEEDED: [(&str, &str); 10] = [
     ("read the configuration", "ok"),
     ("read it after it was replaced", "ok"),
     ("listen", "ok"),
@@ -66,6 +66,7 @@ const NEEDED: [(&str, &str); 9] = [
     ("panic", "ok"),
     ("lose guest memory", "ok"),
     ("run a switch", "ok"),
+    ("count descriptors", "ok"),
 ];
 
 /// What a process told: how each try ended, what /proc says of it, its standard error.
@@ -243,6 +244,10 @@ fn try_needed(config: &Config, folder: &Path) {
     match Switch::start(config) {
         Ok(switch) => {
             tell_end("run a switch", fs::metadata(folder.join("own/p")));
+            let free = || switch.source().status().fds_free.expect("a number");
+            let (before, file) = (free(), File::open(&file).expect("the configuration"));
+            tell("count descriptors", if free() == before - 1 { "ok" } else { "wrong" });
+            drop(file);
             switch.stop();
             assert!(!folder.join("own/p").exists(), "the socket is left");
         }

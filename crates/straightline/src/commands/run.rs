@@ -12,7 +12,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use straightline_switch::api::{ApiHandle, ApiServer, Control};
 use straightline_switch::config::{Config, Kinds};
-use straightline_switch::{Keeper, LogWriter, Switch, sandbox};
+use straightline_switch::{Keeper, LogWriter, Switch, raise_descriptor_limit, sandbox};
 use tracing_subscriber::EnvFilter;
 
 use crate::output::{self, Reported};
@@ -39,6 +39,9 @@ fn run(path: &Path, kinds: &Kinds, log: &Arc<LogWriter>) -> anyhow::Result<()> {
     // Before anything starts, so that a signal that comes early ends us cleanly as well.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot handle signals")?;
     let config = super::check::load(path, kinds)?;
+    if let Err(error) = raise_descriptor_limit() {
+        tracing::warn!("cannot raise the soft limit of open descriptors: {error}");
+    }
     // Before the first thread: each inherits it.
     sandbox::enter(&config, path)?;
     log.start().context("cannot start the log")?;

@@ -162,3 +162,27 @@ fn our_uid() -> u32 {
     use std::os::unix::fs::MetadataExt;
     std::fs::metadata("/proc/self").unwrap().uid()
 }
+
+#[test]
+fn the_limit_of_descriptors_is_raised_and_what_is_left_is_told() {
+    let fixture = Fixture::new();
+    fixture.write(CONFIG);
+    let mut command = fixture.command(&[]);
+    let program = command.get_program().to_owned();
+    command = Command::new("sh");
+    command.args(["-c", "ulimit -S -n 64; exec \"$0\" run switch.toml"]).arg(program);
+    command.current_dir(fixture.path(".")).env_remove("RUST_LOG").stderr(Stdio::piped());
+    let running = Running::start_as(command);
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", running.id())).unwrap();
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    let [soft, hard] = [3, 4].map(|at| line.split_whitespace().nth(at).unwrap().parse::<usize>().unwrap());
+    assert!(soft == hard && hard > 64, "{line}");
+    let open = || std::fs::read_dir(format!("/proc/{}/fd", running.id())).unwrap().count();
+    // The API's own descriptor for the question is one of those that are open at the answer.
+    let before = open() + 1;
+    let status = fixture.execute(&["status", "--json", "--api", "api"]).out;
+    let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+    assert_eq!(status["fds_free"], serde_json::json!(soft - before), "{status}");
+    running.signal("TERM");
+    assert_eq!(running.finish().code, Some(0));
+}

@@ -204,6 +204,9 @@ pub fn status(status: &Status) -> String {
     if !status.notifications.is_empty() {
         fact("notifications", status.notifications.clone());
     }
+    if let Some(free) = status.fds_free {
+        fact("descriptors", format!("{} free", count(free)));
+    }
     if status.refused_calls > 0 {
         fact("refused", format!("{} system calls", count(status.refused_calls)));
     }

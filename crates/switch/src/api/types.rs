@@ -309,6 +309,9 @@ pub struct Status {
     /// Turns of workers that took longer than 100 ms, by worker and by the port that it served; none where there were none.
     #[serde(default)]
     pub stalls: Vec<Stalls>,
+    /// How many more descriptors the process can open; none where there is no `/proc`.
+    #[serde(default)]
+    pub fds_free: Option<u64>,
 }
 
 /// How often a worker has stalled at a port.

@@ -64,7 +64,9 @@ const ALWAYS: &[c_long] = &[
     libc::SYS_readlinkat,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_readlink,
-    // The configuration, read again.
+    // How many descriptors are open.
+    libc::SYS_getdents64,
+    // The configuration, read again; the same.
     libc::SYS_lseek,
     libc::SYS_getcwd,
     // Guest memory, stacks, the heap.

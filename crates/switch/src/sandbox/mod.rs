@@ -23,6 +23,7 @@ use straightline_port::socket_path;
 
 use crate::config::{Config, Mechanism, Mode, PortConfig, PortKind};
 use crate::default_mac::read_machine_id;
+use crate::descriptors;
 
 pub use refusal::refused_calls;
 
@@ -93,6 +94,7 @@ pub fn enter(config: &Config, file: &Path) -> Result<(), SandboxError> {
     // Asked for again when guest memory is mapped; the first time, the answer comes from a file.
     let _ = rustix::param::page_size();
     read_machine_id();
+    descriptors::prepare();
     let mut entered = Entered {
         folders: folders(config).iter().map(|folder| resolved(folder)).collect(),
         file: file.to_owned(),

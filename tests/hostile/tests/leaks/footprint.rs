@@ -29,6 +29,10 @@ impl Footprint {
         }
     }
 
+    pub(crate) fn descriptors(self) -> usize {
+        self.descriptors
+    }
+
     /// Waits until it is no more than before: what a frontend leaves behind goes when its port notices.
     pub(crate) fn is_as_before(self, what: &str) {
         wait_until(&format!("after {what} there is no more than {self:?}"), || {

@@ -12,6 +12,7 @@ mod scene;
 
 mod cve_2019_14818;
 mod cve_2020_10726;
+mod descriptors;
 mod footprint;
 mod rings;
 

@@ -193,6 +193,7 @@ lan     02:00:00:00:00:03  vm10    12 s
         refused_calls: 0,
         notifications: Status::AIO.to_owned(),
         stalls: Vec::new(),
+        fds_free: Some(1000),
     };
     let expected = "\
 version        0.1.0
@@ -202,6 +203,7 @@ workers        1
 ports          2 of 3 up
 sandbox        landlock, seccomp
 notifications  aio
+descriptors    1,000 free
 ";
     assert_eq!(status(&facts), expected);
     let stalls = vec![
