@@ -282,7 +282,7 @@ mod tests {
         let mut graph = Graph::new();
         let node = graph.node("nothing", Box::new(Nothing), &[]);
         graph.input(Arc::new(Slow(gap)), node);
-        mailbox.post(Work { graph, drops: Vec::new(), body_limit: 1 << 16 });
+        mailbox.post(Work { graph, drops: Vec::new(), copies: 1 });
         sleeper.ring();
         reached.recv().expect("it is in the gap");
         let start = Instant::now();
