@@ -53,7 +53,7 @@ impl Guest {
     /// Starts a guest whose network device is the vhost-user socket of `port`; it boots meanwhile.
     pub(crate) fn start(lab: &Lab, kind: Kind, number: u8, port: &str) -> Result<Self> {
         let command = match kind {
-            Kind::Uml => uml(&[lab.socket(port)], &lab.machine.uml_initrd()?),
+            Kind::Uml => uml(lab, &[lab.socket(port)])?,
             Kind::Qemu(more) => qemu(&lab.socket(port), more, &lab.machine.kernel()?, &lab.machine.qemu_initrd()?),
         };
         Self::spawn(lab, kind, number, command)
@@ -62,7 +62,7 @@ impl Guest {
     /// The same with User Mode Linux, and a device for each of `ports`.
     pub(crate) fn start_uml(lab: &Lab, number: u8, ports: &[&str]) -> Result<Self> {
         let sockets: Vec<PathBuf> = ports.iter().map(|port| lab.socket(port)).collect();
-        Self::spawn(lab, Kind::Uml, number, uml(&sockets, &lab.machine.uml_initrd()?))
+        Self::spawn(lab, Kind::Uml, number, uml(lab, &sockets)?)
     }
 
     fn spawn(lab: &Lab, kind: Kind, number: u8, command: Command) -> Result<Self> {
@@ -188,15 +188,19 @@ impl Guest {
 
 /// User Mode Linux, started as it must be to speak vhost-user: without address randomisation (it counts the gap
 /// below its heap as guest memory otherwise), with its memory on a tmpfs, which other processes can map.
-fn uml(sockets: &[PathBuf], initrd: &Path) -> Command {
+fn uml(lab: &Lab, sockets: &[PathBuf]) -> Result<Command> {
+    let initrd = lab.machine.uml_initrd()?;
     let mut command = Command::new("setarch");
+    if let Some(library) = lab.machine.uml_preload()? {
+        command.env("LD_PRELOAD", library);
+    }
     command
         .args(["-R", "linux.uml", &format!("mem={UML_MIB}M"), "quiet"])
         .arg(format!("initrd={}", initrd.display()))
         .args(["con=null", "con0=fd:0,fd:1", "ssl=null"])
         .args(sockets.iter().map(|socket| format!("virtio_uml.device={}:1", socket.display())))
         .env("TMPDIR", "/dev/shm");
-    command
+    Ok(command)
 }
 
 fn qemu(socket: &Path, Qemu { chardev, netdev, device }: Qemu, kernel: &Path, initrd: &Path) -> Command {

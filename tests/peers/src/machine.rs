@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
-use crate::{initrd, ovs};
+use crate::{initrd, ovs, proc};
 
 /// What a test cannot do without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,10 +52,12 @@ impl Machine {
         };
         let guest_programs = ["iperf3", "ethtool", "busybox", "ldd"];
         match need {
-            Need::Uml(guests) => lacks(&guest_programs).or_else(|| lacks(&["linux.uml", "setarch"])).or_else(|| {
-                let (have, want) = (free_mib("/dev/shm"), u64::from(guests * UML_MIB));
-                (have < want).then(|| format!("/dev/shm has {have} MiB free, {guests} guests need {want}"))
-            }),
+            Need::Uml(guests) => {
+                lacks(&guest_programs).or_else(|| lacks(&["linux.uml", "setarch", "cc"])).or_else(|| {
+                    let (have, want) = (free_mib("/dev/shm"), u64::from(guests * UML_MIB));
+                    (have < want).then(|| format!("/dev/shm has {have} MiB free, {guests} guests need {want}"))
+                })
+            }
             Need::Qemu => lacks(&guest_programs)
                 .or_else(|| lacks(&["qemu-system-x86_64"]))
                 .or_else(|| self.kernel().err().map(|error| format!("{error:#}"))),
@@ -88,6 +92,24 @@ impl Machine {
         self.initrd("uml", Path::new("/usr/lib/uml/modules"), &order)
     }
 
+    /// The library without which User Mode Linux does not run on this processor, made anew at the first call of a run.
+    pub(crate) fn uml_preload(&self) -> Result<Option<PathBuf>> {
+        let processor = fs::read_to_string("/proc/cpuinfo").context("/proc/cpuinfo")?;
+        if !processor.split_ascii_whitespace().any(|flag| flag == "amx_tile") {
+            return Ok(None);
+        }
+        fs::create_dir_all(&self.cache)?;
+        let library = self.cache.join(format!("uml_xstate-{}.so", std::process::id()));
+        if !library.exists() {
+            let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/uml_xstate.c");
+            let mut compile = Command::new("cc");
+            compile.args(["-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o"]).arg(&library).arg(source);
+            let (code, _, err) = proc::run(&mut compile, Duration::from_secs(60))?;
+            ensure!(code == Some(0), "cc ended with {code:?}: {}", err.trim());
+        }
+        Ok(Some(library))
+    }
+
     /// The initial RAM disk for QEMU.
     pub(crate) fn qemu_initrd(&self) -> Result<PathBuf> {
         let order = [
@@ -116,9 +138,10 @@ impl Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        for kind in ["uml", "qemu"] {
+        let id = std::process::id();
+        for file in [format!("uml-{id}.cpio"), format!("qemu-{id}.cpio"), format!("uml_xstate-{id}.so")] {
             // It exists only where such guests ran.
-            let _ = fs::remove_file(self.cache.join(format!("{kind}-{}.cpio", std::process::id())));
+            let _ = fs::remove_file(self.cache.join(file));
         }
     }
 }
