@@ -24,6 +24,7 @@ mod notifier;
 mod null;
 mod signal;
 mod sleeper;
+pub mod socket_file;
 pub mod socket_path;
 pub mod vhost_user;
 

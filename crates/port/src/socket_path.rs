@@ -4,9 +4,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::{fs, io};
 
-use rustix::fs::{FileType, lstat};
-use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use crate::socket_file;
 
 /// The most bytes of a path: `sun_path` has 108 (unix(7)), and the last is a NUL.
 pub const MAX_PATH: usize = 107;
@@ -79,33 +77,12 @@ pub fn check_name(path: &Path) -> Result<(), SocketPathError> {
     Ok(())
 }
 
-/// Looks at what stands at `path` now, without disturbing who listens there.
-///
-/// We connect a *datagram* socket. The kernel then finds out whether a socket is bound to the file
-/// before it compares the kinds: `ECONNREFUSED` if none is, `EPROTOTYPE` if one of another kind is
-/// (`unix_find_bsd` in Linux's `net/unix/af_unix.c`; connect(2)). So a stream listener never sees a
-/// connection, which a vhost-user backend would take for its VM, and nothing ever blocks.
+/// Looks at what stands at `path` now, without disturbing a process that listens there.
 ///
 /// # Errors
 /// What the system said if it would not tell, for example that we may not connect.
 pub fn state(path: &Path) -> io::Result<SocketState> {
-    match lstat(path) {
-        Err(Errno::NOENT) => return Ok(SocketState::Free),
-        Err(error) => return Err(error.into()),
-        Ok(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::Socket => {
-            return Ok(SocketState::NotASocket);
-        }
-        Ok(_) => {}
-    }
-    let address = SocketAddrUnix::new(path)?;
-    let probe =
-        socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?;
-    match connect(&probe, &address) {
-        Ok(()) | Err(Errno::PROTOTYPE) => Ok(SocketState::Live),
-        Err(Errno::CONNREFUSED) => Ok(SocketState::Stale),
-        Err(Errno::NOENT) => Ok(SocketState::Free),
-        Err(error) => Err(error.into()),
-    }
+    socket_file::state(path)
 }
 
 /// The folder of a socket path; the current one if it names none.
