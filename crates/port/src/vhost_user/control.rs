@@ -20,7 +20,7 @@ use tracing::Level;
 use super::connector::{Connector, Failed};
 use super::guest::Guest;
 use super::link::Report;
-use super::listener::Listener;
+use super::listener::{Listener, Server};
 use super::{LinkStatus, Shared};
 
 /// How long nobody is accepted after the system could not give us a connection.
@@ -29,17 +29,22 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long nobody is served after a frontend that led us to a bug of ours: it may come again at once, for ever.
 const BUG_PAUSE: Duration = Duration::from_secs(1);
 
+/// How long until a port that cannot listen tries again.
+const LISTEN_PAUSE: Duration = Duration::from_secs(1);
+
 /// There is nothing more to do, until the port stops.
 const FOR_LONG: Duration = Duration::from_secs(3600);
 
 /// How long a connection that is there may take to be accepted. One that is not there takes for ever: whoever handed a
 /// listening socket over has it too, and may have taken the connection that we were called for.
-const ACCEPT_TIME: Duration = Duration::from_millis(100);
+pub(super) const ACCEPT_TIME: Duration = Duration::from_millis(100);
 
 /// Tells the thread to end.
 #[derive(Debug, Default)]
 pub(super) struct Stop {
     is_set: AtomicBool,
+    /// The port serves nobody for now, and may go on later.
+    is_paused: AtomicBool,
     /// The connection that is served: its frontend may be in the middle of a message, or not read our answers.
     connection: Mutex<Option<Stopper>>,
     /// The thread accepts a connection, and wakes for nothing else.
@@ -50,13 +55,28 @@ pub(super) struct Stop {
 impl Stop {
     pub(super) fn set(&self, report: &Report) {
         self.is_set.store(true, Ordering::Release);
+        self.end_connection(report);
+    }
+
+    /// The thread leaves its frontend, and serves no other until [`Self::resume`].
+    pub(super) fn pause(&self, report: &Report) {
+        self.is_paused.store(true, Ordering::Release);
+        self.end_connection(report);
+    }
+
+    pub(super) fn resume(&self, report: &Report) {
+        self.is_paused.store(false, Ordering::Release);
+        report.wake();
+    }
+
+    fn end_connection(&self, report: &Report) {
         report.wake();
         if let Some(connection) = &*self.connection() {
             connection.stop();
         }
     }
 
-    /// Whoever enters a connection looks at [`Self::is_set`] afterwards, before it waits for the frontend.
+    /// Whoever enters a connection looks at [`Self::leaves`] afterwards, before it waits for the frontend.
     fn enter(&self, connection: Option<Stopper>) {
         *self.connection() = connection;
     }
@@ -73,11 +93,12 @@ impl Stop {
     }
 
     /// Sees to it that the thread does not wait in [`Self::accept`] on a socket that was handed over. Behind
-    /// [`Self::set`]. A thread that waits there although its socket was readable has an owner of it beside itself that
+    /// [`Self::set`]. A thread that waits there until `until` although its socket was readable has an owner of it beside itself that
     /// took the connection, and nothing ends its wait but an end of the socket: then nobody accepts by it any more.
-    pub(super) fn leave(&self, given: &OwnedFd) {
+    pub(super) fn leave(&self, given: &OwnedFd, until: Instant) {
         let accepting = self.accepting();
-        let left = self.accepted.wait_timeout_while(accepting, ACCEPT_TIME, |accepting| *accepting);
+        let time = until.saturating_duration_since(Instant::now());
+        let left = self.accepted.wait_timeout_while(accepting, time, |accepting| *accepting);
         if *left.unwrap_or_else(PoisonError::into_inner).0 {
             // It is a socket that listens, or the thread would not be there.
             let _ = shutdown(given, Shutdown::Read);
@@ -95,12 +116,23 @@ impl Stop {
     pub(super) fn is_set(&self) -> bool {
         self.is_set.load(Ordering::Acquire)
     }
+
+    fn is_paused(&self) -> bool {
+        self.is_paused.load(Ordering::Acquire)
+    }
+
+    /// Whether the frontend that is served is to be left.
+    pub(super) fn leaves(&self) -> bool {
+        self.is_set() || self.is_paused()
+    }
 }
 
 /// How the port comes to a frontend.
 pub(super) enum Way {
-    /// The frontend connects to us.
-    Listener(Listener),
+    /// The frontend connects to a socket of ours.
+    Server(Arc<Server>),
+    /// The frontend connects to a socket that somebody handed over.
+    Listener(Arc<Listener>),
     /// We connect to the frontend.
     Connector(Connector),
     /// The frontend is connected already; none once it was served.
@@ -116,7 +148,7 @@ impl Way {
         }
         let own = socket.try_clone()?;
         if socket_acceptconn(socket)? {
-            return Ok(Way::Listener(Listener::given(own)));
+            return Ok(Way::Listener(Arc::new(Listener::given(own))));
         }
         let stream = UnixStream::from(own);
         fcntl_setfl(&stream, fcntl_getfl(&stream)? - OFlags::NONBLOCK)?;
@@ -126,7 +158,7 @@ impl Way {
     /// What is waited for while nobody is connected.
     fn waits(&self) -> String {
         match self {
-            Way::Listener(_) => "waiting for a frontend".to_owned(),
+            Way::Server(_) | Way::Listener(_) => "waiting for a frontend".to_owned(),
             Way::Connector(connector) => format!("connecting to {}", connector.path().display()),
             Way::Stream(_) => "the connection that was handed over is served once".to_owned(),
         }
@@ -146,7 +178,7 @@ impl Control {
     pub(super) fn new(shared: Arc<Shared>, way: Way, stop: Arc<Stop>) -> Self {
         let control = Control { shared, way, stop, left: None };
         control.show(match &control.way {
-            Way::Listener(_) => "no frontend has connected yet".to_owned(),
+            Way::Server(_) | Way::Listener(_) => "no frontend has connected yet".to_owned(),
             way => way.waits(),
         });
         control
@@ -154,8 +186,12 @@ impl Control {
 
     pub(super) fn run(self) {
         let (shared, stop) = (Arc::clone(&self.shared), Arc::clone(&self.stop));
-        // Its socket goes with it: who connects is refused, and does not wait for nobody.
+        let server = if let Way::Server(server) = &self.way { Some(Arc::clone(server)) } else { None };
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.serve_all())) {
+            // Its socket goes with it: who connects is refused, and does not wait for nobody.
+            if let Some(server) = server {
+                server.close();
+            }
             let reason = format!("the port has ended; only a restart brings it back: {}", a_bug(&*panic));
             tracing::error!(port = shared.config.name, "{reason}");
             if let Some(connection) = &*stop.connection() {
@@ -217,25 +253,25 @@ impl Control {
     /// The next frontend; `None` when the port stops.
     fn next(&mut self) -> Option<UnixStream> {
         while !self.stop.is_set() {
+            if self.stop.is_paused() {
+                self.wait(None);
+                continue;
+            }
             match &mut self.way {
-                Way::Listener(listener) => {
-                    let fds = [listener.socket().as_fd(), self.shared.report.event()];
-                    let ready = wait_for_any(fds, self.shared.suppressed_due());
-                    if !ready {
-                        self.shared.report_suppressed();
-                    }
-                    self.shared.report.take();
-                    if self.stop.is_set() || !ready {
+                Way::Server(server) => {
+                    let server = Arc::clone(server);
+                    let Some(listener) = server.listener() else {
+                        self.listen_again(&server);
                         continue;
+                    };
+                    if let Some(stream) = self.accept(&listener) {
+                        return Some(stream);
                     }
-                    match self.stop.accept(listener.socket()) {
-                        Ok(Some(stream)) => return Some(stream),
-                        Ok(None) => {}
-                        Err(error) => {
-                            self.shared.log(Level::WARN, format_args!("cannot accept a frontend: {error}"));
-                            // Whoever waits still waits; what is missing (descriptors, mostly) comes back or does not.
-                            self.pause(ACCEPT_PAUSE);
-                        }
+                }
+                Way::Listener(listener) => {
+                    let listener = Arc::clone(listener);
+                    if let Some(stream) = self.accept(&listener) {
+                        return Some(stream);
                     }
                 }
                 Way::Stream(stream) => match stream.take() {
@@ -257,6 +293,40 @@ impl Control {
         None
     }
 
+    /// Waits until a frontend connects, or the port is woken.
+    fn accept(&self, listener: &Listener) -> Option<UnixStream> {
+        let fds = [listener.socket().as_fd(), self.shared.report.event()];
+        let ready = wait_for_any(fds, self.shared.suppressed_due());
+        if !ready {
+            self.shared.report_suppressed();
+        }
+        self.shared.report.take();
+        if self.stop.leaves() || !ready {
+            return None;
+        }
+        match self.stop.accept(listener.socket()) {
+            Ok(stream) => stream,
+            // It was closed meanwhile.
+            Err(_) if self.stop.leaves() => None,
+            Err(error) => {
+                self.shared.log(Level::WARN, format_args!("cannot accept a frontend: {error}"));
+                // Whoever waits still waits; what is missing (descriptors, mostly) comes back or does not.
+                self.pause(ACCEPT_PAUSE);
+                None
+            }
+        }
+    }
+
+    /// Tries to open the socket again; if that fails, waits for a while. The port's status says why.
+    fn listen_again(&self, server: &Server) {
+        let opened = server.retry().is_ok() && server.listener().is_some();
+        if opened {
+            self.shared.log(Level::INFO, format_args!("it listens again"));
+        } else {
+            self.wait(Some(LISTEN_PAUSE));
+        }
+    }
+
     /// Says why nobody is connected.
     fn show(&self, waits: String) {
         let reason = match &self.left {
@@ -264,6 +334,12 @@ impl Control {
             None => waits,
         };
         self.shared.state().show(LinkStatus { reason, ..LinkStatus::default() });
+    }
+
+    /// Waits until the port is woken, at most for `time`.
+    fn wait(&self, time: Option<Duration>) {
+        wait_for_any([self.shared.report.event()], time);
+        self.shared.report.take();
     }
 
     /// Waits for `time`, or until the port stops.
@@ -330,7 +406,7 @@ mod tests {
             thread::yield_now();
         }
         stop.set(&Report::new().expect("eventfd"));
-        stop.leave(&given);
+        stop.leave(&given, Instant::now() + ACCEPT_TIME);
         end.recv_timeout(Duration::from_secs(20)).expect("the thread waits for a connection for ever");
         assert!(!thread.join().expect("it ended"), "nobody had connected");
         std::fs::remove_file(path).expect("its file");
@@ -342,7 +418,7 @@ mod tests {
         let given = OwnedFd::from(listener.try_clone().expect("dup"));
         let stop = Stop::default();
         stop.set(&Report::new().expect("eventfd"));
-        stop.leave(&given);
+        stop.leave(&given, Instant::now() + ACCEPT_TIME);
         assert!(stop.accept(&listener).expect("no accept").is_none(), "the port has stopped");
         // Its owner goes on with it.
         let _client = UnixStream::connect(&path).expect("it listens");

@@ -108,7 +108,7 @@ impl Guest {
             if let Some((_, fault)) = self.shared.report.take().filter(|(about, _)| *about == self.generation) {
                 self.break_off(fault);
             }
-            if stop.is_set() {
+            if stop.leaves() {
                 return "the port was stopped".to_owned();
             }
             if ready {

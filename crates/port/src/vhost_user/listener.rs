@@ -1,15 +1,16 @@
-//! The socket file of a port that listens.
+//! The socket of a port that listens.
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustix::fs::{Mode, chmod, fchmod};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
+use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, listen, shutdown, socket_with};
 
-use crate::socket_path::{self, SocketState};
+use crate::socket_file::{self, FIRST_MODE, SocketFile, SocketFileError};
+use crate::socket_path::SocketState;
 
 /// Who may connect: owner, group and permission bits of the socket file. Without any, the process's own user alone; with
 /// a group, that group too.
@@ -44,11 +45,11 @@ pub enum ListenError {
     },
 }
 
-/// A listening socket that removes its file when it goes, if it made one.
+/// A listening socket. Its file, if it made one, goes when it is closed or dropped.
 #[derive(Debug)]
 pub struct Listener {
     socket: UnixListener,
-    path: Option<PathBuf>,
+    file: Mutex<Option<SocketFile>>,
 }
 
 impl Listener {
@@ -58,57 +59,152 @@ impl Listener {
     /// # Errors
     /// What stands there, or what the system said.
     pub fn bind(path: &Path, permissions: &Permissions) -> Result<Self, ListenError> {
-        clear_stale(path)?;
         let system = |what| move |e: Errno| ListenError::System { path: path.to_owned(), what, source: e.into() };
-        let address = SocketAddrUnix::new(path).map_err(system("is no path for a socket"))?;
+        clear_stale(path)?;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
             .map_err(system("cannot make a socket"))?;
-        // The file that bind makes has the mode that the socket has by then (unix(7)): nobody but us until its owner
-        // is set.
-        fchmod(&socket, Mode::from_raw_mode(0o600)).map_err(system("cannot set its permissions"))?;
-        bind(&socket, &address).map_err(system("cannot bind"))?;
-        let listener = Listener { socket: UnixListener::from(socket), path: Some(path.to_owned()) };
-        set_permissions(path, permissions)?;
-        listen(&listener.socket, 8).map_err(system("cannot listen"))?;
-        Ok(listener)
+        let file = SocketFile::bind(&socket, path).map_err(|error| ListenError::file(path, error))?;
+        permissions.give(&file).map_err(|error| ListenError::file(path, error))?;
+        listen(&socket, 8).map_err(system("cannot listen"))?;
+        Ok(Listener { socket: UnixListener::from(socket), file: Mutex::new(Some(file)) })
     }
 
     /// A socket that listens already, and whose file, if it has one, is somebody else's.
     pub(super) fn given(socket: OwnedFd) -> Self {
-        Listener { socket: socket.into(), path: None }
+        Listener { socket: socket.into(), file: Mutex::new(None) }
     }
 
     /// The socket.
     pub fn socket(&self) -> &UnixListener {
         &self.socket
     }
-}
 
-impl Drop for Listener {
-    fn drop(&mut self) {
-        if let Some(path) = &self.path {
-            // Somebody may have removed it already; there is nothing else to do about it.
-            let _ = std::fs::remove_file(path);
+    /// Removes the file, and refuses whoever connects or is waiting. A thread that waits for a connection returns.
+    fn close(&self) {
+        if let Some(file) = self.file().take() {
+            drop(file);
+            // It listens, so this cannot fail.
+            let _ = shutdown(&self.socket, Shutdown::Both);
         }
     }
+
+    fn file(&self) -> MutexGuard<'_, Option<SocketFile>> {
+        self.file.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
-/// Gives the file its owner and permissions.
-pub(super) fn set_permissions(path: &Path, permissions: &Permissions) -> Result<(), ListenError> {
-    let system = |what| move |source| ListenError::System { path: path.to_owned(), what, source };
-    let Permissions { owner, group, mode } = *permissions;
-    if owner.is_some() || group.is_some() {
-        std::os::unix::fs::chown(path, owner, group).map_err(system("cannot set its owner"))?;
+impl Permissions {
+    /// Gives the file its owner and bits. What is not named is ours.
+    fn give(&self, file: &SocketFile) -> Result<(), SocketFileError> {
+        let open = if self.group.is_some() { 0o660 } else { FIRST_MODE };
+        file.set_permissions(self.owner, self.group, self.mode.unwrap_or(open))
     }
-    let mode = mode.unwrap_or(if group.is_some() { 0o660 } else { 0o600 });
-    chmod(path, Mode::from_raw_mode(mode)).map_err(|e| system("cannot set its permissions")(e.into()))
+}
+
+impl ListenError {
+    fn file(path: &Path, error: SocketFileError) -> Self {
+        ListenError::System { path: path.to_owned(), what: error.what, source: error.source }
+    }
+}
+
+/// The listening socket of a port in server mode. It can be closed and opened again while the port stays.
+#[derive(Debug)]
+pub(super) struct Server {
+    path: PathBuf,
+    state: Mutex<ServerState>,
+    /// Why it could not be opened again. Apart from the rest, so that whoever asks never waits for the system.
+    failure: Mutex<Option<String>>,
+}
+
+#[derive(Debug)]
+struct ServerState {
+    permissions: Permissions,
+    /// The port listens, or would if it could.
+    is_wanted: bool,
+    listener: Option<Arc<Listener>>,
+}
+
+impl Server {
+    pub(super) fn bind(path: &Path, permissions: &Permissions) -> Result<Self, ListenError> {
+        let listener = Some(Arc::new(Listener::bind(path, permissions)?));
+        let state = ServerState { permissions: *permissions, is_wanted: true, listener };
+        Ok(Server { path: path.to_owned(), state: Mutex::new(state), failure: Mutex::default() })
+    }
+
+    /// The socket, while it is open.
+    pub(super) fn listener(&self) -> Option<Arc<Listener>> {
+        self.state().listener.clone()
+    }
+
+    /// Closes the socket, on any thread: its path is free when this returns.
+    pub(super) fn close(&self) {
+        let mut state = self.state();
+        state.is_wanted = false;
+        self.set_failure(None);
+        if let Some(listener) = state.listener.take() {
+            listener.close();
+        }
+    }
+
+    /// Opens the socket again after [`Self::close`]. If that fails, [`Self::retry`] may succeed later.
+    pub(super) fn open(&self) -> Result<(), ListenError> {
+        self.state().is_wanted = true;
+        self.retry()
+    }
+
+    /// Opens the socket if it should be open and is not.
+    pub(super) fn retry(&self) -> Result<(), ListenError> {
+        let mut state = self.state();
+        if !state.is_wanted || state.listener.is_some() {
+            return Ok(());
+        }
+        match Listener::bind(&self.path, &state.permissions) {
+            Ok(listener) => {
+                state.listener = Some(Arc::new(listener));
+                self.set_failure(None);
+                Ok(())
+            }
+            Err(error) => {
+                self.set_failure(Some(format!("cannot listen again: {error}; tried every second")));
+                Err(error)
+            }
+        }
+    }
+
+    /// Why the socket is not open although it should be.
+    pub(super) fn failure(&self) -> Option<String> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_failure(&self, failure: Option<String>) {
+        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = failure;
+    }
+
+    /// Gives the socket's file other permissions, now and whenever it is opened again.
+    pub(super) fn set_permissions(&self, permissions: &Permissions) -> Result<(), ListenError> {
+        let mut state = self.state();
+        if let Some(listener) = &state.listener
+            && let Some(file) = &*listener.file()
+        {
+            permissions.give(file).map_err(|error| ListenError::file(&self.path, error))?;
+        }
+        state.permissions = *permissions;
+        Ok(())
+    }
+
+    fn state(&self) -> MutexGuard<'_, ServerState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 fn clear_stale(path: &Path) -> Result<(), ListenError> {
-    let system = |what| move |source| ListenError::System { path: path.to_owned(), what, source };
-    match socket_path::state(path).map_err(system("cannot tell whether it is free"))? {
-        SocketState::Free => Ok(()),
-        SocketState::Stale => std::fs::remove_file(path).map_err(system("cannot remove the stale socket")),
+    let what = "cannot tell whether it is free";
+    match socket_file::clear_stale(path).map_err(|source| ListenError::System {
+        path: path.to_owned(),
+        what,
+        source,
+    })? {
+        SocketState::Free | SocketState::Stale => Ok(()),
         SocketState::Live => Err(ListenError::Taken(path.to_owned())),
         SocketState::NotASocket => Err(ListenError::NoSocket(path.to_owned())),
     }

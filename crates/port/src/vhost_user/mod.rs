@@ -60,9 +60,10 @@ use crate::berth::Berth;
 use crate::{Port, QueueCounters, Signals, Sleeper};
 use announce::Announcement;
 use connector::Connector;
-use control::{Control, Way};
+use control::{ACCEPT_TIME, Control, Stop, Way};
 pub use history::LinkHistory;
 use link::{Link, Report};
+use listener::Server;
 pub use listener::{ListenError, Listener, Permissions};
 use log_limit::LogLimit;
 pub use peer::Peer;
@@ -294,7 +295,11 @@ pub struct VhostUser {
     shared: Arc<Shared>,
     /// Of the one worker that serves all of it.
     whole: Seat,
-    control: Mutex<Option<(Arc<control::Stop>, JoinHandle<()>)>>,
+    /// Where it listens at a socket of its own.
+    server: Option<Arc<Server>>,
+    stop: Arc<Stop>,
+    /// The port's own thread, until somebody has waited for its end.
+    control: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl VhostUser {
@@ -311,7 +316,7 @@ impl VhostUser {
         sleepers: impl Into<Sleepers>,
     ) -> Result<Self, ListenError> {
         let way = match &config.mode {
-            Mode::Server(permissions) => Way::Listener(listener::Listener::bind(&config.socket, permissions)?),
+            Mode::Server(permissions) => Way::Server(Arc::new(Server::bind(&config.socket, permissions)?)),
             Mode::Client => Way::Connector(Connector::new(&config.socket)),
             Mode::Given(socket) => Way::given(socket).map_err(|source| ListenError::System {
                 path: config.socket.clone(),
@@ -341,14 +346,15 @@ impl VhostUser {
             state: Mutex::new(State::new()),
             config: config.clone(),
         });
-        let stop = Arc::new(control::Stop::default());
+        let stop = Arc::new(Stop::default());
+        let server = if let Way::Server(server) = &way { Some(Arc::clone(server)) } else { None };
         let control = Control::new(Arc::clone(&shared), way, Arc::clone(&stop));
         let thread = std::thread::Builder::new()
             .name(format!("port {}", config.name))
             .spawn(move || control.run())
             .map_err(system)?;
         let whole = Seat::of(&Seating::one(0, config.most_pairs()), 0);
-        Ok(VhostUser { shared, whole, control: Mutex::new(Some((stop, thread))) })
+        Ok(VhostUser { shared, whole, server, stop, control: Mutex::new(Some(thread)) })
     }
 
     /// The port as this worker serves it.
@@ -368,26 +374,53 @@ impl VhostUser {
         self.shared.report.wake();
     }
 
-    /// Takes the link down, closes the connection, removes the socket file.
+    /// Takes the link down, closes the connection, removes the socket file, and waits until its thread has ended. See
+    /// [`stop_all`].
     pub fn stop(&self) {
-        let taken = self.control.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some((stop, thread)) = taken {
-            stop.set(&self.shared.report);
-            if let Mode::Given(socket) = &self.shared.config.mode {
-                stop.leave(socket);
-            }
-            if !is_within(END_TIME, || thread.is_finished()) {
-                // Its link is in no graph any more, or soon will not be.
-                let port = &self.shared.config.name;
-                tracing::error!(
-                    port,
-                    "a descriptor that its frontend sent keeps its thread; the thread is left behind"
-                );
-                return;
-            }
-            // It has said what it panicked of.
-            let _ = thread.join();
+        stop_all([self]);
+    }
+
+    /// Begins to stop, and does not wait: the socket file is removed, the connection is closed, and the port's thread ends
+    /// soon.
+    pub fn begin_stop(&self) {
+        self.stop.set(&self.shared.report);
+        if let Some(server) = &self.server {
+            server.close();
         }
+    }
+
+    /// Whether the port's thread has ended.
+    pub fn has_ended(&self) -> bool {
+        self.control().as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Frees the socket's path and closes the connection, until [`Self::resume`]. It does not wait for the port's thread,
+    /// which a frontend may hold.
+    pub fn pause(&self) {
+        self.stop.pause(&self.shared.report);
+        if let Some(server) = &self.server {
+            server.close();
+        }
+    }
+
+    /// Serves frontends again after [`Self::pause`]. If the port cannot listen, it goes on trying every second, and
+    /// [`Self::status`] says why. On a port that tries in vain this is one more try.
+    ///
+    /// # Errors
+    /// Why it cannot listen now.
+    pub fn resume(&self) -> Result<(), ListenError> {
+        let opened = self.server.as_ref().map_or(Ok(()), |server| server.open());
+        self.stop.resume(&self.shared.report);
+        opened
+    }
+
+    /// Why the port cannot listen at its socket, where that is so.
+    pub fn listen_failure(&self) -> Option<String> {
+        self.server.as_ref()?.failure()
+    }
+
+    fn control(&self) -> MutexGuard<'_, Option<JoinHandle<()>>> {
+        self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Other workers' sleepers from now on, or another answer to whether packets for this guest wait for room. A worker
@@ -409,7 +442,7 @@ impl VhostUser {
     /// # Errors
     /// What the system said.
     pub fn set_permissions(&self, permissions: &Permissions) -> Result<(), ListenError> {
-        listener::set_permissions(&self.shared.config.socket, permissions)
+        self.server.as_ref().map_or(Ok(()), |server| server.set_permissions(permissions))
     }
 
     /// Sets the link down, or up again where there is one. While it is down, whatever comes from the guest or is for it is
@@ -428,7 +461,11 @@ impl VhostUser {
 
     /// What an operator wants to know of it.
     pub fn status(&self) -> LinkStatus {
-        self.shared.state().status()
+        let status = self.shared.state().status();
+        match self.listen_failure().filter(|_| !status.up && !self.is_set_down()) {
+            Some(reason) => LinkStatus { reason, ..status },
+            None => status,
+        }
     }
 
     /// When its link changed, and why it was down.
@@ -478,6 +515,31 @@ impl Port for VhostUser {
     fn disarm(&self, turn: &Turn<'_>, room: bool) {
         self.whole.disarm(&self.shared, turn, room);
     }
+}
+
+/// Stops ports: all of them begin to stop before any is waited for, and all together have the time of one. Returns the
+/// names of those whose thread is left behind, because a frontend holds it.
+pub fn stop_all<'a>(ports: impl IntoIterator<Item = &'a VhostUser>) -> Vec<String> {
+    let ports: Vec<_> = ports.into_iter().collect();
+    ports.iter().for_each(|port| port.begin_stop());
+    let began = Instant::now();
+    let mut left = Vec::new();
+    for port in ports {
+        let Some(thread) = port.control().take() else { continue };
+        if let Mode::Given(socket) = &port.shared.config.mode {
+            port.stop.leave(socket, began + ACCEPT_TIME);
+        }
+        if is_within(END_TIME.saturating_sub(began.elapsed()), || thread.is_finished()) {
+            // It has said what it panicked of.
+            let _ = thread.join();
+            continue;
+        }
+        // Its link is in no graph any more, or soon will not be.
+        let name = &port.shared.config.name;
+        tracing::error!(port = name, "a descriptor that its frontend sent keeps its thread; the thread is left behind");
+        left.push(name.clone());
+    }
+    left
 }
 
 /// Waits until it is so, at most for that long; whether it is.
