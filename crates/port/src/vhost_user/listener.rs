@@ -48,8 +48,9 @@ pub enum ListenError {
 /// A listening socket. Its file, if it made one, goes when it is closed or dropped.
 #[derive(Debug)]
 pub struct Listener {
-    socket: UnixListener,
+    /// Removed before the socket is closed: an open socket holds its inode.
     file: Mutex<Option<SocketFile>>,
+    socket: UnixListener,
 }
 
 impl Listener {

@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use std::{fs, io, thread};
+use std::{io, thread};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::fs::{CWD, Mode, chmodat, lstat};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, accept_with, listen, socket_with};
+use straightline_port::socket_file::{self, SocketFile};
 
 use super::connection::Connection;
 use super::{Control, Desk, Source};
@@ -59,10 +59,10 @@ pub enum ApiError {
 /// A socket that listens and that nobody serves yet. Dropped, it removes its file.
 #[derive(Debug)]
 pub struct ApiServer {
+    /// Removed with the server, before the socket is closed.
+    _file: SocketFile,
     socket: OwnedFd,
     path: PathBuf,
-    /// Device and inode of the file, to remove no other.
-    file: (u64, u64),
 }
 
 impl ApiServer {
@@ -74,28 +74,21 @@ impl ApiServer {
     pub fn bind(path: &Path) -> Result<Self, ApiError> {
         socket_path::check(path).map_err(|error| ApiError::Path { path: path.to_owned(), error })?;
         let io_error = |error: io::Error| ApiError::Io { path: path.to_owned(), error };
-        match socket_path::state(path).map_err(io_error)? {
-            SocketState::Free => {}
-            SocketState::Stale => fs::remove_file(path).map_err(io_error)?,
+        match socket_file::clear_stale(path).map_err(io_error)? {
+            SocketState::Free | SocketState::Stale => {}
             SocketState::Live => return Err(ApiError::Taken(path.to_owned())),
             SocketState::NotASocket => return Err(ApiError::NotASocket(path.to_owned())),
         }
-        Self::bind_free(path).map_err(|error| match error {
-            Errno::ADDRINUSE => ApiError::Taken(path.to_owned()),
-            other => io_error(other.into()),
-        })
-    }
-
-    fn bind_free(path: &Path) -> rustix::io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        bind(&socket, &SocketAddrUnix::new(path)?)?;
-        let stat = lstat(path)?;
-        let server = Self { socket, path: path.to_owned(), file: (stat.st_dev, stat.st_ino) };
-        // Nobody can connect before listen, so nobody slips in before the permissions are right.
-        chmodat(CWD, path, Mode::RUSR | Mode::WUSR, rustix::fs::AtFlags::empty())?;
-        listen(&server.socket, 64)?;
-        Ok(server)
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+            .map_err(|error| io_error(error.into()))?;
+        // Its file is for our user alone.
+        let file = SocketFile::bind(&socket, path).map_err(|error| match error.source.kind() {
+            io::ErrorKind::AddrInUse => ApiError::Taken(path.to_owned()),
+            _ => io_error(io::Error::other(error)),
+        })?;
+        listen(&socket, 64).map_err(|error| io_error(error.into()))?;
+        Ok(Self { _file: file, socket, path: path.to_owned() })
     }
 
     /// Where it listens.
@@ -125,16 +118,6 @@ impl ApiServer {
         let seen = Arc::clone(&stop);
         let thread = thread::Builder::new().name("api".to_owned()).spawn(move || run(&self, &desk, &seen))?;
         Ok(ApiHandle { stop, thread: Some(thread) })
-    }
-}
-
-impl Drop for ApiServer {
-    fn drop(&mut self) {
-        // If the file was replaced, it is another process's now.
-        if lstat(&self.path).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == self.file) {
-            // It may vanish meanwhile; there is nobody to tell.
-            let _ = fs::remove_file(&self.path);
-        }
     }
 }
 

@@ -7,7 +7,7 @@ use caps::errors::CapsError;
 use caps::{CapSet, Capability, CapsHashSet};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::process::{getegid, geteuid};
-use straightline_port::socket_path::{self, SocketState};
+use straightline_port::socket_file;
 
 use super::{folders, sockets};
 use crate::config::{Config, Mode, PortKind, VhostUserConfig};
@@ -99,10 +99,8 @@ fn is_shut_out(config: &Config, file: &Path) -> bool {
 /// we are about to lose for those that belong to others.
 fn remove_stale(config: &Config) {
     for path in sockets(config) {
-        if matches!(socket_path::state(path), Ok(SocketState::Stale)) {
-            // If it cannot be removed, binding will say so.
-            let _ = std::fs::remove_file(path);
-        }
+        // If it cannot be removed, binding will say so.
+        let _ = socket_file::clear_stale(path);
     }
 }
 
