@@ -2,12 +2,14 @@
 
 mod common;
 
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use common::{
     BROADCAST, Rig, Victims, arrived, bridge, frame, mac, nothing, patch, rig, send, take, vhost_user, wait_until,
 };
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use straightline_lab::{Guest, GuestOptions, Sequence, Stream};
 use straightline_switch::api::{Change, ChangeKind, Changed, Link};
 use straightline_switch::config::{
@@ -337,6 +339,98 @@ fn an_error_changes_nothing() {
     });
     let _again = rig.guest(2, &GuestOptions::default());
     rig.wait_up(2);
+    victims.finish();
+}
+
+/// Lets the process open nothing while `f` runs.
+fn without_descriptors<T>(f: impl FnOnce() -> T) -> T {
+    let before = getrlimit(Resource::Nofile);
+    // Every descriptor below this number is open.
+    setrlimit(Resource::Nofile, Rlimit { current: Some(3), ..before }).expect("a limit");
+    let done = f();
+    setrlimit(Resource::Nofile, before).expect("the limit as before");
+    done
+}
+
+/// p2 to p4 are made anew in one reload, which fails because of p4's folder. Each comes back on its own: those that can
+/// at once, and the others as soon as they can.
+#[test]
+fn ports_of_a_reload_that_fails_come_back_one_by_one() {
+    let _alone = alone();
+    let rig = rig(5, |config| {
+        for (port, folder) in [(3, "gone"), (4, "gone-too")] {
+            let socket = &mut vhost_user(&mut config.ports[port]).socket;
+            let folder = socket.with_file_name(folder);
+            std::fs::create_dir(&folder).expect("a folder");
+            *socket = folder.join("s");
+        }
+        config.patches.push(patch(0, 1));
+    });
+    let victims = Victims::start(&rig, 0, 1);
+    let dir = rig.socket(0).parent().expect("a folder").to_owned();
+    let folders = [dir.join("gone"), dir.join("gone-too")];
+    let is_reached = |port: usize| {
+        let mut config = rig.switch.config();
+        UnixStream::connect(&vhost_user(&mut config.ports[port]).socket).is_ok()
+    };
+    let anew = |config: &mut Config| [2, 3, 4].into_iter().for_each(|port| config.ports[port].mtu = 9000);
+    for folder in &folders {
+        std::fs::rename(folder, folder.with_extension("away")).expect("it was there");
+    }
+    let error = format!("{:#}", rig.switch.reload(&changed(&rig, anew)).expect_err("there is no folder"));
+    for words in [
+        "guests of p2 must connect again",
+        "port \"p3\" is down until it can listen again",
+        "port \"p4\" is down until it can listen again",
+        "No such file",
+    ] {
+        assert!(error.contains(words), "{words}: {error}");
+    }
+    assert!(is_reached(2), "the folder of this port is there");
+    for port in [3, 4] {
+        rig.wait_down(port, "cannot listen again");
+        rig.wait_down(port, "No such file or directory");
+    }
+    victims.go_on();
+    // By itself.
+    std::fs::rename(folders[0].with_extension("away"), &folders[0]).expect("it was there");
+    wait_until("the port listens again by itself", || is_reached(3));
+    wait_until("its status says so", || rig.port(3).reason.is_some_and(|why| !why.contains("cannot listen")));
+    rig.wait_down(4, "cannot listen again");
+    // By the next reload, which changes nothing else; and then all that was wanted can be had.
+    std::fs::rename(folders[1].with_extension("away"), &folders[1]).expect("it was there");
+    assert_eq!(reload(&rig, |_| ()), []);
+    assert!(is_reached(4));
+    assert_eq!(reload(&rig, anew).len(), 3);
+    assert!([2, 3, 4].into_iter().all(is_reached));
+    victims.finish();
+}
+
+#[test]
+fn ports_come_back_when_there_are_descriptors_again() {
+    let _alone = alone();
+    let rig = rig(4, |config| config.patches.push(patch(0, 1)));
+    let victims = Victims::start(&rig, 0, 1);
+    let anew = changed(&rig, |config| [2, 3].into_iter().for_each(|port| config.ports[port].mtu = 9000));
+    let error = without_descriptors(|| {
+        let error = rig.switch.reload(&anew).expect_err("nothing can be opened");
+        for port in [2, 3] {
+            rig.wait_down(port, "Too many open files");
+        }
+        victims.go_on();
+        // A reload that needs nothing new is none that fails.
+        rig.switch.reload(&rig.switch.config()).expect("nothing is changed");
+        rig.wait_down(2, "Too many open files");
+        format!("{error:#}")
+    });
+    assert!(error.contains("port \"p3\" is down until it can listen again"), "{error}");
+    for port in [2, 3] {
+        wait_until("the port listens again", || UnixStream::connect(rig.socket(port)).is_ok());
+    }
+    rig.switch.reload(&anew).expect("descriptors");
+    for port in [2, 3] {
+        rig.guest(port, &GuestOptions::default());
+    }
     victims.finish();
 }
 

@@ -46,9 +46,7 @@ pub(crate) fn open(
         name: port.name.clone(),
         socket: kind.socket.clone(),
         mode: match kind.mode {
-            Mode::Server => {
-                vhost_user::Mode::Server(Permissions { owner: kind.owner, group: kind.group, mode: Some(kind.perms) })
-            }
+            Mode::Server => vhost_user::Mode::Server(permissions(port)),
             Mode::Client => vhost_user::Mode::Client,
             Mode::Given => vhost_user::Mode::Given(given.context("nobody handed its socket over")?),
         },
@@ -69,15 +67,10 @@ pub(crate) fn open(
     Ok(Arc::new(port))
 }
 
-/// Who may connect to a port, all of it named: what is not configured is ours.
+/// Who may connect to a port.
 pub(crate) fn permissions(port: &PortConfig) -> Permissions {
     let PortKind::VhostUser(kind) = &port.kind;
-    let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    Permissions {
-        owner: Some(kind.owner.unwrap_or(user)),
-        group: Some(kind.group.unwrap_or(group)),
-        mode: Some(kind.perms),
-    }
+    Permissions { owner: kind.owner, group: kind.group, mode: Some(kind.perms) }
 }
 
 /// The rules of a bridge's table.

@@ -75,7 +75,7 @@ impl Switch {
         let mut port = PortConfig::vhost_user(name, "");
         port.kind = PortKind::VhostUser(VhostUserConfig { mode: Mode::Given, ..VhostUserConfig::new(label) });
         wanted.leased.push(Leased { port, bridge: bridge.to_owned(), socket: Arc::new(socket) });
-        let changed = wanted.with(&wanted.config).and_then(|whole| self.change(&whole, &wanted, &[]));
+        let changed = wanted.with(&wanted.config).and_then(|whole| self.change(&whole, &wanted));
         if let Err(error) = changed {
             wanted.leased.pop();
             return Err(error);
@@ -105,7 +105,9 @@ impl Drop for Lease {
     fn drop(&mut self) {
         let mut wanted = self.switch.wanted.lock().unwrap_or_else(PoisonError::into_inner);
         wanted.leased.retain(|leased| leased.port.name != self.name);
-        let changed = wanted.with(&wanted.config).and_then(|whole| self.switch.change(&whole, &wanted, &[]));
+        let changed = wanted.with(&wanted.config).and_then(|whole| self.switch.change(&whole, &wanted));
+        // Its thread is not waited for: many leases may end at once, and the API answers nobody meanwhile.
+        self.switch.ending().retain(|port| !port.has_ended());
         match changed {
             Ok(_) => tracing::info!(port = self.name, "taken away: whoever added it has ended"),
             Err(error) => tracing::error!(port = self.name, "cannot be taken away: {error:#}"),

@@ -2,7 +2,8 @@
 //!
 //! 1. Everything that can fail comes first: new ports listen, ports that move are watched by their new worker as well,
 //!    sockets get other permissions. A failure takes all of it back.
-//! 2. Ports that are made anew at the same socket end, and begin again.
+//! 2. Ports whose socket a new port needs pause: they free its path. A failure takes this back too: each paused port
+//!    listens again, independently of the others, and goes on trying if it cannot.
 //! 3. Each worker that is concerned is handed a graph of those domains alone that nothing changes for; the others are
 //!    at rest, and their packets wait in their guests' rings.
 //! 4. Now nobody uses their tables and ports, and they are changed.
@@ -39,12 +40,28 @@ impl Switch {
     /// What cannot be changed without a restart, or could not be had. All is as it was before then.
     pub fn reload(&self, config: &Config) -> anyhow::Result<Changes> {
         let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
-        let changes = self.change(&wanted.with(config)?, &wanted, &[])?;
-        wanted.config = config.clone();
-        Ok(changes)
+        self.retry_ports();
+        let changed = wanted.with(config).and_then(|whole| self.change(&whole, &wanted));
+        if changed.is_ok() {
+            wanted.config = config.clone();
+        }
+        drop(wanted);
+        // With nothing locked: a frontend may hold a port's thread.
+        self.wait_for_ending();
+        changed
     }
 
-    pub(crate) fn change(&self, config: &Config, wanted: &Wanted, lost: &[String]) -> anyhow::Result<Changes> {
+    /// One more try for each port that could not listen again after a reload that failed. They try on their own as well.
+    fn retry_ports(&self) {
+        for port in &self.running.now().ports {
+            if port.listen_failure().is_some() {
+                // If it fails, the port's status says why.
+                let _ = port.resume();
+            }
+        }
+    }
+
+    pub(crate) fn change(&self, config: &Config, wanted: &Wanted) -> anyhow::Result<Changes> {
         let now = self.running.now();
         let config = &with_nodes_of(&now.config, config);
         if let Some(keys) = needs_restart(&now.config.switch, &config.switch) {
@@ -53,25 +70,15 @@ impl Switch {
             );
         }
         ensure!(config.ports.len() <= MOST_PORTS, "{} ports; at most {MOST_PORTS} are served", config.ports.len());
-        let before = Before { config: &now.config, plan: &now.plan, lost };
+        let before = Before { config: &now.config, plan: &now.plan };
         let plan = plan(config, Some(before));
         let steps = difference(before, config, &plan);
 
-        let (fresh, undo) = (Vec::new(), Vec::new());
-        let mut attempt = Attempt { switch: self, now: &now, config, plan: &plan, wanted, fresh, undo };
-        let mut ended = Vec::new();
-        let prepared = attempt.prepare(&steps).and_then(|late| attempt.replace(&late, &mut ended));
+        let (fresh, undo, paused) = (Vec::new(), Vec::new(), Vec::new());
+        let mut attempt = Attempt { switch: self, now: &now, config, plan: &plan, wanted, fresh, undo, paused };
+        let prepared = attempt.prepare(&steps).and_then(|late| attempt.replace(&late));
         if let Err(error) = prepared {
-            attempt.take_back();
-            // A failure to bring something back is not tried again.
-            if !ended.is_empty() && lost.is_empty() {
-                // Their sockets are free again.
-                let restored = self.change(&now.config, wanted, &ended);
-                let names = ended.join(", ");
-                restored.with_context(|| format!("and then {names} could not be brought back"))?;
-                return Err(error.context(format!("nothing is changed, but guests of {names} must connect again")));
-            }
-            return Err(error);
+            return Err(attempt.take_back(error));
         }
         let (ports, drops) = attempt.ports(before);
         let next = self.hand_over(&now, before, config, plan, ports, drops)?;
@@ -174,16 +181,17 @@ impl Switch {
 
     /// Ends what is in no graph any more, keeps its figures in the sums, and shows what runs now.
     fn settle(&self, now: &Now, next: Now, steps: &[Step]) {
+        let mut ending = self.ending();
         for step in steps {
-            match step {
-                Step::PortRemoved { old } => {
-                    now.ports[*old].stop();
-                    self.running.removed_drops().absorb(&now.drops[*old]);
-                }
-                Step::PortRemade { old, .. } => now.ports[*old].stop(),
-                _ => {}
+            if let Step::PortRemoved { old } | Step::PortRemade { old, .. } = step {
+                now.ports[*old].begin_stop();
+                ending.push(Arc::clone(&now.ports[*old]));
+            }
+            if let Step::PortRemoved { old } = step {
+                self.running.removed_drops().absorb(&now.drops[*old]);
             }
         }
+        drop(ending);
         let all =
             |of: &Now| -> Vec<Arc<NodeStats>> { of.workers.iter().flat_map(|(_, nodes)| nodes).cloned().collect() };
         let kept = all(&next);
@@ -204,6 +212,8 @@ struct Attempt<'a> {
     /// Ports that are new, by their index.
     fresh: Vec<(usize, Arc<VhostUser>)>,
     undo: Vec<Undo>,
+    /// Ports that have freed their socket's path, by their index in what runs.
+    paused: Vec<usize>,
 }
 
 enum Undo {
@@ -246,14 +256,15 @@ impl Attempt<'_> {
         Ok(late)
     }
 
-    /// Ends the ports whose sockets are needed, and makes those that need them. `ended` is their names.
-    fn replace(&mut self, late: &[usize], ended: &mut Vec<String>) -> anyhow::Result<()> {
+    /// Pauses the ports whose sockets are needed, and makes those that need them. A paused port's path is free at once,
+    /// even if a frontend holds the port's thread.
+    fn replace(&mut self, late: &[usize]) -> anyhow::Result<()> {
         for &new in late {
             let path = socket(&self.config.ports[new]);
-            for (old, port) in self.now.config.ports.iter().zip(&self.now.ports) {
-                if socket(old) == path && !ended.contains(&old.name) {
-                    port.stop();
-                    ended.push(old.name.clone());
+            for (old, port) in self.now.config.ports.iter().enumerate() {
+                if socket(port) == path && !self.paused.contains(&old) {
+                    self.now.ports[old].pause();
+                    self.paused.push(old);
                 }
             }
         }
@@ -286,9 +297,21 @@ impl Attempt<'_> {
         ports.unzip()
     }
 
-    fn take_back(&mut self) {
-        for (_, port) in self.fresh.drain(..) {
-            port.stop();
+    /// Undoes all that was done. Returns the error with what its reader has to know besides.
+    fn take_back(&mut self, error: anyhow::Error) -> anyhow::Error {
+        // Their paths are free when this returns.
+        self.fresh.iter().for_each(|(_, port)| port.begin_stop());
+        let mut again = Vec::new();
+        let mut down = Vec::new();
+        for &old in &self.paused {
+            let name = &self.now.config.ports[old].name;
+            match self.now.ports[old].resume() {
+                Ok(()) => again.push(name.as_str()),
+                Err(error) => {
+                    tracing::error!(port = name, "cannot listen again, and tries every second: {error}");
+                    down.push(format!("port \"{name}\" is down until it can listen again ({error})"));
+                }
+            }
         }
         for undo in self.undo.drain(..).rev() {
             let done = match undo {
@@ -305,6 +328,14 @@ impl Attempt<'_> {
                 tracing::error!("cannot take back what was begun: {error:#}");
             }
         }
+        self.switch.ending().extend(self.fresh.drain(..).map(|(_, port)| port));
+        let error = match again.as_slice() {
+            [] => error,
+            again => {
+                error.context(format!("nothing is changed, but guests of {} must connect again", again.join(", ")))
+            }
+        };
+        down.into_iter().fold(error, |error, down| error.context(down))
     }
 }
 

@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use anyhow::Context;
 use straightline_graph::{Graph, Mailbox, NodeStats, Worker, WorkerStats};
 use straightline_packet::{Arena, Gate};
+use straightline_port::vhost_user::{VhostUser, stop_all};
 use straightline_port::{Signals, Sleeper};
 
 use crate::api::{Source, Status};
@@ -24,6 +25,8 @@ pub struct Switch {
     pub(crate) crew: Vec<Hand>,
     /// Held while something is changed.
     pub(crate) wanted: Mutex<Wanted>,
+    /// Ports that are in no graph any more and have begun to stop.
+    ending: Mutex<Vec<Arc<VhostUser>>>,
     failure: Arc<Failure>,
     _watchdog: WatchdogThread,
 }
@@ -78,7 +81,8 @@ impl Switch {
         let running = Arc::new(Running::new(now, notifications(&workers)));
         let watched = workers.iter().map(|(_, worker)| worker.progress()).collect();
         let watchdog = WatchdogThread::start(watched, Arc::clone(&running.stalls))?;
-        let mut switch = Switch { running, gate, crew, wanted: Mutex::default(), failure, _watchdog: watchdog };
+        let (wanted, ending) = (Mutex::default(), Mutex::default());
+        let mut switch = Switch { running, gate, crew, wanted, ending, failure, _watchdog: watchdog };
         for (at, (cpu, worker)) in workers.into_iter().enumerate() {
             let failure = Arc::clone(&switch.failure);
             switch.crew[at].spawn(at, cpu, worker, failure)?;
@@ -118,16 +122,27 @@ impl Switch {
         self.failure.lock().has_failed
     }
 
-    /// Stops it: links go down, sockets are removed, threads end.
-    pub fn stop(mut self) {
-        self.end();
+    /// Stops it: links go down, sockets are removed, threads end. Returns the names of ports whose thread is left behind,
+    /// because a frontend holds it.
+    pub fn stop(mut self) -> Vec<String> {
+        self.end()
     }
 
-    fn end(&mut self) {
+    pub(crate) fn ending(&self) -> MutexGuard<'_, Vec<Arc<VhostUser>>> {
+        self.ending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for the ports that have begun to stop, for all of them together as long as for one.
+    pub(crate) fn wait_for_ending(&self) {
+        let ending = std::mem::take(&mut *self.ending());
+        stop_all(ending.iter().map(|port| &**port));
+    }
+
+    fn end(&mut self) -> Vec<String> {
         // Ports first: workers still run, so that a port can wait for the turns that use it.
-        for port in &self.running.now().ports {
-            port.stop();
-        }
+        let now = self.running.now();
+        let ending = std::mem::take(&mut *self.ending());
+        let left = stop_all(now.ports.iter().chain(&ending).map(|port| &**port));
         for hand in &self.crew {
             hand.mailbox.stop();
             hand.sleeper.ring();
@@ -137,6 +152,7 @@ impl Switch {
                 tracing::error!("a worker's thread had panicked");
             }
         }
+        left
     }
 }
 

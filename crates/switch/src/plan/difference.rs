@@ -111,8 +111,7 @@ pub(crate) fn difference(before: Before<'_>, config: &Config, plan: &Plan) -> Ve
             steps.push(Step::PortAdded(new));
             continue;
         };
-        if before.same_port(port).is_none() {
-            let why = remade(&old_config.ports[old], port).unwrap_or_else(|| "it had ended".to_owned());
+        if let Some(why) = remade(&old_config.ports[old], port) {
             steps.push(Step::PortRemade { old, new, why });
             continue;
         }

@@ -100,15 +100,13 @@ pub(crate) struct Plan {
 pub(crate) struct Before<'a> {
     pub(crate) config: &'a Config,
     pub(crate) plan: &'a Plan,
-    /// Ports that do not run any more whatever the configurations say, by name.
-    pub(crate) lost: &'a [String],
 }
 
 impl Before<'_> {
     /// The port that stays what it is, as an index into the old configuration's ports.
     pub(crate) fn same_port(&self, port: &PortConfig) -> Option<usize> {
         let at = self.config.port_index(&port.name)?;
-        (!self.lost.contains(&port.name) && remade(&self.config.ports[at], port).is_none()).then_some(at)
+        remade(&self.config.ports[at], port).is_none().then_some(at)
     }
 
     /// The workers that have the domain already, and how many it could use; of a port by itself, the first that it was

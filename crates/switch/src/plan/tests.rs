@@ -40,7 +40,7 @@ fn node(which: usize) -> NodeConfig {
 
 fn after(old: &Config, new: &Config) -> (Plan, Plan, Vec<Step>) {
     let first = plan(old, None);
-    let before = Before { config: old, plan: &first, lost: &[] };
+    let before = Before { config: old, plan: &first };
     let second = plan(new, Some(before));
     let steps = difference(before, new, &second);
     (first, second, steps)
@@ -143,19 +143,19 @@ fn a_domain_keeps_its_workers_until_it_can_use_others() {
     // It was alone, and stays where it was when another comes.
     assert_eq!(before.ports[0].seating, seating(&[0, 1], &[0, 1], &[0, 1]));
     assert_eq!(after.ports[..2], before.ports[..2]);
-    assert_eq!(undisturbed(Before { config: &first, plan: &before, lost: &[] }, &old, &after, 1), [Domain::Patch(0)]);
+    assert_eq!(undisturbed(Before { config: &first, plan: &before }, &old, &after, 1), [Domain::Patch(0)]);
     // With one pair it can still be served in two directions; with more again it takes what is free.
     let mut fewer = old.clone();
     for port in &mut fewer.ports[..2] {
         let PortKind::VhostUser(kind) = &mut port.kind;
         kind.queues = Some(1);
     }
-    let third = plan(&fewer, Some(Before { config: &old, plan: &after, lost: &[] }));
+    let third = plan(&fewer, Some(Before { config: &old, plan: &after }));
     assert_eq!(third.ports[0].seating, seating(&[0], &[1], &[1]));
     let alone = patched(&[1, 1], &[0, 1, 2, 3]);
     let wide = patched(&[4, 4], &[0, 1, 2, 3]);
     let first = plan(&alone, None);
-    let second = plan(&wide, Some(Before { config: &alone, plan: &first, lost: &[] }));
+    let second = plan(&wide, Some(Before { config: &alone, plan: &first }));
     assert_eq!(second.ports[0].seating, seating(&[0, 1, 2, 3], &[0, 1, 2, 3], &[0, 1, 2, 3]));
 }
 
@@ -182,7 +182,7 @@ fn a_slot_that_becomes_free_is_not_taken_at_once() {
     assert_eq!(steps, [Step::PortAdded(2), Step::PortRemoved { old: 1 }]);
     let mut more = new.clone();
     more.ports.push(PortConfig::vhost_user("r", "/r"));
-    let third = plan(&more, Some(Before { config: &new, plan: &second, lost: &[] }));
+    let third = plan(&more, Some(Before { config: &new, plan: &second }));
     assert_eq!(third.ports[3].slot, 1, "now it is");
 }
 
@@ -236,21 +236,14 @@ fn a_port_whose_packets_pass_another_node_stays() {
     new.ports[1].nodes.push("n".to_owned());
     let (first, second, steps) = after(&old, &new);
     assert_eq!(steps, [Step::PortNodes { new: 1 }]);
-    assert_eq!(undisturbed(Before { config: &old, plan: &first, lost: &[] }, &new, &second, 0), [], "the patch rests");
+    assert_eq!(undisturbed(Before { config: &old, plan: &first }, &new, &second, 0), [], "the patch rests");
     let mut other = new.clone();
     other.nodes[0] = node(1);
     let (first, second, steps) = after(&new, &other);
     assert_eq!(steps, [Step::NodeChanged { old: 0, new: 0 }]);
-    assert_eq!(
-        undisturbed(Before { config: &new, plan: &first, lost: &[] }, &other, &second, 0),
-        [],
-        "the patch rests"
-    );
+    assert_eq!(undisturbed(Before { config: &new, plan: &first }, &other, &second, 0), [], "the patch rests");
     let (first, second, steps) = after(&new, &new);
-    assert_eq!(
-        (steps, undisturbed(Before { config: &new, plan: &first, lost: &[] }, &new, &second, 0).len()),
-        (vec![], 1)
-    );
+    assert_eq!((steps, undisturbed(Before { config: &new, plan: &first }, &new, &second, 0).len()), (vec![], 1));
 }
 
 #[test]
@@ -264,7 +257,7 @@ fn a_port_whose_claims_are_compared_stays() {
     for (old, new) in [(&old, &new), (&new, &listed), (&listed, &old)] {
         let (first, second, steps) = after(old, new);
         assert_eq!((first.ports == second.ports, steps), (true, vec![Step::PortSourceCheck { new: 1 }]));
-        let rests = undisturbed(Before { config: old, plan: &first, lost: &[] }, new, &second, 0);
+        let rests = undisturbed(Before { config: old, plan: &first }, new, &second, 0);
         assert_eq!(rests, [], "the patch rests");
     }
     new.ports[1].mtu = 9000;
@@ -436,7 +429,7 @@ proptest! {
         check(&now.0, &now.1);
         for next in [b, c] {
             let (old, old_plan) = now;
-            let before = Before { config: &old, plan: &old_plan, lost: &[] };
+            let before = Before { config: &old, plan: &old_plan };
             let new_plan = plan(&next, Some(before));
             check(&next, &new_plan);
             let steps = difference(before, &next, &new_plan);
