@@ -16,8 +16,7 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, Uid, chmodat, chownat, fchmod, fstat, open, openat, statat,
-    unlinkat,
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, Uid, chmodat, chownat, fchmod, fstat, openat, statat, unlinkat,
 };
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, bind, sendto, socket_with};
@@ -150,7 +149,7 @@ impl Found {
         // A path without a last part is a folder's.
         let (folder, name) = match path.file_name() {
             Some(name) => (open_folder(path), name.to_owned()),
-            None => (open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()), ".".into()),
+            None => (openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()), ".".into()),
         };
         let found = folder.and_then(|folder| {
             let file = open_file(&folder, &name)?;
@@ -206,7 +205,8 @@ fn remove(folder: &OwnedFd, name: &OsString, id: FileId) -> io::Result<()> {
 }
 
 fn open_folder(path: &Path) -> rustix::io::Result<OwnedFd> {
-    open(socket_path::folder(path), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+    // The sandbox knows no `open`.
+    openat(CWD, socket_path::folder(path), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
 }
 
 fn open_file(folder: &OwnedFd, name: &OsString) -> rustix::io::Result<OwnedFd> {

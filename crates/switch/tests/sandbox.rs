@@ -13,10 +13,10 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::fs::{AtFlags, CWD, MemfdFlags, Mode as RawMode, chmodat, chownat, ftruncate, memfd_create};
 use straightline_packet::Level;
 use straightline_switch::Switch;
-use straightline_switch::config::{Config, Machine, Mechanism, PortKind};
+use straightline_switch::config::{Config, Machine, Mechanism, Mode, PortKind};
 use straightline_switch::sandbox;
 use straightline_virtio::memory::{GuestMemory, Region};
 
@@ -33,6 +33,7 @@ fn main() -> ExitCode {
         Trial::test("landlock_alone", landlock_alone),
         Trial::test("seccomp_alone", seccomp_alone),
         Trial::test("capabilities_alone", capabilities_alone),
+        Trial::test("calls_on_any_path", calls_on_any_path),
         Trial::test("switched_off", switched_off),
         Trial::test("too_late", too_late),
     ];
@@ -40,7 +41,10 @@ fn main() -> ExitCode {
 }
 
 /// Fails where both filters are in force. `EPERM` is what seccomp says, `EACCES` Landlock.
-const FORBIDDEN: [(&str, &str); 12] = [
+const FORBIDDEN: [(&str, &str); 15] = [
+    ("connect", "EPERM"),
+    ("give a file away", "EPERM"),
+    ("set a file's bits", "EPERM"),
     ("open another file", "EACCES"),
     ("listen elsewhere", "EACCES"),
     ("make a file", "EPERM"),
@@ -60,7 +64,7 @@ const NEEDED: [(&str, &str); 10] = [
     ("read the configuration", "ok"),
     ("read it after it was replaced", "ok"),
     ("listen", "ok"),
-    ("connect", "ok"),
+    ("replace a stale socket", "ok"),
     ("remove a socket", "ok"),
     ("start a thread", "ok"),
     ("panic", "ok"),
@@ -97,7 +101,8 @@ fn process(switch: &str, port: &str) -> Told {
     for name in ["own", "other"] {
         fs::create_dir(at.join(name)).expect("a folder");
     }
-    let port = format!("[port.p]\nkind = \"vhost-user\"\nsocket = \"{}/own/p\"\n{port}\n", at.display());
+    let port = format!("[port.p]\nkind = \"vhost-user\"\nsocket = \"@/own/p\"\n{port}\n");
+    let port = port.replace('@', &at.display().to_string());
     fs::write(at.join("own/c.toml"), format!("[switch]\n{switch}\n{port}")).expect("a configuration");
     let mut command = Command::new(std::env::current_exe().expect("this program"));
     command.env(CHILD, at).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -137,6 +142,8 @@ fn all_together() -> Result<(), Failed> {
     // What nobody asked for at the start is refused with the way out.
     told.says("a port elsewhere", &["other held no socket", "restart to apply"]);
     told.says("a user by name", &["no name can be looked up in the sandbox; restart, or write its number"]);
+    told.says("a port that connects", &["mode \"client\": no port had it", "restart to apply"]);
+    told.says("a port with other bits", &["perms: all ports had \"0600\"", "restart to apply"]);
     told.says("another configuration", &["the sandbox allows no other file than the configuration's own"]);
     if is_root() {
         told.says("a port for another user", &["no port had one when the switch started", "restart to apply"]);
@@ -151,7 +158,9 @@ fn landlock_alone() -> Result<(), Failed> {
     for what in ["open another file", "listen elsewhere", "make a file", "execute", "connect to the internet"] {
         told.is(&[(what, "EACCES")]);
     }
-    told.is(&[("make an internet socket", "ok")]);
+    for what in ["make an internet socket", "connect", "give a file away", "set a file's bits"] {
+        told.is(&[(what, "ok")]);
+    }
     Ok(())
 }
 
@@ -189,6 +198,34 @@ fn switched_off() -> Result<(), Failed> {
     Ok(())
 }
 
+/// Landlock has no say in these, so seccomp allows each only to a configuration that needs it.
+fn calls_on_any_path() -> Result<(), Failed> {
+    const NONE: [(&str, &str); 4] = [
+        ("connect", "EPERM"),
+        ("give a file away", "EPERM"),
+        ("set a file's bits", "EPERM"),
+        ("set a file's special bits", "EPERM"),
+    ];
+    let client = "[port.c]\nkind = \"vhost-user\"\nsocket = \"@/own/c\"\nmode = \"client\"";
+    let group = format!("group = \"{}\"\nperms = \"0600\"", rustix::process::getegid().as_raw());
+    let cases: [(&str, &str, &str); 3] = [
+        (client, "connect", "a port that connects"),
+        (&group, "give a file away", "a port of a group"),
+        ("perms = \"0640\"", "set a file's bits", "a port with other bits"),
+    ];
+    for (port, allowed, reload) in cases {
+        let told = process("", port);
+        told.is(&NEEDED);
+        for (what, end) in NONE {
+            told.is(&[(what, if what == allowed { "ok" } else { end })]);
+        }
+        // What was needed at the start can be had by a reload as well.
+        told.is(&[(reload, "ok")]);
+    }
+    process("", "").says("a port of a group", &["the sandbox (seccomp) gave up the right", "restart to apply"]);
+    Ok(())
+}
+
 /// What is entered would not hold for threads that run already.
 fn too_late() -> Result<(), Failed> {
     let late = std::thread::spawn(|| sandbox::enter(&Config::default(), Path::new("x.toml"))).join();
@@ -209,6 +246,7 @@ fn child(folder: &Path) {
     // Made before, since nobody makes a file or listens for TCP in there.
     fs::copy(&file, folder.join("other/c.toml")).expect("a copy");
     fs::copy(&file, folder.join("own/new.toml")).expect("a copy");
+    let _live = UnixListener::bind(folder.join("live")).expect("a socket");
     let internet = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a TCP socket");
     let address = internet.local_addr().expect("its address");
     let parent = std::os::unix::process::parent_id();
@@ -234,8 +272,10 @@ fn try_needed(config: &Config, folder: &Path) {
     let file = folder.join("own/c.toml");
     tell_end("read the configuration", load(&file));
     tell_end("listen", UnixListener::bind(folder.join("own/s")).map(std::mem::forget));
-    tell_end("connect", UnixStream::connect(folder.join("own/s")));
     tell_end("remove a socket", fs::remove_file(folder.join("own/s")));
+    // A dead process left it.
+    drop(UnixListener::bind(folder.join("own/p")));
+    tell_end("replace a stale socket", Switch::start(config).map_err(|error| io::Error::other(format!("{error:#}"))));
     let thread = std::thread::Builder::new().name("another".to_owned()).spawn(|| ());
     tell_end("start a thread", thread.map(std::thread::JoinHandle::join));
     let panic = std::panic::catch_unwind(|| panic!("for the test"));
@@ -282,6 +322,9 @@ fn try_reloads(config: &Config, folder: &Path) {
     };
     tell("a port elsewhere", &start(&|kind| kind.socket = folder.join("other/p")));
     tell("a port for another user", &start(&|kind| kind.owner = Some(1)));
+    tell("a port of a group", &start(&|kind| kind.group = Some(rustix::process::getegid().as_raw())));
+    tell("a port that connects", &start(&|kind| kind.mode = Mode::Client));
+    tell("a port with other bits", &start(&|kind| kind.perms = 0o666));
     let error = |loaded: Result<_, straightline_switch::config::ConfigErrors>| match loaded {
         Ok(_) => "ok".to_owned(),
         Err(errors) => errors.to_string().lines().next().unwrap_or_default().to_owned(),
@@ -304,6 +347,13 @@ fn load(file: &Path) -> io::Result<()> {
 
 /// What only somebody would try who has taken the process over.
 fn try_forbidden(folder: &Path, parent: u32) {
+    tell_end("connect", UnixStream::connect(folder.join("live")));
+    let file = folder.join("other/c.toml");
+    let us = rustix::process::geteuid();
+    tell_end("give a file away", chownat(CWD, &file, Some(us), None, AtFlags::empty()).map_err(io::Error::from));
+    let set = |bits| chmodat(CWD, &file, RawMode::from_raw_mode(bits), AtFlags::empty()).map_err(io::Error::from);
+    tell_end("set a file's bits", set(0o600));
+    tell_end("set a file's special bits", set(0o4600));
     tell_end("open another file", File::open("/etc/passwd"));
     tell_end("make a file", File::create(folder.join("own/file")));
     tell_end("listen elsewhere", UnixListener::bind(folder.join("other/s")));

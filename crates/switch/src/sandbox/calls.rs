@@ -8,6 +8,8 @@ use seccompiler::{
     BackendError, SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition as Condition, SeccompRule,
 };
 
+use super::Needs;
+
 /// A call that is allowed, if any of these rules holds; without a rule: always.
 pub(super) type Allowed = (c_long, Vec<SeccompRule>);
 
@@ -32,11 +34,10 @@ const ALWAYS: &[c_long] = &[
     libc::SYS_nanosleep,
     // Where the clock cannot be read without the kernel.
     libc::SYS_clock_gettime,
-    // Frontends and the API: sockets that listen, connect, carry messages and descriptors.
+    // Frontends and the API: sockets that listen, carry messages and descriptors.
     libc::SYS_bind,
     libc::SYS_listen,
     libc::SYS_accept4,
-    libc::SYS_connect,
     libc::SYS_recvmsg,
     libc::SYS_sendmsg,
     libc::SYS_recvfrom,
@@ -47,16 +48,12 @@ const ALWAYS: &[c_long] = &[
     #[cfg(target_arch = "x86_64")]
     libc::SYS_poll,
     libc::SYS_close,
-    // Socket files: whether one is stale, its owner and bits, its end.
+    // Socket files: which one it is, the bits of one that is not bound yet, its end.
     libc::SYS_newfstatat,
     libc::SYS_statx,
     libc::SYS_fstat,
     libc::SYS_fchmod,
-    libc::SYS_fchmodat,
-    libc::SYS_fchownat,
     libc::SYS_unlinkat,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_chown,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_unlink,
     // What a descriptor that was sent to us is.
@@ -121,6 +118,9 @@ pub(super) fn name(number: c_long) -> Option<&'static str> {
         ("ioctl", libc::SYS_ioctl),
         ("prctl", libc::SYS_prctl),
         ("setsockopt", libc::SYS_setsockopt),
+        ("connect", libc::SYS_connect),
+        ("fchownat", libc::SYS_fchownat),
+        ("fchmodat", libc::SYS_fchmodat),
         ("tgkill", libc::SYS_tgkill),
         ("kill", libc::SYS_kill),
         ("execve", libc::SYS_execve),
@@ -136,12 +136,16 @@ pub(super) fn name(number: c_long) -> Option<&'static str> {
         ("fork", libc::SYS_fork),
         #[cfg(target_arch = "x86_64")]
         ("open", libc::SYS_open),
+        #[cfg(target_arch = "x86_64")]
+        ("chown", libc::SYS_chown),
+        #[cfg(target_arch = "x86_64")]
+        ("chmod", libc::SYS_chmod),
     ];
     tried.iter().find(|(_, known)| *known == number).map(|(name, _)| *name)
 }
 
-/// All, those with conditions included.
-pub(super) fn list() -> Result<Vec<Allowed>, BackendError> {
+/// All that a configuration with these needs takes, those with conditions included.
+pub(super) fn list(needs: Needs) -> Result<Vec<Allowed>, BackendError> {
     let mut list: Vec<Allowed> = ALWAYS.iter().map(|&call| (call, Vec::new())).collect();
     let us = u64::from(std::process::id());
     let (unix, socket_level) = (number(libc::AF_UNIX), number(libc::SOL_SOCKET));
@@ -167,6 +171,17 @@ pub(super) fn list() -> Result<Vec<Allowed>, BackendError> {
         // Whether a descriptor blocks, one more for the same, and seals on memory of ours.
         any(libc::SYS_fcntl, 1, &FCNTLS.map(|command| libc::c_ulong::from(command.unsigned_abs())))?,
     ]);
+    // Landlock has no say in these: they work on any path. So they are there only where the configuration asks for them.
+    if needs.connects {
+        list.push((libc::SYS_connect, Vec::new()));
+    }
+    if needs.has_owner {
+        list.push((libc::SYS_fchownat, Vec::new()));
+    }
+    if needs.sets_bits {
+        let special = u64::from(libc::S_ISUID | libc::S_ISGID | libc::S_ISVTX);
+        list.push(only(libc::SYS_fchmodat, &[masked(2, special, 0)?])?);
+    }
     Ok(list)
 }
 
@@ -211,10 +226,25 @@ mod tests {
 
     #[test]
     fn each_stands_once() {
-        let list = list().unwrap();
+        let all = Needs { connects: true, has_owner: true, sets_bits: true };
+        let list = list(all).unwrap();
         let numbers: BTreeSet<_> = list.iter().map(|(call, _)| *call).collect();
         assert_eq!(numbers.len(), list.len());
         let with_rules = list.iter().filter(|(_, rules)| !rules.is_empty());
         assert!(with_rules.clone().count() > 8 && with_rules.clone().all(|(call, _)| name(*call).is_some()));
+    }
+
+    #[test]
+    fn calls_that_work_on_any_path_are_there_only_where_they_are_needed() {
+        let has = |needs| {
+            let list = list(needs).unwrap();
+            [libc::SYS_connect, libc::SYS_fchownat, libc::SYS_fchmodat]
+                .map(|call| list.iter().any(|(allowed, _)| *allowed == call))
+        };
+        let nothing = Needs::default();
+        assert_eq!(has(nothing), [false; 3]);
+        assert_eq!(has(Needs { connects: true, ..nothing }), [true, false, false]);
+        assert_eq!(has(Needs { has_owner: true, ..nothing }), [false, true, false]);
+        assert_eq!(has(Needs { sets_bits: true, ..nothing }), [false, false, true]);
     }
 }

@@ -19,7 +19,7 @@ mod seccomp;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use straightline_port::socket_path;
+use straightline_port::{socket_file, socket_path};
 
 use crate::config::{Config, Mechanism, Mode, PortConfig, PortKind};
 use crate::default_mac::read_machine_id;
@@ -37,8 +37,47 @@ struct Entered {
     folders: Vec<PathBuf>,
     /// The configuration's own.
     file: PathBuf,
-    /// Whether sockets may be given to other users.
+    /// Whether the capability to give sockets to other users is left.
     gives: bool,
+    /// What the filter of system calls leaves.
+    needs: Needs,
+}
+
+/// What ports ask for that works on any path once it is allowed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Needs {
+    /// A port connects to its frontend.
+    connects: bool,
+    /// A port's socket has an owner or group of its own.
+    has_owner: bool,
+    /// A port's socket has other permission bits than it is made with.
+    sets_bits: bool,
+}
+
+impl Needs {
+    fn of(config: &Config) -> Self {
+        let mut needs = Needs::default();
+        for port in &config.ports {
+            let its = Needs::of_port(port);
+            needs.connects |= its.connects;
+            needs.has_owner |= its.has_owner;
+            needs.sets_bits |= its.sets_bits;
+        }
+        needs
+    }
+
+    fn of_port(port: &PortConfig) -> Self {
+        let PortKind::VhostUser(kind) = &port.kind;
+        match kind.mode {
+            Mode::Server => Needs {
+                connects: false,
+                has_owner: kind.owner.is_some() || kind.group.is_some(),
+                sets_bits: kind.perms != socket_file::FIRST_MODE,
+            },
+            Mode::Client => Needs { connects: true, ..Needs::default() },
+            Mode::Given => Needs::default(),
+        }
+    }
 }
 
 /// Why the sandbox cannot be entered.
@@ -67,12 +106,25 @@ pub enum Denied {
         .0.display()
     )]
     Folder(PathBuf),
-    /// The capability to give files away is gone.
+    /// The right to give files away is gone.
     #[error(
-        "owner or group: no port had one when the switch started, and the sandbox (capabilities) gave up the right to \
-         set it; restart to apply"
+        "owner or group: no port had one when the switch started, and the sandbox ({}) gave up the right to set it; \
+         restart to apply",
+        .0.as_str()
     )]
-    Owner,
+    Owner(Mechanism),
+    /// No system call to set permission bits is left.
+    #[error(
+        "perms: all ports had \"0600\" when the switch started, and the sandbox (seccomp) lets it set no others since; \
+         restart to apply"
+    )]
+    Bits,
+    /// No system call to connect is left.
+    #[error(
+        "mode \"client\": no port had it when the switch started, and the sandbox (seccomp) lets it connect to nobody \
+         since; restart to apply"
+    )]
+    Connect,
 }
 
 /// Gives up all that `config`, which was read from `file`, does not need. What the kernel lacks is an error if the
@@ -98,6 +150,7 @@ pub fn enter(config: &Config, file: &Path) -> Result<(), SandboxError> {
     let mut entered = Entered {
         folders: folders(config).iter().map(|folder| resolved(folder)).collect(),
         file: file.to_owned(),
+        needs: Needs::of(config),
         ..Entered::default()
     };
     // In this order: rules for files are made from files that we may still open, and system calls end it.
@@ -111,7 +164,7 @@ pub fn enter(config: &Config, file: &Path) -> Result<(), SandboxError> {
                 entered.gives = kept.may_chown();
                 kept.to_string()
             }),
-            Mechanism::Seccomp => seccomp::enter(),
+            Mechanism::Seccomp => seccomp::enter(entered.needs),
         };
         match done {
             Ok(note) => {
@@ -136,24 +189,35 @@ pub(crate) fn names_are_sealed() -> bool {
     in_force().iter().any(|mechanism| *mechanism != Mechanism::Capabilities)
 }
 
-/// Whether the sandbox lets this port listen; always before a sandbox is entered.
+/// Whether the sandbox lets this port listen or connect; always before a sandbox is entered.
 ///
 /// # Errors
 /// What it lacks.
 pub(crate) fn allows(port: &PortConfig) -> Result<(), Denied> {
     let Some(entered) = ENTERED.get() else { return Ok(()) };
     let PortKind::VhostUser(kind) = &port.kind;
+    let needs = Needs::of_port(port);
+    let (has, left) = (|mechanism| entered.mechanisms.contains(&mechanism), entered.needs);
+    let is_filtered = has(Mechanism::Seccomp);
+    if is_filtered && needs.connects && !left.connects {
+        return Err(Denied::Connect);
+    }
     if kind.mode != Mode::Server {
         return Ok(());
     }
     let folder = socket_path::folder(&kind.socket);
     let known = entered.folders.iter().any(|known| resolved(folder).starts_with(known));
-    if entered.mechanisms.contains(&Mechanism::Landlock) && !known {
+    if has(Mechanism::Landlock) && !known {
         return Err(Denied::Folder(folder.to_owned()));
     }
-    let gives = capabilities::gives_away(kind);
-    if entered.mechanisms.contains(&Mechanism::Capabilities) && gives && !entered.gives {
-        return Err(Denied::Owner);
+    if has(Mechanism::Capabilities) && capabilities::gives_away(kind) && !entered.gives {
+        return Err(Denied::Owner(Mechanism::Capabilities));
+    }
+    if is_filtered && needs.has_owner && !left.has_owner {
+        return Err(Denied::Owner(Mechanism::Seccomp));
+    }
+    if is_filtered && needs.sets_bits && !left.sets_bits {
+        return Err(Denied::Bits);
     }
     Ok(())
 }

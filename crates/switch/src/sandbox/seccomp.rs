@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch, apply_filter};
 
-use super::{calls, refusal};
+use super::{Needs, calls, refusal};
 
 /// Filters this thread and those that it starts.
-pub(super) fn enter() -> Result<String, String> {
-    let list = calls::list().map_err(|error| error.to_string())?;
+pub(super) fn enter(needs: Needs) -> Result<String, String> {
+    let list = calls::list(needs).map_err(|error| error.to_string())?;
     let count = list.len();
     let arch = TargetArch::try_from(std::env::consts::ARCH)
         .ok()
