@@ -1,0 +1,150 @@
+//! Frontends that hold their port's thread for ever, by a descriptor whose close waits, while ports are stopped, reloaded
+//! and taken away.
+
+use std::io::{IoSlice, Read, Write};
+use std::mem::MaybeUninit;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::net::sockopt::set_socket_linger;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use straightline_switch::config::Config;
+use straightline_virtio::vhost_user::{Message, Request};
+
+use crate::common::{Rig, Victims, bridge, patch, rig, vhost_user, wait_until};
+use crate::scene::Scene;
+
+/// A frontend whose port's thread does not go on before this is released or dropped.
+struct Hold {
+    stream: UnixStream,
+    /// The other end of the socket that the thread closes. It has unread data, so its end resets that socket.
+    peer: TcpStream,
+}
+
+impl Hold {
+    /// Sends a TCP socket that lingers, and whose data nobody reads, with a request that takes no descriptor. The port closes
+    /// it. The last close of such a socket waits until its data has arrived (`SO_LINGER`, socket(7)).
+    fn new(socket: &Path) -> Hold {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a listener");
+        let mut sent = TcpStream::connect(listener.local_addr().expect("its address")).expect("a connection");
+        let (peer, address) = listener.accept().expect("a connection");
+        set_socket_linger(&sent, Some(Duration::from_secs(3600))).expect("to linger");
+        sent.set_nonblocking(true).expect("not to block");
+        while sent.write(&[0; 1 << 16]).is_ok() {}
+
+        let mut stream = UnixStream::connect(socket).expect("connect");
+        let bytes = Message::request(Request::GetFeatures, Vec::new()).to_bytes();
+        let fds = [sent.as_fd()];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut beside = SendAncillaryBuffer::new(&mut space);
+        assert!(beside.push(SendAncillaryMessage::ScmRights(&fds)));
+        let first = [IoSlice::new(&bytes[..1])];
+        assert_eq!(sendmsg(&stream, &first, &mut beside, SendFlags::empty()).expect("a byte"), 1);
+        // Before the message is whole, so that the last close is the port's.
+        drop(sent);
+        stream.write_all(&bytes[1..]).expect("the rest");
+        wait_until("the port's thread closes it", || is_closing(address.port()));
+        Hold { stream, peer }
+    }
+}
+
+/// Releases the thread that `held` holds as soon as the port has closed its connection `stream`.
+fn release_when_left(mut stream: UnixStream, held: TcpStream) {
+    std::thread::spawn(move || {
+        while stream.read(&mut [0; 64]).is_ok_and(|count| count > 0) {}
+        drop(held);
+    });
+}
+
+/// Whether the socket at this TCP port of ours waits in its close: its end was sent and not acknowledged (FIN_WAIT1).
+fn is_closing(port: u16) -> bool {
+    let sockets = std::fs::read_to_string("/proc/net/tcp").expect("proc");
+    let local = format!("0100007F:{port:04X}");
+    sockets.lines().any(|line| {
+        let mut words = line.split_whitespace().skip(1);
+        words.next() == Some(&local) && words.nth(1) == Some("04")
+    })
+}
+
+fn reload(rig: &Rig, change: impl FnOnce(&mut Config)) -> anyhow::Result<()> {
+    let mut config = rig.switch.config();
+    change(&mut config);
+    rig.switch.reload(&config).map(drop)
+}
+
+#[test]
+fn a_port_that_is_held_is_made_anew() {
+    let mut scene = Scene::new();
+    let hold = Hold::new(scene.rig.socket(0));
+    scene.measures("a reload of a port whose thread is held", |scene| {
+        reload(&scene.rig, |config| config.ports[0].mtu = 9000).expect("a reload");
+    });
+    scene.recovers("the port was made anew");
+    drop(hold);
+    scene.end();
+}
+
+/// The port that cannot come back is the first of two that were to be made anew.
+#[test]
+fn a_folder_that_is_taken_away_takes_no_other_port_along() {
+    let scene = Scene::new();
+    let folder = scene.rig.socket(0).with_file_name("theirs");
+    let away = folder.with_extension("away");
+    std::fs::create_dir(&folder).expect("a folder");
+    let socket = folder.join("s");
+    reload(&scene.rig, |config| vhost_user(&mut config.ports[0]).socket.clone_from(&socket)).expect("a reload");
+    std::fs::rename(&folder, &away).expect("their folder");
+    let error = scene.measures("a reload that fails by a folder that is gone", |scene| {
+        reload(&scene.rig, |config| (config.ports[0].mtu, config.ports[1].mtu) = (9000, 9000)).expect_err("no folder")
+    });
+    let error = format!("{error:#}");
+    assert!(error.contains("port \"p0\" is down until it can listen again"), "{error}");
+    UnixStream::connect(scene.rig.socket(1)).expect("the other port is back");
+    scene.rig.wait_down(0, "cannot listen again");
+    std::fs::rename(&away, &folder).expect("their folder");
+    wait_until("the port is back", || UnixStream::connect(&socket).is_ok());
+    scene.victims.go_on();
+    scene.end();
+}
+
+/// Each of two held ports is released only when the other one was told to stop: who waits for one before he tells the
+/// other leaves it behind.
+#[test]
+fn a_stop_reaches_all_ports_before_it_waits_for_any() {
+    let rig = rig(4, |config| {
+        config.patches.push(patch(0, 1));
+        config.patches.push(patch(2, 3));
+    });
+    let victims = Victims::start(&rig, 2, 3);
+    let [a, b] = [0, 1].map(|port| Hold::new(rig.socket(port)));
+    victims.finish();
+    let (peer_a, peer_b) = (a.peer, b.peer);
+    release_when_left(a.stream, peer_b);
+    release_when_left(b.stream, peer_a);
+    assert_eq!(rig.switch.stop(), [] as [String; 0], "no thread is left behind");
+}
+
+/// A client of the API that ends takes its ports away, many of them at once perhaps: none is waited for then.
+#[test]
+fn a_leased_port_that_is_held_ends_without_waiting() {
+    let rig = rig(4, |config| {
+        config.patches.push(patch(2, 3));
+        config.bridges.push(bridge(2));
+    });
+    let victims = Victims::start(&rig, 2, 3);
+    let path = rig.socket(0).with_file_name("leased");
+    let listener = UnixListener::bind(&path).expect("a socket");
+    let switch = Arc::new(rig.switch);
+    let lease = switch.lease_port("leased", "lan", listener.into(), &path).expect("a lease");
+    let hold = Hold::new(&path);
+    drop(lease);
+    victims.finish();
+    // Had it been waited for, it would have been given up before.
+    let switch = Arc::into_inner(switch).expect("nobody else has it");
+    assert_eq!(switch.stop(), ["leased"]);
+    drop(hold);
+}
