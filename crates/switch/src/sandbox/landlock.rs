@@ -19,7 +19,7 @@ const CPUS: &str = "/sys/devices/system/cpu/online";
 
 /// Restricts this thread and those that it starts. What is not a matter of files or the network stays as it is:
 /// descriptors that are open or are sent to us, connecting to sockets, pipes reopened through `/proc/self/fd` (their
-/// filesystem is nobody's), owners and permission bits.
+/// filesystem is nobody's), owners and permission bits. Of these, `calls` leaves what the configuration needs.
 pub(super) fn enter(folders: &[PathBuf], file: &Path) -> Result<String, String> {
     let status = restrict(folders, file).map_err(|error| error.to_string())?;
     match (status.ruleset, status.landlock) {
