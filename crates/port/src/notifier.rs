@@ -8,12 +8,13 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
 use rustix::net::sockopt::{socket_domain, socket_type};
 use rustix::net::{AddressFamily, SendFlags, SocketType, send};
+use rustix::system::uname;
 
 use crate::call_helper::{CallHelper, Calls};
 use crate::signal::signal;
@@ -57,10 +58,12 @@ impl Notifier {
 
     /// Notifies the other side, and never waits.
     pub(crate) fn ring(&self) {
-        // A socket is left to the helper: before Linux 6.10 each sender waits for the collection of sockets that are under
-        // way in messages, and any user can make that long.
         let is_done = match &self.0.kind {
             Kind::Event(fd) => signal(fd.as_fd()),
+            Kind::Socket(fd) if !senders_may_wait() => {
+                write_socket(fd);
+                true
+            }
             Kind::Socket(_) => false,
         };
         if !is_done && let Some(calls) = self.0.calls.upgrade() {
@@ -80,7 +83,7 @@ impl Notifier {
         // A full counter or socket has its notification already; a closed one has nobody left to notify.
         match &self.0.kind {
             Kind::Event(fd) => drop(rustix::io::write(fd, &one)),
-            Kind::Socket(fd) => drop(send(fd, &one, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)),
+            Kind::Socket(fd) => write_socket(fd),
         }
     }
 
@@ -92,6 +95,28 @@ impl Notifier {
             let _ = rustix::io::read(fd, &mut [0; 8]);
         }
     }
+}
+
+fn write_socket(fd: &OwnedFd) {
+    // A full socket has its notification already; a closed one has nobody left to notify.
+    let _ = send(fd, &1_u64.to_ne_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+}
+
+/// Whether a sender on a UNIX socket may have to wait although it asks not to. Before Linux 6.10 each one waits for the
+/// collection of sockets that are under way in messages (`unix_gc`), and any user can make that long. Later kernels let
+/// only senders of sockets wait.
+fn senders_may_wait() -> bool {
+    static MAY_WAIT: OnceLock<bool> = OnceLock::new();
+    *MAY_WAIT.get_or_init(|| {
+        let release = uname();
+        version(&release.release().to_string_lossy()).is_none_or(|version| version < (6, 10))
+    })
+}
+
+/// Major and minor version of a kernel's release, such as 6.18.44-cloud.
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|number| number.parse().ok());
+    Some((numbers.next()?, numbers.next()?))
 }
 
 /// Whether it is an eventfd: an anonymous inode whose name says so.
@@ -128,6 +153,21 @@ mod tests {
         refused("an Internet socket", UdpSocket::bind("127.0.0.1:0").expect("a socket").into());
         refused("a file", std::fs::File::open("/proc/self/stat").expect("a file").into());
         refused("a device", std::fs::File::open("/dev/null").expect("a device").into());
+    }
+
+    #[test]
+    fn versions_of_kernels() {
+        for (release, expected) in [
+            ("6.18.44-cloud", Some((6, 18))),
+            ("5.4.0-1", Some((5, 4))),
+            ("6.1.0+rc2", Some((6, 1))),
+            ("7.0", Some((7, 0))),
+            ("6", None),
+            ("six.1", None),
+            ("", None),
+        ] {
+            assert_eq!(version(release), expected, "{release}");
+        }
     }
 
     #[test]

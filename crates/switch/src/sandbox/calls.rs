@@ -30,6 +30,8 @@ const ALWAYS: &[c_long] = &[
     libc::SYS_io_submit,
     libc::SYS_io_getevents,
     libc::SYS_io_destroy,
+    // Whether a sender on a UNIX socket may have to wait depends on the kernel's version.
+    libc::SYS_uname,
     libc::SYS_clock_nanosleep,
     libc::SYS_nanosleep,
     // Where the clock cannot be read without the kernel.
