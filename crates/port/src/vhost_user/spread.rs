@@ -131,7 +131,7 @@ fn apart<'t>(spread: &'t Spread, link: &'t Link, seat: &Seat, turn: &mut Turn<'t
         sorted[usize::from(*end)] = id;
         *end += 1;
     }
-    let (mut start, mut looks) = (0, Looks::default());
+    let (mut start, mut looks) = (0, Looks::in_parts());
     for (queue, end) in spread.queues().iter().zip(ends) {
         let end = usize::from(end);
         let part = &sorted[start..end];
@@ -148,7 +148,7 @@ fn apart<'t>(spread: &'t Spread, link: &'t Link, seat: &Seat, turn: &mut Turn<'t
 fn in_order<'t>(spread: &'t Spread, link: &'t Link, seat: &Seat, turn: &mut Turn<'t>, frame: &Frame) {
     let places = spread.places(turn, frame.ids());
     let (mut full, mut told) = (0_u128, 0_u128);
-    let mut looks = Looks::default();
+    let mut looks = Looks::in_parts();
     let mut source = None;
     let mut is_behind = false;
     let mut rest = frame.ids();

@@ -15,7 +15,7 @@ pub(super) struct Buffers<'a, R> {
     pub(super) known: usize,
     /// At the last look there were none: nobody looks again, unless some are given back or it is hoped for others.
     pub(super) dry: bool,
-    /// How many are looked at next: first as many as there are packets, then a burst.
+    /// How many are looked at next: first what [`Looks::first`] says, then a burst.
     next_look: usize,
     pub(super) looks: &'a mut Looks,
     refused: Shortage,
@@ -36,7 +36,7 @@ impl<'a, R: Device> Buffers<'a, R> {
     /// The buffers for a frame of so many packets.
     pub(super) fn new(ring: &'a mut R, firsts: &'a mut [First; BURST], packets: usize, looks: &'a mut Looks) -> Self {
         let refused = Shortage { room: u32::MAX, reason: Reason::NoBuffer, taken: 0 };
-        let next_look = packets.min(BURST);
+        let next_look = looks.first(packets);
         Buffers { ring, firsts, at: 0, known: 0, dry: false, next_look, looks, refused, took_all: false }
     }
 

@@ -3,6 +3,8 @@
 //! The guest decides how small its buffers are and how many descriptors each of them has. Another guest decides how many
 //! packets come, and how long they are. So the work for one port is counted in descriptors, and it ends.
 
+use straightline_virtio::ring::BURST;
+
 /// Buffers that one packet may take. A packet of 64 KiB takes 44 of 1500 bytes. One of 1514 bytes takes 128 of 12 bytes,
 /// which are the smallest that virtio allows (virtio 1.2, 5.1.6.3.1).
 pub(super) const MOST_BUFFERS: u16 = 256;
@@ -26,15 +28,27 @@ const MOST: u32 = 64 * 1024;
 pub(in crate::vhost_user) struct Looks {
     spent: u32,
     limit: u32,
+    in_parts: bool,
 }
 
 impl Default for Looks {
     fn default() -> Self {
-        Looks { spent: 0, limit: LIMIT }
+        Looks { spent: 0, limit: LIMIT, in_parts: false }
     }
 }
 
 impl Looks {
+    /// For a frame that is delivered in parts, perhaps of one packet each. What one part has read ahead, the next one would
+    /// read again, so each part first looks at as many buffers as it has packets.
+    pub(in crate::vhost_user) fn in_parts() -> Self {
+        Looks { in_parts: true, ..Looks::default() }
+    }
+
+    /// How many buffers are looked at first for so many packets.
+    pub(super) fn first(&self, packets: usize) -> usize {
+        if self.in_parts { packets.min(BURST) } else { BURST }
+    }
+
     /// Counts descriptors that were looked at.
     #[inline]
     pub(super) fn spend(&mut self, descriptors: u32) {
