@@ -52,14 +52,6 @@ impl Hold {
     }
 }
 
-/// Releases the thread that `held` holds as soon as the port has closed its connection `stream`.
-fn release_when_left(mut stream: UnixStream, held: TcpStream) {
-    std::thread::spawn(move || {
-        while stream.read(&mut [0; 64]).is_ok_and(|count| count > 0) {}
-        drop(held);
-    });
-}
-
 /// Whether the socket at this TCP port of ours waits in its close: its end was sent and not acknowledged (FIN_WAIT1).
 fn is_closing(port: u16) -> bool {
     let sockets = std::fs::read_to_string("/proc/net/tcp").expect("proc");
@@ -111,8 +103,8 @@ fn a_folder_that_is_taken_away_takes_no_other_port_along() {
     scene.end();
 }
 
-/// Each of two held ports is released only when the other one was told to stop: who waits for one before he tells the
-/// other leaves it behind.
+/// Two held ports are released only when both were told to stop: a stop that waits for one before it tells the other
+/// leaves one behind.
 #[test]
 fn a_stop_reaches_all_ports_before_it_waits_for_any() {
     let rig = rig(4, |config| {
@@ -122,9 +114,13 @@ fn a_stop_reaches_all_ports_before_it_waits_for_any() {
     let victims = Victims::start(&rig, 2, 3);
     let [a, b] = [0, 1].map(|port| Hold::new(rig.socket(port)));
     victims.finish();
-    let (peer_a, peer_b) = (a.peer, b.peer);
-    release_when_left(a.stream, peer_b);
-    release_when_left(b.stream, peer_a);
+    std::thread::spawn(move || {
+        // A port that stops closes its connection, held or not.
+        for mut stream in [a.stream, b.stream] {
+            while stream.read(&mut [0; 64]).is_ok_and(|count| count > 0) {}
+        }
+        drop((a.peer, b.peer));
+    });
     assert_eq!(rig.switch.stop(), [] as [String; 0], "no thread is left behind");
 }
 
