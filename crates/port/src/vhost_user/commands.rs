@@ -14,7 +14,7 @@ use straightline_virtio::ring::{Device, Direction, Fault, First, Ring, RingFault
 use tracing::Level;
 
 use super::guest::Guest;
-use super::link::Link;
+use super::link::{Link, VANISHED};
 use super::transfer::Kept;
 use crate::Sleeper;
 use crate::berth::Berth;
@@ -117,7 +117,7 @@ impl Guest {
         })?;
         let Outcome { changed, announced, more } = match result {
             Ok(_) if self.memory.poisoned() => {
-                self.break_off("guest memory: its file was truncated while it was mapped".to_owned());
+                self.break_off(VANISHED.to_owned());
                 return None;
             }
             Ok(outcome) => outcome,

@@ -14,6 +14,9 @@ use super::queue::Queue;
 use super::seat::Seat;
 use super::spread::Spread;
 
+/// Why a port whose guest's memory has vanished stops.
+pub(super) const VANISHED: &str = "guest memory: its file was truncated while it was mapped";
+
 /// A guest that can be served. Immutable: a change makes a new link.
 #[derive(Debug)]
 pub(super) struct Link {
@@ -66,7 +69,9 @@ impl Link {
     #[cold]
     pub(super) fn fail(&self, which: impl Display, fault: &dyn Display) {
         if !self.broken.swap(true, Ordering::Relaxed) {
-            self.report.send(self.generation, format!("{which}: {fault}"));
+            // Zeros in the place of vanished memory look like other faults.
+            let why = if self.memory.poisoned() { VANISHED.to_owned() } else { format!("{which}: {fault}") };
+            self.report.send(self.generation, why);
         }
     }
 
@@ -85,7 +90,7 @@ impl Link {
     /// Stops the port: its memory is not there any more.
     #[cold]
     pub(super) fn vanished(&self) {
-        self.fail("guest memory", &"its file was truncated while it was mapped");
+        self.fail("guest memory", &"it vanished");
     }
 }
 

@@ -1,6 +1,6 @@
 //! Guest memory can vanish: a guest that truncates its memory file turns our next access into SIGBUS.
 //!
-//! The handler puts zeros in the region's place, marks the region as poisoned and lets the access go on.
+//! The handler puts zeros in the place of what has vanished, marks the region as poisoned and lets the access go on.
 //! Workers look at [`epoch`] before they publish anything; the port whose region is poisoned stops, nobody else.
 //!
 //! The zeros are pages of a memfd of ours, which [`Substitute`] describes.
@@ -19,14 +19,17 @@ use substitute::{Page, Substitute};
 /// Most regions mapped at one time in this process.
 pub const MAX_REGIONS: usize = 4096;
 
+/// An address beyond all regions.
+const NOWHERE: usize = usize::MAX;
+
 struct Entry {
     start: AtomicUsize,
     /// One past the last byte; 0 while the entry is free.
     end: AtomicUsize,
     taken: AtomicBool,
     poisoned: AtomicBool,
-    /// The substitute is mapped in the region's place.
-    replaced: AtomicBool,
+    /// From this address on, the substitute is mapped in the region's place; [`NOWHERE`] if it is not.
+    replaced_from: AtomicUsize,
 }
 
 static TABLE: [Entry; MAX_REGIONS] = [const {
@@ -35,7 +38,7 @@ static TABLE: [Entry; MAX_REGIONS] = [const {
         end: AtomicUsize::new(0),
         taken: AtomicBool::new(false),
         poisoned: AtomicBool::new(false),
-        replaced: AtomicBool::new(false),
+        replaced_from: AtomicUsize::new(NOWHERE),
     }
 }; MAX_REGIONS];
 
@@ -76,7 +79,7 @@ impl Watch {
         let at = TABLE.iter().position(free).ok_or(Unwatched::TooMany)?;
         let entry = &TABLE[at];
         entry.poisoned.store(false, Ordering::Relaxed);
-        entry.replaced.store(false, Ordering::Relaxed);
+        entry.replaced_from.store(NOWHERE, Ordering::Relaxed);
         entry.start.store(start, Ordering::Relaxed);
         entry.end.store(start + len, Ordering::Release);
         Ok(Watch(at))
@@ -92,11 +95,11 @@ impl Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         let entry = &TABLE[self.0];
-        if entry.replaced.load(Ordering::Acquire)
+        let (from, end) = (entry.replaced_from.load(Ordering::Acquire), entry.end.load(Ordering::Relaxed));
+        if from != NOWHERE
             && let Some(substitute) = Substitute::get()
         {
-            let start = entry.start.load(Ordering::Relaxed);
-            substitute.free(start, entry.end.load(Ordering::Relaxed) - start);
+            substitute.free(from, end - from);
         }
         entry.end.store(0, Ordering::Release);
         entry.taken.store(false, Ordering::Release);
@@ -141,7 +144,7 @@ extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context
     hand_on(signal, info, context);
 }
 
-/// Makes the region from `start` to `end` accessible again, at least at `address`. `false` where the system refuses.
+/// Makes the region from `start` to `end` accessible again from `address` on. `false` where the system refuses.
 fn replace(entry: &Entry, start: usize, end: usize, address: usize) -> bool {
     let Some(substitute) = Substitute::get() else { return false };
     let map = |start: usize, len, offset| {
@@ -160,15 +163,17 @@ fn replace(entry: &Entry, start: usize, end: usize, address: usize) -> bool {
         };
         mapped.is_ok()
     };
-    // The whole region: page by page, a guest could make more mappings than a process may have. Two threads may do it at
-    // once, and the second changes nothing. Later faults are those of pages that the kernel could not give.
-    if !entry.replaced.load(Ordering::Acquire) {
-        if !map(start, end - start, Substitute::offset(start)) {
-            return false;
-        }
-        entry.replaced.store(true, Ordering::Release);
-    }
     let page = address & !(substitute.page() - 1);
+    // A file loses its end, so the rest of the region goes too. Page by page, a guest could make more mappings than a process
+    // may have; adjoining parts of the substitute become one mapping. Two threads may do it at once, which changes nothing.
+    // A fault in what is replaced is that of a page that the kernel could not give.
+    if page < entry.replaced_from.load(Ordering::Acquire) {
+        // Of a mapping of huge pages no smaller part can be replaced.
+        let Some(from) = [page, start].into_iter().find(|&from| map(from, end - from, Substitute::offset(from))) else {
+            return false;
+        };
+        entry.replaced_from.fetch_min(from, Ordering::AcqRel);
+    }
     match substitute.allocate(page) {
         Page::Own => true,
         Page::Spare(offset) => map(page, substitute.page(), offset),

@@ -2,7 +2,7 @@
 //!
 //! A private mapping would be simpler, but the kernel charges all of it to the process. It refuses the mapping where the
 //! process has reached RLIMIT_DATA, or the machine its commit limit (`vm.overcommit_memory=2`). A shared mapping of a
-//! file is never charged, and replacing a whole mapping does not add to the number of mappings.
+//! file is never charged, and adjoining parts of it are one mapping.
 //!
 //! The memfd is sparse and as long as the address space: the substitute for the byte at an address lies at that same
 //! offset. So no two regions share a page, and mapping a region's substitute again changes nothing.
