@@ -273,7 +273,10 @@ fn a_guest_that_only_receives_touches_what_it_is_told_to() {
 #[test]
 fn a_backend_that_goes_away_is_said_and_the_figures_are_there() {
     let rig = two_patches();
-    let guest = Running::start(&rig, &[1], &Options { ports: ports(), ..Options::default() });
+    let sender = Options { mode: Mode::TxOnly, size: 100, ports: ports(), ..Options::default() };
+    let guest = Running::start(&rig, &[1], &sender);
+    // A link is up before the guest has sent its last message.
+    common::wait_until("it sends", || rig.port(1).queues.first().is_some_and(|queue| queue.rx.packets > 0));
     rig.switch.stop();
     let (report, ended) = guest.thread.join().expect("the guest").expect("a guest");
     assert_eq!(report.ports.len(), 1);
