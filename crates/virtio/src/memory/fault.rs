@@ -3,7 +3,7 @@
 //! The handler puts zeros in the place of what has vanished, marks the region as poisoned and lets the access go on.
 //! Workers look at [`epoch`] before they publish anything; the port whose region is poisoned stops, nobody else.
 //!
-//! The zeros are pages of a memfd of ours, which [`Substitute`] describes.
+//! The zeros are pages of a memfd of ours, which `substitute` describes.
 
 mod substitute;
 
