@@ -112,7 +112,11 @@ impl Guest {
                     return Ok(true);
                 }
                 let index = if self.session.control_ring() == Some(index) { CONTROL } else { index };
-                running.rewire(index, setup, &self.calls)?;
+                let replaced = running.rewire(index, setup, &self.calls)?;
+                if replaced.is_some() {
+                    // A worker may still call by it in this turn. To close it can take for ever: that is for this thread.
+                    self.shared.gate.wait();
+                }
                 Ok(false)
             }
             (None, true) => {
@@ -268,8 +272,9 @@ impl Guest {
 }
 
 impl Running {
-    /// Takes over the descriptors of a ring's set-up where they are new.
-    fn rewire(&mut self, index: u16, setup: &RingSetup, calls: &CallHelper) -> Result<(), String> {
+    /// Takes over the descriptors of a ring's set-up where they are new. Returns the call descriptor that was replaced: it
+    /// must outlive the turns that are under way.
+    fn rewire(&mut self, index: u16, setup: &RingSetup, calls: &CallHelper) -> Result<Option<Arc<OwnedFd>>, String> {
         let name = ring_name(index);
         if !same(self.kick.as_ref(), setup.kick.as_ref()) {
             self.forget();
@@ -288,10 +293,10 @@ impl Running {
         if !same(self.call.as_ref(), setup.call.as_ref()) {
             let call = setup.call.clone().map(|call| Notifier::new(call, calls)).transpose();
             self.queue.set_call(call.map_err(|e| format!("{name}: cannot use its call descriptor: {e}"))?);
-            self.call = setup.call.clone();
             self.watch.start_again();
+            return Ok(std::mem::replace(&mut self.call, setup.call.clone()));
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Waits for its kick no more.
@@ -359,5 +364,24 @@ mod tests {
         ring.rewire(1, &started(kick()), &calls).expect("a kick");
         assert_eq!(ring.queue.arm(0), Ok(false));
         ring.forget();
+    }
+
+    #[test]
+    fn a_call_that_is_replaced_is_handed_over_and_not_closed() {
+        let sleeper = Arc::new(Sleeper::new().expect("epoll"));
+        let mut ring = running(&Arc::new(Berth::new(sleeper.into(), false)));
+        let calls = CallHelper::new("test", || ());
+        let event = || Some(Arc::new(eventfd(0, EventfdFlags::CLOEXEC).expect("eventfd")));
+        let with = |call: Option<Arc<OwnedFd>>| {
+            let mut setup = started(None);
+            setup.call = call;
+            setup
+        };
+        let (first, second) = (event(), event());
+        assert!(ring.rewire(1, &with(first.clone()), &calls).expect("a call").is_none());
+        assert!(ring.rewire(1, &with(first.clone()), &calls).expect("the same").is_none());
+        let replaced = ring.rewire(1, &with(second), &calls).expect("another call");
+        assert!(same(replaced.as_ref(), first.as_ref()), "who waits for the turns has it");
+        assert!(ring.rewire(1, &with(None), &calls).expect("no call").is_some());
     }
 }
