@@ -3,7 +3,7 @@
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::net::{SendFlags, send};
 use straightline_virtio::fail;
@@ -90,16 +90,21 @@ impl Guest {
     pub(super) fn serve(&mut self, stop: &Stop) -> String {
         let mut limit = None;
         loop {
+            let mut retry = None;
             if let Err(error) = self.calls.start_if_wanted() {
-                let port = &self.shared.config.name;
-                tracing::warn!(port, "cannot start the thread that notifies its guest: {error}");
+                self.shared.log(
+                    Level::WARN,
+                    format_args!("cannot start the thread that notifies its guest: {error}; tried again"),
+                );
+                // A notification waits for it, and no other asks for it again.
+                retry = Some(Duration::from_secs(1));
             }
             self.follow_administrator();
             if !Arc::ptr_eq(&self.seated, &self.shared.seating()) {
                 self.publish();
             }
             let fds = [self.connection.stream().as_fd(), self.shared.report.event(), self.commands.event()];
-            let wait = limit.into_iter().chain(self.shared.suppressed_due()).min();
+            let wait = limit.into_iter().chain(self.shared.suppressed_due()).chain(retry).min();
             let ready = wait_for_any(fds, wait);
             if !ready {
                 self.shared.report_suppressed();
