@@ -41,6 +41,9 @@ pub enum ProtocolError {
     /// Protocol features were acknowledged that were not offered.
     #[error("SET_PROTOCOL_FEATURES with features that were not offered: {}", list(protocol_names(*extra)))]
     ProtocolFeaturesNotOffered { extra: u64 },
+    /// Protocol features were changed under running rings.
+    #[error("SET_PROTOCOL_FEATURES changes {} while ring {index} runs; stop the rings first", list(protocol_names(*changed)))]
+    ProtocolFeaturesWhileRunning { index: usize, changed: u64 },
     /// There is no such ring.
     #[error("{request} for ring {index}; there are {rings} rings")]
     RingIndex { request: Request, index: u64, rings: usize },

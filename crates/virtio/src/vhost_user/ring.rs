@@ -56,7 +56,8 @@ impl RingSetup {
     /// Enables or disables the ring.
     pub(super) fn set_enabled(&mut self, enabled: bool) {
         self.enabled = enabled;
-        self.was_enabled |= enabled;
+        // A ring that is stopped begins anew.
+        self.was_enabled = enabled || (self.was_enabled && self.is_started());
     }
 
     /// Back to the beginning, but for the call and error descriptors: they are the frontend's wiring and no state of

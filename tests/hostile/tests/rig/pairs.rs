@@ -59,7 +59,7 @@ impl Wiring {
             0 | 1 => {
                 guest.client().set_vring_enable(ring, what == 0).expect("enabled or disabled");
                 self.enabled[at] = what == 0;
-                self.discards[at] |= what == 0;
+                self.discards[at] = what == 0 || (self.discards[at] && self.runs[at]);
             }
             2 => {
                 guest.client().get_vring_base(ring).expect("stopped");

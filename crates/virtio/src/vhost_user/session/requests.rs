@@ -4,7 +4,10 @@ use std::mem;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use crate::features::{VHOST_F_LOG_ALL, VHOST_USER_F_PROTOCOL_FEATURES, VIRTIO_F_ACCESS_PLATFORM};
+use crate::features::{
+    VHOST_F_LOG_ALL, VHOST_USER_F_PROTOCOL_FEATURES, VHOST_USER_PROTOCOL_F_CONFIG,
+    VHOST_USER_PROTOCOL_F_INFLIGHT_SHMFD, VIRTIO_F_ACCESS_PLATFORM,
+};
 use crate::memory::LOG_PAGE;
 
 use super::super::config::NetConfig;
@@ -143,6 +146,14 @@ impl Session {
         let extra = features & !self.offer.protocol_features;
         if extra != 0 {
             return Err(ProtocolError::ProtocolFeaturesNotOffered { extra });
+        }
+        // They say which ring is the control ring, and a ring that runs stays what it is.
+        let changed = (self.acked_protocol_features ^ features)
+            & (VHOST_USER_PROTOCOL_F_CONFIG | VHOST_USER_PROTOCOL_F_INFLIGHT_SHMFD);
+        if changed != 0
+            && let Some(index) = (0..self.rings()).find(|index| self.ready(*index))
+        {
+            return Err(ProtocolError::ProtocolFeaturesWhileRunning { index: usize::from(index), changed });
         }
         self.acked_protocol_features = features;
         done(Effect::None)

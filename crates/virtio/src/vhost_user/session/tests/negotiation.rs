@@ -52,7 +52,7 @@ fn queue_num_is_what_each_frontend_counts() {
 
 #[test]
 fn a_ring_was_enabled_until_it_is_stopped_while_disabled() {
-    let mut session = negotiated();
+    let mut session = running(1);
     let ring = |session: &Session| session.ring(1).map(|ring| (ring.enabled, ring.was_enabled));
     let set = |session: &mut Session, num| {
         ok(session, Request::SetVringEnable, VringState { index: 1, num }.encode());
@@ -67,9 +67,21 @@ fn a_ring_was_enabled_until_it_is_stopped_while_disabled() {
     assert_eq!(ring(&session), Some((false, true)), "it discards");
     stop(&mut session);
     assert_eq!(ring(&session), Some((false, false)), "it waits again");
+    start(&mut session, 1);
     set(&mut session, 1);
     stop(&mut session);
     assert_eq!(ring(&session), Some((true, true)));
+    set(&mut session, 0);
+    assert_eq!(ring(&session), Some((false, false)), "disabled while it was stopped: it waits");
+}
+
+#[test]
+fn protocol_features_that_choose_the_control_ring_stay_while_a_ring_runs() {
+    let mut session = running(0);
+    let without = SUPPORTED_PROTOCOL_FEATURES & !VHOST_USER_PROTOCOL_F_CONFIG;
+    let error = error(&mut session, Request::SetProtocolFeatures, u64_payload(without), 0);
+    assert_eq!(error.to_string(), "SET_PROTOCOL_FEATURES changes config while ring 0 runs; stop the rings first");
+    ok(&mut session, Request::SetProtocolFeatures, u64_payload(SUPPORTED_PROTOCOL_FEATURES));
 }
 
 #[test]
