@@ -3,6 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 
@@ -107,7 +108,7 @@ impl Drop for Lease {
         wanted.leased.retain(|leased| leased.port.name != self.name);
         let changed = wanted.with(&wanted.config).and_then(|whole| self.switch.change(&whole, &wanted));
         // Its thread is not waited for: many leases may end at once, and the API answers nobody meanwhile.
-        self.switch.ending().retain(|port| !port.has_ended());
+        self.switch.wait_for_ending(Duration::ZERO);
         match changed {
             Ok(_) => tracing::info!(port = self.name, "taken away: whoever added it has ended"),
             Err(error) => tracing::error!(port = self.name, "cannot be taken away: {error:#}"),

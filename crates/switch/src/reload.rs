@@ -13,6 +13,7 @@
 
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use straightline_graph::{NodeStats, Work};
@@ -32,6 +33,10 @@ use crate::source::Now;
 /// An address's entry has 15 bits for its port, and ports that come take no slot of those that go.
 const MOST_PORTS: usize = 1 << 14;
 
+/// How long a reload waits for the threads of ports that are gone, which a frontend may hold. The API answers nobody
+/// meanwhile, and its clients give up after 5 s.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 impl Switch {
     /// Goes over to another checked configuration: what is the same in both loses no packet and no learned address, and
     /// a guest whose port only joins something else stays connected.
@@ -47,7 +52,7 @@ impl Switch {
         }
         drop(wanted);
         // With nothing locked: a frontend may hold a port's thread.
-        self.wait_for_ending();
+        self.wait_for_ending(PATIENCE);
         changed
     }
 

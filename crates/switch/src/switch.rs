@@ -2,11 +2,12 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use anyhow::Context;
 use straightline_graph::{Graph, Mailbox, NodeStats, Worker, WorkerStats};
 use straightline_packet::{Arena, Gate};
-use straightline_port::vhost_user::{VhostUser, stop_all};
+use straightline_port::vhost_user::{VhostUser, stop_all, wait_for_ends};
 use straightline_port::{Signals, Sleeper};
 
 use crate::api::{Source, Status};
@@ -132,10 +133,13 @@ impl Switch {
         self.ending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the ports that have begun to stop, for all of them together as long as for one.
-    pub(crate) fn wait_for_ending(&self) {
+    /// Waits for the ports that have begun to stop, for all of them together at most for `limit`. Those that a frontend
+    /// holds for longer are waited for again later.
+    pub(crate) fn wait_for_ending(&self, limit: Duration) {
         let ending = std::mem::take(&mut *self.ending());
-        stop_all(ending.iter().map(|port| &**port));
+        let ports: Vec<_> = ending.iter().map(|port| &**port).collect();
+        wait_for_ends(&ports, limit);
+        self.ending().extend(ending.into_iter().filter(|port| !port.has_ended()));
     }
 
     fn end(&mut self) -> Vec<String> {

@@ -522,14 +522,11 @@ impl Port for VhostUser {
 pub fn stop_all<'a>(ports: impl IntoIterator<Item = &'a VhostUser>) -> Vec<String> {
     let ports: Vec<_> = ports.into_iter().collect();
     ports.iter().for_each(|port| port.begin_stop());
-    let began = Instant::now();
+    wait_for_ends(&ports, END_TIME);
     let mut left = Vec::new();
     for port in ports {
         let Some(thread) = port.control().take() else { continue };
-        if let Mode::Given(socket) = &port.shared.config.mode {
-            port.stop.leave(socket, began + ACCEPT_TIME);
-        }
-        if is_within(END_TIME.saturating_sub(began.elapsed()), || thread.is_finished()) {
+        if thread.is_finished() {
             // It has said what it panicked of.
             let _ = thread.join();
             continue;
@@ -540,6 +537,18 @@ pub fn stop_all<'a>(ports: impl IntoIterator<Item = &'a VhostUser>) -> Vec<Strin
         left.push(name.clone());
     }
     left
+}
+
+/// Waits until the threads of ports that have begun to stop have ended, for all of them together at most for `limit`. A
+/// thread that waits for a connection on a socket that was handed over is freed, which takes 100 ms at most.
+pub fn wait_for_ends(ports: &[&VhostUser], limit: Duration) {
+    let began = Instant::now();
+    for port in ports.iter().filter(|port| !port.has_ended()) {
+        if let Mode::Given(socket) = &port.shared.config.mode {
+            port.stop.leave(socket, began + ACCEPT_TIME);
+        }
+        is_within(limit.saturating_sub(began.elapsed()), || port.has_ended());
+    }
 }
 
 /// Waits until it is so, at most for that long; whether it is.

@@ -45,7 +45,7 @@ fn run(path: &Path, kinds: &Kinds, log: &Arc<LogWriter>) -> anyhow::Result<()> {
     // Before the first thread: each inherits it.
     sandbox::enter(&config, path)?;
     log.start().context("cannot start the log")?;
-    log_panics();
+    log_panics(Arc::clone(log));
     let switch = Arc::new(Switch::start(&config)?);
     // Without one of its workers it is no switch: whoever started us can do it again.
     let signals_end = signals.handle();
@@ -92,14 +92,18 @@ fn start_logs() -> anyhow::Result<Arc<LogWriter>> {
 }
 
 /// Panics go to the log too. The standard library would write them to standard error and wait for its reader.
-fn log_panics() {
-    std::panic::set_hook(Box::new(|info| {
+fn log_panics(log: Arc<LogWriter>) {
+    std::panic::set_hook(Box::new(move |info| {
         let thread = std::thread::current();
         let name = thread.name().unwrap_or("unnamed");
         let backtrace = Backtrace::capture();
         match backtrace.status() {
             BacktraceStatus::Captured => tracing::error!("thread {name:?} {info}\n{backtrace}"),
             _ => tracing::error!("thread {name:?} {info}"),
+        }
+        // The process ends with the main thread, perhaps at once. No packet waits for it.
+        if name == "main" {
+            log.flush(LOG_TIME);
         }
     }));
 }

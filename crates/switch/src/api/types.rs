@@ -55,7 +55,7 @@ pub struct Port {
     pub rx_mode: Option<RxMode>,
     /// The largest frame is this and 18 bytes more.
     pub mtu: u16,
-    /// The address that the guest is told, if the configuration names one.
+    /// The address that the configuration names. Without one, the address that the guest was told, if it reads one from us.
     pub mac: Option<String>,
     /// The socket, of a port that has one.
     pub socket: Option<String>,
