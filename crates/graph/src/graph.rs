@@ -24,7 +24,7 @@ pub(crate) struct Entry {
     edges: Vec<usize>,
     pub(crate) pending: Frame,
     stats: Arc<NodeStats>,
-    /// What a watchdog sees while it runs.
+    /// The name that a watchdog sees while it runs.
     served: Served,
 }
 
@@ -124,7 +124,7 @@ impl Graph {
         NodeIndex(self.entries.len() - 1)
     }
 
-    /// What a watchdog is to see of a port with a number, or of anything else.
+    /// Names a port with a number, or anything else, for a watchdog.
     fn name(&mut self, port: Option<PortIndex>, name: &str) -> Served {
         let number = || Served::Node(self.names.len().try_into().unwrap_or(u16::MAX));
         let served = port.map_or_else(number, Served::Port);

@@ -41,7 +41,7 @@ pub struct Worker {
 impl Worker {
     /// A worker that has not run yet.
     pub fn new(graph: Graph, arena: Arena, sleeper: Arc<Sleeper>, stats: Arc<WorkerStats>, idle: Idle) -> Self {
-        // Made here and not in the worker's thread, so that whoever starts it can look whether it could be had.
+        // Made here and not in the worker's thread, so that the caller learns whether the kernel gave a context.
         let signals = Some(Signals::new());
         let progress = Arc::new(Progress::new(arena.watch(), graph.names()));
         Worker { graph, arena, sleeper, stats, idle, signals, progress }

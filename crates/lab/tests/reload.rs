@@ -235,7 +235,7 @@ fn tell(guests: &mut [Guest], from: usize, src: u8) {
     }
 }
 
-/// What a guest may claim changes while it is connected. An address that it stole before is forgotten.
+/// The addresses that a guest may claim change while it is connected. An address that it stole before is forgotten.
 #[test]
 fn what_a_port_may_claim_changes_and_its_guest_stays() {
     let _alone = alone();

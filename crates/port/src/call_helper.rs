@@ -31,7 +31,7 @@ pub(crate) struct CallHelper {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the helper's thread and those who need it share.
+/// State shared by the helper's thread and its callers.
 pub(crate) struct Calls {
     port: String,
     pending: ArrayQueue<Notifier>,

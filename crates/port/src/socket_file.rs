@@ -50,7 +50,7 @@ pub struct SocketFile {
     made_for: (u32, u32),
 }
 
-/// What tells a file from all others for as long as it exists.
+/// The identity of a file for as long as it exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileId {
     device: u64,

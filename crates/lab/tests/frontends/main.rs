@@ -89,7 +89,7 @@ impl Scene {
     }
 }
 
-/// What a pair sends before its rings are enabled.
+/// Packets that a pair sends before its rings are enabled.
 fn posted(pair: u16) -> Vec<u8> {
     frame(mac(1), mac(2), 100, u64::from(pair))
 }

@@ -1,4 +1,4 @@
-//! What each program does, from its source.
+//! The behaviour of each program, from its source.
 //!
 //! Feature sets name what reaches the backend with a current Linux guest and the default options, where the backend
 //! offers it. A step that needs a protocol feature is left out where that feature was not offered.
@@ -50,7 +50,7 @@ pub(crate) enum Place {
     Available,
 }
 
-/// What the answer to GET_QUEUE_NUM is compared with.
+/// The number that a program compares with the answer to GET_QUEUE_NUM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Counts {
     /// It does not ask.

@@ -1,4 +1,4 @@
-//! What others see of a turn that is under way: which it is, and whom it serves.
+//! The view that others have of a turn under way: its number, and the port or node that it serves.
 
 use std::fmt;
 use std::sync::Arc;

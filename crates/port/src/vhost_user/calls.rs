@@ -18,7 +18,7 @@ use super::guest::Guest;
 /// The pause before each repeat of a call: they come 10 ms, 100 ms and 1 s after the ring's last movement.
 const PAUSES: [Duration; 3] = [Duration::from_millis(10), Duration::from_millis(90), Duration::from_millis(900)];
 
-/// What the port's thread knows of one ring's calls.
+/// The port's thread's knowledge of one ring's calls.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     stood: Option<Stood>,
@@ -56,7 +56,7 @@ pub(super) enum Next {
     Movement(u16),
 }
 
-/// What makes a worker wake the thread for a ring.
+/// The event for which a worker wakes the thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wake {
     /// Nothing: the thread looks by itself.
@@ -75,7 +75,7 @@ impl Next {
         }
     }
 
-    /// What is to wake the thread before that.
+    /// The event that wakes the thread before that.
     pub(super) fn wake(self) -> Wake {
         match self {
             Next::At(_) => Wake::Never,

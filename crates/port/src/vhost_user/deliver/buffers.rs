@@ -23,7 +23,7 @@ pub(super) struct Buffers<'a, R> {
     took_all: bool,
 }
 
-/// What a packet found that was refused. A longer packet is refused without another look.
+/// The buffers that a refused packet found. A longer packet is refused without another look.
 struct Shortage {
     /// Bytes that the buffers had room for.
     room: u32,
