@@ -35,7 +35,7 @@ pub(crate) struct Scripted {
     channel: Option<UnixStream>,
 }
 
-/// What it was told.
+/// The answers that the program heard.
 #[derive(Default)]
 struct Known {
     offered: u64,
@@ -53,7 +53,7 @@ impl Scripted {
     /// enabled yet.
     ///
     /// # Errors
-    /// What the program itself would have ended with.
+    /// The error with which the program itself would have ended.
     pub(crate) fn start(
         socket: &Path,
         row: Row,
@@ -90,7 +90,7 @@ impl Scripted {
     /// Loses the backend and finds it again, as a program does that looks for it; its guest goes on with its rings.
     ///
     /// # Errors
-    /// What the program itself would have ended with.
+    /// The error with which the program itself would have ended.
     pub(crate) fn come_back(&mut self, socket: &Path, frame: &dyn Fn(u16) -> Vec<u8>, posted: &dyn Fn()) -> Result<()> {
         self.wire = Wire::connect(socket, self.row.acks)?;
         (self.is_back, self.known.regions_added, self.known.status) = (true, false, 0);
@@ -380,7 +380,7 @@ impl Scripted {
         self.rings[usize::from(2 * pair + 1)].send(&self.memory, frame)
     }
 
-    /// What has arrived at a pair.
+    /// Packets that have arrived at a pair.
     pub(crate) fn receive(&mut self, pair: u16) -> Result<Vec<Vec<u8>>> {
         self.rings[usize::from(2 * pair)].receive(&self.memory)
     }

@@ -29,9 +29,9 @@ pub(crate) struct Row {
     pub(crate) connect: &'static [Step],
     /// From the driver's choice of features to its DRIVER_OK.
     pub(crate) start: &'static [Step],
-    /// What follows when the driver asks for all of several queue pairs.
+    /// Messages that follow when the driver asks for all of several queue pairs.
     pub(crate) all_pairs: &'static [Step],
-    /// What it does when it has lost the backend and found it again; nothing if it does not look for it. `all_pairs` of
+    /// Messages after the program has lost the backend and found it again; empty if it does not look for it. `all_pairs` of
     /// before follows.
     pub(crate) again: &'static [Step],
     /// Where it then says that split rings stand.
