@@ -49,7 +49,7 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/lab/tests/no_alloc.rs",
     "crates/packet/src/double.rs",
     "crates/packet/src/segment.rs",
-    "crates/packet/src/turn/gate.rs",
+    "crates/packet/src/turn/rcu.rs",
     "crates/packet/src/turn/mod.rs",
     "crates/packet/tests/no_alloc.rs",
     "crates/packet/tests/turn/memory.rs",

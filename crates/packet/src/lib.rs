@@ -21,23 +21,23 @@
 //! assert_eq!(length, 22);
 //! ```
 
+mod batch;
 mod coalescing;
 mod copy;
 #[cfg(feature = "memory-double")]
 pub mod double;
 mod drops;
-mod frame;
+mod gso_segments;
 mod offload;
-mod pieces;
 mod segment;
 mod segmentation;
 mod slot;
 mod turn;
 
+pub use batch::{FRAME, Frame, PacketId};
 pub use coalescing::Run;
 pub use copy::{BodyPlace, Scatter};
 pub use drops::{Drops, Reason};
-pub use frame::{FRAME, Frame, PacketId};
 pub use offload::{Checksum, Gso, GsoKind, Offload};
 pub use segment::Segment;
 pub use segmentation::{MAX_HEADERS, Piece, Segmenter};

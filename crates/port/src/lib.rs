@@ -17,13 +17,13 @@
 //! });
 //! ```
 
-mod berth;
 mod call_helper;
 mod counters;
+mod epoll_waiter;
+mod kick_routing;
 mod notifier;
 mod null;
 mod signal;
-mod sleeper;
 pub mod socket_file;
 pub mod socket_path;
 pub mod vhost_user;
@@ -33,9 +33,9 @@ use std::fmt;
 use straightline_packet::{Frame, PortIndex, Turn};
 
 pub use counters::{Counter, QueueCounters, RingCounters};
+pub use epoll_waiter::{Sleeper, Token};
 pub use null::Null;
 pub use signal::Signals;
-pub use sleeper::{Sleeper, Token};
 
 /// What a worker does with a port. All of it happens within turns, on the worker's thread.
 pub trait Port: Send + Sync + fmt::Debug {

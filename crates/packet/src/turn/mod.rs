@@ -2,9 +2,9 @@
 //! them is given back, all before it ends.
 
 mod arena;
-mod gate;
+mod rcu;
 #[cfg(test)]
-mod gate_loom;
+mod rcu_loom;
 mod sync;
 mod watch;
 
@@ -17,7 +17,7 @@ use straightline_simd::{Kernels, Level, prefetch_read};
 use crate::slot::{Fate, HEAD, HEAD_MAX, HEADROOM, Slot};
 use crate::{Drops, FRAME, Offload, PacketId, PortIndex, Reason, Segment};
 pub use arena::{Arena, BodyCount, Settings};
-pub use gate::{Gate, Member, Published};
+pub use rcu::{Gate, Member, Published};
 use watch::ServedCell;
 pub use watch::{Served, TurnWatch};
 

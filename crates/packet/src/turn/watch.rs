@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use crossbeam_utils::CachePadded;
 
-use super::gate::Inwards;
+use super::rcu::Inwards;
 use crate::PortIndex;
 
 /// Whom a worker serves at a moment of its turn.

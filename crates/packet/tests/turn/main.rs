@@ -2,7 +2,7 @@
 
 mod accept;
 mod coalescing;
-mod gate;
 mod memory;
+mod rcu;
 mod segmentation;
 mod store;

@@ -17,7 +17,7 @@ use super::guest::Guest;
 use super::link::{Link, VANISHED};
 use super::transfer::Kept;
 use crate::Sleeper;
-use crate::berth::Berth;
+use crate::kick_routing::Berth;
 
 /// Commands executed in one go, before the frontend's next message.
 const BURST: usize = 16;

@@ -21,7 +21,7 @@ use straightline_virtio::ring::{Device, Direction, Fault, First, Ring};
 use super::HEADER;
 use super::link::Link;
 use super::queue::{Inner, Queue};
-use super::seat::Seat;
+use super::worker_port::Seat;
 use buffers::Buffers;
 pub(super) use looks::Looks;
 use looks::MOST_BUFFERS;

@@ -11,8 +11,8 @@ use straightline_virtio::memory::{DirtyLog, GuestMemory};
 use straightline_virtio::net_header::Receiver;
 
 use super::queue::Queue;
-use super::seat::Seat;
 use super::spread::Spread;
+use super::worker_port::Seat;
 
 /// Why a port whose guest's memory has vanished stops.
 pub(super) const VANISHED: &str = "guest memory: its file was truncated while it was mapped";

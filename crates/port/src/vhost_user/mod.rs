@@ -40,10 +40,10 @@ mod peer;
 mod queue;
 mod receive;
 mod rings;
-mod seat;
 mod spread;
 mod status;
 mod transfer;
+mod worker_port;
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -56,7 +56,7 @@ use straightline_packet::{Drops, Frame, Gate, PortIndex, Published, Reason, Turn
 use straightline_virtio::features as f;
 use straightline_virtio::vhost_user::{NetConfig, Offer, SUPPORTED_PROTOCOL_FEATURES};
 
-use crate::berth::Berth;
+use crate::kick_routing::Berth;
 use crate::{Port, QueueCounters, Signals, Sleeper};
 use announce::Announcement;
 use connector::Connector;
@@ -67,12 +67,12 @@ use listener::Server;
 pub use listener::{ListenError, Listener, Permissions};
 use log_limit::LogLimit;
 pub use peer::Peer;
-use seat::{Seat, Seated};
-pub use seat::{Seating, Sleepers};
 use status::State;
 pub use status::{LinkStatus, RingStatus};
 pub use straightline_virtio::net_control::Receives;
 pub use straightline_virtio::vhost_user::MAX_QUEUE_PAIRS;
+use worker_port::{Seat, Seated};
+pub use worker_port::{Seating, Sleepers};
 
 /// Header bytes before every frame, as a length of guest memory.
 const HEADER: u32 = 12;

@@ -11,7 +11,7 @@ use straightline_virtio::ring::{BURST, Device, Direction, Fault, First, Ring, Ri
 use super::HEADER;
 use super::link::Link;
 use super::queue::{Inner, Queue};
-use super::seat::Seat;
+use super::worker_port::Seat;
 
 /// Why a chain gives no packet.
 enum Refused {

@@ -18,8 +18,8 @@ use super::guest::Guest;
 use super::link::Link;
 use super::queue::Queue;
 use super::spread::Spread;
-use crate::berth::{Berth, Kick, Says};
 use crate::call_helper::CallHelper;
+use crate::kick_routing::{Berth, Kick, Says};
 use crate::notifier::Notifier;
 
 /// Whether a ring is one that its guest transmits by: receive and transmit rings take turns (virtio 1.2, 5.1.2).

@@ -11,7 +11,7 @@ use straightline_wire::flow_hash;
 use super::deliver::{self, Delivered, Looks};
 use super::link::Link;
 use super::queue::Queue;
-use super::seat::Seat;
+use super::worker_port::Seat;
 
 /// Entries: many for each pair, so that the pairs' shares are about the same.
 const ENTRIES: usize = 1024;

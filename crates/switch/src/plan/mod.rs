@@ -9,16 +9,16 @@
 //! freed it. A domain never changes its workers, unless it can use more or fewer than before; a port that joins a domain of
 //! other workers does.
 
+mod assignment;
 mod difference;
-mod seating;
 #[cfg(test)]
 mod tests;
 
 use straightline_port::vhost_user::{MAX_QUEUE_PAIRS, Seating};
 
 use crate::config::{Config, PortConfig, PortKind, WhenFull};
+use assignment::{capacity, pairs, seat, widths};
 pub(crate) use difference::{Step, difference, needs_restart, remade, undisturbed};
-use seating::{capacity, pairs, seat, widths};
 
 /// Ports that packets pass between, as indexes into the configuration's lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

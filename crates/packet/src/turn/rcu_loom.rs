@@ -1,4 +1,4 @@
-//! `gate.rs` on loom's atomics: members and control in every order, and with every stale value that the memory model
+//! `rcu.rs` on loom's atomics: members and control in every order, and with every stale value that the memory model
 //! allows.
 
 use std::sync::Mutex as Untracked;
@@ -7,14 +7,14 @@ use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
 
-#[path = "gate.rs"]
+#[path = "rcu.rs"]
 #[expect(
     clippy::duplicate_mod,
     dead_code,
     unreachable_pub,
     reason = "the same source on other atomics is what is tested"
 )]
-mod gate;
+mod rcu;
 
 mod sync {
     pub(super) use loom::sync::atomic::{AtomicPtr, AtomicU64, Ordering, fence};
@@ -25,7 +25,7 @@ mod sync {
     }
 }
 
-use gate::{Gate, Published};
+use rcu::{Gate, Published};
 
 /// What a turn is to the gate.
 struct Turn<'t>(&'t Gate);
