@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use straightline_packet::{Arena, Gate, Level, Published, Segment, Settings, Turn};
+use straightline_packet::{Arena, Level, MemorySegment, Rcu, RcuCell, Settings, Turn};
 use straightline_virtio::memory::{GuestMemory, Region};
 use straightline_virtio::ring::Geometry;
 
@@ -36,7 +36,7 @@ pub const END: u64 = 0x1_0000;
 
 /// A guest's memory, all zeros at first, and turns to look at it.
 pub struct Guest {
-    memory: Published<GuestMemory>,
+    memory: RcuCell<GuestMemory>,
     arena: Arena,
     pub ours: GuestMemory,
     /// Where its regions are in this process.
@@ -49,15 +49,15 @@ impl Default for Guest {
         ftruncate(&fd, END).expect("ftruncate");
         let half = END / 2;
         let regions = vec![region(&fd, 0, half), region(&fd, half, half)];
-        let gate = Gate::new();
-        let memory = Published::new(&gate);
+        let rcu = Rcu::new();
+        let memory = RcuCell::new(&rcu);
         memory.swap(Some(Box::new(GuestMemory::new(regions.clone()).expect("no overlap"))));
         let ours = GuestMemory::new(regions).expect("no overlap");
         let places = [0, half].map(|at| {
             let whole = ours.segment(at, u32::try_from(half).expect("small"), &mut 0).expect("a region");
             whole.address()..whole.address() + whole.len() as usize
         });
-        let arena = Arena::new(gate.member(), Settings::default(), Vec::new());
+        let arena = Arena::new(rcu.reader(), Settings::default(), Vec::new());
         Guest { memory, arena, places: places.to_vec(), ours }
     }
 }
@@ -103,7 +103,7 @@ impl Guest {
     }
 
     /// A segment never lies outside guest memory.
-    pub fn holds(places: &[std::ops::Range<usize>], segment: &Segment<'_>) {
+    pub fn holds(places: &[std::ops::Range<usize>], segment: &MemorySegment<'_>) {
         let (from, to) = (segment.address(), segment.address() + segment.len() as usize);
         let inside = places.iter().any(|place| place.start <= from && to <= place.end);
         assert!(inside || segment.is_empty(), "{from:#x}..{to:#x} is outside {places:x?}");

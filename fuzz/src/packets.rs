@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use straightline_packet::{LenderId, Level, PacketId, PortIndex, Turn};
+use straightline_packet::{Level, PacketId, PortIndex, SourceQueueId, Turn};
 use straightline_virtio::memory::GuestMemory;
 
 use crate::END;
@@ -28,7 +28,7 @@ pub fn accept<'t>(
         assert!(staged, "it lies in memory");
         done += n;
     }
-    let id = turn.accept_staged(PortIndex(0), LenderId::NONE, mark, 0)?;
+    let id = turn.accept_staged(PortIndex(0), SourceQueueId::NONE, mark, 0)?;
     assert_eq!(turn.len(id) as usize, len);
     Some(id)
 }

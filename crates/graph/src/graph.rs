@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use straightline_packet::{Frame, PortIndex, Served, Turn};
+use straightline_packet::{Batch, PortIndex, Served, Turn};
 use straightline_port::Port;
 
 use crate::clock::cycles;
@@ -22,7 +22,7 @@ pub struct NodeIndex(usize);
 pub(crate) struct Entry {
     node: Box<dyn Node>,
     edges: Vec<usize>,
-    pub(crate) pending: Frame,
+    pub(crate) pending: Batch,
     stats: Arc<NodeStats>,
     /// The name that a watchdog sees while it runs.
     served: Served,
@@ -47,8 +47,8 @@ struct Waiting {
 }
 
 impl Node for Output {
-    fn process(&mut self, turn: &mut Turn<'_>, frame: &Frame, _next: &mut Next<'_>) {
-        self.port.deliver(turn, frame, self.wait);
+    fn process(&mut self, turn: &mut Turn<'_>, batch: &Batch, _next: &mut Next<'_>) {
+        self.port.deliver(turn, batch, self.wait);
     }
 }
 
@@ -120,7 +120,7 @@ impl Graph {
     fn entry(&mut self, name: String, node: Box<dyn Node>, edges: &[NodeIndex], served: Served) -> NodeIndex {
         let edges = edges.iter().map(|e| e.0).collect();
         let stats = self.figures(name);
-        self.entries.push(Entry { node, edges, pending: Frame::new(), stats, served });
+        self.entries.push(Entry { node, edges, pending: Batch::new(), stats, served });
         NodeIndex(self.entries.len() - 1)
     }
 

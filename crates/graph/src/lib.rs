@@ -1,4 +1,4 @@
-//! The vector graph: packets go through nodes in frames, once a turn, in one direction.
+//! The vector graph: packets go through nodes in batches, once a turn, in one direction.
 //!
 //! A turn of a [`Worker`]: take packets from each input, run the nodes that have packets, in their order, end the turn
 //! (everything borrowed is given back, then guests are notified). Each step is timed; what is not explained shows.
@@ -8,14 +8,14 @@
 //! ```
 //! use std::sync::Arc;
 //! use straightline_graph::{Graph, Next, Node};
-//! use straightline_packet::{Frame, Turn};
+//! use straightline_packet::{Batch, Turn};
 //! use straightline_port::Null;
 //!
 //! /// Sends everything along its first edge.
 //! struct Pass;
 //! impl Node for Pass {
-//!     fn process(&mut self, _turn: &mut Turn<'_>, frame: &Frame, next: &mut Next<'_>) {
-//!         for &id in frame.ids() {
+//!     fn process(&mut self, _turn: &mut Turn<'_>, batch: &Batch, next: &mut Next<'_>) {
+//!         for &id in batch.ids() {
 //!             next.push(0, id);
 //!         }
 //!     }

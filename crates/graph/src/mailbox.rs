@@ -20,7 +20,7 @@ pub struct Work {
 
 /// Where control leaves new work, and finds the old.
 ///
-/// Control posts and rings the worker's [`straightline_port::Sleeper`]; the worker takes the new work at the start of
+/// Control posts and rings the worker's [`straightline_port::EpollWaiter`]; the worker takes the new work at the start of
 /// its next turn, when it holds no packet, and nothing of the old is touched by it any more once [`Self::wait`] gives
 /// that back.
 #[derive(Debug, Default)]
@@ -107,12 +107,12 @@ impl Mailbox {
 mod tests {
     use super::*;
     use crate::{Idle, Next, Node, Worker, WorkerStats};
-    use straightline_packet::{Frame, Gate, Settings, Turn};
-    use straightline_port::{Null, Port, Sleeper};
+    use straightline_packet::{Batch, Rcu, Settings, Turn};
+    use straightline_port::{EpollWaiter, Null, Port};
 
     struct Nothing;
     impl Node for Nothing {
-        fn process(&mut self, _turn: &mut Turn<'_>, _frame: &Frame, _next: &mut Next<'_>) {}
+        fn process(&mut self, _turn: &mut Turn<'_>, _frame: &Batch, _next: &mut Next<'_>) {}
     }
 
     fn work(name: &str, copies: u32, figures: Vec<Arc<crate::NodeStats>>) -> Work {
@@ -123,23 +123,23 @@ mod tests {
     }
 
     /// A worker that is started, with its mailbox.
-    fn worker(idle: Idle) -> (Arc<Mailbox>, Arc<Sleeper>, std::thread::JoinHandle<()>) {
-        let sleeper = Arc::new(Sleeper::new().expect("epoll"));
-        let arena = Arena::new(Gate::new().member(), Settings::default(), Vec::new());
-        let mut worker = Worker::new(Graph::new(), arena, Arc::clone(&sleeper), Arc::<WorkerStats>::default(), idle);
+    fn worker(idle: Idle) -> (Arc<Mailbox>, Arc<EpollWaiter>, std::thread::JoinHandle<()>) {
+        let waiter = Arc::new(EpollWaiter::new().expect("epoll"));
+        let arena = Arena::new(Rcu::new().reader(), Settings::default(), Vec::new());
+        let mut worker = Worker::new(Graph::new(), arena, Arc::clone(&waiter), Arc::<WorkerStats>::default(), idle);
         let mailbox = Arc::<Mailbox>::default();
         let seen = Arc::clone(&mailbox);
-        (mailbox, sleeper, std::thread::spawn(move || worker.run(&seen)))
+        (mailbox, waiter, std::thread::spawn(move || worker.run(&seen)))
     }
 
     #[test]
     fn work_is_exchanged_and_the_old_comes_back() {
         for idle in [Idle::Sleep, Idle::Spin] {
-            let (mailbox, sleeper, thread) = worker(idle);
+            let (mailbox, waiter, thread) = worker(idle);
             let mut before = (1, 0);
             for round in 0..100 {
                 mailbox.post(work(&format!("n{round}"), 2 + round, Vec::new()));
-                sleeper.ring();
+                waiter.wake();
                 let old = mailbox.wait().expect("it runs");
                 assert_eq!((old.copies, old.drops.len()), before);
                 let names: Vec<_> = old.graph.stats().iter().map(|node| node.name.clone()).collect();
@@ -147,7 +147,7 @@ mod tests {
                 before = (2 + round, 3);
             }
             mailbox.stop();
-            sleeper.ring();
+            waiter.wake();
             thread.join().expect("it ended");
             mailbox.post(work("late", 0, Vec::new()));
             assert!(mailbox.wait().is_none(), "nobody is there to take it");

@@ -1,19 +1,19 @@
 //! What a node is, and how it hands packets on.
 
-use straightline_packet::{Frame, PacketId, Turn};
+use straightline_packet::{Batch, PacketId, Turn};
 
 use crate::graph::Entry;
 
 /// A step on a packet's way. It sees heads only, keeps no packet beyond its call, and asks no clock: the time is
 /// [`Turn::now`].
 pub trait Node: Send {
-    /// Sends every packet of the frame along an edge, or drops it with [`Turn::discard`]. A packet may go along several
+    /// Sends every packet of the batch along an edge, or drops it with [`Turn::discard`]. A packet may go along several
     /// edges, but along each only once.
     ///
     /// On the way to an end that waits (`full = "wait"`) packets that stay in their ring pass again in a later turn, and so do
     /// all that came behind them, those too that were dropped here; they are counted once. There a node keeps their order:
     /// a packet that was overtaken and finds no room cannot stay, and is dropped as `node`.
-    fn process(&mut self, turn: &mut Turn<'_>, frame: &Frame, next: &mut Next<'_>);
+    fn process(&mut self, turn: &mut Turn<'_>, batch: &Batch, next: &mut Next<'_>);
 }
 
 /// A node's successors.

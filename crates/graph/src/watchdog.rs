@@ -102,8 +102,8 @@ mod tests {
 
     use std::sync::mpsc::{Receiver, Sender, channel};
 
-    use straightline_packet::{Arena, Frame, Gate, PortIndex, Settings, Turn};
-    use straightline_port::{Null, Port, Sleeper};
+    use straightline_packet::{Arena, Batch, PortIndex, Rcu, Settings, Turn};
+    use straightline_port::{EpollWaiter, Null, Port};
 
     /// Waits in each call until it is released. Also says that it waits.
     #[derive(Debug)]
@@ -138,11 +138,11 @@ mod tests {
             Some(PortIndex(7))
         }
 
-        fn receive(&self, _turn: &mut Turn<'_>, _into: &mut Frame, _max: usize) {
+        fn receive(&self, _turn: &mut Turn<'_>, _into: &mut Batch, _max: usize) {
             self.0.pass();
         }
 
-        fn deliver(&self, _turn: &mut Turn<'_>, _frame: &Frame, _wait: bool) {}
+        fn deliver(&self, _turn: &mut Turn<'_>, _frame: &Batch, _wait: bool) {}
 
         fn arm(&self, _turn: &Turn<'_>, _room: bool) -> bool {
             false
@@ -160,11 +160,11 @@ mod tests {
             "full"
         }
 
-        fn receive(&self, turn: &mut Turn<'_>, into: &mut Frame, _max: usize) {
+        fn receive(&self, turn: &mut Turn<'_>, into: &mut Batch, _max: usize) {
             into.push(turn.accept_owned(PortIndex(0), &[0; 60]).expect("room"));
         }
 
-        fn deliver(&self, _turn: &mut Turn<'_>, _frame: &Frame, _wait: bool) {}
+        fn deliver(&self, _turn: &mut Turn<'_>, _frame: &Batch, _wait: bool) {}
 
         fn arm(&self, _turn: &Turn<'_>, _room: bool) -> bool {
             true
@@ -176,7 +176,7 @@ mod tests {
     struct SlowNode(Gap);
 
     impl Node for SlowNode {
-        fn process(&mut self, _turn: &mut Turn<'_>, _frame: &Frame, _next: &mut Next<'_>) {
+        fn process(&mut self, _turn: &mut Turn<'_>, _frame: &Batch, _next: &mut Next<'_>) {
             self.0.pass();
         }
     }
@@ -184,21 +184,21 @@ mod tests {
     struct Nothing;
 
     impl Node for Nothing {
-        fn process(&mut self, _turn: &mut Turn<'_>, _frame: &Frame, _next: &mut Next<'_>) {}
+        fn process(&mut self, _turn: &mut Turn<'_>, _frame: &Batch, _next: &mut Next<'_>) {}
     }
 
-    fn worker(graph: Graph, sleeper: &Arc<Sleeper>) -> Worker {
-        let arena = Arena::new(Gate::new().member(), Settings::default(), Vec::new());
-        Worker::new(graph, arena, Arc::clone(sleeper), Arc::default(), Idle::Sleep)
+    fn worker(graph: Graph, waiter: &Arc<EpollWaiter>) -> Worker {
+        let arena = Arena::new(Rcu::new().reader(), Settings::default(), Vec::new());
+        Worker::new(graph, arena, Arc::clone(waiter), Arc::default(), Idle::Sleep)
     }
 
-    fn sleeper() -> Arc<Sleeper> {
-        Arc::new(Sleeper::new().expect("epoll"))
+    fn waiter() -> Arc<EpollWaiter> {
+        Arc::new(EpollWaiter::new().expect("epoll"))
     }
 
     /// Runs a worker whose third turn stays in the gap, and looks at it.
     fn names_the_port_that_is_slow(graph: Graph, reached: &Receiver<()>, release: Sender<()>, name: &str) {
-        let mut worker = worker(graph, &sleeper());
+        let mut worker = worker(graph, &waiter());
         let mut watchdog = Watchdog::new(vec![worker.progress()]);
         let start = Instant::now();
         let at = |milliseconds| start + Duration::from_millis(milliseconds);
@@ -246,10 +246,10 @@ mod tests {
 
     #[test]
     fn a_worker_that_sleeps_does_not_stall() {
-        let sleeper = sleeper();
+        let waiter = waiter();
         let stats = Arc::<WorkerStats>::default();
-        let arena = Arena::new(Gate::new().member(), Settings::default(), Vec::new());
-        let mut worker = Worker::new(Graph::new(), arena, Arc::clone(&sleeper), Arc::clone(&stats), Idle::Sleep);
+        let arena = Arena::new(Rcu::new().reader(), Settings::default(), Vec::new());
+        let mut worker = Worker::new(Graph::new(), arena, Arc::clone(&waiter), Arc::clone(&stats), Idle::Sleep);
         let mut watchdog = Watchdog::new(vec![worker.progress()]);
         let mailbox = Arc::<Mailbox>::default();
         let seen = Arc::clone(&mailbox);
@@ -266,14 +266,14 @@ mod tests {
             std::thread::yield_now();
         }
         mailbox.stop();
-        sleeper.ring();
+        waiter.wake();
         thread.join().expect("it ended");
     }
 
     #[test]
     fn names_are_those_of_the_graph_at_work() {
-        let sleeper = sleeper();
-        let mut worker = worker(Graph::new(), &sleeper);
+        let waiter = waiter();
+        let mut worker = worker(Graph::new(), &waiter);
         let mut watchdog = Watchdog::new(vec![worker.progress()]);
         let mailbox = Arc::<Mailbox>::default();
         let seen = Arc::clone(&mailbox);
@@ -283,14 +283,14 @@ mod tests {
         let node = graph.node("nothing", Box::new(Nothing), &[]);
         graph.input(Arc::new(Slow(gap)), node);
         mailbox.post(Work { graph, drops: Vec::new(), copies: 1 });
-        sleeper.ring();
+        waiter.wake();
         reached.recv().expect("it is in the gap");
         let start = Instant::now();
         assert_eq!(watchdog.look(start), []);
         assert_eq!(watchdog.look(start + Watchdog::LIMIT)[0].port, "slow");
         mailbox.stop();
         drop(release);
-        sleeper.ring();
+        waiter.wake();
         thread.join().expect("it ended");
     }
 }

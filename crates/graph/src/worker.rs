@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use straightline_packet::Arena;
-use straightline_port::{Signals, Sleeper};
+use straightline_port::{EpollWaiter, Signals};
 
 use crate::clock::{cycles, hertz};
 use crate::{Graph, Mailbox, Progress, WorkerStats};
@@ -23,14 +23,14 @@ pub enum Idle {
 /// twice what it should, whatever comes.
 const LINGER: Duration = Duration::from_micros(50);
 
-/// The longest sleep. Nothing depends on it: kicks and the bell wake a worker; a second bounds what a lost one costs.
+/// The longest sleep. Nothing depends on it: kicks and `EpollWaiter::wake` wake a worker; a second bounds what a lost one costs.
 const NAP: Duration = Duration::from_secs(1);
 
 /// A graph, and the loop that runs it.
 pub struct Worker {
     graph: Graph,
     arena: Arena,
-    sleeper: Arc<Sleeper>,
+    waiter: Arc<EpollWaiter>,
     stats: Arc<WorkerStats>,
     idle: Idle,
     /// Of the thread that will run it.
@@ -40,11 +40,11 @@ pub struct Worker {
 
 impl Worker {
     /// A worker that has not run yet.
-    pub fn new(graph: Graph, arena: Arena, sleeper: Arc<Sleeper>, stats: Arc<WorkerStats>, idle: Idle) -> Self {
+    pub fn new(graph: Graph, arena: Arena, waiter: Arc<EpollWaiter>, stats: Arc<WorkerStats>, idle: Idle) -> Self {
         // Made here and not in the worker's thread, so that the caller learns whether the kernel gave a context.
         let signals = Some(Signals::new());
         let progress = Arc::new(Progress::new(arena.watch(), graph.names()));
-        Worker { graph, arena, sleeper, stats, idle, signals, progress }
+        Worker { graph, arena, waiter, stats, idle, signals, progress }
     }
 
     /// Its turns, for a watchdog.
@@ -58,7 +58,7 @@ impl Worker {
     }
 
     /// Runs turns until the mailbox says to stop, on whatever work it finds there. Whoever puts something into it rings
-    /// the sleeper.
+    /// the waiter.
     pub fn run(&mut self, mailbox: &Mailbox) {
         let _attendance = mailbox.attend();
         if let Some(signals) = self.signals.take() {
@@ -131,7 +131,7 @@ impl Worker {
         }
         if !packets && !room {
             self.stats.asleep_since.add(from);
-            if let Err(error) = self.sleeper.wait(NAP) {
+            if let Err(error) = self.waiter.wait(NAP) {
                 // Without a wait there is only polling; it works, and costs a CPU.
                 debug_assert!(false, "epoll_wait: {error}");
             }
@@ -155,7 +155,7 @@ mod tests {
     use crate::{Next, Node};
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use straightline_packet::{Frame, Gate, PortIndex, Settings, Turn};
+    use straightline_packet::{Batch, PortIndex, Rcu, Settings, Turn};
     use straightline_port::Port;
 
     /// Has whatever it is told to have.
@@ -170,13 +170,13 @@ mod tests {
             "told"
         }
 
-        fn receive(&self, turn: &mut Turn<'_>, into: &mut Frame, _max: usize) {
+        fn receive(&self, turn: &mut Turn<'_>, into: &mut Batch, _max: usize) {
             if self.packets.load(Ordering::Relaxed) {
                 into.push(turn.accept_owned(PortIndex(0), &[0; 60]).expect("room"));
             }
         }
 
-        fn deliver(&self, _turn: &mut Turn<'_>, _frame: &Frame, _wait: bool) {}
+        fn deliver(&self, _turn: &mut Turn<'_>, _frame: &Batch, _wait: bool) {}
 
         fn arm(&self, _turn: &Turn<'_>, room: bool) -> bool {
             if room { &self.room } else { &self.packets }.load(Ordering::Relaxed)
@@ -188,8 +188,8 @@ mod tests {
     struct Pass;
 
     impl Node for Pass {
-        fn process(&mut self, _turn: &mut Turn<'_>, frame: &Frame, next: &mut Next<'_>) {
-            next.extend(0, frame.ids());
+        fn process(&mut self, _turn: &mut Turn<'_>, batch: &Batch, next: &mut Next<'_>) {
+            next.extend(0, batch.ids());
         }
     }
 
@@ -201,9 +201,9 @@ mod tests {
         let end = graph.output(port(), true);
         let pass = graph.node("pass", Box::new(Pass), &[end]);
         graph.input(port(), pass);
-        let arena = Arena::new(Gate::new().member(), Settings::default(), Vec::new());
-        let sleeper = Arc::new(Sleeper::new().expect("epoll"));
-        let mut worker = Worker::new(graph, arena, Arc::clone(&sleeper), Arc::default(), Idle::Sleep);
+        let arena = Arena::new(Rcu::new().reader(), Settings::default(), Vec::new());
+        let waiter = Arc::new(EpollWaiter::new().expect("epoll"));
+        let mut worker = Worker::new(graph, arena, Arc::clone(&waiter), Arc::default(), Idle::Sleep);
         let mut before = 0;
         let mut began = |worker: &mut Worker| {
             let round = worker.arena.turn(|turn| turn.round());
@@ -221,7 +221,7 @@ mod tests {
         worker.sleep(0);
         assert!(began(&mut worker), "there is room");
         told.room.store(false, Ordering::Relaxed);
-        sleeper.ring();
+        waiter.wake();
         worker.sleep(0);
         assert!(began(&mut worker), "it has slept");
     }

@@ -12,9 +12,9 @@ use std::sync::Arc;
 use straightline_graph::{Graph, Idle, NodeStats, Worker, WorkerStats};
 use straightline_lab::{Guest, GuestOptions};
 use straightline_nodes::Patch;
-use straightline_packet::{Arena, Drops, Gate, PortIndex, Settings};
+use straightline_packet::{Arena, Drops, PortIndex, Rcu, Settings};
 use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
-use straightline_port::{Port, Sleeper};
+use straightline_port::{EpollWaiter, Port};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 
@@ -39,15 +39,15 @@ struct Path {
 impl Path {
     fn new(name: &'static str, features: u64) -> anyhow::Result<Path> {
         let dir = tempfile::tempdir()?;
-        let gate = Gate::new();
-        let sleeper = Arc::new(Sleeper::new()?);
+        let rcu = Rcu::new();
+        let waiter = Arc::new(EpollWaiter::new()?);
         let drops: Vec<Arc<Drops>> = vec![Arc::default(), Arc::default()];
         let mut graph = Graph::new();
         let mut ports: Vec<Arc<dyn Port>> = Vec::new();
         for (n, name) in (0..).zip(["a", "b"]) {
             let config = VhostUserConfig::new(name, dir.path().join(name));
             let drops = Arc::clone(&drops[usize::from(n)]);
-            ports.push(Arc::new(VhostUser::open(config, PortIndex(n), drops, &gate, Arc::clone(&sleeper))?));
+            ports.push(Arc::new(VhostUser::open(config, PortIndex(n), drops, &rcu, Arc::clone(&waiter))?));
         }
         let edges: Vec<_> = ports.iter().map(|port| graph.output(Arc::clone(port), false)).collect();
         let patch = graph.node("patch", Box::new(Patch::new(PortIndex(0))), &edges);
@@ -55,8 +55,8 @@ impl Path {
             graph.input(port, patch);
         }
         let nodes = graph.stats();
-        let arena = Arena::new(gate.member(), Settings::default(), drops);
-        let worker = Worker::new(graph, arena, sleeper, Arc::new(WorkerStats::default()), Idle::Spin);
+        let arena = Arena::new(rcu.reader(), Settings::default(), drops);
+        let worker = Worker::new(graph, arena, waiter, Arc::new(WorkerStats::default()), Idle::Spin);
         let options = GuestOptions { features, ..GuestOptions::default() };
         let guests =
             ["a", "b"].iter().map(|name| Guest::connect(&dir.path().join(name), &options)).collect::<Result<_, _>>()?;

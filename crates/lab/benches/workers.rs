@@ -22,9 +22,9 @@ use std::time::{Duration, Instant};
 use straightline_graph::{Graph, Idle, Worker, WorkerStats};
 use straightline_lab::{Guest, GuestOptions, Pair};
 use straightline_nodes::Patch;
-use straightline_packet::{Arena, Drops, Gate, PortIndex, Settings};
-use straightline_port::Sleeper;
-use straightline_port::vhost_user::{Seating, VhostUser, VhostUserConfig};
+use straightline_packet::{Arena, Drops, PortIndex, Rcu, Settings};
+use straightline_port::EpollWaiter;
+use straightline_port::vhost_user::{QueueAssignment, VhostUser, VhostUserConfig};
 
 /// Packets that a guest sends between two turns.
 const BURST: usize = 64;
@@ -111,8 +111,8 @@ fn main() -> anyhow::Result<()> {
 impl World {
     fn new(case: &Case, len: u32) -> anyhow::Result<World> {
         let dir = tempfile::tempdir()?;
-        let gate = Gate::new();
-        let sleeper = Arc::new(Sleeper::new()?);
+        let rcu = Rcu::new();
+        let waiter = Arc::new(EpollWaiter::new()?);
         let drops: Vec<Arc<Drops>> = case.ports.iter().map(|_| Arc::default()).collect();
         let index = |at: usize| u16::try_from(at).map(PortIndex);
         let mut ports = Vec::new();
@@ -121,14 +121,14 @@ impl World {
                 queues: Some(*pairs),
                 ..VhostUserConfig::new(format!("p{at}"), dir.path().join(format!("p{at}")))
             };
-            let port = VhostUser::open(config, index(at)?, Arc::clone(&drops[at]), &gate, Arc::clone(&sleeper))?;
+            let port = VhostUser::open(config, index(at)?, Arc::clone(&drops[at]), &rcu, Arc::clone(&waiter))?;
             // Whoever takes from the other port of the patch delivers to this one.
             let (peer_pairs, peer, _) = case.ports[at ^ 1];
             let mut givers = peer[..usize::from(peer_pairs)].to_vec();
             givers.sort_unstable();
             givers.dedup();
             let (takes, gives) = (takes[..usize::from(*pairs)].to_vec(), gives[..usize::from(*pairs)].to_vec());
-            port.set_seating(Seating { takes, gives, givers });
+            port.assign_queues(QueueAssignment { takes, gives, givers });
             ports.push(port);
         }
         let mut workers = Vec::new();
@@ -146,8 +146,8 @@ impl World {
                     }
                 }
             }
-            let arena = Arena::new(gate.member(), Settings::default(), drops.clone());
-            workers.push(Worker::new(graph, arena, Arc::clone(&sleeper), Arc::<WorkerStats>::default(), Idle::Spin));
+            let arena = Arena::new(rcu.reader(), Settings::default(), drops.clone());
+            workers.push(Worker::new(graph, arena, Arc::clone(&waiter), Arc::<WorkerStats>::default(), Idle::Spin));
         }
         let mut guests = Vec::new();
         for (at, (pairs, ..)) in case.ports.iter().enumerate() {

@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use anyhow::Context;
-use straightline_packet::Segment;
+use straightline_packet::MemorySegment;
 use straightline_virtio::net_header::LEN as HEADER;
 use straightline_wire::MacAddr;
 use straightline_wire::frame::{Checksum, Frame, Net, Transport};
@@ -95,7 +95,7 @@ pub struct Sequence {
 
 impl Sequence {
     /// Takes note of a packet, given as the pieces of its frame.
-    pub fn note(&mut self, guest_level: straightline_packet::Level, pieces: &[Segment<'_>]) {
+    pub fn note(&mut self, guest_level: straightline_packet::Level, pieces: &[MemorySegment<'_>]) {
         let mut number = [0; 8];
         let Some(first) = pieces.first() else { return };
         // The number is in the first buffer: none is smaller than the headers and it.

@@ -13,9 +13,9 @@ use straightline_lab::forward::{self, Mode, Touch};
 use straightline_lab::tester::{Layout as RingLayout, PortOptions, TestPort, VhostPort};
 use straightline_lab::{Guest, GuestOptions};
 use straightline_nodes::{Bridge, Fdb, Patch};
-use straightline_packet::{Arena, Drops, Gate, PortIndex, Settings};
+use straightline_packet::{Arena, Drops, PortIndex, Rcu, Settings};
 use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
-use straightline_port::{Port, Sleeper};
+use straightline_port::{EpollWaiter, Port};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 
@@ -78,8 +78,8 @@ struct Hand {
 
 fn hand(ports: usize, options: &GuestOptions, bridged: bool, two_copies: bool) -> Hand {
     let dir = tempfile::tempdir().expect("a folder");
-    let gate = Gate::new();
-    let sleeper = Arc::new(Sleeper::new().expect("epoll"));
+    let rcu = Rcu::new();
+    let waiter = Arc::new(EpollWaiter::new().expect("epoll"));
     let drops: Vec<Arc<Drops>> = (0..ports).map(|_| Arc::default()).collect();
     let index = |n: usize| PortIndex(u16::try_from(n).expect("few ports"));
     let mut graph = Graph::new();
@@ -88,7 +88,7 @@ fn hand(ports: usize, options: &GuestOptions, bridged: bool, two_copies: bool) -
             queues: Some(options.queue_pairs),
             ..VhostUserConfig::new(format!("p{n}"), dir.path().join(format!("p{n}")))
         };
-        VhostUser::open(config, index(n), Arc::clone(&drops[n]), &gate, Arc::clone(&sleeper)).expect("a socket")
+        VhostUser::open(config, index(n), Arc::clone(&drops[n]), &rcu, Arc::clone(&waiter)).expect("a socket")
     };
     let all: Vec<Arc<dyn Port>> = (0..ports).map(|n| Arc::new(listen(n)) as Arc<dyn Port>).collect();
     let edges: Vec<_> = all.iter().map(|port| graph.output(Arc::clone(port), false)).collect();
@@ -104,8 +104,8 @@ fn hand(ports: usize, options: &GuestOptions, bridged: bool, two_copies: bool) -
         graph.input(port, node);
     }
     let settings = Settings { two_copies, ..Settings::default() };
-    let arena = Arena::new(gate.member(), settings, drops);
-    let worker = Worker::new(graph, arena, sleeper, Arc::new(WorkerStats::default()), Idle::Spin);
+    let arena = Arena::new(rcu.reader(), settings, drops);
+    let worker = Worker::new(graph, arena, waiter, Arc::new(WorkerStats::default()), Idle::Spin);
     let guests =
         (0..ports).map(|n| Guest::connect(&dir.path().join(format!("p{n}")), options).expect("a guest")).collect();
     Hand { worker, guests, _dir: dir }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use straightline_graph::{Next, Node};
-use straightline_packet::{Frame, PacketId, PortIndex, Reason, Turn};
+use straightline_packet::{Batch, PacketId, PortIndex, Reason, Turn};
 use straightline_wire::MacAddr;
 
 use crate::Fdb;
@@ -22,7 +22,7 @@ pub struct Bridge {
     /// How many workers have the table, each with a bridge of its own.
     workers: u32,
     /// Frames since this one last looked for what has aged.
-    frames: u32,
+    batches: u32,
 }
 
 const NONE: usize = usize::MAX;
@@ -42,7 +42,7 @@ impl Bridge {
         for (edge, port) in ports.iter().enumerate() {
             edges[port.index()] = edge;
         }
-        Bridge { ports, edges, fdb, workers: 1, frames: 0 }
+        Bridge { ports, edges, fdb, workers: 1, batches: 0 }
     }
 
     /// The same where this many workers have the table: they look for what has aged by turns, for one at a time can.
@@ -85,14 +85,14 @@ impl Bridge {
 }
 
 impl Node for Bridge {
-    fn process(&mut self, turn: &mut Turn<'_>, frame: &Frame, next: &mut Next<'_>) {
+    fn process(&mut self, turn: &mut Turn<'_>, batch: &Batch, next: &mut Next<'_>) {
         let now = turn.now();
-        self.frames += 1;
-        if self.frames >= self.workers {
-            self.frames = 0;
+        self.batches += 1;
+        if self.batches >= self.workers {
+            self.batches = 0;
             self.fdb.sweep(now);
         }
-        for &id in frame.ids() {
+        for &id in batch.ids() {
             let port = turn.port(id);
             match self.decide(turn.head(id), port, now) {
                 To::Edge(edge) => next.push(edge, id),

@@ -232,7 +232,7 @@ impl Fdb {
         }
     }
 
-    /// Forgets what has aged among the next few entries. Called with every frame, it goes round the table without ever
+    /// Forgets what has aged among the next few entries. Called with every batch, it goes round the table without ever
     /// holding a packet up: where somebody else is at it, it does nothing.
     pub fn sweep(&self, now: u32) {
         let Ok(mut writer) = self.writer.try_lock() else { return };

@@ -1,7 +1,7 @@
 //! A cross-connect of two ports: what comes in at one goes out at the other.
 
 use straightline_graph::{Next, Node};
-use straightline_packet::{Frame, PortIndex, Turn};
+use straightline_packet::{Batch, PortIndex, Turn};
 
 /// Its first edge leads to the first port, its second to the other.
 #[derive(Debug)]
@@ -17,9 +17,9 @@ impl Patch {
 }
 
 impl Node for Patch {
-    fn process(&mut self, turn: &mut Turn<'_>, frame: &Frame, next: &mut Next<'_>) {
+    fn process(&mut self, turn: &mut Turn<'_>, batch: &Batch, next: &mut Next<'_>) {
         // Packets of one port stand together: they were taken together.
-        for run in frame.ids().chunk_by(|&a, &b| turn.port(a) == turn.port(b)) {
+        for run in batch.ids().chunk_by(|&a, &b| turn.port(a) == turn.port(b)) {
             next.extend(usize::from(turn.port(run[0]) == self.first), run);
         }
     }

@@ -1,7 +1,7 @@
 //! Where packets end that have nowhere to go.
 
 use straightline_graph::{Next, Node};
-use straightline_packet::{Frame, Reason, Turn};
+use straightline_packet::{Batch, Reason, Turn};
 
 /// Drops everything, for one reason.
 #[derive(Debug)]
@@ -17,8 +17,8 @@ impl Sink {
 }
 
 impl Node for Sink {
-    fn process(&mut self, turn: &mut Turn<'_>, frame: &Frame, _next: &mut Next<'_>) {
-        for &id in frame.ids() {
+    fn process(&mut self, turn: &mut Turn<'_>, batch: &Batch, _next: &mut Next<'_>) {
+        for &id in batch.ids() {
             turn.discard(id, self.reason);
         }
     }

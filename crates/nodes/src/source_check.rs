@@ -18,7 +18,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use straightline_graph::{Next, Node};
-use straightline_packet::{Checksum, Frame, PacketId, Reason, Turn};
+use straightline_packet::{Batch, Checksum, PacketId, Reason, Turn};
 use straightline_wire::{EtherType, IpProtocol, MacAddr, WireError, arp, ethernet, ipv4, ipv6, ndp, payload};
 
 use crate::{IpPrefix, MacPrefix};
@@ -224,8 +224,8 @@ impl SourceCheck {
 }
 
 impl Node for SourceCheck {
-    fn process(&mut self, turn: &mut Turn<'_>, frame: &Frame, next: &mut Next<'_>) {
-        for &id in frame.ids() {
+    fn process(&mut self, turn: &mut Turn<'_>, batch: &Batch, next: &mut Next<'_>) {
+        for &id in batch.ids() {
             match self.check(turn, id) {
                 Ok(()) => next.push(0, id),
                 Err(fault) => turn.discard(id, fault.reason()),

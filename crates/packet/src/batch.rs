@@ -1,7 +1,7 @@
-//! The batch: up to [`FRAME`] packets on their way from one node to the next.
+//! The batch: up to [`MAX_BATCH`] packets on their way from one node to the next.
 
-/// Most packets in a frame, and in a turn.
-pub const FRAME: usize = 256;
+/// Most packets in a batch, and in a turn.
+pub const MAX_BATCH: usize = 256;
 
 /// A packet of the present turn. It is an index, and means nothing after the turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,8 +10,8 @@ pub struct PacketId(u8);
 impl PacketId {
     #[expect(clippy::cast_possible_truncation, reason = "the assertion bounds it")]
     pub(crate) fn new(index: usize) -> Self {
-        const { assert!(FRAME <= u8::MAX as usize + 1) };
-        debug_assert!(index < FRAME);
+        const { assert!(MAX_BATCH <= u8::MAX as usize + 1) };
+        debug_assert!(index < MAX_BATCH);
         PacketId(index as u8)
     }
 
@@ -21,27 +21,27 @@ impl PacketId {
     }
 }
 
-/// Up to [`FRAME`] packets. A turn holds no more packets than that, and no node sends a packet twice along one
-/// edge, so a frame that is emptied every turn cannot overflow.
+/// Up to [`MAX_BATCH`] packets. A turn holds no more packets than that, and no node sends a packet twice along one
+/// edge, so a batch that is emptied every turn cannot overflow.
 #[derive(Clone)]
-pub struct Frame {
-    ids: [PacketId; FRAME],
+pub struct Batch {
+    ids: [PacketId; MAX_BATCH],
     len: u16,
 }
 
-impl Default for Frame {
+impl Default for Batch {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Frame {
-    /// An empty frame.
+impl Batch {
+    /// An empty batch.
     pub const fn new() -> Self {
-        Frame { ids: [PacketId(0); FRAME], len: 0 }
+        Batch { ids: [PacketId(0); MAX_BATCH], len: 0 }
     }
 
-    /// Adds a packet at the end. A full frame is a fault of ours (see the type), not of a packet.
+    /// Adds a packet at the end. A full batch is a fault of ours (see the type), not of a packet.
     #[inline]
     pub fn push(&mut self, id: PacketId) {
         self.ids[usize::from(self.len)] = id;
@@ -53,7 +53,7 @@ impl Frame {
     pub fn extend(&mut self, ids: &[PacketId]) {
         let at = usize::from(self.len);
         self.ids[at..at + ids.len()].copy_from_slice(ids);
-        // It is at most FRAME, or the line above has found out.
+        // It is at most MAX_BATCH, or the line above has found out.
         self.len = u16::try_from(at + ids.len()).unwrap_or(self.len);
     }
 
@@ -96,10 +96,10 @@ mod tests {
 
     #[test]
     fn who_comes_behind() {
-        let mut frame = Frame::new();
-        (0..3).for_each(|index| frame.push(PacketId::new(index)));
+        let mut batch = Batch::new();
+        (0..3).for_each(|index| batch.push(PacketId::new(index)));
         let later =
-            |distance| frame.ahead(distance).map(|(id, later)| (id.0, later.map(|id| id.0))).collect::<Vec<_>>();
+            |distance| batch.ahead(distance).map(|(id, later)| (id.0, later.map(|id| id.0))).collect::<Vec<_>>();
         assert_eq!(later(0), [(0, None), (1, None), (2, None)]);
         assert_eq!(later(1), [(0, Some(1)), (1, Some(2)), (2, None)]);
         assert_eq!(later(2), [(0, Some(2)), (1, None), (2, None)]);

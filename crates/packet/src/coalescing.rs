@@ -15,7 +15,7 @@ use straightline_wire::geometry::{self, Layers};
 use straightline_wire::{IpProtocol, IpVersion, checksum};
 
 use crate::segmentation::{fold, low16};
-use crate::{Checksum, Gso, GsoKind, MAX_FRAME, Offload, PacketId, Piece, Turn};
+use crate::{Checksum, Gso, GsoKind, GsoSegment, MAX_FRAME, Offload, PacketId, Turn};
 
 const TCP_PSH: u8 = 0x08;
 const TCP_ACK: u8 = 0x10;
@@ -179,7 +179,7 @@ impl Run {
     }
 
     /// Makes the headers of the whole; `first` is the head of the first packet.
-    pub fn headers(&self, first: &[u8], piece: &mut Piece) {
+    pub fn headers(&self, first: &[u8], piece: &mut GsoSegment) {
         let Gso { kind, l3, l4, header_len, .. } = self.gso;
         let (l3, l4) = (usize::from(l3), usize::from(l4));
         let bytes = piece.begin(header_len, &first[..usize::from(header_len)]);
@@ -240,10 +240,10 @@ impl Turn<'_> {
         let (&first, others) = ids.split_first()?;
         let head = self.head(first);
         let mut run = Run::begin(head, self.len(first), self.offload(first))?;
-        let (port, lender) = (self.port(first), self.lender(first));
+        let (port, source) = (self.port(first), self.source(first));
         let mut joins = |id: PacketId| {
             self.port(id) == port
-                && self.lender(id) == lender
+                && self.source(id) == source
                 && run.join(head, self.head(id), self.len(id), self.offload(id))
         };
         let joined = others.iter().take_while(|&&id| joins(id)).count();

@@ -5,19 +5,19 @@ use std::ops::Range;
 
 use straightline_simd::{Kernels, Level, Sum, WithKernels};
 
-use crate::{Checksum, PacketId, Piece, Segment, Turn};
+use crate::{Checksum, GsoSegment, MemorySegment, PacketId, Turn};
 
 /// A destination's buffers, filled from the front.
 #[derive(Clone, Copy, Debug)]
 pub struct Scatter<'a, 't> {
-    now: Segment<'t>,
-    rest: &'a [Segment<'t>],
+    now: MemorySegment<'t>,
+    rest: &'a [MemorySegment<'t>],
 }
 
 impl<'a, 't> Scatter<'a, 't> {
     /// To fill `segments`, the first one first. `None` where there are none.
     #[inline]
-    pub fn new(segments: &'a [Segment<'t>]) -> Option<Self> {
+    pub fn new(segments: &'a [MemorySegment<'t>]) -> Option<Self> {
         segments.split_first().map(|(&now, rest)| Scatter { now, rest })
     }
 
@@ -73,7 +73,12 @@ impl<'a, 't> Scatter<'a, 't> {
 
     /// Stores bytes of a segment and sums what is stored; returns how many there was room for.
     #[inline(always)]
-    pub fn put_segment(&mut self, kernels: impl Kernels, mut from: Segment<'_>, mut sum: Option<&mut Sum>) -> u32 {
+    pub fn put_segment(
+        &mut self,
+        kernels: impl Kernels,
+        mut from: MemorySegment<'_>,
+        mut sum: Option<&mut Sum>,
+    ) -> u32 {
         let mut done = 0;
         while !from.is_empty() && self.advance() {
             let n = self.now.copy_from(kernels, from, sum.as_deref_mut());
@@ -113,7 +118,7 @@ fn store<const N: usize>(
     kernels: impl Kernels,
     front: &mut [u8],
     finish: Option<Finish>,
-    body: &[Segment<'_>],
+    body: &[MemorySegment<'_>],
     to: Scatter<'_, '_>,
 ) -> u32 {
     let mut at_front = to;
@@ -161,7 +166,7 @@ fn put_front<const N: usize>(to: &mut Scatter<'_, '_>, kernels: impl Kernels, fr
 
 fn store_body(
     level: Level,
-    body: &[Segment<'_>],
+    body: &[MemorySegment<'_>],
     range: Range<u32>,
     to: &mut Scatter<'_, '_>,
     mut sum: Option<&mut Sum>,
@@ -203,7 +208,7 @@ impl<'t> Turn<'t> {
     /// The header is written only where it is not there already, as drivers mostly leave it. The destination was
     /// reserved large enough. Returns the bytes of body copied.
     #[inline(always)]
-    pub fn store_plain(&self, kernels: impl Kernels, id: PacketId, to: Segment<'_>, header: &[u8; 12]) -> u32 {
+    pub fn store_plain(&self, kernels: impl Kernels, id: PacketId, to: MemorySegment<'_>, header: &[u8; 12]) -> u32 {
         if to.read12() != Some(*header) {
             to.write(kernels, header);
         }
@@ -221,11 +226,11 @@ impl<'t> Turn<'t> {
 
     /// Stores one piece of a packet that is cut into segments: its `N` bytes in front and its headers, then its
     /// share of the payload, which is looked for from where the piece before ended. For a piece that goes into several
-    /// buffers; see [`Self::store_pieces`].
+    /// buffers; see [`Self::store_gso_segments`].
     pub fn store_piece<const N: usize>(
         &mut self,
         id: PacketId,
-        piece: &Piece,
+        piece: &GsoSegment,
         from: &mut BodyPlace,
         to: Range<usize>,
         finish: bool,
@@ -261,7 +266,7 @@ impl<'t> Turn<'t> {
 impl<'t> Turn<'t> {
     /// Stores packets that are one: `front` has its headers and the `N` bytes in front of them, what follows is the
     /// payload of each. Returns the bytes of bodies copied.
-    pub fn store_run<const N: usize>(&mut self, ids: &[PacketId], front: &Piece, to: Range<usize>) -> u32 {
+    pub fn store_run<const N: usize>(&mut self, ids: &[PacketId], front: &GsoSegment, to: Range<usize>) -> u32 {
         let Some(to) = Scatter::new(self.staged_at(to)) else { return 0 };
         let copied = self.level().run(Together::<N> { turn: self, ids, front: front.front::<N>(), to });
         self.count_copied(copied);
@@ -273,7 +278,7 @@ impl<'t> Turn<'t> {
 struct Whole<'a, 't, const N: usize> {
     front: &'a mut [u8],
     finish: Option<Finish>,
-    body: &'a [Segment<'t>],
+    body: &'a [MemorySegment<'t>],
     to: Scatter<'a, 't>,
 }
 
@@ -322,14 +327,14 @@ pub struct BodyPlace {
 
 impl BodyPlace {
     /// What the segment has that the byte at `at` is in, from it on; nothing where the body ends.
-    pub(crate) fn rest<'t>(&mut self, body: &[Segment<'t>], at: u32) -> Segment<'t> {
+    pub(crate) fn rest<'t>(&mut self, body: &[MemorySegment<'t>], at: u32) -> MemorySegment<'t> {
         self.go_to(body, at);
-        body.get(self.segment).map_or(Segment::EMPTY, |segment| segment.split_at(at - self.start).1)
+        body.get(self.segment).map_or(MemorySegment::EMPTY, |segment| segment.split_at(at - self.start).1)
     }
 
     /// Goes on to the segment that has the byte at `at`, or back to the first and on from there.
     #[inline]
-    fn go_to(&mut self, body: &[Segment<'_>], at: u32) {
+    fn go_to(&mut self, body: &[MemorySegment<'_>], at: u32) {
         if at < self.start {
             *self = BodyPlace::default();
         }
@@ -345,7 +350,7 @@ impl BodyPlace {
     pub(crate) fn store(
         &mut self,
         level: Level,
-        body: &[Segment<'_>],
+        body: &[MemorySegment<'_>],
         range: Range<u32>,
         to: &mut Scatter<'_, '_>,
         sum: Option<&mut Sum>,

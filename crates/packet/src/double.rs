@@ -11,7 +11,7 @@
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use crate::Segment;
+use crate::MemorySegment;
 
 /// How many doubles there are: without any, a load costs one look at this.
 static ARMED: AtomicUsize = AtomicUsize::new(0);
@@ -31,17 +31,17 @@ struct Bytes {
 
 impl Double {
     /// Doubles the bytes of a segment: each becomes its complement.
-    pub fn complement(segment: Segment<'_>) -> Double {
+    pub fn complement(segment: MemorySegment<'_>) -> Double {
         Self::arm(segment, None)
     }
 
     /// Doubles the bytes of a segment: they become those of `next`, as many as both have.
-    pub fn becomes(segment: Segment<'_>, next: &[u8]) -> Double {
+    pub fn becomes(segment: MemorySegment<'_>, next: &[u8]) -> Double {
         let len = next.len().min(segment.len() as usize);
         Self::arm(segment, Some(next[..len].into()))
     }
 
-    fn arm(segment: Segment<'_>, next: Option<Box<[u8]>>) -> Double {
+    fn arm(segment: MemorySegment<'_>, next: Option<Box<[u8]>>) -> Double {
         let len = next.as_ref().map_or(segment.len() as usize, |next| next.len());
         let loads = (0..len).map(|_| AtomicU32::new(0)).collect();
         let bytes = Arc::new(Bytes { start: segment.address(), next, loads });

@@ -15,17 +15,17 @@ use std::ops::Range;
 use straightline_simd::{Kernels, Level, Sum, WithKernels};
 
 use crate::copy::{BodyPlace, Scatter, sent};
-use crate::{COPIES, Checksum, PacketId, Piece, Segment, Segmenter, Turn};
+use crate::{COPIES, Checksum, GsoSegment, MemorySegment, PacketId, Segmenter, Turn};
 
 impl<'t> Turn<'t> {
     /// Stores the next pieces of a packet, one into each of the segments staged at `to`, which have room for it behind the `N`
     /// bytes that stand in front of the headers in `piece`, which [`Segmenter::begin`] made. `from` is where the piece before ended. Finishes checksums on the way
     /// where `finish` says so. Returns the bytes of body copied.
-    pub fn store_pieces<const N: usize>(
+    pub fn store_gso_segments<const N: usize>(
         &mut self,
         id: PacketId,
         plan: &mut Segmenter,
-        piece: &Piece,
+        piece: &GsoSegment,
         from: &mut BodyPlace,
         to: Range<usize>,
         finish: bool,
@@ -43,10 +43,10 @@ struct Store<'a, 't, const N: usize> {
     /// The packet's headers, behind the destination's.
     front: &'a [u8],
     head: &'a [u8],
-    body: &'a [Segment<'t>],
+    body: &'a [MemorySegment<'t>],
     plan: &'a mut Segmenter,
     from: &'a mut BodyPlace,
-    to: &'a [Segment<'t>],
+    to: &'a [MemorySegment<'t>],
 }
 
 /// With checksums, and with what others make checksums of: two loops, each of which keeps more in registers.
@@ -121,7 +121,7 @@ fn store<const N: usize, const FINISH: bool>(kernels: impl Kernels, what: Store<
 /// Stores headers, the destination's first. That one is mostly there already (see `Turn::store_plain`): where it has a line
 /// of its own, it is left alone then.
 #[inline(always)]
-fn store_front<const N: usize>(kernels: impl Kernels, buffer: Segment<'_>, front: &[u8]) {
+fn store_front<const N: usize>(kernels: impl Kernels, buffer: MemorySegment<'_>, front: &[u8]) {
     let (header, rest) = front.split_at(N);
     if COPIES && buffer.one_line(narrow(N)) {
         buffer.write_frame(kernels, front);
@@ -137,7 +137,7 @@ fn store_front<const N: usize>(kernels: impl Kernels, buffer: Segment<'_>, front
 /// behind it, and the sum with it.
 #[cold]
 #[inline(never)]
-fn store_own<'t>(level: Level, buffer: Segment<'t>, own: &[u8], mut sum: Sum) -> (Segment<'t>, Sum) {
+fn store_own<'t>(level: Level, buffer: MemorySegment<'t>, own: &[u8], mut sum: Sum) -> (MemorySegment<'t>, Sum) {
     sum.add_bytes(own);
     (buffer.split_at(narrow(buffer.write_frame(level, own))).1, sum)
 }
@@ -147,9 +147,9 @@ fn store_own<'t>(level: Level, buffer: Segment<'t>, own: &[u8], mut sum: Sum) ->
 #[inline(never)]
 fn store_parts(
     level: Level,
-    (body, from): (&[Segment<'_>], &mut BodyPlace),
+    (body, from): (&[MemorySegment<'_>], &mut BodyPlace),
     range: Range<u32>,
-    buffer: Segment<'_>,
+    buffer: MemorySegment<'_>,
     finish: bool,
     mut sum: Sum,
 ) -> (u32, Sum) {

@@ -1,5 +1,5 @@
 //! What a packet is while a worker holds it: a slot with its head, a body that stays in guest memory,
-//! the frame that carries packets between nodes, the state of its checksum and segmentation, and the
+//! the batch that carries packets between nodes, the state of its checksum and segmentation, and the
 //! turn that bounds how long all of it lives.
 //!
 //! Not here: rings, sockets, protocols beyond what segmentation has to rewrite, and system calls.
@@ -8,14 +8,14 @@
 //! the guest put it and is copied once, straight to where it goes. Nodes see heads only.
 //!
 //! ```
-//! use straightline_packet::{Arena, Frame, Gate, PortIndex, Settings};
+//! use straightline_packet::{Arena, Batch, Rcu, PortIndex, Settings};
 //!
-//! let gate = Gate::new();
-//! let mut arena = Arena::new(gate.member(), Settings::default(), Vec::new());
+//! let rcu = Rcu::new();
+//! let mut arena = Arena::new(rcu.reader(), Settings::default(), Vec::new());
 //! let length = arena.turn(|turn| {
 //!     let id = turn.accept_owned(PortIndex(0), b"fourteen bytes or more").expect("an empty turn has room");
-//!     let mut frame = Frame::new();
-//!     frame.push(id);
+//!     let mut batch = Batch::new();
+//!     batch.push(id);
 //!     turn.len(id)
 //! });
 //! assert_eq!(length, 22);
@@ -34,16 +34,18 @@ mod segmentation;
 mod slot;
 mod turn;
 
-pub use batch::{FRAME, Frame, PacketId};
+pub use batch::{Batch, MAX_BATCH, PacketId};
 pub use coalescing::Run;
 pub use copy::{BodyPlace, Scatter};
 pub use drops::{Drops, Reason};
 pub use offload::{Checksum, Gso, GsoKind, Offload};
-pub use segment::Segment;
-pub use segmentation::{MAX_HEADERS, Piece, Segmenter};
+pub use segment::MemorySegment;
+pub use segmentation::{GsoSegment, MAX_HEADERS, Segmenter};
 pub use slot::{HEAD, HEADROOM};
 pub use straightline_simd::{Kernels, Level, WithKernels, prefetch_read};
-pub use turn::{Arena, AtTurnEnd, BodyCount, Gate, LenderId, Member, Published, Served, Settings, Turn, TurnWatch};
+pub use turn::{
+    Arena, AtTurnEnd, BodyCount, Rcu, RcuCell, RcuReader, Served, Settings, SourceQueueId, Turn, TurnWatch,
+};
 
 /// Whether packets are copied at all. A build that leaves the copies out (`bench-no-copies`) shows what all the rest costs:
 /// rings are worked and headers for receivers written as ever, but no byte of a frame is read or written, nor fetched.

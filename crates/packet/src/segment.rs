@@ -13,10 +13,10 @@ use crate::COPIES;
 /// load each byte once. Within a turn it goes wherever it is needed:
 ///
 /// ```
-/// use straightline_packet::{Arena, Segment};
+/// use straightline_packet::{Arena, MemorySegment};
 /// fn keep(arena: &mut Arena) {
 ///     arena.turn(|turn| {
-///         let mut kept: Vec<Segment<'_>> = Vec::new();
+///         let mut kept: Vec<MemorySegment<'_>> = Vec::new();
 ///         kept.extend(turn.staged(0).iter().copied());
 ///     });
 /// }
@@ -25,16 +25,16 @@ use crate::COPIES;
 /// Nothing keeps one beyond its turn, whose lifetime is its own; the only difference is where `kept` stands:
 ///
 /// ```compile_fail,E0521
-/// use straightline_packet::{Arena, Segment};
+/// use straightline_packet::{Arena, MemorySegment};
 /// fn keep(arena: &mut Arena) {
-///     let mut kept: Vec<Segment<'_>> = Vec::new();
+///     let mut kept: Vec<MemorySegment<'_>> = Vec::new();
 ///     arena.turn(|turn| {
 ///         kept.extend(turn.staged(0).iter().copied());
 ///     });
 /// }
 /// ```
 #[derive(Clone, Copy, Debug)]
-pub struct Segment<'t> {
+pub struct MemorySegment<'t> {
     /// Never null, so that an absent segment needs no word of its own.
     at: NonNull<u8>,
     len: u32,
@@ -42,13 +42,13 @@ pub struct Segment<'t> {
 }
 
 // SAFETY: it is a place in memory that every thread may access by the kernels, for as long as the turn lasts.
-unsafe impl Send for Segment<'_> {}
+unsafe impl Send for MemorySegment<'_> {}
 // SAFETY: as above; nothing in it changes.
-unsafe impl Sync for Segment<'_> {}
+unsafe impl Sync for MemorySegment<'_> {}
 
-impl<'t> Segment<'t> {
+impl<'t> MemorySegment<'t> {
     /// No bytes, nowhere.
-    pub(crate) const EMPTY: Self = Segment { at: NonNull::dangling(), len: 0, turn: PhantomData };
+    pub(crate) const EMPTY: Self = MemorySegment { at: NonNull::dangling(), len: 0, turn: PhantomData };
 
     /// A segment of `len` bytes at `at`.
     ///
@@ -59,7 +59,7 @@ impl<'t> Segment<'t> {
     pub unsafe fn new(at: *mut u8, len: u32) -> Self {
         // SAFETY: what is mapped has an address, and that of an empty segment is not null either, by the caller's promise.
         let at = unsafe { NonNull::new_unchecked(at) };
-        Segment { at, len, turn: PhantomData }
+        MemorySegment { at, len, turn: PhantomData }
     }
 
     /// Its length in bytes.
@@ -86,7 +86,7 @@ impl<'t> Segment<'t> {
         let n = n.min(self.len);
         // SAFETY: n is at most the length, so the sum stays inside the segment or one past it.
         let rest = unsafe { self.at.add(n as usize) };
-        (Segment { len: n, ..self }, Segment { at: rest, len: self.len - n, turn: PhantomData })
+        (MemorySegment { len: n, ..self }, MemorySegment { at: rest, len: self.len - n, turn: PhantomData })
     }
 
     /// Asks for the first line early, to be read.
@@ -185,7 +185,7 @@ impl<'t> Segment<'t> {
     /// Copies from another segment, as many bytes as both have, and adds them to `sum` if there is one: the
     /// sum is that of the bytes stored. The two may overlap; what the shared bytes are then is unspecified.
     #[inline(always)]
-    pub fn copy_from(self, kernels: impl Kernels, from: Segment<'_>, sum: Option<&mut Sum>) -> u32 {
+    pub fn copy_from(self, kernels: impl Kernels, from: MemorySegment<'_>, sum: Option<&mut Sum>) -> u32 {
         let n = from.len.min(self.len);
         if !COPIES {
             return n;

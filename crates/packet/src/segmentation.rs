@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use straightline_wire::checksum;
 
-use crate::{Checksum, Gso, GsoKind, HEADROOM, Segment, slot::HEAD_MAX};
+use crate::{Checksum, Gso, GsoKind, HEADROOM, MemorySegment, slot::HEAD_MAX};
 
 /// The longest headers that can be made anew: what a head can hold.
 pub const MAX_HEADERS: usize = HEAD_MAX;
@@ -21,7 +21,7 @@ const TCP_CWR: u8 = 0x80;
 
 /// One segment: its headers, and which bytes of the packet are its payload.
 #[derive(Debug)]
-pub struct Piece {
+pub struct GsoSegment {
     bytes: [u8; HEADROOM + MAX_HEADERS],
     headers: u16,
     payload: Range<u32>,
@@ -30,9 +30,9 @@ pub struct Piece {
     transport_sum: u32,
 }
 
-impl Default for Piece {
+impl Default for GsoSegment {
     fn default() -> Self {
-        Piece {
+        GsoSegment {
             bytes: [0; HEADROOM + MAX_HEADERS],
             headers: 0,
             payload: 0..0,
@@ -42,7 +42,7 @@ impl Default for Piece {
     }
 }
 
-impl Piece {
+impl GsoSegment {
     /// Its headers with `N` bytes in front of them.
     pub(crate) fn front<const N: usize>(&self) -> &[u8] {
         const { assert!(N <= HEADROOM) };
@@ -146,15 +146,15 @@ impl Place for [u8] {
     }
 }
 
-impl Place for Segment<'_> {
+impl Place for MemorySegment<'_> {
     #[inline(always)]
     fn put2(&mut self, at: u32, bytes: [u8; 2]) {
-        Segment::put2(*self, at, bytes);
+        MemorySegment::put2(*self, at, bytes);
     }
 
     #[inline(always)]
     fn put4(&mut self, at: u32, bytes: [u8; 4]) {
-        Segment::put4(*self, at, bytes);
+        MemorySegment::put4(*self, at, bytes);
     }
 }
 
@@ -224,7 +224,7 @@ impl Segmenter {
     /// Makes the next piece. The first one makes all of `piece`; each further one needs the bytes of a piece of this packet,
     /// of which it makes anew what may differ, but for those in front of the headers. `head` is the packet's head. `false`
     /// when all are done.
-    pub fn next(&mut self, head: &[u8], piece: &mut Piece) -> bool {
+    pub fn next(&mut self, head: &[u8], piece: &mut GsoSegment) -> bool {
         if !self.begin(head, piece) {
             return false;
         }
@@ -239,7 +239,7 @@ impl Segmenter {
     }
 
     /// Before the first piece, gives `piece` the headers of the packet. `false` where they are not all in its head.
-    pub fn begin(&mut self, head: &[u8], piece: &mut Piece) -> bool {
+    pub fn begin(&mut self, head: &[u8], piece: &mut GsoSegment) -> bool {
         if self.index == 0 {
             let Some(headers) = head.get(..usize::from(self.gso.header_len)) else { return false };
             self.common = Common::of(&self.gso, piece.begin(self.gso.header_len, headers));

@@ -1,6 +1,6 @@
 //! A packet's place in the worker's pool: what nodes look at, and the head.
 
-use crate::{Offload, PortIndex, Reason, turn::LenderId};
+use crate::{Offload, PortIndex, Reason, turn::SourceQueueId};
 
 /// Bytes of a packet that are copied into its slot; the rest stays with the guest.
 pub const HEAD: usize = 256;
@@ -21,20 +21,20 @@ pub(crate) struct Slot {
     /// Where it came from.
     pub(crate) port: PortIndex,
     /// The ring whose memory the body lies in.
-    pub(crate) lender: LenderId,
+    pub(crate) source: SourceQueueId,
     /// First of the body's segments in the turn's list, and how many there are.
     pub(crate) first: u32,
     pub(crate) count: u32,
     /// Bytes in the body.
     pub(crate) body: u32,
-    pub(crate) fate: Fate,
+    pub(crate) disposition: Disposition,
     pub(crate) offload: Offload,
     pub(crate) data: Data,
 }
 
 /// What became of a packet, as far as its source's ring is concerned (`full = "wait"`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum Disposition {
     /// Its chain is done with.
     Sent,
     /// It is to be left in the ring.
@@ -53,11 +53,11 @@ impl Slot {
         start: 0,
         head: 0,
         port: PortIndex(0),
-        lender: LenderId::NONE,
+        source: SourceQueueId::NONE,
         first: 0,
         count: 0,
         body: 0,
-        fate: Fate::Sent,
+        disposition: Disposition::Sent,
         offload: Offload { checksum: crate::Checksum::Complete, gso: None },
         data: Data([0; HEADROOM + HEAD_MAX]),
     };

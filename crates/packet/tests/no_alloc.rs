@@ -4,8 +4,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use straightline_packet::{
-    Arena, AtTurnEnd, BodyPlace, Checksum, Gate, Gso, GsoKind, LenderId, Offload, Piece, PortIndex, Published, Segment,
-    Segmenter, Settings, Turn,
+    Arena, AtTurnEnd, BodyPlace, Checksum, Gso, GsoKind, GsoSegment, MemorySegment, Offload, PortIndex, Rcu, RcuCell,
+    Segmenter, Settings, SourceQueueId, Turn,
 };
 
 thread_local! {
@@ -42,10 +42,10 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-struct Lender;
+struct TestQueue;
 
-impl AtTurnEnd for Lender {
-    fn give_back(&self, _: &mut Turn<'_>, _: LenderId) {}
+impl AtTurnEnd for TestQueue {
+    fn give_back(&self, _: &mut Turn<'_>, _: SourceQueueId) {}
     fn notify(&self) {}
     fn poisoned(&self) -> bool {
         false
@@ -53,17 +53,17 @@ impl AtTurnEnd for Lender {
 }
 
 /// A whole turn's work: whole and staged packets, copies with and without checksum, a packet that is cut.
-fn work<'t>(turn: &mut Turn<'t>, lender: &'t Lender, memory: Segment<'t>) {
-    let lender = turn.lend(lender);
-    let mut piece = Piece::default();
-    let (source, destination) = memory.split_at(10_000);
+fn work<'t>(turn: &mut Turn<'t>, queue: &'t TestQueue, memory: MemorySegment<'t>) {
+    let source = turn.borrow_from(queue);
+    let mut piece = GsoSegment::default();
+    let (from, destination) = memory.split_at(10_000);
     while turn.room() > 0 {
         let mark = turn.mark();
-        let (a, b) = source.split_at(1000);
+        let (a, b) = from.split_at(1000);
         turn.stage(a);
         turn.stage(b.split_at(500).0);
-        let id = turn.accept_staged(PortIndex(0), lender, mark, 12).expect("room");
-        let whole = turn.accept(PortIndex(0), lender, a).expect("an even number of packets fits");
+        let id = turn.accept_staged(PortIndex(0), source, mark, 12).expect("room");
+        let whole = turn.accept(PortIndex(0), source, a).expect("an even number of packets fits");
         turn.pull_up(id, 300);
         let checksum = Checksum::Partial { start: 34, offset: 16 };
         turn.set_offload(id, Offload { checksum, gso: None });
@@ -85,18 +85,18 @@ fn work<'t>(turn: &mut Turn<'t>, lender: &'t Lender, memory: Segment<'t>) {
 #[test]
 fn turns_allocate_nothing() {
     for two_copies in [false, true] {
-        let gate = Gate::new();
-        let lender = Published::new(&gate);
-        lender.swap(Some(Box::new(Lender)));
+        let rcu = Rcu::new();
+        let source = RcuCell::new(&rcu);
+        source.swap(Some(Box::new(TestQueue)));
         let mut memory = vec![0_u8; 20_000];
         let at = memory.as_mut_ptr();
-        let mut arena = Arena::new(gate.member(), Settings { two_copies, ..Settings::default() }, Vec::new());
+        let mut arena = Arena::new(rcu.reader(), Settings { two_copies, ..Settings::default() }, Vec::new());
         for round in 0..20 {
             let before = ALLOCATIONS.get();
             arena.turn(|turn| {
-                let lender = lender.load(turn).expect("published");
+                let source = source.load(turn).expect("published");
                 // SAFETY: the vector outlives the arena's turns, and nothing else touches its bytes.
-                work(turn, lender, unsafe { Segment::new(at, 20_000) });
+                work(turn, source, unsafe { MemorySegment::new(at, 20_000) });
             });
             let allocated = ALLOCATIONS.get() - before;
             assert!(round == 0 || allocated == 0, "turn {round} allocated {allocated} times");

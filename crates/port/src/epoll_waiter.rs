@@ -1,4 +1,4 @@
-//! Where a worker waits when it finds nothing: kicks of guests and a bell for control wake it.
+//! Where a worker waits when it finds nothing: kicks of guests and a wake_event for control wake it.
 
 use std::collections::HashMap;
 use std::io;
@@ -13,8 +13,8 @@ use rustix::event::{EventfdFlags, Timespec, eventfd};
 
 use crate::notifier::is_eventfd;
 
-/// The bell's event.
-const BELL: u64 = 0;
+/// The wake_event's event.
+const WAKE: u64 = 0;
 
 /// A descriptor that is waited for, until it is removed with this.
 #[derive(Debug)]
@@ -22,34 +22,34 @@ pub struct Token(u64);
 
 /// A set of descriptors to wait for. Control adds and removes while the worker sleeps.
 #[derive(Debug)]
-pub struct Sleeper {
+pub struct EpollWaiter {
     epoll: OwnedFd,
-    bell: OwnedFd,
+    wake_event: OwnedFd,
     next: AtomicU64,
     /// What is in the set.
     watched: Mutex<HashMap<u64, Arc<OwnedFd>>>,
 }
 
-impl AsFd for Sleeper {
-    /// Readable when [`Sleeper::wait`] would not wait.
+impl AsFd for EpollWaiter {
+    /// Readable when [`EpollWaiter::wait`] would not wait.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
 }
 
-impl Sleeper {
-    /// A set with only the bell in it.
+impl EpollWaiter {
+    /// A set with only the wake_event in it.
     pub fn new() -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        epoll::add(&epoll, &bell, EventData::new_u64(BELL), EventFlags::IN | EventFlags::ET)?;
-        Ok(Sleeper { epoll, bell, next: AtomicU64::new(BELL + 1), watched: Mutex::default() })
+        let wake_event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        epoll::add(&epoll, &wake_event, EventData::new_u64(WAKE), EventFlags::IN | EventFlags::ET)?;
+        Ok(EpollWaiter { epoll, wake_event, next: AtomicU64::new(WAKE + 1), watched: Mutex::default() })
     }
 
     /// Wakes the worker, now or as soon as it would sleep.
-    pub fn ring(&self) {
+    pub fn wake(&self) {
         // A counter that is full wakes just as well, and nothing else can fail.
-        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.wake_event, &1_u64.to_ne_bytes());
     }
 
     /// Adds a kick: an eventfd. It is watched for edges and never read: a guest's frontend shares it and could make a read
@@ -63,7 +63,7 @@ impl Sleeper {
         epoll::add(&self.epoll, &*fd, EventData::new_u64(token), EventFlags::IN | EventFlags::ET)?;
         watched.insert(token, fd);
         drop(watched);
-        self.ring();
+        self.wake();
         Ok(Token(token))
     }
 
@@ -77,7 +77,7 @@ impl Sleeper {
         }
     }
 
-    /// Waits for a kick, the bell, or the time-out.
+    /// Waits for a kick, the wake_event, or the time-out.
     pub fn wait(&self, timeout: Duration) -> io::Result<()> {
         let mut room = [const { MaybeUninit::uninit() }; 16];
         let timeout = Timespec {
@@ -90,13 +90,13 @@ impl Sleeper {
         }
     }
 
-    /// How many kicks would wake it now, and whether the bell was rung since the last wait.
+    /// How many kicks would wake it now, and whether the wake_event was rung since the last wait.
     #[cfg(test)]
     pub(crate) fn woken_by(&self) -> (usize, bool) {
         let mut room = [const { MaybeUninit::uninit() }; 16];
         let (events, _) = epoll::wait(&self.epoll, &mut room, Some(&Timespec::default())).expect("epoll_wait");
-        let bells = events.iter().filter(|event| event.data.u64() == BELL).count();
-        (events.len() - bells, bells > 0)
+        let wakes = events.iter().filter(|event| event.data.u64() == WAKE).count();
+        (events.len() - wakes, wakes > 0)
     }
 }
 
@@ -107,36 +107,36 @@ mod tests {
 
     #[test]
     fn the_bell_wakes_even_before_the_sleep() {
-        let sleeper = Sleeper::new().expect("epoll");
-        sleeper.ring();
+        let waiter = EpollWaiter::new().expect("epoll");
+        waiter.wake();
         let start = Instant::now();
-        sleeper.wait(Duration::from_secs(20)).expect("wait");
+        waiter.wait(Duration::from_secs(20)).expect("wait");
         assert!(start.elapsed() < Duration::from_secs(10));
     }
 
     #[test]
     fn every_kick_wakes_though_the_eventfd_is_never_read() {
-        let sleeper = Sleeper::new().expect("epoll");
+        let waiter = EpollWaiter::new().expect("epoll");
         let kick = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).expect("eventfd"));
-        let token = sleeper.add(Arc::clone(&kick)).expect("add");
-        sleeper.wait(Duration::ZERO).expect("the bell of add");
+        let token = waiter.add(Arc::clone(&kick)).expect("add");
+        waiter.wait(Duration::ZERO).expect("the wake_event of add");
         for _ in 0..3 {
             rustix::io::write(&*kick, &1_u64.to_ne_bytes()).expect("kick");
             let start = Instant::now();
-            sleeper.wait(Duration::from_secs(20)).expect("wait");
+            waiter.wait(Duration::from_secs(20)).expect("wait");
             assert!(start.elapsed() < Duration::from_secs(10));
         }
-        sleeper.remove(token);
+        waiter.remove(token);
         assert_eq!(Arc::strong_count(&kick), 1, "nothing is kept");
     }
 
     #[test]
     fn only_an_eventfd_is_waited_for() {
-        let sleeper = Sleeper::new().expect("epoll");
+        let waiter = EpollWaiter::new().expect("epoll");
         let (pipe, _write) = io::pipe().expect("a pipe");
         let (socket, _theirs) = std::os::unix::net::UnixStream::pair().expect("sockets");
         for fd in [OwnedFd::from(pipe), socket.into()] {
-            let error = sleeper.add(Arc::new(fd)).expect_err("it would have to be emptied");
+            let error = waiter.add(Arc::new(fd)).expect_err("it would have to be emptied");
             assert_eq!(error.to_string(), "it is no eventfd");
         }
     }

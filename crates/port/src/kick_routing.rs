@@ -1,33 +1,33 @@
-//! A port's places in the sleepers of its workers: it can be moved to other workers', and no kick is missed meanwhile.
+//! A port's places in the waiters of its workers: it can be moved to other workers', and no kick is missed meanwhile.
 
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::vhost_user::Sleepers;
-use crate::{Sleeper, Token};
+use crate::vhost_user::Waiters;
+use crate::{EpollWaiter, Token};
 
 /// A kick of the port, until it is removed with this.
 #[derive(Debug)]
 pub(crate) struct Kick(u64);
 
-/// What a kick says.
+/// The event that a kick announces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Says {
+pub(crate) enum KickKind {
     /// There are packets in the transmit ring of this pair.
     Packets(u16),
-    /// There is room in a receive ring. Only workers that wait for it want to know.
-    Room,
+    /// A receive ring has free buffers again. Only workers that wait for it want to know.
+    Buffers,
 }
 
 /// The kicks of one port, and who is to be woken by them.
 #[derive(Debug)]
-pub(crate) struct Berth(Mutex<Inner>);
+pub(crate) struct KickRouting(Mutex<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    sleepers: Sleepers,
+    waiters: Waiters,
     /// Whether workers want to know when there is room again.
     waits: bool,
     next: u64,
@@ -37,36 +37,36 @@ struct Inner {
 #[derive(Debug)]
 struct Watched {
     fd: Arc<OwnedFd>,
-    says: Says,
+    kind: KickKind,
     /// With whom: nobody where nobody wants to know.
-    tokens: Vec<(Arc<Sleeper>, Token)>,
+    tokens: Vec<(Arc<EpollWaiter>, Token)>,
 }
 
-impl Berth {
-    pub(crate) fn new(sleepers: Sleepers, waits: bool) -> Self {
-        Berth(Mutex::new(Inner { sleepers, waits, next: 0, kicks: HashMap::new() }))
+impl KickRouting {
+    pub(crate) fn new(waiters: Waiters, waits: bool) -> Self {
+        KickRouting(Mutex::new(Inner { waiters, waits, next: 0, kicks: HashMap::new() }))
     }
 
     /// Wakes all workers.
-    pub(crate) fn ring(&self) {
+    pub(crate) fn wake(&self) {
         let inner = self.lock();
-        let mut rung: Vec<&Arc<Sleeper>> = Vec::new();
-        for sleeper in inner.sleepers.takes.iter().chain(&inner.sleepers.givers) {
-            if !rung.iter().any(|other| Arc::ptr_eq(other, sleeper)) {
-                sleeper.ring();
-                rung.push(sleeper);
+        let mut woken: Vec<&Arc<EpollWaiter>> = Vec::new();
+        for waiter in inner.waiters.takes.iter().chain(&inner.waiters.givers) {
+            if !woken.iter().any(|other| Arc::ptr_eq(other, waiter)) {
+                waiter.wake();
+                woken.push(waiter);
             }
         }
     }
 
     /// Adds a kick.
-    pub(crate) fn add(&self, fd: Arc<OwnedFd>, says: Says) -> io::Result<Kick> {
+    pub(crate) fn add(&self, fd: Arc<OwnedFd>, kind: KickKind) -> io::Result<Kick> {
         let mut inner = self.lock();
         let mut tokens = Vec::new();
-        watch(&fd, wanted(&inner.sleepers, inner.waits, says), &mut tokens)?;
+        watch(&fd, wanted(&inner.waiters, inner.waits, kind), &mut tokens)?;
         let at = inner.next;
         inner.next += 1;
-        inner.kicks.insert(at, Watched { fd, says, tokens });
+        inner.kicks.insert(at, Watched { fd, kind, tokens });
         Ok(Kick(at))
     }
 
@@ -74,33 +74,33 @@ impl Berth {
     #[expect(clippy::needless_pass_by_value, reason = "a kick is used up")]
     pub(crate) fn remove(&self, kick: Kick) {
         let gone = self.lock().kicks.remove(&kick.0);
-        gone.into_iter().flat_map(|gone| gone.tokens).for_each(|(sleeper, token)| sleeper.remove(token));
+        gone.into_iter().flat_map(|gone| gone.tokens).for_each(|(waiter, token)| waiter.remove(token));
     }
 
-    /// Moves to other sleepers, or stays in these and begins or ceases to wait for room. All kicks are watched there
+    /// Moves to other waiters, or stays in these and begins or ceases to wait for room. All kicks are watched there
     /// before they are taken out here, and adding one wakes. On an error all is as before.
-    pub(crate) fn change(&self, sleepers: Sleepers, waits: bool) -> io::Result<()> {
+    pub(crate) fn change(&self, waiters: Waiters, waits: bool) -> io::Result<()> {
         let mut inner = self.lock();
         let mut added = HashMap::new();
         for (&at, kick) in &inner.kicks {
-            let has = |sleeper: &Arc<Sleeper>| kick.tokens.iter().any(|(other, _)| Arc::ptr_eq(other, sleeper));
-            let new = wanted(&sleepers, waits, kick.says).filter(|sleeper| !has(sleeper));
+            let has = |waiter: &Arc<EpollWaiter>| kick.tokens.iter().any(|(other, _)| Arc::ptr_eq(other, waiter));
+            let new = wanted(&waiters, waits, kick.kind).filter(|waiter| !has(waiter));
             let mut tokens = Vec::new();
             if let Err(error) = watch(&kick.fd, new, &mut tokens) {
                 let others = added.into_values().flatten();
-                others.for_each(|(sleeper, token): (Arc<Sleeper>, _)| sleeper.remove(token));
+                others.for_each(|(waiter, token): (Arc<EpollWaiter>, _)| waiter.remove(token));
                 return Err(error);
             }
             added.insert(at, tokens);
         }
         for (at, kick) in &mut inner.kicks {
-            let stays = |sleeper: &Arc<Sleeper>| wanted(&sleepers, waits, kick.says).any(|s| Arc::ptr_eq(s, sleeper));
-            let (keep, gone): (Vec<_>, Vec<_>) = kick.tokens.drain(..).partition(|(sleeper, _)| stays(sleeper));
-            gone.into_iter().for_each(|(sleeper, token)| sleeper.remove(token));
+            let stays = |waiter: &Arc<EpollWaiter>| wanted(&waiters, waits, kick.kind).any(|s| Arc::ptr_eq(s, waiter));
+            let (keep, gone): (Vec<_>, Vec<_>) = kick.tokens.drain(..).partition(|(waiter, _)| stays(waiter));
+            gone.into_iter().for_each(|(waiter, token)| waiter.remove(token));
             kick.tokens = keep;
             kick.tokens.extend(added.remove(at).into_iter().flatten());
         }
-        (inner.sleepers, inner.waits) = (sleepers, waits);
+        (inner.waiters, inner.waits) = (waiters, waits);
         Ok(())
     }
 
@@ -110,12 +110,12 @@ impl Berth {
 }
 
 /// Who wants to know of a kick.
-fn wanted(sleepers: &Sleepers, waits: bool, says: Says) -> impl Iterator<Item = &Arc<Sleeper>> {
-    let of_pair = |pair: u16| sleepers.takes.get(usize::from(pair)).or(sleepers.takes.first());
-    let (one, all) = match says {
-        Says::Packets(pair) => (of_pair(pair), &[][..]),
-        Says::Room if waits => (None, &sleepers.givers[..]),
-        Says::Room => (None, &[][..]),
+fn wanted(waiters: &Waiters, waits: bool, kind: KickKind) -> impl Iterator<Item = &Arc<EpollWaiter>> {
+    let of_pair = |pair: u16| waiters.takes.get(usize::from(pair)).or(waiters.takes.first());
+    let (one, all) = match kind {
+        KickKind::Packets(pair) => (of_pair(pair), &[][..]),
+        KickKind::Buffers if waits => (None, &waiters.givers[..]),
+        KickKind::Buffers => (None, &[][..]),
     };
     one.into_iter().chain(all)
 }
@@ -123,14 +123,14 @@ fn wanted(sleepers: &Sleepers, waits: bool, says: Says) -> impl Iterator<Item = 
 /// Adds a kick to all of these, or to none.
 fn watch<'s>(
     fd: &Arc<OwnedFd>,
-    sleepers: impl Iterator<Item = &'s Arc<Sleeper>>,
-    tokens: &mut Vec<(Arc<Sleeper>, Token)>,
+    waiters: impl Iterator<Item = &'s Arc<EpollWaiter>>,
+    tokens: &mut Vec<(Arc<EpollWaiter>, Token)>,
 ) -> io::Result<()> {
-    for sleeper in sleepers {
-        match sleeper.add(Arc::clone(fd)) {
-            Ok(token) => tokens.push((Arc::clone(sleeper), token)),
+    for waiter in waiters {
+        match waiter.add(Arc::clone(fd)) {
+            Ok(token) => tokens.push((Arc::clone(waiter), token)),
             Err(error) => {
-                tokens.drain(..).for_each(|(sleeper, token)| sleeper.remove(token));
+                tokens.drain(..).for_each(|(waiter, token)| waiter.remove(token));
                 return Err(error);
             }
         }
@@ -153,63 +153,63 @@ mod tests {
 
     #[test]
     fn a_kick_wakes_the_sleeper_that_the_port_moved_to() {
-        let [old, new] = [0, 1].map(|_| Arc::new(Sleeper::new().expect("epoll")));
-        let berth = Berth::new(Arc::clone(&old).into(), false);
+        let [old, new] = [0, 1].map(|_| Arc::new(EpollWaiter::new().expect("epoll")));
+        let routing = KickRouting::new(Arc::clone(&old).into(), false);
         let fd = kick();
-        let token = berth.add(Arc::clone(&fd), Says::Packets(0)).expect("add");
+        let token = routing.add(Arc::clone(&fd), KickKind::Packets(0)).expect("add");
         old.woken_by();
         write(&fd);
         assert_eq!(old.woken_by().0, 1);
         // Kicked before it moves, and nobody has looked: the new one learns of it.
         write(&fd);
-        berth.change(Arc::clone(&new).into(), false).expect("change");
+        routing.change(Arc::clone(&new).into(), false).expect("change");
         assert_eq!((new.woken_by().0, old.woken_by().0), (1, 0));
         write(&fd);
         assert_eq!((new.woken_by().0, old.woken_by().0), (1, 0));
-        berth.remove(token);
+        routing.remove(token);
         assert_eq!(Arc::strong_count(&fd), 1, "nothing is kept");
     }
 
     #[test]
     fn each_pair_wakes_its_own_worker_and_room_all_who_deliver() {
-        let [a, b, c] = [0, 1, 2].map(|_| Arc::new(Sleeper::new().expect("epoll")));
+        let [a, b, c] = [0, 1, 2].map(|_| Arc::new(EpollWaiter::new().expect("epoll")));
         let all = [&a, &b, &c];
-        let of = |takes: [usize; 2], givers: &[usize]| Sleepers {
+        let of = |takes: [usize; 2], givers: &[usize]| Waiters {
             takes: takes.iter().map(|&at| Arc::clone(all[at])).collect(),
             givers: givers.iter().map(|&at| Arc::clone(all[at])).collect(),
         };
-        let berth = Berth::new(of([0, 1], &[0, 1]), true);
+        let routing = KickRouting::new(of([0, 1], &[0, 1]), true);
         let fds = [0, 1, 2].map(|_| kick());
-        let says = [Says::Packets(0), Says::Packets(1), Says::Room];
-        let tokens = [0, 1, 2].map(|at| berth.add(Arc::clone(&fds[at]), says[at]).expect("add"));
+        let kind = [KickKind::Packets(0), KickKind::Packets(1), KickKind::Buffers];
+        let tokens = [0, 1, 2].map(|at| routing.add(Arc::clone(&fds[at]), kind[at]).expect("add"));
         let woken = |at: usize| {
-            all.iter().for_each(|sleeper| _ = sleeper.woken_by());
+            all.iter().for_each(|waiter| _ = waiter.woken_by());
             write(&fds[at]);
-            all.map(|sleeper| sleeper.woken_by().0)
+            all.map(|waiter| waiter.woken_by().0)
         };
         assert_eq!([0, 1, 2].map(woken), [[1, 0, 0], [0, 1, 0], [1, 1, 0]]);
         // The first stays with its worker, the others move.
-        berth.change(of([0, 2], &[2]), true).expect("change");
+        routing.change(of([0, 2], &[2]), true).expect("change");
         assert_eq!([0, 1, 2].map(woken), [[1, 0, 0], [0, 0, 1], [0, 0, 1]]);
-        berth.ring();
-        assert_eq!(all.map(|sleeper| sleeper.woken_by().1), [true, false, true]);
-        tokens.into_iter().for_each(|token| berth.remove(token));
+        routing.wake();
+        assert_eq!(all.map(|waiter| waiter.woken_by().1), [true, false, true]);
+        tokens.into_iter().for_each(|token| routing.remove(token));
         fds.iter().for_each(|fd| assert_eq!(Arc::strong_count(fd), 1, "nothing is kept"));
     }
 
     #[test]
     fn room_is_watched_for_only_while_somebody_waits() {
-        let sleeper = Arc::new(Sleeper::new().expect("epoll"));
-        let berth = Berth::new(Arc::clone(&sleeper).into(), false);
+        let waiter = Arc::new(EpollWaiter::new().expect("epoll"));
+        let routing = KickRouting::new(Arc::clone(&waiter).into(), false);
         let fd = kick();
-        let token = berth.add(Arc::clone(&fd), Says::Room).expect("add");
+        let token = routing.add(Arc::clone(&fd), KickKind::Buffers).expect("add");
         for waits in [false, true, true, false] {
-            berth.change(Arc::clone(&sleeper).into(), waits).expect("change");
-            sleeper.woken_by();
+            routing.change(Arc::clone(&waiter).into(), waits).expect("change");
+            waiter.woken_by();
             write(&fd);
-            assert_eq!(sleeper.woken_by().0, usize::from(waits));
+            assert_eq!(waiter.woken_by().0, usize::from(waits));
         }
-        berth.remove(token);
+        routing.remove(token);
         assert_eq!(Arc::strong_count(&fd), 1, "nothing is kept");
     }
 }

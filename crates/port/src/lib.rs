@@ -1,19 +1,19 @@
 //! Ports: where packets enter and leave the switch.
 //!
-//! A port takes packets into a turn and delivers a frame of them; how is its own matter. It does not know the
+//! A port takes packets into a turn and delivers a batch of them; how is its own matter. It does not know the
 //! configuration, the graph, or other ports.
 //!
 //! ```
-//! use straightline_packet::{Arena, Frame, Gate, Settings};
+//! use straightline_packet::{Arena, Batch, Rcu, Settings};
 //! use straightline_port::{Null, Port};
 //!
-//! let gate = Gate::new();
-//! let mut arena = Arena::new(gate.member(), Settings::default(), Vec::new());
+//! let rcu = Rcu::new();
+//! let mut arena = Arena::new(rcu.reader(), Settings::default(), Vec::new());
 //! let nowhere = Null::new("nowhere");
 //! arena.turn(|turn| {
-//!     let mut frame = Frame::new();
-//!     nowhere.receive(turn, &mut frame, 32);
-//!     assert!(frame.is_empty());
+//!     let mut batch = Batch::new();
+//!     nowhere.receive(turn, &mut batch, 32);
+//!     assert!(batch.is_empty());
 //! });
 //! ```
 
@@ -30,10 +30,10 @@ pub mod vhost_user;
 
 use std::fmt;
 
-use straightline_packet::{Frame, PortIndex, Turn};
+use straightline_packet::{Batch, PortIndex, Turn};
 
 pub use counters::{Counter, QueueCounters, RingCounters};
-pub use epoll_waiter::{Sleeper, Token};
+pub use epoll_waiter::{EpollWaiter, Token};
 pub use null::Null;
 pub use signal::Signals;
 
@@ -48,13 +48,13 @@ pub trait Port: Send + Sync + fmt::Debug {
     }
 
     /// Takes at most `max` packets into the turn and adds them to `into`.
-    fn receive(&self, turn: &mut Turn<'_>, into: &mut Frame, max: usize);
+    fn receive(&self, turn: &mut Turn<'_>, into: &mut Batch, max: usize);
 
-    /// Delivers the frame's packets, or drops them with a reason. What a full destination leaves over is either
+    /// Delivers the batch's packets, or drops them with a reason. What a full destination leaves over is either
     /// dropped or left in its source's ring (`wait`).
-    fn deliver(&self, turn: &mut Turn<'_>, frame: &Frame, wait: bool);
+    fn deliver(&self, turn: &mut Turn<'_>, batch: &Batch, wait: bool);
 
-    /// Asks to be woken (through the worker's [`Sleeper`]) when there is something to receive, or, where `room` says
+    /// Asks to be woken (through the worker's [`EpollWaiter`]) when there is something to receive, or, where `room` says
     /// so, when there is room again. `true` if there is something already, other than what was left for want of room in
     /// this [round](Turn::round).
     fn arm(&self, turn: &Turn<'_>, room: bool) -> bool;

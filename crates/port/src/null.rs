@@ -1,6 +1,6 @@
 //! The port that has nothing to give and takes everything: an end for tests and measurements.
 
-use straightline_packet::{Frame, Turn};
+use straightline_packet::{Batch, Turn};
 
 use crate::{Counter, Port};
 
@@ -28,10 +28,10 @@ impl Port for Null {
         &self.name
     }
 
-    fn receive(&self, _turn: &mut Turn<'_>, _into: &mut Frame, _max: usize) {}
+    fn receive(&self, _turn: &mut Turn<'_>, _into: &mut Batch, _max: usize) {}
 
-    fn deliver(&self, _turn: &mut Turn<'_>, frame: &Frame, _wait: bool) {
-        self.packets.add(u64::try_from(frame.len()).unwrap_or(0));
+    fn deliver(&self, _turn: &mut Turn<'_>, batch: &Batch, _wait: bool) {
+        self.packets.add(u64::try_from(batch.len()).unwrap_or(0));
     }
 
     fn arm(&self, _turn: &Turn<'_>, _room: bool) -> bool {

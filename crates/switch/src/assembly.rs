@@ -6,13 +6,13 @@ use std::sync::Arc;
 use anyhow::Context;
 use straightline_graph::{Graph, NodeIndex, NodeStats, Work};
 use straightline_nodes::{Bridge, Fdb, MacPrefix, Patch, Sink, SourceCheck};
-use straightline_packet::{Drops, Gate, PortIndex, Reason, Settings};
-use straightline_port::vhost_user::{self, Permissions, Sleepers, VhostUser, VhostUserConfig};
+use straightline_packet::{Drops, PortIndex, Rcu, Reason, Settings};
+use straightline_port::vhost_user::{self, Permissions, VhostUser, VhostUserConfig, Waiters};
 use straightline_wire::MacAddr;
 
 use crate::config::{BridgeConfig, Config, Copies, Mode, PortConfig, PortKind};
 use crate::default_mac::default_mac;
-use crate::plan::{Domain, Place, Plan};
+use crate::plan::{ForwardingDomain, Place, Plan};
 use crate::sandbox;
 
 /// Bytes of bodies that a turn copies. A packet may be copied to all ports of a bridge, so a turn takes its share of this.
@@ -36,8 +36,8 @@ pub(crate) fn open(
     port: &PortConfig,
     place: &Place,
     drops: Arc<Drops>,
-    gate: &Gate,
-    sleepers: Sleepers,
+    rcu: &Rcu,
+    waiters: Waiters,
     given: Option<Arc<OwnedFd>>,
 ) -> anyhow::Result<Arc<VhostUser>> {
     sandbox::allows(port).with_context(|| format!("port \"{}\"", port.name))?;
@@ -61,9 +61,9 @@ pub(crate) fn open(
         holds: place.waits,
         waits: place.waits,
     };
-    let port = VhostUser::open(config, PortIndex(place.slot), drops, gate, sleepers)
+    let port = VhostUser::open(config, PortIndex(place.slot), drops, rcu, waiters)
         .with_context(|| format!("port \"{}\"", port.name))?;
-    port.set_seating(place.seating.clone());
+    port.assign_queues(place.assignment.clone());
     Ok(Arc::new(port))
 }
 
@@ -109,7 +109,7 @@ pub(crate) struct Parts<'a> {
 
 impl Parts<'_> {
     /// A worker's work: these domains, and the counters of all ports.
-    pub(crate) fn work(&self, worker: usize, domains: &[Domain], figures: Vec<Arc<NodeStats>>) -> Work {
+    pub(crate) fn work(&self, worker: usize, domains: &[ForwardingDomain], figures: Vec<Arc<NodeStats>>) -> Work {
         let slots = self.plan.ports.iter().map(|place| usize::from(place.slot) + 1).max().unwrap_or(0);
         let mut drops = vec![Arc::clone(self.nobody); slots];
         for (place, port) in self.plan.ports.iter().zip(self.drops) {
@@ -119,12 +119,12 @@ impl Parts<'_> {
     }
 
     /// Ports that a packet may be copied to: all of the largest domain but its own.
-    fn copies(&self, domains: &[Domain]) -> u32 {
+    fn copies(&self, domains: &[ForwardingDomain]) -> u32 {
         let copies = domains.iter().map(|domain| domain.ports(self.config).len().saturating_sub(1)).max();
         u32::try_from(copies.unwrap_or(1)).unwrap_or(u32::MAX).max(1)
     }
 
-    fn graph(&self, worker: usize, domains: &[Domain], figures: Vec<Arc<NodeStats>>) -> Graph {
+    fn graph(&self, worker: usize, domains: &[ForwardingDomain], figures: Vec<Arc<NodeStats>>) -> Graph {
         let config = self.config;
         let port = |at: usize| self.ports[at].seat(worker);
         let index = |at: usize| PortIndex(self.plan.ports[at].slot);
@@ -133,13 +133,15 @@ impl Parts<'_> {
             let members = domain.ports(config);
             let wait = domain.waits(config);
             let node = match domain {
-                Domain::Loose(_) => graph.node("unconnected", Box::new(Sink::new(Reason::NotConnected)), &[]),
-                Domain::Patch(at) => {
+                ForwardingDomain::Unconnected(_) => {
+                    graph.node("unconnected", Box::new(Sink::new(Reason::NotConnected)), &[])
+                }
+                ForwardingDomain::Patch(at) => {
                     let edges: Vec<_> = members.iter().map(|&m| graph.output(port(m), wait)).collect();
                     let patch = Patch::new(index(members[0]));
                     graph.node(format!("patch.{}", config.patches[at].name), Box::new(patch), &edges)
                 }
-                Domain::Bridge(at) => {
+                ForwardingDomain::Bridge(at) => {
                     let Some(fdb) = &self.fdbs[at] else { continue };
                     let edges: Vec<_> = members.iter().map(|&m| graph.output(port(m), false)).collect();
                     let indexes = members.iter().map(|&m| index(m)).collect();
@@ -151,7 +153,7 @@ impl Parts<'_> {
             };
             let mut ways = Vec::new();
             for member in members {
-                if self.plan.ports[member].seating.takes.contains(&worker) {
+                if self.plan.ports[member].assignment.takes.contains(&worker) {
                     let first = self.way(&mut graph, member, node, &mut ways);
                     // Before all other nodes, which are to see true sources only.
                     let first = match source_check(&config.ports[member]) {

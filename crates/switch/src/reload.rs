@@ -19,14 +19,14 @@ use anyhow::{Context, bail, ensure};
 use straightline_graph::{NodeStats, Work};
 use straightline_nodes::{Fdb, FdbEntry};
 use straightline_packet::{Drops, PortIndex};
-use straightline_port::vhost_user::{Sleepers, VhostUser};
+use straightline_port::vhost_user::{VhostUser, Waiters};
 
 use crate::Switch;
 use crate::api::{Change, ChangeKind, Changed, Changes};
 use crate::assembly::{Parts, open, permissions, rules, source_check};
 use crate::config::{Config, Mode, PortConfig, PortKind};
 use crate::lease::Wanted;
-use crate::plan::{Before, Domain, Place, Plan, Step, difference, needs_restart, plan, undisturbed};
+use crate::plan::{Before, ForwardingDomain, Place, Plan, Step, difference, needs_restart, plan, undisturbed};
 use crate::sandbox;
 use crate::source::Now;
 
@@ -108,7 +108,7 @@ impl Switch {
         };
         let concerned: Vec<_> = (0..self.crew.len()).filter(concerned).collect();
 
-        let is_calm = |at: usize| calm.iter().any(|domains| domains.contains(&Domain::Bridge(at)));
+        let is_calm = |at: usize| calm.iter().any(|domains| domains.contains(&ForwardingDomain::Bridge(at)));
         let table = |name: &str| Some(&now.fdbs[now.config.bridges.iter().position(|old| old.name == name)?]);
         let bridges = config.bridges.iter().enumerate();
         let kept = bridges.map(|(at, bridge)| table(&bridge.name).filter(|_| is_calm(at)).cloned());
@@ -123,13 +123,13 @@ impl Switch {
             if old.waits != place.waits {
                 port.set_holds(place.waits);
             }
-            if old.seating != place.seating {
-                port.set_seating(place.seating.clone());
+            if old.assignment != place.assignment {
+                port.assign_queues(place.assignment.clone());
             }
         }
         for (at, bridge) in config.bridges.iter().enumerate().filter(|(at, _)| !is_calm(*at)) {
             let (limit, ageing, fixed) = rules(config, &plan, bridge);
-            let members = Domain::Bridge(at).ports(config);
+            let members = ForwardingDomain::Bridge(at).ports(config);
             let ports: Vec<_> = members.iter().map(|&port| PortIndex(plan.ports[port].slot)).collect();
             // What a port claimed before its claims were compared is forgotten.
             let checks: Vec<_> = members.iter().map(|&port| source_check(&config.ports[port])).collect();
@@ -159,9 +159,9 @@ impl Switch {
     }
 
     /// Who is woken by the kicks of a port at this place.
-    fn sleepers(&self, place: &Place) -> Sleepers {
-        let of = |workers: &[usize]| workers.iter().map(|&worker| Arc::clone(&self.crew[worker].sleeper)).collect();
-        Sleepers { takes: of(&place.seating.takes), givers: of(&place.seating.givers) }
+    fn waiters(&self, place: &Place) -> Waiters {
+        let of = |workers: &[usize]| workers.iter().map(|&worker| Arc::clone(&self.crew[worker].waiter)).collect();
+        Waiters { takes: of(&place.assignment.takes), givers: of(&place.assignment.givers) }
     }
 
     /// Hands work to workers, and waits until each has left what it worked on before.
@@ -170,7 +170,7 @@ impl Switch {
         for (worker, work) in work {
             let hand = &self.crew[worker];
             hand.mailbox.post(work);
-            hand.sleeper.ring();
+            hand.waiter.wake();
             posted.push((worker, hand));
         }
         let mut gone = None;
@@ -250,7 +250,7 @@ impl Attempt<'_> {
                     let place = &self.plan.ports[new];
                     if *place != self.now.plan.ports[old] {
                         self.now.ports[old]
-                            .move_to(self.switch.sleepers(place), place.waits)
+                            .move_to(self.switch.waiters(place), place.waits)
                             .with_context(|| format!("port \"{}\": cannot move", self.config.ports[new].name))?;
                         self.undo.push(Undo::Place { old });
                     }
@@ -282,8 +282,8 @@ impl Attempt<'_> {
         // One of the same name goes on counting.
         let drops =
             self.now.config.port_index(&port.name).map_or_else(Arc::default, |old| Arc::clone(&self.now.drops[old]));
-        let sleepers = self.switch.sleepers(place);
-        let fresh = open(port, place, drops, &self.switch.gate, sleepers, self.wanted.socket(&port.name))?;
+        let waiters = self.switch.waiters(place);
+        let fresh = open(port, place, drops, &self.switch.rcu, waiters, self.wanted.socket(&port.name))?;
         let old = self.now.config.port_index(&port.name);
         if old.is_some_and(|old| self.now.ports[old].is_set_down()) {
             fresh.set_link(false);
@@ -325,7 +325,7 @@ impl Attempt<'_> {
                     .map_err(anyhow::Error::from),
                 Undo::Place { old } => {
                     let place = &self.now.plan.ports[old];
-                    let done = self.now.ports[old].move_to(self.switch.sleepers(place), place.waits);
+                    let done = self.now.ports[old].move_to(self.switch.waiters(place), place.waits);
                     done.map_err(anyhow::Error::from)
                 }
             };

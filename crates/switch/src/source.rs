@@ -17,7 +17,7 @@ use crate::api::{
 };
 use crate::config::{Config, PortKind};
 use crate::descriptors;
-use crate::plan::{Domain, Place, Plan};
+use crate::plan::{ForwardingDomain, Place, Plan};
 use crate::watchdog::Stalls;
 use crate::{sandbox, user_names};
 
@@ -98,7 +98,8 @@ impl Now {
 
     /// The worker whose clock a bridge's table goes by.
     fn worker_of(&self, bridge: usize) -> Option<&WorkerStats> {
-        let at = self.plan.workers.iter().position(|worker| worker.domains.contains(&Domain::Bridge(bridge)))?;
+        let at =
+            self.plan.workers.iter().position(|worker| worker.domains.contains(&ForwardingDomain::Bridge(bridge)))?;
         Some(&self.workers[at].0)
     }
 }
@@ -240,8 +241,8 @@ fn queue(index: usize, counters: &QueueCounters, place: &Place) -> Queue {
         kicks_sent: counters.rx.kicks_sent.get() + counters.tx.kicks_sent.get(),
         calls_repeated: counters.rx.calls_repeated.get() + counters.tx.calls_repeated.get(),
         kicks_suppressed: counters.rx.kicks_suppressed.get() + counters.tx.kicks_suppressed.get(),
-        rx_worker: place.seating.takes.get(index).copied(),
-        tx_worker: place.seating.gives.get(index).copied(),
+        rx_worker: place.assignment.takes.get(index).copied(),
+        tx_worker: place.assignment.gives.get(index).copied(),
     }
 }
 

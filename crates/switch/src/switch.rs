@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use anyhow::Context;
 use straightline_graph::{Graph, Mailbox, NodeStats, Worker, WorkerStats};
-use straightline_packet::{Arena, Gate};
+use straightline_packet::{Arena, Rcu};
 use straightline_port::vhost_user::{VhostUser, stop_all, wait_for_ends};
-use straightline_port::{Signals, Sleeper};
+use straightline_port::{EpollWaiter, Signals};
 
 use crate::api::{Source, Status};
 use crate::assembly::settings;
@@ -22,7 +22,7 @@ use crate::watchdog::WatchdogThread;
 #[derive(Debug)]
 pub struct Switch {
     pub(crate) running: Arc<Running>,
-    pub(crate) gate: Gate,
+    pub(crate) rcu: Rcu,
     pub(crate) crew: Vec<Hand>,
     /// Held while something is changed.
     pub(crate) wanted: Mutex<Wanted>,
@@ -46,7 +46,7 @@ struct Failed {
 #[derive(Debug)]
 pub(crate) struct Hand {
     pub(crate) mailbox: Arc<Mailbox>,
-    pub(crate) sleeper: Arc<Sleeper>,
+    pub(crate) waiter: Arc<EpollWaiter>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -59,7 +59,7 @@ impl Switch {
         // It begins with nothing and comes to its configuration as it will come to every other.
         let nothing = Config { switch: config.switch.clone(), ..Config::default() };
         let plan = plan(&nothing, None);
-        let gate = Gate::new();
+        let rcu = Rcu::new();
         let mut crew = Vec::new();
         let mut workers = Vec::new();
         let mut figures = Vec::new();
@@ -67,14 +67,14 @@ impl Switch {
             let graph = Graph::new();
             let stats = Arc::new(WorkerStats { cpu: worker.cpu, ..WorkerStats::default() });
             figures.push((Arc::clone(&stats), graph.stats()));
-            let sleeper = Arc::new(Sleeper::new().context("cannot make a worker's epoll set")?);
-            let arena = Arena::new(gate.member(), settings(config), Vec::new());
+            let waiter = Arc::new(EpollWaiter::new().context("cannot make a worker's epoll set")?);
+            let arena = Arena::new(rcu.reader(), settings(config), Vec::new());
             let idle = match config.switch.idle {
                 Idle::Sleep => straightline_graph::Idle::Sleep,
                 Idle::Spin => straightline_graph::Idle::Spin,
             };
-            workers.push((worker.cpu, Worker::new(graph, arena, Arc::clone(&sleeper), stats, idle)));
-            crew.push(Hand { mailbox: Arc::default(), sleeper, thread: None });
+            workers.push((worker.cpu, Worker::new(graph, arena, Arc::clone(&waiter), stats, idle)));
+            crew.push(Hand { mailbox: Arc::default(), waiter, thread: None });
         }
         let now =
             Now { config: nothing, plan, ports: Vec::new(), drops: Vec::new(), fdbs: Vec::new(), workers: figures };
@@ -83,7 +83,7 @@ impl Switch {
         let watched = workers.iter().map(|(_, worker)| worker.progress()).collect();
         let watchdog = WatchdogThread::start(watched, Arc::clone(&running.stalls))?;
         let (wanted, ending) = (Mutex::default(), Mutex::default());
-        let mut switch = Switch { running, gate, crew, wanted, ending, failure, _watchdog: watchdog };
+        let mut switch = Switch { running, rcu, crew, wanted, ending, failure, _watchdog: watchdog };
         for (at, (cpu, worker)) in workers.into_iter().enumerate() {
             let failure = Arc::clone(&switch.failure);
             switch.crew[at].spawn(at, cpu, worker, failure)?;
@@ -149,7 +149,7 @@ impl Switch {
         let left = stop_all(now.ports.iter().chain(&ending).map(|port| &**port));
         for hand in &self.crew {
             hand.mailbox.stop();
-            hand.sleeper.ring();
+            hand.waiter.wake();
         }
         for hand in &mut self.crew {
             if hand.thread.take().is_some_and(|thread| thread.join().is_err()) {

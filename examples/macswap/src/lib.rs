@@ -4,7 +4,7 @@
 #![forbid(unsafe_code)]
 
 use straightline_graph::{Next, Node};
-use straightline_packet::{Frame, Reason, Turn};
+use straightline_packet::{Batch, Reason, Turn};
 
 /// Swaps both addresses.
 #[derive(Clone, Debug)]
@@ -14,8 +14,8 @@ pub struct MacSwap {
 }
 
 impl Node for MacSwap {
-    fn process(&mut self, turn: &mut Turn<'_>, frame: &Frame, next: &mut Next<'_>) {
-        for (id, later) in frame.ahead(self.prefetch) {
+    fn process(&mut self, turn: &mut Turn<'_>, batch: &Batch, next: &mut Next<'_>) {
+        for (id, later) in batch.ahead(self.prefetch) {
             turn.prefetch(later);
             if swap(turn.head_mut(id)) {
                 next.push(0, id);

@@ -10,7 +10,7 @@ use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use straightline_fuzz::packets::{LONGEST, SINK, accept, stored};
 use straightline_fuzz::{Guest, reached};
-use straightline_packet::{Checksum, Offload, PacketId, Piece, Segmenter, Turn};
+use straightline_packet::{Checksum, GsoSegment, Offload, PacketId, Segmenter, Turn};
 use straightline_virtio::memory::GuestMemory;
 use straightline_virtio::net_header::{LEN, NetHeader};
 use straightline_wire::{IpProtocol, checksum, geometry};
@@ -245,7 +245,7 @@ fn deliver<'t>(turn: &mut Turn<'t>, memory: &'t GuestMemory, packets: &[Packet],
         if turn.body_len(ids[at]) > 0 {
             reached!("packets that are one, with bodies");
         }
-        let mut piece = Piece::default();
+        let mut piece = GsoSegment::default();
         run.headers(turn.head(ids[at]), &mut piece);
         *piece.prefix_mut::<LEN>() = NetHeader::for_receiver(run.offload(), 1).to_bytes();
         let len = LEN + run.len() as usize;
@@ -288,7 +288,7 @@ fn cut_again<'t>(turn: &mut Turn<'t>, memory: &'t GuestMemory, whole: &Whole) {
     let gso = offload.gso.expect("it is to be cut");
     turn.set_offload(id, offload);
     let mut plan = Segmenter::new(gso, frame.len() as u32).expect("what is put together can be cut");
-    let (mut piece, mut pieces) = (Piece::default(), Vec::new());
+    let (mut piece, mut pieces) = (GsoSegment::default(), Vec::new());
     while plan.next(turn.head(id), &mut piece) {
         let mut bytes = piece.headers().to_vec();
         bytes.extend_from_slice(&frame[piece.payload().start as usize..piece.payload().end as usize]);

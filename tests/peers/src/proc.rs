@@ -267,7 +267,7 @@ mod tests {
         command.args(["-c", "sleep 1000 & echo child $!; read line; echo got $line; exit 3"]);
         let mut child = Proc::start("sh", command, &log).expect("starts");
         let limit = Duration::from_secs(10);
-        let sleeper: u32 = child
+        let waiter: u32 = child
             .wait_text("its child's id", 0, limit, |t| t.strip_prefix("child ")?.lines().next()?.parse().ok())
             .expect("speaks");
         child.say("hello").expect("listens");
@@ -277,7 +277,7 @@ mod tests {
         assert!(error.to_string().contains("ended"), "{error}");
         drop(child);
         let gone = || {
-            let stat = std::fs::read_to_string(format!("/proc/{sleeper}/stat")).unwrap_or_default();
+            let stat = std::fs::read_to_string(format!("/proc/{waiter}/stat")).unwrap_or_default();
             Ok((stat.is_empty() || stat.contains(") Z ")).then_some(()))
         };
         until("the grandchild is gone", limit, gone).expect("killed with its group");

@@ -15,7 +15,7 @@ use std::ops::RangeInclusive;
 use std::sync::{Arc, OnceLock};
 
 use straightline_graph::{Next, Node};
-use straightline_packet::{Frame, PacketId, Turn, prefetch_read};
+use straightline_packet::{Batch, PacketId, Turn, prefetch_read};
 use straightline_switch::config::{Config, NodeConfig};
 
 use super::bench::{Way, bench};
@@ -26,7 +26,7 @@ use crate::poller::{Options, Sizes};
 /// The distances tried; none comes first, so that the others are compared with it.
 const DISTANCES: RangeInclusive<usize> = 0..=8;
 
-/// Frame lengths without checksum, and bursts of 32 packets that go in a circle from each port: what decides how many a node
+/// Batch lengths without checksum, and bursts of 32 packets that go in a circle from each port: what decides how many a node
 /// is given at once, and how many buffers are in use.
 const SWAPS: [(u32, u16); 4] = [(64, 1), (64, 8), (64, 32), (1514, 32)];
 
@@ -40,14 +40,14 @@ struct Swap {
 }
 
 impl Node for Swap {
-    fn process(&mut self, turn: &mut Turn<'_>, frame: &Frame, next: &mut Next<'_>) {
-        for (id, later) in frame.ahead(self.ahead) {
+    fn process(&mut self, turn: &mut Turn<'_>, batch: &Batch, next: &mut Next<'_>) {
+        for (id, later) in batch.ahead(self.ahead) {
             turn.prefetch(later);
             if let Some(first) = turn.head_mut(id).first_chunk_mut::<16>() {
                 *first = [6, 7, 8, 9, 10, 11, 0, 1, 2, 3, 4, 5, 12, 13, 14, 15].map(|from: usize| first[from]);
             }
         }
-        next.extend(0, frame.ids());
+        next.extend(0, batch.ids());
     }
 }
 
@@ -83,10 +83,10 @@ impl Lookup {
 }
 
 impl Node for Lookup {
-    fn process(&mut self, turn: &mut Turn<'_>, frame: &Frame, next: &mut Next<'_>) {
+    fn process(&mut self, turn: &mut Turn<'_>, batch: &Batch, next: &mut Next<'_>) {
         self.calls += 1;
         let mut sum = 0_u64;
-        for (id, later) in frame.ahead(self.ahead) {
+        for (id, later) in batch.ahead(self.ahead) {
             if let Some(later) = later {
                 prefetch_read(std::ptr::from_ref(self.line(turn, later)).cast());
             }
@@ -99,7 +99,7 @@ impl Node for Lookup {
             sum = sum.wrapping_add(found);
         }
         black_box(sum);
-        next.extend(0, frame.ids());
+        next.extend(0, batch.ids());
     }
 }
 
@@ -252,8 +252,8 @@ mod tests {
     }
 
     impl Node for Leak {
-        fn process(&mut self, turn: &mut Turn<'_>, frame: &Frame, next: &mut Next<'_>) {
-            for &id in frame.ids() {
+        fn process(&mut self, turn: &mut Turn<'_>, batch: &Batch, next: &mut Next<'_>) {
+            for &id in batch.ids() {
                 self.passed += 1;
                 if self.passed == 200 { turn.discard(id, Reason::Node) } else { next.push(0, id) }
             }

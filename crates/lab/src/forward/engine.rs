@@ -1,6 +1,6 @@
 //! The guest that hands packets on, whatever its mode does with them.
 
-use straightline_packet::Segment;
+use straightline_packet::MemorySegment;
 
 use super::touch::Toucher;
 use super::{BURST, Forwarder, Touch};
@@ -103,7 +103,7 @@ impl Look for Idle {
     const LOOKS: bool = false;
 
     #[inline]
-    fn prefetch(&self, _first: Segment<'_>) {}
+    fn prefetch(&self, _first: MemorySegment<'_>) {}
 
     #[inline]
     fn look(&mut self, _packet: &Packet<'_>) -> bool {
@@ -120,7 +120,7 @@ struct Looks<'a, M> {
 
 impl<M: Mode> Look for Looks<'_, M> {
     #[inline]
-    fn prefetch(&self, first: Segment<'_>) {
+    fn prefetch(&self, first: MemorySegment<'_>) {
         match self.toucher.touch {
             Touch::None if !M::WRITES => {}
             Touch::Header | Touch::Read if !M::WRITES => {

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, eventfd};
-use straightline_packet::Segment;
+use straightline_packet::MemorySegment;
 use straightline_virtio::memory::GuestMemory;
 use straightline_virtio::ring::Geometry;
 use straightline_virtio::vhost_user::{FrontendClient, RingAddresses};
@@ -104,7 +104,7 @@ impl Buffers {
 
     /// The first `len` bytes of a buffer.
     #[inline]
-    pub(super) fn segment<'m>(&mut self, memory: &'m GuestMemory, buffer: u16, len: u32) -> Option<Segment<'m>> {
+    pub(super) fn segment<'m>(&mut self, memory: &'m GuestMemory, buffer: u16, len: u32) -> Option<MemorySegment<'m>> {
         memory.segment(self.address(buffer), len.min(self.len), &mut self.hint)
     }
 }

@@ -1,6 +1,6 @@
 //! What arrives: packets out of the receive ring, and buffers into it.
 
-use straightline_packet::{Level, Segment};
+use straightline_packet::{Level, MemorySegment};
 use straightline_virtio::memory::GuestMemory;
 use straightline_virtio::net_header::{LEN as HEADER, NetHeader};
 
@@ -22,7 +22,7 @@ impl Pair {
     /// Hands every packet that has arrived, at most `most`, to `each`, with its header and its pieces (the first begins
     /// with the frame, past the header); then gives the buffers back, or keeps them (see [`Self::withhold`]). Returns
     /// how many.
-    pub fn receive(&mut self, most: usize, each: impl FnMut(&NetHeader, &[Segment<'_>])) -> usize {
+    pub fn receive(&mut self, most: usize, each: impl FnMut(&NetHeader, &[MemorySegment<'_>])) -> usize {
         let Pair { memory, level, mergeable, receive, inbox, .. } = self;
         let view = View { memory, level: *level, mergeable: *mergeable };
         let packets =
@@ -73,10 +73,10 @@ fn collect<D: Driver>(
     inbox: &mut Inbox,
     view: View<'_>,
     most: usize,
-    mut each: impl FnMut(&NetHeader, &[Segment<'_>]),
+    mut each: impl FnMut(&NetHeader, &[MemorySegment<'_>]),
 ) -> usize {
     let mut packets = 0;
-    let mut pieces: Vec<Segment<'_>> = Vec::new();
+    let mut pieces: Vec<MemorySegment<'_>> = Vec::new();
     while packets < most {
         let Some((buffer, segment)) = take(driver, buffers, view.memory) else { break };
         let mut bytes = [0; HEADER];
@@ -108,7 +108,11 @@ fn collect<D: Driver>(
 }
 
 /// The next used buffer: its number and the bytes that were written.
-fn take<'m, D: Driver>(driver: &mut D, buffers: &mut Buffers, memory: &'m GuestMemory) -> Option<(u16, Segment<'m>)> {
+fn take<'m, D: Driver>(
+    driver: &mut D,
+    buffers: &mut Buffers,
+    memory: &'m GuestMemory,
+) -> Option<(u16, MemorySegment<'m>)> {
     loop {
         // A head that is not out is the backend's mistake; there is nothing behind it to look at.
         let Ok((head, len)) = driver.used()? else { continue };

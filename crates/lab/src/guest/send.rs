@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use straightline_packet::Segment;
+use straightline_packet::MemorySegment;
 use straightline_virtio::net_header::{LEN as HEADER, NetHeader};
 use straightline_virtio::ring::{Descriptor, INDIRECT, NEXT};
 
@@ -20,14 +20,14 @@ impl Pair {
     }
 
     /// The transmit buffer that the next frame goes into, from its virtio-net header on.
-    pub fn next_buffer(&mut self) -> Option<(u16, Segment<'_>)> {
+    pub fn next_buffer(&mut self) -> Option<(u16, MemorySegment<'_>)> {
         let &buffer = self.spare.last()?;
         let segment = self.transmit.buffers.segment(&self.memory, buffer, u32::MAX)?;
         Some((buffer, segment))
     }
 
     /// A transmit buffer by its number, to be filled before traffic starts.
-    pub fn buffer(&mut self, buffer: u16) -> Option<Segment<'_>> {
+    pub fn buffer(&mut self, buffer: u16) -> Option<MemorySegment<'_>> {
         self.transmit.buffers.segment(&self.memory, buffer, u32::MAX)
     }
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use straightline_graph::{Next, Node};
 use straightline_lab::{Guest, GuestOptions, Ring};
-use straightline_packet::{Arena, Drops, Frame, Gate, PortIndex, Reason, Settings, Turn};
-use straightline_port::vhost_user::{Seating, VhostUser, VhostUserConfig};
-use straightline_port::{Port, Sleeper};
+use straightline_packet::{Arena, Batch, Drops, PortIndex, Rcu, Reason, Settings, Turn};
+use straightline_port::vhost_user::{QueueAssignment, VhostUser, VhostUserConfig};
+use straightline_port::{EpollWaiter, Port};
 use straightline_switch::config::{Config, NodeConfig, WhenFull};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
@@ -81,8 +81,8 @@ fn behind(node: impl Node + Clone + Sync + 'static) -> Rig {
 struct Picky;
 
 impl Node for Picky {
-    fn process(&mut self, turn: &mut Turn<'_>, frame: &Frame, next: &mut Next<'_>) {
-        for &id in frame.ids() {
+    fn process(&mut self, turn: &mut Turn<'_>, batch: &Batch, next: &mut Next<'_>) {
+        for &id in batch.ids() {
             match turn.head(id)[5] {
                 3 => turn.discard(id, Reason::Node),
                 _ => next.push(0, id),
@@ -149,8 +149,8 @@ fn with_wait_a_packet_that_is_refused_late_costs_no_good_one() {
 struct Reverse;
 
 impl Node for Reverse {
-    fn process(&mut self, _: &mut Turn<'_>, frame: &Frame, next: &mut Next<'_>) {
-        frame.ids().iter().rev().for_each(|&id| next.push(0, id));
+    fn process(&mut self, _: &mut Turn<'_>, batch: &Batch, next: &mut Next<'_>) {
+        batch.ids().iter().rev().for_each(|&id| next.push(0, id));
     }
 }
 
@@ -306,14 +306,14 @@ fn with_wait_segments_that_find_too_little_keep_nobody_awake() {
 #[test]
 fn a_ring_that_is_disabled_forgets_who_waited_for_room() {
     let dir = tempfile::tempdir().expect("a folder");
-    let gate = Gate::new();
-    let (port, drops) = by_hand(dir.path(), "p", 0, &gate);
+    let rcu = Rcu::new();
+    let (port, drops) = by_hand(dir.path(), "p", 0, &rcu);
     let options = GuestOptions { features: BASIC, withhold: true, ..GuestOptions::default() };
     let mut guest = Guest::connect(&dir.path().join("p"), &options).expect("a guest");
-    let mut arena = Arena::new(gate.member(), Settings::default(), vec![drops]);
+    let mut arena = Arena::new(rcu.reader(), Settings::default(), vec![drops]);
     assert!(!wants_kicks(&guest), "whoever polls needs none");
     arena.turn(|turn| {
-        let mut packets = Frame::new();
+        let mut packets = Batch::new();
         packets.push(turn.accept_owned(PortIndex(1), &frame(mac(2), mac(1), 60, 1)).expect("room"));
         port.deliver(turn, &packets, true);
     });
@@ -329,10 +329,10 @@ fn a_ring_that_is_disabled_forgets_who_waited_for_room() {
 }
 
 /// A port that a test drives by hand, with what it counts.
-fn by_hand(dir: &Path, name: &str, index: u16, gate: &Gate) -> (VhostUser, Arc<Drops>) {
+fn by_hand(dir: &Path, name: &str, index: u16, rcu: &Rcu) -> (VhostUser, Arc<Drops>) {
     let config = VhostUserConfig { holds: true, waits: true, ..VhostUserConfig::new(name, dir.join(name)) };
-    let (drops, sleeper) = (Arc::new(Drops::default()), Arc::new(Sleeper::new().expect("epoll")));
-    let port = VhostUser::open(config, PortIndex(index), Arc::clone(&drops), gate, sleeper).expect("a socket");
+    let (drops, waiter) = (Arc::new(Drops::default()), Arc::new(EpollWaiter::new().expect("epoll")));
+    let port = VhostUser::open(config, PortIndex(index), Arc::clone(&drops), rcu, waiter).expect("a socket");
     (port, drops)
 }
 
@@ -341,15 +341,15 @@ fn by_hand(dir: &Path, name: &str, index: u16, gate: &Gate) -> (VhostUser, Arc<D
 #[test]
 fn with_wait_room_that_nobody_has_tried_yet_keeps_a_worker_awake() {
     let dir = tempfile::tempdir().expect("a folder");
-    let gate = Gate::new();
-    let (from, drops_from) = by_hand(dir.path(), "from", 0, &gate);
-    let (to, drops_to) = by_hand(dir.path(), "to", 1, &gate);
+    let rcu = Rcu::new();
+    let (from, drops_from) = by_hand(dir.path(), "from", 0, &rcu);
+    let (to, drops_to) = by_hand(dir.path(), "to", 1, &rcu);
     let options = GuestOptions { features: BASIC, withhold: true, ..GuestOptions::default() };
     let mut source = Guest::connect(&dir.path().join("from"), &options).expect("a guest");
     let mut sink = Guest::connect(&dir.path().join("to"), &options).expect("a guest");
-    let mut arena = Arena::new(gate.member(), Settings::default(), vec![drops_from, drops_to]);
+    let mut arena = Arena::new(rcu.reader(), Settings::default(), vec![drops_from, drops_to]);
     let pass = |turn: &mut Turn<'_>| {
-        let mut packets = Frame::new();
+        let mut packets = Batch::new();
         from.receive(turn, &mut packets, 64);
         to.deliver(turn, &packets, true);
     };
@@ -384,11 +384,11 @@ fn with_wait_room_that_nobody_has_tried_yet_keeps_a_worker_awake() {
 fn buffers_that_are_looked_at_in_vain_are_not_looked_at_for_ever() {
     for packed in [0, f::VIRTIO_F_RING_PACKED] {
         let dir = tempfile::tempdir().expect("a folder");
-        let gate = Gate::new();
+        let rcu = Rcu::new();
         let open = |name: &str, index| {
             let config = VhostUserConfig { mtu: 9000, ..VhostUserConfig::new(name, dir.path().join(name)) };
-            let (drops, sleeper) = (Arc::new(Drops::default()), Arc::new(Sleeper::new().expect("epoll")));
-            let port = VhostUser::open(config, PortIndex(index), Arc::clone(&drops), &gate, sleeper).expect("a socket");
+            let (drops, waiter) = (Arc::new(Drops::default()), Arc::new(EpollWaiter::new().expect("epoll")));
+            let port = VhostUser::open(config, PortIndex(index), Arc::clone(&drops), &rcu, waiter).expect("a socket");
             (port, drops)
         };
         let [(from, drops_from), (to, drops_to)] = [open("from", 0), open("to", 1)];
@@ -403,9 +403,9 @@ fn buffers_that_are_looked_at_in_vain_are_not_looked_at_for_ever() {
         }
         source.flush();
         let settings = Settings { body_limit: 4 << 20, ..Settings::default() };
-        let mut arena = Arena::new(gate.member(), settings, vec![drops_from, Arc::clone(&drops_to)]);
+        let mut arena = Arena::new(rcu.reader(), settings, vec![drops_from, Arc::clone(&drops_to)]);
         arena.turn(|turn| {
-            let mut packets = Frame::new();
+            let mut packets = Batch::new();
             for _ in 0..4 {
                 from.receive(turn, &mut packets, 64);
             }
@@ -419,7 +419,7 @@ fn buffers_that_are_looked_at_in_vain_are_not_looked_at_for_ever() {
         // The next turn has its own share.
         send(&mut source, &small);
         arena.turn(|turn| {
-            let mut packets = Frame::new();
+            let mut packets = Batch::new();
             from.receive(turn, &mut packets, 64);
             to.deliver(turn, &packets, false);
         });
@@ -431,19 +431,19 @@ fn buffers_that_are_looked_at_in_vain_are_not_looked_at_for_ever() {
 #[test]
 fn a_worker_that_delivers_no_more_waits_for_no_room() {
     let dir = tempfile::tempdir().expect("a folder");
-    let gate = Gate::new();
-    let (port, drops) = by_hand(dir.path(), "p", 0, &gate);
+    let rcu = Rcu::new();
+    let (port, drops) = by_hand(dir.path(), "p", 0, &rcu);
     let options = GuestOptions { features: BASIC, withhold: true, ..GuestOptions::default() };
     let guest = Guest::connect(&dir.path().join("p"), &options).expect("a guest");
-    let mut arena = Arena::new(gate.member(), Settings::default(), vec![drops]);
+    let mut arena = Arena::new(rcu.reader(), Settings::default(), vec![drops]);
     arena.turn(|turn| {
-        let mut packets = Frame::new();
+        let mut packets = Batch::new();
         packets.push(turn.accept_owned(PortIndex(1), &frame(mac(2), mac(1), 60, 1)).expect("room"));
         port.deliver(turn, &packets, true);
     });
     arena.turn(|turn| assert!(!port.arm(turn, true), "nothing to wake for"));
     assert!(wants_kicks(&guest), "somebody sleeps");
-    port.set_seating(Seating::one(1, 1));
+    port.assign_queues(QueueAssignment::one(1, 1));
     wait_until("nobody who delivers sleeps", || !wants_kicks(&guest));
 }
 

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use straightline_lab::{Guest, GuestOptions, Pair};
-use straightline_packet::{Arena, Drops, Frame, Gate, PortIndex, Settings};
+use straightline_packet::{Arena, Batch, Drops, PortIndex, Rcu, Settings};
 use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
-use straightline_port::{Port, Sleeper};
+use straightline_port::{EpollWaiter, Port};
 use straightline_switch::config::WhenFull;
 use straightline_virtio::net_header::NetHeader;
 
@@ -267,10 +267,10 @@ fn one_ring_that_breaks_stops_the_whole_port_and_no_other() {
 #[test]
 fn a_flooded_queue_leaves_turns_to_the_others() {
     let dir = tempfile::tempdir().expect("a folder");
-    let gate = Gate::new();
+    let rcu = Rcu::new();
     let config = VhostUserConfig { queues: Some(PAIRS), ..VhostUserConfig::new("p", dir.path().join("p")) };
-    let (drops, sleeper) = (Arc::new(Drops::default()), Arc::new(Sleeper::new().expect("epoll")));
-    let port = VhostUser::open(config, PortIndex(0), Arc::clone(&drops), &gate, sleeper).expect("a socket");
+    let (drops, waiter) = (Arc::new(Drops::default()), Arc::new(EpollWaiter::new().expect("epoll")));
+    let port = VhostUser::open(config, PortIndex(0), Arc::clone(&drops), &rcu, waiter).expect("a socket");
     let mut guest = Guest::connect(&dir.path().join("p"), &options(PAIRS, false)).expect("a guest");
     for (at, count) in [(0, 200), (1, 0), (2, 200), (3, 1)] {
         let pair = &mut guest.pairs()[at];
@@ -279,11 +279,11 @@ fn a_flooded_queue_leaves_turns_to_the_others() {
         }
         pair.flush();
     }
-    let mut arena = Arena::new(gate.member(), Settings::default(), vec![drops]);
+    let mut arena = Arena::new(rcu.reader(), Settings::default(), vec![drops]);
     let mut turns = Vec::new();
     for _ in 0..8 {
         arena.turn(|turn| {
-            let mut frame = Frame::new();
+            let mut frame = Batch::new();
             port.receive(turn, &mut frame, 64);
             let mut by = [0; PAIRS as usize];
             for &id in frame.ids() {

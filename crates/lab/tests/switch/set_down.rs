@@ -11,9 +11,9 @@ use std::thread::JoinHandle;
 use straightline_graph::{Graph, Idle, Worker, WorkerStats};
 use straightline_lab::{Guest, GuestOptions};
 use straightline_nodes::Patch;
-use straightline_packet::{Arena, Drops, Gate, PortIndex, Reason, Settings};
+use straightline_packet::{Arena, Drops, PortIndex, Rcu, Reason, Settings};
 use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
-use straightline_port::{Port, Sleeper};
+use straightline_port::{EpollWaiter, Port};
 
 use crate::common::{self, PATIENCE, frame, mac, send, take, wait_until};
 
@@ -29,14 +29,14 @@ struct Bench {
 impl Bench {
     fn new() -> Bench {
         let dir = tempfile::tempdir().expect("a folder");
-        let gate = Gate::new();
-        let sleeper = Arc::new(Sleeper::new().expect("epoll"));
+        let rcu = Rcu::new();
+        let waiter = Arc::new(EpollWaiter::new().expect("epoll"));
         let drops: [Arc<Drops>; 2] = Default::default();
         let sockets = [0, 1].map(|n| dir.path().join(format!("p{n}")));
         let ports = [0, 1].map(|n| {
             let config = VhostUserConfig::new(format!("p{n}"), sockets[usize::from(n)].clone());
             let drops = Arc::clone(&drops[usize::from(n)]);
-            Arc::new(VhostUser::open(config, PortIndex(n), drops, &gate, Arc::clone(&sleeper)).expect("a socket"))
+            Arc::new(VhostUser::open(config, PortIndex(n), drops, &rcu, Arc::clone(&waiter)).expect("a socket"))
         });
         let mut graph = Graph::new();
         let edges = ports.clone().map(|port| graph.output(port as Arc<dyn Port>, false));
@@ -44,8 +44,8 @@ impl Bench {
         for port in &ports {
             graph.input(Arc::clone(port) as Arc<dyn Port>, node);
         }
-        let arena = Arena::new(gate.member(), Settings::default(), drops.into());
-        let mut worker = Worker::new(graph, arena, sleeper, Arc::new(WorkerStats::default()), Idle::Spin);
+        let arena = Arena::new(rcu.reader(), Settings::default(), drops.into());
+        let mut worker = Worker::new(graph, arena, waiter, Arc::new(WorkerStats::default()), Idle::Spin);
         let stop = Arc::new(AtomicBool::new(false));
         let worker = {
             let stop = Arc::clone(&stop);

@@ -2,7 +2,7 @@ use etherparse::icmpv6::{NdpOptionSlice, NdpOptionsIterator};
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 use proptest::prelude::*;
 use std::sync::Arc;
-use straightline_packet::{Arena, Drops, Gate, Offload, PortIndex, Settings};
+use straightline_packet::{Arena, Drops, Offload, PortIndex, Rcu, Settings};
 use straightline_wire::arp::Operation;
 use straightline_wire::ndp::{Kind, OptionType};
 
@@ -363,9 +363,9 @@ fn no_checksum_is_finished_over_what_was_compared() {
 
 /// Whether a packet in a turn passes; if not, it is counted.
 fn verdict(check: &SourceCheck, frame: &[u8], checksum: Checksum) -> bool {
-    let gate = Gate::new();
+    let rcu = Rcu::new();
     let drops = vec![Arc::new(Drops::default())];
-    let mut arena = Arena::new(gate.member(), Settings::default(), drops.clone());
+    let mut arena = Arena::new(rcu.reader(), Settings::default(), drops.clone());
     let passes = arena.turn(|turn| {
         let id = turn.accept_owned(PortIndex(0), frame).expect("room");
         turn.set_offload(id, Offload { checksum, gso: None });

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use straightline_simd::Level;
 
-use super::{AtTurnEnd, Member, ServedCell, Turn, TurnWatch};
+use super::{AtTurnEnd, RcuReader, ServedCell, Turn, TurnWatch};
 use crate::slot::Slot;
-use crate::{Drops, FRAME, Segment};
+use crate::{Drops, MAX_BATCH, MemorySegment};
 
 /// How a worker's turns are run.
 #[derive(Clone, Copy, Debug)]
@@ -43,16 +43,16 @@ const SEGMENTS: usize = 3 * 32768;
 
 /// What a worker keeps from turn to turn so that no turn allocates: its pool and its lists.
 pub struct Arena {
-    member: Member,
+    reader: RcuReader,
     served: ServedCell,
     settings: Settings,
-    slots: Box<[Slot; FRAME]>,
+    slots: Box<[Slot; MAX_BATCH]>,
     bounce: Box<[u8]>,
     /// Ports that a packet may be copied to.
     copies: u32,
     drops: Vec<Arc<Drops>>,
-    segments: Vec<Segment<'static>>,
-    lenders: Vec<&'static dyn AtTurnEnd>,
+    segments: Vec<MemorySegment<'static>>,
+    sources: Vec<&'static dyn AtTurnEnd>,
     bodies: BodyCount,
     now: u32,
     round: u64,
@@ -76,18 +76,18 @@ macro_rules! recycle {
 
 impl Arena {
     /// The pool of one worker. `drops` has the counters of every port, by its index.
-    pub fn new(member: Member, settings: Settings, drops: Vec<Arc<Drops>>) -> Self {
+    pub fn new(reader: RcuReader, settings: Settings, drops: Vec<Arc<Drops>>) -> Self {
         let bounce = if settings.two_copies { settings.body_limit as usize + 2 * crate::MAX_FRAME as usize } else { 0 };
         Arena {
-            member,
+            reader,
             served: ServedCell::default(),
             settings,
-            slots: vec![Slot::EMPTY; FRAME].into_boxed_slice().try_into().expect("as many as asked for"),
+            slots: vec![Slot::EMPTY; MAX_BATCH].into_boxed_slice().try_into().expect("as many as asked for"),
             bounce: vec![0; bounce].into_boxed_slice(),
             copies: 1,
             drops,
             segments: Vec::with_capacity(SEGMENTS),
-            lenders: Vec::with_capacity(1024),
+            sources: Vec::with_capacity(1024),
             bodies: BodyCount::default(),
             now: 0,
             round: 0,
@@ -95,17 +95,17 @@ impl Arena {
     }
 
     /// Runs one turn. What was borrowed in it is given back before it ends, whatever `f` does, short of a panic: then
-    /// the turn is over for the [`Gate`](crate::Gate), and nothing is given back.
+    /// the turn is over for the [`Rcu`](crate::Rcu), and nothing is given back.
     pub fn turn<R>(&mut self, f: impl for<'t> FnOnce(&mut Turn<'t>) -> R) -> R {
-        let inside = self.member.enter();
+        let inside = self.reader.enter();
         let mut turn = Turn {
             slots: &mut self.slots,
             used: 0,
             bounce: &mut self.bounce,
             segments: std::mem::take(&mut self.segments),
-            lenders: std::mem::take(&mut self.lenders),
+            sources: std::mem::take(&mut self.sources),
             drops: &self.drops,
-            gate: self.member.gate(),
+            rcu: self.reader.rcu(),
             served: &self.served,
             settings: self.settings,
             body_limit: (self.settings.body_limit / self.copies).max(1),
@@ -123,7 +123,7 @@ impl Arena {
         turn.end();
         self.bodies = turn.bodies;
         self.segments = recycle!(turn.segments);
-        self.lenders = recycle!(turn.lenders);
+        self.sources = recycle!(turn.sources);
         drop(inside);
         result
     }
@@ -152,7 +152,7 @@ impl Arena {
 
     /// Shows another thread which turn is under way, and whom it serves.
     pub fn watch(&self) -> TurnWatch {
-        TurnWatch { inwards: self.member.inwards(), served: self.served.clone() }
+        TurnWatch { inwards: self.reader.inwards(), served: self.served.clone() }
     }
 
     /// How its turns are run.

@@ -14,10 +14,10 @@ use std::sync::Arc;
 
 use straightline_simd::{Kernels, Level, prefetch_read};
 
-use crate::slot::{Fate, HEAD, HEAD_MAX, HEADROOM, Slot};
-use crate::{Drops, FRAME, Offload, PacketId, PortIndex, Reason, Segment};
+use crate::slot::{Disposition, HEAD, HEAD_MAX, HEADROOM, Slot};
+use crate::{Drops, MAX_BATCH, MemorySegment, Offload, PacketId, PortIndex, Reason};
 pub use arena::{Arena, BodyCount, Settings};
-pub use rcu::{Gate, Member, Published};
+pub use rcu::{Rcu, RcuCell, RcuReader};
 use watch::ServedCell;
 pub use watch::{Served, TurnWatch};
 
@@ -25,7 +25,7 @@ pub use watch::{Served, TurnWatch};
 pub trait AtTurnEnd: Send + Sync {
     /// Gives back what was borrowed. Called after all copies of the turn, and after every destination has been
     /// given its packets.
-    fn give_back(&self, turn: &mut Turn<'_>, lender: LenderId);
+    fn give_back(&self, turn: &mut Turn<'_>, source: SourceQueueId);
 
     /// Tells the other side, if it wants to be told. Called last.
     fn notify(&self);
@@ -39,32 +39,32 @@ pub trait AtTurnEnd: Send + Sync {
     }
 }
 
-/// One of the turn's lenders.
+/// One of the turn's sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LenderId(u16);
+pub struct SourceQueueId(u16);
 
-impl LenderId {
-    /// No lender: the packet is wholly ours.
-    pub const NONE: LenderId = LenderId(u16::MAX);
+impl SourceQueueId {
+    /// No source: the packet is wholly ours.
+    pub const NONE: SourceQueueId = SourceQueueId(u16::MAX);
 }
 
 /// Descriptors of chains with more than one that a turn follows before it stops taking.
 const WALK_LIMIT: u32 = 8192;
 
-type Parts<'a, 't> = (&'a mut [u8], &'a [Segment<'t>], &'a [Segment<'t>]);
+type Parts<'a, 't> = (&'a mut [u8], &'a [MemorySegment<'t>], &'a [MemorySegment<'t>]);
 
 /// One turn of a worker: its packets, and what was borrowed for them.
 ///
 /// The lifetime is the turn's own: nothing that carries it can be kept.
 pub struct Turn<'t> {
-    slots: &'t mut [Slot; FRAME],
+    slots: &'t mut [Slot; MAX_BATCH],
     used: usize,
     /// What is left of the two-copy mode's memory.
     bounce: &'t mut [u8],
-    segments: Vec<Segment<'t>>,
-    lenders: Vec<&'t dyn AtTurnEnd>,
+    segments: Vec<MemorySegment<'t>>,
+    sources: Vec<&'t dyn AtTurnEnd>,
     drops: &'t [Arc<Drops>],
-    gate: &'t Gate,
+    rcu: &'t Rcu,
     served: &'t ServedCell,
     settings: Settings,
     /// Bytes of bodies that this turn takes: its share, where a packet may be copied to many ports.
@@ -85,7 +85,7 @@ impl fmt::Debug for Turn<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Turn")
             .field("packets", &self.used)
-            .field("lenders", &self.lenders.len())
+            .field("sources", &self.sources.len())
             .finish_non_exhaustive()
     }
 }
@@ -96,7 +96,7 @@ impl<'t> Turn<'t> {
     #[inline]
     pub fn room(&self) -> usize {
         let bodies = self.borrowed.saturating_add(self.bounced);
-        if bodies >= self.body_limit || self.walked >= WALK_LIMIT { 0 } else { FRAME - self.used }
+        if bodies >= self.body_limit || self.walked >= WALK_LIMIT { 0 } else { MAX_BATCH - self.used }
     }
 
     /// Counts descriptors that were followed: they too are a turn's work, and a guest decides how many there are.
@@ -122,8 +122,8 @@ impl<'t> Turn<'t> {
         self.settings.level
     }
 
-    pub(super) fn gate(&self) -> &Gate {
-        self.gate
+    pub(super) fn rcu(&self) -> &Rcu {
+        self.rcu
     }
 
     /// Notes whom the turn serves from here on, for a [`TurnWatch`].
@@ -132,10 +132,10 @@ impl<'t> Turn<'t> {
         self.served.set(served);
     }
 
-    /// Enters a lender into the turn; it is asked to take its memory back at the end, and to notify.
-    pub fn lend(&mut self, lender: &'t dyn AtTurnEnd) -> LenderId {
-        self.lenders.push(lender);
-        LenderId(u16::try_from(self.lenders.len() - 1).unwrap_or(u16::MAX))
+    /// Enters a source into the turn; it is asked to take its memory back at the end, and to notify.
+    pub fn borrow_from(&mut self, source: &'t dyn AtTurnEnd) -> SourceQueueId {
+        self.sources.push(source);
+        SourceQueueId(u16::try_from(self.sources.len() - 1).unwrap_or(u16::MAX))
     }
 
     /// Where the next staged segment will stand.
@@ -146,13 +146,13 @@ impl<'t> Turn<'t> {
 
     /// Adds a segment to those staged.
     #[inline]
-    pub fn stage(&mut self, segment: Segment<'t>) {
+    pub fn stage(&mut self, segment: MemorySegment<'t>) {
         self.segments.push(segment);
     }
 
     /// The segments staged since `mark`.
     #[inline]
-    pub fn staged(&self, mark: usize) -> &[Segment<'t>] {
+    pub fn staged(&self, mark: usize) -> &[MemorySegment<'t>] {
         self.segments.get(mark..).unwrap_or_default()
     }
 
@@ -164,7 +164,13 @@ impl<'t> Turn<'t> {
 
     /// Makes a packet of the segments staged since `mark`, past their first `skip` bytes (a virtio-net header).
     /// `None`, and nothing staged any more, when the turn is full.
-    pub fn accept_staged(&mut self, port: PortIndex, lender: LenderId, mark: usize, skip: u32) -> Option<PacketId> {
+    pub fn accept_staged(
+        &mut self,
+        port: PortIndex,
+        source: SourceQueueId,
+        mark: usize,
+        skip: u32,
+    ) -> Option<PacketId> {
         let mut first = mark;
         let mut skip = skip;
         while let Some(segment) = self.segments.get_mut(first) {
@@ -176,7 +182,7 @@ impl<'t> Turn<'t> {
             }
             first += 1;
         }
-        if self.used == FRAME {
+        if self.used == MAX_BATCH {
             self.segments.truncate(mark);
             return None;
         }
@@ -196,13 +202,13 @@ impl<'t> Turn<'t> {
             first = mark;
         }
         let body = self.segments[first..].iter().map(|s| s.len()).sum();
-        Some(self.enter_slot(port, lender, head, first, body))
+        Some(self.enter_slot(port, source, head, first, body))
     }
 
     /// Makes a packet of one segment: the common case, without staging.
     #[inline]
-    pub fn accept(&mut self, port: PortIndex, lender: LenderId, bytes: Segment<'t>) -> Option<PacketId> {
-        self.accept_by(self.settings.level, port, lender, bytes)
+    pub fn accept(&mut self, port: PortIndex, source: SourceQueueId, bytes: MemorySegment<'t>) -> Option<PacketId> {
+        self.accept_by(self.settings.level, port, source, bytes)
     }
 
     /// The same by kernels that the caller was compiled for.
@@ -211,10 +217,10 @@ impl<'t> Turn<'t> {
         &mut self,
         kernels: impl Kernels,
         port: PortIndex,
-        lender: LenderId,
-        bytes: Segment<'t>,
+        source: SourceQueueId,
+        bytes: MemorySegment<'t>,
     ) -> Option<PacketId> {
-        if self.used == FRAME {
+        if self.used == MAX_BATCH {
             return None;
         }
         let slot = &mut self.slots[self.used];
@@ -224,21 +230,21 @@ impl<'t> Turn<'t> {
         if !body.is_empty() {
             self.segments.push(body);
         }
-        Some(self.enter_slot(port, lender, head, first, body.len()))
+        Some(self.enter_slot(port, source, head, first, body.len()))
     }
 
     /// Makes a packet of bytes that are ours, as a generator does: at most [`HEAD`] of them.
     pub fn accept_owned(&mut self, port: PortIndex, bytes: &[u8]) -> Option<PacketId> {
-        if self.used == FRAME || bytes.len() > HEAD {
+        if self.used == MAX_BATCH || bytes.len() > HEAD {
             return None;
         }
         self.slots[self.used].data.0[HEADROOM..HEADROOM + bytes.len()].copy_from_slice(bytes);
-        Some(self.enter_slot(port, LenderId::NONE, bytes.len(), self.segments.len(), 0))
+        Some(self.enter_slot(port, SourceQueueId::NONE, bytes.len(), self.segments.len(), 0))
     }
 
     /// Fills the next slot's words; its head is in place, its body is all segments from `first` on, `body` bytes.
     #[inline(always)]
-    fn enter_slot(&mut self, port: PortIndex, lender: LenderId, head: usize, first: usize, body: u32) -> PacketId {
+    fn enter_slot(&mut self, port: PortIndex, source: SourceQueueId, head: usize, first: usize, body: u32) -> PacketId {
         if body > 0 && self.settings.two_copies && self.bounce_body(first, body) {
             self.bounced = self.bounced.saturating_add(body);
         } else {
@@ -248,11 +254,11 @@ impl<'t> Turn<'t> {
         slot.start = const { narrow16(HEADROOM) };
         slot.head = narrow16(head);
         slot.port = port;
-        slot.lender = lender;
+        slot.source = source;
         slot.first = narrow(first);
         slot.count = narrow(self.segments.len() - first);
         slot.body = body;
-        slot.fate = Fate::Sent;
+        slot.disposition = Disposition::Sent;
         slot.offload = Offload::default();
         self.used += 1;
         PacketId::new(self.used - 1)
@@ -267,7 +273,7 @@ impl<'t> Turn<'t> {
         self.bounce = rest;
         // SAFETY: the bytes were borrowed for all of 't, and that borrow was split off and ends here: nothing but
         // the segment refers to them until the next turn.
-        let whole = unsafe { Segment::new(room.as_mut_ptr(), body) };
+        let whole = unsafe { MemorySegment::new(room.as_mut_ptr(), body) };
         let mut rest = whole;
         for segment in &self.segments[first..] {
             let n = rest.copy_from(self.settings.level, *segment, None);
@@ -283,7 +289,7 @@ impl<'t> Turn<'t> {
 /// What nodes do with packets.
 impl<'t> Turn<'t> {
     /// Asks for what a node touches first of a packet that it will come to: the slot's words, and the head's first line.
-    /// [`Frame::ahead`](crate::Frame::ahead) has the packets.
+    /// [`Batch::ahead`](crate::Batch::ahead) has the packets.
     #[inline]
     pub fn prefetch(&self, later: Option<PacketId>) {
         if let Some(id) = later {
@@ -317,10 +323,10 @@ impl<'t> Turn<'t> {
         self.slots[id.index()].port
     }
 
-    /// The lender that the packet came from.
+    /// The source that the packet came from.
     #[inline]
-    pub fn lender(&self, id: PacketId) -> LenderId {
-        self.slots[id.index()].lender
+    pub fn source(&self, id: PacketId) -> SourceQueueId {
+        self.slots[id.index()].source
     }
 
     /// Whether lines of buffers are asked for before they are needed.
@@ -383,7 +389,7 @@ impl<'t> Turn<'t> {
     /// again with that, and is counted then.
     pub fn discard(&mut self, id: PacketId, reason: Reason) {
         let slot = &mut self.slots[id.index()];
-        slot.fate = Fate::Dropped(reason);
+        slot.disposition = Disposition::Dropped(reason);
         if let Some(drops) = self.drops.get(slot.port.index()) {
             drops.add(reason, 1);
         }
@@ -391,14 +397,14 @@ impl<'t> Turn<'t> {
 
     /// What was accepted last turns out to be no packet: it is nobody's.
     pub fn disown(&mut self, id: PacketId) {
-        self.slots[id.index()].lender = LenderId::NONE;
+        self.slots[id.index()].source = SourceQueueId::NONE;
     }
 
     /// Leaves the packet in its source's ring, to be taken again (`full = "wait"`).
     pub fn leave(&mut self, id: PacketId) {
         let slot = &mut self.slots[id.index()];
-        self.left += usize::from(slot.fate != Fate::Left);
-        slot.fate = Fate::Left;
+        self.left += usize::from(slot.disposition != Disposition::Left);
+        slot.disposition = Disposition::Left;
     }
 
     /// Descriptors followed so far.
@@ -421,7 +427,7 @@ impl<'t> Turn<'t> {
 impl<'t> Turn<'t> {
     /// The packet's body: what the head does not hold.
     #[inline]
-    pub fn body(&self, id: PacketId) -> &[Segment<'t>] {
+    pub fn body(&self, id: PacketId) -> &[MemorySegment<'t>] {
         let slot = &self.slots[id.index()];
         &self.segments[slot.first as usize..][..slot.count as usize]
     }
@@ -448,7 +454,7 @@ impl<'t> Turn<'t> {
 
     /// The segments staged at these places.
     #[inline]
-    pub fn staged_at(&self, places: Range<usize>) -> &[Segment<'t>] {
+    pub fn staged_at(&self, places: Range<usize>) -> &[MemorySegment<'t>] {
         self.segments.get(places).unwrap_or_default()
     }
 
@@ -460,41 +466,42 @@ impl<'t> Turn<'t> {
 
     /// Whether memory that the packet was read from has vanished since.
     pub fn poisoned(&self, id: PacketId) -> bool {
-        let lender = self.slots[id.index()].lender;
-        self.lenders.get(usize::from(lender.0)).is_some_and(|l| l.poisoned())
+        let source = self.slots[id.index()].source;
+        self.sources.get(usize::from(source.0)).is_some_and(|l| l.poisoned())
     }
 
-    /// Whether memory of any lender of this turn has vanished.
+    /// Whether memory of any source of this turn has vanished.
     #[cold]
     pub fn any_poisoned(&self) -> bool {
-        self.lenders.iter().any(|lender| lender.poisoned())
+        self.sources.iter().any(|source| source.poisoned())
     }
 
-    /// Whether any of a lender's packets is to be left in its ring.
-    pub fn leaves_any(&self, lender: LenderId) -> bool {
-        self.left > 0 && self.slots[..self.used].iter().any(|slot| slot.lender == lender && slot.fate == Fate::Left)
+    /// Whether any of a source's packets is to be left in its ring.
+    pub fn leaves_any(&self, source: SourceQueueId) -> bool {
+        self.left > 0
+            && self.slots[..self.used].iter().any(|slot| slot.source == source && slot.disposition == Disposition::Left)
     }
 
-    /// What a lender finds in its ring again: how many packets, which are the last that were taken from it, and their bytes.
+    /// What a source finds in its ring again: how many packets, which are the last that were taken from it, and their bytes.
     ///
     /// A ring has no gaps. So with a packet that is left all behind it go back, those too that a node has dropped: they
     /// come again, and are counted then. What stands before one that was sent cannot go back: a node has
     /// changed the order, and that is why it is dropped.
-    pub fn take_back(&mut self, lender: LenderId) -> (usize, u64) {
+    pub fn take_back(&mut self, source: SourceQueueId) -> (usize, u64) {
         if self.left == 0 {
             return (0, 0);
         }
         let (slots, drops) = (&self.slots[..self.used], self.drops);
-        let is_sent = |slot: &Slot| slot.lender == lender && slot.fate == Fate::Sent;
+        let is_sent = |slot: &Slot| slot.source == source && slot.disposition == Disposition::Sent;
         let tail = slots.iter().rposition(is_sent).map_or(0, |last| last + 1);
         let (mut packets, mut bytes) = (0, 0);
-        for (at, slot) in slots.iter().enumerate().filter(|(_, slot)| slot.lender == lender) {
-            let goes_back = at >= tail && (packets > 0 || slot.fate == Fate::Left);
+        for (at, slot) in slots.iter().enumerate().filter(|(_, slot)| slot.source == source) {
+            let goes_back = at >= tail && (packets > 0 || slot.disposition == Disposition::Left);
             packets += usize::from(goes_back);
             bytes += if goes_back { u64::from(slot.len()) } else { 0 };
-            match (slot.fate, drops.get(slot.port.index())) {
-                (Fate::Left, Some(drops)) if !goes_back => drops.add(Reason::Node, 1),
-                (Fate::Dropped(reason), Some(drops)) if goes_back => drops.take_back(reason),
+            match (slot.disposition, drops.get(slot.port.index())) {
+                (Disposition::Left, Some(drops)) if !goes_back => drops.add(Reason::Node, 1),
+                (Disposition::Dropped(reason), Some(drops)) if goes_back => drops.take_back(reason),
                 _ => {}
             }
         }
@@ -516,17 +523,17 @@ impl<'t> Turn<'t> {
 
     /// Gives everything back, then notifies. [`Arena::turn`] does it where the turn did not.
     pub fn end(&mut self) {
-        let lenders = std::mem::take(&mut self.lenders);
-        for (i, lender) in lenders.iter().enumerate() {
-            self.serve(lender.served());
-            lender.give_back(self, LenderId(u16::try_from(i).unwrap_or(u16::MAX)));
+        let sources = std::mem::take(&mut self.sources);
+        for (i, source) in sources.iter().enumerate() {
+            self.serve(source.served());
+            source.give_back(self, SourceQueueId(u16::try_from(i).unwrap_or(u16::MAX)));
         }
-        for lender in &lenders {
-            self.serve(lender.served());
-            lender.notify();
+        for source in &sources {
+            self.serve(source.served());
+            source.notify();
         }
-        self.lenders = lenders;
-        self.lenders.clear();
+        self.sources = sources;
+        self.sources.clear();
     }
 }
 

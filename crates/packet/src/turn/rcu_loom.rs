@@ -1,4 +1,4 @@
-//! `rcu.rs` on loom's atomics: members and control in every order, and with every stale value that the memory model
+//! `rcu.rs` on loom's atomics: readers and control in every order, and with every stale value that the memory model
 //! allows.
 
 use std::sync::Mutex as Untracked;
@@ -25,13 +25,13 @@ mod sync {
     }
 }
 
-use rcu::{Gate, Published};
+use rcu::{Rcu, RcuCell};
 
-/// What a turn is to the gate.
-struct Turn<'t>(&'t Gate);
+/// What a turn is to the rcu.
+struct Turn<'t>(&'t Rcu);
 
 impl<'t> Turn<'t> {
-    fn gate(&self) -> &'t Gate {
+    fn rcu(&self) -> &'t Rcu {
         self.0
     }
 }
@@ -76,20 +76,20 @@ fn value() -> (Option<Box<Value>>, Memory) {
 #[test]
 fn what_swap_gives_back_no_turn_can_see() {
     loom::model(|| {
-        let gate = Gate::new();
-        let published = Arc::new(Published::new(&gate));
+        let rcu = Rcu::new();
+        let published = Arc::new(RcuCell::new(&rcu));
         let (old, old_memory) = value();
         let old_at = old.as_deref().map(std::ptr::from_ref).map(<*const _>::addr);
         let (new, new_memory) = value();
         assert!(published.swap(old).is_none());
-        let member = gate.member();
+        let reader = rcu.reader();
         let worker = {
             let (published, new_memory) = (Arc::clone(&published), new_memory.clone());
             thread::spawn(move || {
                 for _ in 0..2 {
-                    let inside = member.enter();
-                    // Only where it is counts: if the gate failed, it would dangle.
-                    let at = published.load(&Turn(member.gate())).map(std::ptr::from_ref).map(<*const _>::addr);
+                    let inside = reader.enter();
+                    // Only where it is counts: if the rcu failed, it would dangle.
+                    let at = published.load(&Turn(reader.rcu())).map(std::ptr::from_ref).map(<*const _>::addr);
                     if at == old_at { &old_memory } else { &new_memory }.read();
                     drop(inside);
                 }
@@ -105,25 +105,25 @@ fn what_swap_gives_back_no_turn_can_see() {
 #[test]
 fn a_value_outlives_its_holder_for_the_turns_that_see_it() {
     loom::model(|| {
-        let gate = Gate::new();
+        let rcu = Rcu::new();
         let (new, memory) = value();
-        let published = Arc::new(Published::new(&gate));
+        let published = Arc::new(RcuCell::new(&rcu));
         assert!(published.swap(new).is_none());
         let worker = {
-            let (gate, published) = (gate.clone(), Arc::clone(&published));
+            let (rcu, published) = (rcu.clone(), Arc::clone(&published));
             thread::spawn(move || {
-                let member = gate.member();
-                let inside = member.enter();
-                assert!(published.load(&Turn(member.gate())).is_some());
+                let reader = rcu.reader();
+                let inside = reader.enter();
+                assert!(published.load(&Turn(reader.rcu())).is_some());
                 drop(published);
                 memory.read();
                 drop(inside);
             })
         };
         drop(published);
-        gate.wait();
+        rcu.wait();
         worker.join().expect("the worker ends");
-        gate.wait();
+        rcu.wait();
     });
 }
 
@@ -131,8 +131,8 @@ fn a_value_outlives_its_holder_for_the_turns_that_see_it() {
 #[test]
 fn threads_of_control_take_each_others_values() {
     loom::model(|| {
-        let published = Arc::new(Published::new(&Gate::new()));
-        let replace = |published: &Published<Value>| {
+        let published = Arc::new(RcuCell::new(&Rcu::new()));
+        let replace = |published: &RcuCell<Value>| {
             let (new, memory) = value();
             memory.write();
             drop(published.swap(new));

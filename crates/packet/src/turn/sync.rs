@@ -1,4 +1,4 @@
-//! What the gate is made of; its test with loom has others.
+//! What the rcu is made of; its test with loom has others.
 
 pub(super) use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering, fence};
 pub(super) use std::sync::{Arc, Mutex, MutexGuard};

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
 use straightline_packet::{
-    AtTurnEnd, Drops, FRAME, HEAD, LenderId, MAX_FRAME, PacketId, PortIndex, Published, Reason, Segment, Settings, Turn,
+    AtTurnEnd, Drops, HEAD, MAX_BATCH, MAX_FRAME, MemorySegment, PacketId, PortIndex, RcuCell, Reason, Settings,
+    SourceQueueId, Turn,
 };
 
 use super::memory::{Memory, arena, arena_with_drops, pattern};
@@ -24,10 +25,10 @@ fn bytes_of(turn: &Turn<'_>, id: PacketId) -> Vec<u8> {
     bytes
 }
 
-fn accept_cut<'t>(turn: &mut Turn<'t>, segments: &[Segment<'t>], skip: u32) -> PacketId {
+fn accept_cut<'t>(turn: &mut Turn<'t>, segments: &[MemorySegment<'t>], skip: u32) -> PacketId {
     let mark = turn.mark();
     segments.iter().for_each(|&s| turn.stage(s));
-    turn.accept_staged(PORT, LenderId::NONE, mark, skip).expect("room")
+    turn.accept_staged(PORT, SourceQueueId::NONE, mark, skip).expect("room")
 }
 
 fn cuts() -> impl Strategy<Value = Vec<usize>> {
@@ -73,7 +74,7 @@ proptest! {
     fn one_segment_is_taken_as_staged_ones_are(len in 0..2000_usize, two_copies: bool) {
         let memory = Memory::patterned(len);
         arena(Settings { two_copies, ..Settings::default() }).turn(|turn| {
-            let id = turn.accept(PORT, LenderId::NONE, memory.segment(0, len)).expect("room");
+            let id = turn.accept(PORT, SourceQueueId::NONE, memory.segment(0, len)).expect("room");
             assert_eq!(bytes_of(turn, id), pattern(len));
             assert_eq!(turn.head(id).len(), len.min(HEAD));
             assert_eq!(turn.body(id).is_empty(), len <= HEAD);
@@ -86,7 +87,7 @@ fn packets_do_not_mix() {
     let memory = Memory::patterned(20_000);
     for two_copies in [false, true] {
         arena(Settings { two_copies, ..Settings::default() }).turn(|turn| {
-            let ids: Vec<_> = (0..FRAME)
+            let ids: Vec<_> = (0..MAX_BATCH)
                 .map(|i| {
                     let whole = memory.segment(i * 50, i * 3);
                     let (a, b) = whole.split_at(100);
@@ -107,20 +108,20 @@ fn a_full_turn_takes_no_more_and_forgets_what_was_staged() {
     let memory = Memory::patterned(1000);
     let mut arena = arena(Settings::default());
     arena.turn(|turn| {
-        for left in (0..FRAME).rev() {
+        for left in (0..MAX_BATCH).rev() {
             assert_eq!(turn.room(), left + 1);
             turn.accept_owned(PORT, b"small").expect("room");
         }
         assert_eq!(turn.room(), 0);
         let mark = turn.mark();
         turn.stage(memory.segment(0, 1000));
-        assert!(turn.accept_staged(PORT, LenderId::NONE, mark, 0).is_none());
+        assert!(turn.accept_staged(PORT, SourceQueueId::NONE, mark, 0).is_none());
         assert_eq!(turn.mark(), mark);
-        assert!(turn.accept(PORT, LenderId::NONE, memory.segment(0, 1000)).is_none());
+        assert!(turn.accept(PORT, SourceQueueId::NONE, memory.segment(0, 1000)).is_none());
         assert!(turn.accept_owned(PORT, b"").is_none());
         assert_eq!((turn.mark(), turn.borrowed()), (mark, 0));
     });
-    arena.turn(|turn| assert_eq!(turn.room(), FRAME, "the next turn is empty again"));
+    arena.turn(|turn| assert_eq!(turn.room(), MAX_BATCH, "the next turn is empty again"));
 }
 
 #[test]
@@ -141,14 +142,14 @@ fn a_turn_is_bounded_in_bytes_and_in_descriptors() {
         arena.turn(|turn| {
             let mut taken = 0_u64;
             while turn.room() > 0 {
-                let id = turn.accept(PORT, LenderId::NONE, memory.segment(0, memory.bytes().len())).expect("room");
+                let id = turn.accept(PORT, SourceQueueId::NONE, memory.segment(0, memory.bytes().len())).expect("room");
                 taken += u64::from(turn.body_len(id));
             }
             assert!((1 << 20..(1 << 20) + u64::from(MAX_FRAME)).contains(&taken), "{taken}");
         });
         arena.turn(|turn| {
             turn.count_walked(8191);
-            assert_eq!(turn.room(), FRAME);
+            assert_eq!(turn.room(), MAX_BATCH);
             turn.count_walked(1);
             assert_eq!(turn.room(), 0);
             turn.count_walked(u32::MAX);
@@ -168,7 +169,7 @@ fn a_turn_takes_less_where_a_packet_may_be_copied_to_many_ports() {
             arena.turn(|turn| {
                 let mut packets = 0;
                 while turn.room() > 0 {
-                    turn.accept(PORT, LenderId::NONE, memory.segment(0, MAX_FRAME as usize)).expect("room");
+                    turn.accept(PORT, SourceQueueId::NONE, memory.segment(0, MAX_FRAME as usize)).expect("room");
                     packets += 1;
                 }
                 assert_eq!(packets, taken, "{copies} copies");
@@ -192,7 +193,7 @@ fn a_body_that_cannot_be_copied_early_counts_as_borrowed() {
     let long = 3 * MAX_FRAME as usize;
     let memory = Memory::patterned(long);
     arena(Settings { two_copies: true, body_limit: 1, ..Settings::default() }).turn(|turn| {
-        let id = turn.accept(PORT, LenderId::NONE, memory.segment(0, long)).expect("room");
+        let id = turn.accept(PORT, SourceQueueId::NONE, memory.segment(0, long)).expect("room");
         assert_eq!(turn.borrowed() as usize, long - HEAD);
         assert_eq!(bytes_of(turn, id), pattern(long));
         assert_eq!(turn.room(), 0);
@@ -204,7 +205,7 @@ fn the_two_copy_mode_leaves_the_source_early() {
     let memory = Memory::patterned(1500);
     let mut arena = arena(Settings { two_copies: true, ..Settings::default() });
     arena.turn(|turn| {
-        let id = turn.accept(PORT, LenderId::NONE, memory.segment(0, 1500)).expect("room");
+        let id = turn.accept(PORT, SourceQueueId::NONE, memory.segment(0, 1500)).expect("room");
         memory.segment(0, 1500).write(turn.level(), &[0; 1500]);
         assert_eq!(bytes_of(turn, id), pattern(1500));
     });
@@ -228,21 +229,21 @@ fn drops_are_counted_for_the_port_that_the_packet_came_from() {
 
 /// Writes down what the turn asks of it.
 #[derive(Default)]
-struct Lender {
+struct TestQueue {
     name: &'static str,
     log: Arc<Mutex<Vec<String>>>,
     poisoned: AtomicU32,
 }
 
-impl Lender {
+impl TestQueue {
     fn say(&self, what: &str) {
         self.log.lock().expect("no panic within").push(format!("{} {what}", self.name));
     }
 }
 
-impl AtTurnEnd for Lender {
-    fn give_back(&self, turn: &mut Turn<'_>, lender: LenderId) {
-        let (packets, bytes) = turn.take_back(lender);
+impl AtTurnEnd for TestQueue {
+    fn give_back(&self, turn: &mut Turn<'_>, source: SourceQueueId) {
+        let (packets, bytes) = turn.take_back(source);
         self.say(&format!("gives back, {packets} left of {bytes} bytes"));
     }
 
@@ -257,15 +258,15 @@ impl AtTurnEnd for Lender {
 
 #[test]
 fn all_is_given_back_before_anybody_is_notified() {
-    let gate = straightline_packet::Gate::new();
+    let rcu = straightline_packet::Rcu::new();
     let log = Arc::<Mutex<Vec<String>>>::default();
-    let lender = |name| Lender { name, log: Arc::clone(&log), ..Lender::default() };
-    let lenders = Published::new(&gate);
-    lenders.swap(Some(Box::new([lender("a"), lender("b")])));
-    let mut arena = straightline_packet::Arena::new(gate.member(), Settings::default(), Vec::new());
+    let source = |name| TestQueue { name, log: Arc::clone(&log), ..TestQueue::default() };
+    let sources = RcuCell::new(&rcu);
+    sources.swap(Some(Box::new([source("a"), source("b")])));
+    let mut arena = straightline_packet::Arena::new(rcu.reader(), Settings::default(), Vec::new());
     arena.turn(|turn| {
-        let [a, b] = lenders.load(turn).expect("published");
-        let (first, second) = (turn.lend(a), turn.lend(b));
+        let [a, b] = sources.load(turn).expect("published");
+        let (first, second) = (turn.borrow_from(a), turn.borrow_from(b));
         assert_ne!(first, second);
         let memory = Memory::patterned(10);
         let of_a = turn.accept(PORT, first, memory.segment(0, 10)).expect("room");
@@ -278,37 +279,37 @@ fn all_is_given_back_before_anybody_is_notified() {
         assert_eq!([of_a, of_b, ours].map(|id| turn.poisoned(id)), [false, true, false]);
         turn.leave(of_a);
         turn.leave(ours);
-        assert_eq!([first, second].map(|lender| turn.leaves_any(lender)), [true, false]);
+        assert_eq!([first, second].map(|source| turn.leaves_any(source)), [true, false]);
     });
     let expected = ["a gives back, 1 left of 10 bytes", "b gives back, 0 left of 0 bytes", "a notifies", "b notifies"];
     assert_eq!(*log.lock().expect("no panic"), expected);
     arena.turn(|_| {});
-    assert_eq!(log.lock().expect("no panic").len(), 4, "a lender is asked in its own turn only");
+    assert_eq!(log.lock().expect("no panic").len(), 4, "a source is asked in its own turn only");
 }
 
-/// What becomes of packets with this fate each, in their order, and what is counted: `-` sent, `l` left, `d` dropped by a node.
+/// What becomes of packets with this disposition each, in their order, and what is counted: `-` sent, `l` left, `d` dropped by a node.
 fn fates(fates: &str) -> (String, Vec<(Reason, u64)>) {
-    let gate = straightline_packet::Gate::new();
+    let rcu = straightline_packet::Rcu::new();
     let log = Arc::<Mutex<Vec<String>>>::default();
-    let lender = Published::new(&gate);
-    lender.swap(Some(Box::new(Lender { name: "a", log: Arc::clone(&log), ..Lender::default() })));
+    let source = RcuCell::new(&rcu);
+    source.swap(Some(Box::new(TestQueue { name: "a", log: Arc::clone(&log), ..TestQueue::default() })));
     let drops = Arc::new(Drops::default());
-    let mut arena = straightline_packet::Arena::new(gate.member(), Settings::default(), vec![Arc::clone(&drops); 8]);
+    let mut arena = straightline_packet::Arena::new(rcu.reader(), Settings::default(), vec![Arc::clone(&drops); 8]);
     let returned = arena.turn(|turn| {
-        let lender = turn.lend(lender.load(turn).expect("published"));
+        let source = turn.borrow_from(source.load(turn).expect("published"));
         let memory = Memory::patterned(10);
         // What belongs to nobody, or to others, stands between them.
         let ids: Vec<_> = fates
             .chars()
             .map(|_| {
                 turn.accept_owned(PORT, b"ours").expect("room");
-                let refused = turn.accept(PORT, lender, memory.segment(0, 10)).expect("room");
+                let refused = turn.accept(PORT, source, memory.segment(0, 10)).expect("room");
                 turn.disown(refused);
-                turn.accept(PORT, lender, memory.segment(0, 10)).expect("room")
+                turn.accept(PORT, source, memory.segment(0, 10)).expect("room")
             })
             .collect();
-        for (id, fate) in ids.into_iter().zip(fates.chars()) {
-            match fate {
+        for (id, disposition) in ids.into_iter().zip(fates.chars()) {
+            match disposition {
                 'l' => turn.leave(id),
                 'd' => turn.discard(id, Reason::Runt),
                 _ => {}

@@ -2,7 +2,8 @@
 
 use proptest::prelude::*;
 use straightline_packet::{
-    BodyPlace, Checksum, GsoKind, LenderId, MAX_FRAME, Offload, PacketId, Piece, PortIndex, Segmenter, Settings, Turn,
+    BodyPlace, Checksum, GsoKind, GsoSegment, MAX_FRAME, Offload, PacketId, PortIndex, Segmenter, Settings,
+    SourceQueueId, Turn,
 };
 use straightline_simd::plain;
 
@@ -44,7 +45,7 @@ fn accept<'t>(turn: &mut Turn<'t>, frames: &[Memory], cuts: &[usize], offload: O
     let accept = |frame: &Memory| {
         let mark = turn.mark();
         frame.cut(cuts).into_iter().for_each(|segment| turn.stage(segment));
-        let id = turn.accept_staged(PortIndex(0), LenderId::NONE, mark, 0).expect("room");
+        let id = turn.accept_staged(PortIndex(0), SourceQueueId::NONE, mark, 0).expect("room");
         turn.set_offload(id, offload);
         id
     };
@@ -66,7 +67,7 @@ fn delivered(frames: &[Vec<u8>], cuts: &[usize], of: Offload) -> Vec<(Vec<u8>, O
             };
             assert!((2..=ids.len() - at).contains(&count));
             let to = Memory::new(&vec![0xee; 12 + run.len() as usize + 3]);
-            let mut piece = Piece::default();
+            let mut piece = GsoSegment::default();
             run.headers(turn.head(ids[at]), &mut piece);
             *piece.prefix_mut::<12>() = [0x55; 12];
             let mark = turn.mark();
@@ -91,7 +92,7 @@ fn cut(frame: &[u8], offload: Offload) -> Vec<Vec<u8>> {
     arena(Settings::default()).turn(|turn| {
         let id = accept(turn, &memory, &[], offload)[0];
         let mut plan = Segmenter::new(gso, turn.len(id)).expect("what is put together can be cut");
-        let (mut piece, mut from) = (Piece::default(), BodyPlace::default());
+        let (mut piece, mut from) = (GsoSegment::default(), BodyPlace::default());
         while plan.next(turn.head(id), &mut piece) {
             let to = Memory::new(&vec![0; piece.len() as usize]);
             let mark = turn.mark();

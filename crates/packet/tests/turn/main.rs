@@ -1,4 +1,4 @@
-//! What a turn does with packets, seen from outside: taking them in, pulling up, copying out, cutting; and the gate.
+//! What a turn does with packets, seen from outside: taking them in, pulling up, copying out, cutting; and the rcu.
 
 mod accept;
 mod coalescing;

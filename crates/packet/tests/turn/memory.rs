@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use straightline_packet::{Arena, Drops, Gate, Level, Segment, Settings};
+use straightline_packet::{Arena, Drops, Level, MemorySegment, Rcu, Settings};
 
 /// Bytes that are only reached through pointers, as a guest's are. It outlives every turn of a test.
 pub(crate) struct Memory {
@@ -22,15 +22,15 @@ impl Memory {
         Self::new(&pattern(len))
     }
 
-    pub(crate) fn segment<'t>(&self, at: usize, len: usize) -> Segment<'t> {
+    pub(crate) fn segment<'t>(&self, at: usize, len: usize) -> MemorySegment<'t> {
         assert!(at <= self.len && len <= self.len - at);
         // SAFETY: within the allocation, which lives until the test drops this, after its turn; no reference to the
         // bytes is ever made.
-        unsafe { Segment::new(self.at.add(at), u32::try_from(len).expect("a small test")) }
+        unsafe { MemorySegment::new(self.at.add(at), u32::try_from(len).expect("a small test")) }
     }
 
     /// The whole of it, cut after each of `cuts` bytes in turn; zero lengths stay. What is left is the last segment.
-    pub(crate) fn cut<'t>(&self, cuts: &[usize]) -> Vec<Segment<'t>> {
+    pub(crate) fn cut<'t>(&self, cuts: &[usize]) -> Vec<MemorySegment<'t>> {
         let mut at = 0;
         let mut segments = Vec::new();
         for &cut in cuts {
@@ -65,5 +65,5 @@ pub(crate) fn arena(settings: Settings) -> Arena {
 }
 
 pub(crate) fn arena_with_drops(settings: Settings, drops: Vec<Arc<Drops>>) -> Arena {
-    Arena::new(Gate::new().member(), settings, drops)
+    Arena::new(Rcu::new().reader(), settings, drops)
 }

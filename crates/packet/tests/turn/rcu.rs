@@ -1,10 +1,10 @@
-//! The gate, with real threads: no turn sees a value that was freed.
+//! The rcu, with real threads: no turn sees a value that was freed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use straightline_packet::{Arena, Gate, Published, Settings};
+use straightline_packet::{Arena, Rcu, RcuCell, Settings};
 
 /// Counts how many of it are alive, and shows when one is read after it was freed.
 struct Canary(Arc<AtomicUsize>, AtomicBool);
@@ -23,15 +23,15 @@ fn canary(alive: &Arc<AtomicUsize>) -> Box<Canary> {
 
 #[test]
 fn swapped_values_outlive_the_turns_that_see_them() {
-    let gate = Gate::new();
+    let rcu = Rcu::new();
     let alive = Arc::new(AtomicUsize::new(0));
-    let published = Arc::new(Published::new(&gate));
+    let published = Arc::new(RcuCell::new(&rcu));
     published.swap(Some(canary(&alive)));
     let stop = Arc::new(AtomicBool::new(false));
     let turns = Arc::new([const { AtomicUsize::new(0) }; 2]);
     let workers: Vec<_> = (0..2)
         .map(|worker| {
-            let mut arena = Arena::new(gate.member(), Settings::default(), Vec::new());
+            let mut arena = Arena::new(rcu.reader(), Settings::default(), Vec::new());
             let (published, stop, turns) = (Arc::clone(&published), Arc::clone(&stop), Arc::clone(&turns));
             std::thread::spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
@@ -58,36 +58,36 @@ fn swapped_values_outlive_the_turns_that_see_them() {
         worker.join().expect("no worker saw a freed value");
     }
     drop(published);
-    gate.wait();
+    rcu.wait();
     assert_eq!(alive.load(Ordering::SeqCst), 0, "nothing leaks");
 }
 
 #[test]
 fn dropping_the_holder_within_a_turn_keeps_the_value() {
-    let gate = Gate::new();
+    let rcu = Rcu::new();
     let alive = Arc::new(AtomicUsize::new(0));
-    let published = Published::new(&gate);
+    let published = RcuCell::new(&rcu);
     published.swap(Some(canary(&alive)));
-    let mut arena = Arena::new(gate.member(), Settings::default(), Vec::new());
+    let mut arena = Arena::new(rcu.reader(), Settings::default(), Vec::new());
     let mut held = Some(published);
     arena.turn(|turn| {
         let canary = held.as_ref().and_then(|p| p.load(turn)).expect("published");
         drop(held.take());
         assert!(!canary.1.load(Ordering::SeqCst));
     });
-    gate.wait();
+    rcu.wait();
     assert_eq!(alive.load(Ordering::SeqCst), 0);
 }
 
-/// `wait` has passed by a member that was out; it comes in, reads a value, and the value is retired before `wait`
+/// `wait` has passed by a reader that was out; it comes in, reads a value, and the value is retired before `wait`
 /// is done with the others: that value is not this call's to free.
 #[test]
 fn a_value_retired_during_a_wait_outlives_the_turn_that_reads_it() {
-    let gate = Gate::new();
-    let arena = || Arena::new(gate.member(), Settings::default(), Vec::new());
+    let rcu = Rcu::new();
+    let arena = || Arena::new(rcu.reader(), Settings::default(), Vec::new());
     let (mut late, mut early) = (arena(), arena());
     let alive = Arc::new(AtomicUsize::new(0));
-    let mut published = Some(Published::new(&gate));
+    let mut published = Some(RcuCell::new(&rcu));
     published.as_ref().expect("just made").swap(Some(canary(&alive)));
     let [inside, leave, done] = [const { AtomicBool::new(false) }; 3];
     let until = |flag: &AtomicBool, limit: Duration| {
@@ -105,7 +105,7 @@ fn a_value_retired_during_a_wait_outlives_the_turn_that_reads_it() {
         });
         until(&inside, Duration::from_secs(20));
         s.spawn(|| {
-            gate.wait();
+            rcu.wait();
             done.store(true, Ordering::SeqCst);
         });
         // Long enough for it to pass by; a slower machine makes this test weaker, never wrong.
@@ -119,13 +119,13 @@ fn a_value_retired_during_a_wait_outlives_the_turn_that_reads_it() {
             assert!(!canary.1.load(Ordering::SeqCst));
         });
     });
-    gate.wait();
+    rcu.wait();
     assert_eq!(alive.load(Ordering::SeqCst), 0);
 }
 
 #[test]
 fn a_member_that_is_out_is_not_waited_for() {
-    let gate = Gate::new();
-    let _asleep = gate.member();
-    gate.wait();
+    let rcu = Rcu::new();
+    let _asleep = rcu.reader();
+    rcu.wait();
 }

@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use proptest::prelude::*;
 use straightline_packet::{
-    BodyPlace, Checksum, Gso, GsoKind, HEAD, LenderId, MAX_HEADERS, Offload, Piece, PortIndex, Segmenter, Settings,
+    BodyPlace, Checksum, Gso, GsoKind, GsoSegment, HEAD, MAX_HEADERS, Offload, PortIndex, Segmenter, Settings,
+    SourceQueueId,
 };
 use straightline_simd::plain;
 
@@ -193,11 +194,11 @@ fn delivered(headers: &Headers, payload: &[u8], size: u16, cuts: &[usize], finis
     arena(Settings::default()).turn(|turn| {
         let mark = turn.mark();
         source.cut(cuts).into_iter().for_each(|s| turn.stage(s));
-        let id = turn.accept_staged(PortIndex(0), LenderId::NONE, mark, 0).expect("room");
+        let id = turn.accept_staged(PortIndex(0), SourceQueueId::NONE, mark, 0).expect("room");
         assert!(turn.pull_up(id, headers.header_len()));
         let (start, offset) = (gso.l4, u16_of(headers.checksum_offset()));
         turn.set_offload(id, Offload { checksum: Checksum::Partial { start, offset }, gso: Some(gso) });
-        let (mut piece, mut from) = (Piece::default(), BodyPlace::default());
+        let (mut piece, mut from) = (GsoSegment::default(), BodyPlace::default());
         while plan.next(turn.head(id), &mut piece) {
             assert_eq!(piece.checksum(), Checksum::Partial { start, offset });
             let len = piece.len() as usize;
@@ -230,9 +231,9 @@ fn delivered_together(headers: &Headers, payload: &[u8], size: u16, cuts: &[usiz
     arena(Settings::default()).turn(|turn| {
         let mark = turn.mark();
         source.cut(cuts).into_iter().for_each(|s| turn.stage(s));
-        let id = turn.accept_staged(PortIndex(0), LenderId::NONE, mark, 0).expect("room");
+        let id = turn.accept_staged(PortIndex(0), SourceQueueId::NONE, mark, 0).expect("room");
         assert!(turn.pull_up(id, headers.header_len()));
-        let (mut piece, mut from) = (Piece::default(), BodyPlace::default());
+        let (mut piece, mut from) = (GsoSegment::default(), BodyPlace::default());
         assert!(plan.begin(turn.head(id), &mut piece));
         *piece.prefix_mut::<12>() = [0x55; 12];
         for alone in [true, false, false].into_iter().cycle() {
@@ -250,7 +251,7 @@ fn delivered_together(headers: &Headers, payload: &[u8], size: u16, cuts: &[usiz
                 assert_eq!(piece.len() as usize, lens[0]);
                 turn.store_piece::<12>(id, &piece, &mut from, mark..turn.mark(), finish);
             } else {
-                turn.store_pieces::<12>(id, &mut plan, &piece, &mut from, mark..turn.mark(), finish);
+                turn.store_gso_segments::<12>(id, &mut plan, &piece, &mut from, mark..turn.mark(), finish);
             }
             turn.unstage(mark);
             for (len, (memory, at)) in lens.into_iter().zip(to) {
@@ -334,7 +335,7 @@ fn pieces_are_as_many_as_announced() {
         };
         let gso = Gso { kind, ecn: false, size: 1, l3: 14, l4, header_len };
         let most = (0..70_000).rev().find_map(|total| Segmenter::new(gso, total)).expect("some length is right");
-        let (count, mut plan, mut piece) = (most.count(), most, Piece::default());
+        let (count, mut plan, mut piece) = (most.count(), most, GsoSegment::default());
         for i in 0..count {
             assert!(plan.next(&head, &mut piece), "{kind:?}: {i} of {count}");
         }
@@ -383,8 +384,8 @@ fn numbers_that_do_not_fit_are_refused() {
 fn a_head_shorter_than_the_headers_gives_no_piece() {
     let gso = Gso { kind: GsoKind::Tcp4, ecn: false, size: 1000, l3: 14, l4: 34, header_len: 54 };
     let mut plan = Segmenter::new(gso, 5000).expect("a good packet");
-    assert!(!plan.next(&[0; 53], &mut Piece::default()));
-    assert!(plan.next(&[0; 54], &mut Piece::default()));
+    assert!(!plan.next(&[0; 53], &mut GsoSegment::default()));
+    assert!(plan.next(&[0; 54], &mut GsoSegment::default()));
 }
 
 fn any_gso() -> impl Strategy<Value = Gso> {
@@ -405,7 +406,7 @@ proptest! {
     ) {
         let Some(mut plan) = Segmenter::new(gso, total) else { return Ok(()) };
         let (count, mut pieces, mut at) = (plan.count(), 0, u32::from(gso.header_len));
-        let mut piece = Piece::default();
+        let mut piece = GsoSegment::default();
         while plan.next(&head, &mut piece) {
             assert_eq!((piece.payload().start, piece.headers().len()), (at, usize::from(gso.header_len)));
             assert!(piece.payload().end - at <= u32::from(gso.size));

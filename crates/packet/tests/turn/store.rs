@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use straightline_packet::{
-    Checksum, HEAD, LenderId, Level, Offload, PacketId, PortIndex, Scatter, Segment, Settings, Turn,
+    Checksum, HEAD, Level, MemorySegment, Offload, PacketId, PortIndex, Scatter, Settings, SourceQueueId, Turn,
 };
 use straightline_simd::{Sum, plain};
 
@@ -11,10 +11,10 @@ use super::memory::{Memory, arena, pattern};
 const PORT: PortIndex = PortIndex(3);
 const FRONT: [u8; 12] = *b"virtio-net-h";
 
-fn accept<'t>(turn: &mut Turn<'t>, segments: &[Segment<'t>]) -> PacketId {
+fn accept<'t>(turn: &mut Turn<'t>, segments: &[MemorySegment<'t>]) -> PacketId {
     let mark = turn.mark();
     segments.iter().for_each(|&s| turn.stage(s));
-    turn.accept_staged(PORT, LenderId::NONE, mark, 0).expect("room")
+    turn.accept_staged(PORT, SourceQueueId::NONE, mark, 0).expect("room")
 }
 
 /// The plain way: all bytes in a row, the checksum over them.

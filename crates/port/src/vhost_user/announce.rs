@@ -56,7 +56,7 @@ fn frame(mac: [u8; 6]) -> [u8; LEN] {
 
 #[cfg(test)]
 mod tests {
-    use straightline_packet::{Arena, Gate, Settings};
+    use straightline_packet::{Arena, Rcu, Settings};
 
     use super::*;
 
@@ -76,8 +76,8 @@ mod tests {
 
     #[test]
     fn each_is_taken_once_and_none_is_lost_to_a_full_turn() {
-        let gate = Gate::new();
-        let mut arena = Arena::new(gate.member(), Settings::default(), Vec::new());
+        let rcu = Rcu::new();
+        let mut arena = Arena::new(rcu.reader(), Settings::default(), Vec::new());
         let announcement = Announcement::default();
         assert!(!announcement.is_due());
         announcement.ask([0; 6]);

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use straightline_packet::{Arena, AtTurnEnd, Segment, Settings, Turn};
+use straightline_packet::{Arena, AtTurnEnd, MemorySegment, Settings, Turn};
 use straightline_virtio::net_control::{self, Done, NetControl};
 use straightline_virtio::ring::{Device, Direction, Fault, First, Ring, RingFault};
 use tracing::Level;
@@ -16,8 +16,8 @@ use tracing::Level;
 use super::guest::Guest;
 use super::link::{Link, VANISHED};
 use super::transfer::Kept;
-use crate::Sleeper;
-use crate::kick_routing::Berth;
+use crate::EpollWaiter;
+use crate::kick_routing::KickRouting;
 
 /// Commands executed in one go, before the frontend's next message.
 const BURST: usize = 16;
@@ -29,17 +29,17 @@ const POLL: Duration = Duration::from_millis(10);
 pub(super) struct Commands {
     pub(super) state: NetControl,
     pub(super) kept: Kept,
-    kicks: Arc<Sleeper>,
-    pub(super) berth: Arc<Berth>,
+    kicks: Arc<EpollWaiter>,
+    pub(super) routing: Arc<KickRouting>,
     /// Made when the first command comes: few frontends send any.
     arena: Option<Arena>,
 }
 
 impl Commands {
     /// Nothing negotiated; the control ring's kicks go to `kicks`.
-    pub(super) fn new(kicks: Arc<Sleeper>) -> Self {
-        let berth = Arc::new(Berth::new(Arc::clone(&kicks).into(), false));
-        Commands { state: NetControl::new(0, 1), kept: Kept::Nothing, kicks, berth, arena: None }
+    pub(super) fn new(kicks: Arc<EpollWaiter>) -> Self {
+        let routing = Arc::new(KickRouting::new(Arc::clone(&kicks).into(), false));
+        Commands { state: NetControl::new(0, 1), kept: Kept::Nothing, kicks, routing, arena: None }
     }
 
     /// Readable when there may be a command.
@@ -105,7 +105,7 @@ impl Guest {
             return None;
         }
         let Commands { state, arena, .. } = &mut self.commands;
-        let arena = arena.get_or_insert_with(|| Arena::new(self.shared.gate.member(), Settings::default(), Vec::new()));
+        let arena = arena.get_or_insert_with(|| Arena::new(self.shared.rcu.reader(), Settings::default(), Vec::new()));
         let link = &self.shared.link;
         // Its memory is the link's: without one, or with one that is broken, there is another look when that changes.
         let result = arena.turn(|turn| {
@@ -200,7 +200,7 @@ fn burst<'t>(
 }
 
 /// A command's bytes, unless they are too many, and the byte where its acknowledgement goes.
-fn split<'t>(turn: &Turn<'t>, mark: usize, readable: u32) -> (Option<Vec<u8>>, Option<Segment<'t>>) {
+fn split<'t>(turn: &Turn<'t>, mark: usize, readable: u32) -> (Option<Vec<u8>>, Option<MemorySegment<'t>>) {
     let mut command = vec![0; usize::try_from(readable).unwrap_or(usize::MAX).min(net_control::LONGEST + 1)];
     let (mut got, mut left) = (0, readable);
     let mut answer = None;

@@ -327,7 +327,7 @@ impl Control {
         }
     }
 
-    /// Says why nobody is connected.
+    /// KickKind why nobody is connected.
     fn show(&self, waits: String) {
         let reason = match &self.left {
             Some(left) => format!("{left}; {waits}"),

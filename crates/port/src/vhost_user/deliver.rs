@@ -13,7 +13,7 @@ mod runs;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use straightline_packet::{Checksum, LenderId, PacketId, Piece, Reason, Segment, Segmenter, Turn};
+use straightline_packet::{Checksum, GsoSegment, MemorySegment, PacketId, Reason, Segmenter, SourceQueueId, Turn};
 use straightline_virtio::memory::{GuestMemory, Marks, fault};
 use straightline_virtio::net_header::{LEN, NetHeader};
 use straightline_virtio::ring::{Device, Direction, Fault, First, Ring};
@@ -21,7 +21,7 @@ use straightline_virtio::ring::{Device, Direction, Fault, First, Ring};
 use super::HEADER;
 use super::link::Link;
 use super::queue::{Inner, Queue};
-use super::worker_port::Seat;
+use super::worker_port::WorkerPort;
 use buffers::Buffers;
 pub(super) use looks::Looks;
 use looks::MOST_BUFFERS;
@@ -70,7 +70,7 @@ pub(super) struct Delivered {
 pub(super) fn deliver<'t>(
     queue: &'t Queue,
     link: &'t Link,
-    seat: &Seat,
+    seat: &WorkerPort,
     turn: &mut Turn<'t>,
     ids: &[PacketId],
     wait: bool,
@@ -138,7 +138,7 @@ fn count(link: &Link, turn: &mut Turn<'_>, ids: &[PacketId], sum: &Sum) {
 
 /// Leaves a packet in its source's ring. One of ours has none: it is dropped.
 pub(super) fn leave(link: &Link, turn: &mut Turn<'_>, id: PacketId) {
-    if turn.lender(id) == LenderId::NONE {
+    if turn.source(id) == SourceQueueId::NONE {
         link.drops.add(Reason::NoBuffer, 1);
     } else {
         turn.leave(id);
@@ -231,7 +231,7 @@ struct Filling<'a, 't, R> {
     buffers: Buffers<'a, R>,
     plan: &'a mut Vec<Planned>,
     runs: &'a mut Vec<PlannedRun>,
-    piece: &'a mut Piece,
+    piece: &'a mut GsoSegment,
     wait: bool,
 }
 
@@ -402,7 +402,7 @@ impl<R: Device> Filling<'_, '_, R> {
 }
 
 /// Marks the first `len` bytes of buffers, which were written.
-fn mark(marks: &Marks<'_>, memory: &GuestMemory, buffers: &[Segment<'_>], mut len: u32) {
+fn mark(marks: &Marks<'_>, memory: &GuestMemory, buffers: &[MemorySegment<'_>], mut len: u32) {
     for &buffer in buffers {
         let written = buffer.split_at(len).0;
         len -= written.len();

@@ -19,7 +19,7 @@ use super::peer::{Peer, peer};
 use super::queue::Queue;
 use super::rings::{Running, ring_name};
 use super::transfer::Transfer;
-use super::{LinkStatus, RingStatus, Seating, Shared};
+use super::{LinkStatus, QueueAssignment, RingStatus, Shared};
 use crate::call_helper::CallHelper;
 
 /// A connected frontend.
@@ -44,7 +44,7 @@ pub(super) struct Guest {
     /// The link is set down, as far as workers and the frontend know.
     pub(super) set_down: bool,
     /// Who serves which pair, as far as workers know.
-    pub(super) seated: Arc<Seating>,
+    pub(super) seated: Arc<QueueAssignment>,
     /// Counts the links published.
     pub(super) generation: u64,
     /// What the frontend keeps of buffers in flight.
@@ -74,7 +74,7 @@ impl Guest {
             commands: Commands::new(Arc::clone(&shared.commands)),
             transfer: Transfer::None,
             set_down: false,
-            seated: shared.seating(),
+            seated: shared.assignment(),
             generation: 0,
             inflight: Tables::default(),
             next_look: None,
@@ -86,7 +86,7 @@ impl Guest {
         guest
     }
 
-    /// Serves until the frontend leaves or errs, or the port stops. Says which.
+    /// Serves until the frontend leaves or errs, or the port stops. KickKind which.
     pub(super) fn serve(&mut self, stop: &Stop) -> String {
         let mut limit = None;
         loop {
@@ -100,7 +100,7 @@ impl Guest {
                 retry = Some(Duration::from_secs(1));
             }
             self.follow_administrator();
-            if !Arc::ptr_eq(&self.seated, &self.shared.seating()) {
+            if !Arc::ptr_eq(&self.seated, &self.shared.assignment()) {
                 self.publish();
             }
             let fds = [self.connection.stream().as_fd(), self.shared.report.event(), self.commands.event()];
@@ -197,7 +197,7 @@ impl Guest {
             Effect::None | Effect::MakeInflight(_) | Effect::Status(_) => Ok(()),
             Effect::Rarp(mac) => {
                 self.shared.announcement.ask(mac);
-                self.shared.berth.ring();
+                self.shared.routing.wake();
                 Ok(())
             }
             Effect::Memory(regions) => self.set_memory(regions),

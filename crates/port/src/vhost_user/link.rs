@@ -12,7 +12,7 @@ use straightline_virtio::net_header::Receiver;
 
 use super::queue::Queue;
 use super::spread::Spread;
-use super::worker_port::Seat;
+use super::worker_port::WorkerPort;
 
 /// Why a port whose guest's memory has vanished stops.
 pub(super) const VANISHED: &str = "guest memory: its file was truncated while it was mapped";
@@ -61,7 +61,7 @@ impl Link {
 
     /// The receive rings that a worker delivers to. One that came after this link was made shares somebody's.
     #[inline]
-    pub(super) fn tx(&self, seat: &Seat) -> &Spread {
+    pub(super) fn tx(&self, seat: &WorkerPort) -> &Spread {
         self.tx.get(seat.giver).unwrap_or(&self.tx[0])
     }
 

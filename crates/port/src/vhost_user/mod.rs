@@ -52,12 +52,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use straightline_packet::{Drops, Frame, Gate, PortIndex, Published, Reason, Turn};
+use straightline_packet::{Batch, Drops, PortIndex, Rcu, RcuCell, Reason, Turn};
 use straightline_virtio::features as f;
 use straightline_virtio::vhost_user::{NetConfig, Offer, SUPPORTED_PROTOCOL_FEATURES};
 
-use crate::kick_routing::Berth;
-use crate::{Port, QueueCounters, Signals, Sleeper};
+use crate::kick_routing::KickRouting;
+use crate::{EpollWaiter, Port, QueueCounters, Signals};
 use announce::Announcement;
 use connector::Connector;
 use control::{ACCEPT_TIME, Control, Stop, Way};
@@ -71,8 +71,8 @@ use status::State;
 pub use status::{LinkStatus, RingStatus};
 pub use straightline_virtio::net_control::Receives;
 pub use straightline_virtio::vhost_user::MAX_QUEUE_PAIRS;
-use worker_port::{Seat, Seated};
-pub use worker_port::{Seating, Sleepers};
+pub use worker_port::{QueueAssignment, Waiters};
+use worker_port::{Seated, WorkerPort};
 
 /// Header bytes before every frame, as a length of guest memory.
 const HEADER: u32 = 12;
@@ -230,15 +230,15 @@ struct Shared {
     counters: Box<[Arc<QueueCounters>]>,
     /// Queue pairs that operators see: those that are told, and all that a frontend has ever started.
     pairs_shown: AtomicU16,
-    link: Published<Link>,
-    gate: Gate,
+    link: RcuCell<Link>,
+    rcu: Rcu,
     /// Moves a device's state, or did.
     mover: Mutex<Option<JoinHandle<()>>>,
     /// Kicks of the control ring.
-    commands: Arc<Sleeper>,
-    berth: Arc<Berth>,
+    commands: Arc<EpollWaiter>,
+    routing: Arc<KickRouting>,
     /// Who serves which pair. The port's thread shows it to workers with the next link.
-    seating: Mutex<Arc<Seating>>,
+    assignment: Mutex<Arc<QueueAssignment>>,
     announcement: Announcement,
     /// An administrator has set the link down.
     set_down: AtomicBool,
@@ -258,8 +258,8 @@ impl Shared {
         self.set_down.load(Ordering::Acquire)
     }
 
-    fn seating(&self) -> Arc<Seating> {
-        Arc::clone(&self.seating.lock().unwrap_or_else(PoisonError::into_inner))
+    fn assignment(&self) -> Arc<QueueAssignment> {
+        Arc::clone(&self.assignment.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The guest, where there is one that can be served.
@@ -270,7 +270,7 @@ impl Shared {
 
     /// Takes what is to be announced in the guest's name, as if it had sent it.
     #[cold]
-    fn announce(&self, turn: &mut Turn<'_>, into: &mut Frame) {
+    fn announce(&self, turn: &mut Turn<'_>, into: &mut Batch) {
         if let Some(id) = self.announcement.take(self.index, turn) {
             if self.is_set_down() {
                 return turn.discard(id, Reason::SetDown);
@@ -294,7 +294,7 @@ impl Shared {
 pub struct VhostUser {
     shared: Arc<Shared>,
     /// Of the one worker that serves all of it.
-    whole: Seat,
+    whole: WorkerPort,
     /// Where it listens at a socket of its own.
     server: Option<Arc<Server>>,
     stop: Arc<Stop>,
@@ -304,7 +304,7 @@ pub struct VhostUser {
 
 impl VhostUser {
     /// Listens, or connects, and serves whoever is there, until [`Self::stop`]. Those who poll the port sleep in
-    /// `sleepers`. Until [`Self::set_seating`] says otherwise, one worker serves all of it: this is a [`Port`] for it.
+    /// `waiters`. Until [`Self::assign_queues`] says otherwise, one worker serves all of it: this is a [`Port`] for it.
     ///
     /// # Errors
     /// What it lacks to listen. That nobody listens where it connects to is no error: somebody may later.
@@ -312,8 +312,8 @@ impl VhostUser {
         config: VhostUserConfig,
         index: PortIndex,
         drops: Arc<Drops>,
-        gate: &Gate,
-        sleepers: impl Into<Sleepers>,
+        rcu: &Rcu,
+        waiters: impl Into<Waiters>,
     ) -> Result<Self, ListenError> {
         let way = match &config.mode {
             Mode::Server(permissions) => Way::Server(Arc::new(Server::bind(&config.socket, permissions)?)),
@@ -332,12 +332,12 @@ impl VhostUser {
             drops,
             counters: (0..config.most_pairs()).map(|_| Arc::default()).collect(),
             pairs_shown: AtomicU16::new(config.told_pairs()),
-            link: Published::new(gate),
-            gate: gate.clone(),
+            link: RcuCell::new(rcu),
+            rcu: rcu.clone(),
             mover: Mutex::default(),
-            commands: Arc::new(Sleeper::new().map_err(system)?),
-            berth: Arc::new(Berth::new(sleepers.into(), config.waits)),
-            seating: Mutex::new(Arc::new(Seating::one(0, config.most_pairs()))),
+            commands: Arc::new(EpollWaiter::new().map_err(system)?),
+            routing: Arc::new(KickRouting::new(waiters.into(), config.waits)),
+            assignment: Mutex::new(Arc::new(QueueAssignment::one(0, config.most_pairs()))),
             announcement: Announcement::default(),
             set_down: AtomicBool::new(false),
             holds: Arc::new(AtomicBool::new(config.holds)),
@@ -353,24 +353,24 @@ impl VhostUser {
             .name(format!("port {}", config.name))
             .spawn(move || control.run())
             .map_err(system)?;
-        let whole = Seat::of(&Seating::one(0, config.most_pairs()), 0);
+        let whole = WorkerPort::of(&QueueAssignment::one(0, config.most_pairs()), 0);
         Ok(VhostUser { shared, whole, server, stop, control: Mutex::new(Some(thread)) })
     }
 
     /// The port as this worker serves it.
     pub fn seat(&self, worker: usize) -> Arc<dyn Port> {
-        let seat = Seat::of(&self.shared.seating(), worker);
+        let seat = WorkerPort::of(&self.shared.assignment(), worker);
         Arc::new(Seated { shared: Arc::clone(&self.shared), seat })
     }
 
-    /// Says who serves which pair. Seats that were given out before are not to be used any more. Who delivers to which
+    /// KickKind who serves which pair. Seats that were given out before are not to be used any more. Who delivers to which
     /// receive ring follows soon, not at once: until then workers may wait for one another's rings.
     ///
     /// # Panics
     /// If nobody delivers.
-    pub fn set_seating(&self, seating: Seating) {
-        assert!(!seating.givers.is_empty(), "somebody delivers to each port");
-        *self.shared.seating.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(seating);
+    pub fn assign_queues(&self, assignment: QueueAssignment) {
+        assert!(!assignment.givers.is_empty(), "somebody delivers to each port");
+        *self.shared.assignment.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(assignment);
         self.shared.report.wake();
     }
 
@@ -423,13 +423,13 @@ impl VhostUser {
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Other workers' sleepers from now on, or another answer to whether packets for this guest wait for room. A worker
+    /// Other workers' waiters from now on, or another answer to whether packets for this guest wait for room. A worker
     /// that still polls the port may miss a kick until it is rung.
     ///
     /// # Errors
     /// What the system said; all is as before then.
-    pub fn move_to(&self, sleepers: impl Into<Sleepers>, waits: bool) -> std::io::Result<()> {
-        self.shared.berth.change(sleepers.into(), waits)
+    pub fn move_to(&self, waiters: impl Into<Waiters>, waits: bool) -> std::io::Result<()> {
+        self.shared.routing.change(waiters.into(), waits)
     }
 
     /// Whether packets for a full destination are left in this guest's rings. Not while a worker uses the port.
@@ -500,12 +500,12 @@ impl Port for VhostUser {
         Some(self.shared.index)
     }
 
-    fn receive(&self, turn: &mut Turn<'_>, into: &mut Frame, max: usize) {
+    fn receive(&self, turn: &mut Turn<'_>, into: &mut Batch, max: usize) {
         self.whole.receive(&self.shared, turn, into, max);
     }
 
-    fn deliver(&self, turn: &mut Turn<'_>, frame: &Frame, wait: bool) {
-        self.whole.deliver(&self.shared, turn, frame, wait);
+    fn deliver(&self, turn: &mut Turn<'_>, batch: &Batch, wait: bool) {
+        self.whole.deliver(&self.shared, turn, batch, wait);
     }
 
     fn arm(&self, turn: &Turn<'_>, room: bool) -> bool {

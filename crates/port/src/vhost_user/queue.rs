@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Instant;
 
-use straightline_packet::{AtTurnEnd, FRAME, LenderId, Piece, PortIndex, Served, Turn};
+use straightline_packet::{AtTurnEnd, GsoSegment, MAX_BATCH, PortIndex, Served, SourceQueueId, Turn};
 use straightline_virtio::memory::{DirtyLog, GuestMemory, fault};
 use straightline_virtio::ring::{BURST, First, Ring, RingFault};
 
@@ -61,7 +61,7 @@ pub(super) struct Inner {
     /// Those of them that are one packet together.
     pub(super) runs: Vec<PlannedRun>,
     /// The segment being cut, where one is, or the headers of a run.
-    pub(super) piece: Box<Piece>,
+    pub(super) piece: Box<GsoSegment>,
 }
 
 impl Queue {
@@ -81,8 +81,8 @@ impl Queue {
             room: Room::default(),
             stuck: None,
             firsts: Box::new([First::default(); BURST]),
-            plan: Vec::with_capacity(FRAME),
-            runs: Vec::with_capacity(FRAME / 2),
+            plan: Vec::with_capacity(MAX_BATCH),
+            runs: Vec::with_capacity(MAX_BATCH / 2),
             piece: Box::default(),
         };
         Queue {
@@ -362,7 +362,7 @@ impl Room {
 }
 
 impl AtTurnEnd for Queue {
-    fn give_back(&self, turn: &mut Turn<'_>, lender: LenderId) {
+    fn give_back(&self, turn: &mut Turn<'_>, source: SourceQueueId) {
         let mut inner = self.lock();
         let Inner { ring, stuck, .. } = &mut *inner;
         // Also where nothing is held any more.
@@ -372,7 +372,7 @@ impl AtTurnEnd for Queue {
         }
         if self.holds() {
             // Each of the last chains has its packet: see `receive`.
-            let (left, bytes) = turn.take_back(lender);
+            let (left, bytes) = turn.take_back(source);
             *stuck = (left > 0 && left == usize::from(ring.outstanding())).then(|| turn.round());
             ring.untake(u16::try_from(left).unwrap_or(u16::MAX).min(ring.outstanding()));
             // They come again, and are counted then.

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use straightline_packet::{
-    Frame, Kernels, LenderId, MAX_FRAME, MIN_FRAME, Offload, PacketId, Reason, Segment, Turn, WithKernels,
+    Batch, Kernels, MAX_FRAME, MIN_FRAME, MemorySegment, Offload, PacketId, Reason, SourceQueueId, Turn, WithKernels,
 };
 use straightline_virtio::net_header::{LEN, NetHeader};
 use straightline_virtio::ring::{BURST, Device, Direction, Fault, First, Ring, RingFault};
@@ -11,7 +11,7 @@ use straightline_virtio::ring::{BURST, Device, Direction, Fault, First, Ring, Ri
 use super::HEADER;
 use super::link::Link;
 use super::queue::{Inner, Queue};
-use super::worker_port::Seat;
+use super::worker_port::WorkerPort;
 
 /// Why a chain gives no packet.
 enum Refused {
@@ -22,11 +22,11 @@ enum Refused {
 /// Takes at most `max` chains from several rings: from one after the other, beginning behind the ring that was the last to
 /// give anything in the turn before, so that none is always last where room is short.
 pub(super) fn receive_in_turns<'t>(
-    seat: &Seat,
+    seat: &WorkerPort,
     pairs: &[usize],
     link: &'t Link,
     turn: &mut Turn<'t>,
-    into: &mut Frame,
+    into: &mut Batch,
     max: usize,
 ) {
     let first = seat.first.load(Ordering::Relaxed);
@@ -51,7 +51,7 @@ pub(super) fn receive<'t>(
     queue: &'t Queue,
     link: &'t Link,
     turn: &mut Turn<'t>,
-    into: &mut Frame,
+    into: &mut Batch,
     max: usize,
 ) -> usize {
     // Whoever it was delivered to has seen to it that no zeros went out; that the guest is not served any more is for
@@ -77,7 +77,7 @@ fn receive_from<'t>(
     queue: &'t Queue,
     link: &'t Link,
     turn: &mut Turn<'t>,
-    into: &mut Frame,
+    into: &mut Batch,
     max: usize,
 ) -> usize {
     let wanted = max.min(BURST).min(turn.room());
@@ -91,9 +91,9 @@ fn receive_from<'t>(
     if found == 0 {
         return 0;
     }
-    let lender = turn.lend(queue);
+    let source = turn.borrow_from(queue);
     let borrowed = turn.borrowed();
-    turn.level().run(Taking { ring, firsts: &firsts[..found], queue, link, turn, lender, into });
+    turn.level().run(Taking { ring, firsts: &firsts[..found], queue, link, turn, source, into });
     // A burst that borrowed nothing is given back at once.
     if turn.borrowed() == borrowed && !queue.holds() {
         let taken = ring.outstanding();
@@ -109,8 +109,8 @@ struct Taking<'a, 't, R> {
     queue: &'t Queue,
     link: &'t Link,
     turn: &'a mut Turn<'t>,
-    lender: LenderId,
-    into: &'a mut Frame,
+    source: SourceQueueId,
+    into: &'a mut Batch,
 }
 
 impl<R: Device> WithKernels for Taking<'_, '_, R> {
@@ -118,7 +118,7 @@ impl<R: Device> WithKernels for Taking<'_, '_, R> {
 
     #[inline(always)]
     fn with<K: Kernels>(self, kernels: K) {
-        let Taking { ring, firsts, queue, link, turn, lender, into } = self;
+        let Taking { ring, firsts, queue, link, turn, source, into } = self;
         let mut singles = [None; BURST];
         let looked = firsts.iter().zip(&mut singles);
         if turn.prefetches() {
@@ -151,12 +151,12 @@ impl<R: Device> WithKernels for Taking<'_, '_, R> {
             }
             // A header that is not looked at is not read: its line stays with the guest.
             let header = single.and_then(|segment| if link.reads_header { segment.read12() } else { None });
-            let plain = single.and_then(|segment| take_plain(kernels, link, turn, lender, segment, header));
+            let plain = single.and_then(|segment| take_plain(kernels, link, turn, source, segment, header));
             let packet = match (plain, single) {
                 (Some(id), _) if !header.is_some_and(|header| NetHeader::asks(&header)) => Ok(id),
                 (Some(id), _) => check_sum(link, turn, id, header),
-                (None, Some(segment)) => take_single(link, turn, lender, segment, header),
-                (None, None) => take_chain(link, turn, lender, ring, first),
+                (None, Some(segment)) => take_single(link, turn, source, segment, header),
+                (None, None) => take_chain(link, turn, source, ring, first),
             };
             match packet {
                 Ok(id) => {
@@ -193,8 +193,8 @@ fn take_plain<'t>(
     kernels: impl Kernels,
     link: &Link,
     turn: &mut Turn<'t>,
-    lender: LenderId,
-    segment: Segment<'t>,
+    source: SourceQueueId,
+    segment: MemorySegment<'t>,
     header: Option<[u8; LEN]>,
 ) -> Option<PacketId> {
     let (before, frame) = segment.split_at(HEADER);
@@ -202,7 +202,7 @@ fn take_plain<'t>(
     if !fits || header.is_some_and(|header| NetHeader::is_to_be_cut(&header)) {
         return None;
     }
-    turn.accept_by(kernels, link.index, lender, frame)
+    turn.accept_by(kernels, link.index, source, frame)
 }
 
 /// Apart, so that what asks for nothing has the loop for itself.
@@ -216,8 +216,8 @@ fn check_sum(link: &Link, turn: &mut Turn<'_>, id: PacketId, header: Option<[u8;
 fn take_single<'t>(
     link: &Link,
     turn: &mut Turn<'t>,
-    lender: LenderId,
-    segment: Segment<'t>,
+    source: SourceQueueId,
+    segment: MemorySegment<'t>,
     header: Option<[u8; LEN]>,
 ) -> Result<PacketId, Refused> {
     if segment.len() < HEADER {
@@ -225,7 +225,7 @@ fn take_single<'t>(
     }
     let frame = segment.split_at(HEADER).1;
     check_len(frame.len())?;
-    let id = turn.accept(link.index, lender, frame).ok_or(Refused::Dropped(Reason::NoBuffer))?;
+    let id = turn.accept(link.index, source, frame).ok_or(Refused::Dropped(Reason::NoBuffer))?;
     check(link, turn, id, &header.unwrap_or_default())
 }
 
@@ -234,7 +234,7 @@ fn take_single<'t>(
 fn take_chain<'t>(
     link: &'t Link,
     turn: &mut Turn<'t>,
-    lender: LenderId,
+    source: SourceQueueId,
     ring: &mut impl Device,
     first: &First,
 ) -> Result<PacketId, Refused> {
@@ -256,7 +256,7 @@ fn take_chain<'t>(
         turn.unstage(mark);
         return Err(refused);
     }
-    let id = turn.accept_staged(link.index, lender, mark, HEADER).ok_or(Refused::Dropped(Reason::NoBuffer))?;
+    let id = turn.accept_staged(link.index, source, mark, HEADER).ok_or(Refused::Dropped(Reason::NoBuffer))?;
     check(link, turn, id, &header)
 }
 

@@ -19,7 +19,7 @@ use super::link::Link;
 use super::queue::Queue;
 use super::spread::Spread;
 use crate::call_helper::CallHelper;
-use crate::kick_routing::{Berth, Kick, Says};
+use crate::kick_routing::{Kick, KickKind, KickRouting};
 use crate::notifier::Notifier;
 
 /// Whether a ring is one that its guest transmits by: receive and transmit rings take turns (virtio 1.2, 5.1.2).
@@ -47,7 +47,7 @@ pub(super) struct Running {
     call: Option<Arc<OwnedFd>>,
     token: Option<Kick>,
     /// Where its kicks are waited for.
-    berth: Arc<Berth>,
+    routing: Arc<KickRouting>,
     /// Whether its driver answers its calls.
     pub(super) watch: Watch,
 }
@@ -108,14 +108,14 @@ impl Guest {
             (Some(running), true) => {
                 if running.queue.enabled() != setup.enabled {
                     running.queue.set_enabled(setup.enabled);
-                    // Published again for its wait: no turn that saw the old state goes on.
+                    // RcuCell again for its wait: no turn that saw the old state goes on.
                     return Ok(true);
                 }
                 let index = if self.session.control_ring() == Some(index) { CONTROL } else { index };
                 let replaced = running.rewire(index, setup, &self.calls)?;
                 if replaced.is_some() {
                     // A worker may still call by it in this turn. To close it can take for ever: that is for this thread.
-                    self.shared.gate.wait();
+                    self.shared.rcu.wait();
                 }
                 Ok(false)
             }
@@ -132,7 +132,7 @@ impl Guest {
 
     fn start(&self, index: u16, setup: &RingSetup) -> Result<Running, String> {
         let is_control = self.session.control_ring() == Some(index);
-        let berth = Arc::clone(if is_control { &self.commands.berth } else { &self.shared.berth });
+        let routing = Arc::clone(if is_control { &self.commands.routing } else { &self.shared.routing });
         let index = if is_control { CONTROL } else { index };
         let geometry = Geometry { size: setup.size, desc: setup.desc, avail: setup.avail, used: setup.used };
         let acked = self.session.acked_features();
@@ -178,7 +178,7 @@ impl Guest {
             queue = queue.watched_by(Arc::clone(&self.shared.report));
         }
         let queue = Arc::new(queue);
-        let mut running = Running { queue, kick: None, call: None, token: None, berth, watch: Watch::default() };
+        let mut running = Running { queue, kick: None, call: None, token: None, routing, watch: Watch::default() };
         running.rewire(index, setup, &self.calls)?;
         Ok(running)
     }
@@ -205,7 +205,7 @@ impl Guest {
             (0..pairs).map(|pair| 2 * pair + 1).map(|index| running(index).filter(|_| was_enabled(index))).collect();
         // A link that is set down has none that packets may go to.
         let open = |pair: usize| pair < used && !self.set_down;
-        self.seated = self.shared.seating();
+        self.seated = self.shared.assignment();
         let tx = |giver: &usize| {
             let is_own = |pair: usize| self.seated.gives.get(pair) == Some(giver);
             Spread::new((0..pairs).map(|pair| running(2 * pair).filter(|_| open(pair))), is_own)
@@ -246,7 +246,7 @@ impl Guest {
             queue.forget_who_waits(|worker| serves.iter().any(|(by, to)| *by == worker && Arc::ptr_eq(to, queue)));
         }
         // There may be packets already, from before anybody looked.
-        self.shared.berth.ring();
+        self.shared.routing.wake();
     }
 
     /// A worker found the link broken.
@@ -279,8 +279,12 @@ impl Running {
         if !same(self.kick.as_ref(), setup.kick.as_ref()) {
             self.forget();
             if let Some(kick) = &setup.kick {
-                let says = if index == CONTROL || is_transmit(index) { Says::Packets(index / 2) } else { Says::Room };
-                let token = self.berth.add(Arc::clone(kick), says);
+                let says = if index == CONTROL || is_transmit(index) {
+                    KickKind::Packets(index / 2)
+                } else {
+                    KickKind::Buffers
+                };
+                let token = self.routing.add(Arc::clone(kick), says);
                 self.token = Some(token.map_err(|e| format!("{name}: cannot wait for its kick: {e}"))?);
             }
             self.kick = setup.kick.clone();
@@ -288,7 +292,7 @@ impl Running {
         if setup.polled != self.queue.polled() {
             self.queue.set_polled(setup.polled);
             // Whoever sleeps would be told of nothing any more.
-            self.berth.ring();
+            self.routing.wake();
         }
         if !same(self.call.as_ref(), setup.call.as_ref()) {
             let call = setup.call.clone().map(|call| Notifier::new(call, calls)).transpose();
@@ -302,7 +306,7 @@ impl Running {
     /// Waits for its kick no more.
     pub(super) fn forget(&mut self) {
         if let Some(token) = self.token.take() {
-            self.berth.remove(token);
+            self.routing.remove(token);
         }
     }
 }
@@ -328,15 +332,15 @@ mod tests {
 
     use rustix::event::{EventfdFlags, eventfd};
 
-    use crate::Sleeper;
+    use crate::EpollWaiter;
 
-    fn running(berth: &Arc<Berth>) -> Running {
+    fn running(routing: &Arc<KickRouting>) -> Running {
         Running {
             queue: queue(),
             kick: None,
             call: None,
             token: None,
-            berth: Arc::clone(berth),
+            routing: Arc::clone(routing),
             watch: Watch::default(),
         }
     }
@@ -350,16 +354,16 @@ mod tests {
 
     #[test]
     fn a_ring_that_runs_may_lose_its_kick_and_get_one_again() {
-        let sleeper = Arc::new(Sleeper::new().expect("epoll"));
-        let berth = Arc::new(Berth::new(Arc::clone(&sleeper).into(), false));
-        let mut ring = running(&berth);
+        let waiter = Arc::new(EpollWaiter::new().expect("epoll"));
+        let routing = Arc::new(KickRouting::new(Arc::clone(&waiter).into(), false));
+        let mut ring = running(&routing);
         let calls = CallHelper::new("test", || ());
         let kick = || Some(eventfd(0, EventfdFlags::CLOEXEC).expect("eventfd"));
         ring.rewire(1, &started(kick()), &calls).expect("a kick");
-        sleeper.wait(std::time::Duration::ZERO).expect("the bell of the kick");
+        waiter.wait(std::time::Duration::ZERO).expect("the wake of the kick");
         assert_eq!(ring.queue.arm(0), Ok(false), "a worker may sleep");
         ring.rewire(1, &started(None), &calls).expect("no kick");
-        assert!(sleeper.woken_by().1, "whoever sleeps looks again");
+        assert!(waiter.woken_by().1, "whoever sleeps looks again");
         assert_eq!(ring.queue.arm(0), Ok(true), "nobody will kick");
         ring.rewire(1, &started(kick()), &calls).expect("a kick");
         assert_eq!(ring.queue.arm(0), Ok(false));
@@ -368,8 +372,8 @@ mod tests {
 
     #[test]
     fn a_call_that_is_replaced_is_handed_over_and_not_closed() {
-        let sleeper = Arc::new(Sleeper::new().expect("epoll"));
-        let mut ring = running(&Arc::new(Berth::new(sleeper.into(), false)));
+        let waiter = Arc::new(EpollWaiter::new().expect("epoll"));
+        let mut ring = running(&Arc::new(KickRouting::new(waiter.into(), false)));
         let calls = CallHelper::new("test", || ());
         let event = || Some(Arc::new(eventfd(0, EventfdFlags::CLOEXEC).expect("eventfd")));
         let with = |call: Option<Arc<OwnedFd>>| {

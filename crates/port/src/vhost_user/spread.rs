@@ -5,13 +5,13 @@
 
 use std::sync::Arc;
 
-use straightline_packet::{FRAME, Frame, PacketId, Reason, Turn};
+use straightline_packet::{Batch, MAX_BATCH, PacketId, Reason, Turn};
 use straightline_wire::flow_hash;
 
 use super::deliver::{self, Delivered, Looks};
 use super::link::Link;
 use super::queue::Queue;
-use super::worker_port::Seat;
+use super::worker_port::WorkerPort;
 
 /// Entries: many for each pair, so that the pairs' shares are about the same.
 const ENTRIES: usize = 1024;
@@ -66,8 +66,8 @@ impl Spread {
     }
 
     /// For each packet: the place of its ring.
-    fn places(&self, turn: &Turn<'_>, ids: &[PacketId]) -> [u8; FRAME] {
-        let mut places = [0; FRAME];
+    fn places(&self, turn: &Turn<'_>, ids: &[PacketId]) -> [u8; MAX_BATCH] {
+        let mut places = [0; MAX_BATCH];
         for (place, &id) in places.iter_mut().zip(ids) {
             // The hash as a fraction of all entries.
             let entry = (u64::from(flow_hash(turn.head(id))) * (self.table.len() as u64)) >> 32;
@@ -89,8 +89,8 @@ fn table(places: &[Option<u8>]) -> Box<[u8]> {
     own.take(ENTRIES).map(|place| place.or_else(|| others.next()).unwrap_or(0)).collect()
 }
 
-/// Delivers a frame to a guest, however many rings it has.
-pub(super) fn deliver<'t>(link: &'t Link, seat: &Seat, turn: &mut Turn<'t>, frame: &Frame, wait: bool) {
+/// Delivers a batch to a guest, however many rings it has.
+pub(super) fn deliver<'t>(link: &'t Link, seat: &WorkerPort, turn: &mut Turn<'t>, batch: &Batch, wait: bool) {
     let spread = link.tx(seat);
     match spread.queues() {
         [] => {
@@ -99,21 +99,21 @@ pub(super) fn deliver<'t>(link: &'t Link, seat: &Seat, turn: &mut Turn<'t>, fram
                 true => Reason::RingDisabled,
                 false => Reason::LinkDown,
             };
-            link.drops.add(reason, frame.len().try_into().unwrap_or(u64::MAX));
+            link.drops.add(reason, batch.len().try_into().unwrap_or(u64::MAX));
         }
         [queue] => {
-            if deliver::deliver(queue, link, seat, turn, frame.ids(), wait, &mut Looks::default()).any {
-                turn.lend(&**queue);
+            if deliver::deliver(queue, link, seat, turn, batch.ids(), wait, &mut Looks::default()).any {
+                turn.borrow_from(&**queue);
             }
         }
-        _ if wait => in_order(spread, link, seat, turn, frame),
-        _ => apart(spread, link, seat, turn, frame),
+        _ if wait => in_order(spread, link, seat, turn, batch),
+        _ => apart(spread, link, seat, turn, batch),
     }
 }
 
 /// Delivers each ring's packets together.
-fn apart<'t>(spread: &'t Spread, link: &'t Link, seat: &Seat, turn: &mut Turn<'t>, frame: &Frame) {
-    let ids = frame.ids();
+fn apart<'t>(spread: &'t Spread, link: &'t Link, seat: &WorkerPort, turn: &mut Turn<'t>, batch: &Batch) {
+    let ids = batch.ids();
     let Some(&any) = ids.first() else { return };
     let places = &spread.places(turn, ids)[..ids.len()];
     // Sorted by counting: how many there are for each ring, then where each ring's begin, then where they end.
@@ -125,7 +125,7 @@ fn apart<'t>(spread: &'t Spread, link: &'t Link, seat: &Seat, turn: &mut Turn<'t
     for end in &mut ends {
         start += std::mem::replace(end, start);
     }
-    let mut sorted = [any; FRAME];
+    let mut sorted = [any; MAX_BATCH];
     for (&place, &id) in places.iter().zip(ids) {
         let end = &mut ends[usize::from(place)];
         sorted[usize::from(*end)] = id;
@@ -137,30 +137,30 @@ fn apart<'t>(spread: &'t Spread, link: &'t Link, seat: &Seat, turn: &mut Turn<'t
         let part = &sorted[start..end];
         start = end;
         if !part.is_empty() && send(queue, link, seat, turn, part, false, &mut looks).any {
-            turn.lend(&**queue);
+            turn.borrow_from(&**queue);
         }
     }
 }
 
 /// Delivers with nothing lost where a ring is full (`full = "wait"`): what is left of a source's packets must be the tail
 /// of what was taken from it. So packets go in their order, those in a row for one ring together; behind a packet that is
-/// left, all of the same source are left, and so are all for the same ring, which others of the frame must not overtake.
-fn in_order<'t>(spread: &'t Spread, link: &'t Link, seat: &Seat, turn: &mut Turn<'t>, frame: &Frame) {
-    let places = spread.places(turn, frame.ids());
+/// left, all of the same source are left, and so are all for the same ring, which others of the batch must not overtake.
+fn in_order<'t>(spread: &'t Spread, link: &'t Link, seat: &WorkerPort, turn: &mut Turn<'t>, batch: &Batch) {
+    let places = spread.places(turn, batch.ids());
     let (mut full, mut told) = (0_u128, 0_u128);
     let mut looks = Looks::in_parts();
-    let mut source = None;
+    let mut previous = None;
     let mut is_behind = false;
-    let mut rest = frame.ids();
+    let mut rest = batch.ids();
     let mut places = &places[..rest.len()];
     while let (Some(&id), Some(&place)) = (rest.first(), places.first()) {
-        let lender = turn.lender(id);
-        let is_same = |&(&id, &at): &(&PacketId, &u8)| at == place && turn.lender(id) == lender;
+        let source = turn.source(id);
+        let is_same = |&(&id, &at): &(&PacketId, &u8)| at == place && turn.source(id) == source;
         let len = rest.iter().zip(places).take_while(is_same).count();
         let (run, behind) = rest.split_at(len);
         (rest, places) = (behind, &places[len..]);
-        if source.replace(lender) != Some(lender) {
-            is_behind = turn.leaves_any(lender);
+        if previous.replace(source) != Some(source) {
+            is_behind = turn.leaves_any(source);
         }
         let bit = 1_u128 << place;
         if full & bit != 0 || is_behind {
@@ -178,16 +178,16 @@ fn in_order<'t>(spread: &'t Spread, link: &'t Link, seat: &Seat, turn: &mut Turn
     }
     for (at, queue) in spread.queues().iter().enumerate() {
         if told >> at & 1 != 0 {
-            turn.lend(&**queue);
+            turn.borrow_from(&**queue);
         }
     }
 }
 
-/// Delivers a part of a frame, unless another part has found the guest broken.
+/// Delivers a part of a batch, unless another part has found the guest broken.
 fn send<'t>(
     queue: &'t Queue,
     link: &'t Link,
-    seat: &Seat,
+    seat: &WorkerPort,
     turn: &mut Turn<'t>,
     ids: &[PacketId],
     wait: bool,

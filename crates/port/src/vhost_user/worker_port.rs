@@ -8,15 +8,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
-use straightline_packet::{Frame, PortIndex, Reason, Turn};
+use straightline_packet::{Batch, PortIndex, Reason, Turn};
 
 use super::link::Link;
 use super::{Shared, receive, spread};
-use crate::{Port, Sleeper};
+use crate::{EpollWaiter, Port};
 
 /// Which worker serves which of a port's rings. Workers are numbers of whoever says it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Seating {
+pub struct QueueAssignment {
     /// By pair: who takes from the guest's transmit ring.
     pub takes: Vec<usize>,
     /// By pair: whose own the guest's receive ring is.
@@ -25,34 +25,34 @@ pub struct Seating {
     pub givers: Vec<usize>,
 }
 
-impl Seating {
+impl QueueAssignment {
     /// One worker serves all of `pairs`.
     pub fn one(worker: usize, pairs: u16) -> Self {
         let all = vec![worker; pairs.max(1).into()];
-        Seating { takes: all.clone(), gives: all, givers: vec![worker] }
+        QueueAssignment { takes: all.clone(), gives: all, givers: vec![worker] }
     }
 }
 
 /// Who is woken by a port's kicks.
 #[derive(Clone, Debug)]
-pub struct Sleepers {
+pub struct Waiters {
     /// By pair: there is something in the transmit ring. For pairs beyond, and for what is no pair's, the first.
-    pub takes: Vec<Arc<Sleeper>>,
+    pub takes: Vec<Arc<EpollWaiter>>,
     /// There is room in a receive ring.
-    pub givers: Vec<Arc<Sleeper>>,
+    pub givers: Vec<Arc<EpollWaiter>>,
 }
 
-impl From<Arc<Sleeper>> for Sleepers {
+impl From<Arc<EpollWaiter>> for Waiters {
     /// One worker serves all.
-    fn from(sleeper: Arc<Sleeper>) -> Self {
-        Sleepers { takes: vec![Arc::clone(&sleeper)], givers: vec![sleeper] }
+    fn from(waiter: Arc<EpollWaiter>) -> Self {
+        Waiters { takes: vec![Arc::clone(&waiter)], givers: vec![waiter] }
     }
 }
 
 /// One worker's part of a port. Only one thread uses it.
 #[derive(Debug)]
 #[repr(align(128))]
-pub(super) struct Seat {
+pub(super) struct WorkerPort {
     /// The pairs that it takes from, in ascending order.
     pairs: Box<[usize]>,
     /// Which of them comes first in the next turn.
@@ -65,15 +65,15 @@ pub(super) struct Seat {
     pub(super) clean: AtomicU64,
 }
 
-impl Seat {
+impl WorkerPort {
     pub(super) fn new(worker: usize, pairs: Box<[usize]>, giver: usize) -> Self {
-        Seat { pairs, first: AtomicUsize::new(0), worker, giver, clean: AtomicU64::new(u64::MAX) }
+        WorkerPort { pairs, first: AtomicUsize::new(0), worker, giver, clean: AtomicU64::new(u64::MAX) }
     }
 
     /// A worker's seat.
-    pub(super) fn of(seating: &Seating, worker: usize) -> Self {
-        let pairs = (0..seating.takes.len()).filter(|&pair| seating.takes[pair] == worker).collect();
-        Seat::new(worker, pairs, seating.givers.iter().position(|&giver| giver == worker).unwrap_or(0))
+    pub(super) fn of(assignment: &QueueAssignment, worker: usize) -> Self {
+        let pairs = (0..assignment.takes.len()).filter(|&pair| assignment.takes[pair] == worker).collect();
+        WorkerPort::new(worker, pairs, assignment.givers.iter().position(|&giver| giver == worker).unwrap_or(0))
     }
 
     /// The pairs that it takes from, as far as the guest has started any. A frontend that may start a hundred pairs
@@ -88,7 +88,7 @@ impl Seat {
         self.pairs.first() == Some(&0)
     }
 
-    pub(super) fn receive(&self, shared: &Shared, turn: &mut Turn<'_>, into: &mut Frame, max: usize) {
+    pub(super) fn receive(&self, shared: &Shared, turn: &mut Turn<'_>, into: &mut Batch, max: usize) {
         if shared.announcement.is_due() && max > 0 && self.announces() {
             return shared.announce(turn, into);
         }
@@ -104,10 +104,10 @@ impl Seat {
         }
     }
 
-    pub(super) fn deliver(&self, shared: &Shared, turn: &mut Turn<'_>, frame: &Frame, wait: bool) {
+    pub(super) fn deliver(&self, shared: &Shared, turn: &mut Turn<'_>, batch: &Batch, wait: bool) {
         match shared.sound(turn) {
-            Some(link) => spread::deliver(link, self, turn, frame, wait),
-            None => shared.drops.add(Reason::LinkDown, frame.len().try_into().unwrap_or(u64::MAX)),
+            Some(link) => spread::deliver(link, self, turn, batch, wait),
+            None => shared.drops.add(Reason::LinkDown, batch.len().try_into().unwrap_or(u64::MAX)),
         }
     }
 
@@ -150,7 +150,7 @@ impl Seat {
 #[derive(Debug)]
 pub(super) struct Seated {
     pub(super) shared: Arc<Shared>,
-    pub(super) seat: Seat,
+    pub(super) seat: WorkerPort,
 }
 
 impl Port for Seated {
@@ -162,12 +162,12 @@ impl Port for Seated {
         Some(self.shared.index)
     }
 
-    fn receive(&self, turn: &mut Turn<'_>, into: &mut Frame, max: usize) {
+    fn receive(&self, turn: &mut Turn<'_>, into: &mut Batch, max: usize) {
         self.seat.receive(&self.shared, turn, into, max);
     }
 
-    fn deliver(&self, turn: &mut Turn<'_>, frame: &Frame, wait: bool) {
-        self.seat.deliver(&self.shared, turn, frame, wait);
+    fn deliver(&self, turn: &mut Turn<'_>, batch: &Batch, wait: bool) {
+        self.seat.deliver(&self.shared, turn, batch, wait);
     }
 
     fn arm(&self, turn: &Turn<'_>, room: bool) -> bool {
@@ -187,8 +187,8 @@ mod tests {
     /// As in a patch of two ports with one pair each: one worker takes from the port, the other delivers to it.
     #[test]
     fn whoever_does_not_deliver_leaves_the_wish_of_whoever_does() {
-        let seating = Seating { takes: vec![0], gives: vec![1], givers: vec![1] };
-        let [taker, giver] = [0, 1].map(|worker| Seat::of(&seating, worker));
+        let assignment = QueueAssignment { takes: vec![0], gives: vec![1], givers: vec![1] };
+        let [taker, giver] = [0, 1].map(|worker| WorkerPort::of(&assignment, worker));
         let queue = queue();
         let is_waited_for = || queue.lock().room.any_sleeps();
         queue.lock().room.wants(giver.worker, Some(0));

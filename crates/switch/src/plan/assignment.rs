@@ -6,33 +6,33 @@
 //! port with fewer pairs than there are workers has rings with a lock that is waited for; so a bridge is given several only
 //! where a port of it has several pairs.
 
-use straightline_port::vhost_user::Seating;
+use straightline_port::vhost_user::QueueAssignment;
 
-use super::{Domain, most_queues, queues};
+use super::{ForwardingDomain, most_queues, queues};
 use crate::config::Config;
 
 /// The queue pairs of its ports.
-pub(super) fn pairs(config: &Config, domain: Domain) -> usize {
+pub(super) fn pairs(config: &Config, domain: ForwardingDomain) -> usize {
     domain.ports(config).iter().map(|&port| queues(&config.ports[port])).sum()
 }
 
 /// The most workers that it can use.
-pub(super) fn capacity(config: &Config, domain: Domain) -> usize {
+pub(super) fn capacity(config: &Config, domain: ForwardingDomain) -> usize {
     let ports = domain.ports(config);
     let pairs = ports.iter().map(|&port| queues(&config.ports[port]));
     match domain {
-        Domain::Patch(_) => 2 * pairs.min().unwrap_or(1),
-        Domain::Bridge(_) => pairs.max().unwrap_or(1),
+        ForwardingDomain::Patch(_) => 2 * pairs.min().unwrap_or(1),
+        ForwardingDomain::Bridge(_) => pairs.max().unwrap_or(1),
         // What comes in is dropped.
-        Domain::Loose(_) => 1,
+        ForwardingDomain::Unconnected(_) => 1,
     }
 }
 
 /// How many workers each of these domains is to have: one, and those that are left go to whoever has most pairs for each
 /// of its workers.
-pub(super) fn widths(config: &Config, domains: &[Domain], workers: usize) -> Vec<usize> {
+pub(super) fn widths(config: &Config, domains: &[ForwardingDomain], workers: usize) -> Vec<usize> {
     let mut widths = vec![1; domains.len()];
-    let connected = domains.iter().filter(|domain| !matches!(domain, Domain::Loose(_))).count();
+    let connected = domains.iter().filter(|domain| !matches!(domain, ForwardingDomain::Unconnected(_))).count();
     for _ in connected..workers {
         let can = |&at: &usize| widths[at] < capacity(config, domains[at]).min(workers);
         // Of equals the first: `max_by` takes the last.
@@ -47,10 +47,10 @@ pub(super) fn widths(config: &Config, domains: &[Domain], workers: usize) -> Vec
 }
 
 /// Deals the pairs of a domain's ports out to the workers that serve it, each port beginning where the last one ended.
-pub(super) fn seat(config: &Config, domain: Domain, serving: &[usize]) -> Vec<(usize, Seating)> {
+pub(super) fn seat(config: &Config, domain: ForwardingDomain, serving: &[usize]) -> Vec<(usize, QueueAssignment)> {
     let ports = domain.ports(config);
     let most = match domain {
-        Domain::Patch(_) => serving.len().min(capacity(config, domain) / 2),
+        ForwardingDomain::Patch(_) => serving.len().min(capacity(config, domain) / 2),
         _ => serving.len(),
     };
     let mut at = 0;
@@ -72,7 +72,7 @@ pub(super) fn seat(config: &Config, domain: Domain, serving: &[usize]) -> Vec<(u
         if givers.is_empty() {
             givers.push(takes[member][0]);
         }
-        (port, Seating { takes: takes[member].clone(), gives: gives(&takes[member], &givers), givers })
+        (port, QueueAssignment { takes: takes[member].clone(), gives: gives(&takes[member], &givers), givers })
     });
     seated.collect()
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use super::{Before, Domain, Place, Plan};
+use super::{Before, ForwardingDomain, Place, Plan};
 use crate::config::{Config, Mode, NodeConfig, Offloads, PortConfig, PortKind, SourceCheckConfig, SwitchConfig};
 
 /// One thing that changes. Indexes are those of the new configuration's list, `old` those of the old one's.
@@ -205,21 +205,21 @@ fn network(config: &Config, port: usize) -> String {
 }
 
 /// The domains of a worker that nothing changes for: their packets go on while all else is changed.
-pub(crate) fn undisturbed(before: Before<'_>, config: &Config, plan: &Plan, worker: usize) -> Vec<Domain> {
-    let places = |config: &Config, plan: &Plan, domain: Domain| -> Vec<Place> {
+pub(crate) fn undisturbed(before: Before<'_>, config: &Config, plan: &Plan, worker: usize) -> Vec<ForwardingDomain> {
+    let places = |config: &Config, plan: &Plan, domain: ForwardingDomain| -> Vec<Place> {
         domain.ports(config).iter().map(|&port| plan.ports[port].clone()).collect()
     };
-    let rules = |config: &Config, domain: Domain| match domain {
-        Domain::Bridge(at) => Some(config.bridges[at].clone()),
+    let rules = |config: &Config, domain: ForwardingDomain| match domain {
+        ForwardingDomain::Bridge(at) => Some(config.bridges[at].clone()),
         _ => None,
     };
-    let ways = |config: &Config, domain: Domain| -> Vec<Vec<NodeConfig>> {
+    let ways = |config: &Config, domain: ForwardingDomain| -> Vec<Vec<NodeConfig>> {
         domain.ports(config).iter().map(|&port| config.way(port).cloned().collect()).collect()
     };
-    let checks = |config: &Config, domain: Domain| -> Vec<Option<SourceCheckConfig>> {
+    let checks = |config: &Config, domain: ForwardingDomain| -> Vec<Option<SourceCheckConfig>> {
         domain.ports(config).iter().map(|&port| config.ports[port].source_check.clone()).collect()
     };
-    let is_same = |new: Domain, old: Domain| {
+    let is_same = |new: ForwardingDomain, old: ForwardingDomain| {
         new.name(config) == old.name(before.config)
             && places(config, plan, new) == places(before.config, before.plan, old)
             && rules(config, new) == rules(before.config, old)

@@ -2,7 +2,7 @@
 //!
 //! What packets pass between (the ports of a patch, of a bridge) is a *domain*. Domains are dealt out by their queue
 //! pairs, the largest first, to whoever has fewest. With at least as many domains as workers, each belongs to one: no queue
-//! and no table is shared. Workers that would have nothing to do are given to the domains that can use several (`seating`).
+//! and no table is shared. Workers that would have nothing to do are given to the domains that can use several (`assignment`).
 //!
 //! A plan that follows another one moves as little as it can. A port has a *slot*, which is its index for packets, drops
 //! and addresses, for as long as it runs; a slot that becomes free is taken again by a later plan, never by the one that
@@ -14,7 +14,7 @@ mod difference;
 #[cfg(test)]
 mod tests;
 
-use straightline_port::vhost_user::{MAX_QUEUE_PAIRS, Seating};
+use straightline_port::vhost_user::{MAX_QUEUE_PAIRS, QueueAssignment};
 
 use crate::config::{Config, PortConfig, PortKind, WhenFull};
 use assignment::{capacity, pairs, seat, widths};
@@ -22,22 +22,22 @@ pub(crate) use difference::{Step, difference, needs_restart, remade, undisturbed
 
 /// Ports that packets pass between, as indexes into the configuration's lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Domain {
+pub(crate) enum ForwardingDomain {
     /// The patch of this index.
     Patch(usize),
     /// The bridge of this index.
     Bridge(usize),
     /// The port of this index is in neither.
-    Loose(usize),
+    Unconnected(usize),
 }
 
-impl Domain {
+impl ForwardingDomain {
     /// What it is called: the same domain has the same name in another configuration.
     pub(crate) fn name(self, config: &Config) -> (&'static str, &str) {
         match self {
-            Domain::Patch(at) => ("patch", &config.patches[at].name),
-            Domain::Bridge(at) => ("bridge", &config.bridges[at].name),
-            Domain::Loose(at) => ("port", &config.ports[at].name),
+            ForwardingDomain::Patch(at) => ("patch", &config.patches[at].name),
+            ForwardingDomain::Bridge(at) => ("bridge", &config.bridges[at].name),
+            ForwardingDomain::Unconnected(at) => ("port", &config.ports[at].name),
         }
     }
 
@@ -45,15 +45,15 @@ impl Domain {
     pub(crate) fn ports(self, config: &Config) -> Vec<usize> {
         let index = |name: &String| config.port_index(name);
         match self {
-            Domain::Patch(at) => config.patches[at].ports.iter().filter_map(index).collect(),
-            Domain::Bridge(at) => config.bridges[at].ports.iter().filter_map(index).collect(),
-            Domain::Loose(at) => vec![at],
+            ForwardingDomain::Patch(at) => config.patches[at].ports.iter().filter_map(index).collect(),
+            ForwardingDomain::Bridge(at) => config.bridges[at].ports.iter().filter_map(index).collect(),
+            ForwardingDomain::Unconnected(at) => vec![at],
         }
     }
 
     /// Whether its packets wait for room.
     pub(crate) fn waits(self, config: &Config) -> bool {
-        matches!(self, Domain::Patch(at) if config.patches[at].full == WhenFull::Wait)
+        matches!(self, ForwardingDomain::Patch(at) if config.patches[at].full == WhenFull::Wait)
     }
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct WorkerPlan {
     /// The CPU that it is pinned to.
     pub(crate) cpu: Option<usize>,
     /// In the order in which they were dealt out. Several workers may have the same one.
-    pub(crate) domains: Vec<Domain>,
+    pub(crate) domains: Vec<ForwardingDomain>,
 }
 
 /// Where a port is.
@@ -72,7 +72,7 @@ pub(crate) struct Place {
     /// Its index for packets, drops and addresses.
     pub(crate) slot: u16,
     /// Which workers serve its queue pairs.
-    pub(crate) seating: Seating,
+    pub(crate) assignment: QueueAssignment,
     /// Whether packets for it, and from it, may have to wait for room.
     pub(crate) waits: bool,
 }
@@ -80,7 +80,7 @@ pub(crate) struct Place {
 impl Place {
     /// The worker that does all for it, if one does.
     pub(crate) fn only_worker(&self) -> Option<usize> {
-        let mut all = self.seating.takes.iter().chain(&self.seating.givers);
+        let mut all = self.assignment.takes.iter().chain(&self.assignment.givers);
         let first = *all.next()?;
         all.all(|&worker| worker == first).then_some(first)
     }
@@ -120,7 +120,7 @@ impl Before<'_> {
             return Some((all, capacity(self.config, domain)));
         }
         let alone = (name.0 == "port").then(|| self.config.port_index(name.1)).flatten()?;
-        self.plan.ports[alone].seating.takes.first().map(|&worker| (vec![worker], 1))
+        self.plan.ports[alone].assignment.takes.first().map(|&worker| (vec![worker], 1))
     }
 
     /// Slots are all taken that anything may still refer to.
@@ -130,14 +130,14 @@ impl Before<'_> {
 }
 
 /// The domains of a checked configuration, those with most queue pairs first.
-fn domains(config: &Config) -> Vec<Domain> {
-    let mut domains: Vec<Domain> = (0..config.patches.len()).map(Domain::Patch).collect();
-    domains.extend((0..config.bridges.len()).map(Domain::Bridge));
+fn domains(config: &Config) -> Vec<ForwardingDomain> {
+    let mut domains: Vec<ForwardingDomain> = (0..config.patches.len()).map(ForwardingDomain::Patch).collect();
+    domains.extend((0..config.bridges.len()).map(ForwardingDomain::Bridge));
     let mut joined = vec![false; config.ports.len()];
     for port in domains.iter().flat_map(|domain| domain.ports(config)) {
         joined[port] = true;
     }
-    domains.extend((0..config.ports.len()).filter(|&port| !joined[port]).map(Domain::Loose));
+    domains.extend((0..config.ports.len()).filter(|&port| !joined[port]).map(ForwardingDomain::Unconnected));
     domains.sort_by_key(|&domain| std::cmp::Reverse(pairs(config, domain)));
     domains
 }
@@ -151,11 +151,11 @@ pub(crate) fn plan(config: &Config, before: Option<Before<'_>>) -> Plan {
     }
     let mut load = vec![0; workers.len()];
     let mut ports = vec![Place::default(); config.ports.len()];
-    let mut put = |domain: Domain, serving: &[usize], load: &mut [usize]| {
-        for (port, seating) in seat(config, domain, serving) {
-            let planned = seating.takes.iter().take(queues(&config.ports[port]));
+    let mut put = |domain: ForwardingDomain, serving: &[usize], load: &mut [usize]| {
+        for (port, assignment) in seat(config, domain, serving) {
+            let planned = assignment.takes.iter().take(queues(&config.ports[port]));
             planned.for_each(|&worker| load[worker] += 1);
-            (ports[port].seating, ports[port].waits) = (seating, domain.waits(config));
+            (ports[port].assignment, ports[port].waits) = (assignment, domain.waits(config));
         }
         serving.iter().for_each(|&worker| workers[worker].domains.push(domain));
     };

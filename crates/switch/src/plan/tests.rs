@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use proptest::prelude::*;
 use straightline_graph::{Next, Node};
-use straightline_packet::{Frame, Turn};
+use straightline_packet::{Batch, Turn};
 
 use super::*;
 use crate::config::{BridgeConfig, NodeConfig, PatchConfig, PortKind, SourceCheckConfig, SwitchConfig};
@@ -29,7 +29,7 @@ fn bridge(ports: &[&str]) -> BridgeConfig {
 struct Nothing;
 
 impl Node for Nothing {
-    fn process(&mut self, _turn: &mut Turn<'_>, _frame: &Frame, _next: &mut Next<'_>) {}
+    fn process(&mut self, _turn: &mut Turn<'_>, _frame: &Batch, _next: &mut Next<'_>) {}
 }
 
 /// One of two nodes of a name.
@@ -51,7 +51,7 @@ fn without_cpus_there_is_one_worker() {
     let plan = plan(&config(2, &[]), None);
     assert_eq!(plan.workers.len(), 1);
     assert_eq!(plan.workers[0].cpu, None);
-    assert_eq!(plan.workers[0].domains, [Domain::Loose(0), Domain::Loose(1)]);
+    assert_eq!(plan.workers[0].domains, [ForwardingDomain::Unconnected(0), ForwardingDomain::Unconnected(1)]);
 }
 
 #[test]
@@ -60,8 +60,8 @@ fn a_domain_stays_together_and_the_load_is_shared() {
     config.patches = vec![patch("p0", "p1"), patch("p2", "p3")];
     config.bridges = vec![bridge(&["p4", "p5", "p6", "p7"])];
     let plan = plan(&config, None);
-    assert_eq!(plan.workers[0].domains, [Domain::Bridge(0)]);
-    assert_eq!(plan.workers[1].domains, [Domain::Patch(0), Domain::Patch(1)]);
+    assert_eq!(plan.workers[0].domains, [ForwardingDomain::Bridge(0)]);
+    assert_eq!(plan.workers[1].domains, [ForwardingDomain::Patch(0), ForwardingDomain::Patch(1)]);
     let workers = plan.ports.iter().map(|place| place.only_worker());
     assert_eq!(workers.collect::<Option<Vec<_>>>().as_deref(), Some(&[1, 1, 1, 1, 0, 0, 0, 0][..]));
     assert_eq!(
@@ -83,40 +83,43 @@ fn patched(pairs: &[u16], workers: &[usize]) -> Config {
     config
 }
 
-fn seating(takes: &[usize], gives: &[usize], givers: &[usize]) -> Seating {
-    Seating { takes: takes.to_vec(), gives: gives.to_vec(), givers: givers.to_vec() }
+fn assignment(takes: &[usize], gives: &[usize], givers: &[usize]) -> QueueAssignment {
+    QueueAssignment { takes: takes.to_vec(), gives: gives.to_vec(), givers: givers.to_vec() }
 }
 
 #[test]
 fn a_patch_by_itself_is_served_by_all_who_can_be_used() {
-    let seatings = |pairs: &[u16], workers: &[usize]| -> Vec<Seating> {
-        plan(&patched(pairs, workers), None).ports.into_iter().map(|place| place.seating).collect()
+    let assignments = |pairs: &[u16], workers: &[usize]| -> Vec<QueueAssignment> {
+        plan(&patched(pairs, workers), None).ports.into_iter().map(|place| place.assignment).collect()
     };
     // Each pair by one, for both rings.
-    assert_eq!(seatings(&[2, 2], &[0, 1]), [seating(&[0, 1], &[0, 1], &[0, 1]), seating(&[0, 1], &[0, 1], &[0, 1])]);
-    // One for each direction.
-    assert_eq!(seatings(&[1, 1], &[0, 1]), [seating(&[0], &[1], &[1]), seating(&[1], &[0], &[0])]);
-    assert_eq!(seatings(&[1, 1], &[0, 1, 2, 3]), seatings(&[1, 1], &[0, 1]), "more find nothing to do");
-    // No two ever deliver into the one ring.
-    assert_eq!(seatings(&[3, 1], &[0, 1]), [seating(&[0, 0, 0], &[1, 1, 1], &[1]), seating(&[1], &[0], &[0])]);
     assert_eq!(
-        seatings(&[2, 2], &[0, 1, 2, 3]),
-        [seating(&[0, 1], &[2, 3], &[2, 3]), seating(&[2, 3], &[0, 1], &[0, 1])]
+        assignments(&[2, 2], &[0, 1]),
+        [assignment(&[0, 1], &[0, 1], &[0, 1]), assignment(&[0, 1], &[0, 1], &[0, 1])]
+    );
+    // One for each direction.
+    assert_eq!(assignments(&[1, 1], &[0, 1]), [assignment(&[0], &[1], &[1]), assignment(&[1], &[0], &[0])]);
+    assert_eq!(assignments(&[1, 1], &[0, 1, 2, 3]), assignments(&[1, 1], &[0, 1]), "more find nothing to do");
+    // No two ever deliver into the one ring.
+    assert_eq!(assignments(&[3, 1], &[0, 1]), [assignment(&[0, 0, 0], &[1, 1, 1], &[1]), assignment(&[1], &[0], &[0])]);
+    assert_eq!(
+        assignments(&[2, 2], &[0, 1, 2, 3]),
+        [assignment(&[0, 1], &[2, 3], &[2, 3]), assignment(&[2, 3], &[0, 1], &[0, 1])]
     );
     // What does not come out even begins at one port with one, at the other with the other.
     assert_eq!(
-        seatings(&[3, 3], &[0, 1]),
-        [seating(&[0, 1, 0], &[0, 1, 0], &[0, 1]), seating(&[1, 0, 1], &[1, 0, 1], &[0, 1])]
+        assignments(&[3, 3], &[0, 1]),
+        [assignment(&[0, 1, 0], &[0, 1, 0], &[0, 1]), assignment(&[1, 0, 1], &[1, 0, 1], &[0, 1])]
     );
-    assert_eq!(seatings(&[4, 4], &[]), [Seating::one(0, 4), Seating::one(0, 4)]);
+    assert_eq!(assignments(&[4, 4], &[]), [QueueAssignment::one(0, 4), QueueAssignment::one(0, 4)]);
 }
 
 #[test]
 fn enough_domains_share_nothing_and_few_are_given_the_workers_that_are_left() {
-    let workers = |config: &Config| -> Vec<Vec<Domain>> {
+    let workers = |config: &Config| -> Vec<Vec<ForwardingDomain>> {
         plan(config, None).workers.into_iter().map(|worker| worker.domains).collect()
     };
-    let patches = |at: &[usize]| at.iter().map(|&at| Domain::Patch(at)).collect::<Vec<_>>();
+    let patches = |at: &[usize]| at.iter().map(|&at| ForwardingDomain::Patch(at)).collect::<Vec<_>>();
     assert_eq!(workers(&patched(&[4, 4, 4, 4], &[0, 1])), [patches(&[0]), patches(&[1])]);
     // The one with most pairs gets the third.
     assert_eq!(workers(&patched(&[1, 1, 4, 4], &[0, 1, 2])), [patches(&[1]), patches(&[1]), patches(&[0])]);
@@ -124,14 +127,15 @@ fn enough_domains_share_nothing_and_few_are_given_the_workers_that_are_left() {
     let mut config = patched(&[1, 1, 1], &[0, 1]);
     config.patches.clear();
     config.bridges = vec![bridge(&["p0", "p1", "p2"])];
-    assert_eq!(workers(&config), [vec![Domain::Bridge(0)], vec![]]);
+    assert_eq!(workers(&config), [vec![ForwardingDomain::Bridge(0)], vec![]]);
     let PortKind::VhostUser(kind) = &mut config.ports[1].kind;
     kind.queues = Some(2);
-    assert_eq!(workers(&config), [[Domain::Bridge(0)], [Domain::Bridge(0)]]);
-    let seatings: Vec<_> = plan(&config, None).ports.into_iter().map(|place| place.seating).collect();
+    assert_eq!(workers(&config), [[ForwardingDomain::Bridge(0)], [ForwardingDomain::Bridge(0)]]);
+    let assignments: Vec<_> = plan(&config, None).ports.into_iter().map(|place| place.assignment).collect();
     // The first port's single ring is wanted by both.
-    let expected = [seating(&[0], &[0], &[0, 1]), seating(&[1, 0], &[1, 0], &[0, 1]), seating(&[1], &[1], &[0, 1])];
-    assert_eq!(seatings, expected);
+    let expected =
+        [assignment(&[0], &[0], &[0, 1]), assignment(&[1, 0], &[1, 0], &[0, 1]), assignment(&[1], &[1], &[0, 1])];
+    assert_eq!(assignments, expected);
 }
 
 #[test]
@@ -141,9 +145,9 @@ fn a_domain_keeps_its_workers_until_it_can_use_others() {
     first.patches.pop();
     let (before, after, _) = after(&first, &old);
     // It was alone, and stays where it was when another comes.
-    assert_eq!(before.ports[0].seating, seating(&[0, 1], &[0, 1], &[0, 1]));
+    assert_eq!(before.ports[0].assignment, assignment(&[0, 1], &[0, 1], &[0, 1]));
     assert_eq!(after.ports[..2], before.ports[..2]);
-    assert_eq!(undisturbed(Before { config: &first, plan: &before }, &old, &after, 1), [Domain::Patch(0)]);
+    assert_eq!(undisturbed(Before { config: &first, plan: &before }, &old, &after, 1), [ForwardingDomain::Patch(0)]);
     // With one pair it can still be served in two directions; with more again it takes what is free.
     let mut fewer = old.clone();
     for port in &mut fewer.ports[..2] {
@@ -151,12 +155,12 @@ fn a_domain_keeps_its_workers_until_it_can_use_others() {
         kind.queues = Some(1);
     }
     let third = plan(&fewer, Some(Before { config: &old, plan: &after }));
-    assert_eq!(third.ports[0].seating, seating(&[0], &[1], &[1]));
+    assert_eq!(third.ports[0].assignment, assignment(&[0], &[1], &[1]));
     let alone = patched(&[1, 1], &[0, 1, 2, 3]);
     let wide = patched(&[4, 4], &[0, 1, 2, 3]);
     let first = plan(&alone, None);
     let second = plan(&wide, Some(Before { config: &alone, plan: &first }));
-    assert_eq!(second.ports[0].seating, seating(&[0, 1, 2, 3], &[0, 1, 2, 3], &[0, 1, 2, 3]));
+    assert_eq!(second.ports[0].assignment, assignment(&[0, 1, 2, 3], &[0, 1, 2, 3], &[0, 1, 2, 3]));
 }
 
 #[test]
@@ -386,36 +390,41 @@ fn check(config: &Config, plan: &Plan) {
         for domain in &worker.domains {
             for port in domain.ports(config) {
                 let place = &plan.ports[port];
-                served[port] += place.seating.takes.iter().filter(|taker| **taker == at).count();
+                served[port] += place.assignment.takes.iter().filter(|taker| **taker == at).count();
                 assert_eq!(place.waits, domain.waits(config));
             }
         }
         for (port, place) in plan.ports.iter().enumerate() {
             let is_here = worker.domains.iter().any(|domain| domain.ports(config).contains(&port));
-            let seating = &place.seating;
-            assert!(is_here || !seating.takes.iter().chain(&seating.givers).any(|&worker| worker == at));
+            let assignment = &place.assignment;
+            assert!(is_here || !assignment.takes.iter().chain(&assignment.givers).any(|&worker| worker == at));
         }
     }
     for (port, served) in served.into_iter().enumerate() {
-        let seating = &plan.ports[port].seating;
+        let assignment = &plan.ports[port].assignment;
         let pairs = queues(&config.ports[port]);
-        assert_eq!((served, seating.takes.len(), seating.gives.len()), (pairs, pairs, pairs), "each pair, once");
-        assert!(seating.gives.iter().all(|owner| seating.givers.contains(owner)), "{seating:?}");
-        let distinct: std::collections::BTreeSet<_> = seating.givers.iter().collect();
-        assert_eq!(distinct.len(), seating.givers.len(), "{seating:?}");
+        assert_eq!((served, assignment.takes.len(), assignment.gives.len()), (pairs, pairs, pairs), "each pair, once");
+        assert!(assignment.gives.iter().all(|owner| assignment.givers.contains(owner)), "{assignment:?}");
+        let distinct: std::collections::BTreeSet<_> = assignment.givers.iter().collect();
+        assert_eq!(distinct.len(), assignment.givers.len(), "{assignment:?}");
         let is_patched = config.patches.iter().any(|patch| patch.ports.contains(&config.ports[port].name));
         if is_patched {
             // Whoever delivers has a ring of his own.
-            assert!(seating.givers.iter().all(|giver| seating.gives.contains(giver)), "{seating:?}");
+            assert!(assignment.givers.iter().all(|giver| assignment.gives.contains(giver)), "{assignment:?}");
         }
     }
     // Whoever has packets for a port is one of those who deliver to it.
-    for domain in plan.workers.iter().flat_map(|worker| &worker.domains).filter(|d| !matches!(d, Domain::Loose(_))) {
+    for domain in plan
+        .workers
+        .iter()
+        .flat_map(|worker| &worker.domains)
+        .filter(|d| !matches!(d, ForwardingDomain::Unconnected(_)))
+    {
         let ports = domain.ports(config);
         for (&from, &to) in ports.iter().flat_map(|from| ports.iter().map(move |to| (from, to))) {
             let (from, to) = (from, to);
-            let takers = &plan.ports[from].seating.takes;
-            assert!(from == to || takers.iter().all(|taker| plan.ports[to].seating.givers.contains(taker)));
+            let takers = &plan.ports[from].assignment.takes;
+            assert!(from == to || takers.iter().all(|taker| plan.ports[to].assignment.givers.contains(taker)));
         }
     }
 }
@@ -444,7 +453,7 @@ proptest! {
             }
             for (at, bridge) in next.bridges.iter().enumerate().filter(|(_, bridge)| old.bridges.contains(bridge)) {
                 // Nothing of it is other, so nothing of it may rest.
-                let members = Domain::Bridge(at).ports(&next);
+                let members = ForwardingDomain::Bridge(at).ports(&next);
                 let is_same = |port: usize| {
                     before.same_port(&next.ports[port]).is_some_and(|was| {
                         old.way(was).eq(next.way(port)) && old.ports[was].source_check == next.ports[port].source_check
@@ -453,8 +462,8 @@ proptest! {
                 if members.iter().all(|&port| is_same(port)) {
                     for worker in 0..new_plan.workers.len() {
                         let calm = undisturbed(before, &next, &new_plan, worker);
-                        let serves = new_plan.workers[worker].domains.contains(&Domain::Bridge(at));
-                        prop_assert_eq!(calm.contains(&Domain::Bridge(at)), serves, "{}", bridge.name);
+                        let serves = new_plan.workers[worker].domains.contains(&ForwardingDomain::Bridge(at));
+                        prop_assert_eq!(calm.contains(&ForwardingDomain::Bridge(at)), serves, "{}", bridge.name);
                     }
                 }
             }

@@ -1,7 +1,7 @@
 //! Guest memory: the one door to it.
 //!
 //! Regions come from file descriptors that a frontend sent. Addresses are translated and checked here, and nowhere
-//! else; what comes out is a [`Segment`] that lives for a turn, or an [`Area`] that keeps its region mapped. Nothing
+//! else; what comes out is a [`MemorySegment`] that lives for a turn, or an [`Area`] that keeps its region mapped. Nothing
 //! is ever a `&[u8]`: the guest writes the bytes whenever it likes.
 
 mod area;
@@ -11,7 +11,7 @@ mod region;
 
 use std::sync::Arc;
 
-use straightline_packet::Segment;
+use straightline_packet::MemorySegment;
 
 pub use area::Area;
 pub use log::{DirtyLog, LOG_PAGE, Marks};
@@ -60,7 +60,7 @@ impl GuestMemory {
     }
 
     /// The guest address of a place in it; `None` for other memory.
-    pub fn guest_addr(&self, place: Segment<'_>) -> Option<u64> {
+    pub fn guest_addr(&self, place: MemorySegment<'_>) -> Option<u64> {
         self.windows.iter().find_map(|w| {
             let offset = u64::try_from(place.address().checked_sub(w.host.addr())?).ok()?;
             (offset < w.size).then(|| w.start + offset)
@@ -74,7 +74,7 @@ impl GuestMemory {
 
     /// `len` bytes from `addr`, if one region has them all. `hint` remembers the region that was hit last.
     #[inline]
-    pub fn segment(&self, addr: u64, len: u32, hint: &mut usize) -> Option<Segment<'_>> {
+    pub fn segment(&self, addr: u64, len: u32, hint: &mut usize) -> Option<MemorySegment<'_>> {
         if let Some(window) = self.windows.get(*hint)
             && let Some(found) = window.segment(addr, len)
         {
@@ -84,7 +84,7 @@ impl GuestMemory {
     }
 
     #[cold]
-    fn search(&self, addr: u64, len: u32, hint: &mut usize) -> Option<Segment<'_>> {
+    fn search(&self, addr: u64, len: u32, hint: &mut usize) -> Option<MemorySegment<'_>> {
         let at = self.windows.partition_point(|w| w.start <= addr).checked_sub(1)?;
         let found = self.windows[at].segment(addr, len)?;
         *hint = at;
@@ -93,7 +93,13 @@ impl GuestMemory {
 
     /// `len` bytes from `addr`, in as many pieces as there are regions that adjoin without a gap. `false`, with some
     /// pieces given perhaps, where the guest does not have all of them.
-    pub fn segments<'m>(&'m self, addr: u64, len: u32, hint: &mut usize, mut each: impl FnMut(Segment<'m>)) -> bool {
+    pub fn segments<'m>(
+        &'m self,
+        addr: u64,
+        len: u32,
+        hint: &mut usize,
+        mut each: impl FnMut(MemorySegment<'m>),
+    ) -> bool {
         let (mut addr, mut len) = (addr, len);
         while len > 0 {
             let Some(at) = self.windows.partition_point(|w| w.start <= addr).checked_sub(1) else { return false };
@@ -121,7 +127,7 @@ impl GuestMemory {
 
 impl Window {
     #[inline]
-    fn segment<'m>(&self, addr: u64, len: u32) -> Option<Segment<'m>> {
+    fn segment<'m>(&self, addr: u64, len: u32) -> Option<MemorySegment<'m>> {
         let offset = addr.wrapping_sub(self.start);
         // Two comparisons that cannot overflow: the offset is inside, and the length fits behind it.
         if offset >= self.size || u64::from(len) > self.size - offset {
@@ -130,6 +136,6 @@ impl Window {
         let offset = usize::try_from(offset).ok()?;
         // SAFETY: `len` bytes from `offset` lie in the region's mapping, which lives as long as the map's borrow
         // ('m is bound to it by the public functions). Guest memory is never borrowed by a Rust reference.
-        Some(unsafe { Segment::new(self.host.add(offset), len) })
+        Some(unsafe { MemorySegment::new(self.host.add(offset), len) })
     }
 }

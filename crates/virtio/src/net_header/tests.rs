@@ -1,5 +1,5 @@
 use proptest::prelude::*;
-use straightline_packet::{Arena, Gate, HEAD, LenderId, PortIndex, Segment, Segmenter, Settings};
+use straightline_packet::{Arena, HEAD, MemorySegment, PortIndex, Rcu, Segmenter, Settings, SourceQueueId};
 
 use super::*;
 
@@ -22,11 +22,11 @@ fn check_then<R>(
 ) -> R {
     let mut memory = frame.to_vec();
     let (at, len) = (memory.as_mut_ptr(), u32::try_from(memory.len()).expect("small"));
-    let mut arena = Arena::new(Gate::new().member(), Settings::default(), Vec::new());
+    let mut arena = Arena::new(Rcu::new().reader(), Settings::default(), Vec::new());
     arena.turn(|turn| {
         // SAFETY: the vector outlives the turn, and nobody touches it meanwhile.
-        let bytes = unsafe { Segment::new(at, len) };
-        let id = turn.accept(PortIndex(0), LenderId::NONE, bytes).expect("an empty turn");
+        let bytes = unsafe { MemorySegment::new(at, len) };
+        let id = turn.accept(PortIndex(0), SourceQueueId::NONE, bytes).expect("an empty turn");
         let result = header.check(acked, turn, id);
         assert_eq!(turn.len(id), len);
         assert_eq!(turn.head(id), &frame[..turn.head(id).len()], "a check changes no byte");

@@ -1,7 +1,7 @@
 //! What a chain is, whichever ring it is in: its first descriptor, its buffers on their way to segments, and all that
 //! can be wrong with it.
 
-use straightline_packet::{MAX_FRAME, Reason, Segment, Turn};
+use straightline_packet::{MAX_FRAME, MemorySegment, Reason, Turn};
 
 use super::layout::{Descriptor, INDIRECT, NEXT, WRITE};
 use crate::memory::GuestMemory;
@@ -120,7 +120,7 @@ impl First {
         memory: &'t GuestMemory,
         direction: Direction,
         hint: &mut usize,
-    ) -> Option<Segment<'t>> {
+    ) -> Option<MemorySegment<'t>> {
         let plain = if direction == Direction::ToGuest { WRITE } else { 0 };
         if self.desc.flags & (NEXT | WRITE | INDIRECT) != plain {
             return None;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use straightline_packet::{Segment, Turn};
+use straightline_packet::{MemorySegment, Turn};
 
 use super::chain::{Chain, Direction, Fault, First, RingFault};
 use super::{Inflight, PackedDevice, SplitDevice, Standing};
@@ -23,7 +23,8 @@ pub trait Device {
     /// Says how many bytes were written into the chain that was taken last.
     fn written(&mut self, bytes: u32);
     /// The one buffer of a chain that has only one, in one region.
-    fn single<'t>(&mut self, memory: &'t GuestMemory, first: &First, direction: Direction) -> Option<Segment<'t>>;
+    fn single<'t>(&mut self, memory: &'t GuestMemory, first: &First, direction: Direction)
+    -> Option<MemorySegment<'t>>;
     /// Stages all buffers of a chain found last. On a fault nothing is staged.
     fn chain<'t>(
         &mut self,
@@ -62,7 +63,12 @@ macro_rules! both_layouts {
         }
 
         #[inline(always)]
-        fn single<'t>(&mut self, memory: &'t GuestMemory, first: &First, direction: Direction) -> Option<Segment<'t>> {
+        fn single<'t>(
+            &mut self,
+            memory: &'t GuestMemory,
+            first: &First,
+            direction: Direction,
+        ) -> Option<MemorySegment<'t>> {
             self.single(memory, first, direction)
         }
 

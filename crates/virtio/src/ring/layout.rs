@@ -1,6 +1,6 @@
 //! Where things are in a split ring (virtio 1.2, 2.7.5 to 2.7.8).
 
-use straightline_packet::{Level, Segment};
+use straightline_packet::{Level, MemorySegment};
 
 use crate::memory::{Area, DirtyLog, GuestMemory};
 
@@ -51,7 +51,7 @@ impl Descriptor {
     }
 
     /// Reads the first descriptor of an indirect table, once.
-    pub(super) fn read_indirect(level: Level, table: Segment<'_>) -> Self {
+    pub(super) fn read_indirect(level: Level, table: MemorySegment<'_>) -> Self {
         let mut bytes = [0; DESCRIPTOR];
         table.read(level, &mut bytes);
         let (addr, rest) = bytes.split_at(8);
@@ -60,7 +60,7 @@ impl Descriptor {
     }
 
     /// Reads the first descriptor of an indirect table of a packed ring, once: length, then id, then flags.
-    pub(super) fn read_indirect_packed(level: Level, table: Segment<'_>) -> Self {
+    pub(super) fn read_indirect_packed(level: Level, table: MemorySegment<'_>) -> Self {
         let desc = Self::read_indirect(level, table);
         // The two 16-bit fields have changed places.
         Descriptor { flags: desc.next, next: desc.flags, ..desc }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use straightline_packet::{Segment, Turn};
+use straightline_packet::{MemorySegment, Turn};
 
 use super::chain::{Chain, ChainFault, Direction, Fault, First, RingFault, Walk};
 use super::layout::{self, Descriptor, Geometry, INDIRECT, NEXT, Options, PackedParts, WRITE, event};
@@ -313,7 +313,12 @@ impl PackedDevice {
 
     /// The one buffer of a chain that has only one, in one region: the common case, without staging.
     #[inline(always)]
-    pub fn single<'t>(&mut self, memory: &'t GuestMemory, first: &First, direction: Direction) -> Option<Segment<'t>> {
+    pub fn single<'t>(
+        &mut self,
+        memory: &'t GuestMemory,
+        first: &First,
+        direction: Direction,
+    ) -> Option<MemorySegment<'t>> {
         first.single(memory, direction, &mut self.hint)
     }
 

@@ -29,7 +29,7 @@
 
 use std::sync::Arc;
 
-use straightline_packet::{Level, Segment};
+use straightline_packet::{Level, MemorySegment};
 
 use super::chain::{Direction, First};
 use super::layout::{DESCRIPTOR, Descriptor, Geometry, INDIRECT, NEXT, Options};
@@ -203,7 +203,7 @@ const MOST_ENTRIES: u32 = 64;
 /// is lost.
 struct Buffer<'m> {
     room: u32,
-    front: Vec<Segment<'m>>,
+    front: Vec<MemorySegment<'m>>,
 }
 
 impl<'m> Buffer<'m> {

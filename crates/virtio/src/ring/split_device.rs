@@ -185,7 +185,7 @@ impl SplitDevice {
         memory: &'t GuestMemory,
         first: &First,
         direction: Direction,
-    ) -> Option<straightline_packet::Segment<'t>> {
+    ) -> Option<straightline_packet::MemorySegment<'t>> {
         first.single(memory, direction, &mut self.hint)
     }
 

@@ -271,7 +271,7 @@ fn what_another_order_left_is_given_back_oldest_first() {
 
 #[test]
 fn a_batch_that_was_published_is_not_in_flight() {
-    // Published, and then killed before its flags were cleared: 1, then 5, which is the list's head.
+    // RcuCell, and then killed before its flags were cleared: 1, then 5, which is the list's head.
     let (guest, kept) = (Guest::new(SIZE), Kept::new(SPLIT));
     offer(&guest, 0, &[5, 1, 7]);
     guest.write16(USED + 2, 2);

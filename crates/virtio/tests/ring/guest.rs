@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use straightline_packet::{Arena, Gate, Level, Published, Settings, Turn};
+use straightline_packet::{Arena, Level, Rcu, RcuCell, Settings, Turn};
 use straightline_virtio::memory::{GuestMemory, Region};
 use straightline_virtio::ring::{Geometry, Options, SplitDevice, SplitDriver, Tables};
 
@@ -23,7 +23,7 @@ pub(crate) const TABLE: u16 = 3;
 pub(crate) const END: u64 = 0x20_0000;
 
 pub(crate) struct Guest {
-    memory: Published<GuestMemory>,
+    memory: RcuCell<GuestMemory>,
     arena: Arena,
     /// The same memory, for the test's own reads and writes.
     pub(crate) ours: GuestMemory,
@@ -50,12 +50,12 @@ impl Guest {
             regions.push(region(&fd, offset, size, guest));
             offset += size;
         }
-        let gate = Gate::new();
-        let memory = Published::new(&gate);
+        let rcu = Rcu::new();
+        let memory = RcuCell::new(&rcu);
         memory.swap(Some(Box::new(GuestMemory::new(regions.clone()).expect("no overlap"))));
         Guest {
             memory,
-            arena: Arena::new(gate.member(), Settings::default(), Vec::new()),
+            arena: Arena::new(rcu.reader(), Settings::default(), Vec::new()),
             ours: GuestMemory::new(regions).expect("no overlap"),
             size,
         }

@@ -182,7 +182,7 @@ fn burst_of_one(
         let start = memory.segment(0, 1, &mut 0).expect("its first byte").address();
         let end = start + usize::try_from(super::guest::END).expect("small");
         let inside =
-            |s: straightline_packet::Segment<'_>| s.address() >= start && s.address() + s.len() as usize <= end;
+            |s: straightline_packet::MemorySegment<'_>| s.address() >= start && s.address() + s.len() as usize <= end;
         if let Some(single) = device.single(memory, first, direction) {
             assert!(inside(single));
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use straightline_packet::Segment;
+use straightline_packet::MemorySegment;
 use straightline_virtio::ring::{BURST, DeviceFault, Direction, First, Options, PackedDevice};
 
 use super::common::{DEVICE_WISH, DRIVER_WISH, FLAG_AVAIL, FLAG_USED, any_driver, descriptor, device};
@@ -208,7 +208,7 @@ fn follow(guest: &mut Guest, device: &mut PackedDevice, first: &First, direction
     guest.turn(|turn, memory| {
         let start = memory.segment(0, 1, &mut 0).expect("its first byte").address();
         let end = start + usize::try_from(END).expect("small");
-        let inside = |s: Segment<'_>| s.address() >= start && s.address() + s.len() as usize <= end;
+        let inside = |s: MemorySegment<'_>| s.address() >= start && s.address() + s.len() as usize <= end;
         if let Some(single) = device.single(memory, first, direction) {
             assert!(inside(single));
         }

@@ -3,7 +3,7 @@
 //! (CVE-2024-11614 was a header read twice besides: checked, and then used as it was by then.)
 
 use straightline_lab::Guest;
-use straightline_packet::Segment;
+use straightline_packet::MemorySegment;
 use straightline_packet::double::Double;
 use straightline_virtio::features::{
     VIRTIO_NET_F_CSUM, VIRTIO_NET_F_HOST_TSO4, VIRTIO_NET_F_HOST_TSO6, VIRTIO_NET_F_HOST_USO,
@@ -31,7 +31,7 @@ pub(crate) fn counted(guest: &Guest, addr: u64, len: u32) -> Double {
 }
 
 /// The guest's file is mapped twice here, by the guest and by the port.
-fn mapped_by_port(guest: &Guest, addr: u64, len: u32) -> Segment<'static> {
+fn mapped_by_port(guest: &Guest, addr: u64, len: u32) -> MemorySegment<'static> {
     let region = &guest.memory().regions()[0];
     let own = guest.memory().segment(region.guest_addr(), 1, &mut 0).expect("its own").address();
     let starts = mapped_at(guest.file()).into_iter();
@@ -41,7 +41,7 @@ fn mapped_by_port(guest: &Guest, addr: u64, len: u32) -> Segment<'static> {
     let at = start + usize::try_from(addr - region.guest_addr()).expect("in memory");
     // SAFETY: the port has the whole file mapped from `start` on, until the guest leaves, which it does after the
     // double; nobody has a Rust reference into it.
-    unsafe { Segment::new(std::ptr::with_exposed_provenance_mut(at), len) }
+    unsafe { MemorySegment::new(std::ptr::with_exposed_provenance_mut(at), len) }
 }
 
 /// Publishes a header and a frame, cut at these bytes of the two, in a double; what arrives comes back.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, memfd_create};
-use straightline_packet::Segment;
+use straightline_packet::MemorySegment;
 use straightline_virtio::memory::{GuestMemory, Region};
 use straightline_virtio::vhost_user::{FrontendClient, RegionRef, RegionSpec};
 
@@ -75,7 +75,7 @@ impl Memory {
 
     /// The first `len` bytes of a buffer.
     #[inline]
-    pub(crate) fn buffer(&self, addr: u64, len: u32) -> Option<Segment<'_>> {
+    pub(crate) fn buffer(&self, addr: u64, len: u32) -> Option<MemorySegment<'_>> {
         self.guest.segment(addr, len.min(self.buffer_len), &mut 0)
     }
 }
@@ -111,7 +111,7 @@ mod tests {
             for (number, addr) in (0..).zip(buffers) {
                 assert_eq!(memory.number(addr), number);
                 assert_eq!(addr % 64, u64::from(header_offset));
-                assert_eq!(memory.buffer(addr, u32::MAX).map(Segment::len), Some(buffer_len));
+                assert_eq!(memory.buffer(addr, u32::MAX).map(MemorySegment::len), Some(buffer_len));
             }
         }
     }

@@ -1,6 +1,6 @@
 //! A packet in buffers of the guest's: one, or several where the backend merged them.
 
-use straightline_packet::{Level, Segment};
+use straightline_packet::{Level, MemorySegment};
 use straightline_virtio::net_header::{LEN as HEADER, NetHeader};
 
 use super::memory::Memory;
@@ -14,7 +14,7 @@ pub(crate) struct Packet<'m> {
     memory: &'m Memory,
     level: Level,
     /// The first buffer, header included.
-    first: Segment<'m>,
+    first: MemorySegment<'m>,
     /// All of them: address and bytes, of the first with its header.
     buffers: &'m [(u64, u32)],
     len: u32,
@@ -59,7 +59,7 @@ impl<'m> Packet<'m> {
     }
 
     /// Calls `each` with the pieces of at most `len` bytes of the frame from `offset` on.
-    pub(crate) fn pieces(&self, offset: usize, len: usize, mut each: impl FnMut(Segment<'m>)) {
+    pub(crate) fn pieces(&self, offset: usize, len: usize, mut each: impl FnMut(MemorySegment<'m>)) {
         let (mut skip, mut left) = (low(offset), low(len));
         for (at, &(addr, bytes)) in self.buffers.iter().enumerate() {
             let piece = match at {

@@ -1,6 +1,6 @@
 //! Packets from one port to another in their buffers: none is copied.
 
-use straightline_packet::{Level, Segment};
+use straightline_packet::{Level, MemorySegment};
 
 use super::connection::{Connection, broken};
 use super::memory::Memory;
@@ -15,7 +15,7 @@ pub(crate) trait Look {
     const LOOKS: bool = true;
 
     /// Asks early for the lines of a packet that it will need, given its first buffer.
-    fn prefetch(&self, first: Segment<'_>);
+    fn prefetch(&self, first: MemorySegment<'_>);
 
     /// May change the packet. Returns whether it goes on.
     fn look(&mut self, packet: &Packet<'_>) -> bool;

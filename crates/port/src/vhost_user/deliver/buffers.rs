@@ -162,7 +162,7 @@ mod tests {
 
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
     use rustix::io::{pread, pwrite};
-    use straightline_packet::{Arena, Gate, Settings};
+    use straightline_packet::{Arena, Rcu, Settings};
     use straightline_virtio::memory::Region;
     use straightline_virtio::ring::{Geometry, Options, SplitDevice, WRITE};
 
@@ -189,7 +189,7 @@ mod tests {
         let geometry = Geometry { size: 8, desc: 0, avail: 0x1000, used: 0x2000 };
         let mut ring = SplitDevice::new(memory, geometry, 0, Options::default()).expect("in memory");
         let mut firsts = [First::default(); BURST];
-        let mut arena = Arena::new(Gate::new().member(), Settings::default(), Vec::new());
+        let mut arena = Arena::new(Rcu::new().reader(), Settings::default(), Vec::new());
         let mut looks = Looks::default();
         let taken =
             arena.turn(|turn| Buffers::new(&mut ring, &mut firsts, 1, &mut looks).take_singles(memory, turn, need));

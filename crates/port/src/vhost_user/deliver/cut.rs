@@ -91,7 +91,7 @@ impl<R: Device> Filling<'_, '_, R> {
         *at += found;
         let checksum = if finish { Checksum::Complete } else { plan.checksum() };
         *piece.prefix_mut::<LEN>() = NetHeader::for_receiver(Offload { checksum, gso: None }, 1).to_bytes();
-        done.body += u64::from(turn.store_pieces::<LEN>(id, plan, piece, from, staged..staged + found, finish));
+        done.body += u64::from(turn.store_gso_segments::<LEN>(id, plan, piece, from, staged..staged + found, finish));
         if let Some(log) = &link.log {
             let marks = log.after_writes();
             for (nth, buffer) in turn.staged(staged).iter().enumerate() {

@@ -1,7 +1,7 @@
 //! The common case: packets that are delivered as they are, each into one buffer. Its loops are compiled for each instruction
 //! set, and keep what they know in registers; whatever is not common is told apart here and left to others.
 
-use straightline_packet::{Kernels, Offload, PacketId, Segment, WithKernels};
+use straightline_packet::{Kernels, MemorySegment, Offload, PacketId, WithKernels};
 use straightline_virtio::net_header::{LEN, NetHeader};
 use straightline_virtio::ring::{BURST, Device, Direction};
 
@@ -61,7 +61,7 @@ fn burst<K: Kernels, R: Device>(
         return 0;
     }
     let Filling { link, turn, buffers: Buffers { ring, firsts, at, known, .. }, .. } = to;
-    let mut places: [Option<Segment<'_>>; BURST] = [None; BURST];
+    let mut places: [Option<MemorySegment<'_>>; BURST] = [None; BURST];
     let prefetches = turn.prefetches();
     let (mut found, mut bytes, mut some_ask) = (0, 0, false);
     for ((&id, first), place) in ids.iter().zip(&firsts[*at..*known]).zip(&mut places) {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use straightline_packet::{PacketId, Piece, Run, Turn};
+use straightline_packet::{GsoSegment, PacketId, Run, Turn};
 use straightline_virtio::net_header::{LEN, NetHeader};
 use straightline_virtio::ring::Device;
 
@@ -52,7 +52,14 @@ impl<R: Device> Filling<'_, '_, R> {
 
 /// Copies packets that are one.
 #[inline(never)]
-pub(super) fn copy(turn: &mut Turn<'_>, run: &Run, ids: &[PacketId], piece: &mut Piece, to: Range<usize>, chains: u16) {
+pub(super) fn copy(
+    turn: &mut Turn<'_>,
+    run: &Run,
+    ids: &[PacketId],
+    piece: &mut GsoSegment,
+    to: Range<usize>,
+    chains: u16,
+) {
     let Some(&first) = ids.first() else { return };
     run.headers(turn.head(first), piece);
     *piece.prefix_mut::<LEN>() = NetHeader::for_receiver(run.offload(), chains).to_bytes();
