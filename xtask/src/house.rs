@@ -54,7 +54,7 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/packet/tests/no_alloc.rs",
     "crates/packet/tests/turn/memory.rs",
     "crates/port/src/signal.rs",
-    "crates/port/src/vhost_user/peer.rs",
+    "crates/port/src/vhost_user/control/peer.rs",
     "crates/simd-c/src/lib.rs",
     "crates/simd/benches/field/dirty.rs",
     "crates/simd/benches/field/mod.rs",

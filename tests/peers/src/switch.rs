@@ -268,7 +268,7 @@ fn run(lab: &Lab, log: &str) -> Result<Proc> {
     let mut command = Command::new(&lab.machine.switch);
     command.arg("run").arg(lab.log(CONFIGURATION));
     // Of a ring that stands still the log says event word, places and calls.
-    command.env("RUST_LOG", "warn,straightline=info,straightline_port::vhost_user::calls=debug");
+    command.env("RUST_LOG", "warn,straightline=info,straightline_port::vhost_user::control::calls=debug");
     Proc::start("switch", command, &lab.log(log))
 }
 

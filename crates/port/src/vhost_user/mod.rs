@@ -1,49 +1,14 @@
 //! A guest behind a vhost-user socket.
 //!
-//! | file | holds |
+//! | folder | holds |
 //! |---|---|
-//! | `receive`, `deliver` | what workers do: packets in and out of the rings |
-//! | `seat` | one of several workers: which queue pairs are its own |
-//! | `spread` | which of several receive rings a packet goes to |
-//! | `queue`, `link` | what workers see of a guest, published by control |
-//! | `control` | the port's own thread: one frontend after the other |
-//! | `guest` | a connected frontend: its messages, its memory |
-//! | `dirty` | the log of what we write while a guest is being moved |
-//! | `announce` | what is sent in the name of a guest that has moved here |
-//! | `rings` | rings coming and going |
-//! | `calls` | calls that drivers do not answer, repeated |
-//! | `commands` | the control queue |
-//! | `transfer` | what the control queue has set, moved from one backend to another |
-//! | `channel` | the pipe, socket or file that it moves through |
-//! | `listener` | the socket file: made with its owner and permissions, a stale one replaced |
-//! | `connector` | the way to a frontend that listens itself |
-//! | `status` | what an operator is told |
-//! | `history` | when the link changed, and why it was down |
-//! | `peer` | the process at the other end of a socket |
-//! | `log_limit` | the rate limit for log lines that a frontend can cause |
+//! | `data` | what workers touch while packets pass |
+//! | `control` | the port's own thread, which serves one frontend after the other |
+//!
+//! Control imports data; data imports nothing of control.
 
-mod announce;
-mod calls;
-mod channel;
-mod commands;
-mod connector;
 mod control;
-mod deliver;
-mod dirty;
-mod guest;
-mod history;
-mod inflight;
-mod link;
-mod listener;
-mod log_limit;
-mod peer;
-mod queue;
-mod receive;
-mod rings;
-mod spread;
-mod status;
-mod transfer;
-mod worker_port;
+mod data;
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -58,24 +23,21 @@ use straightline_virtio::vhost_user::{NetConfig, Offer, SUPPORTED_PROTOCOL_FEATU
 
 use crate::kick_routing::KickRouting;
 use crate::{EpollWaiter, Port, QueueCounters, Signals};
-use announce::Announcement;
-use connector::Connector;
-use control::{ACCEPT_TIME, Control, Stop, Way};
-pub use history::LinkHistory;
-use link::{Link, Report};
-use listener::Server;
-pub use listener::{ListenError, Listener, Permissions};
-use log_limit::LogLimit;
-pub use peer::Peer;
-use status::State;
-pub use status::{LinkStatus, RingStatus};
+use control::connector::Connector;
+pub use control::history::LinkHistory;
+use control::listener::Server;
+pub use control::listener::{ListenError, Listener, Permissions};
+use control::log_limit::LogLimit;
+pub use control::peer::Peer;
+use control::status::State;
+pub use control::status::{LinkStatus, RingStatus};
+use control::thread::{ACCEPT_TIME, Control, Stop, Way};
+use data::announcement::{self, Announcement};
+use data::link::{Link, Report};
+pub use data::worker_port::{QueueAssignment, Waiters};
+use data::worker_port::{Seated, WorkerPort};
 pub use straightline_virtio::net_control::Receives;
 pub use straightline_virtio::vhost_user::MAX_QUEUE_PAIRS;
-pub use worker_port::{QueueAssignment, Waiters};
-use worker_port::{Seated, WorkerPort};
-
-/// Header bytes before every frame, as a length of guest memory.
-const HEADER: u32 = 12;
 
 /// How long a port's thread may take to end, which it does at once, or when a transfer of device state has failed. To close
 /// a descriptor can take for ever: that of a pipe whose lock its frontend keeps, or of a file that the frontend serves.
@@ -278,7 +240,7 @@ impl Shared {
             into.push(id);
             if let Some(counters) = self.counters.first() {
                 counters.rx.packets.add(1);
-                counters.rx.bytes.add(announce::LEN as u64);
+                counters.rx.bytes.add(announcement::LEN as u64);
             }
         }
     }

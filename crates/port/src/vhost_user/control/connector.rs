@@ -15,7 +15,7 @@ const LONGEST: Duration = Duration::from_secs(1);
 
 /// Where to connect to, and how that went so far.
 #[derive(Debug)]
-pub(super) struct Connector {
+pub(crate) struct Connector {
     path: PathBuf,
     pause: Duration,
     /// Tries since the last connection.
@@ -25,22 +25,22 @@ pub(super) struct Connector {
 }
 
 /// A try that failed.
-pub(super) struct Failed {
+pub(crate) struct Failed {
     /// Why, and how often it was tried.
-    pub(super) why: String,
+    pub(crate) why: String,
     /// Whether the try before it failed for another reason, or there was none.
-    pub(super) is_new: bool,
+    pub(crate) is_new: bool,
     /// How long to wait before the next.
-    pub(super) pause: Duration,
+    pub(crate) pause: Duration,
 }
 
 impl Connector {
-    pub(super) fn new(path: &Path) -> Self {
+    pub(crate) fn new(path: &Path) -> Self {
         Connector { path: path.to_owned(), pause: SHORTEST, tries: 0, failure: None }
     }
 
     /// Tries once, and does not wait.
-    pub(super) fn connect(&mut self) -> Result<UnixStream, Failed> {
+    pub(crate) fn connect(&mut self) -> Result<UnixStream, Failed> {
         self.tries += 1;
         match self.try_once() {
             Ok(stream) => {
@@ -53,7 +53,7 @@ impl Connector {
 
     /// How long to wait after a connection that lasted for `lasted`: not at all, where that was one. A listener that
     /// closes what it accepts is as good as none.
-    pub(super) fn pause_after(&mut self, lasted: Duration) -> Duration {
+    pub(crate) fn pause_after(&mut self, lasted: Duration) -> Duration {
         if lasted >= LONGEST {
             self.pause = SHORTEST;
             return Duration::ZERO;
@@ -61,7 +61,7 @@ impl Connector {
         self.next_pause()
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 

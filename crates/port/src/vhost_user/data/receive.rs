@@ -21,7 +21,7 @@ enum Refused {
 
 /// Takes at most `max` chains from several rings: from one after the other, beginning behind the ring that was the last to
 /// give anything in the turn before, so that none is always last where room is short.
-pub(super) fn receive_in_turns<'t>(
+pub(crate) fn receive_in_turns<'t>(
     seat: &WorkerPort,
     pairs: &[usize],
     link: &'t Link,
@@ -47,7 +47,7 @@ pub(super) fn receive_in_turns<'t>(
 
 /// Takes at most `max` chains, and gives their packets; returns how many. Three passes over the burst, so that lines
 /// arrive before they are needed: heads, then first descriptors, then headers and first bytes.
-pub(super) fn receive<'t>(
+pub(crate) fn receive<'t>(
     queue: &'t Queue,
     link: &'t Link,
     turn: &mut Turn<'t>,

@@ -16,18 +16,18 @@ use straightline_virtio::features::{list, names};
 use straightline_virtio::net_control::{NetControl, Saved};
 
 use super::channel::Moving;
-use super::guest::Guest;
-use super::is_within;
+use super::frontend::Guest;
+use crate::vhost_user::is_within;
 
 /// How long a frontend may take for its part.
-pub(super) const LIMIT: Duration = Duration::from_secs(5);
+pub(crate) const LIMIT: Duration = Duration::from_secs(5);
 
 /// How often a transfer that is under way is tried.
 const PACE: Duration = Duration::from_millis(10);
 
 /// The last transfer.
 #[derive(Debug, Default)]
-pub(super) enum Transfer {
+pub(crate) enum Transfer {
     /// There was none.
     #[default]
     None,
@@ -42,7 +42,7 @@ pub(super) enum Transfer {
 
 /// Beside the state that is in force, for a device whose rings are stopped.
 #[derive(Debug, Default)]
-pub(super) enum Kept {
+pub(crate) enum Kept {
     #[default]
     Nothing,
     /// What it was before SET_STATUS with 0, by which QEMU stops a device that it is about to save.
@@ -53,7 +53,7 @@ pub(super) enum Kept {
 
 impl Guest {
     /// Begins to write the state; the frontend reads when it has our answer.
-    pub(super) fn save_state(&mut self, channel: OwnedFd) -> Result<(), String> {
+    pub(crate) fn save_state(&mut self, channel: OwnedFd) -> Result<(), String> {
         let announces = self.session.announces();
         let saved = match &self.commands.kept {
             Kept::Nothing => self.commands.state.save(announces),
@@ -66,14 +66,14 @@ impl Guest {
     }
 
     /// Begins to read a state.
-    pub(super) fn load_state(&mut self, channel: OwnedFd) -> Result<(), String> {
+    pub(crate) fn load_state(&mut self, channel: OwnedFd) -> Result<(), String> {
         self.transfer = Transfer::None;
         self.transfer = Transfer::Loading(self.start_moving(Moving::begin(channel, Vec::new())?, Moving::read)?);
         Ok(())
     }
 
     /// What was moved is past: the device has run since, or begins anew.
-    pub(super) fn forget_state(&mut self) {
+    pub(crate) fn forget_state(&mut self) {
         self.commands.kept = Kept::Nothing;
         if matches!(self.transfer, Transfer::Loaded(_)) {
             self.transfer = Transfer::None;
@@ -81,7 +81,7 @@ impl Guest {
     }
 
     /// Whether the last transfer was whole; what was loaded is what the device goes on by.
-    pub(super) fn check_state(&mut self) -> Result<(), String> {
+    pub(crate) fn check_state(&mut self) -> Result<(), String> {
         let done = match std::mem::take(&mut self.transfer) {
             Transfer::Saving(mover) => mover.finish().map(|_| Transfer::Saved),
             Transfer::Loading(mover) => mover.finish().and_then(|bytes| match Saved::read(&bytes) {
@@ -152,7 +152,7 @@ type Step = fn(&mut Moving, bool) -> Result<bool, String>;
 
 /// The thread of a transfer that is under way; it ends soon after this does.
 #[derive(Debug)]
-pub(super) struct Mover {
+pub(crate) struct Mover {
     orders: Arc<Orders>,
     /// What was moved, or why not.
     end: Receiver<Result<Vec<u8>, String>>,

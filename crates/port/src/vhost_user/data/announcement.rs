@@ -8,30 +8,30 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use straightline_packet::{PacketId, PortIndex, Turn};
 
 /// Bytes of the frame: the shortest that Ethernet has.
-pub(super) const LEN: usize = 60;
+pub(crate) const LEN: usize = 60;
 
 /// Set beside the address: there is something to announce.
 const PENDING: u64 = 1 << 63;
 
 /// What is to be announced: nothing, or one address.
 #[derive(Debug, Default)]
-pub(super) struct Announcement(AtomicU64);
+pub(crate) struct Announcement(AtomicU64);
 
 impl Announcement {
     /// Asks for one announcement. Of two before the next turn the later one counts.
-    pub(super) fn ask(&self, mac: [u8; 6]) {
+    pub(crate) fn ask(&self, mac: [u8; 6]) {
         let [a, b, c, d, e, f] = mac;
         self.0.store(PENDING | u64::from_be_bytes([0, 0, a, b, c, d, e, f]), Ordering::Release);
     }
 
     #[inline]
-    pub(super) fn is_due(&self) -> bool {
+    pub(crate) fn is_due(&self) -> bool {
         self.0.load(Ordering::Relaxed) != 0
     }
 
     /// The announcement as a packet from `port`; it stays due where the turn is full.
     #[cold]
-    pub(super) fn take(&self, port: PortIndex, turn: &mut Turn<'_>) -> Option<PacketId> {
+    pub(crate) fn take(&self, port: PortIndex, turn: &mut Turn<'_>) -> Option<PacketId> {
         let due = self.0.load(Ordering::Acquire);
         let [_, _, mac @ ..] = due.to_be_bytes();
         let id = turn.accept_owned(port, &frame(mac))?;

@@ -15,59 +15,59 @@ use super::spread::Spread;
 use super::worker_port::WorkerPort;
 
 /// Why a port whose guest's memory has vanished stops.
-pub(super) const VANISHED: &str = "guest memory: its file was truncated while it was mapped";
+pub(crate) const VANISHED: &str = "guest memory: its file was truncated while it was mapped";
 
 /// A guest that can be served. Immutable: a change makes a new link.
 #[derive(Debug)]
-pub(super) struct Link {
-    pub(super) index: PortIndex,
-    pub(super) memory: Arc<GuestMemory>,
+pub(crate) struct Link {
+    pub(crate) index: PortIndex,
+    pub(crate) memory: Arc<GuestMemory>,
     /// Where what is written to it is marked, while the guest is being moved.
-    pub(super) log: Option<Arc<DirtyLog>>,
+    pub(crate) log: Option<Arc<DirtyLog>>,
     /// An administrator has set it down: nothing passes.
-    pub(super) set_down: bool,
+    pub(crate) set_down: bool,
     /// The negotiated features.
-    pub(super) acked: u64,
-    pub(super) receiver: Receiver,
-    pub(super) mergeable: bool,
+    pub(crate) acked: u64,
+    pub(crate) receiver: Receiver,
+    pub(crate) mergeable: bool,
     /// A header from the guest may ask for something.
-    pub(super) reads_header: bool,
+    pub(crate) reads_header: bool,
     /// Bytes of the longest frame that is not to be segmented.
-    pub(super) max_len: u32,
-    pub(super) drops: Arc<Drops>,
+    pub(crate) max_len: u32,
+    pub(crate) drops: Arc<Drops>,
     /// By pair, the guest's transmit rings, where they run: the switch receives from them.
-    pub(super) rx: Box<[Option<Arc<Queue>>]>,
+    pub(crate) rx: Box<[Option<Arc<Queue>>]>,
     /// The guest's receive rings that packets may go to: the switch delivers into them. One for each worker that does,
     /// at least one.
-    pub(super) tx: Box<[Spread]>,
-    pub(super) broken: AtomicBool,
+    pub(crate) tx: Box<[Spread]>,
+    pub(crate) broken: AtomicBool,
     /// Which link of its port this is.
-    pub(super) generation: u64,
-    pub(super) report: Arc<Report>,
+    pub(crate) generation: u64,
+    pub(crate) report: Arc<Report>,
 }
 
 impl Link {
     /// Whether workers may touch it.
     #[inline]
-    pub(super) fn is_sound(&self) -> bool {
+    pub(crate) fn is_sound(&self) -> bool {
         !self.broken.load(Ordering::Relaxed)
     }
 
     /// A pair's transmit ring, where it runs.
     #[inline]
-    pub(super) fn rx(&self, pair: usize) -> Option<&Queue> {
+    pub(crate) fn rx(&self, pair: usize) -> Option<&Queue> {
         self.rx.get(pair)?.as_deref()
     }
 
     /// The receive rings that a worker delivers to. One that came after this link was made shares somebody's.
     #[inline]
-    pub(super) fn tx(&self, seat: &WorkerPort) -> &Spread {
+    pub(crate) fn tx(&self, seat: &WorkerPort) -> &Spread {
         self.tx.get(seat.giver).unwrap_or(&self.tx[0])
     }
 
     /// Stops the port: its guest did what leaves nothing to rely on. Control hears of it.
     #[cold]
-    pub(super) fn fail(&self, which: impl Display, fault: &dyn Display) {
+    pub(crate) fn fail(&self, which: impl Display, fault: &dyn Display) {
         if !self.broken.swap(true, Ordering::Relaxed) {
             // Zeros in the place of vanished memory look like other faults.
             let why = if self.memory.poisoned() { VANISHED.to_owned() } else { format!("{which}: {fault}") };
@@ -77,7 +77,7 @@ impl Link {
 
     /// Whether what was written is marked, if it is to be; if it cannot be, the port stops.
     #[inline]
-    pub(super) fn is_logged(&self) -> bool {
+    pub(crate) fn is_logged(&self) -> bool {
         self.log.as_ref().is_none_or(|log| log.is_sound() || self.unlogged())
     }
 
@@ -89,14 +89,14 @@ impl Link {
 
     /// Stops the port: its memory is not there any more.
     #[cold]
-    pub(super) fn vanished(&self) {
+    pub(crate) fn vanished(&self) {
         self.fail("guest memory", &"it vanished");
     }
 }
 
 /// How a worker tells control that a link broke, or that a call was sent.
 #[derive(Debug)]
-pub(super) struct Report {
+pub(crate) struct Report {
     message: Mutex<Option<(u64, String)>>,
     /// A ring that control does not watch has sent a call.
     called: Mutex<bool>,
@@ -104,7 +104,7 @@ pub(super) struct Report {
 }
 
 impl Report {
-    pub(super) fn new() -> std::io::Result<Self> {
+    pub(crate) fn new() -> std::io::Result<Self> {
         Ok(Report {
             message: Mutex::default(),
             called: Mutex::default(),
@@ -119,28 +119,28 @@ impl Report {
 
     /// Asks control to watch the rings for a call that is not answered.
     #[cold]
-    pub(super) fn send_called(&self) {
+    pub(crate) fn send_called(&self) {
         *self.called.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.wake();
     }
 
     /// Returns whether a ring has sent a call since the last time.
-    pub(super) fn take_called(&self) -> bool {
+    pub(crate) fn take_called(&self) -> bool {
         std::mem::take(&mut *self.called.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Makes the event readable, with or without a message.
-    pub(super) fn wake(&self) {
+    pub(crate) fn wake(&self) {
         let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
     }
 
     /// Readable when there is a message, or when the port is to stop.
-    pub(super) fn event(&self) -> BorrowedFd<'_> {
+    pub(crate) fn event(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
     }
 
     /// The message, once, with the link that it is about.
-    pub(super) fn take(&self) -> Option<(u64, String)> {
+    pub(crate) fn take(&self) -> Option<(u64, String)> {
         let _ = rustix::io::read(&self.event, &mut [0; 8]);
         self.message.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

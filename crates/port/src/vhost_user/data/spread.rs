@@ -21,7 +21,7 @@ const PAIRS: usize = 128;
 
 /// The receive rings that packets may go to, and which flow goes to which.
 #[derive(Debug)]
-pub(super) struct Spread {
+pub(crate) struct Spread {
     /// Those that are enabled.
     queues: Box<[Arc<Queue>]>,
     /// Places in `queues`; empty where there are fewer than two.
@@ -31,7 +31,7 @@ pub(super) struct Spread {
 
 impl Spread {
     /// Over the receive rings of all pairs, as far as they run and are enabled, and are one worker's own where any is.
-    pub(super) fn new(
+    pub(crate) fn new(
         pairs: impl ExactSizeIterator<Item = Option<Arc<Queue>>>,
         is_own: impl Fn(usize) -> bool,
     ) -> Self {
@@ -56,12 +56,12 @@ impl Spread {
     }
 
     /// The rings that packets may go to.
-    pub(super) fn queues(&self) -> &[Arc<Queue>] {
+    pub(crate) fn queues(&self) -> &[Arc<Queue>] {
         &self.queues
     }
 
     /// Whether there are rings, enabled or not.
-    pub(super) fn any_runs(&self) -> bool {
+    pub(crate) fn any_runs(&self) -> bool {
         self.any_runs
     }
 
@@ -90,7 +90,7 @@ fn table(places: &[Option<u8>]) -> Box<[u8]> {
 }
 
 /// Delivers a batch to a guest, however many rings it has.
-pub(super) fn deliver<'t>(link: &'t Link, seat: &WorkerPort, turn: &mut Turn<'t>, batch: &Batch, wait: bool) {
+pub(crate) fn deliver<'t>(link: &'t Link, seat: &WorkerPort, turn: &mut Turn<'t>, batch: &Batch, wait: bool) {
     let spread = link.tx(seat);
     match spread.queues() {
         [] => {

@@ -13,52 +13,52 @@ use straightline_virtio::vhost_user::{Connection, Effect, Outcome, Refused, Regi
 use tracing::Level;
 
 use super::commands::Commands;
-use super::control::{Stop, wait_for_any};
 use super::inflight::Tables;
 use super::peer::{Peer, peer};
-use super::queue::Queue;
 use super::rings::{Running, ring_name};
+use super::thread::{Stop, wait_for_any};
 use super::transfer::Transfer;
-use super::{LinkStatus, QueueAssignment, RingStatus, Shared};
 use crate::call_helper::CallHelper;
+use crate::vhost_user::data::queue::Queue;
+use crate::vhost_user::{LinkStatus, QueueAssignment, RingStatus, Shared};
 
 /// A connected frontend.
-pub(super) struct Guest {
-    pub(super) shared: Arc<Shared>,
+pub(crate) struct Guest {
+    pub(crate) shared: Arc<Shared>,
     connection: Connection,
     /// Who sends the messages.
     peer: Option<Peer>,
-    pub(super) session: Session,
-    pub(super) memory: Arc<GuestMemory>,
+    pub(crate) session: Session,
+    pub(crate) memory: Arc<GuestMemory>,
     /// Where writes are marked while the frontend asks for it.
-    pub(super) log: Option<Arc<DirtyLog>>,
+    pub(crate) log: Option<Arc<DirtyLog>>,
     /// By their index.
-    pub(super) rings: Vec<Option<Running>>,
+    pub(crate) rings: Vec<Option<Running>>,
     /// At which of its starts a ring broke: it stays stopped until the frontend starts it again.
-    pub(super) broken: Vec<Option<u32>>,
-    pub(super) acked: u64,
+    pub(crate) broken: Vec<Option<u32>>,
+    pub(crate) acked: u64,
     /// Queue pairs up to the last that was started since features were negotiated.
-    pub(super) started_pairs: u16,
-    pub(super) commands: Commands,
-    pub(super) transfer: Transfer,
+    pub(crate) started_pairs: u16,
+    pub(crate) commands: Commands,
+    pub(crate) transfer: Transfer,
     /// The link is set down, as far as workers and the frontend know.
-    pub(super) set_down: bool,
+    pub(crate) set_down: bool,
     /// Who serves which pair, as far as workers know.
-    pub(super) seated: Arc<QueueAssignment>,
+    pub(crate) seated: Arc<QueueAssignment>,
     /// Counts the links published.
-    pub(super) generation: u64,
+    pub(crate) generation: u64,
     /// What the frontend keeps of buffers in flight.
-    pub(super) inflight: Tables,
+    pub(crate) inflight: Tables,
     /// When the rings are looked at again for a call that was lost; `None` while no call is unanswered.
-    pub(super) next_look: Option<Instant>,
+    pub(crate) next_look: Option<Instant>,
     /// Rings that were stopped and that workers may still use until the next link is published.
-    pub(super) stopping: Vec<(u16, Arc<Queue>)>,
+    pub(crate) stopping: Vec<(u16, Arc<Queue>)>,
     /// Notifies where that may wait.
-    pub(super) calls: CallHelper,
+    pub(crate) calls: CallHelper,
 }
 
 impl Guest {
-    pub(super) fn new(shared: Arc<Shared>, connection: Connection) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, connection: Connection) -> Self {
         let session = Session::new(shared.config.offer());
         let rings = session.rings();
         let guest = Guest {
@@ -87,7 +87,7 @@ impl Guest {
     }
 
     /// Serves until the frontend leaves or errs, or the port stops. KickKind which.
-    pub(super) fn serve(&mut self, stop: &Stop) -> String {
+    pub(crate) fn serve(&mut self, stop: &Stop) -> String {
         let mut limit = None;
         loop {
             let mut retry = None;
@@ -313,7 +313,7 @@ impl Guest {
     }
 
     /// The frontend is gone: nothing of it stays.
-    pub(super) fn leave(&mut self) {
+    pub(crate) fn leave(&mut self) {
         fail::hit("port-left");
         self.rings.fill_with(|| None);
         self.publish();
@@ -326,7 +326,7 @@ impl Guest {
     }
 
     /// Brings what operators see up to date.
-    pub(super) fn show(&self) {
+    pub(crate) fn show(&self) {
         let reason = self.why_down();
         let up = reason.is_none();
         let now = LinkStatus {

@@ -20,13 +20,13 @@ pub struct LinkHistory {
 
 impl LinkHistory {
     /// A link that is down and never was up.
-    pub(super) fn new(now: Instant) -> Self {
+    pub(crate) fn new(now: Instant) -> Self {
         LinkHistory { since: now, changes: 0, reasons: VecDeque::new(), is_up: false }
     }
 
     /// Notes the link as it is now. A change to down is kept with its reason; further reasons are not, for a frontend
     /// that sets a link up passes through many.
-    pub(super) fn note(&mut self, is_up: bool, reason: &str, now: Instant, time: SystemTime) {
+    pub(crate) fn note(&mut self, is_up: bool, reason: &str, now: Instant, time: SystemTime) {
         if is_up == self.is_up {
             return;
         }
@@ -38,7 +38,7 @@ impl LinkHistory {
     }
 
     /// Notes a failure of a frontend whose link is not up. The same failure again replaces the one before.
-    pub(super) fn note_failure(&mut self, reason: &str, time: SystemTime) {
+    pub(crate) fn note_failure(&mut self, reason: &str, time: SystemTime) {
         if self.is_up {
             return;
         }

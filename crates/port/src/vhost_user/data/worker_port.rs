@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 use straightline_packet::{Batch, PortIndex, Reason, Turn};
 
 use super::link::Link;
-use super::{Shared, receive, spread};
+use super::{receive, spread};
+use crate::vhost_user::Shared;
 use crate::{EpollWaiter, Port};
 
 /// Which worker serves which of a port's rings. Workers are numbers of whoever says it.
@@ -52,33 +53,33 @@ impl From<Arc<EpollWaiter>> for Waiters {
 /// One worker's part of a port. Only one thread uses it.
 #[derive(Debug)]
 #[repr(align(128))]
-pub(super) struct WorkerPort {
+pub(crate) struct WorkerPort {
     /// The pairs that it takes from, in ascending order.
     pairs: Box<[usize]>,
     /// Which of them comes first in the next turn.
-    pub(super) first: AtomicUsize,
+    pub(crate) first: AtomicUsize,
     /// Whose it is: what it waits for is noted under this. A worker that does not deliver here waits for nothing.
-    pub(super) worker: usize,
+    pub(crate) worker: usize,
     /// Its place among those who deliver; the first, where it does not.
-    pub(super) giver: usize,
+    pub(crate) giver: usize,
     /// The fault epoch up to which no memory has vanished that this worker's packets came from.
-    pub(super) clean: AtomicU64,
+    pub(crate) clean: AtomicU64,
 }
 
 impl WorkerPort {
-    pub(super) fn new(worker: usize, pairs: Box<[usize]>, giver: usize) -> Self {
+    pub(crate) fn new(worker: usize, pairs: Box<[usize]>, giver: usize) -> Self {
         WorkerPort { pairs, first: AtomicUsize::new(0), worker, giver, clean: AtomicU64::new(u64::MAX) }
     }
 
     /// A worker's seat.
-    pub(super) fn of(assignment: &QueueAssignment, worker: usize) -> Self {
+    pub(crate) fn of(assignment: &QueueAssignment, worker: usize) -> Self {
         let pairs = (0..assignment.takes.len()).filter(|&pair| assignment.takes[pair] == worker).collect();
         WorkerPort::new(worker, pairs, assignment.givers.iter().position(|&giver| giver == worker).unwrap_or(0))
     }
 
     /// The pairs that it takes from, as far as the guest has started any. A frontend that may start a hundred pairs
     /// and starts one costs a worker one.
-    pub(super) fn pairs(&self, link: &Link) -> &[usize] {
+    pub(crate) fn pairs(&self, link: &Link) -> &[usize] {
         let started = self.pairs.partition_point(|&pair| pair < link.rx.len());
         &self.pairs[..started]
     }
@@ -88,7 +89,7 @@ impl WorkerPort {
         self.pairs.first() == Some(&0)
     }
 
-    pub(super) fn receive(&self, shared: &Shared, turn: &mut Turn<'_>, into: &mut Batch, max: usize) {
+    pub(crate) fn receive(&self, shared: &Shared, turn: &mut Turn<'_>, into: &mut Batch, max: usize) {
         if shared.announcement.is_due() && max > 0 && self.announces() {
             return shared.announce(turn, into);
         }
@@ -104,14 +105,14 @@ impl WorkerPort {
         }
     }
 
-    pub(super) fn deliver(&self, shared: &Shared, turn: &mut Turn<'_>, batch: &Batch, wait: bool) {
+    pub(crate) fn deliver(&self, shared: &Shared, turn: &mut Turn<'_>, batch: &Batch, wait: bool) {
         match shared.sound(turn) {
             Some(link) => spread::deliver(link, self, turn, batch, wait),
             None => shared.drops.add(Reason::LinkDown, batch.len().try_into().unwrap_or(u64::MAX)),
         }
     }
 
-    pub(super) fn arm(&self, shared: &Shared, turn: &Turn<'_>, room: bool) -> bool {
+    pub(crate) fn arm(&self, shared: &Shared, turn: &Turn<'_>, room: bool) -> bool {
         let Some(link) = shared.sound(turn) else { return false };
         // All are asked, also behind one that has something: each must know that nobody polls.
         let mut any = false;
@@ -129,7 +130,7 @@ impl WorkerPort {
         any
     }
 
-    pub(super) fn disarm(&self, shared: &Shared, turn: &Turn<'_>, room: bool) {
+    pub(crate) fn disarm(&self, shared: &Shared, turn: &Turn<'_>, room: bool) {
         let Some(link) = shared.sound(turn) else { return };
         if room {
             // Of all: those that are its own may have changed while it slept.
@@ -148,9 +149,9 @@ impl WorkerPort {
 
 /// A port as one of its workers serves it: see [`super::VhostUser::seat`].
 #[derive(Debug)]
-pub(super) struct Seated {
-    pub(super) shared: Arc<Shared>,
-    pub(super) seat: WorkerPort,
+pub(crate) struct Seated {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) seat: WorkerPort,
 }
 
 impl Port for Seated {

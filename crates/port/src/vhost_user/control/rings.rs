@@ -14,16 +14,16 @@ use straightline_virtio::vhost_user::RingSetup;
 use tracing::Level;
 
 use super::calls::Watch;
-use super::guest::Guest;
-use super::link::Link;
-use super::queue::Queue;
-use super::spread::Spread;
+use super::frontend::Guest;
 use crate::call_helper::CallHelper;
 use crate::kick_routing::{Kick, KickKind, KickRouting};
 use crate::notifier::Notifier;
+use crate::vhost_user::data::link::Link;
+use crate::vhost_user::data::queue::Queue;
+use crate::vhost_user::data::spread::Spread;
 
 /// Whether a ring is one that its guest transmits by: receive and transmit rings take turns (virtio 1.2, 5.1.2).
-pub(super) fn is_transmit(index: u16) -> bool {
+pub(crate) fn is_transmit(index: u16) -> bool {
     index % 2 == 1
 }
 
@@ -31,7 +31,7 @@ pub(super) fn is_transmit(index: u16) -> bool {
 const CONTROL: u16 = u16::MAX;
 
 /// What messages call a ring.
-pub(super) fn ring_name(index: u16) -> String {
+pub(crate) fn ring_name(index: u16) -> String {
     let kind = if is_transmit(index) { "transmit ring" } else { "receive ring" };
     match index / 2 {
         _ if index == CONTROL => "control ring".to_owned(),
@@ -41,20 +41,20 @@ pub(super) fn ring_name(index: u16) -> String {
 }
 
 /// A ring that workers use.
-pub(super) struct Running {
-    pub(super) queue: Arc<Queue>,
+pub(crate) struct Running {
+    pub(crate) queue: Arc<Queue>,
     kick: Option<Arc<OwnedFd>>,
     call: Option<Arc<OwnedFd>>,
     token: Option<Kick>,
     /// Where its kicks are waited for.
     routing: Arc<KickRouting>,
     /// Whether its driver answers its calls.
-    pub(super) watch: Watch,
+    pub(crate) watch: Watch,
 }
 
 impl Guest {
     /// Takes a ring out of those that run. Workers may use it until the next link is published.
-    pub(super) fn take_out(&mut self, index: u16) -> Option<Running> {
+    pub(crate) fn take_out(&mut self, index: u16) -> Option<Running> {
         let mut stopped = self.rings.get_mut(usize::from(index))?.take()?;
         stopped.forget();
         self.stopping.push((index, Arc::clone(&stopped.queue)));
@@ -62,14 +62,14 @@ impl Guest {
     }
 
     /// Notes where stopped rings would go on, once nobody uses them any more.
-    pub(super) fn note_bases(&mut self) {
+    pub(crate) fn note_bases(&mut self) {
         for (index, queue) in std::mem::take(&mut self.stopping) {
             self.session.stopped_at(index, queue.base());
         }
     }
 
     /// Makes the rings that run those that should.
-    pub(super) fn sync(&mut self) -> Result<(), String> {
+    pub(crate) fn sync(&mut self) -> Result<(), String> {
         let others = self.acked ^ self.session.acked_features();
         let mut changed = others != 0;
         // The dirty log comes and goes while the driver goes on.
@@ -94,7 +94,7 @@ impl Guest {
     }
 
     /// Starts, stops or adjusts one ring. `true` if workers are to see a new link.
-    pub(super) fn sync_ring(&mut self, index: u16) -> Result<bool, String> {
+    pub(crate) fn sync_ring(&mut self, index: u16) -> Result<bool, String> {
         let at = usize::from(index);
         let Some(setup) = self.session.ring(index) else { return Ok(false) };
         let broken = self.broken[at] == Some(setup.starts);
@@ -184,7 +184,7 @@ impl Guest {
     }
 
     /// Shows workers the rings as they are now, and waits until none uses what is gone.
-    pub(super) fn publish(&mut self) {
+    pub(crate) fn publish(&mut self) {
         self.generation += 1;
         // Without MQ the control ring stands where the second pair would (virtio 1.2, 5.1.2), and a frontend may set up
         // rings that no driver has; with it, the driver says how many pairs it uses, if it says so to us. A frontend may
@@ -250,7 +250,7 @@ impl Guest {
     }
 
     /// A worker found the link broken.
-    pub(super) fn break_off(&mut self, fault: String) {
+    pub(crate) fn break_off(&mut self, fault: String) {
         self.shared.log(Level::WARN, format_args!("the port stops: {fault}"));
         for index in 0..self.session.rings() {
             let at = usize::from(index);
@@ -304,7 +304,7 @@ impl Running {
     }
 
     /// Waits for its kick no more.
-    pub(super) fn forget(&mut self) {
+    pub(crate) fn forget(&mut self) {
         if let Some(token) = self.token.take() {
             self.routing.remove(token);
         }
@@ -327,8 +327,8 @@ fn same(a: Option<&Arc<OwnedFd>>, b: Option<&Arc<OwnedFd>>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::queue::tests::queue;
     use super::*;
+    use crate::vhost_user::data::queue::tests::queue;
 
     use rustix::event::{EventfdFlags, eventfd};
 

@@ -8,11 +8,11 @@ use straightline_packet::{AtTurnEnd, GsoSegment, MAX_BATCH, PortIndex, Served, S
 use straightline_virtio::memory::{DirtyLog, GuestMemory, fault};
 use straightline_virtio::ring::{BURST, First, Ring, RingFault};
 
-use super::calls::{Look, Next, Wake, Watch};
 use super::deliver::{Planned, PlannedRun};
 use super::link::Report;
-use super::rings::{is_transmit, ring_name};
 use crate::notifier::Notifier;
+use crate::vhost_user::control::calls::{Look, Next, Wake, Watch};
+use crate::vhost_user::control::rings::{is_transmit, ring_name};
 use crate::{QueueCounters, RingCounters};
 
 /// How often a worker looks for the end of another one's burst before it lets the system wait for it: some bursts long.
@@ -21,14 +21,14 @@ const SPINS: u32 = 1000;
 /// A ring, where to tell its driver, and what to count. On lines of its own: another worker may have the neighbours.
 #[derive(Debug)]
 #[repr(align(128))]
-pub(super) struct Queue {
+pub(crate) struct Queue {
     inner: Mutex<Inner>,
     /// Where buffers may lie: in other regions than the ring. Looked at only when something has vanished somewhere.
     memory: Mutex<Arc<GuestMemory>>,
     enabled: AtomicBool,
     /// The fault epoch up to which nothing of the guest's memory has vanished.
-    pub(super) clean: AtomicU64,
-    pub(super) counters: Arc<QueueCounters>,
+    pub(crate) clean: AtomicU64,
+    pub(crate) counters: Arc<QueueCounters>,
     /// The frontend gave no kick descriptor: nobody will say when there is something.
     polled: AtomicBool,
     /// The ring's index.
@@ -44,28 +44,28 @@ pub(super) struct Queue {
 
 /// What one worker uses at a time.
 #[derive(Debug)]
-pub(super) struct Inner {
-    pub(super) ring: Ring,
+pub(crate) struct Inner {
+    pub(crate) ring: Ring,
     call: Option<Notifier>,
     /// What makes control look at the ring again.
     wake: Wake,
     /// Who waits for room.
-    pub(super) room: Room,
+    pub(crate) room: Room,
     /// The round in which all that was taken from it was left for want of room: what is in it waits behind that. In another
     /// round it is to be tried again; a turn may be full before it comes to this ring.
     stuck: Option<u64>,
     /// The chains found last.
-    pub(super) firsts: Box<[First; BURST]>,
+    pub(crate) firsts: Box<[First; BURST]>,
     /// The packets of the frame being delivered, with the buffers reserved for them.
-    pub(super) plan: Vec<Planned>,
+    pub(crate) plan: Vec<Planned>,
     /// Those of them that are one packet together.
-    pub(super) runs: Vec<PlannedRun>,
+    pub(crate) runs: Vec<PlannedRun>,
     /// The segment being cut, where one is, or the headers of a run.
-    pub(super) piece: Box<GsoSegment>,
+    pub(crate) piece: Box<GsoSegment>,
 }
 
 impl Queue {
-    pub(super) fn new(
+    pub(crate) fn new(
         ring: Ring,
         index: u16,
         memory: Arc<GuestMemory>,
@@ -101,25 +101,25 @@ impl Queue {
     }
 
     /// Tells `watcher` of calls from now on. Control then repeats those that the driver does not answer.
-    pub(super) fn watched_by(self, watcher: Arc<Report>) -> Self {
+    pub(crate) fn watched_by(self, watcher: Arc<Report>) -> Self {
         Queue { watcher: Some(watcher), ..self }
     }
 
     /// The same as a ring of this port.
-    pub(super) fn of_port(self, port: PortIndex) -> Self {
+    pub(crate) fn of_port(self, port: PortIndex) -> Self {
         Queue { served: Served::Port(port), ..self }
     }
 
     /// What messages call its ring.
     #[cold]
-    pub(super) fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         ring_name(self.index)
     }
 
     /// Whether the guest's memory has vanished in part, which is looked at only when any of the process has. For whoever
     /// takes from the ring. It stays so: a report of it may go unheard, where it is about a link that is being replaced.
     #[inline]
-    pub(super) fn has_vanished(&self, memory: &GuestMemory) -> bool {
+    pub(crate) fn has_vanished(&self, memory: &GuestMemory) -> bool {
         let epoch = fault::epoch();
         epoch != self.clean.load(Ordering::Relaxed)
             && (memory.poisoned() || {
@@ -129,18 +129,18 @@ impl Queue {
     }
 
     /// Whether nobody will kick.
-    pub(super) fn polled(&self) -> bool {
+    pub(crate) fn polled(&self) -> bool {
         self.polled.load(Ordering::Relaxed)
     }
 
     /// Sets whether nobody will kick from now on. A worker that sleeps already is to be woken.
-    pub(super) fn set_polled(&self, polled: bool) {
+    pub(crate) fn set_polled(&self, polled: bool) {
         self.polled.store(polled, Ordering::Relaxed);
     }
 
     /// Held for a burst by a worker, for a moment by control.
     #[inline]
-    pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
         match self.inner.try_lock() {
             Ok(inner) => inner,
             Err(TryLockError::Poisoned(error)) => error.into_inner(),
@@ -163,7 +163,7 @@ impl Queue {
     }
 
     /// Sets whom to tell. The driver may be waiting for just this descriptor: it is told once, needed or not.
-    pub(super) fn set_call(&self, call: Option<Notifier>) {
+    pub(crate) fn set_call(&self, call: Option<Notifier>) {
         let mut inner = self.lock();
         inner.call.clone_from(&call);
         let watcher = if call.is_some() { self.watcher_after(&mut inner, true) } else { None };
@@ -193,7 +193,7 @@ impl Queue {
 
     /// Looks whether the driver has answered its calls, and repeats the last one if that is due. For control, which
     /// holds the lock for the look only.
-    pub(super) fn look_for_lost_call(&self, watch: &mut Watch, now: Instant) -> Look {
+    pub(crate) fn look_for_lost_call(&self, watch: &mut Watch, now: Instant) -> Look {
         let mut inner = self.lock();
         let standing = if inner.ring.poisoned() { None } else { inner.ring.standing() };
         let counters = self.counters();
@@ -214,13 +214,13 @@ impl Queue {
     }
 
     /// The guest has more memory now.
-    pub(super) fn set_memory(&self, memory: Arc<GuestMemory>) {
+    pub(crate) fn set_memory(&self, memory: Arc<GuestMemory>) {
         *self.memory.lock().unwrap_or_else(PoisonError::into_inner) = memory;
     }
 
     /// For a link that is new: what is written into the ring is marked in this log from now on, and whoever takes from the
     /// ring, which may be another worker, tries what is in it.
-    pub(super) fn renew(&self, log: Option<Arc<DirtyLog>>) {
+    pub(crate) fn renew(&self, log: Option<Arc<DirtyLog>>) {
         let mut inner = self.lock();
         inner.ring.set_log(log);
         inner.stuck = None;
@@ -228,35 +228,35 @@ impl Queue {
 
     /// Whether packets may be left in it.
     #[inline]
-    pub(super) fn holds(&self) -> bool {
+    pub(crate) fn holds(&self) -> bool {
         self.holds.load(Ordering::Relaxed)
     }
 
     /// Whether packets may pass. Takes effect with the next turn.
-    pub(super) fn set_enabled(&self, enabled: bool) {
+    pub(crate) fn set_enabled(&self, enabled: bool) {
         self.enabled.store(enabled, Ordering::Release);
     }
 
     #[inline]
-    pub(super) fn enabled(&self) -> bool {
+    pub(crate) fn enabled(&self) -> bool {
         self.enabled.load(Ordering::Acquire)
     }
 
-    pub(super) fn base(&self) -> u32 {
+    pub(crate) fn base(&self) -> u32 {
         self.lock().ring.base()
     }
 
-    pub(super) fn is_packed(&self) -> bool {
+    pub(crate) fn is_packed(&self) -> bool {
         self.lock().ring.is_packed()
     }
 
-    pub(super) fn size(&self) -> u16 {
+    pub(crate) fn size(&self) -> u16 {
         self.lock().ring.size()
     }
 
     /// Asks for a kick with the next chain; `true` if there is something to take already, or if nobody will kick. What
     /// was left for want of room in this round does not count: it is room that is waited for.
-    pub(super) fn arm(&self, round: u64) -> Result<bool, RingFault> {
+    pub(crate) fn arm(&self, round: u64) -> Result<bool, RingFault> {
         let mut inner = self.lock();
         Ok((inner.ring.arm(0)? || self.polled()) && inner.stuck != Some(round))
     }
@@ -264,7 +264,7 @@ impl Queue {
     /// Where a worker's packets wait for room: asks for a kick with the next chain; `true` if there are more chains by now
     /// than there were when there were too few. That is news once: whoever waits finds out whether they suffice, or is
     /// gone.
-    pub(super) fn arm_for_room(&self, worker: usize) -> Result<bool, RingFault> {
+    pub(crate) fn arm_for_room(&self, worker: usize) -> Result<bool, RingFault> {
         let mut inner = self.lock();
         let Some(known) = inner.room.sleeps(worker) else { return Ok(false) };
         let more = inner.ring.arm(known)?;
@@ -274,12 +274,12 @@ impl Queue {
         Ok(more || self.polled())
     }
 
-    pub(super) fn disarm(&self) {
+    pub(crate) fn disarm(&self) {
         self.lock().ring.disarm();
     }
 
     /// A worker asks for room by itself again. Others may sleep still.
-    pub(super) fn disarm_for_room(&self, worker: usize) {
+    pub(crate) fn disarm_for_room(&self, worker: usize) {
         let mut inner = self.lock();
         inner.room.wakes(worker);
         if !inner.room.any_sleeps() {
@@ -289,7 +289,7 @@ impl Queue {
 
     /// From now on only these workers' packets go there, if any: of the others nobody waits for room. Whoever sleeps would not
     /// look at it when he wakes, and its driver would kick for nobody.
-    pub(super) fn forget_who_waits(&self, but_for: impl Fn(usize) -> bool) {
+    pub(crate) fn forget_who_waits(&self, but_for: impl Fn(usize) -> bool) {
         let mut inner = self.lock();
         if inner.room.forget(but_for) {
             inner.ring.disarm();
@@ -306,7 +306,7 @@ impl Queue {
 /// Who waits for room in a receive ring. A ring has one wish for a kick, and where workers share it, it must be that of
 /// whoever is content with the least.
 #[derive(Debug)]
-pub(super) struct Room(Vec<Waiting>);
+pub(crate) struct Room(Vec<Waiting>);
 
 impl Default for Room {
     fn default() -> Self {
@@ -327,7 +327,7 @@ struct Waiting {
 impl Room {
     /// What came of a worker's delivery: this many chains were there and too few for a packet that waits, or all is well.
     #[inline]
-    pub(super) fn wants(&mut self, worker: usize, short: Option<u16>) {
+    pub(crate) fn wants(&mut self, worker: usize, short: Option<u16>) {
         if short.is_some() || !self.0.is_empty() {
             self.note(worker, short);
         }
@@ -356,7 +356,7 @@ impl Room {
         slept && !self.any_sleeps()
     }
 
-    pub(super) fn any_sleeps(&self) -> bool {
+    pub(crate) fn any_sleeps(&self) -> bool {
         self.0.iter().any(|waiting| waiting.sleeps)
     }
 }
@@ -413,7 +413,7 @@ impl AtTurnEnd for Queue {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
     use std::os::fd::{AsFd, OwnedFd};
 
@@ -425,7 +425,7 @@ pub(super) mod tests {
     use crate::call_helper::CallHelper;
 
     /// A ring of eight entries, all zeros.
-    pub(in crate::vhost_user) fn queue() -> Arc<Queue> {
+    pub(crate) fn queue() -> Arc<Queue> {
         let file = memfd_create("queue", MemfdFlags::CLOEXEC).expect("memfd");
         ftruncate(&file, 1 << 16).expect("memory");
         queue_in(&file)

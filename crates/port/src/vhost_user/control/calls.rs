@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 
 use straightline_virtio::ring::Standing;
 
-use super::guest::Guest;
+use super::frontend::Guest;
 
 /// The pause before each repeat of a call: they come 10 ms, 100 ms and 1 s after the ring's last movement.
 const PAUSES: [Duration; 3] = [Duration::from_millis(10), Duration::from_millis(90), Duration::from_millis(900)];
 
 /// The port's thread's knowledge of one ring's calls.
 #[derive(Debug, Default)]
-pub(super) struct Watch {
+pub(crate) struct Watch {
     stood: Option<Stood>,
     /// When to look next, if no worker asks for it before.
     next: Option<Instant>,
@@ -40,15 +40,15 @@ struct Stood {
 
 /// The outcome of a look at a ring.
 #[derive(Debug)]
-pub(super) struct Look {
+pub(crate) struct Look {
     /// The call is to be repeated now.
-    pub(super) is_due: bool,
-    pub(super) next: Next,
+    pub(crate) is_due: bool,
+    pub(crate) next: Next,
 }
 
 /// When the thread looks at a ring again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(crate) enum Next {
     At(Instant),
     /// With the next call: the driver has answered.
     Call,
@@ -58,7 +58,7 @@ pub(super) enum Next {
 
 /// The event for which a worker wakes the thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wake {
+pub(crate) enum Wake {
     /// Nothing: the thread looks by itself.
     Never,
     /// A call.
@@ -68,7 +68,7 @@ pub(super) enum Wake {
 }
 
 impl Next {
-    pub(super) fn at(self) -> Option<Instant> {
+    pub(crate) fn at(self) -> Option<Instant> {
         match self {
             Next::At(at) => Some(at),
             Next::Call | Next::Movement(_) => None,
@@ -76,7 +76,7 @@ impl Next {
     }
 
     /// The event that wakes the thread before that.
-    pub(super) fn wake(self) -> Wake {
+    pub(crate) fn wake(self) -> Wake {
         match self {
             Next::At(_) => Wake::Never,
             Next::Call => Wake::Call,
@@ -87,12 +87,12 @@ impl Next {
 
 impl Watch {
     /// Forgets the repeats so far: the next ones go to another descriptor.
-    pub(super) fn start_again(&mut self) {
+    pub(crate) fn start_again(&mut self) {
         self.stood = None;
     }
 
     /// Compares where the ring stands with the last look. `calls` is how many calls workers have sent.
-    pub(super) fn look(&mut self, at: Standing, calls: u64, now: Instant) -> Look {
+    pub(crate) fn look(&mut self, at: Standing, calls: u64, now: Instant) -> Look {
         let after = |repeats: usize| PAUSES.get(repeats).and_then(|pause| now.checked_add(*pause));
         let mut is_due = false;
         let stood = match &mut self.stood {
@@ -117,7 +117,7 @@ impl Watch {
 impl Guest {
     /// Looks at the rings whose time has come, and repeats calls that seem to be lost. Returns how long the next look may
     /// wait; `None` if a worker wakes the thread for it.
-    pub(super) fn repeat_lost_calls(&mut self) -> Option<Duration> {
+    pub(crate) fn repeat_lost_calls(&mut self) -> Option<Duration> {
         let called = self.shared.report.take_called();
         if !called && self.next_look.is_none() {
             return None;

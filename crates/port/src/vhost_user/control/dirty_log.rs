@@ -9,11 +9,11 @@ use std::sync::Arc;
 use straightline_virtio::memory::{DirtyLog, GuestMemory};
 use straightline_virtio::vhost_user::LogFd;
 
-use super::guest::Guest;
+use super::frontend::Guest;
 
 impl Guest {
     /// Takes another log. The one before is not written to any more when this returns.
-    pub(super) fn set_log(&mut self, base: &LogFd) -> Result<(), String> {
+    pub(crate) fn set_log(&mut self, base: &LogFd) -> Result<(), String> {
         let log = DirtyLog::map(base.fd.as_fd(), base.offset, base.size).map_err(|e| format!("the dirty log: {e}"))?;
         check_covers(&log, &self.memory)?;
         self.log = Some(Arc::new(log));
@@ -24,12 +24,12 @@ impl Guest {
     }
 
     /// The log that is in use.
-    pub(super) fn active_log(&self) -> Option<&Arc<DirtyLog>> {
+    pub(crate) fn active_log(&self) -> Option<&Arc<DirtyLog>> {
         self.log.as_ref().filter(|_| self.session.logs())
     }
 
     /// Whether every write to `memory` can be marked.
-    pub(super) fn check_log(&self, memory: &GuestMemory) -> Result<(), String> {
+    pub(crate) fn check_log(&self, memory: &GuestMemory) -> Result<(), String> {
         self.active_log().map_or(Ok(()), |log| check_covers(log, memory))
     }
 }

@@ -10,11 +10,11 @@ use straightline_virtio::ring::{InflightFile, InflightShape, InflightTable};
 use straightline_virtio::vhost_user::{InflightSpec, Outcome};
 use tracing::Level;
 
-use super::guest::Guest;
+use super::frontend::Guest;
 
 /// The tables of a connection.
 #[derive(Debug, Default)]
-pub(super) struct Tables {
+pub(crate) struct Tables {
     /// The one in use. Every ring that runs keeps its part of it, if it has one.
     table: Option<InflightTable>,
     /// The file of all tables that we make for this frontend.
@@ -25,12 +25,12 @@ pub(super) struct Tables {
 
 impl Tables {
     /// The table in use.
-    pub(super) fn table(&self) -> Option<&InflightTable> {
+    pub(crate) fn table(&self) -> Option<&InflightTable> {
         self.table.as_ref()
     }
 
     /// The file that the frontend is given.
-    pub(super) fn file(&self) -> Option<BorrowedFd<'_>> {
+    pub(crate) fn file(&self) -> Option<BorrowedFd<'_>> {
         self.own.as_ref().map(AsFd::as_fd)
     }
 
@@ -56,7 +56,7 @@ impl Guest {
     }
 
     /// A table for the frontend, empty but for what the rings that run keep in it.
-    pub(super) fn make_inflight(&mut self, spec: InflightSpec) -> Outcome {
+    pub(crate) fn make_inflight(&mut self, spec: InflightSpec) -> Outcome {
         let shape = self.inflight_shape(spec);
         if self.inflight.has(shape) {
             // Asked again: the rings that run have their parts already.
@@ -88,7 +88,7 @@ impl Guest {
         self.inflight.own.insert(file).table(shape)
     }
 
-    pub(super) fn keep_inflight(&mut self, spec: InflightSpec, file: &OwnedFd) -> Result<(), String> {
+    pub(crate) fn keep_inflight(&mut self, spec: InflightSpec, file: &OwnedFd) -> Result<(), String> {
         let shape = self.inflight_shape(spec);
         let table = InflightTable::map(shape, spec.mmap_offset, spec.mmap_size, file.as_fd());
         self.use_table(table.map_err(|error| format!("table of buffers in flight: {error}"))?);
@@ -98,7 +98,7 @@ impl Guest {
     }
 
     /// Forgets what is in flight in a ring that does not run.
-    pub(super) fn forget_inflight(&self, index: u16) {
+    pub(crate) fn forget_inflight(&self, index: u16) {
         if let Some(table) = self.inflight.table() {
             table.clear(index);
         }

@@ -23,13 +23,13 @@ use super::link::Link;
 use super::queue::{Inner, Queue};
 use super::worker_port::WorkerPort;
 use buffers::Buffers;
-pub(super) use looks::Looks;
+pub(crate) use looks::Looks;
 use looks::MOST_BUFFERS;
-pub(super) use runs::PlannedRun;
+pub(crate) use runs::PlannedRun;
 
 /// A packet and the buffers that wait for it.
 #[derive(Debug)]
-pub(super) struct Planned {
+pub(crate) struct Planned {
     id: PacketId,
     to: Range<usize>,
     chains: u16,
@@ -58,16 +58,16 @@ struct Sum {
 }
 
 /// What became of the ring.
-pub(super) struct Delivered {
+pub(crate) struct Delivered {
     /// The guest has something to be told of.
-    pub(super) any: bool,
+    pub(crate) any: bool,
     /// Some packets are left in their sources' rings, for want of room.
-    pub(super) left: bool,
+    pub(crate) left: bool,
 }
 
 /// Delivers a frame, or a part of one. Where the guest has something to be told of, the caller lends the queue to the
 /// turn, once. `looks` counts for all of a port's rings in this turn.
-pub(super) fn deliver<'t>(
+pub(crate) fn deliver<'t>(
     queue: &'t Queue,
     link: &'t Link,
     seat: &WorkerPort,
@@ -137,7 +137,7 @@ fn count(link: &Link, turn: &mut Turn<'_>, ids: &[PacketId], sum: &Sum) {
 }
 
 /// Leaves a packet in its source's ring. One of ours has none: it is dropped.
-pub(super) fn leave(link: &Link, turn: &mut Turn<'_>, id: PacketId) {
+pub(crate) fn leave(link: &Link, turn: &mut Turn<'_>, id: PacketId) {
     if turn.source(id) == SourceQueueId::NONE {
         link.drops.add(Reason::NoBuffer, 1);
     } else {

@@ -18,10 +18,10 @@ use straightline_virtio::vhost_user::{Connection, Stopper};
 use tracing::Level;
 
 use super::connector::{Connector, Failed};
-use super::guest::Guest;
-use super::link::Report;
+use super::frontend::Guest;
 use super::listener::{Listener, Server};
-use super::{LinkStatus, Shared};
+use crate::vhost_user::data::link::Report;
+use crate::vhost_user::{LinkStatus, Shared};
 
 /// How long nobody is accepted after the system could not give us a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -37,11 +37,11 @@ const FOR_LONG: Duration = Duration::from_secs(3600);
 
 /// How long a connection that is there may take to be accepted. One that is not there takes for ever: whoever handed a
 /// listening socket over has it too, and may have taken the connection that we were called for.
-pub(super) const ACCEPT_TIME: Duration = Duration::from_millis(100);
+pub(crate) const ACCEPT_TIME: Duration = Duration::from_millis(100);
 
 /// Tells the thread to end.
 #[derive(Debug, Default)]
-pub(super) struct Stop {
+pub(crate) struct Stop {
     is_set: AtomicBool,
     /// The port serves nobody for now, and may go on later.
     is_paused: AtomicBool,
@@ -53,18 +53,18 @@ pub(super) struct Stop {
 }
 
 impl Stop {
-    pub(super) fn set(&self, report: &Report) {
+    pub(crate) fn set(&self, report: &Report) {
         self.is_set.store(true, Ordering::Release);
         self.end_connection(report);
     }
 
     /// The thread leaves its frontend, and serves no other until [`Self::resume`].
-    pub(super) fn pause(&self, report: &Report) {
+    pub(crate) fn pause(&self, report: &Report) {
         self.is_paused.store(true, Ordering::Release);
         self.end_connection(report);
     }
 
-    pub(super) fn resume(&self, report: &Report) {
+    pub(crate) fn resume(&self, report: &Report) {
         self.is_paused.store(false, Ordering::Release);
         report.wake();
     }
@@ -95,7 +95,7 @@ impl Stop {
     /// Sees to it that the thread does not wait in [`Self::accept`] on a socket that was handed over. Behind
     /// [`Self::set`]. A thread that waits there until `until` although its socket was readable has an owner of it beside itself that
     /// took the connection, and nothing ends its wait but an end of the socket: then nobody accepts by it any more.
-    pub(super) fn leave(&self, given: &OwnedFd, until: Instant) {
+    pub(crate) fn leave(&self, given: &OwnedFd, until: Instant) {
         let accepting = self.accepting();
         let time = until.saturating_duration_since(Instant::now());
         let left = self.accepted.wait_timeout_while(accepting, time, |accepting| *accepting);
@@ -113,7 +113,7 @@ impl Stop {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn is_set(&self) -> bool {
+    pub(crate) fn is_set(&self) -> bool {
         self.is_set.load(Ordering::Acquire)
     }
 
@@ -122,13 +122,13 @@ impl Stop {
     }
 
     /// Whether the frontend that is served is to be left.
-    pub(super) fn leaves(&self) -> bool {
+    pub(crate) fn leaves(&self) -> bool {
         self.is_set() || self.is_paused()
     }
 }
 
 /// How the port comes to a frontend.
-pub(super) enum Way {
+pub(crate) enum Way {
     /// The frontend connects to a socket of ours.
     Server(Arc<Server>),
     /// The frontend connects to a socket that somebody handed over.
@@ -141,7 +141,7 @@ pub(super) enum Way {
 
 impl Way {
     /// By a socket that somebody else has opened.
-    pub(super) fn given(socket: &OwnedFd) -> io::Result<Self> {
+    pub(crate) fn given(socket: &OwnedFd) -> io::Result<Self> {
         let is_unix = socket_domain(socket)? == AddressFamily::UNIX && socket_type(socket)? == SocketType::STREAM;
         if !is_unix {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no stream socket of the Unix domain"));
@@ -166,7 +166,7 @@ impl Way {
 }
 
 /// The thread's state while nobody is connected.
-pub(super) struct Control {
+pub(crate) struct Control {
     shared: Arc<Shared>,
     way: Way,
     stop: Arc<Stop>,
@@ -175,7 +175,7 @@ pub(super) struct Control {
 }
 
 impl Control {
-    pub(super) fn new(shared: Arc<Shared>, way: Way, stop: Arc<Stop>) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, way: Way, stop: Arc<Stop>) -> Self {
         let control = Control { shared, way, stop, left: None };
         control.show(match &control.way {
             Way::Server(_) | Way::Listener(_) => "no frontend has connected yet".to_owned(),
@@ -184,7 +184,7 @@ impl Control {
         control
     }
 
-    pub(super) fn run(self) {
+    pub(crate) fn run(self) {
         let (shared, stop) = (Arc::clone(&self.shared), Arc::clone(&self.stop));
         let server = if let Way::Server(server) = &self.way { Some(Arc::clone(server)) } else { None };
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.serve_all())) {
@@ -368,7 +368,7 @@ fn a_bug(panic: &(dyn Any + Send)) -> String {
 }
 
 /// Waits until the first descriptor is readable (`true`), or another is, or the time has passed.
-pub(super) fn wait_for_any<const N: usize>(fds: [BorrowedFd<'_>; N], timeout: Option<Duration>) -> bool {
+pub(crate) fn wait_for_any<const N: usize>(fds: [BorrowedFd<'_>; N], timeout: Option<Duration>) -> bool {
     let mut fds = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
     let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
     // An interrupted wait looks at all again.

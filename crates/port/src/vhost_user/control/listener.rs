@@ -71,7 +71,7 @@ impl Listener {
     }
 
     /// A socket that listens already, and whose file, if it has one, is somebody else's.
-    pub(super) fn given(socket: OwnedFd) -> Self {
+    pub(crate) fn given(socket: OwnedFd) -> Self {
         Listener { socket: socket.into(), file: Mutex::new(None) }
     }
 
@@ -110,7 +110,7 @@ impl ListenError {
 
 /// The listening socket of a port in server mode. It can be closed and opened again while the port stays.
 #[derive(Debug)]
-pub(super) struct Server {
+pub(crate) struct Server {
     path: PathBuf,
     state: Mutex<ServerState>,
     /// Why it could not be opened again. Apart from the rest, so that whoever asks never waits for the system.
@@ -126,19 +126,19 @@ struct ServerState {
 }
 
 impl Server {
-    pub(super) fn bind(path: &Path, permissions: &Permissions) -> Result<Self, ListenError> {
+    pub(crate) fn bind(path: &Path, permissions: &Permissions) -> Result<Self, ListenError> {
         let listener = Some(Arc::new(Listener::bind(path, permissions)?));
         let state = ServerState { permissions: *permissions, is_wanted: true, listener };
         Ok(Server { path: path.to_owned(), state: Mutex::new(state), failure: Mutex::default() })
     }
 
     /// The socket, while it is open.
-    pub(super) fn listener(&self) -> Option<Arc<Listener>> {
+    pub(crate) fn listener(&self) -> Option<Arc<Listener>> {
         self.state().listener.clone()
     }
 
     /// Closes the socket, on any thread: its path is free when this returns.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         let mut state = self.state();
         state.is_wanted = false;
         self.set_failure(None);
@@ -148,13 +148,13 @@ impl Server {
     }
 
     /// Opens the socket again after [`Self::close`]. If that fails, [`Self::retry`] may succeed later.
-    pub(super) fn open(&self) -> Result<(), ListenError> {
+    pub(crate) fn open(&self) -> Result<(), ListenError> {
         self.state().is_wanted = true;
         self.retry()
     }
 
     /// Opens the socket if it should be open and is not.
-    pub(super) fn retry(&self) -> Result<(), ListenError> {
+    pub(crate) fn retry(&self) -> Result<(), ListenError> {
         let mut state = self.state();
         if !state.is_wanted || state.listener.is_some() {
             return Ok(());
@@ -173,7 +173,7 @@ impl Server {
     }
 
     /// Why the socket is not open although it should be.
-    pub(super) fn failure(&self) -> Option<String> {
+    pub(crate) fn failure(&self) -> Option<String> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -182,7 +182,7 @@ impl Server {
     }
 
     /// Gives the socket's file other permissions, now and whenever it is opened again.
-    pub(super) fn set_permissions(&self, permissions: &Permissions) -> Result<(), ListenError> {
+    pub(crate) fn set_permissions(&self, permissions: &Permissions) -> Result<(), ListenError> {
         let mut state = self.state();
         if let Some(listener) = &state.listener
             && let Some(file) = &*listener.file()

@@ -13,11 +13,11 @@ use straightline_virtio::net_control::{self, Done, NetControl};
 use straightline_virtio::ring::{Device, Direction, Fault, First, Ring, RingFault};
 use tracing::Level;
 
-use super::guest::Guest;
-use super::link::{Link, VANISHED};
+use super::frontend::Guest;
 use super::transfer::Kept;
 use crate::EpollWaiter;
 use crate::kick_routing::KickRouting;
+use crate::vhost_user::data::link::{Link, VANISHED};
 
 /// Commands executed in one go, before the frontend's next message.
 const BURST: usize = 16;
@@ -26,24 +26,24 @@ const BURST: usize = 16;
 const POLL: Duration = Duration::from_millis(10);
 
 /// What the commands of a guest need, and what they have come to.
-pub(super) struct Commands {
-    pub(super) state: NetControl,
-    pub(super) kept: Kept,
+pub(crate) struct Commands {
+    pub(crate) state: NetControl,
+    pub(crate) kept: Kept,
     kicks: Arc<EpollWaiter>,
-    pub(super) routing: Arc<KickRouting>,
+    pub(crate) routing: Arc<KickRouting>,
     /// Made when the first command comes: few frontends send any.
     arena: Option<Arena>,
 }
 
 impl Commands {
     /// Nothing negotiated; the control ring's kicks go to `kicks`.
-    pub(super) fn new(kicks: Arc<EpollWaiter>) -> Self {
+    pub(crate) fn new(kicks: Arc<EpollWaiter>) -> Self {
         let routing = Arc::new(KickRouting::new(Arc::clone(&kicks).into(), false));
         Commands { state: NetControl::new(0, 1), kept: Kept::Nothing, kicks, routing, arena: None }
     }
 
     /// Readable when there may be a command.
-    pub(super) fn event(&self) -> BorrowedFd<'_> {
+    pub(crate) fn event(&self) -> BorrowedFd<'_> {
         self.kicks.as_fd()
     }
 }
@@ -59,7 +59,7 @@ struct Outcome {
 
 impl Guest {
     /// A device that was just reset has no state, unless it goes on for another one.
-    pub(super) fn reset_commands(&mut self) {
+    pub(crate) fn reset_commands(&mut self) {
         let (acked, pairs) = (self.session.acked_features(), self.session.queue_pairs());
         let fresh = || NetControl::new(acked, pairs);
         self.commands.state = match &self.commands.kept {
@@ -79,7 +79,7 @@ impl Guest {
     }
 
     /// Resets the device, whose frontend may still want to save what it was.
-    pub(super) fn suspend_commands(&mut self) {
+    pub(crate) fn suspend_commands(&mut self) {
         let kept = std::mem::take(&mut self.commands.kept);
         let before = self.commands.state.clone();
         self.reset_commands();
@@ -90,13 +90,13 @@ impl Guest {
     }
 
     /// The place of the control ring, if it runs.
-    pub(super) fn running_control(&self) -> Option<usize> {
+    pub(crate) fn running_control(&self) -> Option<usize> {
         let at = usize::from(self.session.control_ring()?);
         self.rings.get(at)?.is_some().then_some(at)
     }
 
     /// Executes what there is; says how long the next look may wait.
-    pub(super) fn execute(&mut self) -> Option<Duration> {
+    pub(crate) fn execute(&mut self) -> Option<Duration> {
         // What rings from here on is looked at again. That it cannot be waited for would have been said before.
         let _ = self.commands.kicks.wait(Duration::ZERO);
         let ring = self.rings.get(self.running_control()?)?.as_ref()?;

@@ -39,7 +39,7 @@ pub struct RingStatus {
 
 /// What control knows, kept where others can read it.
 #[derive(Debug)]
-pub(super) struct State {
+pub(crate) struct State {
     now: LinkStatus,
     /// Why the last link ended, until the next one is up.
     fault: Option<String>,
@@ -49,13 +49,13 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let history = LinkHistory::new(Instant::now());
         State { now: LinkStatus::default(), fault: None, set_down: false, history }
     }
 
     /// Replaces the status. Returns whether the link that the frontend sets up has come up or gone down.
-    pub(super) fn show(&mut self, now: LinkStatus) -> bool {
+    pub(crate) fn show(&mut self, now: LinkStatus) -> bool {
         let before = std::mem::replace(&mut self.now, now);
         self.note();
         // A frontend that left, and whose link was down before.
@@ -66,29 +66,29 @@ impl State {
     }
 
     /// Sets why the link is down, or will be. It counts until [`Self::forget_fault`].
-    pub(super) fn set_fault(&mut self, fault: String) {
+    pub(crate) fn set_fault(&mut self, fault: String) {
         self.history.note_failure(&fault, SystemTime::now());
         self.fault = Some(fault);
     }
 
-    pub(super) fn forget_fault(&mut self) {
+    pub(crate) fn forget_fault(&mut self) {
         self.fault = None;
     }
 
-    pub(super) fn fault(&self) -> Option<&str> {
+    pub(crate) fn fault(&self) -> Option<&str> {
         self.fault.as_deref()
     }
 
-    pub(super) fn set_down(&mut self, down: bool) {
+    pub(crate) fn set_down(&mut self, down: bool) {
         self.set_down = down;
         self.note();
     }
 
-    pub(super) fn history(&self) -> LinkHistory {
+    pub(crate) fn history(&self) -> LinkHistory {
         self.history.clone()
     }
 
-    pub(super) fn status(&self) -> LinkStatus {
+    pub(crate) fn status(&self) -> LinkStatus {
         LinkStatus { up: self.is_up(), reason: self.reason().to_owned(), ..self.now.clone() }
     }
 

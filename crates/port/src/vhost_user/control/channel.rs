@@ -23,7 +23,7 @@ const TMPFS_MAGIC: u64 = 0x0102_1994;
 
 /// Bytes on their way through a frontend's channel.
 #[derive(Debug)]
-pub(super) struct Moving {
+pub(crate) struct Moving {
     channel: Channel,
     bytes: Vec<u8>,
     /// Bytes written, into a pipe of ours perhaps.
@@ -46,7 +46,7 @@ enum Channel {
 
 impl Moving {
     /// Looks at what the channel is. What can block whatever it is told is refused.
-    pub(super) fn begin(channel: OwnedFd, bytes: Vec<u8>) -> Result<Self, String> {
+    pub(crate) fn begin(channel: OwnedFd, bytes: Vec<u8>) -> Result<Self, String> {
         let system = |error: rustix::io::Errno| format!("device state: cannot use its channel: {error}");
         let channel = match FileType::from_raw_mode(fstat(&channel).map_err(system)?.st_mode) {
             FileType::Fifo => {
@@ -65,7 +65,7 @@ impl Moving {
     }
 
     /// Writes; `true` when all is written.
-    pub(super) fn write(&mut self, _at_end: bool) -> Result<bool, String> {
+    pub(crate) fn write(&mut self, _at_end: bool) -> Result<bool, String> {
         loop {
             let rest = self.bytes.get(self.at..).unwrap_or(&[]);
             let piece = &rest[..rest.len().min(PIECE)];
@@ -96,7 +96,7 @@ impl Moving {
     }
 
     /// Reads; `true` when all is read. A file is read only `at_end`: until then it may grow.
-    pub(super) fn read(&mut self, at_end: bool) -> Result<bool, String> {
+    pub(crate) fn read(&mut self, at_end: bool) -> Result<bool, String> {
         let mut piece = [0; PIECE];
         loop {
             let got = match &mut self.channel {
@@ -123,7 +123,7 @@ impl Moving {
     }
 
     /// What was read.
-    pub(super) fn take(&mut self) -> Vec<u8> {
+    pub(crate) fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.bytes)
     }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tracing::Level;
 
-use super::Shared;
+use crate::vhost_user::Shared;
 
 /// Lines that a port may log in a row.
 const BURST: u32 = 20;
@@ -26,7 +26,7 @@ const TARGET: &str = "straightline_port::vhost_user";
 
 /// A token bucket: each line takes a token, and time adds them.
 #[derive(Debug)]
-pub(super) struct LogLimit {
+pub(crate) struct LogLimit {
     /// Lines that may be logged now.
     tokens: u32,
     /// When the last token was added, or the bucket was last found full.
@@ -38,7 +38,7 @@ pub(super) struct LogLimit {
 }
 
 impl LogLimit {
-    pub(super) fn new(now: Instant) -> Self {
+    pub(crate) fn new(now: Instant) -> Self {
         LogLimit { tokens: BURST, refilled: now, last: now, suppressed: 0 }
     }
 
@@ -77,7 +77,7 @@ impl LogLimit {
 
 impl Shared {
     /// Logs a line that a frontend can cause, unless the port has logged too many.
-    pub(super) fn log(&self, level: Level, text: fmt::Arguments<'_>) {
+    pub(crate) fn log(&self, level: Level, text: fmt::Arguments<'_>) {
         macro_rules! log {
             ($($level:ident $log:ident),+) => {
                 match level {
@@ -101,12 +101,12 @@ impl Shared {
     }
 
     /// Returns how long the port's thread may wait before it calls [`Self::report_suppressed`].
-    pub(super) fn suppressed_due(&self) -> Option<Duration> {
+    pub(crate) fn suppressed_due(&self) -> Option<Duration> {
         self.log_limit().due(Instant::now())
     }
 
     /// Reports suppressed lines at a pause, when no line follows that could.
-    pub(super) fn report_suppressed(&self) {
+    pub(crate) fn report_suppressed(&self) {
         let suppressed = self.log_limit().report(Instant::now());
         if let Some(suppressed_before) = suppressed {
             let port = &self.config.name;

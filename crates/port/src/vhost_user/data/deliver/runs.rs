@@ -10,7 +10,7 @@ use super::{Filling, Planned, Sum};
 
 /// Packets that go into the buffers of one, which are planned for the first of them.
 #[derive(Debug)]
-pub(in crate::vhost_user) struct PlannedRun {
+pub(crate) struct PlannedRun {
     pub(super) run: Run,
     /// Their places in the frame.
     pub(super) places: Range<usize>,

@@ -25,7 +25,7 @@ const MOST: u32 = 64 * 1024;
 /// Buffers of one descriptor that each take a whole packet, or a piece of one, are not counted: there are no more of them
 /// than packets and pieces.
 #[derive(Debug)]
-pub(in crate::vhost_user) struct Looks {
+pub(crate) struct Looks {
     spent: u32,
     limit: u32,
     in_parts: bool,
@@ -40,7 +40,7 @@ impl Default for Looks {
 impl Looks {
     /// For a frame that is delivered in parts, perhaps of one packet each. What one part has read ahead, the next one would
     /// read again, so each part first looks at as many buffers as it has packets.
-    pub(in crate::vhost_user) fn in_parts() -> Self {
+    pub(crate) fn in_parts() -> Self {
         Looks { in_parts: true, ..Looks::default() }
     }
 

@@ -17,7 +17,7 @@ pub struct Peer {
 ///
 /// `rustix` has this call too, but its result cannot hold a process number of 0. That is what the kernel returns for
 /// a process outside our PID namespace, such as one in another container.
-pub(super) fn peer(socket: BorrowedFd<'_>) -> io::Result<Peer> {
+pub(crate) fn peer(socket: BorrowedFd<'_>) -> io::Result<Peer> {
     let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let size = libc::socklen_t::try_from(size_of::<libc::ucred>()).map_err(io::Error::other)?;
     let mut len = size;
