@@ -20,7 +20,7 @@ pub struct NodeIndex(usize);
 /// A node and what waits for it. On lines of its own: graphs of several workers are made one after the other.
 #[repr(align(128))]
 pub(crate) struct Entry {
-    node: Box<dyn Node>,
+    step: Step,
     edges: Vec<usize>,
     pub(crate) pending: Batch,
     stats: Arc<NodeStats>,
@@ -35,21 +35,18 @@ struct Input {
     served: Served,
 }
 
-struct Output {
-    port: Arc<dyn Port>,
-    wait: bool,
+/// What an entry of the graph does with its packets.
+enum Step {
+    /// A node sends them on. It gets the packets alone.
+    Node(Box<dyn Node>),
+    /// A port takes them, with the whole turn: delivery borrows buffers until the turn ends.
+    Output { port: Arc<dyn Port>, wait: bool },
 }
 
 /// Where packets that wait for room go.
 struct Waiting {
     port: Arc<dyn Port>,
     served: Served,
-}
-
-impl Node for Output {
-    fn process(&mut self, turn: &mut Turn<'_>, batch: &Batch, _next: &mut Next<'_>) {
-        self.port.deliver(turn, batch, self.wait);
-    }
 }
 
 /// Inputs, nodes and outputs of one worker.
@@ -114,13 +111,13 @@ impl Graph {
     pub fn node(&mut self, name: impl Into<String>, node: Box<dyn Node>, edges: &[NodeIndex]) -> NodeIndex {
         let name = name.into();
         let served = self.name(None, &name);
-        self.entry(name, node, edges, served)
+        self.entry(name, Step::Node(node), edges, served)
     }
 
-    fn entry(&mut self, name: String, node: Box<dyn Node>, edges: &[NodeIndex], served: Served) -> NodeIndex {
+    fn entry(&mut self, name: String, step: Step, edges: &[NodeIndex], served: Served) -> NodeIndex {
         let edges = edges.iter().map(|e| e.0).collect();
         let stats = self.figures(name);
-        self.entries.push(Entry { node, edges, pending: Batch::new(), stats, served });
+        self.entries.push(Entry { step, edges, pending: Batch::new(), stats, served });
         NodeIndex(self.entries.len() - 1)
     }
 
@@ -144,7 +141,7 @@ impl Graph {
             self.waiting.push(Waiting { port: Arc::clone(&port), served });
         }
         let name = format!("{}-tx", port.name());
-        self.entry(name, Box::new(Output { port, wait }), &[], served)
+        self.entry(name, Step::Output { port, wait }, &[], served)
     }
 
     /// Adds the start of a way: packets of `port` go to `to`.
@@ -200,9 +197,14 @@ impl Graph {
             if entry.pending.is_empty() {
                 continue;
             }
-            let mut next = Next { edges: &entry.edges, later };
             turn.serve(entry.served);
-            entry.node.process(turn, &entry.pending, &mut next);
+            match &mut entry.step {
+                Step::Node(node) => {
+                    let mut next = Next { edges: &entry.edges, later };
+                    node.process(turn.packets(), &entry.pending, &mut next);
+                }
+                Step::Output { port, wait } => port.deliver(turn, &entry.pending, *wait),
+            }
             let now = cycles();
             entry.stats.count(entry.pending.len(), now.saturating_sub(at));
             at = now;

@@ -8,13 +8,13 @@
 //! ```
 //! use std::sync::Arc;
 //! use straightline_graph::{Graph, Next, Node};
-//! use straightline_packet::{Batch, Turn};
+//! use straightline_packet::{Batch, Packets};
 //! use straightline_port::Null;
 //!
 //! /// Sends everything along its first edge.
 //! struct Pass;
 //! impl Node for Pass {
-//!     fn process(&mut self, _turn: &mut Turn<'_>, batch: &Batch, next: &mut Next<'_>) {
+//!     fn process(&mut self, _packets: &mut Packets<'_>, batch: &Batch, next: &mut Next<'_>) {
 //!         for &id in batch.ids() {
 //!             next.push(0, id);
 //!         }

@@ -107,12 +107,12 @@ impl Mailbox {
 mod tests {
     use super::*;
     use crate::{Idle, Next, Node, Worker, WorkerStats};
-    use straightline_packet::{Batch, Rcu, Settings, Turn};
+    use straightline_packet::{Batch, Packets, Rcu, Settings};
     use straightline_port::{EpollWaiter, Null, Port};
 
     struct Nothing;
     impl Node for Nothing {
-        fn process(&mut self, _turn: &mut Turn<'_>, _frame: &Batch, _next: &mut Next<'_>) {}
+        fn process(&mut self, _packets: &mut Packets<'_>, _batch: &Batch, _next: &mut Next<'_>) {}
     }
 
     fn work(name: &str, copies: u32, figures: Vec<Arc<crate::NodeStats>>) -> Work {

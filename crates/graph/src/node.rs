@@ -1,19 +1,34 @@
 //! What a node is, and how it hands packets on.
 
-use straightline_packet::{Batch, PacketId, Turn};
+use straightline_packet::{Batch, PacketId, Packets};
 
 use crate::graph::Entry;
 
 /// A step on a packet's way. It sees heads only, keeps no packet beyond its call, and asks no clock: the time is
-/// [`Turn::now`].
+/// [`Packets::now`].
+///
+/// A node gets the turn's [`Packets`], and not the turn: what belongs to ports and to the worker is out of its reach. This
+/// does not compile:
+///
+/// ```compile_fail,E0599
+/// use straightline_graph::{Next, Node};
+/// use straightline_packet::{Batch, Packets};
+///
+/// struct Hasty;
+/// impl Node for Hasty {
+///     fn process(&mut self, packets: &mut Packets<'_>, _batch: &Batch, _next: &mut Next<'_>) {
+///         packets.end();
+///     }
+/// }
+/// ```
 pub trait Node: Send {
-    /// Sends every packet of the batch along an edge, or drops it with [`Turn::discard`]. A packet may go along several
+    /// Sends every packet of the batch along an edge, or drops it with [`Packets::discard`]. A packet may go along several
     /// edges, but along each only once.
     ///
     /// On the way to an end that waits (`full = "wait"`) packets that stay in their ring pass again in a later turn, and so do
     /// all that came behind them, those too that were dropped here; they are counted once. There a node keeps their order:
     /// a packet that was overtaken and finds no room cannot stay, and is dropped as `node`.
-    fn process(&mut self, turn: &mut Turn<'_>, batch: &Batch, next: &mut Next<'_>);
+    fn process(&mut self, packets: &mut Packets<'_>, batch: &Batch, next: &mut Next<'_>);
 }
 
 /// A node's successors.

@@ -102,7 +102,7 @@ mod tests {
 
     use std::sync::mpsc::{Receiver, Sender, channel};
 
-    use straightline_packet::{Arena, Batch, PortIndex, Rcu, Settings, Turn};
+    use straightline_packet::{Arena, Batch, Packets, PortIndex, Rcu, Settings, Turn};
     use straightline_port::{EpollWaiter, Null, Port};
 
     /// Waits in each call until it is released. Also says that it waits.
@@ -176,7 +176,7 @@ mod tests {
     struct SlowNode(Gap);
 
     impl Node for SlowNode {
-        fn process(&mut self, _turn: &mut Turn<'_>, _frame: &Batch, _next: &mut Next<'_>) {
+        fn process(&mut self, _packets: &mut Packets<'_>, _batch: &Batch, _next: &mut Next<'_>) {
             self.0.pass();
         }
     }
@@ -184,7 +184,7 @@ mod tests {
     struct Nothing;
 
     impl Node for Nothing {
-        fn process(&mut self, _turn: &mut Turn<'_>, _frame: &Batch, _next: &mut Next<'_>) {}
+        fn process(&mut self, _packets: &mut Packets<'_>, _batch: &Batch, _next: &mut Next<'_>) {}
     }
 
     fn worker(graph: Graph, waiter: &Arc<EpollWaiter>) -> Worker {

@@ -155,7 +155,7 @@ mod tests {
     use crate::{Next, Node};
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use straightline_packet::{Batch, PortIndex, Rcu, Settings, Turn};
+    use straightline_packet::{Batch, Packets, PortIndex, Rcu, Settings, Turn};
     use straightline_port::Port;
 
     /// Has whatever it is told to have.
@@ -188,7 +188,7 @@ mod tests {
     struct Pass;
 
     impl Node for Pass {
-        fn process(&mut self, _turn: &mut Turn<'_>, batch: &Batch, next: &mut Next<'_>) {
+        fn process(&mut self, _packets: &mut Packets<'_>, batch: &Batch, next: &mut Next<'_>) {
             next.extend(0, batch.ids());
         }
     }

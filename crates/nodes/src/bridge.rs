@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use straightline_graph::{Next, Node};
-use straightline_packet::{Batch, PacketId, PortIndex, Reason, Turn};
+use straightline_packet::{Batch, PacketId, Packets, PortIndex, Reason};
 use straightline_wire::MacAddr;
 
 use crate::Fdb;
@@ -85,19 +85,19 @@ impl Bridge {
 }
 
 impl Node for Bridge {
-    fn process(&mut self, turn: &mut Turn<'_>, batch: &Batch, next: &mut Next<'_>) {
-        let now = turn.now();
+    fn process(&mut self, packets: &mut Packets<'_>, batch: &Batch, next: &mut Next<'_>) {
+        let now = packets.now();
         self.batches += 1;
         if self.batches >= self.workers {
             self.batches = 0;
             self.fdb.sweep(now);
         }
         for &id in batch.ids() {
-            let port = turn.port(id);
-            match self.decide(turn.head(id), port, now) {
+            let port = packets.port(id);
+            match self.decide(packets.head(id), port, now) {
                 To::Edge(edge) => next.push(edge, id),
                 To::Everybody => self.flood(port, id, next),
-                To::Nobody(reason) => turn.discard(id, reason),
+                To::Nobody(reason) => packets.discard(id, reason),
             }
         }
     }

@@ -1,7 +1,7 @@
 //! A cross-connect of two ports: what comes in at one goes out at the other.
 
 use straightline_graph::{Next, Node};
-use straightline_packet::{Batch, PortIndex, Turn};
+use straightline_packet::{Batch, Packets, PortIndex};
 
 /// Its first edge leads to the first port, its second to the other.
 #[derive(Debug)]
@@ -17,10 +17,10 @@ impl Patch {
 }
 
 impl Node for Patch {
-    fn process(&mut self, turn: &mut Turn<'_>, batch: &Batch, next: &mut Next<'_>) {
+    fn process(&mut self, packets: &mut Packets<'_>, batch: &Batch, next: &mut Next<'_>) {
         // Packets of one port stand together: they were taken together.
-        for run in batch.ids().chunk_by(|&a, &b| turn.port(a) == turn.port(b)) {
-            next.extend(usize::from(turn.port(run[0]) == self.first), run);
+        for run in batch.ids().chunk_by(|&a, &b| packets.port(a) == packets.port(b)) {
+            next.extend(usize::from(packets.port(run[0]) == self.first), run);
         }
     }
 }

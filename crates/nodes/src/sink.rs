@@ -1,7 +1,7 @@
 //! Where packets end that have nowhere to go.
 
 use straightline_graph::{Next, Node};
-use straightline_packet::{Batch, Reason, Turn};
+use straightline_packet::{Batch, Packets, Reason};
 
 /// Drops everything, for one reason.
 #[derive(Debug)]
@@ -17,9 +17,9 @@ impl Sink {
 }
 
 impl Node for Sink {
-    fn process(&mut self, turn: &mut Turn<'_>, batch: &Batch, _next: &mut Next<'_>) {
+    fn process(&mut self, packets: &mut Packets<'_>, batch: &Batch, _next: &mut Next<'_>) {
         for &id in batch.ids() {
-            turn.discard(id, self.reason);
+            packets.discard(id, self.reason);
         }
     }
 }

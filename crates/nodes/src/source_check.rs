@@ -18,7 +18,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use straightline_graph::{Next, Node};
-use straightline_packet::{Batch, Checksum, PacketId, Reason, Turn};
+use straightline_packet::{Batch, Checksum, PacketId, Packets, Reason};
 use straightline_wire::{EtherType, IpProtocol, MacAddr, WireError, arp, ethernet, ipv4, ipv6, ndp, payload};
 
 use crate::{IpPrefix, MacPrefix};
@@ -98,15 +98,15 @@ impl SourceCheck {
     }
 
     #[inline]
-    fn check(&self, turn: &mut Turn<'_>, id: PacketId) -> Result<(), Fault> {
-        let len = turn.len(id) as usize;
-        let mut decided = self.decide(turn.head(id), len);
-        if decided == Err(Fault::Hidden(WireError::Truncated)) && turn.head(id).len() < len.min(DEEPEST) {
-            turn.pull_up(id, len.min(DEEPEST));
-            decided = self.decide(turn.head(id), len);
+    fn check(&self, packets: &mut Packets<'_>, id: PacketId) -> Result<(), Fault> {
+        let len = packets.len(id) as usize;
+        let mut decided = self.decide(packets.head(id), len);
+        if decided == Err(Fault::Hidden(WireError::Truncated)) && packets.head(id).len() < len.min(DEEPEST) {
+            packets.pull_up(id, len.min(DEEPEST));
+            decided = self.decide(packets.head(id), len);
         }
         let decided = decided?;
-        match turn.offload(id).checksum {
+        match packets.offload(id).checksum {
             // What was compared must be what arrives.
             Checksum::Partial { start, offset } if usize::from(start) + usize::from(offset) < decided => {
                 Err(Fault::Claim)
@@ -224,11 +224,11 @@ impl SourceCheck {
 }
 
 impl Node for SourceCheck {
-    fn process(&mut self, turn: &mut Turn<'_>, batch: &Batch, next: &mut Next<'_>) {
+    fn process(&mut self, packets: &mut Packets<'_>, batch: &Batch, next: &mut Next<'_>) {
         for &id in batch.ids() {
-            match self.check(turn, id) {
+            match self.check(packets, id) {
                 Ok(()) => next.push(0, id),
-                Err(fault) => turn.discard(id, fault.reason()),
+                Err(fault) => packets.discard(id, fault.reason()),
             }
         }
     }

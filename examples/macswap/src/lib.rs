@@ -4,7 +4,7 @@
 #![forbid(unsafe_code)]
 
 use straightline_graph::{Next, Node};
-use straightline_packet::{Batch, Reason, Turn};
+use straightline_packet::{Batch, Packets, Reason};
 
 /// Swaps both addresses.
 #[derive(Clone, Debug)]
@@ -14,13 +14,13 @@ pub struct MacSwap {
 }
 
 impl Node for MacSwap {
-    fn process(&mut self, turn: &mut Turn<'_>, batch: &Batch, next: &mut Next<'_>) {
+    fn process(&mut self, packets: &mut Packets<'_>, batch: &Batch, next: &mut Next<'_>) {
         for (id, later) in batch.ahead(self.prefetch) {
-            turn.prefetch(later);
-            if swap(turn.head_mut(id)) {
+            packets.prefetch(later);
+            if swap(packets.head_mut(id)) {
                 next.push(0, id);
             } else {
-                turn.discard(id, Reason::Runt);
+                packets.discard(id, Reason::Runt);
             }
         }
     }

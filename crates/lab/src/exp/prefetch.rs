@@ -15,7 +15,7 @@ use std::ops::RangeInclusive;
 use std::sync::{Arc, OnceLock};
 
 use straightline_graph::{Next, Node};
-use straightline_packet::{Batch, PacketId, Turn, prefetch_read};
+use straightline_packet::{Batch, PacketId, Packets, prefetch_read};
 use straightline_switch::config::{Config, NodeConfig};
 
 use super::bench::{Way, bench};
@@ -40,10 +40,10 @@ struct Swap {
 }
 
 impl Node for Swap {
-    fn process(&mut self, turn: &mut Turn<'_>, batch: &Batch, next: &mut Next<'_>) {
+    fn process(&mut self, packets: &mut Packets<'_>, batch: &Batch, next: &mut Next<'_>) {
         for (id, later) in batch.ahead(self.ahead) {
-            turn.prefetch(later);
-            if let Some(first) = turn.head_mut(id).first_chunk_mut::<16>() {
+            packets.prefetch(later);
+            if let Some(first) = packets.head_mut(id).first_chunk_mut::<16>() {
                 *first = [6, 7, 8, 9, 10, 11, 0, 1, 2, 3, 4, 5, 12, 13, 14, 15].map(|from: usize| first[from]);
             }
         }
@@ -68,10 +68,10 @@ struct Lookup {
 
 impl Lookup {
     /// The line of a packet.
-    fn line(&self, turn: &Turn<'_>, id: PacketId) -> &Line {
+    fn line(&self, packets: &Packets<'_>, id: PacketId) -> &Line {
         let mut key = [0; 8];
         // Behind the addresses, which all packets have in common, and the other headers stands what tells them apart.
-        if let Some(bytes) = turn.head(id).get(42..50) {
+        if let Some(bytes) = packets.head(id).get(42..50) {
             key.copy_from_slice(bytes);
         }
         let hash = (u64::from_le_bytes(key) ^ self.calls).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -83,18 +83,18 @@ impl Lookup {
 }
 
 impl Node for Lookup {
-    fn process(&mut self, turn: &mut Turn<'_>, batch: &Batch, next: &mut Next<'_>) {
+    fn process(&mut self, packets: &mut Packets<'_>, batch: &Batch, next: &mut Next<'_>) {
         self.calls += 1;
         let mut sum = 0_u64;
         for (id, later) in batch.ahead(self.ahead) {
             if let Some(later) = later {
-                prefetch_read(std::ptr::from_ref(self.line(turn, later)).cast());
+                prefetch_read(std::ptr::from_ref(self.line(packets, later)).cast());
             }
-            let mut found = self.line(turn, id).0;
+            let mut found = self.line(packets, id).0;
             if self.hashes {
                 // FNV-1a: a multiplication for each byte, which waits for the one before.
                 let step = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-                found = turn.head(id).iter().fold(found, step);
+                found = packets.head(id).iter().fold(found, step);
             }
             sum = sum.wrapping_add(found);
         }
@@ -252,10 +252,10 @@ mod tests {
     }
 
     impl Node for Leak {
-        fn process(&mut self, turn: &mut Turn<'_>, batch: &Batch, next: &mut Next<'_>) {
+        fn process(&mut self, packets: &mut Packets<'_>, batch: &Batch, next: &mut Next<'_>) {
             for &id in batch.ids() {
                 self.passed += 1;
-                if self.passed == 200 { turn.discard(id, Reason::Node) } else { next.push(0, id) }
+                if self.passed == 200 { packets.discard(id, Reason::Node) } else { next.push(0, id) }
             }
         }
     }

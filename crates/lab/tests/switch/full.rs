@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use straightline_graph::{Next, Node};
 use straightline_lab::{Guest, GuestOptions, Ring};
-use straightline_packet::{Arena, Batch, Drops, PortIndex, Rcu, Reason, Settings, Turn};
+use straightline_packet::{Arena, Batch, Drops, Packets, PortIndex, Rcu, Reason, Settings, Turn};
 use straightline_port::vhost_user::{QueueAssignment, VhostUser, VhostUserConfig};
 use straightline_port::{EpollWaiter, Port};
 use straightline_switch::config::{Config, NodeConfig, WhenFull};
@@ -81,10 +81,10 @@ fn behind(node: impl Node + Clone + Sync + 'static) -> Rig {
 struct Picky;
 
 impl Node for Picky {
-    fn process(&mut self, turn: &mut Turn<'_>, batch: &Batch, next: &mut Next<'_>) {
+    fn process(&mut self, packets: &mut Packets<'_>, batch: &Batch, next: &mut Next<'_>) {
         for &id in batch.ids() {
-            match turn.head(id)[5] {
-                3 => turn.discard(id, Reason::Node),
+            match packets.head(id)[5] {
+                3 => packets.discard(id, Reason::Node),
                 _ => next.push(0, id),
             }
         }
@@ -149,7 +149,7 @@ fn with_wait_a_packet_that_is_refused_late_costs_no_good_one() {
 struct Reverse;
 
 impl Node for Reverse {
-    fn process(&mut self, _: &mut Turn<'_>, batch: &Batch, next: &mut Next<'_>) {
+    fn process(&mut self, _: &mut Packets<'_>, batch: &Batch, next: &mut Next<'_>) {
         batch.ids().iter().rev().for_each(|&id| next.push(0, id));
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use straightline_graph::{Next, Node};
 use straightline_lab::GuestOptions;
-use straightline_packet::{Batch, Turn};
+use straightline_packet::{Batch, Packets};
 use straightline_switch::config::{Config, Kinds, Machine};
 
 use crate::common::{frame, mac, patch, rig, send, take, wait_until};
@@ -15,7 +15,7 @@ use crate::common::{frame, mac, patch, rig, send, take, wait_until};
 struct Slow(Arc<Mutex<Receiver<()>>>);
 
 impl Node for Slow {
-    fn process(&mut self, _turn: &mut Turn<'_>, batch: &Batch, next: &mut Next<'_>) {
+    fn process(&mut self, _packets: &mut Packets<'_>, batch: &Batch, next: &mut Next<'_>) {
         // Released for good when the sender is gone.
         let _ = self.0.lock().expect("one worker").recv();
         next.extend(0, batch.ids());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use straightline_simd::Level;
 
-use super::{AtTurnEnd, RcuReader, ServedCell, Turn, TurnWatch};
+use super::{AtTurnEnd, Packets, RcuReader, ServedCell, Turn, TurnWatch};
 use crate::slot::Slot;
 use crate::{Drops, MAX_BATCH, MemorySegment};
 
@@ -99,15 +99,18 @@ impl Arena {
     pub fn turn<R>(&mut self, f: impl for<'t> FnOnce(&mut Turn<'t>) -> R) -> R {
         let inside = self.reader.enter();
         let mut turn = Turn {
-            slots: &mut self.slots,
+            packets: Packets {
+                slots: &mut self.slots,
+                segments: std::mem::take(&mut self.segments),
+                drops: &self.drops,
+                settings: self.settings,
+                now: self.now,
+            },
             used: 0,
             bounce: &mut self.bounce,
-            segments: std::mem::take(&mut self.segments),
             sources: std::mem::take(&mut self.sources),
-            drops: &self.drops,
             rcu: self.reader.rcu(),
             served: &self.served,
-            settings: self.settings,
             body_limit: (self.settings.body_limit / self.copies).max(1),
             copies: self.copies,
             borrowed: 0,
@@ -116,13 +119,12 @@ impl Arena {
             left: 0,
             returned: 0,
             bodies: self.bodies,
-            now: self.now,
             round: self.round,
         };
         let result = f(&mut turn);
         turn.end();
         self.bodies = turn.bodies;
-        self.segments = recycle!(turn.segments);
+        self.segments = recycle!(turn.packets.segments);
         self.sources = recycle!(turn.sources);
         drop(inside);
         result

@@ -2,6 +2,7 @@
 //! them is given back, all before it ends.
 
 mod arena;
+mod packets;
 mod rcu;
 #[cfg(test)]
 mod rcu_loom;
@@ -9,14 +10,14 @@ mod sync;
 mod watch;
 
 use std::fmt;
-use std::ops::Range;
-use std::sync::Arc;
+use std::ops::{Deref, DerefMut, Range};
 
-use straightline_simd::{Kernels, Level, prefetch_read};
+use straightline_simd::Kernels;
 
 use crate::slot::{Disposition, HEAD, HEAD_MAX, HEADROOM, Slot};
-use crate::{Drops, MAX_BATCH, MemorySegment, Offload, PacketId, PortIndex, Reason};
+use crate::{MAX_BATCH, MemorySegment, Offload, PacketId, PortIndex, Reason};
 pub use arena::{Arena, BodyCount, Settings};
+pub use packets::Packets;
 pub use rcu::{Rcu, RcuCell, RcuReader};
 use watch::ServedCell;
 pub use watch::{Served, TurnWatch};
@@ -56,17 +57,17 @@ type Parts<'a, 't> = (&'a mut [u8], &'a [MemorySegment<'t>], &'a [MemorySegment<
 /// One turn of a worker: its packets, and what was borrowed for them.
 ///
 /// The lifetime is the turn's own: nothing that carries it can be kept.
+///
+/// A turn has all operations of its [`Packets`], which are what a node gets, and those that take
+/// packets in, deliver them and end the turn.
 pub struct Turn<'t> {
-    slots: &'t mut [Slot; MAX_BATCH],
+    packets: Packets<'t>,
     used: usize,
     /// What is left of the two-copy mode's memory.
     bounce: &'t mut [u8],
-    segments: Vec<MemorySegment<'t>>,
     sources: Vec<&'t dyn AtTurnEnd>,
-    drops: &'t [Arc<Drops>],
     rcu: &'t Rcu,
     served: &'t ServedCell,
-    settings: Settings,
     /// Bytes of bodies that this turn takes: its share, where a packet may be copied to many ports.
     body_limit: u32,
     copies: u32,
@@ -77,7 +78,6 @@ pub struct Turn<'t> {
     left: usize,
     returned: usize,
     bodies: BodyCount,
-    now: u32,
     round: u64,
 }
 
@@ -87,6 +87,30 @@ impl fmt::Debug for Turn<'_> {
             .field("packets", &self.used)
             .field("sources", &self.sources.len())
             .finish_non_exhaustive()
+    }
+}
+
+impl<'t> Deref for Turn<'t> {
+    type Target = Packets<'t>;
+
+    #[inline]
+    fn deref(&self) -> &Packets<'t> {
+        &self.packets
+    }
+}
+
+impl<'t> DerefMut for Turn<'t> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Packets<'t> {
+        &mut self.packets
+    }
+}
+
+impl<'t> Turn<'t> {
+    /// Returns the turn's packets, with the operations of nodes alone.
+    #[inline]
+    pub fn packets(&mut self) -> &mut Packets<'t> {
+        &mut self.packets
     }
 }
 
@@ -116,12 +140,6 @@ impl<'t> Turn<'t> {
         self.borrowed
     }
 
-    /// The instruction set of this turn's copies.
-    #[inline]
-    pub fn level(&self) -> Level {
-        self.settings.level
-    }
-
     pub(super) fn rcu(&self) -> &Rcu {
         self.rcu
     }
@@ -141,25 +159,25 @@ impl<'t> Turn<'t> {
     /// Where the next staged segment will stand.
     #[inline]
     pub fn mark(&self) -> usize {
-        self.segments.len()
+        self.packets.segments.len()
     }
 
     /// Adds a segment to those staged.
     #[inline]
     pub fn stage(&mut self, segment: MemorySegment<'t>) {
-        self.segments.push(segment);
+        self.packets.segments.push(segment);
     }
 
     /// The segments staged since `mark`.
     #[inline]
     pub fn staged(&self, mark: usize) -> &[MemorySegment<'t>] {
-        self.segments.get(mark..).unwrap_or_default()
+        self.packets.segments.get(mark..).unwrap_or_default()
     }
 
     /// Forgets the segments staged since `mark`.
     #[inline]
     pub fn unstage(&mut self, mark: usize) {
-        self.segments.truncate(mark);
+        self.packets.segments.truncate(mark);
     }
 
     /// Makes a packet of the segments staged since `mark`, past their first `skip` bytes (a virtio-net header).
@@ -173,7 +191,7 @@ impl<'t> Turn<'t> {
     ) -> Option<PacketId> {
         let mut first = mark;
         let mut skip = skip;
-        while let Some(segment) = self.segments.get_mut(first) {
+        while let Some(segment) = self.packets.segments.get_mut(first) {
             let rest = segment.split_at(skip).1;
             skip -= segment.len() - rest.len();
             *segment = rest;
@@ -183,13 +201,13 @@ impl<'t> Turn<'t> {
             first += 1;
         }
         if self.used == MAX_BATCH {
-            self.segments.truncate(mark);
+            self.packets.segments.truncate(mark);
             return None;
         }
-        let slot = &mut self.slots[self.used];
+        let slot = &mut self.packets.slots[self.used];
         let mut head = 0;
-        while let Some(segment) = self.segments.get_mut(first) {
-            let n = segment.read_frame(self.settings.level, &mut slot.data.0[HEADROOM + head..HEADROOM + HEAD]);
+        while let Some(segment) = self.packets.segments.get_mut(first) {
+            let n = segment.read_frame(self.packets.settings.level, &mut slot.data.0[HEADROOM + head..HEADROOM + HEAD]);
             head += n;
             *segment = segment.split_at(narrow(n)).1;
             if !segment.is_empty() {
@@ -197,18 +215,18 @@ impl<'t> Turn<'t> {
             }
             first += 1;
         }
-        if first == self.segments.len() {
-            self.segments.truncate(mark);
+        if first == self.packets.segments.len() {
+            self.packets.segments.truncate(mark);
             first = mark;
         }
-        let body = self.segments[first..].iter().map(|s| s.len()).sum();
+        let body = self.packets.segments[first..].iter().map(|s| s.len()).sum();
         Some(self.enter_slot(port, source, head, first, body))
     }
 
     /// Makes a packet of one segment: the common case, without staging.
     #[inline]
     pub fn accept(&mut self, port: PortIndex, source: SourceQueueId, bytes: MemorySegment<'t>) -> Option<PacketId> {
-        self.accept_by(self.settings.level, port, source, bytes)
+        self.accept_by(self.packets.settings.level, port, source, bytes)
     }
 
     /// The same by kernels that the caller was compiled for.
@@ -223,12 +241,12 @@ impl<'t> Turn<'t> {
         if self.used == MAX_BATCH {
             return None;
         }
-        let slot = &mut self.slots[self.used];
+        let slot = &mut self.packets.slots[self.used];
         let head = bytes.read_frame(kernels, &mut slot.data.0[HEADROOM..HEADROOM + HEAD]);
         let body = bytes.split_at(narrow(head)).1;
-        let first = self.segments.len();
+        let first = self.packets.segments.len();
         if !body.is_empty() {
-            self.segments.push(body);
+            self.packets.segments.push(body);
         }
         Some(self.enter_slot(port, source, head, first, body.len()))
     }
@@ -238,25 +256,25 @@ impl<'t> Turn<'t> {
         if self.used == MAX_BATCH || bytes.len() > HEAD {
             return None;
         }
-        self.slots[self.used].data.0[HEADROOM..HEADROOM + bytes.len()].copy_from_slice(bytes);
-        Some(self.enter_slot(port, SourceQueueId::NONE, bytes.len(), self.segments.len(), 0))
+        self.packets.slots[self.used].data.0[HEADROOM..HEADROOM + bytes.len()].copy_from_slice(bytes);
+        Some(self.enter_slot(port, SourceQueueId::NONE, bytes.len(), self.packets.segments.len(), 0))
     }
 
     /// Fills the next slot's words; its head is in place, its body is all segments from `first` on, `body` bytes.
     #[inline(always)]
     fn enter_slot(&mut self, port: PortIndex, source: SourceQueueId, head: usize, first: usize, body: u32) -> PacketId {
-        if body > 0 && self.settings.two_copies && self.bounce_body(first, body) {
+        if body > 0 && self.packets.settings.two_copies && self.bounce_body(first, body) {
             self.bounced = self.bounced.saturating_add(body);
         } else {
             self.borrowed = self.borrowed.saturating_add(body);
         }
-        let slot = &mut self.slots[self.used];
+        let slot = &mut self.packets.slots[self.used];
         slot.start = const { narrow16(HEADROOM) };
         slot.head = narrow16(head);
         slot.port = port;
         slot.source = source;
         slot.first = narrow(first);
-        slot.count = narrow(self.segments.len() - first);
+        slot.count = narrow(self.packets.segments.len() - first);
         slot.body = body;
         slot.disposition = Disposition::Sent;
         slot.offload = Offload::default();
@@ -275,82 +293,29 @@ impl<'t> Turn<'t> {
         // the segment refers to them until the next turn.
         let whole = unsafe { MemorySegment::new(room.as_mut_ptr(), body) };
         let mut rest = whole;
-        for segment in &self.segments[first..] {
-            let n = rest.copy_from(self.settings.level, *segment, None);
+        for segment in &self.packets.segments[first..] {
+            let n = rest.copy_from(self.packets.settings.level, *segment, None);
             rest = rest.split_at(n).1;
         }
-        self.segments.truncate(first);
-        self.segments.push(whole);
+        self.packets.segments.truncate(first);
+        self.packets.segments.push(whole);
         self.bodies.copied += u64::from(body);
         true
     }
 }
 
-/// What nodes do with packets.
+/// What a port does with packets besides.
 impl<'t> Turn<'t> {
-    /// Asks for what a node touches first of a packet that it will come to: the slot's words, and the head's first line.
-    /// [`Batch::ahead`](crate::Batch::ahead) has the packets.
-    #[inline]
-    pub fn prefetch(&self, later: Option<PacketId>) {
-        if let Some(id) = later {
-            let slot = &self.slots[id.index()];
-            prefetch_read(std::ptr::from_ref(slot).cast());
-            prefetch_read(slot.data.0[HEADROOM..].as_ptr());
-        }
-    }
-
-    /// The packet's head.
-    #[inline]
-    pub fn head(&self, id: PacketId) -> &[u8] {
-        self.slots[id.index()].head()
-    }
-
-    /// The packet's head, to be changed.
-    #[inline]
-    pub fn head_mut(&mut self, id: PacketId) -> &mut [u8] {
-        self.slots[id.index()].head_mut()
-    }
-
-    /// All bytes of the packet, body included.
-    #[inline]
-    pub fn len(&self, id: PacketId) -> u32 {
-        self.slots[id.index()].len()
-    }
-
-    /// The port that the packet came from.
-    #[inline]
-    pub fn port(&self, id: PacketId) -> PortIndex {
-        self.slots[id.index()].port
-    }
-
     /// The source that the packet came from.
     #[inline]
     pub fn source(&self, id: PacketId) -> SourceQueueId {
-        self.slots[id.index()].source
+        self.packets.slots[id.index()].source
     }
 
     /// Whether lines of buffers are asked for before they are needed.
     #[inline]
     pub fn prefetches(&self) -> bool {
-        self.settings.prefetch
-    }
-
-    /// What its sender left to be done.
-    #[inline]
-    pub fn offload(&self, id: PacketId) -> Offload {
-        self.slots[id.index()].offload
-    }
-
-    /// Says what is left to be done. Whoever says it has checked it against the packet.
-    #[inline]
-    pub fn set_offload(&mut self, id: PacketId, offload: Offload) {
-        self.slots[id.index()].offload = offload;
-    }
-
-    /// The time of this turn, in seconds.
-    #[inline]
-    pub fn now(&self) -> u32 {
-        self.now
+        self.packets.settings.prefetch
     }
 
     /// Since this round began nothing has moved, and nobody has heard of room: packets that found none in it wait for news.
@@ -359,50 +324,14 @@ impl<'t> Turn<'t> {
         self.round
     }
 
-    /// Makes the head at least `upto` bytes long by pulling bytes up from the body. `false` where the packet or
-    /// the slot is too short for that.
-    pub fn pull_up(&mut self, id: PacketId, upto: usize) -> bool {
-        let slot = &mut self.slots[id.index()];
-        let (start, mut head) = (usize::from(slot.start), usize::from(slot.head));
-        if upto <= head {
-            return true;
-        }
-        if upto > HEAD_MAX.min(slot.data.0.len() - start) || upto > slot.len() as usize {
-            return false;
-        }
-        while head < upto {
-            let segment = &mut self.segments[slot.first as usize];
-            let n = segment.read(self.settings.level, &mut slot.data.0[start + head..start + upto]);
-            *segment = segment.split_at(narrow(n)).1;
-            if segment.is_empty() {
-                slot.first += 1;
-                slot.count -= 1;
-            }
-            head += n;
-            slot.body -= narrow(n);
-        }
-        slot.head = narrow16(head);
-        true
-    }
-
-    /// Drops the packet, counted for the port that it came from. Behind one that is left in its source's ring it comes
-    /// again with that, and is counted then.
-    pub fn discard(&mut self, id: PacketId, reason: Reason) {
-        let slot = &mut self.slots[id.index()];
-        slot.disposition = Disposition::Dropped(reason);
-        if let Some(drops) = self.drops.get(slot.port.index()) {
-            drops.add(reason, 1);
-        }
-    }
-
     /// What was accepted last turns out to be no packet: it is nobody's.
     pub fn disown(&mut self, id: PacketId) {
-        self.slots[id.index()].source = SourceQueueId::NONE;
+        self.packets.slots[id.index()].source = SourceQueueId::NONE;
     }
 
     /// Leaves the packet in its source's ring, to be taken again (`full = "wait"`).
     pub fn leave(&mut self, id: PacketId) {
-        let slot = &mut self.slots[id.index()];
+        let slot = &mut self.packets.slots[id.index()];
         self.left += usize::from(slot.disposition != Disposition::Left);
         slot.disposition = Disposition::Left;
     }
@@ -410,11 +339,6 @@ impl<'t> Turn<'t> {
     /// Descriptors followed so far.
     pub fn walked(&self) -> u32 {
         self.walked
-    }
-
-    /// How many packets are to be left in their sources' rings.
-    pub fn left_behind(&self) -> usize {
-        self.left
     }
 
     /// How many packets, once the turn is at its end, are in their sources' rings again.
@@ -428,15 +352,15 @@ impl<'t> Turn<'t> {
     /// The packet's body: what the head does not hold.
     #[inline]
     pub fn body(&self, id: PacketId) -> &[MemorySegment<'t>] {
-        let slot = &self.slots[id.index()];
-        &self.segments[slot.first as usize..][..slot.count as usize]
+        let slot = &self.packets.slots[id.index()];
+        &self.packets.segments[slot.first as usize..][..slot.count as usize]
     }
 
     /// The `N` bytes in front of the head, for a header that the destination wants there.
     #[inline]
     pub fn front_mut<const N: usize>(&mut self, id: PacketId) -> &mut [u8; N] {
         const { assert!(N <= HEADROOM) };
-        let slot = &mut self.slots[id.index()];
+        let slot = &mut self.packets.slots[id.index()];
         let start = usize::from(slot.start);
         (&mut slot.data.0[start - N..start]).try_into().expect("the range has N bytes")
     }
@@ -446,27 +370,21 @@ impl<'t> Turn<'t> {
     #[inline]
     pub(crate) fn parts<const N: usize>(&mut self, id: PacketId, to: Range<usize>) -> Parts<'_, 't> {
         const { assert!(N <= HEADROOM) };
-        let slot = &mut self.slots[id.index()];
-        let body = &self.segments[slot.first as usize..][..slot.count as usize];
+        let slot = &mut self.packets.slots[id.index()];
+        let body = &self.packets.segments[slot.first as usize..][..slot.count as usize];
         let end = usize::from(slot.start) + usize::from(slot.head);
-        (&mut slot.data.0[usize::from(slot.start) - N..end], body, self.segments.get(to).unwrap_or_default())
+        (&mut slot.data.0[usize::from(slot.start) - N..end], body, self.packets.segments.get(to).unwrap_or_default())
     }
 
     /// The segments staged at these places.
     #[inline]
     pub fn staged_at(&self, places: Range<usize>) -> &[MemorySegment<'t>] {
-        self.segments.get(places).unwrap_or_default()
-    }
-
-    /// Bytes in the body.
-    #[inline]
-    pub fn body_len(&self, id: PacketId) -> u32 {
-        self.slots[id.index()].body
+        self.packets.segments.get(places).unwrap_or_default()
     }
 
     /// Whether memory that the packet was read from has vanished since.
     pub fn poisoned(&self, id: PacketId) -> bool {
-        let source = self.slots[id.index()].source;
+        let source = self.packets.slots[id.index()].source;
         self.sources.get(usize::from(source.0)).is_some_and(|l| l.poisoned())
     }
 
@@ -479,7 +397,9 @@ impl<'t> Turn<'t> {
     /// Whether any of a source's packets is to be left in its ring.
     pub fn leaves_any(&self, source: SourceQueueId) -> bool {
         self.left > 0
-            && self.slots[..self.used].iter().any(|slot| slot.source == source && slot.disposition == Disposition::Left)
+            && self.packets.slots[..self.used]
+                .iter()
+                .any(|slot| slot.source == source && slot.disposition == Disposition::Left)
     }
 
     /// What a source finds in its ring again: how many packets, which are the last that were taken from it, and their bytes.
@@ -491,7 +411,7 @@ impl<'t> Turn<'t> {
         if self.left == 0 {
             return (0, 0);
         }
-        let (slots, drops) = (&self.slots[..self.used], self.drops);
+        let (slots, drops) = (&self.packets.slots[..self.used], self.packets.drops);
         let is_sent = |slot: &Slot| slot.source == source && slot.disposition == Disposition::Sent;
         let tail = slots.iter().rposition(is_sent).map_or(0, |last| last + 1);
         let (mut packets, mut bytes) = (0, 0);

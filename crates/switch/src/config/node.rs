@@ -18,13 +18,13 @@ use super::section::{Section, hint};
 ///
 /// ```
 /// use straightline_graph::{Next, Node};
-/// use straightline_packet::{Batch, Turn};
+/// use straightline_packet::{Batch, Packets};
 /// use straightline_switch::config::{Config, Kinds, Machine};
 ///
 /// #[derive(Clone)]
 /// struct Pass { slowly: bool }
 /// impl Node for Pass {
-///     fn process(&mut self, _turn: &mut Turn<'_>, batch: &Batch, next: &mut Next<'_>) {
+///     fn process(&mut self, _packets: &mut Packets<'_>, batch: &Batch, next: &mut Next<'_>) {
 ///         next.extend(0, batch.ids());
 ///     }
 /// }

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use proptest::prelude::*;
 use straightline_graph::{Next, Node};
-use straightline_packet::{Batch, Turn};
+use straightline_packet::{Batch, Packets};
 
 use super::*;
 use crate::config::{BridgeConfig, NodeConfig, PatchConfig, PortKind, SourceCheckConfig, SwitchConfig};
@@ -29,7 +29,7 @@ fn bridge(ports: &[&str]) -> BridgeConfig {
 struct Nothing;
 
 impl Node for Nothing {
-    fn process(&mut self, _turn: &mut Turn<'_>, _frame: &Batch, _next: &mut Next<'_>) {}
+    fn process(&mut self, _packets: &mut Packets<'_>, _batch: &Batch, _next: &mut Next<'_>) {}
 }
 
 /// One of two nodes of a name.

@@ -1,7 +1,7 @@
 //! Nodes that the program brings: what their sections become, and what each mistake is told.
 
 use straightline_graph::{Next, Node};
-use straightline_packet::{Batch, Turn};
+use straightline_packet::{Batch, Packets};
 
 use super::super::*;
 use super::{Fixture, machine};
@@ -11,7 +11,7 @@ use super::{Fixture, machine};
 struct Keys;
 
 impl Node for Keys {
-    fn process(&mut self, _turn: &mut Turn<'_>, _frame: &Batch, _next: &mut Next<'_>) {}
+    fn process(&mut self, _packets: &mut Packets<'_>, _batch: &Batch, _next: &mut Next<'_>) {}
 }
 
 fn kinds() -> Kinds {

@@ -1,0 +1,160 @@
+//! The packets of a turn, as nodes see them.
+
+use std::fmt;
+use std::sync::Arc;
+
+use straightline_simd::{Level, prefetch_read};
+
+use super::{Settings, narrow, narrow16};
+use crate::slot::{Disposition, HEADROOM, Slot};
+use crate::{Drops, MAX_BATCH, MemorySegment, Offload, PacketId, PortIndex, Reason};
+
+/// The packets of a turn, with the operations that a node may use.
+///
+/// A node can look at packets, change their heads and drop them. It cannot take packets in, reach
+/// their bodies, deliver them or end the turn: those are methods of [`Turn`](crate::Turn), and
+/// nothing leads from `Packets` back to its turn.
+///
+/// ```
+/// use straightline_packet::{Arena, PortIndex, Rcu, Settings};
+/// let mut arena = Arena::new(Rcu::new().reader(), Settings::default(), Vec::new());
+/// arena.turn(|turn| {
+///     let id = turn.accept_owned(PortIndex(0), &[0; 60]).expect("an empty turn has free slots");
+///     let packets = turn.packets();
+///     packets.head_mut(id)[..6].fill(0xff);
+///     assert_eq!(packets.len(id), 60);
+/// });
+/// ```
+///
+/// A turn that ends early would give buffers back before their packets are delivered, so this does
+/// not compile:
+///
+/// ```compile_fail,E0599
+/// use straightline_packet::{Arena, PortIndex, Rcu, Settings};
+/// let mut arena = Arena::new(Rcu::new().reader(), Settings::default(), Vec::new());
+/// arena.turn(|turn| {
+///     let packets = turn.packets();
+///     packets.end();
+/// });
+/// ```
+pub struct Packets<'t> {
+    pub(super) slots: &'t mut [Slot; MAX_BATCH],
+    /// Bodies, and buffers that wait for packets.
+    pub(super) segments: Vec<MemorySegment<'t>>,
+    /// The drop counters of every port, by its index.
+    pub(super) drops: &'t [Arc<Drops>],
+    pub(super) settings: Settings,
+    pub(super) now: u32,
+}
+
+impl fmt::Debug for Packets<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Packets").field("now", &self.now).finish_non_exhaustive()
+    }
+}
+
+impl Packets<'_> {
+    /// Prefetches what a node touches first of a packet that it will come to: the slot's words, and
+    /// the first line of the head. [`Batch::ahead`](crate::Batch::ahead) yields such packets.
+    ///
+    /// The address is that of a head to which nothing was prepended: to find out where a head really
+    /// begins, the slot would have to be in the cache already.
+    #[inline]
+    pub fn prefetch(&self, later: Option<PacketId>) {
+        if let Some(id) = later {
+            let slot = &self.slots[id.index()];
+            prefetch_read(std::ptr::from_ref(slot).cast());
+            prefetch_read(slot.data.0[HEADROOM..].as_ptr());
+        }
+    }
+
+    /// Returns the packet's head.
+    #[inline]
+    pub fn head(&self, id: PacketId) -> &[u8] {
+        self.slots[id.index()].head()
+    }
+
+    /// Returns the packet's head, to be changed.
+    #[inline]
+    pub fn head_mut(&mut self, id: PacketId) -> &mut [u8] {
+        self.slots[id.index()].head_mut()
+    }
+
+    /// Returns the length of the packet in bytes, body included.
+    #[inline]
+    pub fn len(&self, id: PacketId) -> u32 {
+        self.slots[id.index()].len()
+    }
+
+    /// Returns the length of the body in bytes.
+    #[inline]
+    pub fn body_len(&self, id: PacketId) -> u32 {
+        self.slots[id.index()].body
+    }
+
+    /// Returns the port that the packet came from.
+    #[inline]
+    pub fn port(&self, id: PacketId) -> PortIndex {
+        self.slots[id.index()].port
+    }
+
+    /// Returns what the packet's sender left to be done.
+    #[inline]
+    pub fn offload(&self, id: PacketId) -> Offload {
+        self.slots[id.index()].offload
+    }
+
+    /// Sets what is left to be done. The caller has checked it against the packet.
+    #[inline]
+    pub fn set_offload(&mut self, id: PacketId, offload: Offload) {
+        self.slots[id.index()].offload = offload;
+    }
+
+    /// Returns the time of this turn, in seconds.
+    #[inline]
+    pub fn now(&self) -> u32 {
+        self.now
+    }
+
+    /// Returns the instruction set of this turn's copies.
+    #[inline]
+    pub fn level(&self) -> Level {
+        self.settings.level
+    }
+
+    /// Makes the head at least `upto` bytes long by copying bytes from the body. Returns `false`
+    /// where the packet or the slot is too short for that.
+    pub fn pull_up(&mut self, id: PacketId, upto: usize) -> bool {
+        let slot = &mut self.slots[id.index()];
+        let (start, mut head) = (usize::from(slot.start), usize::from(slot.head));
+        if upto <= head {
+            return true;
+        }
+        if upto > slot.data.0.len() - start || upto > slot.len() as usize {
+            return false;
+        }
+        while head < upto {
+            let segment = &mut self.segments[slot.first as usize];
+            let n = segment.read(self.settings.level, &mut slot.data.0[start + head..start + upto]);
+            *segment = segment.split_at(narrow(n)).1;
+            if segment.is_empty() {
+                slot.first += 1;
+                slot.count -= 1;
+            }
+            head += n;
+            slot.body -= narrow(n);
+        }
+        slot.head = narrow16(head);
+        true
+    }
+
+    /// Drops the packet and counts it for the port that it came from. A packet that stands behind one
+    /// that is left in its source's ring comes again with that one, and is counted then.
+    pub fn discard(&mut self, id: PacketId, reason: Reason) {
+        let slot = &mut self.slots[id.index()];
+        slot.disposition = Disposition::Dropped(reason);
+        if let Some(drops) = self.drops.get(slot.port.index()) {
+            drops.add(reason, 1);
+        }
+    }
+}
