@@ -18,7 +18,7 @@
 
 /// Defines one mask a feature and a table of the short names by bit.
 macro_rules! feature_bits {
-    ($table:ident, $one:ident; $($bit:literal $name:ident $short:literal $doc:literal;)+) => {
+    ($table:ident; $($bit:literal $name:ident $short:literal $doc:literal;)+) => {
         $(
             #[doc = $doc]
             pub const $name: u64 = 1 << $bit;
@@ -30,19 +30,11 @@ macro_rules! feature_bits {
             $(table[$bit] = $short;)+
             table
         };
-
-        /// The bit that goes by this short name.
-        fn $one(name: &str) -> Option<u64> {
-            match name {
-                $($short => Some($name),)+
-                _ => None,
-            }
-        }
     };
 }
 
 feature_bits! {
-    FEATURE_NAMES, feature_by_name;
+    FEATURE_NAMES;
     0 VIRTIO_NET_F_CSUM "csum" "Device handles packets with a partial checksum.";
     1 VIRTIO_NET_F_GUEST_CSUM "guest-csum" "Driver handles packets with a partial checksum.";
     2 VIRTIO_NET_F_CTRL_GUEST_OFFLOADS "ctrl-guest-offloads" "Offloads can be changed through the control queue.";
@@ -97,7 +89,7 @@ feature_bits! {
 }
 
 feature_bits! {
-    PROTOCOL_NAMES, protocol_feature_by_name;
+    PROTOCOL_NAMES;
     0 VHOST_USER_PROTOCOL_F_MQ "mq" "GET_QUEUE_NUM: several queue pairs.";
     1 VHOST_USER_PROTOCOL_F_LOG_SHMFD "log-shmfd" "The dirty log is a shared file.";
     2 VHOST_USER_PROTOCOL_F_RARP "rarp" "SEND_RARP: announce a guest after its migration.";
@@ -146,16 +138,6 @@ pub fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
     if joined.is_empty() { "none".to_owned() } else { joined }
 }
 
-/// The virtio or vhost feature that goes by this short name, as a mask.
-pub fn by_name(name: &str) -> Option<u64> {
-    feature_by_name(name)
-}
-
-/// The vhost-user protocol feature that goes by this short name, as a mask.
-pub fn protocol_by_name(name: &str) -> Option<u64> {
-    protocol_feature_by_name(name)
-}
-
 fn set_bits(mask: u64, table: &'static [&'static str; 64]) -> impl Iterator<Item = &'static str> {
     table.iter().enumerate().filter(move |(bit, _)| mask >> bit & 1 == 1).map(|(_, name)| *name)
 }
@@ -185,16 +167,12 @@ mod tests {
     }
 
     #[test]
-    fn names_are_unique_and_lead_back_to_their_bit() {
+    fn names_are_unique() {
         for bit in 0..64 {
             let name = FEATURE_NAMES[bit];
             let protocol_name = PROTOCOL_NAMES[bit];
             assert_eq!(FEATURE_NAMES.iter().filter(|other| **other == name).count(), 1);
             assert_eq!(PROTOCOL_NAMES.iter().filter(|other| **other == protocol_name).count(), 1);
-            let known = !name.starts_with("bit-");
-            assert_eq!(by_name(name), known.then_some(1 << bit));
-            let known = !protocol_name.starts_with("bit-");
-            assert_eq!(protocol_by_name(protocol_name), known.then_some(1 << bit));
         }
     }
 }

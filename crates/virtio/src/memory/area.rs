@@ -129,12 +129,6 @@ impl Area {
         value
     }
 
-    /// Writes 64 bits at once behind everything that was stored before them.
-    #[inline]
-    pub fn release_u64(&self, offset: usize, value: u64) {
-        self.cell64(offset).store(value.to_le(), Ordering::Release);
-    }
-
     /// Here a double of guest memory changes what was read.
     #[cfg(feature = "memory-double")]
     fn loaded(&self, offset: usize, len: usize) {
