@@ -17,6 +17,7 @@ use std::sync::Arc;
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate, memfd_create};
 
 use super::chain::{Direction, First};
+use super::device::Device;
 use super::layout::{self, Geometry, Options};
 use super::packed_device::{AVAIL, USED};
 use super::{PackedDevice, SplitDevice};
@@ -450,7 +451,7 @@ impl SplitDevice {
         let older = if kept { inflight.reconnect_split(base)? } else { Vec::new() };
         let mut found = vec![First::default(); older.len()];
         let wanted = u16::try_from(older.len()).unwrap_or(u16::MAX);
-        let there = device.available(wanted).is_ok_and(|n| n >= wanted) && device.look(&mut found).is_ok();
+        let there = device.available(wanted).is_ok_and(|n| n >= wanted) && device.peek(&mut found).is_ok();
         // In the ring's own order it can be taken again; what another order has overwritten there is given back.
         if there && older.iter().zip(&found).all(|(older, found)| older.head == found.head) {
             inflight.gave_older(&older);
@@ -501,7 +502,7 @@ impl PackedDevice {
             let ours = is_cut && older.is_empty();
             let mut device = if ours { recover(UNKNOWN)? } else { new(u32::from(place) * 0x1_0001)? };
             let mut found = vec![First::default(); older.len()];
-            let there = device.look(&mut found).is_ok_and(|n| n == older.len());
+            let there = device.find(&mut found).is_ok_and(|n| n == older.len());
             let same = |(older, found): (&Older, &First)| (older.head, older.span) == (found.head, found.span);
             if !(there && older.iter().zip(&found).all(same)) {
                 let first = |older: &Older| First { head: older.head, span: older.span, ..First::default() };

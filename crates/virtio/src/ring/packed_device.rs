@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use straightline_packet::{MemorySegment, Turn};
 
 use super::chain::{Chain, ChainFault, Direction, Fault, First, RingFault, Walk};
+use super::device::Device;
 use super::layout::{self, Descriptor, Geometry, INDIRECT, NEXT, Options, PackedParts, WRITE, event};
 use super::standing::{self, Standing, is_used_packed};
 use super::{Inflight, notify};
@@ -159,70 +160,9 @@ impl PackedDevice {
         self.next_used.bits()
     }
 
-    /// Chains taken and not given back.
-    pub fn outstanding(&self) -> u16 {
-        self.outstanding
-    }
-
     /// Whether the memory it lies in has vanished.
     pub fn poisoned(&self) -> bool {
         self.parts.desc.poisoned() || self.parts.driver.poisoned() || self.parts.device.poisoned()
-    }
-
-    /// Finds the next chains that are available, as many as `into` has room for; returns how many. All their
-    /// descriptors are read, each once. Nothing is taken yet: [`Self::take`] does that.
-    #[inline]
-    pub fn look(&mut self, into: &mut [First]) -> Result<usize, RingFault> {
-        self.more.clear();
-        self.known = 0;
-        let mut place = self.next_avail;
-        // Descriptors that the driver can have made available: those of taken chains it cannot.
-        let mut free = self.size - self.spans;
-        let mut found = 0;
-        let mut ahead = None;
-        // A cache line of four descriptors at a time, as long as they are chains of one. What is wrong with any of their flags
-        // is found by one comparison.
-        let wanted = (u64::from(AVAIL) << 48, u64::from(USED) << 48);
-        while let Some(four) = into.get_mut(found..found + 4)
-            && free >= 4
-            && place.at.is_multiple_of(4)
-            && place.at + 4 <= self.size
-        {
-            let at = usize::from(place.at) * layout::DESCRIPTOR;
-            let tails = [0, 1, 2, 3].map(|i| self.parts.desc.acquire_u64(at + i * layout::DESCRIPTOR + 8));
-            let wanted = if place.wrap { wanted.0 } else { wanted.1 };
-            if tails.iter().fold(0, |wrong, tail| wrong | (tail ^ wanted)) & SINGLE != 0 {
-                ahead = Some((place.at, tails));
-                break;
-            }
-            for ((i, first), tail) in (0..).zip(four).zip(tails) {
-                let desc = self.read(Place { at: place.at + i, wrap: place.wrap }, tail);
-                *first = First { head: desc.next, desc, span: 1, more: 0 };
-            }
-            found += 4;
-            free -= 4;
-            place = place.plus(4, self.size);
-        }
-        self.known = self.size - self.spans - free;
-        for (found, first) in into.iter_mut().enumerate().skip(found) {
-            if free == 0 {
-                return Ok(found);
-            }
-            let tail = self.tail_ahead(place, ahead);
-            let flags = flags_of(tail);
-            if !is_available(flags, place.wrap) {
-                return Ok(found);
-            }
-            let desc = self.read(place, tail);
-            *first = First { head: desc.next, desc, span: 1, more: 0 };
-            if flags & NEXT != 0 {
-                self.follow(first, place, free, ahead)?;
-            }
-            free -= first.span;
-            self.known += first.span;
-            place = place.plus(first.span, self.size);
-        }
-        Ok(into.len())
     }
 
     /// Reads the rest of a chain: the descriptors that follow in the ring (2.8.6). The id is that of the last one.
@@ -244,159 +184,16 @@ impl PackedDevice {
         }
     }
 
-    /// Descriptors that the last [`Self::look`] read behind the first ones of its chains.
-    #[inline]
-    pub fn followed(&self) -> u32 {
-        u32::try_from(self.more.len()).unwrap_or(u32::MAX)
-    }
-
-    /// Whether the taken chains have every descriptor of the ring, so that the driver has no more to give.
-    pub fn is_all_taken(&self) -> bool {
-        self.spans == self.size
-    }
-
-    /// Takes the next chain, whose first descriptor is `first`.
-    #[inline]
-    pub fn take(&mut self, first: &First) {
-        self.take_all(std::slice::from_ref(first), |_| 0);
-    }
-
-    /// Takes the next chains, whose first descriptors are `firsts`; `bytes` says of each how many are written into it.
-    #[inline(always)]
-    pub fn take_all(&mut self, firsts: &[First], bytes: impl Fn(usize) -> u32) {
-        let mut at = self.slot(self.outstanding);
-        let (mut taken, mut spans) = (0, 0);
-        for (i, first) in firsts.iter().enumerate() {
-            self.taken[at] = Taken { id: first.head, span: first.span, bytes: bytes(i) };
-            self.last = at;
-            at = if at + 1 == self.taken.len() { 0 } else { at + 1 };
-            taken += 1;
-            spans += first.span;
-        }
-        self.outstanding += taken;
-        self.spans += spans;
-        self.known = self.known.saturating_sub(spans);
-        self.next_avail = self.next_avail.plus(spans, self.size);
-    }
-
-    /// Un-takes the last `n` chains: they are available again.
-    pub fn untake(&mut self, n: u16) {
-        for _ in 0..n.min(self.outstanding) {
-            self.outstanding -= 1;
-            let span = self.taken[self.slot(self.outstanding)].span;
-            self.spans -= span;
-            self.known += span;
-            self.next_avail = self.next_avail.minus(span, self.size);
-        }
-        if let Some(before) = self.outstanding.checked_sub(1) {
-            self.last = self.slot(before);
-        }
-    }
-
-    /// Says how many bytes were written into the chain that was taken last.
-    #[inline]
-    pub fn written(&mut self, bytes: u32) {
-        self.taken[self.last].bytes = bytes;
-    }
-
     /// The same of the taken chain that has `n` before it.
     pub(super) fn written_at(&mut self, n: u16, bytes: u32) {
         let at = self.slot(n);
         self.taken[at].bytes = bytes;
     }
 
-    /// Descriptors of a chain found by the last [`Self::look`], behind its first one.
+    /// Descriptors of a chain found by the last [`Device::find`], behind its first one.
     pub(super) fn rest(&self, first: &First) -> &[Descriptor] {
         let rest = usize::from(first.more)..usize::from(first.more) + usize::from(first.span.saturating_sub(1));
         if first.span > 1 { self.more.get(rest).unwrap_or_default() } else { &[] }
-    }
-
-    /// The one buffer of a chain that has only one, in one region: the common case, without staging.
-    #[inline(always)]
-    pub fn single<'t>(
-        &mut self,
-        memory: &'t GuestMemory,
-        first: &First,
-        direction: Direction,
-    ) -> Option<MemorySegment<'t>> {
-        first.single(memory, direction, &mut self.hint)
-    }
-
-    /// Stages all buffers of the chain that begins with `first`, of the last [`Self::look`]. On a fault nothing is
-    /// staged.
-    pub fn chain<'t>(
-        &mut self,
-        memory: &'t GuestMemory,
-        turn: &mut Turn<'t>,
-        first: &First,
-        direction: Direction,
-    ) -> Result<Chain, Fault> {
-        let mut walk = Walk::new(memory, turn, self.hint, direction);
-        let mut result = Ok(());
-        for desc in std::iter::once(&first.desc).chain(self.rest(first)) {
-            let step = if desc.flags & INDIRECT == 0 {
-                walk.buffer(*desc).map_err(Fault::Chain)
-            } else if !self.options.indirect {
-                Err(Fault::Ring(RingFault::Indirect(first.head)))
-            } else if first.span > 1 {
-                // 2.8.19: an indirect descriptor stands alone.
-                Err(Fault::Chain(ChainFault::Indirect))
-            } else {
-                walk.packed_table(*desc, self.size).map_err(Fault::Chain)
-            };
-            result = result.and(step);
-        }
-        walk.end(result, &mut self.hint)
-    }
-
-    /// Gives back the oldest `n` taken chains, each by one used descriptor. The last one is written first, and the first
-    /// one last: the driver, which looks at one place after the other, sees all of them at once.
-    ///
-    /// Who finds the ring after we were killed must find our place in it (see [`Self::recover`]), at every step of this:
-    /// a used descriptor is one store, so that it is there or not, and the places that a chain leaves out are marked
-    /// as used before it is. So every descriptor behind a written one is written.
-    #[inline]
-    pub fn give_back(&mut self, n: u16) {
-        let n = n.min(self.outstanding);
-        if n == 0 {
-            return;
-        }
-        let spans = if n == self.outstanding { self.spans } else { self.spans_of(n) };
-        let end = self.next_used.plus(spans, self.size);
-        let next_taken = self.slot(n);
-        if let Some(inflight) = &self.inflight {
-            inflight.giving(end.bits());
-        }
-        let cells = self.parts.desc.cells64();
-        let (mut place, mut at) = (end, next_taken);
-        for _ in 0..n {
-            at = if at == 0 { self.taken.len() } else { at } - 1;
-            let Taken { id, span, bytes } = self.taken[at];
-            place = place.minus(span, self.size);
-            if span > 1 {
-                self.leave_out(place, span);
-            }
-            fail::hit("packed-element");
-            let flags = if place.wrap { AVAIL | USED } else { 0 } | if bytes > 0 { WRITE } else { 0 };
-            let element = u64::from(bytes) | u64::from(id) << 32 | u64::from(flags) << 48;
-            // Release: all bytes copied into or out of the buffers, and all elements behind it, come before this one;
-            // with the last store, which is the first one's, the driver sees all (2.8.22).
-            cells[usize::from(place.at) * 2 + 1].store(element.to_le(), Ordering::Release);
-        }
-        fail::hit("packed-published");
-        if let Some(log) = &self.log {
-            // With the places that were left out.
-            let start = self.next_used.at;
-            layout::mark_entries(log, &self.parts.desc, 0, layout::DESCRIPTOR, start, spans, self.size);
-        }
-        if let Some(inflight) = &self.inflight {
-            inflight.gave(end.bits());
-        }
-        self.next_used = end;
-        self.unsignalled = self.unsignalled.map(|given| given.saturating_add(spans).min(self.size));
-        self.spans -= spans;
-        self.first_taken = u16::try_from(next_taken).unwrap_or(0);
-        self.outstanding -= n;
     }
 
     /// Descriptors of the oldest `n` taken chains.
@@ -452,11 +249,6 @@ impl PackedDevice {
         })
     }
 
-    /// Descriptors known to be available, without a look at the ring.
-    pub fn known(&self) -> u16 {
-        self.known
-    }
-
     /// Asks the driver for a kick with the next chain that it makes available behind `beyond` descriptors, which are known
     /// to be. `true` if there is one already, so that sleeping would miss it. One place of the ring is looked at: a driver
     /// makes its chains available in the ring's order.
@@ -510,6 +302,199 @@ impl PackedDevice {
         let addr = self.parts.desc.read_u64(usize::from(place.at) * layout::DESCRIPTOR);
         let len = u32::from_le_bytes([a, b, c, d]);
         Descriptor { addr, len, flags: flags_of(tail), next: u16::from_le_bytes(id) }
+    }
+}
+
+impl Device for PackedDevice {
+    #[inline]
+    fn find(&mut self, into: &mut [First]) -> Result<usize, RingFault> {
+        self.more.clear();
+        self.known = 0;
+        let mut place = self.next_avail;
+        // Descriptors that the driver can have made available: those of taken chains it cannot.
+        let mut free = self.size - self.spans;
+        let mut found = 0;
+        let mut ahead = None;
+        // A cache line of four descriptors at a time, as long as they are chains of one. What is wrong with any of their flags
+        // is found by one comparison.
+        let wanted = (u64::from(AVAIL) << 48, u64::from(USED) << 48);
+        while let Some(four) = into.get_mut(found..found + 4)
+            && free >= 4
+            && place.at.is_multiple_of(4)
+            && place.at + 4 <= self.size
+        {
+            let at = usize::from(place.at) * layout::DESCRIPTOR;
+            let tails = [0, 1, 2, 3].map(|i| self.parts.desc.acquire_u64(at + i * layout::DESCRIPTOR + 8));
+            let wanted = if place.wrap { wanted.0 } else { wanted.1 };
+            if tails.iter().fold(0, |wrong, tail| wrong | (tail ^ wanted)) & SINGLE != 0 {
+                ahead = Some((place.at, tails));
+                break;
+            }
+            for ((i, first), tail) in (0..).zip(four).zip(tails) {
+                let desc = self.read(Place { at: place.at + i, wrap: place.wrap }, tail);
+                *first = First { head: desc.next, desc, span: 1, more: 0 };
+            }
+            found += 4;
+            free -= 4;
+            place = place.plus(4, self.size);
+        }
+        self.known = self.size - self.spans - free;
+        for (found, first) in into.iter_mut().enumerate().skip(found) {
+            if free == 0 {
+                return Ok(found);
+            }
+            let tail = self.tail_ahead(place, ahead);
+            let flags = flags_of(tail);
+            if !is_available(flags, place.wrap) {
+                return Ok(found);
+            }
+            let desc = self.read(place, tail);
+            *first = First { head: desc.next, desc, span: 1, more: 0 };
+            if flags & NEXT != 0 {
+                self.follow(first, place, free, ahead)?;
+            }
+            free -= first.span;
+            self.known += first.span;
+            place = place.plus(first.span, self.size);
+        }
+        Ok(into.len())
+    }
+
+    #[inline]
+    fn take(&mut self, first: &First) {
+        self.take_all(std::slice::from_ref(first), |_| 0);
+    }
+
+    #[inline(always)]
+    fn take_all(&mut self, firsts: &[First], bytes: impl Fn(usize) -> u32) {
+        let mut at = self.slot(self.outstanding);
+        let (mut taken, mut spans) = (0, 0);
+        for (i, first) in firsts.iter().enumerate() {
+            self.taken[at] = Taken { id: first.head, span: first.span, bytes: bytes(i) };
+            self.last = at;
+            at = if at + 1 == self.taken.len() { 0 } else { at + 1 };
+            taken += 1;
+            spans += first.span;
+        }
+        self.outstanding += taken;
+        self.spans += spans;
+        self.known = self.known.saturating_sub(spans);
+        self.next_avail = self.next_avail.plus(spans, self.size);
+    }
+
+    fn untake(&mut self, n: u16) {
+        for _ in 0..n.min(self.outstanding) {
+            self.outstanding -= 1;
+            let span = self.taken[self.slot(self.outstanding)].span;
+            self.spans -= span;
+            self.known += span;
+            self.next_avail = self.next_avail.minus(span, self.size);
+        }
+        if let Some(before) = self.outstanding.checked_sub(1) {
+            self.last = self.slot(before);
+        }
+    }
+
+    #[inline]
+    fn written(&mut self, bytes: u32) {
+        self.taken[self.last].bytes = bytes;
+    }
+
+    #[inline(always)]
+    fn single<'t>(
+        &mut self,
+        memory: &'t GuestMemory,
+        first: &First,
+        direction: Direction,
+    ) -> Option<MemorySegment<'t>> {
+        first.single(memory, direction, &mut self.hint)
+    }
+
+    fn chain<'t>(
+        &mut self,
+        memory: &'t GuestMemory,
+        turn: &mut Turn<'t>,
+        first: &First,
+        direction: Direction,
+    ) -> Result<Chain, Fault> {
+        let mut walk = Walk::new(memory, turn, self.hint, direction);
+        let mut result = Ok(());
+        for desc in std::iter::once(&first.desc).chain(self.rest(first)) {
+            let step = if desc.flags & INDIRECT == 0 {
+                walk.buffer(*desc).map_err(Fault::Chain)
+            } else if !self.options.indirect {
+                Err(Fault::Ring(RingFault::Indirect(first.head)))
+            } else if first.span > 1 {
+                // 2.8.19: an indirect descriptor stands alone.
+                Err(Fault::Chain(ChainFault::Indirect))
+            } else {
+                walk.packed_table(*desc, self.size).map_err(Fault::Chain)
+            };
+            result = result.and(step);
+        }
+        walk.end(result, &mut self.hint)
+    }
+
+    #[inline]
+    fn give_back(&mut self, n: u16) {
+        let n = n.min(self.outstanding);
+        if n == 0 {
+            return;
+        }
+        let spans = if n == self.outstanding { self.spans } else { self.spans_of(n) };
+        let end = self.next_used.plus(spans, self.size);
+        let next_taken = self.slot(n);
+        if let Some(inflight) = &self.inflight {
+            inflight.giving(end.bits());
+        }
+        let cells = self.parts.desc.cells64();
+        let (mut place, mut at) = (end, next_taken);
+        for _ in 0..n {
+            at = if at == 0 { self.taken.len() } else { at } - 1;
+            let Taken { id, span, bytes } = self.taken[at];
+            place = place.minus(span, self.size);
+            if span > 1 {
+                self.leave_out(place, span);
+            }
+            fail::hit("packed-element");
+            let flags = if place.wrap { AVAIL | USED } else { 0 } | if bytes > 0 { WRITE } else { 0 };
+            let element = u64::from(bytes) | u64::from(id) << 32 | u64::from(flags) << 48;
+            // Release: all bytes copied into or out of the buffers, and all elements behind it, come before this one;
+            // with the last store, which is the first one's, the driver sees all (2.8.22).
+            cells[usize::from(place.at) * 2 + 1].store(element.to_le(), Ordering::Release);
+        }
+        fail::hit("packed-published");
+        if let Some(log) = &self.log {
+            // With the places that were left out.
+            let start = self.next_used.at;
+            layout::mark_entries(log, &self.parts.desc, 0, layout::DESCRIPTOR, start, spans, self.size);
+        }
+        if let Some(inflight) = &self.inflight {
+            inflight.gave(end.bits());
+        }
+        self.next_used = end;
+        self.unsignalled = self.unsignalled.map(|given| given.saturating_add(spans).min(self.size));
+        self.spans -= spans;
+        self.first_taken = u16::try_from(next_taken).unwrap_or(0);
+        self.outstanding -= n;
+    }
+
+    #[inline]
+    fn outstanding(&self) -> u16 {
+        self.outstanding
+    }
+
+    fn known(&self) -> u16 {
+        self.known
+    }
+
+    #[inline]
+    fn followed(&self) -> u32 {
+        u32::try_from(self.more.len()).unwrap_or(u32::MAX)
+    }
+
+    fn is_all_taken(&self) -> bool {
+        self.spans == self.size
     }
 }
 

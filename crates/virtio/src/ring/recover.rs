@@ -32,6 +32,7 @@ use std::sync::Arc;
 use straightline_packet::{Level, MemorySegment};
 
 use super::chain::{Direction, First};
+use super::device::Device;
 use super::layout::{DESCRIPTOR, Descriptor, Geometry, INDIRECT, NEXT, Options};
 use super::packed_device::{AVAIL, PackedDevice, Place, USED, is_available};
 use crate::memory::{DirtyLog, GuestMemory};
@@ -98,7 +99,7 @@ impl PackedDevice {
         let mut covered = 0;
         let mut first = [First::default()];
         // One at a time: the last may go on into the part that is written, and nothing behind it is available.
-        while covered < descriptors && self.look(&mut first) == Ok(1) {
+        while covered < descriptors && self.find(&mut first) == Ok(1) {
             self.take(&first[0]);
             covered += first[0].span;
             if direction == Direction::ToGuest {

@@ -9,10 +9,11 @@
 
 use std::sync::Arc;
 
-use straightline_packet::Turn;
+use straightline_packet::{MemorySegment, Turn};
 
 use super::Inflight;
 use super::chain::{Chain, ChainFault, Direction, Fault, First, RingFault, Walk};
+use super::device::Device;
 use super::layout::{self, Descriptor, Geometry, INDIRECT, NEXT, NO_INTERRUPT, NO_NOTIFY, Options, Parts};
 use super::notify::{self, Wish};
 use super::standing::{Standing, is_used_split};
@@ -89,11 +90,6 @@ impl SplitDevice {
         self.next_avail
     }
 
-    /// Chains taken and not given back.
-    pub fn outstanding(&self) -> u16 {
-        self.next_avail.wrapping_sub(self.next_used)
-    }
-
     /// Whether the memory it lies in has vanished.
     pub fn poisoned(&self) -> bool {
         self.parts.desc.poisoned() || self.parts.avail.poisoned() || self.parts.used.poisoned()
@@ -128,7 +124,7 @@ impl SplitDevice {
     /// Reads the next `into.len()` chains' first descriptors, in two passes so that their lines arrive together.
     /// As many must be available. Nothing is taken yet: [`Self::take`] does that.
     #[inline]
-    pub fn look(&mut self, into: &mut [First]) -> Result<(), RingFault> {
+    pub fn peek(&mut self, into: &mut [First]) -> Result<(), RingFault> {
         let mask = self.size - 1;
         for (i, first) in (0_u16..).zip(into.iter_mut()) {
             let entry = self.next_avail.wrapping_add(i) & mask;
@@ -143,93 +139,6 @@ impl SplitDevice {
             first.desc = Descriptor::read(&self.parts.desc, first.head);
         }
         Ok(())
-    }
-
-    /// Takes the next chain, whose first descriptor is `first`.
-    #[inline]
-    pub fn take(&mut self, first: &First) {
-        self.take_all(std::slice::from_ref(first), |_| 0);
-    }
-
-    /// Takes the next chains, whose first descriptors are `firsts`; `bytes` says of each how many are written into it.
-    #[inline(always)]
-    pub fn take_all(&mut self, firsts: &[First], bytes: impl Fn(usize) -> u32) {
-        let mut next = self.next_avail;
-        for (i, first) in firsts.iter().enumerate() {
-            self.last = usize::from(next) & self.mask;
-            self.taken[self.last] = (first.head, bytes(i));
-            next = next.wrapping_add(1);
-        }
-        self.next_avail = next;
-    }
-
-    /// Un-takes the last `n` chains: they are available again.
-    pub fn untake(&mut self, n: u16) {
-        debug_assert!(n <= self.outstanding());
-        self.next_avail = self.next_avail.wrapping_sub(n);
-        self.last = usize::from(self.next_avail.wrapping_sub(1)) & self.mask;
-    }
-
-    /// Says how many bytes were written into the chain taken `back` chains ago (0: the last one). Without a word, or with
-    /// 0, it was only read.
-    #[inline]
-    pub fn written(&mut self, back: u16, bytes: u32) {
-        let place = self.last.wrapping_sub(usize::from(back)) & self.mask;
-        self.taken[place].1 = bytes;
-    }
-
-    /// The one buffer of a chain that has only one, in one region: the common case, without staging.
-    #[inline(always)]
-    pub fn single<'t>(
-        &mut self,
-        memory: &'t GuestMemory,
-        first: &First,
-        direction: Direction,
-    ) -> Option<straightline_packet::MemorySegment<'t>> {
-        first.single(memory, direction, &mut self.hint)
-    }
-
-    /// Stages all buffers of the chain that begins with `first`. On a fault nothing is staged.
-    pub fn chain<'t>(
-        &mut self,
-        memory: &'t GuestMemory,
-        turn: &mut Turn<'t>,
-        first: &First,
-        direction: Direction,
-    ) -> Result<Chain, Fault> {
-        let mut walk = Walk::new(memory, turn, self.hint, direction);
-        let result = walk.direct(&self.parts, self.size, self.options.indirect, first);
-        walk.end(result, &mut self.hint)
-    }
-
-    /// Gives back the oldest `n` taken chains: writes their used elements, then the index, once.
-    #[inline]
-    pub fn give_back(&mut self, n: u16) {
-        debug_assert!(n <= self.outstanding());
-        if n == 0 {
-            return;
-        }
-        // In order, one element stands for a batch: it names the last chain, and those before count as wholly used (2.7.9),
-        // which is true of what was only read. Lengths need an element each.
-        let is_batch = self.options.in_order && (0..n).all(|i| self.taken[self.slot(i)].1 == 0);
-        let (elements, ahead) = if is_batch { (1, n - 1) } else { (n, 0) };
-        for i in 0..elements {
-            let (head, bytes) = self.taken[self.slot(i + ahead)];
-            let at = layout::used::entry(self.slot(i));
-            fail::hit("split-element");
-            self.parts.used.write_two_u32(at, u32::from(head), bytes);
-        }
-        self.next_used = self.next_used.wrapping_add(n);
-        fail::hit("split-index");
-        // Release: all elements, and all bytes copied into or out of the buffers, come before the index (2.7.8.2).
-        self.parts.used.release_u16(layout::used::INDEX, self.next_used);
-        fail::hit("split-published");
-        if let Some(log) = &self.log {
-            self.mark_given(log, n);
-        }
-        if let Some(inflight) = &self.inflight {
-            inflight.gave(self.next_used);
-        }
     }
 
     /// Marks the last `n` used entries, and the index.
@@ -283,11 +192,6 @@ impl SplitDevice {
         })
     }
 
-    /// Chains known to be available, without a look at the ring.
-    pub fn known(&self) -> u16 {
-        self.seen_avail.wrapping_sub(self.next_avail)
-    }
-
     /// Asks the driver for a kick with the next chain that it makes available behind `beyond`, which are known to be.
     /// `true` if there is one already, so that sleeping would miss it.
     pub fn arm(&mut self, beyond: u16) -> Result<bool, RingFault> {
@@ -311,6 +215,112 @@ impl SplitDevice {
             self.parts.used.write_u16(layout::used::FLAGS, NO_NOTIFY);
             self.mark_wish(layout::used::FLAGS);
         }
+    }
+}
+
+impl Device for SplitDevice {
+    #[inline]
+    fn find(&mut self, into: &mut [First]) -> Result<usize, RingFault> {
+        let wanted = u16::try_from(into.len()).unwrap_or(u16::MAX);
+        let found = usize::from(self.available(wanted)?).min(into.len());
+        self.peek(&mut into[..found])?;
+        Ok(found)
+    }
+
+    #[inline]
+    fn take(&mut self, first: &First) {
+        self.take_all(std::slice::from_ref(first), |_| 0);
+    }
+
+    #[inline(always)]
+    fn take_all(&mut self, firsts: &[First], bytes: impl Fn(usize) -> u32) {
+        let mut next = self.next_avail;
+        for (i, first) in firsts.iter().enumerate() {
+            self.last = usize::from(next) & self.mask;
+            self.taken[self.last] = (first.head, bytes(i));
+            next = next.wrapping_add(1);
+        }
+        self.next_avail = next;
+    }
+
+    fn untake(&mut self, n: u16) {
+        debug_assert!(n <= self.outstanding());
+        self.next_avail = self.next_avail.wrapping_sub(n);
+        self.last = usize::from(self.next_avail.wrapping_sub(1)) & self.mask;
+    }
+
+    #[inline]
+    fn written(&mut self, bytes: u32) {
+        self.taken[self.last].1 = bytes;
+    }
+
+    #[inline(always)]
+    fn single<'t>(
+        &mut self,
+        memory: &'t GuestMemory,
+        first: &First,
+        direction: Direction,
+    ) -> Option<MemorySegment<'t>> {
+        first.single(memory, direction, &mut self.hint)
+    }
+
+    fn chain<'t>(
+        &mut self,
+        memory: &'t GuestMemory,
+        turn: &mut Turn<'t>,
+        first: &First,
+        direction: Direction,
+    ) -> Result<Chain, Fault> {
+        let mut walk = Walk::new(memory, turn, self.hint, direction);
+        let result = walk.direct(&self.parts, self.size, self.options.indirect, first);
+        walk.end(result, &mut self.hint)
+    }
+
+    #[inline]
+    fn give_back(&mut self, n: u16) {
+        debug_assert!(n <= self.outstanding());
+        if n == 0 {
+            return;
+        }
+        // In order, one element stands for a batch: it names the last chain, and those before count as wholly used (2.7.9),
+        // which is true of what was only read. Lengths need an element each.
+        let is_batch = self.options.in_order && (0..n).all(|i| self.taken[self.slot(i)].1 == 0);
+        let (elements, ahead) = if is_batch { (1, n - 1) } else { (n, 0) };
+        for i in 0..elements {
+            let (head, bytes) = self.taken[self.slot(i + ahead)];
+            let at = layout::used::entry(self.slot(i));
+            fail::hit("split-element");
+            self.parts.used.write_two_u32(at, u32::from(head), bytes);
+        }
+        self.next_used = self.next_used.wrapping_add(n);
+        fail::hit("split-index");
+        // Release: all elements, and all bytes copied into or out of the buffers, come before the index (2.7.8.2).
+        self.parts.used.release_u16(layout::used::INDEX, self.next_used);
+        fail::hit("split-published");
+        if let Some(log) = &self.log {
+            self.mark_given(log, n);
+        }
+        if let Some(inflight) = &self.inflight {
+            inflight.gave(self.next_used);
+        }
+    }
+
+    #[inline]
+    fn outstanding(&self) -> u16 {
+        self.next_avail.wrapping_sub(self.next_used)
+    }
+
+    fn known(&self) -> u16 {
+        self.seen_avail.wrapping_sub(self.next_avail)
+    }
+
+    #[inline]
+    fn followed(&self) -> u32 {
+        0
+    }
+
+    fn is_all_taken(&self) -> bool {
+        self.outstanding() == self.size
     }
 }
 

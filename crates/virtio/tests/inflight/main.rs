@@ -12,7 +12,7 @@ use rustix::fs::{MemfdFlags, fstat, ftruncate, memfd_create};
 use straightline_packet::Level;
 use straightline_virtio::memory::{GuestMemory, Region};
 use straightline_virtio::ring::{
-    Direction, First, InflightError, InflightFile, InflightShape, InflightTable, Options, PackedDevice, Ring,
+    Device, Direction, First, InflightError, InflightFile, InflightShape, InflightTable, Options, PackedDevice, Ring,
     SplitDevice, WRITE,
 };
 
@@ -119,7 +119,7 @@ fn packed(guest: &Guest, kept: &Kept, base: u32) -> Result<PackedDevice, Infligh
 fn take_split(device: &mut SplitDevice, n: usize) -> Vec<u16> {
     let mut found = vec![First::default(); n];
     assert!(usize::from(device.available(SIZE).unwrap()) >= n);
-    device.look(&mut found).unwrap();
+    device.peek(&mut found).unwrap();
     found.iter().for_each(|first| device.take(first));
     found.iter().map(|first| first.head).collect()
 }
@@ -127,7 +127,7 @@ fn take_split(device: &mut SplitDevice, n: usize) -> Vec<u16> {
 /// The ids of the next chains, `n` at most.
 fn take_packed(device: &mut PackedDevice, n: usize) -> Vec<u16> {
     let mut found = vec![First::default(); n];
-    let n = device.look(&mut found).unwrap();
+    let n = device.find(&mut found).unwrap();
     found[..n].iter().for_each(|first| device.take(first));
     found[..n].iter().map(|first| first.head).collect()
 }
@@ -404,14 +404,14 @@ proptest! {
         if is_packed {
             if let Ok(mut device) = packed(&guest, &kept, 0) {
                 let mut found = [First::default(); 4];
-                let n = device.look(&mut found).unwrap_or(0);
+                let n = device.find(&mut found).unwrap_or(0);
                 found[..n].iter().for_each(|first| device.take(first));
                 device.give_back(u16::try_from(n).unwrap());
             }
         } else if let Ok(mut device) = split(&guest, &kept)
             && let Ok(n) = device.available(1)
             && n > 0
-            && device.look(&mut [First::default()]).is_ok()
+            && device.peek(&mut [First::default()]).is_ok()
         {
             device.take(&First::default());
             device.give_back(1);

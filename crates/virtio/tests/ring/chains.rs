@@ -2,7 +2,8 @@
 
 use straightline_packet::MAX_FRAME;
 use straightline_virtio::ring::{
-    Chain, ChainFault, Direction, Fault, First, Geometry, INDIRECT, NEXT, Options, RingFault, SplitDevice, WRITE,
+    Chain, ChainFault, Device, Direction, Fault, First, Geometry, INDIRECT, NEXT, Options, RingFault, SplitDevice,
+    WRITE,
 };
 
 use super::guest::{AVAIL, BUFFERS, DESC, END, Guest, USED, USER};
@@ -19,7 +20,7 @@ fn walk(guest: &mut Guest, indirect: bool, direction: Direction) -> (Result<Chai
     let mut device = guest.device(0, Options { indirect, ..ALL });
     let mut first = [First::default()];
     assert_eq!(device.available(1), Ok(1));
-    device.look(&mut first).expect("a good head");
+    device.peek(&mut first).expect("a good head");
     device.take(&first[0]);
     guest.turn(|turn, memory| {
         let mark = turn.mark();
@@ -223,7 +224,7 @@ fn one_buffer_in_one_region_needs_no_staging() {
         guest.offer(0, 0);
         let mut device: SplitDevice = guest.device(0, ALL);
         let mut first = [First::default()];
-        device.look(&mut first).expect("a good head");
+        device.peek(&mut first).expect("a good head");
         guest.turn(|_, memory| device.single(memory, &first[0], direction).map(|s| s.len()))
     };
     let (from, to) = (Direction::FromGuest, Direction::ToGuest);
@@ -258,7 +259,7 @@ fn what_the_driver_makes_available_is_checked() {
     // Descriptors of taken chains cannot be offered again before they are given back.
     index(2);
     let mut firsts = [First::default(); 4];
-    device.look(&mut firsts).expect("good heads");
+    device.peek(&mut firsts).expect("good heads");
     firsts.iter().for_each(|first| device.take(first));
     assert_eq!((device.available(4), device.outstanding()), (Ok(4), 4));
     index(3);
@@ -270,7 +271,7 @@ fn what_the_driver_makes_available_is_checked() {
     for head in [SIZE, u16::MAX] {
         guest.write16(AVAIL + 4 + 2 * u64::from(65_535 % SIZE), head);
         let entry = 65_535 % SIZE;
-        assert_eq!(device.look(&mut firsts), Err(RingFault::Head { entry, head, size: SIZE }));
+        assert_eq!(device.peek(&mut firsts), Err(RingFault::Head { entry, head, size: SIZE }));
     }
 }
 
@@ -281,9 +282,9 @@ fn a_used_index_that_the_guest_moves_changes_nothing() {
     guest.offer(0, 3);
     let mut first = [First::default()];
     assert_eq!(device.available(1), Ok(1));
-    device.look(&mut first).expect("a good head");
+    device.peek(&mut first).expect("a good head");
     device.take(&first[0]);
-    device.written(0, 77);
+    device.written(77);
     guest.write16(USED + 2, 0x1234);
     device.give_back(1);
     assert_eq!(guest.read16(USED + 2), 1);
@@ -298,10 +299,10 @@ fn bytes_are_those_of_the_chain_that_is_left_when_another_is_taken_back() {
     guest.offer(1, 5);
     let mut firsts = [First::default(); 2];
     assert_eq!(device.available(2), Ok(2));
-    device.look(&mut firsts).expect("good heads");
+    device.peek(&mut firsts).expect("good heads");
     device.take_all(&firsts, |i| if i == 0 { 60 } else { 70 });
     device.untake(1);
-    device.written(0, 77);
+    device.written(77);
     device.give_back(1);
     assert_eq!([guest.read16(USED + 4), guest.read16(USED + 8)], [3, 77]);
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use straightline_virtio::ring::{BURST, DeviceFault, Direction, First, Options};
+use straightline_virtio::ring::{BURST, Device, DeviceFault, Direction, First, Options};
 
 use super::guest::{AVAIL, BUFFERS, DESC, Guest, USED};
 
@@ -81,7 +81,7 @@ proptest! {
                     let Ok(available) = device.available(u16::try_from(n).unwrap()) else { continue };
                     prop_assert!(available <= size);
                     let mut firsts = vec![First::default(); n.min(available.into())];
-                    if device.look(&mut firsts).is_err() {
+                    if device.peek(&mut firsts).is_err() {
                         continue;
                     }
                     let direction = if to_guest { Direction::ToGuest } else { Direction::FromGuest };
@@ -89,7 +89,7 @@ proptest! {
                         prop_assert!(first.head < size);
                         device.take(first);
                         burst_of_one(&mut guest, &mut device, first, direction);
-                        device.written(0, 17);
+                        device.written(17);
                     }
                 }
                 Act::GiveBack(n) => device.give_back(n.min(device.outstanding())),

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
-use straightline_virtio::ring::{First, Standing, need_event};
+use straightline_virtio::ring::{Device, First, Standing, need_event};
 
 use super::guest::{AVAIL, BUFFERS, Guest, USED, events};
 
@@ -59,7 +59,7 @@ fn a_driver_that_polls_wants_no_interrupts() {
             driver.publish();
             let mut first = [First::default()];
             assert!(device.available(1).expect("good") >= 1);
-            device.look(&mut first).expect("good");
+            device.peek(&mut first).expect("good");
             device.take(&first[0]);
             device.give_back(1);
             device.must_notify()
@@ -121,7 +121,7 @@ proptest! {
                 Step::Serve if used < offered => {
                     let mut first = [First::default()];
                     prop_assert!(device.available(1).expect("good") >= 1);
-                    device.look(&mut first).expect("good");
+                    device.peek(&mut first).expect("good");
                     device.take(&first[0]);
                     device.give_back(1);
                     used += 1;
@@ -174,7 +174,7 @@ fn a_driver_that_polls_asks_for_nothing() {
         driver.publish();
         let mut first = [First::default()];
         assert_eq!(device.available(1), Ok(1));
-        device.look(&mut first).expect("good");
+        device.peek(&mut first).expect("good");
         device.take(&first[0]);
         device.give_back(1);
         assert!(!device.standing().expect("it has the event index").is_asked);
@@ -219,7 +219,7 @@ fn sleepers_are_always_woken() {
                     }
                     let mut firsts = [First::default(); 4];
                     let firsts = &mut firsts[..available.min(4).into()];
-                    device.look(firsts).expect("good heads");
+                    device.peek(firsts).expect("good heads");
                     firsts.iter().for_each(|first| device.take(first));
                     device.give_back(device.outstanding());
                     done += u32::from(available);

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use proptest::prelude::*;
 use straightline_packet::Level;
-use straightline_virtio::ring::{Direction, First, Options, SplitDevice, SplitDriver};
+use straightline_virtio::ring::{Device, Direction, First, Options, SplitDevice, SplitDriver};
 
 use super::guest::{BUFFERS, Guest, events};
 
@@ -171,7 +171,7 @@ impl Pair {
         assert!(available == self.published.len() || available >= n, "known ones suffice, or the index is read");
         let n = n.min(available);
         let mut firsts = vec![First::default(); n];
-        self.device.look(&mut firsts).expect("a well-behaved driver");
+        self.device.peek(&mut firsts).expect("a well-behaved driver");
         for (i, first) in firsts.iter().enumerate() {
             let mut chain = self.published.pop_front().expect("counted");
             assert_eq!(first.head, chain.head);
@@ -205,7 +205,7 @@ impl Pair {
             let room = chain.buffers.iter().map(|b| b.1).sum();
             let bytes = if self.direction == Direction::ToGuest { (bytes + 1).min(room) } else { bytes / 300 };
             chain.written = if self.direction == Direction::ToGuest { bytes } else { 0 };
-            self.device.written(0, bytes);
+            self.device.written(bytes);
             self.taken.push_back(chain);
         }
     }
@@ -336,7 +336,7 @@ fn taken_chains_are_ours() {
     driver.publish();
     assert_eq!(device.available(1), Ok(1));
     let mut first = [First::default()];
-    device.look(&mut first).expect("a good head");
+    device.peek(&mut first).expect("a good head");
     // The guest changes its mind: the descriptor, the entry, the table.
     guest.descriptor(0, head, u64::MAX, u32::MAX, 0xffff, 0xffff);
     guest.write16(super::guest::AVAIL + 4, 3);

@@ -2,7 +2,7 @@
 
 use straightline_packet::MAX_FRAME;
 use straightline_virtio::ring::{
-    Chain, ChainFault, DeviceFault, Direction, Fault, First, Geometry, INDIRECT, NEXT, Options, PackedDevice,
+    Chain, ChainFault, Device, DeviceFault, Direction, Fault, First, Geometry, INDIRECT, NEXT, Options, PackedDevice,
     PackedDriver, RingFault, WRITE,
 };
 
@@ -17,7 +17,7 @@ const TABLE: u64 = BUFFERS + 0x8000;
 fn walk(guest: &mut Guest, indirect: bool, direction: Direction) -> (Result<Chain, Fault>, Vec<u32>) {
     let mut device = device(guest, START, true, indirect);
     let mut first = [First::default()];
-    assert_eq!(device.look(&mut first), Ok(1));
+    assert_eq!(device.find(&mut first), Ok(1));
     device.take(&first[0]);
     guest.turn(|turn, memory| {
         let mark = turn.mark();
@@ -61,7 +61,7 @@ fn direct_chains() {
     }
     assert_eq!(from_guest(&mut guest), (Ok(Chain { len: 60, readable: 60 }), vec![10; 6]));
     let mut first = [First::default(); 2];
-    assert_eq!(device(&guest, START, true, true).look(&mut first), Ok(1));
+    assert_eq!(device(&guest, START, true, true).find(&mut first), Ok(1));
     assert_eq!(first[0].head, 100 + SIZE - 1);
 }
 
@@ -80,7 +80,7 @@ fn what_is_available() {
     ] {
         descriptor(&guest, DESC, 4, (BUFFERS, 10, 7, flags));
         let mut device = device(&guest, 4 | u32::from(wrap) << 15, true, false);
-        assert_eq!(device.look(&mut [First::default()]), Ok(available.into()), "{flags:#x} {wrap}");
+        assert_eq!(device.find(&mut [First::default()]), Ok(available.into()), "{flags:#x} {wrap}");
         assert_eq!(device.arm(0), Ok(available));
     }
 }
@@ -92,25 +92,25 @@ fn a_chain_longer_than_the_ring_or_into_what_is_taken() {
     for i in 0..SIZE {
         put(&guest, i, BUFFERS, 10, NEXT);
     }
-    assert_eq!(device(&guest, START, true, false).look(&mut first), Err(RingFault::Loop { head: 0, size: SIZE }));
+    assert_eq!(device(&guest, START, true, false).find(&mut first), Err(RingFault::Loop { head: 0, size: SIZE }));
     // Two are taken: the four behind them may not go on into them, over the border.
     put(&guest, 1, BUFFERS, 10, 0);
     let mut device = device(&guest, START, true, false);
-    assert_eq!(device.look(&mut first[..1]), Ok(1));
+    assert_eq!(device.find(&mut first[..1]), Ok(1));
     device.take(&first[0]);
-    assert_eq!(device.look(&mut first), Err(RingFault::Loop { head: 2, size: SIZE }));
+    assert_eq!(device.find(&mut first), Err(RingFault::Loop { head: 2, size: SIZE }));
     put(&guest, 5, BUFFERS, 10, 0);
-    assert_eq!(device.look(&mut first), Ok(1));
+    assert_eq!(device.find(&mut first), Ok(1));
     device.take(&first[0]);
     // All are taken: whatever the driver writes now, there are no more.
     for i in 0..SIZE {
         descriptor(&guest, DESC, i, (BUFFERS, 10, i, FLAG_USED));
     }
-    assert_eq!((device.look(&mut first), device.arm(0)), (Ok(0), Ok(false)));
+    assert_eq!((device.find(&mut first), device.arm(0)), (Ok(0), Ok(false)));
     device.untake(1);
     assert_eq!(device.outstanding(), 1);
     // The untaken one is looked at as it is now: not available.
-    assert_eq!(device.look(&mut first), Ok(0));
+    assert_eq!(device.find(&mut first), Ok(0));
 }
 
 #[test]
@@ -214,7 +214,7 @@ fn chains_looked_at_are_ours() {
     let id = driver.add(&[(BUFFERS, 14, false), (BUFFERS, 6, false)]).expect("room");
     driver.publish();
     let mut first = [First::default()];
-    assert_eq!(device.look(&mut first), Ok(1));
+    assert_eq!(device.find(&mut first), Ok(1));
     for i in 0..SIZE {
         descriptor(&guest, DESC, i, (u64::MAX, u32::MAX, 0xffff, 0xffff));
     }
@@ -238,7 +238,7 @@ fn used_descriptors_say_whether_bytes_were_written() {
     for (place, bytes) in [(0, 0), (1, 60)] {
         driver.add(&[(BUFFERS, 64, true)]).expect("room");
         driver.publish();
-        assert_eq!(device.look(&mut first), Ok(1));
+        assert_eq!(device.find(&mut first), Ok(1));
         device.take(&first[0]);
         device.written(bytes);
         device.give_back(1);
@@ -255,7 +255,7 @@ fn bytes_are_those_of_the_chain_that_is_left_when_another_is_taken_back() {
     driver.add(&[(BUFFERS, 64, true)]).expect("room");
     driver.publish();
     let mut firsts = [First::default(); 2];
-    assert_eq!(device.look(&mut firsts), Ok(2));
+    assert_eq!(device.find(&mut firsts), Ok(2));
     device.take_all(&firsts, |_| 60);
     device.untake(1);
     device.written(50);
@@ -272,12 +272,12 @@ fn a_batch_is_seen_at_once() {
     for _ in 0..20 {
         for n in [1, 2, 2] {
             driver.add(&vec![(BUFFERS, 64, false); n]).expect("room");
-            assert_eq!(device.look(&mut firsts), Ok(0));
+            assert_eq!(device.find(&mut firsts), Ok(0));
         }
         assert!(!driver.must_kick(), "nothing is published");
         driver.publish();
         assert!(driver.must_kick());
-        assert_eq!(device.look(&mut firsts), Ok(3));
+        assert_eq!(device.find(&mut firsts), Ok(3));
         firsts[..3].iter().for_each(|first| device.take(first));
         device.give_back(3);
         while let Some(used) = driver.used() {
@@ -289,10 +289,10 @@ fn a_batch_is_seen_at_once() {
     for n in [1, 2, 3] {
         driver.add(&vec![(BUFFERS, 64, false); n]).expect("room");
     }
-    assert_eq!(device.look(&mut firsts), Ok(2));
+    assert_eq!(device.find(&mut firsts), Ok(2));
     driver.publish();
     assert!(driver.must_kick());
-    assert_eq!(device.look(&mut firsts), Ok(3));
+    assert_eq!(device.find(&mut firsts), Ok(3));
 }
 
 /// A device that does not keep the order (2.8.6): each used descriptor stands where the last one's chain ended.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use straightline_packet::MemorySegment;
-use straightline_virtio::ring::{BURST, DeviceFault, Direction, First, Options, PackedDevice};
+use straightline_virtio::ring::{BURST, Device, DeviceFault, Direction, First, Options, PackedDevice};
 
 use super::common::{DEVICE_WISH, DRIVER_WISH, FLAG_AVAIL, FLAG_USED, any_driver, descriptor, device};
 use super::guest::{BUFFERS, DESC, END, Guest};
@@ -79,7 +79,7 @@ proptest! {
                 }
                 Act::Burst(n, to_guest) => {
                     let mut firsts = vec![First::default(); n];
-                    let Ok(found) = device.look(&mut firsts) else { continue };
+                    let Ok(found) = device.find(&mut firsts) else { continue };
                     prop_assert!(found <= n && found <= usize::from(size - device.outstanding()));
                     let direction = if to_guest { Direction::ToGuest } else { Direction::FromGuest };
                     for first in &firsts[..found] {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
-use straightline_virtio::ring::{First, PackedDevice, PackedDriver, Standing};
+use straightline_virtio::ring::{Device, First, PackedDevice, PackedDriver, Standing};
 
 use super::common::{DEVICE_WISH, DRIVER_WISH, halves, told};
 use super::guest::{BUFFERS, Guest};
@@ -18,7 +18,7 @@ fn offer(driver: &mut PackedDriver) {
 
 fn serve(device: &mut PackedDevice) {
     let mut first = [First::default()];
-    assert_eq!(device.look(&mut first), Ok(1));
+    assert_eq!(device.find(&mut first), Ok(1));
     device.take(&first[0]);
     device.give_back(1);
 }
@@ -143,7 +143,7 @@ fn sleepers_are_always_woken() {
                 let mut done = 0;
                 while done < CHAINS {
                     let mut firsts = [First::default(); 3];
-                    let found = device.look(&mut firsts).expect("a good driver");
+                    let found = device.find(&mut firsts).expect("a good driver");
                     if found == 0 {
                         if !device.arm(0).expect("a good driver") {
                             sleep(&kicked, "device");

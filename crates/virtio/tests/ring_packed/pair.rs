@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
-use straightline_virtio::ring::{Direction, First, INDIRECT, Options, PackedDevice, PackedDriver};
+use straightline_virtio::ring::{Device, Direction, First, INDIRECT, Options, PackedDevice, PackedDriver};
 
 use super::common::{DEVICE_WISH, DRIVER_WISH, START, any_driver, bits, device, recovered, told};
 use super::guest::{BUFFERS, END, Guest, events};
@@ -206,7 +206,7 @@ impl Pair {
     fn take(&mut self, n: usize) {
         // Room for one more than is taken: who looks need not take all.
         let mut firsts = vec![First::default(); n + 1];
-        let found = self.device.look(&mut firsts).expect("a well-behaved driver");
+        let found = self.device.find(&mut firsts).expect("a well-behaved driver");
         assert_eq!(found, self.published.len().min(n + 1));
         for (i, first) in firsts[..found.min(n)].iter().enumerate() {
             let mut chain = self.published.pop_front().expect("counted");

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use proptest::prelude::*;
-use straightline_virtio::ring::{Direction, First, INDIRECT, NEXT, Options, PackedDevice, PackedDriver, WRITE};
+use straightline_virtio::ring::{Device, Direction, First, INDIRECT, NEXT, Options, PackedDevice, PackedDriver, WRITE};
 
 use super::common::{FLAG_AVAIL, FLAG_USED, START, descriptor, device, driver, recovered};
 use super::guest::{BUFFERS, DESC, END, Guest};
@@ -55,7 +55,7 @@ fn a_ring_of_one_round_or_many() {
                 assert_eq!(recovered(&guest, true, Direction::FromGuest).base(), old.base(), "size {size}, {n}");
             }
             let mut firsts = vec![First::default(); size.into()];
-            let found = old.look(&mut firsts).expect("a good driver");
+            let found = old.find(&mut firsts).expect("a good driver");
             firsts[..found].iter().for_each(|first| old.take(first));
             // What is taken and not given back is taken again.
             assert_eq!(recovered(&guest, true, Direction::FromGuest).base() >> 16, old.base() >> 16);
@@ -186,7 +186,7 @@ fn a_base_behind_the_rest_of_a_chain_is_believed() {
 /// So many chains are taken and come back.
 fn exchange(device: &mut PackedDevice, driver: &mut PackedDriver, count: u16) {
     let mut firsts = [First::default(); 8];
-    let found = device.look(&mut firsts[..count.into()]).expect("a good driver");
+    let found = device.find(&mut firsts[..count.into()]).expect("a good driver");
     assert_eq!(found, usize::from(count));
     firsts[..found].iter().for_each(|first| device.take(first));
     device.give_back(count);
@@ -271,6 +271,6 @@ proptest! {
         let device = PackedDevice::recover(&guest.ours, guest.geometry(), 0, options, direction, None);
         let mut device = device.expect("the ring is in memory");
         prop_assert!(place(&device).0 < size.into());
-        let _ = device.look(&mut [First::default(); 8]);
+        let _ = device.find(&mut [First::default(); 8]);
     }
 }
