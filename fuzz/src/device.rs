@@ -186,7 +186,7 @@ fn take(
     u: &mut Unstructured<'_>,
 ) -> Result<std::result::Result<(), String>> {
     let places = guest.places();
-    let (room, keep) = (u.int_in_range(1..=BURST)?, u.int_in_range(0..=BURST)?);
+    let (capacity, keep) = (u.int_in_range(1..=BURST)?, u.int_in_range(0..=BURST)?);
     // Packets for the guest are of one length, and take as many buffers as they need.
     let mut packet = Packet { need: 60 + 1000 * u32::try_from(keep).unwrap_or(0), got: 0, chains: 0 };
     Ok(guest.turn(|turn, memory| {
@@ -196,8 +196,8 @@ fn take(
             Ring::Packed(ring) => ring,
         };
         let mut firsts = [First::default(); BURST];
-        let found = device.find(&mut firsts[..room]).map_err(|fault| fault.to_string())?;
-        assert!(found <= room && found + usize::from(device.outstanding()) <= usize::from(size));
+        let found = device.find(&mut firsts[..capacity]).map_err(|fault| fault.to_string())?;
+        assert!(found <= capacity && found + usize::from(device.outstanding()) <= usize::from(size));
         for first in &firsts[..found.min(keep)] {
             device.take(first);
             if let Some(segment) = device.single(memory, first, direction) {
@@ -250,13 +250,13 @@ struct Packet {
 
 impl Packet {
     /// Another buffer, of so many bytes. What comes from the guest is a packet with each.
-    fn put(&mut self, device: &mut dyn Device, room: u32, direction: Direction, packed: bool) {
+    fn put(&mut self, device: &mut dyn Device, capacity: u32, direction: Direction, packed: bool) {
         if direction == Direction::FromGuest {
-            device.written(room);
+            device.written(capacity);
             return;
         }
-        device.written(room.min(self.need - self.got));
-        self.got = self.got.saturating_add(room);
+        device.written(capacity.min(self.need - self.got));
+        self.got = self.got.saturating_add(capacity);
         self.chains += 1;
         if self.got >= self.need {
             match (self.chains > 1, packed) {

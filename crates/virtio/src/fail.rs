@@ -27,11 +27,11 @@ mod enabled {
     }
 
     /// A place, and how many hits of it are left.
-    type Wish = OnceLock<Option<(String, AtomicU64)>>;
+    type Trigger = OnceLock<Option<(String, AtomicU64)>>;
 
     /// Where to die, and where to panic.
-    static KILL: Wish = Wish::new();
-    static PANIC: Wish = Wish::new();
+    static KILL: Trigger = Trigger::new();
+    static PANIC: Trigger = Trigger::new();
 
     /// The code has come to this place.
     #[inline]
@@ -46,8 +46,8 @@ mod enabled {
         assert!(!is_due(&PANIC, "STRAIGHTLINE_PANIC", name), "the fail point {name}");
     }
 
-    fn is_due(wish: &Wish, variable: &str, name: &str) -> bool {
-        let Some((place, left)) = wish.get_or_init(|| read(variable)) else { return false };
+    fn is_due(trigger: &Trigger, variable: &str, name: &str) -> bool {
+        let Some((place, left)) = trigger.get_or_init(|| read(variable)) else { return false };
         place == name && left.fetch_sub(1, Ordering::Relaxed) == 1
     }
 
@@ -65,8 +65,8 @@ mod enabled {
     }
 
     fn read(variable: &str) -> Option<(String, AtomicU64)> {
-        let wish = std::env::var(variable).ok()?;
-        let (name, count) = wish.split_once(':')?;
+        let trigger = std::env::var(variable).ok()?;
+        let (name, count) = trigger.split_once(':')?;
         Some((name.to_owned(), AtomicU64::new(count.parse().ok()?)))
     }
 }

@@ -21,13 +21,13 @@ fn guards_and_entries_are_each_regions_own() {
     ftruncate(&fd, 4096).expect("ftruncate");
     let map = || Region::map(fd.as_fd(), 0, 4096, 0, 0);
     let before = guarded();
-    let some: Vec<_> = (0..100).map(|_| map().expect("the table has room")).collect();
+    let some: Vec<_> = (0..100).map(|_| map().expect("the table has a free entry")).collect();
     assert!(guarded() - before >= 100 * 2 * 4096, "a neighbour's guard page is none of ours");
     drop(some);
     for _ in 0..10_000 {
         map().expect("what was mapped before is gone");
     }
-    let mut all: Vec<_> = (0..MAX_REGIONS).map(|_| map().expect("the table has room")).collect();
+    let mut all: Vec<_> = (0..MAX_REGIONS).map(|_| map().expect("the table has a free entry")).collect();
     for _ in 0..3 {
         assert!(matches!(map(), Err(MapError::TooMany(_))));
     }

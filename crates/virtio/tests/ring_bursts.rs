@@ -10,7 +10,7 @@ use straightline_virtio::ring::{
 };
 
 const SIZE: u16 = 8;
-const ROOM: u32 = 2048;
+const CAPACITY: u32 = 2048;
 
 fn memory() -> GuestMemory {
     let file = memfd_create("bursts", MemfdFlags::CLOEXEC).expect("a memory file");
@@ -168,11 +168,11 @@ struct Rig<D: Device> {
 
 fn rig<D: Device>(in_order: bool) -> Rig<D> {
     let memory = memory();
-    let (mut receive, mut from) = D::new(&memory, 0, in_order, Buffers::Receive(ROOM));
+    let (mut receive, mut from) = D::new(&memory, 0, in_order, Buffers::Receive(CAPACITY));
     let (transmit, to) = D::new(&memory, 0x2000, in_order, Buffers::Transmit);
-    assert_eq!(from.fill((1..=100).map(|n| (1000 * n, 0))), usize::from(SIZE), "as many as there is room for");
+    assert_eq!(from.fill((1..=100).map(|n| (1000 * n, 0))), usize::from(SIZE), "as many as there are free descriptors");
     let given = receive.take();
-    assert!(given.iter().all(|&(_, _, len, write)| len == ROOM && write));
+    assert!(given.iter().all(|&(_, _, len, write)| len == CAPACITY && write));
     let given: Vec<_> = given.iter().map(|&(id, addr, ..)| (id, addr)).collect();
     assert_eq!(given.iter().map(|g| g.1).collect::<Vec<_>>(), (1..=8).map(|n| 1000 * n).collect::<Vec<_>>());
     Rig { receive, from, given, transmit, to, spare: (1..=8).map(|n| 100_000 * n).collect() }
@@ -201,7 +201,7 @@ fn forwards<D: Device>(in_order: bool) {
         assert_eq!(sent.iter().map(|s| (s.1, s.2, s.3)).collect::<Vec<_>>(), expected, "round {round}");
         assert_eq!(seen, expected, "round {round}");
         let refilled = receive.take();
-        assert!(refilled.len() == count && refilled.iter().all(|r| r.2 == ROOM && r.3));
+        assert!(refilled.len() == count && refilled.iter().all(|r| r.2 == CAPACITY && r.3));
         given.extend(refilled.iter().map(|r| (r.0, r.1)));
         let mut ids: Vec<u32> = sent.iter().map(|s| s.0).collect();
         if round % 3 == 2 && !in_order {
@@ -298,7 +298,7 @@ fn refuses<D: Device>() {
         receive.use_up(0, 60);
         receive.use_up(id, len);
         let error = D::Driver::forward(&mut from, &mut to, &mut spare, 64).expect_err("a hostile device");
-        let wrong_len = DeviceFault::Length { id: 1, bytes: len, room: ROOM };
+        let wrong_len = DeviceFault::Length { id: 1, bytes: len, capacity: CAPACITY };
         assert_eq!(error, if id == 1 { wrong_len } else { DeviceFault::Id(id) });
         assert_eq!(transmit.take(), []);
     }

@@ -117,8 +117,8 @@ fn descriptors_stay_flat_over_every_message_with_every_number_of_them() {
     sender.send(&message.to_bytes(), &[file.as_fd(); 5]).unwrap();
     let limit = rustix::process::getrlimit(Resource::Nofile);
     let highest = sender.as_fd().as_raw_fd().max(receiver.as_fd().as_raw_fd());
-    let room_for_two = u64::try_from(highest).unwrap() + 3;
-    rustix::process::setrlimit(Resource::Nofile, Rlimit { current: Some(room_for_two), ..limit }).unwrap();
+    let limit_for_two = u64::try_from(highest).unwrap() + 3;
+    rustix::process::setrlimit(Resource::Nofile, Rlimit { current: Some(limit_for_two), ..limit }).unwrap();
     let received = receiver.recv();
     rustix::process::setrlimit(Resource::Nofile, limit).unwrap();
     assert_eq!(received.unwrap_err().kind(), std::io::ErrorKind::InvalidData);

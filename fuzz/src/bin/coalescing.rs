@@ -280,7 +280,7 @@ fn is_shaped_like_tcp(turn: &Turn<'_>, ids: &[PacketId]) -> bool {
 /// it was made of.
 fn cut_again<'t>(turn: &mut Turn<'t>, memory: &'t GuestMemory, whole: &Whole) {
     let frame = &whole.bytes[LEN..];
-    let id = accept(turn, memory, SINK + LEN as u64, frame.len(), [u16::MAX; 3]).expect("an empty turn has room");
+    let id = accept(turn, memory, SINK + LEN as u64, frame.len(), [u16::MAX; 3]).expect("an empty turn has free slots");
     let header = NetHeader::parse(whole.bytes[..LEN].try_into().expect("a header"));
     let offload = header.check(u64::MAX, turn, id).expect("a header that a guest may send");
     assert_eq!(offload, whole.offload);

@@ -20,14 +20,14 @@ pub enum DeviceFault {
         published: u16,
     },
     /// See the message.
-    #[error("the device wrote {bytes} bytes into chain {id}, which has room for {room}")]
+    #[error("the device wrote {bytes} bytes into chain {id}, which has a capacity of {capacity}")]
     Length {
         /// The chain.
         id: u16,
         /// As the device says.
         bytes: u32,
         /// What the chain has.
-        room: u32,
+        capacity: u32,
     },
     /// See the message.
     #[error("the device gave back chain {0} and those before it, more than it says it has used")]
@@ -96,21 +96,21 @@ impl TableArea {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Out {
     pub(super) span: u16,
-    pub(super) room: u32,
+    pub(super) capacity: u32,
 }
 
 impl Out {
     pub(super) fn new(span: u16, buffers: &[(u64, u32, bool)]) -> Self {
-        let room = buffers.iter().filter(|b| b.2).fold(0_u32, |sum, b| sum.saturating_add(b.1));
-        Out { span, room }
+        let capacity = buffers.iter().filter(|b| b.2).fold(0_u32, |sum, b| sum.saturating_add(b.1));
+        Out { span, capacity }
     }
 
     /// The bytes written into it as the device says. Of a chain that it only reads that means nothing.
     #[inline]
     pub(super) fn written(self, id: u16, bytes: u32) -> Result<u32, DeviceFault> {
-        match self.room {
+        match self.capacity {
             0 => Ok(0),
-            room if bytes > room => Err(DeviceFault::Length { id, bytes, room }),
+            capacity if bytes > capacity => Err(DeviceFault::Length { id, bytes, capacity }),
             _ => Ok(bytes),
         }
     }

@@ -120,12 +120,12 @@ pub enum InflightError {
     #[error("its table of buffers in flight is for {0} rings")]
     Layout(&'static str),
     /// See the message.
-    #[error("it has {size} entries, its table of buffers in flight has room for {room}")]
+    #[error("it has {size} entries, its table of buffers in flight has a capacity of {capacity}")]
     Size {
         /// The ring's.
         size: u16,
         /// The table's.
-        room: u16,
+        capacity: u16,
     },
     /// See the message.
     #[error("its table of buffers in flight is of version {0}; known is 1")]
@@ -210,7 +210,7 @@ impl InflightTable {
             return Err(InflightError::Layout(if shape.packed { "packed" } else { "split" }));
         }
         if size > shape.size {
-            return Err(InflightError::Size { size, room: shape.size });
+            return Err(InflightError::Size { size, capacity: shape.size });
         }
         let Some(area) = self.area(index) else { return Ok(None) };
         let version = area.read_u16(AT_VERSION);

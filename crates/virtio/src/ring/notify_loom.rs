@@ -40,7 +40,7 @@ mod shared {
 
 use super::layout::event;
 use super::packed_device::{AVAIL, EVENTS_AT, EVENTS_OFF, EVENTS_ON, Place, USED, is_available};
-use notify::Wish;
+use notify::SuppressionField;
 use shared::Area;
 
 /// Entries that a giver publishes, one by one.
@@ -50,7 +50,7 @@ const GIVEN: u16 = 2;
 struct Ring {
     /// A split ring's index, or the flags of a packed ring's descriptors.
     given: Area,
-    wishes: Area,
+    suppression: Area,
 }
 
 /// One gives and looks after each entry whether it is to tell (`give`: entries before, and whether it is wanted). The
@@ -79,32 +79,32 @@ fn nobody_waits_for_ever(
     });
 }
 
-fn split(wish: Wish, ring: fn() -> Ring, word: fn(u16) -> u16) {
+fn split(field: SuppressionField, ring: fn() -> Ring, word: fn(u16) -> u16) {
     let give = move |ring: &Ring, old: u16| {
         ring.given.release_u16(0, old + 1);
-        notify::wanted(&ring.wishes, wish, Some(old), old + 1)
+        notify::needs_notification(&ring.suppression, field, Some(old), old + 1)
     };
     let ask = move |ring: &Ring, seen| {
-        if let Wish::Flags(at, never) = wish {
+        if let SuppressionField::Flags(at, bit) = field {
             // It polled until now.
-            ring.wishes.write_u16(at, never);
+            ring.suppression.write_u16(at, bit);
         }
-        notify::ask(&ring.wishes, wish, word(seen), || ring.given.acquire_u16(0))
+        notify::request_notification(&ring.suppression, field, word(seen), || ring.given.acquire_u16(0))
     };
     nobody_waits_for_ever(ring, give, ask);
 }
 
 #[test]
 fn split_with_flags() {
-    let ring = || Ring { given: Area::new(&[0]), wishes: Area::new(&[1]) };
-    split(Wish::Flags(0, 1), ring, |_| 0);
+    let ring = || Ring { given: Area::new(&[0]), suppression: Area::new(&[1]) };
+    split(SuppressionField::Flags(0, 1), ring, |_| 0);
 }
 
 #[test]
 fn split_with_the_event_index() {
-    // The wish of before was fulfilled: it is behind the index.
-    let ring = || Ring { given: Area::new(&[0]), wishes: Area::new(&[u16::MAX]) };
-    split(Wish::Event(0), ring, |seen| seen);
+    // The field of before was fulfilled: it is behind the index.
+    let ring = || Ring { given: Area::new(&[0]), suppression: Area::new(&[u16::MAX]) };
+    split(SuppressionField::Event(0), ring, |seen| seen);
 }
 
 /// Of the packed ring, which is at its last place: what is given lies on both sides of the wrap.
@@ -115,22 +115,22 @@ fn packed(event_idx: bool) {
     let ring = || {
         let used = |wrap| if wrap { AVAIL | USED } else { 0 };
         let flags: Vec<_> = (0..SIZE).map(|at| used(at != START.at)).collect();
-        let mut wishes = [0; event::LEN / 2];
-        wishes[event::MODE / 2] = EVENTS_OFF;
-        Ring { given: Area::new(&flags), wishes: Area::new(&wishes) }
+        let mut suppression = [0; event::LEN / 2];
+        suppression[event::MODE / 2] = EVENTS_OFF;
+        Ring { given: Area::new(&flags), suppression: Area::new(&suppression) }
     };
     let flags_at = |place: Place| usize::from(place.at) * 2;
     let give = move |ring: &Ring, old| {
         let place = START.plus(old, SIZE);
         ring.given.release_u16(flags_at(place), if place.wrap { AVAIL } else { USED });
-        notify::wanted_packed(&ring.wishes, event_idx.then_some(1), place.plus(1, SIZE), SIZE)
+        notify::needs_notification_packed(&ring.suppression, event_idx.then_some(1), place.plus(1, SIZE), SIZE)
     };
     let ask = move |ring: &Ring, seen| {
         // It polled until now.
-        ring.wishes.write_u16(event::MODE, EVENTS_OFF);
+        ring.suppression.write_u16(event::MODE, EVENTS_OFF);
         let place = START.plus(seen, SIZE);
         let mode = if event_idx { EVENTS_AT } else { EVENTS_ON };
-        notify::ask_packed(&ring.wishes, mode, place, || {
+        notify::request_notification_packed(&ring.suppression, mode, place, || {
             let more = is_available(ring.given.acquire_u16(flags_at(place)), place.wrap);
             seen + u16::from(more)
         })

@@ -214,7 +214,7 @@ impl PackedDevice {
     }
 
     /// Marks the device's event suppression.
-    fn mark_wish(&self) {
+    fn mark_suppression(&self) {
         if let Some(log) = &self.log {
             layout::mark(log, &self.parts.device, 0, event::LEN);
         }
@@ -227,7 +227,7 @@ impl PackedDevice {
             return false;
         }
         let given = given.filter(|_| self.options.event_idx);
-        notify::wanted_packed(&self.parts.driver, given, self.next_used, self.size)
+        notify::needs_notification_packed(&self.parts.driver, given, self.next_used, self.size)
     }
 
     /// Returns where both sides stand, or `None` without the event index. What the driver wrote is only compared.
@@ -256,17 +256,17 @@ impl PackedDevice {
         let mode = if self.options.event_idx { EVENTS_AT } else { EVENTS_ON };
         let beyond = beyond.min(self.size);
         let place = self.next_avail.plus(beyond, self.size);
-        let there = notify::ask_packed(&self.parts.device, mode, place, || {
+        let there = notify::request_notification_packed(&self.parts.device, mode, place, || {
             beyond < self.size - self.spans && is_available(self.flags_at(place), place.wrap)
         });
-        self.mark_wish();
+        self.mark_suppression();
         Ok(there)
     }
 
     /// Asks the driver for no kicks: we are polling.
     pub fn disarm(&mut self) {
         self.parts.device.write_u16(event::MODE, EVENTS_OFF);
-        self.mark_wish();
+        self.mark_suppression();
     }
 
     /// Where the taken chain stands that has `n` before it.

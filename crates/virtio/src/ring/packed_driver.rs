@@ -152,7 +152,7 @@ impl PackedDriver {
             return false;
         }
         let count = Some(count).filter(|_| self.options.event_idx);
-        notify::wanted_packed(&self.parts.device, count, self.published, self.size)
+        notify::needs_notification_packed(&self.parts.device, count, self.published, self.size)
     }
 
     /// The next chain that the device has used: its id and the bytes written. What the device says that cannot be is an
@@ -198,7 +198,7 @@ impl PackedDriver {
     fn in_order(&mut self, last: u16, bytes: u32) -> Result<(u16, u32), DeviceFault> {
         let oldest = self.order.pop_front().ok_or(DeviceFault::Id(last.into()))?;
         self.batch = (oldest != last).then_some((last, bytes));
-        Ok(if oldest == last { (last, bytes) } else { (oldest, self.out[usize::from(oldest)].room) })
+        Ok(if oldest == last { (last, bytes) } else { (oldest, self.out[usize::from(oldest)].capacity) })
     }
 
     /// Where a device goes on that knows nothing of what was before, in vhost-user's form: behind the last chain that
@@ -228,7 +228,7 @@ impl PackedDriver {
             (true, false) => EVENTS_ON,
             (true, true) => EVENTS_AT,
         };
-        notify::ask_packed(&self.parts.driver, mode, self.next_used, || self.has_used())
+        notify::request_notification_packed(&self.parts.driver, mode, self.next_used, || self.has_used())
     }
 
     /// Whether the device has used the descriptor at our place, while chains are out.

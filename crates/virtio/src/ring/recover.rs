@@ -203,13 +203,13 @@ const MOST_ENTRIES: u32 = 64;
 /// A receive buffer that a predecessor has filled: what it can hold, and the header in it, which is made harmless when it
 /// is lost.
 struct Buffer<'m> {
-    room: u32,
+    capacity: u32,
     front: Vec<MemorySegment<'m>>,
 }
 
 impl<'m> Buffer<'m> {
     fn new(memory: &'m GuestMemory, first: &Descriptor, rest: &[Descriptor], size: u16) -> Self {
-        let mut buffer = Buffer { room: 0, front: Vec::new() };
+        let mut buffer = Buffer { capacity: 0, front: Vec::new() };
         for desc in std::iter::once(first).chain(rest) {
             if desc.flags & INDIRECT == 0 {
                 buffer.add(memory, desc);
@@ -237,7 +237,7 @@ impl<'m> Buffer<'m> {
                 }
             });
         }
-        self.room = self.room.saturating_add(desc.len);
+        self.capacity = self.capacity.saturating_add(desc.len);
     }
 
     /// How many buffers the packet has that begins in this one.
@@ -269,7 +269,7 @@ fn lengths(buffers: &[Buffer<'_>]) -> Vec<u32> {
         let count = first.count();
         if count > rest.len() {
             // Its last buffer is among those that were published: these are full (5.1.6.4.1).
-            lengths.extend(rest.iter().map(|buffer| buffer.room));
+            lengths.extend(rest.iter().map(|buffer| buffer.capacity));
             break;
         }
         lengths.extend(rest[..count].iter().map(Buffer::empty));

@@ -15,7 +15,7 @@ use super::Inflight;
 use super::chain::{Chain, ChainFault, Direction, Fault, First, RingFault, Walk};
 use super::device::Device;
 use super::layout::{self, Descriptor, Geometry, INDIRECT, NEXT, NO_INTERRUPT, NO_NOTIFY, Options, Parts};
-use super::notify::{self, Wish};
+use super::notify::{self, SuppressionField};
 use super::standing::{Standing, is_used_split};
 use crate::fail;
 use crate::memory::{DirtyLog, GuestMemory};
@@ -150,7 +150,7 @@ impl SplitDevice {
     }
 
     /// Marks the two bytes at `offset` of the used ring.
-    fn mark_wish(&self, offset: usize) {
+    fn mark_suppression(&self, offset: usize) {
         if let Some(log) = &self.log {
             layout::mark(log, &self.parts.used, offset, 2);
         }
@@ -169,12 +169,12 @@ impl SplitDevice {
         if old == Some(new) {
             return false;
         }
-        let wish = if self.options.event_idx {
-            Wish::Event(layout::avail::used_event(usize::from(self.size)))
+        let field = if self.options.event_idx {
+            SuppressionField::Event(layout::avail::used_event(usize::from(self.size)))
         } else {
-            Wish::Flags(layout::avail::FLAGS, NO_INTERRUPT)
+            SuppressionField::Flags(layout::avail::FLAGS, NO_INTERRUPT)
         };
-        notify::wanted(&self.parts.avail, wish, old, new)
+        notify::needs_notification(&self.parts.avail, field, old, new)
     }
 
     /// Returns where both sides stand, or `None` without the event index. The driver's words are read once and only
@@ -195,25 +195,25 @@ impl SplitDevice {
     /// Asks the driver for a kick with the next chain that it makes available behind `beyond`, which are known to be.
     /// `true` if there is one already, so that sleeping would miss it.
     pub fn arm(&mut self, beyond: u16) -> Result<bool, RingFault> {
-        let (at, wish, word) = if self.options.event_idx {
+        let (at, field, word) = if self.options.event_idx {
             let at = layout::used::avail_event(usize::from(self.size));
-            (at, Wish::Event(at), self.next_avail.wrapping_add(beyond))
+            (at, SuppressionField::Event(at), self.next_avail.wrapping_add(beyond))
         } else {
-            (layout::used::FLAGS, Wish::Flags(layout::used::FLAGS, NO_NOTIFY), 0)
+            (layout::used::FLAGS, SuppressionField::Flags(layout::used::FLAGS, NO_NOTIFY), 0)
         };
         let Parts { avail, used, .. } = &self.parts;
         // Acquire as in `refresh`.
-        let index = notify::ask(used, wish, word, || avail.acquire_u16(layout::avail::INDEX));
-        self.mark_wish(at);
+        let index = notify::request_notification(used, field, word, || avail.acquire_u16(layout::avail::INDEX));
+        self.mark_suppression(at);
         Ok(self.saw(index)? > beyond)
     }
 
-    /// Asks the driver for no kicks: we are polling. With the event index nothing is to be done: the wish that was
+    /// Asks the driver for no kicks: we are polling. With the event index nothing is to be done: the field that was
     /// fulfilled is behind the index for the next 65535 chains.
     pub fn disarm(&mut self) {
         if !self.options.event_idx {
             self.parts.used.write_u16(layout::used::FLAGS, NO_NOTIFY);
-            self.mark_wish(layout::used::FLAGS);
+            self.mark_suppression(layout::used::FLAGS);
         }
     }
 }

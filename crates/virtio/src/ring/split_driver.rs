@@ -2,7 +2,7 @@
 
 use super::driver::{DeviceFault, Layout, Out, TableArea, Tables};
 use super::layout::{self, Descriptor, Geometry, NEXT, NO_INTERRUPT, NO_NOTIFY, Options, Parts, WRITE};
-use super::notify::{self, Wish};
+use super::notify::{self, SuppressionField};
 use crate::memory::GuestMemory;
 
 /// A chain of at most one buffer for each free descriptor goes out with [`SplitDriver::add`] and comes back with
@@ -124,12 +124,12 @@ impl SplitDriver {
             return false;
         }
         self.kicked = new;
-        let wish = if self.options.event_idx {
-            Wish::Event(layout::used::avail_event(usize::from(self.size)))
+        let field = if self.options.event_idx {
+            SuppressionField::Event(layout::used::avail_event(usize::from(self.size)))
         } else {
-            Wish::Flags(layout::used::FLAGS, NO_NOTIFY)
+            SuppressionField::Flags(layout::used::FLAGS, NO_NOTIFY)
         };
-        notify::wanted(&self.parts.used, wish, Some(old), new)
+        notify::needs_notification(&self.parts.used, field, Some(old), new)
     }
 
     /// The next chain that the device has used: its head and the bytes written. What the device says that cannot be is
@@ -204,7 +204,7 @@ impl SplitDriver {
             return Err(DeviceFault::Batch(last));
         }
         self.batch = Some((last, bytes));
-        Ok((self.oldest, self.out[usize::from(self.oldest)].room))
+        Ok((self.oldest, self.out[usize::from(self.oldest)].capacity))
     }
 
     /// Where a device goes on that knows nothing of what was before: behind the last chain that was used.
@@ -214,17 +214,19 @@ impl SplitDriver {
 
     /// Asks for no interrupts (we poll), or for one with the next used chain; `true` if there is one already.
     pub fn want_interrupt(&mut self, wanted: bool) -> bool {
-        let (wish, word) = if self.options.event_idx {
-            // Without a wish the event stays behind the index: far from what the device will pass, and further back than
+        let (field, word) = if self.options.event_idx {
+            // Without a field the event stays behind the index: far from what the device will pass, and further back than
             // any entry that we may not have looked at.
             let behind = self.last_used.wrapping_sub(self.size).wrapping_sub(1);
             let event = if wanted { self.last_used } else { behind };
-            (Wish::Event(layout::avail::used_event(usize::from(self.size))), event)
+            (SuppressionField::Event(layout::avail::used_event(usize::from(self.size))), event)
         } else {
             // With the event index the flags stay 0 (2.7.7.1).
-            (Wish::Flags(layout::avail::FLAGS, NO_INTERRUPT), if wanted { 0 } else { NO_INTERRUPT })
+            (SuppressionField::Flags(layout::avail::FLAGS, NO_INTERRUPT), if wanted { 0 } else { NO_INTERRUPT })
         };
         let Parts { avail, used, .. } = &self.parts;
-        notify::ask(avail, wish, word, || !self.broken && used.acquire_u16(layout::used::INDEX) != self.last_used)
+        notify::request_notification(avail, field, word, || {
+            !self.broken && used.acquire_u16(layout::used::INDEX) != self.last_used
+        })
     }
 }

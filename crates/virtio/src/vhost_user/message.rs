@@ -277,8 +277,8 @@ impl RegionSpec {
         let count = usize::try_from(fields.u32()?).ok()?;
         let _padding = fields.u32()?;
         // The count is believed only as far as bytes are there: it is not what sizes the allocation.
-        let room = fields.0.len() / Self::LEN;
-        if count > room || fields.0.len() % Self::LEN != 0 {
+        let capacity = fields.0.len() / Self::LEN;
+        if count > capacity || fields.0.len() % Self::LEN != 0 {
             return None;
         }
         (0..count).map(|_| Self::read(&mut fields)).collect()

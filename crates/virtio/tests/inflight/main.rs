@@ -390,8 +390,8 @@ proptest! {
     ) {
         let guest = Guest::new(SIZE);
         let kept = Kept::new(if is_packed { PACKED } else { SPLIT });
-        let room = usize::try_from(kept.shape.bytes() / 2).unwrap();
-        kept.write(0, &table[..room.min(table.len())]);
+        let capacity = usize::try_from(kept.shape.bytes() / 2).unwrap();
+        kept.write(0, &table[..capacity.min(table.len())]);
         kept.write16(8, 1);
         kept.write16(if is_packed { 16 } else { 14 }, index[0]);
         if is_packed {

@@ -154,8 +154,8 @@ proptest! {
                                 match fault {
                                     DeviceFault::Id(id) => prop_assert!(!out.keys().any(|&o| u32::from(o) == id)),
                                     DeviceFault::IndexJump { ahead, published } => prop_assert!(ahead > published),
-                                    DeviceFault::Length { id, bytes, room } => {
-                                        prop_assert!(bytes > room && out.contains_key(&id));
+                                    DeviceFault::Length { id, bytes, capacity } => {
+                                        prop_assert!(bytes > capacity && out.contains_key(&id));
                                     }
                                     DeviceFault::Batch(id) => prop_assert!(in_order && out.contains_key(&id)),
                                 }

@@ -54,7 +54,7 @@ fn what_was_only_read_comes_back_by_one_element() {
     let guest = Guest::new(SIZE);
     let (mut device, mut driver) = halves(&guest);
     for round in 0..20 {
-        let heads: Vec<_> = (0..4).map(|_| driver.add(&[(BUFFERS, 64, false)]).expect("room")).collect();
+        let heads: Vec<_> = (0..4).map(|_| driver.add(&[(BUFFERS, 64, false)]).expect("free descriptors")).collect();
         driver.publish();
         take(&mut device, 4);
         for i in 0..4 {
@@ -75,7 +75,7 @@ fn what_was_only_read_comes_back_by_one_element() {
 fn what_was_written_has_an_element_each() {
     let guest = Guest::new(SIZE);
     let (mut device, mut driver) = halves(&guest);
-    let heads: Vec<_> = (0..4).map(|_| driver.add(&[(BUFFERS, 64, true)]).expect("room")).collect();
+    let heads: Vec<_> = (0..4).map(|_| driver.add(&[(BUFFERS, 64, true)]).expect("free descriptors")).collect();
     driver.publish();
     for bytes in 57..61 {
         take(&mut device, 1);
@@ -93,7 +93,7 @@ fn skipped_chains_are_wholly_used() {
     let guest = Guest::new(SIZE);
     let (_, mut driver) = halves(&guest);
     for round in 0..20 {
-        let add = |driver: &mut SplitDriver, n: u32| driver.add(&[(BUFFERS, 10 * n, true)]).expect("room");
+        let add = |driver: &mut SplitDriver, n: u32| driver.add(&[(BUFFERS, 10 * n, true)]).expect("free descriptors");
         let heads: Vec<_> = (1..=5).map(|n| add(&mut driver, n)).collect();
         driver.publish();
         write_element(&guest, 5 * round, heads[2].into(), 7);
@@ -118,7 +118,7 @@ fn devices_that_break_the_driver() {
     for (id, bytes, index, fault) in [
         (3, 5, 1, DeviceFault::Id(3)),
         (u32::MAX, 5, 1, DeviceFault::Id(u32::MAX)),
-        (0, 65, 1, DeviceFault::Length { id: 0, bytes: 65, room: 64 }),
+        (0, 65, 1, DeviceFault::Length { id: 0, bytes: 65, capacity: 64 }),
         (0, 5, 4, DeviceFault::IndexJump { ahead: 4, published: 3 }),
         (0, 5, 0xffff, DeviceFault::IndexJump { ahead: 0xffff, published: 3 }),
         (2, 5, 1, DeviceFault::Batch(2)),

@@ -23,7 +23,7 @@ fn polling_asks_for_no_kicks() {
     let mut device = guest.device(0, events(false));
     let mut driver = guest.driver(events(false));
     let offered = |driver: &mut straightline_virtio::ring::SplitDriver| {
-        driver.add(&[(BUFFERS, 64, false)]).expect("room");
+        driver.add(&[(BUFFERS, 64, false)]).expect("free descriptors");
         driver.publish();
         driver.must_kick()
     };
@@ -55,7 +55,7 @@ fn a_driver_that_polls_wants_no_interrupts() {
         let mut device = guest.device(0, events(event_idx));
         let mut driver = guest.driver(events(event_idx));
         let mut used = |driver: &mut straightline_virtio::ring::SplitDriver| {
-            driver.add(&[(BUFFERS, 64, false)]).expect("room");
+            driver.add(&[(BUFFERS, 64, false)]).expect("free descriptors");
             driver.publish();
             let mut first = [First::default()];
             assert!(device.available(1).expect("good") >= 1);
@@ -170,7 +170,7 @@ fn a_driver_that_polls_asks_for_nothing() {
     let mut driver = guest.driver(events(true));
     for _ in 0..30 {
         driver.want_interrupt(false);
-        driver.add(&[(BUFFERS, 64, false); 1]).expect("room");
+        driver.add(&[(BUFFERS, 64, false); 1]).expect("free descriptors");
         driver.publish();
         let mut first = [First::default()];
         assert_eq!(device.available(1), Ok(1));

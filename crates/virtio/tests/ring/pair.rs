@@ -202,8 +202,8 @@ impl Pair {
             });
             // Whole batches that are only read, and others; what was written into such means nothing.
             let bytes = u32::try_from(i).expect("small") * 100;
-            let room = chain.buffers.iter().map(|b| b.1).sum();
-            let bytes = if self.direction == Direction::ToGuest { (bytes + 1).min(room) } else { bytes / 300 };
+            let capacity = chain.buffers.iter().map(|b| b.1).sum();
+            let bytes = if self.direction == Direction::ToGuest { (bytes + 1).min(capacity) } else { bytes / 300 };
             chain.written = if self.direction == Direction::ToGuest { bytes } else { 0 };
             self.device.written(bytes);
             self.taken.push_back(chain);
@@ -332,7 +332,7 @@ fn taken_chains_are_ours() {
     let mut guest = Guest::new(4);
     let (mut device, mut driver) = (guest.device(0, events(true)), guest.driver(events(true)));
     guest.write(BUFFERS, b"from the guest");
-    let head = driver.add(&[(BUFFERS, 14, false)]).expect("room");
+    let head = driver.add(&[(BUFFERS, 14, false)]).expect("free descriptors");
     driver.publish();
     assert_eq!(device.available(1), Ok(1));
     let mut first = [First::default()];

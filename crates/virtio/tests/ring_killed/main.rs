@@ -249,21 +249,21 @@ impl World {
         for &len in lens {
             let number = self.packets.next;
             let mut bytes: Vec<_> = std::iter::repeat_n(0, LEN).chain((0..len).map(|at| pattern(number, at))).collect();
-            let (mut firsts, mut room) = (Vec::new(), Vec::new());
-            while room.iter().sum::<usize>() < bytes.len() {
+            let (mut firsts, mut capacity) = (Vec::new(), Vec::new());
+            while capacity.iter().sum::<usize>() < bytes.len() {
                 let mut one = [First::default()];
                 if device.find(&mut one).expect("a good driver") == 0 {
                     break;
                 }
                 device.take(&one[0]);
                 let (at, got) =
-                    (room.iter().sum::<usize>(), self.out[&one[0].head].buffers.iter().map(|b| b.1).sum::<u32>());
+                    (capacity.iter().sum::<usize>(), self.out[&one[0].head].buffers.iter().map(|b| b.1).sum::<u32>());
                 device.written(got.min(u32::try_from(bytes.len() - at).expect("small")));
                 firsts.push(one[0].head);
-                room.push(got as usize);
+                capacity.push(got as usize);
             }
             let count = u16::try_from(firsts.len()).expect("small");
-            if room.iter().sum::<usize>() < bytes.len() {
+            if capacity.iter().sum::<usize>() < bytes.len() {
                 device.untake(count);
                 break;
             }

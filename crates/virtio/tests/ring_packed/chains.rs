@@ -211,7 +211,7 @@ fn indirect_stands_alone_and_only_where_negotiated() {
 fn chains_looked_at_are_ours() {
     let mut guest = Guest::new(SIZE);
     let (mut device, mut driver) = halves(&guest, true);
-    let id = driver.add(&[(BUFFERS, 14, false), (BUFFERS, 6, false)]).expect("room");
+    let id = driver.add(&[(BUFFERS, 14, false), (BUFFERS, 6, false)]).expect("free descriptors");
     driver.publish();
     let mut first = [First::default()];
     assert_eq!(device.find(&mut first), Ok(1));
@@ -236,7 +236,7 @@ fn used_descriptors_say_whether_bytes_were_written() {
     let (mut device, mut driver) = halves(&guest, true);
     let mut first = [First::default()];
     for (place, bytes) in [(0, 0), (1, 60)] {
-        driver.add(&[(BUFFERS, 64, true)]).expect("room");
+        driver.add(&[(BUFFERS, 64, true)]).expect("free descriptors");
         driver.publish();
         assert_eq!(device.find(&mut first), Ok(1));
         device.take(&first[0]);
@@ -251,8 +251,8 @@ fn used_descriptors_say_whether_bytes_were_written() {
 fn bytes_are_those_of_the_chain_that_is_left_when_another_is_taken_back() {
     let guest = Guest::new(SIZE);
     let (mut device, mut driver) = halves(&guest, true);
-    let id = driver.add(&[(BUFFERS, 64, true)]).expect("room");
-    driver.add(&[(BUFFERS, 64, true)]).expect("room");
+    let id = driver.add(&[(BUFFERS, 64, true)]).expect("free descriptors");
+    driver.add(&[(BUFFERS, 64, true)]).expect("free descriptors");
     driver.publish();
     let mut firsts = [First::default(); 2];
     assert_eq!(device.find(&mut firsts), Ok(2));
@@ -271,7 +271,7 @@ fn a_batch_is_seen_at_once() {
     let mut firsts = [First::default(); 8];
     for _ in 0..20 {
         for n in [1, 2, 2] {
-            driver.add(&vec![(BUFFERS, 64, false); n]).expect("room");
+            driver.add(&vec![(BUFFERS, 64, false); n]).expect("free descriptors");
             assert_eq!(device.find(&mut firsts), Ok(0));
         }
         assert!(!driver.must_kick(), "nothing is published");
@@ -287,7 +287,7 @@ fn a_batch_is_seen_at_once() {
     }
     // But for the whole ring, which a recovering device could not tell from what its predecessor left.
     for n in [1, 2, 3] {
-        driver.add(&vec![(BUFFERS, 64, false); n]).expect("room");
+        driver.add(&vec![(BUFFERS, 64, false); n]).expect("free descriptors");
     }
     assert_eq!(device.find(&mut firsts), Ok(2));
     driver.publish();
@@ -302,7 +302,7 @@ fn the_driver_takes_chains_back_in_any_order() {
     let mut driver = driver(&guest, true);
     let (mut at, mut wrap) = (0, true);
     for _ in 0..20 {
-        let ids = [1, 2, 3].map(|n| driver.add(&vec![(BUFFERS, 64, true); n]).expect("room"));
+        let ids = [1, 2, 3].map(|n| driver.add(&vec![(BUFFERS, 64, true); n]).expect("free descriptors"));
         driver.publish();
         for n in [3, 1, 2] {
             let id = ids[usize::from(n) - 1];

@@ -8,9 +8,9 @@ use super::guest::{AVAIL, Guest, USED, events};
 pub(crate) const FLAG_AVAIL: u16 = 1 << 7;
 pub(crate) const FLAG_USED: u16 = 1 << 15;
 
-/// Where event suppression is: the wish's place, then its mode.
-pub(crate) const DRIVER_WISH: u64 = AVAIL;
-pub(crate) const DEVICE_WISH: u64 = USED;
+/// Where event suppression is: the suppression's place, then its mode.
+pub(crate) const DRIVER_SUPPRESSION: u64 = AVAIL;
+pub(crate) const DEVICE_SUPPRESSION: u64 = USED;
 
 /// A new ring's base: place 0, wrap counter 1.
 pub(crate) const START: u32 = 0x8000_8000;
@@ -54,10 +54,10 @@ pub(crate) fn bits(position: u64, size: u16) -> u16 {
     at | if (position / size).is_multiple_of(2) { 0x8000 } else { 0 }
 }
 
-/// Whether the side that has its wish at `wish` is to be told of descriptors `old..new`. The rule, said in another way:
+/// Whether the side that has its suppression at `suppression` is to be told of descriptors `old..new`. The rule, said in another way:
 /// its place is one of them; of more than a round, only the last counts.
-pub(crate) fn told(guest: &Guest, wish: u64, event_idx: bool, old: u64, new: u64) -> bool {
-    let (place, mode) = (guest.read16(wish), guest.read16(wish + 2));
+pub(crate) fn told(guest: &Guest, suppression: u64, event_idx: bool, old: u64, new: u64) -> bool {
+    let (place, mode) = (guest.read16(suppression), guest.read16(suppression + 2));
     let from = old.max(new.saturating_sub(guest.size.into()));
     match mode {
         _ if old == new => false,

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use straightline_packet::MemorySegment;
 use straightline_virtio::ring::{BURST, Device, DeviceFault, Direction, First, Options, PackedDevice};
 
-use super::common::{DEVICE_WISH, DRIVER_WISH, FLAG_AVAIL, FLAG_USED, any_driver, descriptor, device};
+use super::common::{DEVICE_SUPPRESSION, DRIVER_SUPPRESSION, FLAG_AVAIL, FLAG_USED, any_driver, descriptor, device};
 use super::guest::{BUFFERS, DESC, END, Guest};
 
 /// Address, length, id, flags.
@@ -38,7 +38,7 @@ fn act() -> impl Strategy<Value = Act> {
     prop_oneof![
         2 => (0..END - 64, bytes()).prop_map(|(at, b)| Act::Scribble(at, b)),
         2 => (0..2000_u64, bytes()).prop_map(|(at, b)| Act::Scribble(DESC + at, b)),
-        1 => (any::<bool>(), bytes()).prop_map(|(of, b)| Act::Scribble(if of { DRIVER_WISH } else { DEVICE_WISH }, b)),
+        1 => (any::<bool>(), bytes()).prop_map(|(of, b)| Act::Scribble(if of { DRIVER_SUPPRESSION } else { DEVICE_SUPPRESSION }, b)),
         4 => (any::<u16>(), prop::collection::vec(fields(), 1..40)).prop_map(|(at, f)| Act::Refill(at, f)),
         6 => (0..=BURST, any::<bool>()).prop_map(|(n, to)| Act::Burst(n, to)),
         3 => prop_oneof![0..9_u16, any::<u16>()].prop_map(Act::GiveBack),
@@ -163,8 +163,8 @@ proptest! {
                 }
                 4 => {
                     descriptor(&guest, DESC, n % size, (id.into(), id.into(), id, n));
-                    guest.write16(DEVICE_WISH, n);
-                    guest.write16(DEVICE_WISH + 2, id);
+                    guest.write16(DEVICE_SUPPRESSION, n);
+                    guest.write16(DEVICE_SUPPRESSION + 2, id);
                 }
                 _ => {
                     driver.want_interrupt(n % 2 == 0);
@@ -182,8 +182,8 @@ proptest! {
                                 broken = true;
                                 match fault {
                                     DeviceFault::Id(id) => prop_assert!(!out.keys().any(|&o| u32::from(o) == id)),
-                                    DeviceFault::Length { id, bytes, room } => {
-                                        prop_assert!(bytes > room && out.contains_key(&id));
+                                    DeviceFault::Length { id, bytes, capacity } => {
+                                        prop_assert!(bytes > capacity && out.contains_key(&id));
                                     }
                                     fault => prop_assert!(false, "{}", fault),
                                 }

@@ -26,7 +26,7 @@ fn batches_of_chains() {
     let mut position = 0;
     for round in 0..30_u32 {
         let lens = [1, 2, 1, 2];
-        let ids = lens.map(|n| driver.add(&vec![(BUFFERS, 10 * (round + 1), true); n]).expect("room"));
+        let ids = lens.map(|n| driver.add(&vec![(BUFFERS, 10 * (round + 1), true); n]).expect("free descriptors"));
         driver.publish();
         assert_eq!(driver.base() & 0xffff, bits(position, SIZE).into());
         // The first three by one, the last by its own.
@@ -51,7 +51,7 @@ fn devices_that_break_the_driver() {
     for (id, bytes, fault) in [
         (3, 5, DeviceFault::Id(3)),
         (0xffff, 5, DeviceFault::Id(0xffff)),
-        (0, 65, DeviceFault::Length { id: 0, bytes: 65, room: 64 }),
+        (0, 65, DeviceFault::Length { id: 0, bytes: 65, capacity: 64 }),
     ] {
         let guest = Guest::new(SIZE);
         let mut driver = in_order(&guest);
@@ -70,6 +70,6 @@ fn devices_that_break_the_driver() {
     driver.publish();
     use_at(&guest, 0, 1, 65);
     assert_eq!(driver.used(), Some(Ok((0, 64))));
-    assert_eq!(driver.used(), Some(Err(DeviceFault::Length { id: 1, bytes: 65, room: 64 })));
+    assert_eq!(driver.used(), Some(Err(DeviceFault::Length { id: 1, bytes: 65, capacity: 64 })));
     assert_eq!(driver.used(), None);
 }

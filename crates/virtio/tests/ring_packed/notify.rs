@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use straightline_virtio::ring::{Device, First, PackedDevice, PackedDriver, Standing};
 
-use super::common::{DEVICE_WISH, DRIVER_WISH, halves, told};
+use super::common::{DEVICE_SUPPRESSION, DRIVER_SUPPRESSION, halves, told};
 use super::guest::{BUFFERS, Guest};
 
 const SIZES: [u16; 7] = [1, 2, 3, 5, 8, 255, 256];
 
 fn offer(driver: &mut PackedDriver) {
-    driver.add(&[(BUFFERS, 64, false)]).expect("room");
+    driver.add(&[(BUFFERS, 64, false)]).expect("free descriptors");
     driver.publish();
 }
 
@@ -66,7 +66,7 @@ fn who_polls_is_not_told() {
         let (mut device, mut driver) = halves(&guest, event_idx);
         device.disarm();
         driver.want_interrupt(false);
-        assert_eq!((guest.read16(DEVICE_WISH + 2), guest.read16(DRIVER_WISH + 2)), (1, 1));
+        assert_eq!((guest.read16(DEVICE_SUPPRESSION + 2), guest.read16(DRIVER_SUPPRESSION + 2)), (1, 1));
         for _ in 0..3 * size {
             offer(&mut driver);
             assert!(!driver.must_kick());
@@ -100,12 +100,12 @@ fn two_rounds_without_a_decision_are_not_nothing() {
 
 #[test]
 fn a_chain_is_passed_over_as_a_whole() {
-    // The wish is for the chain's first place, which the next used place leaves far behind.
+    // The suppression is for the chain's first place, which the next used place leaves far behind.
     let guest = Guest::new(5);
     let (mut device, mut driver) = halves(&guest, true);
     for _ in 0..12 {
         assert_eq!(device.arm(0), Ok(false));
-        driver.add(&[(BUFFERS, 64, false); 4]).expect("room");
+        driver.add(&[(BUFFERS, 64, false); 4]).expect("free descriptors");
         driver.publish();
         assert!(driver.must_kick());
         assert!(!driver.want_interrupt(true));
@@ -187,7 +187,7 @@ fn sleepers_are_always_woken() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Any wish in the ring, whoever wrote it, against the rule said in another way.
+    /// Any suppression in the ring, whoever wrote it, against the rule said in another way.
     #[test]
     fn the_rule_is_exact(
         size in prop::sample::select(SIZES.to_vec()), at: prop::sample::Index, wrap: bool,
@@ -204,15 +204,15 @@ proptest! {
         driver.must_kick();
         device.must_notify();
         let at = u16::try_from(at.index(size.into())).expect("less than the size");
-        for wish in [DRIVER_WISH, DEVICE_WISH] {
-            guest.write16(wish, at | u16::from(wrap) << 15);
-            guest.write16(wish + 2, mode);
+        for suppression in [DRIVER_SUPPRESSION, DEVICE_SUPPRESSION] {
+            guest.write16(suppression, at | u16::from(wrap) << 15);
+            guest.write16(suppression + 2, mode);
         }
         for _ in 0..count {
             round(&mut device, &mut driver);
         }
-        prop_assert_eq!(driver.must_kick(), told(&guest, DEVICE_WISH, event_idx, start, start + count));
-        prop_assert_eq!(device.must_notify(), told(&guest, DRIVER_WISH, event_idx, start, start + count));
+        prop_assert_eq!(driver.must_kick(), told(&guest, DEVICE_SUPPRESSION, event_idx, start, start + count));
+        prop_assert_eq!(device.must_notify(), told(&guest, DRIVER_SUPPRESSION, event_idx, start, start + count));
     }
 }
 
@@ -232,7 +232,7 @@ proptest! {
         driver.want_interrupt(false);
         let mut before: Option<Standing> = None;
         for step in steps {
-            let event_before = (guest.read16(DRIVER_WISH), guest.read16(DRIVER_WISH + 2));
+            let event_before = (guest.read16(DRIVER_SUPPRESSION), guest.read16(DRIVER_SUPPRESSION + 2));
             let mut moved = false;
             match step {
                 0 if offered - seen < u64::from(size) => {
@@ -259,7 +259,7 @@ proptest! {
                 }
                 _ => {}
             }
-            moved |= event_before != (guest.read16(DRIVER_WISH), guest.read16(DRIVER_WISH + 2));
+            moved |= event_before != (guest.read16(DRIVER_SUPPRESSION), guest.read16(DRIVER_SUPPRESSION + 2));
             let standing = device.standing().expect("it has the event index");
             // A place says which of two rounds it is of, no more.
             let rounds = 2 * u64::from(size);
@@ -285,7 +285,7 @@ fn a_driver_that_wants_every_call_asks_for_no_certain_one() {
     let guest = Guest::new(8);
     let (mut device, mut driver) = halves(&guest, true);
     driver.want_interrupt(true);
-    guest.write16(DRIVER_WISH + 2, 0);
+    guest.write16(DRIVER_SUPPRESSION + 2, 0);
     offer(&mut driver);
     serve(&mut device);
     assert!(!device.standing().expect("it has the event index").is_asked);

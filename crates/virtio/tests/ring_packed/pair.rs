@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use proptest::prelude::*;
 use straightline_virtio::ring::{Device, Direction, First, INDIRECT, Options, PackedDevice, PackedDriver};
 
-use super::common::{DEVICE_WISH, DRIVER_WISH, START, any_driver, bits, device, recovered, told};
+use super::common::{DEVICE_SUPPRESSION, DRIVER_SUPPRESSION, START, any_driver, bits, device, recovered, told};
 use super::guest::{BUFFERS, END, Guest, events};
 
 const SIZES: [u16; 7] = [1, 2, 3, 5, 8, 255, 256];
@@ -217,8 +217,8 @@ impl Pair {
             self.follow(first, &chain);
             // 0 too: then the used descriptor has no WRITE flag.
             let bytes = u32::try_from(i).expect("small") * 100;
-            let room = chain.buffers.iter().map(|b| b.1).sum();
-            let bytes = if self.direction == Direction::ToGuest { bytes.min(room) } else { bytes };
+            let capacity = chain.buffers.iter().map(|b| b.1).sum();
+            let bytes = if self.direction == Direction::ToGuest { bytes.min(capacity) } else { bytes };
             // What was written into a chain that is only read means nothing.
             chain.written = if self.direction == Direction::ToGuest { bytes } else { 0 };
             self.device.written(bytes);
@@ -267,7 +267,7 @@ impl Pair {
 
     fn must_kick(&mut self) {
         let new = self.at.published;
-        let expected = told(&self.guest, DEVICE_WISH, self.options.event_idx, self.at.kicked, new);
+        let expected = told(&self.guest, DEVICE_SUPPRESSION, self.options.event_idx, self.at.kicked, new);
         let kick = self.driver.must_kick();
         assert_eq!(kick, expected);
         let there = span(&self.published);
@@ -282,9 +282,9 @@ impl Pair {
     fn must_notify(&mut self) {
         let new = self.at.given;
         let expected = match self.at.notified {
-            Some(old) => told(&self.guest, DRIVER_WISH, self.options.event_idx, old, new),
+            Some(old) => told(&self.guest, DRIVER_SUPPRESSION, self.options.event_idx, old, new),
             // Nobody knows what was before: told unless it polls.
-            None => self.guest.read16(DRIVER_WISH + 2) != 1,
+            None => self.guest.read16(DRIVER_SUPPRESSION + 2) != 1,
         };
         let notify = self.device.must_notify();
         assert_eq!(notify, expected);

@@ -46,7 +46,7 @@ fn a_ring_of_one_round_or_many() {
         for n in 0..4 * u32::from(size) {
             // With nothing there, with one there, and with all there.
             assert_eq!(recovered(&guest, true, Direction::FromGuest).base(), old.base(), "size {size}, {n}");
-            driver.add(&[(BUFFERS, 64, false)]).expect("room");
+            driver.add(&[(BUFFERS, 64, false)]).expect("free descriptors");
             driver.publish();
             assert_eq!(recovered(&guest, true, Direction::FromGuest).base(), old.base(), "size {size}, {n}");
             if n % 3 == 0 {
@@ -88,7 +88,7 @@ fn dropped(size: u16, start: u16, pending: u16, places: Range<u16>, more: u16) {
     let guest = Guest::new(size);
     let (mut old, mut driver) = (device(&guest, START, true, false), driver(&guest, true));
     let add = |driver: &mut PackedDriver| {
-        driver.add(&[(BUFFERS, 64, false)]).expect("room");
+        driver.add(&[(BUFFERS, 64, false)]).expect("free descriptors");
         driver.publish();
     };
     for _ in 0..size + start {
@@ -128,13 +128,13 @@ fn a_base_of_the_past_is_not_believed() {
         let guest = Guest::new(SIZE);
         let (mut old, mut driver) = (device(&guest, START, true, false), driver(&guest, true));
         for _ in 0..before {
-            driver.add(&[(BUFFERS, 64, false)]).expect("room");
+            driver.add(&[(BUFFERS, 64, false)]).expect("free descriptors");
             driver.publish();
             exchange(&mut old, &mut driver, 1);
         }
         for pending in 0..=SIZE {
             if pending > 0 {
-                driver.add(&[(BUFFERS, 64, false)]).expect("room");
+                driver.add(&[(BUFFERS, 64, false)]).expect("free descriptors");
                 driver.publish();
             }
             for past in 0..2 * SIZE {
@@ -161,11 +161,11 @@ fn a_base_behind_the_rest_of_a_chain_is_believed() {
             let guest = Guest::new(SIZE);
             let (mut old, mut driver) = (device(&guest, START, true, false), driver(&guest, true));
             for _ in 0..before {
-                driver.add(&[(BUFFERS, 64, false)]).expect("room");
+                driver.add(&[(BUFFERS, 64, false)]).expect("free descriptors");
                 driver.publish();
                 exchange(&mut old, &mut driver, 1);
             }
-            driver.add(&[(BUFFERS, 64, false); 4][..len.into()]).expect("room");
+            driver.add(&[(BUFFERS, 64, false); 4][..len.into()]).expect("free descriptors");
             driver.publish();
             let head = DESC + 16 * u64::from(before % SIZE);
             let wrap = before < SIZE;
@@ -201,7 +201,7 @@ fn a_driver_in_the_middle_of_a_chain() {
         let guest = Guest::new(SIZE);
         let (mut old, mut driver) = (device(&guest, START, true, false), driver(&guest, true));
         for _ in 0..before {
-            driver.add(&[(BUFFERS, 64, false)]).expect("room");
+            driver.add(&[(BUFFERS, 64, false)]).expect("free descriptors");
             driver.publish();
             exchange(&mut old, &mut driver, 1);
         }

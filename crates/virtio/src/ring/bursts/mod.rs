@@ -42,9 +42,9 @@ pub struct Moved {
 impl Moved {
     /// Counts a buffer, unless the device says that it holds more than it can: nothing of that burst is told to others.
     #[inline]
-    fn add(&mut self, id: u16, bytes: u32, room: u32) -> Result<(), DeviceFault> {
-        if bytes > room {
-            return Err(DeviceFault::Length { id, bytes, room });
+    fn add(&mut self, id: u16, bytes: u32, capacity: u32) -> Result<(), DeviceFault> {
+        if bytes > capacity {
+            return Err(DeviceFault::Length { id, bytes, capacity });
         }
         self.packets += 1;
         self.bytes += u64::from(bytes);
@@ -205,9 +205,9 @@ impl Lane {
 
     /// What a buffer has room for. Of those that were only read the device says nothing.
     #[inline]
-    fn room(&self) -> u32 {
+    fn capacity(&self) -> u32 {
         match self.buffers {
-            Buffers::Receive(room) => room,
+            Buffers::Receive(capacity) => capacity,
             Buffers::Transmit => u32::MAX,
         }
     }

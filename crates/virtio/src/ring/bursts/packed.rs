@@ -79,7 +79,7 @@ impl PackedBursts {
         most: usize,
         mut each: impl FnMut(&mut Lane, u32, u16, u32),
     ) -> Result<Moved, DeviceFault> {
-        let (mut moved, room) = (Moved::default(), lane.room());
+        let (mut moved, capacity) = (Moved::default(), lane.capacity());
         let most = positions(most).min(lane.out());
         let mut k = 0;
         while k < most {
@@ -97,7 +97,7 @@ impl PackedBursts {
             }
             let id = lane.settle(position, told)?;
             // 2.8.4: of what the device only read the length means nothing.
-            moved.add(id, if lane.buffers == Buffers::Transmit { 0 } else { len }, room)?;
+            moved.add(id, if lane.buffers == Buffers::Transmit { 0 } else { len }, capacity)?;
             each(lane, k, id, len);
             k += 1;
         }
@@ -124,7 +124,7 @@ impl Bursts for PackedBursts {
             let mut burst = Burst::new(parts.desc.cells64());
             for (addr, len) in buffers.by_ref().take(FILL) {
                 let id = lane.ids[lane.place(lane.next_avail)];
-                let len = if let Buffers::Receive(room) = lane.buffers { room } else { len };
+                let len = if let Buffers::Receive(capacity) = lane.buffers { capacity } else { len };
                 lane.addrs[usize::from(id)] = addr;
                 lane.lens[usize::from(id)] = len;
                 burst.put(lane, lane.next_avail, id, addr, len);
@@ -145,7 +145,7 @@ impl Bursts for PackedBursts {
         mut each: impl FnMut(u64, u32),
     ) -> Result<Moved, DeviceFault> {
         let most = most.min(to.lane.free()).min(spare.len());
-        let Buffers::Receive(room) = from.lane.buffers else { return Ok(Moved::default()) };
+        let Buffers::Receive(capacity) = from.lane.buffers else { return Ok(Moved::default()) };
         let (mut refills, mut sent) = (Burst::new(from.parts.desc.cells64()), Burst::new(to.parts.desc.cells64()));
         let (refilled, next) = (from.lane.next_avail, to.lane.next_avail);
         let moved = PackedBursts::take(from.parts.desc.cells64(), &mut from.lane, most, |lane, k, id, len| {
@@ -156,7 +156,7 @@ impl Bursts for PackedBursts {
             let refill = lane.ids[lane.place(position)];
             let fresh = spare.pop().unwrap_or_default();
             lane.addrs[usize::from(refill)] = fresh;
-            refills.put(lane, position, refill, fresh, room);
+            refills.put(lane, position, refill, fresh, capacity);
             let position = next.wrapping_add(k);
             let id = to.lane.ids[to.lane.place(position)];
             to.lane.addrs[usize::from(id)] = addr;

@@ -50,13 +50,13 @@ impl SplitBursts {
         n: usize,
         mut each: impl FnMut(&mut Lane, u32, u16, u32),
     ) -> Result<Moved, DeviceFault> {
-        let (mut moved, room) = (Moved::default(), lane.room());
+        let (mut moved, capacity) = (Moved::default(), lane.capacity());
         let elements = used.cells32();
         for k in 0..positions(n) {
             let at = layout::used::entry(lane.place(lane.next_used.wrapping_add(k))) / 4;
             let [told, len] = [at, at + 1].map(|cell| u32::from_le(elements[cell].load(Relaxed)));
             let id = lane.settle(lane.next_used.wrapping_add(k), told)?;
-            moved.add(id, len, room)?;
+            moved.add(id, len, capacity)?;
             each(lane, k, id, len);
         }
         lane.next_used = lane.next_used.wrapping_add(positions(n));
@@ -79,7 +79,7 @@ impl Bursts for SplitBursts {
         for (addr, len) in buffers.into_iter().take(self.lane.free()) {
             let id = self.lane.ids[self.lane.place(self.lane.next_avail.wrapping_add(positions(n)))];
             let (len, flags) = match self.lane.buffers {
-                Buffers::Receive(room) => (room, WRITE),
+                Buffers::Receive(capacity) => (capacity, WRITE),
                 Buffers::Transmit => (len, 0),
             };
             self.lane.addrs[usize::from(id)] = addr;
