@@ -84,8 +84,8 @@ impl Ring {
 
     /// What is in flight is kept in this table from now on, or in none.
     pub fn track(&mut self, inflight: Option<Inflight>) {
-        let place = self.used();
-        inflight.iter().for_each(|table| table.begin(place));
+        let position = self.used();
+        inflight.iter().for_each(|table| table.begin(position));
         both!(self, ring => ring.inflight = inflight);
     }
 
@@ -123,12 +123,12 @@ impl Ring {
         both!(self, ring => ring.must_notify())
     }
 
-    /// Returns the place of the next used entry: an index, or in a packed ring a place with its wrap counter.
+    /// Returns the position of the next used entry: an index, or in a packed ring a position with its wrap counter.
     #[inline]
     pub fn used(&self) -> u16 {
         match self {
             Ring::Split(ring) => ring.base().wrapping_sub(ring.outstanding()),
-            Ring::Packed(ring) => ring.used_place(),
+            Ring::Packed(ring) => ring.used_position(),
         }
     }
 

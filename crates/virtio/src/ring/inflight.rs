@@ -5,7 +5,7 @@
 //! give back in the order in which they take, so all that a successor has to know is where the used index stands:
 //! whatever comes behind it is still in the ring, as the specification says of in-order devices. So we write into the
 //! table the used index alone, once for a burst, and mark nothing as in flight: the procedures of the specification, done
-//! by any successor, then give exactly our place.
+//! by any successor, then give exactly our position.
 //!
 //! A predecessor may have been one that works in any order. What it left in flight is given back at start, as buffers of
 //! no bytes: for a network device these are lost packets, and no buffer is lost.
@@ -229,7 +229,7 @@ impl InflightTable {
         Some(inflight)
     }
 
-    /// Forgets what was in flight in a ring: it was stopped in order, and whoever stopped it knows its place, or it begins
+    /// Forgets what was in flight in a ring: it was stopped in order, and whoever stopped it knows its position, or it begins
     /// anew.
     pub fn clear(&self, index: u16) {
         if let Some(area) = self.area(index) {
@@ -270,8 +270,8 @@ struct Older {
 
 /// Where a predecessor in a packed ring stood.
 struct Reconnected {
-    /// 15 bits of place, and the wrap counter.
-    place: u16,
+    /// 15 bits of position, and the wrap counter.
+    position: u16,
     /// It died while it gave a batch back, of which the driver has seen nothing.
     is_cut: bool,
     older: Vec<Older>,
@@ -298,7 +298,7 @@ impl Inflight {
         self.older(|state| Ok((area.read_u64(state + split::COUNTER), None, 1)))
     }
 
-    /// The same for a packed ring. `is_used` says whether the descriptor at a place was used in the round of this wrap
+    /// The same for a packed ring. `is_used` says whether the descriptor at a position was used in the round of this wrap
     /// counter.
     fn reconnect_packed(&self, is_used: impl FnOnce(u16, bool) -> bool) -> Result<Reconnected, InflightError> {
         let area = &self.area;
@@ -332,7 +332,7 @@ impl Inflight {
             return Err(InflightError::Broken("more is in flight than the ring holds"));
         }
         let (at, wrap) = if committed { (new, wrap) } else { (old, old_wrap) };
-        Ok(Reconnected { place: at | u16::from(wrap) << 15, is_cut: !committed, older })
+        Ok(Reconnected { position: at | u16::from(wrap) << 15, is_cut: !committed, older })
     }
 
     /// The entries in flight, the oldest first.
@@ -391,34 +391,34 @@ impl Inflight {
         }
     }
 
-    /// From here on it is ours, with the ring at `place`: an index, or in vhost-user's form. It is prepared.
-    pub(super) fn begin(&self, place: u16) {
+    /// From here on it is ours, with the ring at `position`: an index, or in vhost-user's form. It is prepared.
+    pub(super) fn begin(&self, position: u16) {
         if self.packed {
-            self.giving(place);
+            self.giving(position);
         }
-        self.gave(place);
+        self.gave(position);
         // Release: whoever sees the version sees the rest.
         self.area.release_u16(AT_VERSION, VERSION);
     }
 
-    /// A batch is about to be published, behind which the used place is this (packed rings).
+    /// A batch is about to be published, behind which the used position is this (packed rings).
     #[inline]
-    pub(super) fn giving(&self, place: u16) {
-        self.area.write_u16(packed::USED_IDX, place & 0x7fff);
+    pub(super) fn giving(&self, position: u16) {
+        self.area.write_u16(packed::USED_IDX, position & 0x7fff);
         let [_, old_wrap] = self.area.read_u16(packed::WRAPS).to_le_bytes();
-        self.area.write_u16(packed::WRAPS, u16::from_le_bytes([u8::from(place & 0x8000 != 0), old_wrap]));
+        self.area.write_u16(packed::WRAPS, u16::from_le_bytes([u8::from(position & 0x8000 != 0), old_wrap]));
     }
 
-    /// A batch is published; the used index, or place, is this.
+    /// A batch is published; the used index, or position, is this.
     #[inline]
-    pub(super) fn gave(&self, place: u16) {
+    pub(super) fn gave(&self, position: u16) {
         // Release: what was published comes before the word that it was.
         if self.packed {
-            let wrap = u8::from(place & 0x8000 != 0);
-            self.area.release_u16(packed::OLD_USED_IDX, place & 0x7fff);
+            let wrap = u8::from(position & 0x8000 != 0);
+            self.area.release_u16(packed::OLD_USED_IDX, position & 0x7fff);
             self.area.release_u16(packed::WRAPS, u16::from_le_bytes([wrap, wrap]));
         } else {
-            self.area.release_u16(split::USED_IDX, place);
+            self.area.release_u16(split::USED_IDX, position);
         }
     }
 
@@ -471,7 +471,7 @@ impl SplitDevice {
 }
 
 impl PackedDevice {
-    /// As [`PackedDevice::recover`], and keeps a table of what is in flight. If a predecessor has kept it before, its place is
+    /// As [`PackedDevice::recover`], and keeps a table of what is in flight. If a predecessor has kept it before, its position is
     /// believed, and not `base`.
     ///
     /// # Errors
@@ -497,10 +497,10 @@ impl PackedDevice {
                 let flags = parts.desc.acquire_u16(usize::from(at) * layout::DESCRIPTOR + 14);
                 (flags & AVAIL != 0) == wrap && (flags & USED != 0) == wrap
             };
-            let Reconnected { place, is_cut, older } = inflight.reconnect_packed(is_used)?;
+            let Reconnected { position, is_cut, older } = inflight.reconnect_packed(is_used)?;
             // One of ours marks nothing: what it has written of a batch is in the ring, and nowhere else.
             let ours = is_cut && older.is_empty();
-            let mut device = if ours { recover(UNKNOWN)? } else { new(u32::from(place) * 0x1_0001)? };
+            let mut device = if ours { recover(UNKNOWN)? } else { new(u32::from(position) * 0x1_0001)? };
             let mut found = vec![First::default(); older.len()];
             let there = device.find(&mut found).is_ok_and(|n| n == older.len());
             let same = |(older, found): (&Older, &First)| (older.head, older.span) == (found.head, found.span);

@@ -113,7 +113,7 @@ pub(super) struct PackedParts {
 
 /// Offsets in either event suppression structure: a place with its wrap counter, then the mode (2.8.14).
 pub(super) mod event {
-    pub(in crate::ring) const PLACE: usize = 0;
+    pub(in crate::ring) const POSITION: usize = 0;
     pub(in crate::ring) const MODE: usize = 2;
     pub(in crate::ring) const LEN: usize = 4;
 }

@@ -18,7 +18,7 @@
 use super::shared::{Area, Ordering, fence};
 use crate::ring::layout::event;
 use crate::ring::need_event;
-use crate::ring::packed_device::{EVENTS_AT, EVENTS_OFF, Place};
+use crate::ring::packed_device::{EVENTS_AT, EVENTS_OFF, RingPosition};
 
 /// Where a split ring's waiter says what it suppression.
 #[derive(Clone, Copy, Debug)]
@@ -63,14 +63,14 @@ pub(super) fn request_notification<R>(
 
 /// Whether the waiter of a packed ring is to be told of the `count` descriptors before `new`, which were published: at
 /// most a round of them. The field is where the waiter is, or at most a round ahead: then it is told once too often at worst.
-/// Without a count, the place it asked for says nothing.
+/// Without a count, the position it asked for says nothing.
 #[inline]
-pub(super) fn needs_notification_packed(suppression: &Area, count: Option<u16>, new: Place, size: u16) -> bool {
+pub(super) fn needs_notification_packed(suppression: &Area, count: Option<u16>, new: RingPosition, size: u16) -> bool {
     fence(Ordering::SeqCst);
     match (suppression.read_u16(event::MODE), count) {
         (EVENTS_OFF, _) => false,
         (EVENTS_AT, Some(count)) => {
-            let wanted = Place::from_bits(suppression.read_u16(event::PLACE));
+            let wanted = RingPosition::from_bits(suppression.read_u16(event::POSITION));
             // Places of the round before are counted down from this one's start.
             let wanted = if wanted.wrap == new.wrap { wanted.at } else { wanted.at.wrapping_sub(size) };
             need_event(wanted, new.at, new.at.wrapping_sub(count))
@@ -79,17 +79,17 @@ pub(super) fn needs_notification_packed(suppression: &Area, count: Option<u16>, 
     }
 }
 
-/// The field of a packed ring's waiter becomes `mode`, for the descriptor at `place` where the mode is about one; then it
+/// The field of a packed ring's waiter becomes `mode`, for the descriptor at `position` where the mode is about one; then it
 /// looks at the descriptors.
 #[inline]
 pub(super) fn request_notification_packed<R>(
     suppression: &Area,
     mode: u16,
-    place: Place,
+    position: RingPosition,
     look: impl FnOnce() -> R,
 ) -> R {
     if mode == EVENTS_AT {
-        suppression.write_u16(event::PLACE, place.bits());
+        suppression.write_u16(event::POSITION, position.bits());
     }
     suppression.release_u16(event::MODE, mode);
     fence(Ordering::SeqCst);

@@ -8,7 +8,7 @@ use loom::thread;
 #[expect(clippy::duplicate_mod, reason = "the same source on other atomics is what is tested")]
 mod notify;
 
-/// In place of `Area` and of the processor's fence: loom cannot watch mapped memory.
+/// In position of `Area` and of the processor's fence: loom cannot watch mapped memory.
 mod shared {
     use loom::sync::atomic::AtomicU16;
     pub(super) use loom::sync::atomic::{Ordering, fence};
@@ -39,7 +39,7 @@ mod shared {
 }
 
 use super::layout::event;
-use super::packed_device::{AVAIL, EVENTS_AT, EVENTS_OFF, EVENTS_ON, Place, USED, is_available};
+use super::packed_device::{AVAIL, EVENTS_AT, EVENTS_OFF, EVENTS_ON, RingPosition, USED, is_available};
 use notify::SuppressionField;
 use shared::Area;
 
@@ -107,9 +107,9 @@ fn split_with_the_event_index() {
     split(SuppressionField::Event(0), ring, |seen| seen);
 }
 
-/// Of the packed ring, which is at its last place: what is given lies on both sides of the wrap.
+/// Of the packed ring, which is at its last position: what is given lies on both sides of the wrap.
 const SIZE: u16 = 4;
-const START: Place = Place { at: SIZE - 1, wrap: true };
+const START: RingPosition = RingPosition { at: SIZE - 1, wrap: true };
 
 fn packed(event_idx: bool) {
     let ring = || {
@@ -119,19 +119,19 @@ fn packed(event_idx: bool) {
         suppression[event::MODE / 2] = EVENTS_OFF;
         Ring { given: Area::new(&flags), suppression: Area::new(&suppression) }
     };
-    let flags_at = |place: Place| usize::from(place.at) * 2;
+    let flags_at = |position: RingPosition| usize::from(position.at) * 2;
     let give = move |ring: &Ring, old| {
-        let place = START.plus(old, SIZE);
-        ring.given.release_u16(flags_at(place), if place.wrap { AVAIL } else { USED });
-        notify::needs_notification_packed(&ring.suppression, event_idx.then_some(1), place.plus(1, SIZE), SIZE)
+        let position = START.plus(old, SIZE);
+        ring.given.release_u16(flags_at(position), if position.wrap { AVAIL } else { USED });
+        notify::needs_notification_packed(&ring.suppression, event_idx.then_some(1), position.plus(1, SIZE), SIZE)
     };
     let ask = move |ring: &Ring, seen| {
         // It polled until now.
         ring.suppression.write_u16(event::MODE, EVENTS_OFF);
-        let place = START.plus(seen, SIZE);
+        let position = START.plus(seen, SIZE);
         let mode = if event_idx { EVENTS_AT } else { EVENTS_ON };
-        notify::request_notification_packed(&ring.suppression, mode, place, || {
-            let more = is_available(ring.given.acquire_u16(flags_at(place)), place.wrap);
+        notify::request_notification_packed(&ring.suppression, mode, position, || {
+            let more = is_available(ring.given.acquire_u16(flags_at(position)), position.wrap);
             seen + u16::from(more)
         })
     };

@@ -1,7 +1,7 @@
 //! The device half of a packed ring (virtio 1.2, 2.8): descriptors in one table that both sides write in turn.
 //!
 //! A descriptor is available while its AVAIL bit is the driver's wrap counter and its USED bit is not. What is read of
-//! a chain is kept here, each field once; a used chain is one descriptor, and the rest of its places are left out.
+//! a chain is kept here, each field once; a used chain is one descriptor, and the rest of its positions are left out.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,22 +23,22 @@ pub(super) const USED: u16 = 1 << 15;
 /// The bits, among length, id and flags, that say whether a descriptor is available and a chain of one.
 const SINGLE: u64 = (AVAIL as u64 | USED as u64 | NEXT as u64) << 48;
 
-/// Event suppression (2.8.10): always, never, at one place.
+/// Event suppression (2.8.10): always, never, at one position.
 pub(super) const EVENTS_ON: u16 = 0;
 pub(super) const EVENTS_OFF: u16 = 1;
 pub(super) const EVENTS_AT: u16 = 2;
 
-/// A place in the ring: the next one after the last has the other wrap counter.
+/// A position in the ring: the next one after the last has the other wrap counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct RingPosition {
     pub(super) at: u16,
     pub(super) wrap: bool,
 }
 
-impl Place {
+impl RingPosition {
     /// In vhost-user's form: 15 bits and the wrap counter above them.
     pub(super) fn from_bits(bits: u16) -> Self {
-        Place { at: bits & 0x7fff, wrap: bits & 0x8000 != 0 }
+        RingPosition { at: bits & 0x7fff, wrap: bits & 0x8000 != 0 }
     }
 
     pub(super) fn bits(self) -> u16 {
@@ -47,19 +47,19 @@ impl Place {
 
     pub(super) fn plus(self, n: u16, size: u16) -> Self {
         let at = self.at + n;
-        if at >= size { Place { at: at - size, wrap: !self.wrap } } else { Place { at, wrap: self.wrap } }
+        if at >= size { RingPosition { at: at - size, wrap: !self.wrap } } else { RingPosition { at, wrap: self.wrap } }
     }
 
     fn minus(self, n: u16, size: u16) -> Self {
         if n > self.at {
-            Place { at: self.at + size - n, wrap: !self.wrap }
+            RingPosition { at: self.at + size - n, wrap: !self.wrap }
         } else {
-            Place { at: self.at - n, wrap: self.wrap }
+            RingPosition { at: self.at - n, wrap: self.wrap }
         }
     }
 }
 
-/// What was read of a line's four descriptors, from this place on: length, id and flags of each.
+/// What was read of a line's four descriptors, from this position on: length, id and flags of each.
 type Ahead = (u16, [u64; 4]);
 
 /// A taken chain, as it is given back.
@@ -77,9 +77,9 @@ pub struct PackedDevice {
     size: u16,
     options: Options,
     /// The next descriptor to take.
-    next_avail: Place,
-    /// The next place to write a used descriptor to.
-    next_used: Place,
+    next_avail: RingPosition,
+    /// The next position to write a used descriptor to.
+    next_used: RingPosition,
     /// Descriptors given back since the last decision whether to notify, at most a round; `None` before the first.
     unsignalled: Option<u16>,
     /// Taken chains, the oldest at `first_taken`.
@@ -103,24 +103,24 @@ pub struct PackedDevice {
 
 impl PackedDevice {
     /// The ring at `geometry` (its table, then the driver's and the device's event suppression), going on at `base`:
-    /// 15 bits of place and a wrap counter for the next available descriptor, and above them the same for the next used
+    /// 15 bits of position and a wrap counter for the next available descriptor, and above them the same for the next used
     /// one (vhost-user, "Vring state descriptor indices for packed virtqueues"). The latter is not looked at: a ring is
-    /// stopped when all that was taken is given back, so the two are one place, and DPDK's driver says the first alone.
+    /// stopped when all that was taken is given back, so the two are one position, and DPDK's driver says the first alone.
     /// Fails with the part that is not in guest memory.
     pub fn new(memory: &GuestMemory, geometry: Geometry, base: u32, options: Options) -> Result<Self, &'static str> {
         let parts = geometry.locate_packed(memory)?;
         let size = geometry.size;
         let [low, high, _, _] = base.to_le_bytes();
-        let place = Place::from_bits(u16::from_le_bytes([low, high]));
-        if place.at >= size {
-            return Err("base, a place in the ring,");
+        let position = RingPosition::from_bits(u16::from_le_bytes([low, high]));
+        if position.at >= size {
+            return Err("base, a position in the ring,");
         }
         Ok(PackedDevice {
             parts,
             size,
             options,
-            next_avail: place,
-            next_used: place,
+            next_avail: position,
+            next_used: position,
             unsignalled: None,
             taken: vec![Taken::default(); usize::from(size)].into_boxed_slice(),
             last: 0,
@@ -155,8 +155,8 @@ impl PackedDevice {
         u32::from(self.next_avail.bits()) | u32::from(self.next_used.bits()) << 16
     }
 
-    /// The next place to write a used descriptor to, in vhost-user's form.
-    pub(super) fn used_place(&self) -> u16 {
+    /// The next position to write a used descriptor to, in vhost-user's form.
+    pub(super) fn used_position(&self) -> u16 {
         self.next_used.bits()
     }
 
@@ -167,14 +167,20 @@ impl PackedDevice {
 
     /// Reads the rest of a chain: the descriptors that follow in the ring (2.8.6). The id is that of the last one.
     #[cold]
-    fn follow(&mut self, first: &mut First, start: Place, free: u16, ahead: Option<Ahead>) -> Result<(), RingFault> {
+    fn follow(
+        &mut self,
+        first: &mut First,
+        start: RingPosition,
+        free: u16,
+        ahead: Option<Ahead>,
+    ) -> Result<(), RingFault> {
         first.more = u16::try_from(self.more.len()).unwrap_or(u16::MAX);
         loop {
             if first.span == free {
                 return Err(RingFault::Loop { head: start.at, size: self.size });
             }
-            let place = start.plus(first.span, self.size);
-            let desc = self.read(place, self.tail_ahead(place, ahead));
+            let position = start.plus(first.span, self.size);
+            let desc = self.read(position, self.tail_ahead(position, ahead));
             self.more.push(desc);
             first.span += 1;
             first.head = desc.next;
@@ -204,12 +210,12 @@ impl PackedDevice {
     /// Marks the descriptors behind a chain's first one as used, from the last one. No driver looks at them (2.8.6), but
     /// who recovers the ring does: where the chain ends, and its id, stay readable.
     #[cold]
-    fn leave_out(&self, start: Place, span: u16) {
+    fn leave_out(&self, start: RingPosition, span: u16) {
         for i in (1..span).rev() {
-            let place = start.plus(i, self.size);
-            let flags = if place.wrap { AVAIL | USED } else { 0 } | if i + 1 < span { NEXT } else { 0 };
+            let position = start.plus(i, self.size);
+            let flags = if position.wrap { AVAIL | USED } else { 0 } | if i + 1 < span { NEXT } else { 0 };
             fail::hit("packed-left-out");
-            self.parts.desc.release_u16(usize::from(place.at) * layout::DESCRIPTOR + 14, flags);
+            self.parts.desc.release_u16(usize::from(position.at) * layout::DESCRIPTOR + 14, flags);
         }
     }
 
@@ -235,29 +241,29 @@ impl PackedDevice {
         if !self.options.event_idx {
             return None;
         }
-        let (place, mode) = (self.parts.driver.read_u16(event::PLACE), self.parts.driver.read_u16(event::MODE));
+        let (position, mode) = (self.parts.driver.read_u16(event::POSITION), self.parts.driver.read_u16(event::MODE));
         // The descriptors of taken chains cannot be available.
         let available = standing::border(self.size - self.spans, |i| {
-            let place = self.next_avail.plus(i, self.size);
-            is_available(self.flags_at(place), place.wrap)
+            let position = self.next_avail.plus(i, self.size);
+            is_available(self.flags_at(position), position.wrap)
         });
         Some(Standing {
-            event: u32::from(place) | u32::from(mode) << 16,
+            event: u32::from(position) | u32::from(mode) << 16,
             available: self.next_avail.plus(available, self.size).bits(),
             used: self.next_used.bits(),
-            is_asked: mode == EVENTS_AT && is_used_packed(Place::from_bits(place), self.next_used, self.size),
+            is_asked: mode == EVENTS_AT && is_used_packed(RingPosition::from_bits(position), self.next_used, self.size),
         })
     }
 
     /// Asks the driver for a kick with the next chain that it makes available behind `beyond` descriptors, which are known
-    /// to be. `true` if there is one already, so that sleeping would miss it. One place of the ring is looked at: a driver
+    /// to be. `true` if there is one already, so that sleeping would miss it. One position of the ring is looked at: a driver
     /// makes its chains available in the ring's order.
     pub fn arm(&mut self, beyond: u16) -> Result<bool, RingFault> {
         let mode = if self.options.event_idx { EVENTS_AT } else { EVENTS_ON };
         let beyond = beyond.min(self.size);
-        let place = self.next_avail.plus(beyond, self.size);
-        let there = notify::request_notification_packed(&self.parts.device, mode, place, || {
-            beyond < self.size - self.spans && is_available(self.flags_at(place), place.wrap)
+        let position = self.next_avail.plus(beyond, self.size);
+        let there = notify::request_notification_packed(&self.parts.device, mode, position, || {
+            beyond < self.size - self.spans && is_available(self.flags_at(position), position.wrap)
         });
         self.mark_suppression();
         Ok(there)
@@ -276,30 +282,30 @@ impl PackedDevice {
         if at >= usize::from(self.size) { at - usize::from(self.size) } else { at }
     }
 
-    /// Length, id and flags of the descriptor at `place`, read together, before its address. The driver writes flags last,
+    /// Length, id and flags of the descriptor at `position`, read together, before its address. The driver writes flags last,
     /// and what one load of eight aligned bytes has of two stores is never the later one alone.
     #[inline]
-    fn tail(&self, place: Place) -> u64 {
+    fn tail(&self, position: RingPosition) -> u64 {
         // Acquire: the address, and the rest of its chain, are visible once its flags are (2.8.21).
-        self.parts.desc.acquire_u64(usize::from(place.at) * layout::DESCRIPTOR + 8)
+        self.parts.desc.acquire_u64(usize::from(position.at) * layout::DESCRIPTOR + 8)
     }
 
     /// The same where it may have been read already: nothing is read twice.
     #[inline]
-    fn tail_ahead(&self, place: Place, ahead: Option<Ahead>) -> u64 {
-        let read = ahead.and_then(|(from, tails)| tails.get(usize::from(place.at.checked_sub(from)?)).copied());
-        read.unwrap_or_else(|| self.tail(place))
+    fn tail_ahead(&self, position: RingPosition, ahead: Option<Ahead>) -> u64 {
+        let read = ahead.and_then(|(from, tails)| tails.get(usize::from(position.at.checked_sub(from)?)).copied());
+        read.unwrap_or_else(|| self.tail(position))
     }
 
-    fn flags_at(&self, place: Place) -> u16 {
-        flags_of(self.tail(place))
+    fn flags_at(&self, position: RingPosition) -> u16 {
+        flags_of(self.tail(position))
     }
 
-    /// The descriptor at `place` (its id as `next`), of which all but the address was read before.
+    /// The descriptor at `position` (its id as `next`), of which all but the address was read before.
     #[inline]
-    fn read(&self, place: Place, tail: u64) -> Descriptor {
+    fn read(&self, position: RingPosition, tail: u64) -> Descriptor {
         let [a, b, c, d, id @ .., _, _] = tail.to_le_bytes();
-        let addr = self.parts.desc.read_u64(usize::from(place.at) * layout::DESCRIPTOR);
+        let addr = self.parts.desc.read_u64(usize::from(position.at) * layout::DESCRIPTOR);
         let len = u32::from_le_bytes([a, b, c, d]);
         Descriptor { addr, len, flags: flags_of(tail), next: u16::from_le_bytes(id) }
     }
@@ -310,7 +316,7 @@ impl Device for PackedDevice {
     fn find(&mut self, into: &mut [First]) -> Result<usize, RingFault> {
         self.more.clear();
         self.known = 0;
-        let mut place = self.next_avail;
+        let mut position = self.next_avail;
         // Descriptors that the driver can have made available: those of taken chains it cannot.
         let mut free = self.size - self.spans;
         let mut found = 0;
@@ -320,42 +326,42 @@ impl Device for PackedDevice {
         let wanted = (u64::from(AVAIL) << 48, u64::from(USED) << 48);
         while let Some(four) = into.get_mut(found..found + 4)
             && free >= 4
-            && place.at.is_multiple_of(4)
-            && place.at + 4 <= self.size
+            && position.at.is_multiple_of(4)
+            && position.at + 4 <= self.size
         {
-            let at = usize::from(place.at) * layout::DESCRIPTOR;
+            let at = usize::from(position.at) * layout::DESCRIPTOR;
             let tails = [0, 1, 2, 3].map(|i| self.parts.desc.acquire_u64(at + i * layout::DESCRIPTOR + 8));
-            let wanted = if place.wrap { wanted.0 } else { wanted.1 };
+            let wanted = if position.wrap { wanted.0 } else { wanted.1 };
             if tails.iter().fold(0, |wrong, tail| wrong | (tail ^ wanted)) & SINGLE != 0 {
-                ahead = Some((place.at, tails));
+                ahead = Some((position.at, tails));
                 break;
             }
             for ((i, first), tail) in (0..).zip(four).zip(tails) {
-                let desc = self.read(Place { at: place.at + i, wrap: place.wrap }, tail);
+                let desc = self.read(RingPosition { at: position.at + i, wrap: position.wrap }, tail);
                 *first = First { head: desc.next, desc, span: 1, more: 0 };
             }
             found += 4;
             free -= 4;
-            place = place.plus(4, self.size);
+            position = position.plus(4, self.size);
         }
         self.known = self.size - self.spans - free;
         for (found, first) in into.iter_mut().enumerate().skip(found) {
             if free == 0 {
                 return Ok(found);
             }
-            let tail = self.tail_ahead(place, ahead);
+            let tail = self.tail_ahead(position, ahead);
             let flags = flags_of(tail);
-            if !is_available(flags, place.wrap) {
+            if !is_available(flags, position.wrap) {
                 return Ok(found);
             }
-            let desc = self.read(place, tail);
+            let desc = self.read(position, tail);
             *first = First { head: desc.next, desc, span: 1, more: 0 };
             if flags & NEXT != 0 {
-                self.follow(first, place, free, ahead)?;
+                self.follow(first, position, free, ahead)?;
             }
             free -= first.span;
             self.known += first.span;
-            place = place.plus(first.span, self.size);
+            position = position.plus(first.span, self.size);
         }
         Ok(into.len())
     }
@@ -448,24 +454,24 @@ impl Device for PackedDevice {
             inflight.giving(end.bits());
         }
         let cells = self.parts.desc.cells64();
-        let (mut place, mut at) = (end, next_taken);
+        let (mut position, mut at) = (end, next_taken);
         for _ in 0..n {
             at = if at == 0 { self.taken.len() } else { at } - 1;
             let Taken { id, span, bytes } = self.taken[at];
-            place = place.minus(span, self.size);
+            position = position.minus(span, self.size);
             if span > 1 {
-                self.leave_out(place, span);
+                self.leave_out(position, span);
             }
             fail::hit("packed-element");
-            let flags = if place.wrap { AVAIL | USED } else { 0 } | if bytes > 0 { WRITE } else { 0 };
+            let flags = if position.wrap { AVAIL | USED } else { 0 } | if bytes > 0 { WRITE } else { 0 };
             let element = u64::from(bytes) | u64::from(id) << 32 | u64::from(flags) << 48;
             // Release: all bytes copied into or out of the buffers, and all elements behind it, come before this one;
             // with the last store, which is the first one's, the driver sees all (2.8.22).
-            cells[usize::from(place.at) * 2 + 1].store(element.to_le(), Ordering::Release);
+            cells[usize::from(position.at) * 2 + 1].store(element.to_le(), Ordering::Release);
         }
         fail::hit("packed-published");
         if let Some(log) = &self.log {
-            // With the places that were left out.
+            // With the positions that were left out.
             let start = self.next_used.at;
             layout::mark_entries(log, &self.parts.desc, 0, layout::DESCRIPTOR, start, spans, self.size);
         }

@@ -5,14 +5,14 @@ use std::collections::VecDeque;
 use super::driver::{DeviceFault, Layout, Out, TableArea, Tables};
 use super::layout::{self, Geometry, NEXT, Options, PackedParts, WRITE};
 use super::notify;
-use super::packed_device::{AVAIL, EVENTS_AT, EVENTS_OFF, EVENTS_ON, Place, USED};
+use super::packed_device::{AVAIL, EVENTS_AT, EVENTS_OFF, EVENTS_ON, RingPosition, USED};
 use crate::memory::GuestMemory;
 
 /// A chain of at most one buffer for each free descriptor goes out with [`PackedDriver::add`] and comes back with
 /// [`PackedDriver::used`]. What the device writes is checked; what describes our chains is kept apart from the ring,
 /// which the device overwrites as it goes.
 ///
-/// A device that returns an id which is not out has lost its place in the ring, and so have we: how many descriptors
+/// A device that returns an id which is not out has lost its position in the ring, and so have we: how many descriptors
 /// it passed nobody knows. From then on the driver half is broken: it takes nothing more and finds nothing more.
 #[derive(Debug)]
 pub struct PackedDriver {
@@ -30,12 +30,12 @@ pub struct PackedDriver {
     /// in that.
     order: VecDeque<u16>,
     batch: Option<(u16, u32)>,
-    next_avail: Place,
-    next_used: Place,
+    next_avail: RingPosition,
+    next_used: RingPosition,
     /// The first descriptor that is not published, and its flags, which are not in the ring yet.
-    held: Option<(Place, u16)>,
+    held: Option<(RingPosition, u16)>,
     /// Up to where it is published, and how many descriptors of that, at most a round, since we last decided to kick.
-    published: Place,
+    published: RingPosition,
     unkicked: u16,
     broken: bool,
 }
@@ -47,7 +47,7 @@ impl PackedDriver {
         let parts = geometry.locate_packed(memory)?;
         let size = geometry.size;
         // 2.8.1: both wrap counters begin with 1.
-        let start = Place { at: 0, wrap: true };
+        let start = RingPosition { at: 0, wrap: true };
         Ok(PackedDriver {
             parts,
             size,
@@ -113,27 +113,27 @@ impl PackedDriver {
     /// Writes the next descriptor. The id counts in the last one of a chain only (2.8.6); it harms in no other.
     #[inline]
     fn put(&mut self, addr: u64, len: u32, id: u16, flags: u16) {
-        let place = self.next_avail;
-        let at = usize::from(place.at) * layout::DESCRIPTOR;
+        let position = self.next_avail;
+        let at = usize::from(position.at) * layout::DESCRIPTOR;
         self.parts.desc.write_u64(at, addr);
         self.parts.desc.write_u32(at + 8, len);
         self.parts.desc.write_u16(at + 12, id);
         // 2.8.1: available is AVAIL as the wrap counter and USED as its inverse.
-        let flags = flags | if place.wrap { AVAIL } else { USED };
+        let flags = flags | if position.wrap { AVAIL } else { USED };
         if self.held.is_none() {
-            self.held = Some((place, flags));
+            self.held = Some((position, flags));
         } else {
             // The device comes here over the first one, which it cannot pass yet.
             self.parts.desc.write_u16(at + 14, flags);
         }
-        self.next_avail = place.plus(1, self.size);
+        self.next_avail = position.plus(1, self.size);
     }
 
     /// Lets the device see all that was added.
     pub fn publish(&mut self) {
-        let Some((place, flags)) = self.held.take() else { return };
+        let Some((position, flags)) = self.held.take() else { return };
         // Release: all other descriptors, and this one's other fields, come before its flags (2.8.21.1).
-        self.parts.desc.release_u16(usize::from(place.at) * layout::DESCRIPTOR + 14, flags);
+        self.parts.desc.release_u16(usize::from(position.at) * layout::DESCRIPTOR + 14, flags);
         self.unkicked = self.unkicked.saturating_add(self.unpublished()).min(self.size);
         self.published = self.next_avail;
     }
@@ -141,7 +141,7 @@ impl PackedDriver {
     /// Descriptors that were added and are not published, where there are any.
     fn unpublished(&self) -> u16 {
         let (old, new) = (self.published.at, self.next_avail.at);
-        // No more than the ring holds: the same place again is a whole round later.
+        // No more than the ring holds: the same position again is a whole round later.
         if new > old { new - old } else { self.size - old + new }
     }
 
@@ -181,7 +181,7 @@ impl PackedDriver {
         Ok((id, bytes))
     }
 
-    /// The used descriptor at our place: a chain that is out, and the bytes written as the device says.
+    /// The used descriptor at our position: a chain that is out, and the bytes written as the device says.
     #[inline]
     fn element(&self) -> Result<(u16, u32), DeviceFault> {
         let at = usize::from(self.next_used.at) * layout::DESCRIPTOR;
@@ -204,21 +204,21 @@ impl PackedDriver {
     /// Where a device goes on that knows nothing of what was before, in vhost-user's form: behind the last chain that
     /// was used.
     pub fn base(&self) -> u32 {
-        let mut place = self.next_used;
+        let mut position = self.next_used;
         let mut out = self.size - self.free;
         let mut batch = self.batch.map(|(last, _)| last);
         let mut order = self.order.iter().copied();
-        while out > 0 && (batch.is_some() || self.is_used(place)) {
-            let at = usize::from(place.at) * layout::DESCRIPTOR;
+        while out > 0 && (batch.is_some() || self.is_used(position)) {
+            let at = usize::from(position.at) * layout::DESCRIPTOR;
             let last = batch.unwrap_or_else(|| self.parts.desc.read_u16(at + 12));
             let id = if self.options.in_order { order.next() } else { Some(last) };
             batch = Some(last).filter(|_| id != Some(last));
             let count = id.and_then(|id| self.out.get(usize::from(id))).map(|out| out.span);
             let Some(count) = count.filter(|&n| n > 0 && n <= out) else { break };
-            place = place.plus(count, self.size);
+            position = position.plus(count, self.size);
             out -= count;
         }
-        u32::from(place.bits()) * 0x1_0001
+        u32::from(position.bits()) * 0x1_0001
     }
 
     /// Asks for no interrupts (we poll), or for one with the next used chain; `true` if there is one already.
@@ -231,16 +231,16 @@ impl PackedDriver {
         notify::request_notification_packed(&self.parts.driver, mode, self.next_used, || self.has_used())
     }
 
-    /// Whether the device has used the descriptor at our place, while chains are out.
+    /// Whether the device has used the descriptor at our position, while chains are out.
     fn has_used(&self) -> bool {
         !self.broken && self.free != self.size && (self.batch.is_some() || self.is_used(self.next_used))
     }
 
     #[inline]
-    fn is_used(&self, place: Place) -> bool {
+    fn is_used(&self, position: RingPosition) -> bool {
         // Acquire: id, length and the bytes in the buffers are visible once the flags are.
-        let flags = self.parts.desc.acquire_u16(usize::from(place.at) * layout::DESCRIPTOR + 14);
+        let flags = self.parts.desc.acquire_u16(usize::from(position.at) * layout::DESCRIPTOR + 14);
         // 2.8.1: used while both bits are the device's wrap counter.
-        (flags & AVAIL != 0) == place.wrap && (flags & USED != 0) == place.wrap
+        (flags & AVAIL != 0) == position.wrap && (flags & USED != 0) == position.wrap
     }
 }

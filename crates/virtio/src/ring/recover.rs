@@ -7,8 +7,8 @@
 //!   the inverse of its wrap counter (2.8.1), which is what the device left there a round ago, or what zeroed memory has.
 //!   So the bit says how often the device has passed the descriptor, and the driver may go on meanwhile.
 //! - The device passes every descriptor ([`PackedDevice::give_back`] marks those that it leaves out). So around the ring,
-//!   with each bit compared to its place's wrap counter, there is one border between what was passed in this round and
-//!   what was not: the device's place.
+//!   with each bit compared to its position's wrap counter, there is one border between what was passed in this round and
+//!   what was not: the device's position.
 //! - A burst is published from its last descriptor to its first. Killed in the middle, it leaves a part that is not
 //!   passed, one that is, and then the rest of the ring: three borders. The driver has not seen any of the burst, since
 //!   it waits at the first descriptor; so the first part is wholly available and the second wholly used. That tells which
@@ -34,7 +34,7 @@ use straightline_packet::{Level, MemorySegment};
 use super::chain::{Direction, First};
 use super::device::Device;
 use super::layout::{DESCRIPTOR, Descriptor, Geometry, INDIRECT, NEXT, Options};
-use super::packed_device::{AVAIL, PackedDevice, Place, USED, is_available};
+use super::packed_device::{AVAIL, PackedDevice, RingPosition, USED, is_available};
 use crate::memory::{DirtyLog, GuestMemory};
 use crate::net_header::{LEN, NetHeader};
 
@@ -48,7 +48,7 @@ const UNKNOWN: [u32; 2] = [0, 0x8000_8000];
 /// Where a device stood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Found {
-    place: Place,
+    position: RingPosition,
     /// Of a publication that was cut: how many descriptors are not written, and how many behind them are.
     cut: Option<(u16, u16)>,
     /// There is one border.
@@ -59,7 +59,7 @@ impl PackedDevice {
     /// As [`PackedDevice::new`], but the base is not believed if the ring itself says where its last device stood: frontends
     /// also send one when they do not know (see the module). If that device was killed while it gave back buffers, they
     /// are given back now, and what is written for it is marked in `log`. `direction` is that of the ring's buffers.
-    /// Whatever the ring holds, some place comes out.
+    /// Whatever the ring holds, some position comes out.
     pub fn recover(
         memory: &GuestMemory,
         geometry: Geometry,
@@ -71,25 +71,25 @@ impl PackedDevice {
         let size = geometry.size;
         let desc = geometry.locate_packed(memory)?.desc;
         let flags = |at: u16| desc.acquire_u16(usize::from(at) * DESCRIPTOR + 14);
-        let Found { place, cut, is_sure } = find(size, flags);
-        let at = |place: Place| u32::from(place.bits()) * 0x1_0001;
+        let Found { position, cut, is_sure } = find(size, flags);
+        let at = |position: RingPosition| u32::from(position.bits()) * 0x1_0001;
         let [low, high, _, _] = base.to_le_bytes();
-        let told = Place::from_bits(u16::from_le_bytes([low, high]));
+        let told = RingPosition::from_bits(u16::from_le_bytes([low, high]));
         let is_dropped = direction == Direction::FromGuest
             && cut.is_some_and(|(unwritten, written)| {
-                let start = place.plus(unwritten, size);
-                let is_theirs = start != Place { at: 0, wrap: true } && is_rest(size, place, start, flags);
+                let start = position.plus(unwritten, size);
+                let is_theirs = start != RingPosition { at: 0, wrap: true } && is_rest(size, position, start, flags);
                 told == start.plus(written, size) && !is_theirs
             });
-        let is_told = !UNKNOWN.contains(&base) && told != place && !is_dropped;
-        if is_told && (told.at >= size || !is_sure || is_rest(size, place, told, flags)) {
+        let is_told = !UNKNOWN.contains(&base) && told != position && !is_dropped;
+        if is_told && (told.at >= size || !is_sure || is_rest(size, position, told, flags)) {
             return Self::new(memory, geometry, base, options);
         }
-        let mut device = Self::new(memory, geometry, at(place), options)?;
+        let mut device = Self::new(memory, geometry, at(position), options)?;
         let Some((unwritten, written)) = cut else { return Ok(device) };
         device.set_log(log.cloned());
         device.complete(memory, unwritten, direction);
-        let end = place.plus(unwritten, size).plus(written, size);
+        let end = position.plus(unwritten, size).plus(written, size);
         Self::new(memory, geometry, at(end), options)
     }
 
@@ -120,7 +120,7 @@ impl PackedDevice {
     }
 }
 
-/// Finds the place in a ring of `size` descriptors with these `flags`; reads those of each once, and those of a cut
+/// Finds the position in a ring of `size` descriptors with these `flags`; reads those of each once, and those of a cut
 /// publication once more.
 fn find(size: u16, flags: impl Fn(u16) -> u16) -> Found {
     let mut borders = Borders::default();
@@ -137,11 +137,11 @@ fn find(size: u16, flags: impl Fn(u16) -> u16) -> Found {
         let flags = flags(at);
         (flags & AVAIL != 0) == (flags & USED != 0)
     };
-    let around = |from: u16, n: u16| Place { at: from, wrap: false }.plus(n, size).at;
+    let around = |from: u16, n: u16| RingPosition { at: from, wrap: false }.plus(n, size).at;
     let all = |from: u16, n: u16, used: bool| (0..n).all(|i| is_used(around(from, i)) == used);
     let length = |from: u16, to: u16| if to > from { to - from } else { size - from + to };
     // What is not passed shows the inverse of the wrap counter that it is to be passed with.
-    let place = |at: u16| Place { at, wrap: flags(at) & USED == 0 };
+    let position = |at: u16| RingPosition { at, wrap: flags(at) & USED == 0 };
     let [a, b, c] = borders.at;
     let cut = match borders.count {
         // A burst of the whole ring has no rest, and its first border is the same as its last. Available descriptors just
@@ -162,20 +162,22 @@ fn find(size: u16, flags: impl Fn(u16) -> u16) -> Found {
     };
     let is_sure = borders.count == 1;
     match cut {
-        Some((start, unwritten, written)) => Found { place: place(start), cut: Some((unwritten, written)), is_sure },
-        None => Found { place: place(a), cut: None, is_sure },
+        Some((start, unwritten, written)) => {
+            Found { position: position(start), cut: Some((unwritten, written)), is_sure }
+        }
+        None => Found { position: position(a), cut: None, is_sure },
     }
 }
 
-/// Whether the descriptors between two places are the rest of a chain.
-fn is_rest(size: u16, from: Place, to: Place, flags: impl Fn(u16) -> u16) -> bool {
-    let mut place = from;
+/// Whether the descriptors between two positions are the rest of a chain.
+fn is_rest(size: u16, from: RingPosition, to: RingPosition, flags: impl Fn(u16) -> u16) -> bool {
+    let mut position = from;
     for _ in 0..size {
-        let bits = flags(place.at);
-        let is_of_chain = is_available(bits, place.wrap);
-        place = place.plus(1, size);
+        let bits = flags(position.at);
+        let is_of_chain = is_available(bits, position.wrap);
+        position = position.plus(1, size);
         if !is_of_chain || bits & NEXT == 0 {
-            return is_of_chain && place == to;
+            return is_of_chain && position == to;
         }
     }
     false
@@ -214,7 +216,7 @@ impl<'m> Buffer<'m> {
             if desc.flags & INDIRECT == 0 {
                 buffer.add(memory, desc);
             } else if let Some(table) = memory.segment(desc.addr, desc.len, &mut 0) {
-                // 2.8.7: as many entries as have room; a cut burst may have as many tables as the ring has places, and
+                // 2.8.7: as many entries as have room; a cut burst may have as many tables as the ring has positions, and
                 // a guest may have made them all.
                 let bytes = u32::try_from(DESCRIPTOR).unwrap_or(16);
                 for at in 0..(desc.len / bytes).min(size.into()).min(MOST_ENTRIES) {
@@ -283,12 +285,12 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    /// The flags of a ring whose device has passed all before `place`, and whose driver has made `available` descriptors
+    /// The flags of a ring whose device has passed all before `position`, and whose driver has made `available` descriptors
     /// available from there on.
-    fn flags(at: u16, place: Place, available: u16, size: u16) -> u16 {
-        let ahead = if at >= place.at { at - place.at } else { size - place.at + at };
+    fn flags(at: u16, position: RingPosition, available: u16, size: u16) -> u16 {
+        let ahead = if at >= position.at { at - position.at } else { size - position.at + at };
         // What was used was used in the round before, the ring's start in this one.
-        let wrap = if at >= place.at { place.wrap } else { !place.wrap };
+        let wrap = if at >= position.at { position.wrap } else { !position.wrap };
         match (ahead < available, wrap) {
             (true, true) => AVAIL,
             (true, false) => USED,
@@ -303,7 +305,7 @@ mod tests {
     fn a_driver_that_fills_the_ring_behind_our_back() {
         for size in 1..=5 {
             for (at, wrap) in (0..size).flat_map(|at| [(at, true), (at, false)]) {
-                let place = Place { at, wrap };
+                let position = RingPosition { at, wrap };
                 for before in 0..=size {
                     for (more, when) in (0..=size - before).flat_map(|more| (0..5 * size).map(move |when| (more, when)))
                     {
@@ -311,11 +313,11 @@ mod tests {
                         let found = find(size, |at| {
                             reads.set(reads.get() + 1);
                             let available = if reads.get() > when { before + more } else { before };
-                            flags(at, place, available, size)
+                            flags(at, position, available, size)
                         });
                         let what =
-                            format!("size {size}, {place:?}: {before} available, {more} more after {when} reads");
-                        assert_eq!(found, Found { place, cut: None, is_sure: true }, "{what}");
+                            format!("size {size}, {position:?}: {before} available, {more} more after {when} reads");
+                        assert_eq!(found, Found { position, cut: None, is_sure: true }, "{what}");
                     }
                 }
             }

@@ -5,33 +5,33 @@
 //! entry that has been used, and nothing moves, the driver has not looked. Then the call may be lost. But a driver that
 //! polls may leave an old word too, and the ring does not say which it is.
 
-use super::packed_device::Place;
+use super::packed_device::RingPosition;
 
 /// Where both sides of a ring stood at one look. Two equal values mean that nothing has moved in between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// The driver's event word as it is in memory; of a packed ring, the place and above it the mode.
+    /// The driver's event word as it is in memory; of a packed ring, the position and above it the mode.
     pub event: u32,
-    /// The driver's available index; of a packed ring, the place behind the last available descriptor.
+    /// The driver's available index; of a packed ring, the position behind the last available descriptor.
     pub available: u16,
-    /// Where the device writes the next used entry. Of a packed ring the wrap counter is the top bit of each place.
+    /// Where the device writes the next used entry. Of a packed ring the wrap counter is the top bit of each position.
     pub used: u16,
     /// Whether the event word asks for an entry that has been used.
     pub is_asked: bool,
 }
 
 /// Whether the used entry at index `event` of a split ring is one of the last `size` before `used`. The driver has seen
-/// older ones: it has made their places available again.
+/// older ones: it has made their positions available again.
 pub(super) fn is_used_split(event: u16, used: u16, size: u16) -> bool {
     (1..=size).contains(&used.wrapping_sub(event))
 }
 
 /// Whether the descriptor at `event` of a packed ring is one of the last `size` before `used`.
-pub(super) fn is_used_packed(event: Place, used: Place, size: u16) -> bool {
+pub(super) fn is_used_packed(event: RingPosition, used: RingPosition, size: u16) -> bool {
     match event.wrap == used.wrap {
         _ if event.at >= size => false,
         true => event.at < used.at,
-        // The round before: the device has not come to this place again.
+        // The round before: the device has not come to this position again.
         false => event.at >= used.at,
     }
 }
@@ -51,16 +51,16 @@ pub(super) fn border(n: u16, is_so: impl Fn(u16) -> bool) -> u16 {
 mod tests {
     use super::*;
 
-    /// The place of the `n`th descriptor since the ring began.
-    fn place(n: u32, size: u16) -> Place {
+    /// The position of the `n`th descriptor since the ring began.
+    fn position(n: u32, size: u16) -> RingPosition {
         let (round, at) = (n / u32::from(size), n % u32::from(size));
-        Place { at: u16::try_from(at).expect("less than the size"), wrap: round.is_multiple_of(2) }
+        RingPosition { at: u16::try_from(at).expect("less than the size"), wrap: round.is_multiple_of(2) }
     }
 
     #[test]
     fn a_split_rings_last_entries_have_been_used() {
         for size in [1_u16, 2, 4, 8] {
-            // Around the place where indexes wrap.
+            // Around the position where indexes wrap.
             for used in 65_500..65_600_u32 {
                 for event in used - 2 * u32::from(size)..used + 2 * u32::from(size) {
                     let is_used = event < used && event + u32::from(size) >= used;
@@ -79,7 +79,7 @@ mod tests {
                 // The wrap counter tells two rounds apart. So a driver asks for less than one round ahead.
                 for event in used - n..used + n {
                     let is_used = event < used;
-                    let (event, used) = (place(event, size), place(used, size));
+                    let (event, used) = (position(event, size), position(used, size));
                     assert_eq!(is_used_packed(event, used, size), is_used, "{event:?} of {used:?}, size {size}");
                 }
             }
@@ -90,7 +90,7 @@ mod tests {
     fn a_place_outside_the_ring_asks_for_nothing() {
         for at in [5, 6, 0x7fff] {
             for wrap in [false, true] {
-                assert!(!is_used_packed(Place { at, wrap }, Place { at: 3, wrap: true }, 5));
+                assert!(!is_used_packed(RingPosition { at, wrap }, RingPosition { at: 3, wrap: true }, 5));
             }
         }
     }

@@ -235,14 +235,14 @@ fn used_descriptors_say_whether_bytes_were_written() {
     let guest = Guest::new(SIZE);
     let (mut device, mut driver) = halves(&guest, true);
     let mut first = [First::default()];
-    for (place, bytes) in [(0, 0), (1, 60)] {
+    for (position, bytes) in [(0, 0), (1, 60)] {
         driver.add(&[(BUFFERS, 64, true)]).expect("free descriptors");
         driver.publish();
         assert_eq!(device.find(&mut first), Ok(1));
         device.take(&first[0]);
         device.written(bytes);
         device.give_back(1);
-        let flags = guest.read16(DESC + 16 * place + 14);
+        let flags = guest.read16(DESC + 16 * position + 14);
         assert_eq!(flags, FLAG_AVAIL | FLAG_USED | if bytes > 0 { WRITE } else { 0 });
     }
 }

@@ -57,12 +57,12 @@ pub(crate) fn bits(position: u64, size: u16) -> u16 {
 /// Whether the side that has its suppression at `suppression` is to be told of descriptors `old..new`. The rule, said in another way:
 /// its place is one of them; of more than a round, only the last counts.
 pub(crate) fn told(guest: &Guest, suppression: u64, event_idx: bool, old: u64, new: u64) -> bool {
-    let (place, mode) = (guest.read16(suppression), guest.read16(suppression + 2));
+    let (asked, mode) = (guest.read16(suppression), guest.read16(suppression + 2));
     let from = old.max(new.saturating_sub(guest.size.into()));
     match mode {
         _ if old == new => false,
         1 => false,
-        2 if event_idx => (from..new).any(|position| bits(position, guest.size) == place),
+        2 if event_idx => (from..new).any(|position| bits(position, guest.size) == asked),
         _ => true,
     }
 }

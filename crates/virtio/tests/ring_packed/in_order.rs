@@ -14,9 +14,9 @@ fn in_order(guest: &Guest) -> PackedDriver {
 
 /// A used descriptor, `position` descriptors after the ring began.
 fn use_at(guest: &Guest, position: u64, id: u16, bytes: u32) {
-    let place = bits(position, SIZE);
-    let flags = if place & 0x8000 != 0 { FLAG_AVAIL | FLAG_USED } else { 0 };
-    descriptor(guest, DESC, place & 0x7fff, (0, bytes, id, flags | WRITE));
+    let position = bits(position, SIZE);
+    let flags = if position & 0x8000 != 0 { FLAG_AVAIL | FLAG_USED } else { 0 };
+    descriptor(guest, DESC, position & 0x7fff, (0, bytes, id, flags | WRITE));
 }
 
 #[test]

@@ -12,8 +12,8 @@ use super::guest::{BUFFERS, DESC, END, Guest};
 const OPTIONS: Options = Options { event_idx: true, indirect: true, in_order: false };
 
 /// Where it goes on, as a place and a wrap counter.
-fn place(device: &PackedDevice) -> (u32, bool) {
-    assert_eq!(device.base() >> 16, device.base() & 0xffff, "one place");
+fn position(device: &PackedDevice) -> (u32, bool) {
+    assert_eq!(device.base() >> 16, device.base() & 0xffff, "one position");
     (device.base() & 0x7fff, device.base() & 0x8000 != 0)
 }
 
@@ -23,7 +23,8 @@ fn a_base_in_a_new_ring() {
         let guest = Guest::new(size);
         for direction in [Direction::ToGuest, Direction::FromGuest] {
             let recover = |base: u32| {
-                PackedDevice::recover(&guest.ours, guest.geometry(), base, OPTIONS, direction, None).map(|d| place(&d))
+                PackedDevice::recover(&guest.ours, guest.geometry(), base, OPTIONS, direction, None)
+                    .map(|d| position(&d))
             };
             // A new ring, whose frontend may say 0: User Mode Linux does.
             assert_eq!((recover(0), recover(START)), (Ok((0, true)), Ok((0, true))));
@@ -178,7 +179,7 @@ fn a_base_behind_the_rest_of_a_chain_is_believed() {
             let base = u32::from(end % SIZE) | if (end / SIZE).is_multiple_of(2) { 0x8000 } else { 0 };
             let base = base * 0x1_0001;
             let new = PackedDevice::recover(&guest.ours, guest.geometry(), base, OPTIONS, Direction::FromGuest, None);
-            assert_eq!(place(&new.expect("a ring")), (base & 0x7fff, base & 0x8000 != 0), "{before}, {len}");
+            assert_eq!(position(&new.expect("a ring")), (base & 0x7fff, base & 0x8000 != 0), "{before}, {len}");
         }
     }
 }
@@ -240,7 +241,7 @@ fn of_a_table_no_more_entries_are_looked_at_than_a_buffer_has() {
         guest.write16(BUFFERS + 10, 2);
         descriptor(&guest, DESC, 0, (table, 16 * u32::from(entries), 7, FLAG_AVAIL | INDIRECT));
         descriptor(&guest, DESC, 1, (BUFFERS, 100, 8, FLAG_AVAIL | FLAG_USED | WRITE));
-        assert_eq!(place(&recovered(&guest, true, Direction::ToGuest)), (2, true));
+        assert_eq!(position(&recovered(&guest, true, Direction::ToGuest)), (2, true));
         let [len, id] = [8, 12].map(|at| guest.read16(DESC + at));
         assert_eq!((len, id), (100 * looked_at, 7), "{entries} entries");
         assert_eq!(guest.read16(DESC + 14), FLAG_AVAIL | FLAG_USED | WRITE);
@@ -270,7 +271,7 @@ proptest! {
         let direction = if to_guest { Direction::ToGuest } else { Direction::FromGuest };
         let device = PackedDevice::recover(&guest.ours, guest.geometry(), 0, options, direction, None);
         let mut device = device.expect("the ring is in memory");
-        prop_assert!(place(&device).0 < size.into());
+        prop_assert!(position(&device).0 < size.into());
         let _ = device.find(&mut [First::default(); 8]);
     }
 }

@@ -125,7 +125,7 @@ pub trait Bursts: Sized {
 
 /// What is kept of a ring: positions count up for ever, and wrap around the ring.
 #[derive(Debug)]
-struct Lane {
+struct RingState {
     size: u32,
     /// The id at each place of the ring: what was made available there, or what will be.
     ids: Box<[u16]>,
@@ -141,9 +141,9 @@ struct Lane {
     buffers: Buffers,
 }
 
-impl Lane {
+impl RingState {
     fn new(size: u16, in_order: bool, buffers: Buffers) -> Self {
-        Lane {
+        RingState {
             size: size.into(),
             ids: (0..size).collect(),
             addrs: vec![0; size.into()].into_boxed_slice(),
@@ -159,7 +159,7 @@ impl Lane {
 
     /// The place of a position in the ring, whose size is a power of two.
     #[inline]
-    fn place(&self, position: u32) -> usize {
+    fn slot(&self, position: u32) -> usize {
         (position & (self.size - 1)) as usize
     }
 
@@ -177,7 +177,7 @@ impl Lane {
     /// does not keep to the order.
     #[inline]
     fn settle(&mut self, position: u32, told: u32) -> Result<u16, DeviceFault> {
-        let expected = self.ids[self.place(position)];
+        let expected = self.ids[self.slot(position)];
         if u32::from(expected) == told { Ok(expected) } else { self.search(position, told) }
     }
 
@@ -186,9 +186,9 @@ impl Lane {
     fn search(&mut self, position: u32, told: u32) -> Result<u16, DeviceFault> {
         // Of a batch (2.7.9) the lengths are not told, and a buffer that is full holds a part of a packet only.
         let mut later =
-            (1..self.next_avail.wrapping_sub(position)).map(|ahead| self.place(position.wrapping_add(ahead)));
-        let there = later.find(|&place| u32::from(self.ids[place]) == told && !self.in_order);
-        let (here, there) = (self.place(position), there.ok_or(DeviceFault::Id(told))?);
+            (1..self.next_avail.wrapping_sub(position)).map(|ahead| self.slot(position.wrapping_add(ahead)));
+        let there = later.find(|&slot| u32::from(self.ids[slot]) == told && !self.in_order);
+        let (here, there) = (self.slot(position), there.ok_or(DeviceFault::Id(told))?);
         self.ids.swap(here, there);
         self.sorted = false;
         Ok(self.ids[here])

@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use super::{Buffers, Bursts, Lane, Moved, positions};
+use super::{Buffers, Bursts, Moved, RingState, positions};
 use crate::memory::GuestMemory;
 use crate::ring::driver::DeviceFault;
 use crate::ring::layout::{Geometry, Options, PackedParts, WRITE, event};
@@ -16,7 +16,7 @@ const FILL: usize = 32;
 #[derive(Debug)]
 pub struct PackedBursts {
     parts: PackedParts,
-    lane: Lane,
+    state: RingState,
 }
 
 /// A burst on its way into a ring: all of it is written but the flags of its first descriptor, which the device cannot
@@ -34,12 +34,12 @@ impl<'a> Burst<'a> {
 
     /// The descriptor at a position becomes this buffer.
     #[inline]
-    fn put(&mut self, lane: &Lane, position: u32, id: u16, addr: u64, len: u32) {
-        let write = if lane.buffers == Buffers::Transmit { 0 } else { WRITE };
+    fn put(&mut self, state: &RingState, position: u32, id: u16, addr: u64, len: u32) {
+        let write = if state.buffers == Buffers::Transmit { 0 } else { WRITE };
         // 2.8.1: available is AVAIL as the wrap counter, which begins with 1, and USED as its inverse.
-        let flags = write | if position & lane.size == 0 { AVAIL } else { USED };
+        let flags = write | if position & state.size == 0 { AVAIL } else { USED };
         let word = (u64::from(len) | u64::from(id) << 32 | u64::from(flags) << 48).to_le();
-        let at = 2 * lane.place(position);
+        let at = 2 * state.slot(position);
         self.table[at].store(addr.to_le(), Relaxed);
         if self.first.is_none() {
             self.first = Some((at + 1, word));
@@ -59,12 +59,12 @@ impl<'a> Burst<'a> {
 
 /// A used descriptor's id and length; `None` where the device has not used it yet.
 #[inline]
-fn used(table: &[AtomicU64], lane: &Lane, position: u32) -> Option<(u32, u32)> {
+fn used(table: &[AtomicU64], state: &RingState, position: u32) -> Option<(u32, u32)> {
     // Acquire: the bytes in the buffer are visible once the flags are.
-    let word = u64::from_le(table[2 * lane.place(position) + 1].load(Acquire));
+    let word = u64::from_le(table[2 * state.slot(position) + 1].load(Acquire));
     let both = u64::from(AVAIL | USED) << 48;
     // 2.8.1: used while both bits are the device's wrap counter, which begins with 1.
-    let is_used = word & both == if position & lane.size == 0 { both } else { 0 };
+    let is_used = word & both == if position & state.size == 0 { both } else { 0 };
     let len = u32::try_from(word & u64::from(u32::MAX)).unwrap_or(u32::MAX);
     let id = u32::try_from(word >> 32 & 0xffff).unwrap_or(u32::MAX);
     is_used.then_some((id, len))
@@ -75,33 +75,33 @@ impl PackedBursts {
     #[inline]
     fn take(
         table: &[AtomicU64],
-        lane: &mut Lane,
+        state: &mut RingState,
         most: usize,
-        mut each: impl FnMut(&mut Lane, u32, u16, u32),
+        mut each: impl FnMut(&mut RingState, u32, u16, u32),
     ) -> Result<Moved, DeviceFault> {
-        let (mut moved, capacity) = (Moved::default(), lane.capacity());
-        let most = positions(most).min(lane.out());
+        let (mut moved, capacity) = (Moved::default(), state.capacity());
+        let most = positions(most).min(state.out());
         let mut k = 0;
         while k < most {
-            let position = lane.next_used.wrapping_add(k);
-            let Some((told, len)) = used(table, lane, position) else { break };
-            if lane.in_order && lane.buffers == Buffers::Transmit {
-                let batch = lane.batch(position, told)?;
+            let position = state.next_used.wrapping_add(k);
+            let Some((told, len)) = used(table, state, position) else { break };
+            if state.in_order && state.buffers == Buffers::Transmit {
+                let batch = state.batch(position, told)?;
                 for done in 0..batch {
-                    let id = lane.ids[lane.place(position.wrapping_add(done))];
+                    let id = state.ids[state.slot(position.wrapping_add(done))];
                     moved.packets += 1;
-                    each(lane, k + done, id, 0);
+                    each(state, k + done, id, 0);
                 }
                 k += batch;
                 continue;
             }
-            let id = lane.settle(position, told)?;
+            let id = state.settle(position, told)?;
             // 2.8.4: of what the device only read the length means nothing.
-            moved.add(id, if lane.buffers == Buffers::Transmit { 0 } else { len }, capacity)?;
-            each(lane, k, id, len);
+            moved.add(id, if state.buffers == Buffers::Transmit { 0 } else { len }, capacity)?;
+            each(state, k, id, len);
             k += 1;
         }
-        lane.next_used = lane.next_used.wrapping_add(k);
+        state.next_used = state.next_used.wrapping_add(k);
         Ok(moved)
     }
 }
@@ -113,22 +113,22 @@ impl Bursts for PackedBursts {
             return Err("size");
         }
         parts.driver.write_u16(event::MODE, EVENTS_OFF);
-        Ok(PackedBursts { parts, lane: Lane::new(geometry.size, options.in_order, buffers) })
+        Ok(PackedBursts { parts, state: RingState::new(geometry.size, options.in_order, buffers) })
     }
 
     fn fill(&mut self, buffers: impl IntoIterator<Item = (u64, u32)>) -> usize {
-        let PackedBursts { parts, lane } = self;
-        let mut buffers = buffers.into_iter().take(lane.free()).peekable();
+        let PackedBursts { parts, state } = self;
+        let mut buffers = buffers.into_iter().take(state.free()).peekable();
         let mut n = 0;
         while buffers.peek().is_some() {
             let mut burst = Burst::new(parts.desc.cells64());
             for (addr, len) in buffers.by_ref().take(FILL) {
-                let id = lane.ids[lane.place(lane.next_avail)];
-                let len = if let Buffers::Receive(capacity) = lane.buffers { capacity } else { len };
-                lane.addrs[usize::from(id)] = addr;
-                lane.lens[usize::from(id)] = len;
-                burst.put(lane, lane.next_avail, id, addr, len);
-                lane.next_avail = lane.next_avail.wrapping_add(1);
+                let id = state.ids[state.slot(state.next_avail)];
+                let len = if let Buffers::Receive(capacity) = state.buffers { capacity } else { len };
+                state.addrs[usize::from(id)] = addr;
+                state.lens[usize::from(id)] = len;
+                burst.put(state, state.next_avail, id, addr, len);
+                state.next_avail = state.next_avail.wrapping_add(1);
                 n += 1;
             }
             burst.publish();
@@ -144,36 +144,36 @@ impl Bursts for PackedBursts {
         most: usize,
         mut each: impl FnMut(u64, u32),
     ) -> Result<Moved, DeviceFault> {
-        let most = most.min(to.lane.free()).min(spare.len());
-        let Buffers::Receive(capacity) = from.lane.buffers else { return Ok(Moved::default()) };
+        let most = most.min(to.state.free()).min(spare.len());
+        let Buffers::Receive(capacity) = from.state.buffers else { return Ok(Moved::default()) };
         let (mut refills, mut sent) = (Burst::new(from.parts.desc.cells64()), Burst::new(to.parts.desc.cells64()));
-        let (refilled, next) = (from.lane.next_avail, to.lane.next_avail);
-        let moved = PackedBursts::take(from.parts.desc.cells64(), &mut from.lane, most, |lane, k, id, len| {
-            let addr = lane.addrs[usize::from(id)];
+        let (refilled, next) = (from.state.next_avail, to.state.next_avail);
+        let moved = PackedBursts::take(from.parts.desc.cells64(), &mut from.state, most, |state, k, id, len| {
+            let addr = state.addrs[usize::from(id)];
             each(addr, len);
             let position = refilled.wrapping_add(k);
             // The same one, where all buffers were out: then it is the one that has just come.
-            let refill = lane.ids[lane.place(position)];
+            let refill = state.ids[state.slot(position)];
             let fresh = spare.pop().unwrap_or_default();
-            lane.addrs[usize::from(refill)] = fresh;
-            refills.put(lane, position, refill, fresh, capacity);
+            state.addrs[usize::from(refill)] = fresh;
+            refills.put(state, position, refill, fresh, capacity);
             let position = next.wrapping_add(k);
-            let id = to.lane.ids[to.lane.place(position)];
-            to.lane.addrs[usize::from(id)] = addr;
-            sent.put(&to.lane, position, id, addr, len);
+            let id = to.state.ids[to.state.slot(position)];
+            to.state.addrs[usize::from(id)] = addr;
+            sent.put(&to.state, position, id, addr, len);
         })?;
         refills.publish();
         sent.publish();
-        from.lane.next_avail = refilled.wrapping_add(positions(moved.packets));
-        to.lane.next_avail = next.wrapping_add(positions(moved.packets));
+        from.state.next_avail = refilled.wrapping_add(positions(moved.packets));
+        to.state.next_avail = next.wrapping_add(positions(moved.packets));
         Ok(moved)
     }
 
     #[inline]
     fn reclaim(&mut self, spare: &mut Vec<u64>) -> Result<usize, DeviceFault> {
-        let PackedBursts { parts, lane } = self;
-        let each = |lane: &mut Lane, _, id: u16, _| spare.push(lane.addrs[usize::from(id)]);
-        Ok(PackedBursts::take(parts.desc.cells64(), lane, usize::MAX, each)?.packets)
+        let PackedBursts { parts, state } = self;
+        let each = |state: &mut RingState, _, id: u16, _| spare.push(state.addrs[usize::from(id)]);
+        Ok(PackedBursts::take(parts.desc.cells64(), state, usize::MAX, each)?.packets)
     }
 
     #[inline]
@@ -183,34 +183,34 @@ impl Bursts for PackedBursts {
 
     #[inline]
     fn recycle_each(&mut self, most: usize, mut each: impl FnMut(u64, u32)) -> Result<Moved, DeviceFault> {
-        let transmits = self.lane.buffers == Buffers::Transmit;
-        let PackedBursts { parts, lane } = self;
+        let transmits = self.state.buffers == Buffers::Transmit;
+        let PackedBursts { parts, state } = self;
         let mut burst = Burst::new(parts.desc.cells64());
-        let again = lane.next_avail;
-        let moved = PackedBursts::take(parts.desc.cells64(), lane, most, |lane, k, id, told| {
-            let (addr, len) = (lane.addrs[usize::from(id)], lane.lens[usize::from(id)]);
+        let again = state.next_avail;
+        let moved = PackedBursts::take(parts.desc.cells64(), state, most, |state, k, id, told| {
+            let (addr, len) = (state.addrs[usize::from(id)], state.lens[usize::from(id)]);
             each(addr, if transmits { len } else { told });
-            burst.put(lane, again.wrapping_add(k), id, addr, len);
+            burst.put(state, again.wrapping_add(k), id, addr, len);
         })?;
         burst.publish();
-        lane.next_avail = again.wrapping_add(positions(moved.packets));
+        state.next_avail = again.wrapping_add(positions(moved.packets));
         Ok(moved)
     }
 
     #[inline]
     fn collect(&mut self, most: usize, mut each: impl FnMut(u64, u32)) -> Result<usize, DeviceFault> {
-        let PackedBursts { parts, lane } = self;
-        let each = |lane: &mut Lane, _, id: u16, len| each(lane.addrs[usize::from(id)], len);
-        Ok(PackedBursts::take(parts.desc.cells64(), lane, most, each)?.packets)
+        let PackedBursts { parts, state } = self;
+        let each = |state: &mut RingState, _, id: u16, len| each(state.addrs[usize::from(id)], len);
+        Ok(PackedBursts::take(parts.desc.cells64(), state, most, each)?.packets)
     }
 
     #[inline]
     fn kick_due(&mut self) -> bool {
         let device = &self.parts.device;
-        self.lane.kick_due(|| device.read_u16(event::MODE) != EVENTS_OFF)
+        self.state.kick_due(|| device.read_u16(event::MODE) != EVENTS_OFF)
     }
 
     fn out(&self) -> usize {
-        self.lane.out() as usize
+        self.state.out() as usize
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{Buffers, Bursts, Lane, Moved, positions};
+use super::{Buffers, Bursts, Moved, RingState, positions};
 use crate::memory::GuestMemory;
 use crate::ring::driver::DeviceFault;
 use crate::ring::layout::{self, Descriptor, Geometry, NO_INTERRUPT, NO_NOTIFY, Options, Parts, WRITE};
@@ -11,7 +11,7 @@ use crate::ring::layout::{self, Descriptor, Geometry, NO_INTERRUPT, NO_NOTIFY, O
 #[derive(Debug)]
 pub struct SplitBursts {
     parts: Parts,
-    lane: Lane,
+    state: RingState,
 }
 
 impl SplitBursts {
@@ -20,8 +20,8 @@ impl SplitBursts {
     fn ready(&self, most: usize) -> Result<usize, DeviceFault> {
         // Acquire: the elements behind the index are visible once the index is, and so are the bytes in the buffers.
         let seen = self.parts.used.acquire_u16(layout::used::INDEX);
-        let ahead = seen.wrapping_sub(low(self.lane.next_used));
-        let published = low(self.lane.out());
+        let ahead = seen.wrapping_sub(low(self.state.next_used));
+        let published = low(self.state.out());
         if ahead > published {
             return Err(DeviceFault::IndexJump { ahead, published });
         }
@@ -31,35 +31,35 @@ impl SplitBursts {
     /// Makes the next `n` places available, whose descriptors are written.
     #[inline]
     fn publish(&mut self, n: usize) {
-        let SplitBursts { parts, lane } = self;
-        if !lane.sorted {
-            for position in (0..positions(n)).map(|k| lane.next_avail.wrapping_add(k)) {
-                let place = lane.place(position);
-                parts.avail.write_u16(layout::avail::entry(place), lane.ids[place]);
+        let SplitBursts { parts, state } = self;
+        if !state.sorted {
+            for position in (0..positions(n)).map(|k| state.next_avail.wrapping_add(k)) {
+                let slot = state.slot(position);
+                parts.avail.write_u16(layout::avail::entry(slot), state.ids[slot]);
             }
         }
-        lane.next_avail = lane.next_avail.wrapping_add(positions(n));
-        parts.avail.release_u16(layout::avail::INDEX, low(lane.next_avail));
+        state.next_avail = state.next_avail.wrapping_add(positions(n));
+        parts.avail.release_u16(layout::avail::INDEX, low(state.next_avail));
     }
 
     /// Calls `each` with address and length of `n` used buffers, of which `ready` has told.
     #[inline]
     fn take(
         Parts { used, .. }: &Parts,
-        lane: &mut Lane,
+        state: &mut RingState,
         n: usize,
-        mut each: impl FnMut(&mut Lane, u32, u16, u32),
+        mut each: impl FnMut(&mut RingState, u32, u16, u32),
     ) -> Result<Moved, DeviceFault> {
-        let (mut moved, capacity) = (Moved::default(), lane.capacity());
+        let (mut moved, capacity) = (Moved::default(), state.capacity());
         let elements = used.cells32();
         for k in 0..positions(n) {
-            let at = layout::used::entry(lane.place(lane.next_used.wrapping_add(k))) / 4;
+            let at = layout::used::entry(state.slot(state.next_used.wrapping_add(k))) / 4;
             let [told, len] = [at, at + 1].map(|cell| u32::from_le(elements[cell].load(Relaxed)));
-            let id = lane.settle(lane.next_used.wrapping_add(k), told)?;
+            let id = state.settle(state.next_used.wrapping_add(k), told)?;
             moved.add(id, len, capacity)?;
-            each(lane, k, id, len);
+            each(state, k, id, len);
         }
-        lane.next_used = lane.next_used.wrapping_add(positions(n));
+        state.next_used = state.next_used.wrapping_add(positions(n));
         Ok(moved)
     }
 }
@@ -71,19 +71,19 @@ impl Bursts for SplitBursts {
         for id in 0..geometry.size {
             parts.avail.write_u16(layout::avail::entry(id.into()), id);
         }
-        Ok(SplitBursts { parts, lane: Lane::new(geometry.size, options.in_order, buffers) })
+        Ok(SplitBursts { parts, state: RingState::new(geometry.size, options.in_order, buffers) })
     }
 
     fn fill(&mut self, buffers: impl IntoIterator<Item = (u64, u32)>) -> usize {
         let mut n = 0;
-        for (addr, len) in buffers.into_iter().take(self.lane.free()) {
-            let id = self.lane.ids[self.lane.place(self.lane.next_avail.wrapping_add(positions(n)))];
-            let (len, flags) = match self.lane.buffers {
+        for (addr, len) in buffers.into_iter().take(self.state.free()) {
+            let id = self.state.ids[self.state.slot(self.state.next_avail.wrapping_add(positions(n)))];
+            let (len, flags) = match self.state.buffers {
                 Buffers::Receive(capacity) => (capacity, WRITE),
                 Buffers::Transmit => (len, 0),
             };
-            self.lane.addrs[usize::from(id)] = addr;
-            self.lane.lens[usize::from(id)] = len;
+            self.state.addrs[usize::from(id)] = addr;
+            self.state.lens[usize::from(id)] = len;
             Descriptor { addr, len, flags, next: 0 }.write(&self.parts.desc, id);
             n += 1;
         }
@@ -99,24 +99,24 @@ impl Bursts for SplitBursts {
         most: usize,
         mut each: impl FnMut(u64, u32),
     ) -> Result<Moved, DeviceFault> {
-        let n = from.ready(most.min(to.lane.free()).min(spare.len()))?;
+        let n = from.ready(most.min(to.state.free()).min(spare.len()))?;
         if n == 0 {
             return Ok(Moved::default());
         }
         let rest = spare.len() - n;
-        let (fresh, refilled) = (&spare[rest..], from.lane.next_avail);
+        let (fresh, refilled) = (&spare[rest..], from.state.next_avail);
         let (received, sent) = (from.parts.desc.cells64(), to.parts.desc.cells64());
-        let next = to.lane.next_avail;
-        let moved = SplitBursts::take(&from.parts, &mut from.lane, n, |lane, k, id, len| {
-            let addr = lane.addrs[usize::from(id)];
+        let next = to.state.next_avail;
+        let moved = SplitBursts::take(&from.parts, &mut from.state, n, |state, k, id, len| {
+            let addr = state.addrs[usize::from(id)];
             each(addr, len);
             // The same one, where all buffers were out: then it is the one that has just come.
-            let refill = lane.ids[lane.place(refilled.wrapping_add(k))];
+            let refill = state.ids[state.slot(refilled.wrapping_add(k))];
             let fresh = fresh[k as usize];
-            lane.addrs[usize::from(refill)] = fresh;
+            state.addrs[usize::from(refill)] = fresh;
             received[2 * usize::from(refill)].store(fresh.to_le(), Relaxed);
-            let id = usize::from(to.lane.ids[to.lane.place(next.wrapping_add(k))]);
-            to.lane.addrs[id] = addr;
+            let id = usize::from(to.state.ids[to.state.slot(next.wrapping_add(k))]);
+            to.state.addrs[id] = addr;
             sent[2 * id].store(addr.to_le(), Relaxed);
             // Without flags and without a next one.
             sent[2 * id + 1].store(u64::from(len).to_le(), Relaxed);
@@ -130,14 +130,14 @@ impl Bursts for SplitBursts {
     #[inline]
     fn reclaim(&mut self, spare: &mut Vec<u64>) -> Result<usize, DeviceFault> {
         let n = self.ready(usize::MAX)?;
-        let SplitBursts { parts, lane } = self;
-        if lane.in_order {
+        let SplitBursts { parts, state } = self;
+        if state.in_order {
             // All up to the index, whatever the elements say (2.7.9).
-            let done = (0..positions(n)).map(|k| lane.place(lane.next_used.wrapping_add(k)));
-            spare.extend(done.map(|place| lane.addrs[usize::from(lane.ids[place])]));
-            lane.next_used = lane.next_used.wrapping_add(positions(n));
+            let done = (0..positions(n)).map(|k| state.slot(state.next_used.wrapping_add(k)));
+            spare.extend(done.map(|slot| state.addrs[usize::from(state.ids[slot])]));
+            state.next_used = state.next_used.wrapping_add(positions(n));
         } else {
-            SplitBursts::take(parts, lane, n, |lane, _, id, _| spare.push(lane.addrs[usize::from(id)]))?;
+            SplitBursts::take(parts, state, n, |state, _, id, _| spare.push(state.addrs[usize::from(id)]))?;
         }
         Ok(n)
     }
@@ -148,12 +148,12 @@ impl Bursts for SplitBursts {
         if n == 0 {
             return Ok(Moved::default());
         }
-        let SplitBursts { parts, lane } = self;
-        let moved = if lane.in_order && lane.buffers == Buffers::Transmit {
-            lane.next_used = lane.next_used.wrapping_add(positions(n));
+        let SplitBursts { parts, state } = self;
+        let moved = if state.in_order && state.buffers == Buffers::Transmit {
+            state.next_used = state.next_used.wrapping_add(positions(n));
             Moved { packets: n, ..Moved::default() }
         } else {
-            SplitBursts::take(parts, lane, n, |_, _, _, _| {})?
+            SplitBursts::take(parts, state, n, |_, _, _, _| {})?
         };
         self.publish(n);
         Ok(moved)
@@ -165,18 +165,18 @@ impl Bursts for SplitBursts {
         if n == 0 {
             return Ok(Moved::default());
         }
-        let SplitBursts { parts, lane } = self;
-        let moved = if lane.buffers == Buffers::Transmit {
-            let mut each = |lane: &Lane, id: u16| each(lane.addrs[usize::from(id)], lane.lens[usize::from(id)]);
-            if lane.in_order {
-                (0..positions(n)).for_each(|k| each(lane, lane.ids[lane.place(lane.next_used.wrapping_add(k))]));
-                lane.next_used = lane.next_used.wrapping_add(positions(n));
+        let SplitBursts { parts, state } = self;
+        let moved = if state.buffers == Buffers::Transmit {
+            let mut each = |state: &RingState, id: u16| each(state.addrs[usize::from(id)], state.lens[usize::from(id)]);
+            if state.in_order {
+                (0..positions(n)).for_each(|k| each(state, state.ids[state.slot(state.next_used.wrapping_add(k))]));
+                state.next_used = state.next_used.wrapping_add(positions(n));
                 Moved { packets: n, ..Moved::default() }
             } else {
-                SplitBursts::take(parts, lane, n, |lane, _, id, _| each(lane, id))?
+                SplitBursts::take(parts, state, n, |state, _, id, _| each(state, id))?
             }
         } else {
-            SplitBursts::take(parts, lane, n, |lane, _, id, len| each(lane.addrs[usize::from(id)], len))?
+            SplitBursts::take(parts, state, n, |state, _, id, len| each(state.addrs[usize::from(id)], len))?
         };
         self.publish(n);
         Ok(moved)
@@ -185,19 +185,19 @@ impl Bursts for SplitBursts {
     #[inline]
     fn collect(&mut self, most: usize, mut each: impl FnMut(u64, u32)) -> Result<usize, DeviceFault> {
         let n = self.ready(most)?;
-        let SplitBursts { parts, lane } = self;
-        SplitBursts::take(parts, lane, n, |lane, _, id, len| each(lane.addrs[usize::from(id)], len))?;
+        let SplitBursts { parts, state } = self;
+        SplitBursts::take(parts, state, n, |state, _, id, len| each(state.addrs[usize::from(id)], len))?;
         Ok(n)
     }
 
     #[inline]
     fn kick_due(&mut self) -> bool {
         let used = &self.parts.used;
-        self.lane.kick_due(|| used.read_u16(layout::used::FLAGS) & NO_NOTIFY == 0)
+        self.state.kick_due(|| used.read_u16(layout::used::FLAGS) & NO_NOTIFY == 0)
     }
 
     fn out(&self) -> usize {
-        self.lane.out() as usize
+        self.state.out() as usize
     }
 }
 
