@@ -20,7 +20,7 @@ use substitute::{Page, Substitute};
 pub const MAX_REGIONS: usize = 4096;
 
 /// An address beyond all regions.
-const NOWHERE: usize = usize::MAX;
+const NOT_REPLACED: usize = usize::MAX;
 
 struct Entry {
     start: AtomicUsize,
@@ -28,7 +28,7 @@ struct Entry {
     end: AtomicUsize,
     taken: AtomicBool,
     poisoned: AtomicBool,
-    /// From this address on, the substitute is mapped in the region's place; [`NOWHERE`] if it is not.
+    /// From this address on, the substitute is mapped in the region's place; [`NOT_REPLACED`] if it is not.
     replaced_from: AtomicUsize,
 }
 
@@ -38,7 +38,7 @@ static TABLE: [Entry; MAX_REGIONS] = [const {
         end: AtomicUsize::new(0),
         taken: AtomicBool::new(false),
         poisoned: AtomicBool::new(false),
-        replaced_from: AtomicUsize::new(NOWHERE),
+        replaced_from: AtomicUsize::new(NOT_REPLACED),
     }
 }; MAX_REGIONS];
 
@@ -49,7 +49,7 @@ struct Epoch(AtomicU64);
 static EPOCH: Epoch = Epoch(AtomicU64::new(0));
 
 /// What handled SIGBUS before us.
-static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
+static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
 
 /// Changes whenever any region of the process is poisoned.
 #[inline]
@@ -63,7 +63,7 @@ pub(super) struct Watch(usize);
 
 /// Why a range cannot be watched.
 #[derive(Debug)]
-pub(super) enum Unwatched {
+pub(super) enum WatchError {
     /// The table is full.
     TooMany,
     /// The substitute cannot be made.
@@ -72,14 +72,14 @@ pub(super) enum Unwatched {
 
 impl Watch {
     /// Watches the `len` bytes of the mapping at `start`.
-    pub(super) fn new(start: usize, len: usize) -> Result<Watch, Unwatched> {
-        Substitute::prepare().map_err(Unwatched::NoSubstitute)?;
+    pub(super) fn new(start: usize, len: usize) -> Result<Watch, WatchError> {
+        Substitute::prepare().map_err(WatchError::NoSubstitute)?;
         install();
         let free = |e: &Entry| e.taken.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_ok();
-        let at = TABLE.iter().position(free).ok_or(Unwatched::TooMany)?;
+        let at = TABLE.iter().position(free).ok_or(WatchError::TooMany)?;
         let entry = &TABLE[at];
         entry.poisoned.store(false, Ordering::Relaxed);
-        entry.replaced_from.store(NOWHERE, Ordering::Relaxed);
+        entry.replaced_from.store(NOT_REPLACED, Ordering::Relaxed);
         entry.start.store(start, Ordering::Relaxed);
         entry.end.store(start + len, Ordering::Release);
         Ok(Watch(at))
@@ -96,7 +96,7 @@ impl Drop for Watch {
     fn drop(&mut self) {
         let entry = &TABLE[self.0];
         let (from, end) = (entry.replaced_from.load(Ordering::Acquire), entry.end.load(Ordering::Relaxed));
-        if from != NOWHERE
+        if from != NOT_REPLACED
             && let Some(substitute) = Substitute::get()
         {
             substitute.free(from, end - from);
@@ -107,7 +107,7 @@ impl Drop for Watch {
 }
 
 fn install() {
-    BEFORE.get_or_init(|| {
+    PREVIOUS.get_or_init(|| {
         // SAFETY: both structures are plain data for which zeros are valid; the handler has the signature that
         // SA_SIGINFO asks for and does only what a signal handler may (atomics, mmap and fallocate).
         unsafe {
@@ -141,7 +141,7 @@ extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context
         }
         break;
     }
-    hand_on(signal, info, context);
+    forward_signal(signal, info, context);
 }
 
 /// Makes the region from `start` to `end` accessible again from `address` on. `false` where the system refuses.
@@ -181,8 +181,8 @@ fn replace(entry: &Entry, start: usize, end: usize, address: usize) -> bool {
 }
 
 /// Not ours: what was there before us decides, or the default action ends the process.
-fn hand_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    let before = BEFORE.get();
+fn forward_signal(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    let before = PREVIOUS.get();
     match before {
         Some(b) if b.sa_flags & libc::SA_SIGINFO != 0 && b.sa_sigaction > libc::SIG_IGN => {
             // SAFETY: with SA_SIGINFO the kernel would have called this same address with these arguments.

@@ -109,9 +109,9 @@ impl GuestMemory {
             if step == 0 {
                 return false;
             }
-            let Some(piece) = window.segment(addr, step) else { return false };
+            let Some(segment) = window.segment(addr, step) else { return false };
             *hint = at;
-            each(piece);
+            each(segment);
             let Some(next) = addr.checked_add(u64::from(step)) else { return false };
             (addr, len) = (next, len - step);
         }

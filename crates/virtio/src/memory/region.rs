@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rustix::fs::{fstat, fstatfs};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
-use super::fault::{Unwatched, Watch};
+use super::fault::{Watch, WatchError};
 
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
@@ -147,9 +147,11 @@ impl Region {
         let no_space = |mapped| MapError::NoSpace { guest: guest_addr, size, mapped };
         let share = Share::take(span.saturating_add(3 * page)).map_err(no_space)?;
         let (reserved, start) = Self::map_guarded(file, low, span, page, share).map_err(system("cannot map it"))?;
-        let watch = Watch::new(start.addr(), span).map_err(|why| match why {
-            Unwatched::TooMany => MapError::TooMany(guest_addr),
-            Unwatched::NoSubstitute(source) => system("cannot make a substitute for the case that it vanishes")(source),
+        let watch = Watch::new(start.addr(), span).map_err(|error| match error {
+            WatchError::TooMany => MapError::TooMany(guest_addr),
+            WatchError::NoSubstitute(source) => {
+                system("cannot make a substitute for the case that it vanishes")(source)
+            }
         })?;
         // SAFETY: the inset is less than a page, and the span at least that.
         let host = unsafe { start.add(inset) };

@@ -109,7 +109,7 @@ pub struct First {
     pub desc: Descriptor,
     /// In a packed ring: how many descriptors the chain has, and where those behind the first are kept.
     pub(super) span: u16,
-    pub(super) more: u16,
+    pub(super) following: u16,
 }
 
 impl First {
@@ -194,7 +194,7 @@ impl<'w, 't> Walk<'w, 't> {
             return Err(ChainFault::Long);
         }
         let turn = &mut *self.turn;
-        let found = self.memory.segments(desc.addr, desc.len, &mut self.hint, |piece| turn.stage(piece));
+        let found = self.memory.segments(desc.addr, desc.len, &mut self.hint, |segment| turn.stage(segment));
         if found { Ok(()) } else { Err(ChainFault::Address) }
     }
 }

@@ -94,15 +94,15 @@ impl TableArea {
 /// What is kept of a chain that is out: its descriptors in the ring (0: it is not out), and the bytes that the device may
 /// write.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Out {
+pub(super) struct Outstanding {
     pub(super) span: u16,
     pub(super) capacity: u32,
 }
 
-impl Out {
+impl Outstanding {
     pub(super) fn new(span: u16, buffers: &[(u64, u32, bool)]) -> Self {
         let capacity = buffers.iter().filter(|b| b.2).fold(0_u32, |sum, b| sum.saturating_add(b.1));
-        Out { span, capacity }
+        Outstanding { span, capacity }
     }
 
     /// The bytes written into it as the device says. Of a chain that it only reads that means nothing.

@@ -132,7 +132,7 @@ pub enum InflightError {
     Version(u16),
     /// See the message.
     #[error("its table of buffers in flight contradicts itself: {0}")]
-    Broken(&'static str),
+    Contradictory(&'static str),
 }
 
 /// The file of the tables that a frontend is given: one for all that it asks for.
@@ -258,7 +258,7 @@ pub struct Inflight {
 
 /// A chain that a predecessor had taken and not given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Older {
+struct InflightChain {
     /// Its head; in a packed ring, its id.
     head: u16,
     /// Its descriptors.
@@ -273,29 +273,29 @@ struct Reconnected {
     /// 15 bits of position, and the wrap counter.
     position: u16,
     /// It died while it gave a batch back, of which the driver has seen nothing.
-    is_cut: bool,
-    older: Vec<Older>,
+    is_interrupted: bool,
+    chains: Vec<InflightChain>,
 }
 
 impl Inflight {
     /// What a predecessor left in flight in a split ring whose used index is `used`, in the order in which it had taken
     /// it ("When reconnecting").
-    fn reconnect_split(&self, used: u16) -> Result<Vec<Older>, InflightError> {
+    fn reconnect_split(&self, used: u16) -> Result<Vec<InflightChain>, InflightError> {
         let area = &self.area;
         let last = used.wrapping_sub(area.read_u16(split::USED_IDX));
         if last > self.size {
-            return Err(InflightError::Broken("its used index is not one of the last round"));
+            return Err(InflightError::Contradictory("its used index is not one of the last round"));
         }
         let mut at = area.read_u16(split::LAST_BATCH_HEAD);
         for _ in 0..last {
             if at >= self.size {
-                return Err(InflightError::Broken("its last batch goes beyond the ring"));
+                return Err(InflightError::Contradictory("its last batch goes beyond the ring"));
             }
             self.clear_flag(at);
             at = area.read_u16(self.state(at) + split::NEXT);
         }
         area.write_u16(split::USED_IDX, used);
-        self.older(|state| Ok((area.read_u64(state + split::COUNTER), None, 1)))
+        self.chains_in_flight(|state| Ok((area.read_u64(state + split::COUNTER), None, 1)))
     }
 
     /// The same for a packed ring. `is_used` says whether the descriptor at a position was used in the round of this wrap
@@ -305,7 +305,7 @@ impl Inflight {
         let [wrap, old_wrap] = area.read_u16(packed::WRAPS).to_le_bytes().map(|wrap| wrap != 0);
         let (new, old) = (area.read_u16(packed::USED_IDX), area.read_u16(packed::OLD_USED_IDX));
         if new >= self.size || old >= self.size {
-            return Err(InflightError::Broken("its used index is beyond the ring"));
+            return Err(InflightError::Contradictory("its used index is beyond the ring"));
         }
         let at_rest = (new, wrap) == (old, old_wrap);
         let committed = at_rest || is_used(old, old_wrap);
@@ -321,41 +321,41 @@ impl Inflight {
             self.clear_flag(free);
             free = area.read_u16(self.state(free) + packed::NEXT);
         }
-        let older = self.older(|state| {
+        let chains = self.chains_in_flight(|state| {
             let (id, num) = (area.read_u16(state + packed::ID), area.read_u16(state + packed::NUM));
             if num == 0 || num > self.size {
-                return Err(InflightError::Broken("a chain in flight is longer than the ring"));
+                return Err(InflightError::Contradictory("a chain in flight is longer than the ring"));
             }
             Ok((area.read_u64(state + packed::COUNTER), Some(id), num))
         })?;
-        if older.iter().map(|chain| u32::from(chain.span)).sum::<u32>() > u32::from(self.size) {
-            return Err(InflightError::Broken("more is in flight than the ring holds"));
+        if chains.iter().map(|chain| u32::from(chain.span)).sum::<u32>() > u32::from(self.size) {
+            return Err(InflightError::Contradictory("more is in flight than the ring holds"));
         }
         let (at, wrap) = if committed { (new, wrap) } else { (old, old_wrap) };
-        Ok(Reconnected { position: at | u16::from(wrap) << 15, is_cut: !committed, older })
+        Ok(Reconnected { position: at | u16::from(wrap) << 15, is_interrupted: !committed, chains })
     }
 
     /// The entries in flight, the oldest first.
-    fn older(
+    fn chains_in_flight(
         &self,
         read: impl Fn(usize) -> Result<(u64, Option<u16>, u16), InflightError>,
-    ) -> Result<Vec<Older>, InflightError> {
-        let mut older = Vec::new();
+    ) -> Result<Vec<InflightChain>, InflightError> {
+        let mut chains = Vec::new();
         for at in 0..self.size {
             let state = self.state(at);
             if self.area.read_u16(state) & 0xff == 1 {
                 let (counter, id, span) = read(state)?;
-                older.push(Older { head: id.unwrap_or(at), span, at, counter });
+                chains.push(InflightChain { head: id.unwrap_or(at), span, at, counter });
             }
         }
-        older.sort_by_key(|chain| chain.counter);
-        Ok(older)
+        chains.sort_by_key(|chain| chain.counter);
+        Ok(chains)
     }
 
     /// These are about to be given back, as one batch ("When supplying used buffers to the driver").
-    fn giving_older(&self, older: &[Older]) {
+    fn begin_giving_back(&self, chains: &[InflightChain]) {
         let area = &self.area;
-        for chain in older {
+        for chain in chains {
             let (link, head) = if self.packed {
                 // An entry that the table does not have is its writer's mistake, and its own only.
                 let last = area.read_u16(self.state(chain.at) + packed::LAST).min(self.size - 1);
@@ -369,8 +369,8 @@ impl Inflight {
     }
 
     /// These were given back.
-    fn gave_older(&self, older: &[Older]) {
-        older.iter().for_each(|chain| self.clear_flag(chain.at));
+    fn end_giving_back(&self, chains: &[InflightChain]) {
+        chains.iter().for_each(|chain| self.clear_flag(chain.at));
         if self.packed {
             self.area.write_u16(packed::OLD_FREE_HEAD, self.area.read_u16(packed::FREE_HEAD));
         }
@@ -394,16 +394,16 @@ impl Inflight {
     /// From here on it is ours, with the ring at `position`: an index, or in vhost-user's form. It is prepared.
     pub(super) fn begin(&self, position: u16) {
         if self.packed {
-            self.giving(position);
+            self.begin_batch(position);
         }
-        self.gave(position);
+        self.end_batch(position);
         // Release: whoever sees the version sees the rest.
         self.area.release_u16(AT_VERSION, VERSION);
     }
 
     /// A batch is about to be published, behind which the used position is this (packed rings).
     #[inline]
-    pub(super) fn giving(&self, position: u16) {
+    pub(super) fn begin_batch(&self, position: u16) {
         self.area.write_u16(packed::USED_IDX, position & 0x7fff);
         let [_, old_wrap] = self.area.read_u16(packed::WRAPS).to_le_bytes();
         self.area.write_u16(packed::WRAPS, u16::from_le_bytes([u8::from(position & 0x8000 != 0), old_wrap]));
@@ -411,7 +411,7 @@ impl Inflight {
 
     /// A batch is published; the used index, or position, is this.
     #[inline]
-    pub(super) fn gave(&self, position: u16) {
+    pub(super) fn end_batch(&self, position: u16) {
         // Release: what was published comes before the word that it was.
         if self.packed {
             let wrap = u8::from(position & 0x8000 != 0);
@@ -448,19 +448,19 @@ impl SplitDevice {
         let kept = !inflight.is_new;
         let mut device = Self::recover(memory, geometry, options).map_err(InflightError::Ring)?;
         let base = device.base();
-        let older = if kept { inflight.reconnect_split(base)? } else { Vec::new() };
-        let mut found = vec![First::default(); older.len()];
-        let wanted = u16::try_from(older.len()).unwrap_or(u16::MAX);
+        let chains = if kept { inflight.reconnect_split(base)? } else { Vec::new() };
+        let mut found = vec![First::default(); chains.len()];
+        let wanted = u16::try_from(chains.len()).unwrap_or(u16::MAX);
         let there = device.available(wanted).is_ok_and(|n| n >= wanted) && device.peek(&mut found).is_ok();
         // In the ring's own order it can be taken again; what another order has overwritten there is given back.
-        if there && older.iter().zip(&found).all(|(older, found)| older.head == found.head) {
-            inflight.gave_older(&older);
+        if there && chains.iter().zip(&found).all(|(chain, found)| chain.head == found.head) {
+            inflight.end_giving_back(&chains);
         } else {
-            older.iter().for_each(|older| device.take(&First { head: older.head, ..First::default() }));
-            inflight.giving_older(&older);
+            chains.iter().for_each(|chain| device.take(&First { head: chain.head, ..First::default() }));
+            inflight.begin_giving_back(&chains);
             device.set_log(log.cloned());
             device.give_back(device.outstanding());
-            inflight.gave_older(&older);
+            inflight.end_giving_back(&chains);
             device = Self::new(memory, geometry, device.base(), options).map_err(InflightError::Ring)?;
         }
         inflight.prepare();
@@ -497,23 +497,23 @@ impl PackedDevice {
                 let flags = parts.desc.acquire_u16(usize::from(at) * layout::DESCRIPTOR + 14);
                 (flags & AVAIL != 0) == wrap && (flags & USED != 0) == wrap
             };
-            let Reconnected { position, is_cut, older } = inflight.reconnect_packed(is_used)?;
+            let Reconnected { position, is_interrupted, chains } = inflight.reconnect_packed(is_used)?;
             // One of ours marks nothing: what it has written of a batch is in the ring, and nowhere else.
-            let ours = is_cut && older.is_empty();
+            let ours = is_interrupted && chains.is_empty();
             let mut device = if ours { recover(UNKNOWN)? } else { new(u32::from(position) * 0x1_0001)? };
-            let mut found = vec![First::default(); older.len()];
-            let there = device.find(&mut found).is_ok_and(|n| n == older.len());
-            let same = |(older, found): (&Older, &First)| (older.head, older.span) == (found.head, found.span);
-            if !(there && older.iter().zip(&found).all(same)) {
-                let first = |older: &Older| First { head: older.head, span: older.span, ..First::default() };
-                older.iter().for_each(|older| device.take(&first(older)));
-                inflight.giving_older(&older);
-                inflight.giving(low(device.base()));
+            let mut found = vec![First::default(); chains.len()];
+            let there = device.find(&mut found).is_ok_and(|n| n == chains.len());
+            let same = |(chain, found): (&InflightChain, &First)| (chain.head, chain.span) == (found.head, found.span);
+            if !(there && chains.iter().zip(&found).all(same)) {
+                let first = |chain: &InflightChain| First { head: chain.head, span: chain.span, ..First::default() };
+                chains.iter().for_each(|chain| device.take(&first(chain)));
+                inflight.begin_giving_back(&chains);
+                inflight.begin_batch(low(device.base()));
                 device.set_log(log.cloned());
                 device.give_back(device.outstanding());
                 device = new(device.base())?;
             }
-            inflight.gave_older(&older);
+            inflight.end_giving_back(&chains);
             device
         };
         inflight.prepare();

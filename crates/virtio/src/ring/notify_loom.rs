@@ -1,4 +1,4 @@
-//! `notify.rs` on loom's atomics: a giver and a waiter in every order, and with every stale value that the memory model
+//! `notify.rs` on loom's atomics: a producer and a waiter in every order, and with every stale value that the memory model
 //! allows.
 
 use loom::sync::Arc;
@@ -43,71 +43,74 @@ use super::packed_device::{AVAIL, EVENTS_AT, EVENTS_OFF, EVENTS_ON, RingPosition
 use notify::SuppressionField;
 use shared::Area;
 
-/// Entries that a giver publishes, one by one.
-const GIVEN: u16 = 2;
+/// Entries that a producer publishes, one by one.
+const COUNT: u16 = 2;
 
-/// What giver and waiter share.
+/// What producer and waiter share.
 struct Ring {
     /// A split ring's index, or the flags of a packed ring's descriptors.
-    given: Area,
+    published: Area,
     suppression: Area,
 }
 
-/// One gives and looks after each entry whether it is to tell (`give`: entries before, and whether it is wanted). The
-/// other one takes all there is and asks (`ask`: entries seen, and how many it sees then), until there is nothing. Then it
-/// sleeps, and must have been told of what it has not seen.
-fn nobody_waits_for_ever(
+/// One gives and looks after each entry whether it is to tell (`publish`: entries before, and whether it is wanted). The
+/// other one takes all there is and asks (`arm`: entries seen, and how many it sees then), until there is nothing. Then it
+/// sleeps, and must have been notified of what it has not seen.
+fn check_no_lost_wakeup(
     ring: fn() -> Ring,
-    give: impl Fn(&Ring, u16) -> bool + Copy + Send + Sync + 'static,
-    ask: impl Fn(&Ring, u16) -> u16 + Copy + Send + Sync + 'static,
+    publish: impl Fn(&Ring, u16) -> bool + Copy + Send + Sync + 'static,
+    arm: impl Fn(&Ring, u16) -> u16 + Copy + Send + Sync + 'static,
 ) {
     loom::model(move || {
         let ring = Arc::new(ring());
-        let giver = {
+        let producer = {
             let ring = Arc::clone(&ring);
-            thread::spawn(move || (0..GIVEN).filter(|&old| give(&ring, old)).last().map_or(0, |old| old + 1))
+            thread::spawn(move || (0..COUNT).filter(|&old| publish(&ring, old)).last().map_or(0, |old| old + 1))
         };
         let mut seen = 0;
         loop {
-            match ask(&ring, seen) {
+            match arm(&ring, seen) {
                 now if now == seen => break,
                 now => seen = now,
             }
         }
-        let told = giver.join().expect("the giver ends");
-        assert!(seen == GIVEN || told > seen, "the waiter sleeps with {seen} of {GIVEN} entries, told of {told}");
+        let notified = producer.join().expect("the producer ends");
+        assert!(
+            seen == COUNT || notified > seen,
+            "the waiter sleeps with {seen} of {COUNT} entries, notified of {notified}"
+        );
     });
 }
 
 fn split(field: SuppressionField, ring: fn() -> Ring, word: fn(u16) -> u16) {
-    let give = move |ring: &Ring, old: u16| {
-        ring.given.release_u16(0, old + 1);
+    let publish = move |ring: &Ring, old: u16| {
+        ring.published.release_u16(0, old + 1);
         notify::needs_notification(&ring.suppression, field, Some(old), old + 1)
     };
-    let ask = move |ring: &Ring, seen| {
+    let arm = move |ring: &Ring, seen| {
         if let SuppressionField::Flags(at, bit) = field {
             // It polled until now.
             ring.suppression.write_u16(at, bit);
         }
-        notify::request_notification(&ring.suppression, field, word(seen), || ring.given.acquire_u16(0))
+        notify::request_notification(&ring.suppression, field, word(seen), || ring.published.acquire_u16(0))
     };
-    nobody_waits_for_ever(ring, give, ask);
+    check_no_lost_wakeup(ring, publish, arm);
 }
 
 #[test]
 fn split_with_flags() {
-    let ring = || Ring { given: Area::new(&[0]), suppression: Area::new(&[1]) };
+    let ring = || Ring { published: Area::new(&[0]), suppression: Area::new(&[1]) };
     split(SuppressionField::Flags(0, 1), ring, |_| 0);
 }
 
 #[test]
 fn split_with_the_event_index() {
     // The field of before was fulfilled: it is behind the index.
-    let ring = || Ring { given: Area::new(&[0]), suppression: Area::new(&[u16::MAX]) };
+    let ring = || Ring { published: Area::new(&[0]), suppression: Area::new(&[u16::MAX]) };
     split(SuppressionField::Event(0), ring, |seen| seen);
 }
 
-/// Of the packed ring, which is at its last position: what is given lies on both sides of the wrap.
+/// Of the packed ring, which is at its last position: what is published lies on both sides of the wrap.
 const SIZE: u16 = 4;
 const START: RingPosition = RingPosition { at: SIZE - 1, wrap: true };
 
@@ -117,25 +120,25 @@ fn packed(event_idx: bool) {
         let flags: Vec<_> = (0..SIZE).map(|at| used(at != START.at)).collect();
         let mut suppression = [0; event::LEN / 2];
         suppression[event::MODE / 2] = EVENTS_OFF;
-        Ring { given: Area::new(&flags), suppression: Area::new(&suppression) }
+        Ring { published: Area::new(&flags), suppression: Area::new(&suppression) }
     };
     let flags_at = |position: RingPosition| usize::from(position.at) * 2;
-    let give = move |ring: &Ring, old| {
+    let publish = move |ring: &Ring, old| {
         let position = START.plus(old, SIZE);
-        ring.given.release_u16(flags_at(position), if position.wrap { AVAIL } else { USED });
+        ring.published.release_u16(flags_at(position), if position.wrap { AVAIL } else { USED });
         notify::needs_notification_packed(&ring.suppression, event_idx.then_some(1), position.plus(1, SIZE), SIZE)
     };
-    let ask = move |ring: &Ring, seen| {
+    let arm = move |ring: &Ring, seen| {
         // It polled until now.
         ring.suppression.write_u16(event::MODE, EVENTS_OFF);
         let position = START.plus(seen, SIZE);
         let mode = if event_idx { EVENTS_AT } else { EVENTS_ON };
         notify::request_notification_packed(&ring.suppression, mode, position, || {
-            let more = is_available(ring.given.acquire_u16(flags_at(position)), position.wrap);
+            let more = is_available(ring.published.acquire_u16(flags_at(position)), position.wrap);
             seen + u16::from(more)
         })
     };
-    nobody_waits_for_ever(ring, give, ask);
+    check_no_lost_wakeup(ring, publish, arm);
 }
 
 #[test]

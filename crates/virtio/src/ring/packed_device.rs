@@ -60,7 +60,7 @@ impl RingPosition {
 }
 
 /// What was read of a line's four descriptors, from this position on: length, id and flags of each.
-type Ahead = (u16, [u64; 4]);
+type ReadAhead = (u16, [u64; 4]);
 
 /// A taken chain, as it is given back.
 #[derive(Clone, Copy, Debug, Default)]
@@ -94,7 +94,7 @@ pub struct PackedDevice {
     /// Descriptors seen to be available, and not taken.
     known: u16,
     /// Descriptors of the chains looked at, behind their first ones.
-    more: Vec<Descriptor>,
+    following: Vec<Descriptor>,
     hint: usize,
     log: Option<Arc<DirtyLog>>,
     /// What the frontend keeps for a successor of ours, where it does.
@@ -128,7 +128,7 @@ impl PackedDevice {
             outstanding: 0,
             spans: 0,
             known: 0,
-            more: Vec::with_capacity(usize::from(size)),
+            following: Vec::with_capacity(usize::from(size)),
             hint: 0,
             log: None,
             inflight: None,
@@ -172,16 +172,16 @@ impl PackedDevice {
         first: &mut First,
         start: RingPosition,
         free: u16,
-        ahead: Option<Ahead>,
+        ahead: Option<ReadAhead>,
     ) -> Result<(), RingFault> {
-        first.more = u16::try_from(self.more.len()).unwrap_or(u16::MAX);
+        first.following = u16::try_from(self.following.len()).unwrap_or(u16::MAX);
         loop {
             if first.span == free {
                 return Err(RingFault::Loop { head: start.at, size: self.size });
             }
             let position = start.plus(first.span, self.size);
             let desc = self.read(position, self.tail_ahead(position, ahead));
-            self.more.push(desc);
+            self.following.push(desc);
             first.span += 1;
             first.head = desc.next;
             if desc.flags & NEXT == 0 {
@@ -198,8 +198,9 @@ impl PackedDevice {
 
     /// Descriptors of a chain found by the last [`Device::find`], behind its first one.
     pub(super) fn rest(&self, first: &First) -> &[Descriptor] {
-        let rest = usize::from(first.more)..usize::from(first.more) + usize::from(first.span.saturating_sub(1));
-        if first.span > 1 { self.more.get(rest).unwrap_or_default() } else { &[] }
+        let rest =
+            usize::from(first.following)..usize::from(first.following) + usize::from(first.span.saturating_sub(1));
+        if first.span > 1 { self.following.get(rest).unwrap_or_default() } else { &[] }
     }
 
     /// Descriptors of the oldest `n` taken chains.
@@ -210,7 +211,7 @@ impl PackedDevice {
     /// Marks the descriptors behind a chain's first one as used, from the last one. No driver looks at them (2.8.6), but
     /// who recovers the ring does: where the chain ends, and its id, stay readable.
     #[cold]
-    fn leave_out(&self, start: RingPosition, span: u16) {
+    fn mark_skipped(&self, start: RingPosition, span: u16) {
         for i in (1..span).rev() {
             let position = start.plus(i, self.size);
             let flags = if position.wrap { AVAIL | USED } else { 0 } | if i + 1 < span { NEXT } else { 0 };
@@ -243,7 +244,7 @@ impl PackedDevice {
         }
         let (position, mode) = (self.parts.driver.read_u16(event::POSITION), self.parts.driver.read_u16(event::MODE));
         // The descriptors of taken chains cannot be available.
-        let available = standing::border(self.size - self.spans, |i| {
+        let available = standing::partition_point(self.size - self.spans, |i| {
             let position = self.next_avail.plus(i, self.size);
             is_available(self.flags_at(position), position.wrap)
         });
@@ -292,7 +293,7 @@ impl PackedDevice {
 
     /// The same where it may have been read already: nothing is read twice.
     #[inline]
-    fn tail_ahead(&self, position: RingPosition, ahead: Option<Ahead>) -> u64 {
+    fn tail_ahead(&self, position: RingPosition, ahead: Option<ReadAhead>) -> u64 {
         let read = ahead.and_then(|(from, tails)| tails.get(usize::from(position.at.checked_sub(from)?)).copied());
         read.unwrap_or_else(|| self.tail(position))
     }
@@ -314,7 +315,7 @@ impl PackedDevice {
 impl Device for PackedDevice {
     #[inline]
     fn find(&mut self, into: &mut [First]) -> Result<usize, RingFault> {
-        self.more.clear();
+        self.following.clear();
         self.known = 0;
         let mut position = self.next_avail;
         // Descriptors that the driver can have made available: those of taken chains it cannot.
@@ -338,7 +339,7 @@ impl Device for PackedDevice {
             }
             for ((i, first), tail) in (0..).zip(four).zip(tails) {
                 let desc = self.read(RingPosition { at: position.at + i, wrap: position.wrap }, tail);
-                *first = First { head: desc.next, desc, span: 1, more: 0 };
+                *first = First { head: desc.next, desc, span: 1, following: 0 };
             }
             found += 4;
             free -= 4;
@@ -355,7 +356,7 @@ impl Device for PackedDevice {
                 return Ok(found);
             }
             let desc = self.read(position, tail);
-            *first = First { head: desc.next, desc, span: 1, more: 0 };
+            *first = First { head: desc.next, desc, span: 1, following: 0 };
             if flags & NEXT != 0 {
                 self.follow(first, position, free, ahead)?;
             }
@@ -451,7 +452,7 @@ impl Device for PackedDevice {
         let end = self.next_used.plus(spans, self.size);
         let next_taken = self.slot(n);
         if let Some(inflight) = &self.inflight {
-            inflight.giving(end.bits());
+            inflight.begin_batch(end.bits());
         }
         let cells = self.parts.desc.cells64();
         let (mut position, mut at) = (end, next_taken);
@@ -460,7 +461,7 @@ impl Device for PackedDevice {
             let Taken { id, span, bytes } = self.taken[at];
             position = position.minus(span, self.size);
             if span > 1 {
-                self.leave_out(position, span);
+                self.mark_skipped(position, span);
             }
             fail::hit("packed-element");
             let flags = if position.wrap { AVAIL | USED } else { 0 } | if bytes > 0 { WRITE } else { 0 };
@@ -476,7 +477,7 @@ impl Device for PackedDevice {
             layout::mark_entries(log, &self.parts.desc, 0, layout::DESCRIPTOR, start, spans, self.size);
         }
         if let Some(inflight) = &self.inflight {
-            inflight.gave(end.bits());
+            inflight.end_batch(end.bits());
         }
         self.next_used = end;
         self.unsignalled = self.unsignalled.map(|given| given.saturating_add(spans).min(self.size));
@@ -496,7 +497,7 @@ impl Device for PackedDevice {
 
     #[inline]
     fn followed(&self) -> u32 {
-        u32::try_from(self.more.len()).unwrap_or(u32::MAX)
+        u32::try_from(self.following.len()).unwrap_or(u32::MAX)
     }
 
     fn is_all_taken(&self) -> bool {

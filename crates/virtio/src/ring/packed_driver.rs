@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::driver::{DeviceFault, Layout, Out, TableArea, Tables};
+use super::driver::{DeviceFault, Layout, Outstanding, TableArea, Tables};
 use super::layout::{self, Geometry, NEXT, Options, PackedParts, WRITE};
 use super::notify;
 use super::packed_device::{AVAIL, EVENTS_AT, EVENTS_OFF, EVENTS_ON, RingPosition, USED};
@@ -25,7 +25,7 @@ pub struct PackedDriver {
     /// Free ids, the next one to use at the end.
     ids: Vec<u16>,
     /// The chain with this id.
-    out: Box<[Out]>,
+    outstanding: Box<[Outstanding]>,
     /// In order: ids that are out, the oldest first; and the batch that is being returned, by its last chain and the bytes
     /// in that.
     order: VecDeque<u16>,
@@ -55,7 +55,7 @@ impl PackedDriver {
             tables: None,
             free: size,
             ids: (0..size).rev().collect(),
-            out: vec![Out::default(); usize::from(size)].into_boxed_slice(),
+            outstanding: vec![Outstanding::default(); usize::from(size)].into_boxed_slice(),
             order: VecDeque::with_capacity(if options.in_order { size.into() } else { 0 }),
             batch: None,
             next_avail: start,
@@ -103,7 +103,7 @@ impl PackedDriver {
         }
         self.ids.pop();
         self.free -= count;
-        self.out[usize::from(id)] = Out::new(count, buffers);
+        self.outstanding[usize::from(id)] = Outstanding::new(count, buffers);
         if self.options.in_order {
             self.order.push_back(id);
         }
@@ -173,7 +173,7 @@ impl PackedDriver {
             None => self.element()?,
         };
         let (id, bytes) = if self.options.in_order { self.in_order(id, bytes)? } else { (id, bytes) };
-        let out = std::mem::take(&mut self.out[usize::from(id)]);
+        let out = std::mem::take(&mut self.outstanding[usize::from(id)]);
         let bytes = out.written(id, bytes)?;
         self.next_used = self.next_used.plus(out.span, self.size);
         self.free += out.span;
@@ -189,7 +189,7 @@ impl PackedDriver {
         let written = self.parts.desc.read_u16(at + 14) & WRITE != 0;
         let bytes = if written { self.parts.desc.read_u32(at + 8) } else { 0 };
         let id = self.parts.desc.read_u16(at + 12);
-        let is_out = self.out.get(usize::from(id)).is_some_and(|out| out.span > 0);
+        let is_out = self.outstanding.get(usize::from(id)).is_some_and(|out| out.span > 0);
         if is_out { Ok((id, bytes)) } else { Err(DeviceFault::Id(id.into())) }
     }
 
@@ -198,7 +198,7 @@ impl PackedDriver {
     fn in_order(&mut self, last: u16, bytes: u32) -> Result<(u16, u32), DeviceFault> {
         let oldest = self.order.pop_front().ok_or(DeviceFault::Id(last.into()))?;
         self.batch = (oldest != last).then_some((last, bytes));
-        Ok(if oldest == last { (last, bytes) } else { (oldest, self.out[usize::from(oldest)].capacity) })
+        Ok(if oldest == last { (last, bytes) } else { (oldest, self.outstanding[usize::from(oldest)].capacity) })
     }
 
     /// Where a device goes on that knows nothing of what was before, in vhost-user's form: behind the last chain that
@@ -213,7 +213,7 @@ impl PackedDriver {
             let last = batch.unwrap_or_else(|| self.parts.desc.read_u16(at + 12));
             let id = if self.options.in_order { order.next() } else { Some(last) };
             batch = Some(last).filter(|_| id != Some(last));
-            let count = id.and_then(|id| self.out.get(usize::from(id))).map(|out| out.span);
+            let count = id.and_then(|id| self.outstanding.get(usize::from(id))).map(|out| out.span);
             let Some(count) = count.filter(|&n| n > 0 && n <= out) else { break };
             position = position.plus(count, self.size);
             out -= count;
@@ -222,8 +222,8 @@ impl PackedDriver {
     }
 
     /// Asks for no interrupts (we poll), or for one with the next used chain; `true` if there is one already.
-    pub fn want_interrupt(&mut self, wanted: bool) -> bool {
-        let mode = match (wanted, self.options.event_idx) {
+    pub fn want_interrupt(&mut self, enabled: bool) -> bool {
+        let mode = match (enabled, self.options.event_idx) {
             (false, _) => EVENTS_OFF,
             (true, false) => EVENTS_ON,
             (true, true) => EVENTS_AT,

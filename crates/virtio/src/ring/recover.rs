@@ -7,22 +7,22 @@
 //!   the inverse of its wrap counter (2.8.1), which is what the device left there a round ago, or what zeroed memory has.
 //!   So the bit says how often the device has passed the descriptor, and the driver may go on meanwhile.
 //! - The device passes every descriptor ([`PackedDevice::give_back`] marks those that it leaves out). So around the ring,
-//!   with each bit compared to its position's wrap counter, there is one border between what was passed in this round and
+//!   with each bit compared to its position's wrap counter, there is one boundary between what was passed in this round and
 //!   what was not: the device's position.
 //! - A burst is published from its last descriptor to its first. Killed in the middle, it leaves a part that is not
-//!   passed, one that is, and then the rest of the ring: three borders. The driver has not seen any of the burst, since
+//!   passed, one that is, and then the rest of the ring: three boundaries. The driver has not seen any of the burst, since
 //!   it waits at the first descriptor; so the first part is wholly available and the second wholly used. That tells which
 //!   is which.
-//! - A burst of the whole ring has no rest; it leaves one border, with the part that is available before it.
+//! - A burst of the whole ring has no rest; it leaves one boundary, with the part that is available before it.
 //!
 //! What a frontend says can be long past: QEMU, which could not ask, says again what it said or heard before. And it gives
 //! back itself what it finds in a transmit ring while no backend is there (`virtqueue_packed_drop_all`), from where it
 //! believes to be: mostly at the ring's start in the first round. Where what is available goes on that far, that leaves
-//! the same three borders, and QEMU then says where it stopped, which is where a cut publication ends. So a ring with one
-//! border is believed, and no frontend against it, unless it names the end of a chain of which only the first descriptor
-//! is passed: that is how other devices leave a ring. One with more borders is theirs.
+//! the same three boundaries, and QEMU then says where it stopped, which is where a interrupted publication ends. So a ring with one
+//! boundary is believed, and no frontend against it, unless it names the end of a chain of which only the first descriptor
+//! is passed: that is how other devices leave a ring. One with more boundaries is theirs.
 //!
-//! A publication that was cut is completed: what was written before is not written again. Of a transmit ring that is
+//! A publication that was interrupted is completed: what was written before is not written again. Of a transmit ring that is
 //! all: the packets were delivered before they were given back. In a receive ring the bytes are there, but lengths are
 //! lost. Where the rest of a packet is in the published part, its first buffers are full. Any other packet is lost: each
 //! buffer becomes one of a header without a frame, which drivers drop and count.
@@ -47,12 +47,12 @@ const UNKNOWN: [u32; 2] = [0, 0x8000_8000];
 
 /// Where a device stood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Found {
+struct Recovered {
     position: RingPosition,
-    /// Of a publication that was cut: how many descriptors are not written, and how many behind them are.
-    cut: Option<(u16, u16)>,
-    /// There is one border.
-    is_sure: bool,
+    /// Of a publication that was interrupted: how many descriptors are not written, and how many behind them are.
+    interrupted: Option<(u16, u16)>,
+    /// There is one boundary.
+    is_unambiguous: bool,
 }
 
 impl PackedDevice {
@@ -71,22 +71,25 @@ impl PackedDevice {
         let size = geometry.size;
         let desc = geometry.locate_packed(memory)?.desc;
         let flags = |at: u16| desc.acquire_u16(usize::from(at) * DESCRIPTOR + 14);
-        let Found { position, cut, is_sure } = find(size, flags);
+        let Recovered { position, interrupted, is_unambiguous } = find(size, flags);
         let at = |position: RingPosition| u32::from(position.bits()) * 0x1_0001;
         let [low, high, _, _] = base.to_le_bytes();
-        let told = RingPosition::from_bits(u16::from_le_bytes([low, high]));
-        let is_dropped = direction == Direction::FromGuest
-            && cut.is_some_and(|(unwritten, written)| {
+        let reported = RingPosition::from_bits(u16::from_le_bytes([low, high]));
+        let is_dropped_by_frontend = direction == Direction::FromGuest
+            && interrupted.is_some_and(|(unwritten, written)| {
                 let start = position.plus(unwritten, size);
-                let is_theirs = start != RingPosition { at: 0, wrap: true } && is_rest(size, position, start, flags);
-                told == start.plus(written, size) && !is_theirs
+                let is_chain_end =
+                    start != RingPosition { at: 0, wrap: true } && is_rest_of_chain(size, position, start, flags);
+                reported == start.plus(written, size) && !is_chain_end
             });
-        let is_told = !UNKNOWN.contains(&base) && told != position && !is_dropped;
-        if is_told && (told.at >= size || !is_sure || is_rest(size, position, told, flags)) {
+        let is_meaningful = !UNKNOWN.contains(&base) && reported != position && !is_dropped_by_frontend;
+        if is_meaningful
+            && (reported.at >= size || !is_unambiguous || is_rest_of_chain(size, position, reported, flags))
+        {
             return Self::new(memory, geometry, base, options);
         }
         let mut device = Self::new(memory, geometry, at(position), options)?;
-        let Some((unwritten, written)) = cut else { return Ok(device) };
+        let Some((unwritten, written)) = interrupted else { return Ok(device) };
         device.set_log(log.cloned());
         device.complete(memory, unwritten, direction);
         let end = position.plus(unwritten, size).plus(written, size);
@@ -111,8 +114,8 @@ impl PackedDevice {
         }
         if let Some(log) = self.log() {
             let marks = log.after_writes();
-            for piece in buffers.iter().flat_map(|buffer| &buffer.front) {
-                let header = piece.split_at(HEADER).0;
+            for segment in buffers.iter().flat_map(|buffer| &buffer.front) {
+                let header = segment.split_at(HEADER).0;
                 memory.guest_addr(header).map_or_else(|| marks.missed(), |addr| marks.mark(addr, header.len().into()));
             }
         }
@@ -120,16 +123,16 @@ impl PackedDevice {
     }
 }
 
-/// Finds the position in a ring of `size` descriptors with these `flags`; reads those of each once, and those of a cut
+/// Finds the position in a ring of `size` descriptors with these `flags`; reads those of each once, and those of a interrupted
 /// publication once more.
-fn find(size: u16, flags: impl Fn(u16) -> u16) -> Found {
-    let mut borders = Borders::default();
-    // At the ring's start the wrap counter changes: there, equal bits are a border.
+fn find(size: u16, flags: impl Fn(u16) -> u16) -> Recovered {
+    let mut boundaries = Boundaries::default();
+    // At the ring's start the wrap counter changes: there, equal bits are a boundary.
     let mut before = flags(size - 1) & USED == 0;
     for at in 0..size {
         let used = flags(at) & USED != 0;
         if used != before {
-            borders.add(at);
+            boundaries.add(at);
         }
         before = used;
     }
@@ -142,10 +145,10 @@ fn find(size: u16, flags: impl Fn(u16) -> u16) -> Found {
     let length = |from: u16, to: u16| if to > from { to - from } else { size - from + to };
     // What is not passed shows the inverse of the wrap counter that it is to be passed with.
     let position = |at: u16| RingPosition { at, wrap: flags(at) & USED == 0 };
-    let [a, b, c] = borders.at;
-    let cut = match borders.count {
-        // A burst of the whole ring has no rest, and its first border is the same as its last. Available descriptors just
-        // before the border that is left can be nothing else, but a driver's half-made chain of the whole ring.
+    let [a, b, c] = boundaries.at;
+    let interrupted = match boundaries.count {
+        // A burst of the whole ring has no rest, and its first boundary is the same as its last. Available descriptors just
+        // before the boundary that is left can be nothing else, but a driver's half-made chain of the whole ring.
         1 => {
             let written = (0..size).find(|&i| !is_used(around(a, i))).unwrap_or(size);
             let start = around(a, written % size);
@@ -160,17 +163,17 @@ fn find(size: u16, flags: impl Fn(u16) -> u16) -> Found {
         }
         _ => None,
     };
-    let is_sure = borders.count == 1;
-    match cut {
+    let is_unambiguous = boundaries.count == 1;
+    match interrupted {
         Some((start, unwritten, written)) => {
-            Found { position: position(start), cut: Some((unwritten, written)), is_sure }
+            Recovered { position: position(start), interrupted: Some((unwritten, written)), is_unambiguous }
         }
-        None => Found { position: position(a), cut: None, is_sure },
+        None => Recovered { position: position(a), interrupted: None, is_unambiguous },
     }
 }
 
 /// Whether the descriptors between two positions are the rest of a chain.
-fn is_rest(size: u16, from: RingPosition, to: RingPosition, flags: impl Fn(u16) -> u16) -> bool {
+fn is_rest_of_chain(size: u16, from: RingPosition, to: RingPosition, flags: impl Fn(u16) -> u16) -> bool {
     let mut position = from;
     for _ in 0..size {
         let bits = flags(position.at);
@@ -183,14 +186,14 @@ fn is_rest(size: u16, from: RingPosition, to: RingPosition, flags: impl Fn(u16) 
     false
 }
 
-/// The first three borders, and how many there are: an odd number, so at least one.
+/// The first three boundaries, and how many there are: an odd number, so at least one.
 #[derive(Default)]
-struct Borders {
+struct Boundaries {
     at: [u16; 3],
     count: u16,
 }
 
-impl Borders {
+impl Boundaries {
     fn add(&mut self, at: u16) {
         if let Some(free) = self.at.get_mut(usize::from(self.count)) {
             *free = at;
@@ -200,7 +203,7 @@ impl Borders {
 }
 
 /// Entries of an indirect table that are looked at: a receive buffer has a header and as many pages as a segment.
-const MOST_ENTRIES: u32 = 64;
+const MAX_TABLE_ENTRIES: u32 = 64;
 
 /// A receive buffer that a predecessor has filled: what it can hold, and the header in it, which is made harmless when it
 /// is lost.
@@ -216,10 +219,10 @@ impl<'m> Buffer<'m> {
             if desc.flags & INDIRECT == 0 {
                 buffer.add(memory, desc);
             } else if let Some(table) = memory.segment(desc.addr, desc.len, &mut 0) {
-                // 2.8.7: as many entries as have room; a cut burst may have as many tables as the ring has positions, and
+                // 2.8.7: as many entries as have room; a interrupted burst may have as many tables as the ring has positions, and
                 // a guest may have made them all.
                 let bytes = u32::try_from(DESCRIPTOR).unwrap_or(16);
-                for at in 0..(desc.len / bytes).min(size.into()).min(MOST_ENTRIES) {
+                for at in 0..(desc.len / bytes).min(size.into()).min(MAX_TABLE_ENTRIES) {
                     let entry = Descriptor::read_indirect_packed(Level::Scalar, table.split_at(at * bytes).1);
                     buffer.add(memory, &entry);
                 }
@@ -232,10 +235,10 @@ impl<'m> Buffer<'m> {
         let front = &mut self.front;
         let mut found = front.iter().map(|s| s.len() as usize).sum::<usize>();
         if found < LEN {
-            memory.segments(desc.addr, desc.len, &mut 0, |piece| {
+            memory.segments(desc.addr, desc.len, &mut 0, |segment| {
                 if found < LEN {
-                    found += piece.len() as usize;
-                    front.push(piece);
+                    found += segment.len() as usize;
+                    front.push(segment);
                 }
             });
         }
@@ -246,8 +249,8 @@ impl<'m> Buffer<'m> {
     fn count(&self) -> usize {
         let mut header = [0; LEN];
         let mut at = 0;
-        for piece in &self.front {
-            at += piece.read(Level::Scalar, &mut header[at..]);
+        for segment in &self.front {
+            at += segment.read(Level::Scalar, &mut header[at..]);
         }
         usize::from(NetHeader::parse(&header).num_buffers).max(1)
     }
@@ -256,8 +259,8 @@ impl<'m> Buffer<'m> {
     fn empty(&self) -> u32 {
         let header = NetHeader { num_buffers: 1, ..NetHeader::default() }.to_bytes();
         let mut at = 0;
-        for piece in &self.front {
-            at += piece.write(Level::Scalar, &header[at..]);
+        for segment in &self.front {
+            at += segment.write(Level::Scalar, &header[at..]);
         }
         u32::try_from(at).unwrap_or(0)
     }
@@ -299,7 +302,7 @@ mod tests {
         }
     }
 
-    /// A driver at work may fill the ring between any two reads of ours. Nothing was cut, and nothing may be taken for cut:
+    /// A driver at work may fill the ring between any two reads of ours. Nothing was interrupted, and nothing may be taken for interrupted:
     /// it would be given back though nobody has filled or emptied it.
     #[test]
     fn a_driver_that_fills_the_ring_behind_our_back() {
@@ -317,7 +320,7 @@ mod tests {
                         });
                         let what =
                             format!("size {size}, {position:?}: {before} available, {more} more after {when} reads");
-                        assert_eq!(found, Found { position, cut: None, is_sure: true }, "{what}");
+                        assert_eq!(found, Recovered { position, interrupted: None, is_unambiguous: true }, "{what}");
                     }
                 }
             }

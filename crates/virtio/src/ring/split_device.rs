@@ -97,9 +97,9 @@ impl SplitDevice {
 
     /// Chains that can be taken. Reads the driver's index only when the ones known of are fewer than `wanted`.
     #[inline]
-    pub fn available(&mut self, wanted: u16) -> Result<u16, RingFault> {
+    pub fn available(&mut self, count: u16) -> Result<u16, RingFault> {
         let known = self.seen_avail.wrapping_sub(self.next_avail);
-        if known >= wanted { Ok(known) } else { self.refresh() }
+        if known >= count { Ok(known) } else { self.refresh() }
     }
 
     /// Reads the driver's index.
@@ -221,8 +221,8 @@ impl SplitDevice {
 impl Device for SplitDevice {
     #[inline]
     fn find(&mut self, into: &mut [First]) -> Result<usize, RingFault> {
-        let wanted = u16::try_from(into.len()).unwrap_or(u16::MAX);
-        let found = usize::from(self.available(wanted)?).min(into.len());
+        let count = u16::try_from(into.len()).unwrap_or(u16::MAX);
+        let found = usize::from(self.available(count)?).min(into.len());
         self.peek(&mut into[..found])?;
         Ok(found)
     }
@@ -301,7 +301,7 @@ impl Device for SplitDevice {
             self.mark_given(log, n);
         }
         if let Some(inflight) = &self.inflight {
-            inflight.gave(self.next_used);
+            inflight.end_batch(self.next_used);
         }
     }
 

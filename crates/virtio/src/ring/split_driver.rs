@@ -1,6 +1,6 @@
 //! The driver half of a split ring: what a guest does. Its memory is ours, its device is a stranger's.
 
-use super::driver::{DeviceFault, Layout, Out, TableArea, Tables};
+use super::driver::{DeviceFault, Layout, Outstanding, TableArea, Tables};
 use super::layout::{self, Descriptor, Geometry, NEXT, NO_INTERRUPT, NO_NOTIFY, Options, Parts, WRITE};
 use super::notify::{self, SuppressionField};
 use crate::memory::GuestMemory;
@@ -20,7 +20,7 @@ pub struct SplitDriver {
     free: u16,
     next: Box<[u16]>,
     /// The chain that begins here.
-    out: Box<[Out]>,
+    outstanding: Box<[Outstanding]>,
     /// In order: the first descriptor of the oldest chain that is out; and the batch that is being returned, by its
     /// last chain and the bytes in that.
     oldest: u16,
@@ -47,7 +47,7 @@ impl SplitDriver {
             free_head: 0,
             free: size,
             next: (1..=size).map(|next| next & (size - 1)).collect(),
-            out: vec![Out::default(); usize::from(size)].into_boxed_slice(),
+            outstanding: vec![Outstanding::default(); usize::from(size)].into_boxed_slice(),
             oldest: 0,
             batch: None,
             next_avail: 0,
@@ -86,7 +86,7 @@ impl SplitDriver {
             self.add_direct(buffers)?
         };
         self.free -= count;
-        self.out[usize::from(head)] = Out::new(count, buffers);
+        self.outstanding[usize::from(head)] = Outstanding::new(count, buffers);
         let slot = usize::from(self.next_avail & (self.size - 1));
         self.parts.avail.write_u16(layout::avail::entry(slot), head);
         self.next_avail = self.next_avail.wrapping_add(1);
@@ -165,7 +165,7 @@ impl SplitDriver {
             None => self.element()?,
         };
         let (head, bytes) = if self.options.in_order { self.in_order(head, bytes)? } else { (head, bytes) };
-        let out = std::mem::take(&mut self.out[usize::from(head)]);
+        let out = std::mem::take(&mut self.outstanding[usize::from(head)]);
         let bytes = out.written(head, bytes)?;
         self.last_used = self.last_used.wrapping_add(1);
         self.free += out.span;
@@ -189,7 +189,7 @@ impl SplitDriver {
         let id = self.parts.used.read_u32(at);
         let bytes = self.parts.used.read_u32(at + 4);
         match u16::try_from(id) {
-            Ok(head) if self.out.get(usize::from(head)).is_some_and(|out| out.span > 0) => Ok((head, bytes)),
+            Ok(head) if self.outstanding.get(usize::from(head)).is_some_and(|out| out.span > 0) => Ok((head, bytes)),
             _ => Err(DeviceFault::Id(id)),
         }
     }
@@ -204,7 +204,7 @@ impl SplitDriver {
             return Err(DeviceFault::Batch(last));
         }
         self.batch = Some((last, bytes));
-        Ok((self.oldest, self.out[usize::from(self.oldest)].capacity))
+        Ok((self.oldest, self.outstanding[usize::from(self.oldest)].capacity))
     }
 
     /// Where a device goes on that knows nothing of what was before: behind the last chain that was used.
@@ -213,16 +213,16 @@ impl SplitDriver {
     }
 
     /// Asks for no interrupts (we poll), or for one with the next used chain; `true` if there is one already.
-    pub fn want_interrupt(&mut self, wanted: bool) -> bool {
+    pub fn want_interrupt(&mut self, enabled: bool) -> bool {
         let (field, word) = if self.options.event_idx {
             // Without a field the event stays behind the index: far from what the device will pass, and further back than
             // any entry that we may not have looked at.
             let behind = self.last_used.wrapping_sub(self.size).wrapping_sub(1);
-            let event = if wanted { self.last_used } else { behind };
+            let event = if enabled { self.last_used } else { behind };
             (SuppressionField::Event(layout::avail::used_event(usize::from(self.size))), event)
         } else {
             // With the event index the flags stay 0 (2.7.7.1).
-            (SuppressionField::Flags(layout::avail::FLAGS, NO_INTERRUPT), if wanted { 0 } else { NO_INTERRUPT })
+            (SuppressionField::Flags(layout::avail::FLAGS, NO_INTERRUPT), if enabled { 0 } else { NO_INTERRUPT })
         };
         let Parts { avail, used, .. } = &self.parts;
         notify::request_notification(avail, field, word, || {

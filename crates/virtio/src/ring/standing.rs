@@ -38,7 +38,7 @@ pub(super) fn is_used_packed(event: RingPosition, used: RingPosition, size: u16)
 
 /// Returns how many numbers of `0..n` satisfy `is_so`, where those that do come first, by bisection. In any other order
 /// the result is some number up to `n`.
-pub(super) fn border(n: u16, is_so: impl Fn(u16) -> bool) -> u16 {
+pub(super) fn partition_point(n: u16, is_so: impl Fn(u16) -> bool) -> u16 {
     let (mut low, mut high) = (0, n);
     while low < high {
         let middle = low + (high - low) / 2;
@@ -99,9 +99,9 @@ mod tests {
     fn the_border_is_found_at_every_position() {
         for n in 0..40 {
             for is in 0..=n {
-                assert_eq!(border(n, |i| i < is), is);
+                assert_eq!(partition_point(n, |i| i < is), is);
             }
-            assert!(border(n, |i| i % 3 == 1) <= n, "of no order, some number");
+            assert!(partition_point(n, |i| i % 3 == 1) <= n, "of no order, some number");
         }
     }
 }

@@ -26,7 +26,7 @@ pub struct FrontendClient {
 
 /// What a handshake agreed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Agreed {
+pub struct Negotiated {
     /// The backend's features that were wanted. They are not set yet: that is for when the driver has chosen.
     pub features: u64,
     /// The protocol features, which are set.
@@ -98,9 +98,9 @@ impl FrontendClient {
 
     /// The beginning of every session: features, protocol features (set at once), ownership. The features that it
     /// returns are to be set later, without those that the driver does not know.
-    pub fn handshake(&mut self, features: u64, protocol_features: u64) -> Result<Agreed> {
+    pub fn handshake(&mut self, features: u64, protocol_features: u64) -> Result<Negotiated> {
         let offered = self.get_features()?;
-        let mut agreed = Agreed { features: choose(offered, features), protocol_features: 0 };
+        let mut agreed = Negotiated { features: choose(offered, features), protocol_features: 0 };
         if offered & VHOST_USER_F_PROTOCOL_FEATURES != 0 {
             agreed.protocol_features = self.get_protocol_features()? & protocol_features;
             self.set_protocol_features(agreed.protocol_features)?;

@@ -25,10 +25,10 @@ pub enum ProtocolError {
     FdCount { request: Request, got: usize, want: usize },
     /// The request belongs to a feature that is not offered here.
     #[error("{request} needs {feature}, which is not offered here")]
-    NotOffered { request: Request, feature: Needed },
+    NotOffered { request: Request, feature: RequiredFeature },
     /// The request belongs to a feature that the frontend did not acknowledge.
     #[error("{request} needs {feature}, which was offered but not acknowledged")]
-    NotNegotiated { request: Request, feature: Needed },
+    NotNegotiated { request: Request, feature: RequiredFeature },
     /// The request belongs to another kind of device.
     #[error("{request} is for a {device} device; this is a network device")]
     OtherDevice { request: Request, device: &'static str },
@@ -122,14 +122,14 @@ impl ProtocolError {
 
 /// A feature that a request needs, with the mask that it is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Needed {
+pub enum RequiredFeature {
     /// A bit of GET_FEATURES.
     Feature(u64),
     /// A bit of GET_PROTOCOL_FEATURES.
     Protocol(u64),
 }
 
-impl std::fmt::Display for Needed {
+impl std::fmt::Display for RequiredFeature {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match *self {
             Self::Feature(bit) => write!(f, "the feature {}", list(names(bit))),
@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(error.to_string(), "SET_FEATURES with features that were not offered: in-order, host-uso");
         let error = ProtocolError::NotOffered {
             request: Request::GetInflightFd,
-            feature: Needed::Protocol(VHOST_USER_PROTOCOL_F_INFLIGHT_SHMFD),
+            feature: RequiredFeature::Protocol(VHOST_USER_PROTOCOL_F_INFLIGHT_SHMFD),
         };
         assert_eq!(
             error.to_string(),

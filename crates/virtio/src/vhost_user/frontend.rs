@@ -9,7 +9,7 @@ use super::message::{
     ConfigAccess, InflightSpec, LogSpec, Message, RegionSpec, STATE_ERROR, STATE_NOFD, TransferSpec, VERSION,
     VRING_NOFD, VringAddr, VringState, decode_u64,
 };
-use super::request::{Gate, Request};
+use super::request::{Request, Requirement};
 
 /// What a frontend knows of its backend.
 #[derive(Debug, Clone, Default)]
@@ -25,21 +25,21 @@ pub struct Call<T> {
     /// The request.
     pub message: Message,
     /// Reads the answer; without it there is none, and whether it worked is not known.
-    read: Option<Read<T>>,
+    read: Option<ReadReply<T>>,
     /// Most file descriptors that come with the answer.
     fds: usize,
 }
 
 /// Reads the answer (second) to a request (first), whose headers fit.
-type Read<T> = fn(&Message, &Message) -> Result<T, Wrong>;
+type ReadReply<T> = fn(&Message, &Message) -> Result<T, ReplyError>;
 
 /// What can be wrong with an answer whose header fits.
 #[derive(Debug)]
-enum Wrong {
+enum ReplyError {
     /// It says that the request failed.
     Failed(u64),
     /// It has no such form.
-    Form(&'static str),
+    Malformed(&'static str),
 }
 
 /// Why a request cannot be made, or what was wrong with its answer.
@@ -80,7 +80,7 @@ impl Frontend {
     /// A request with any payload, acknowledged if that was negotiated. Those that have an answer of their own are
     /// [`ask`](Self::ask)ed instead, since their answer is no acknowledgement.
     pub fn call(&self, request: Request, payload: Vec<u8>) -> Result<Call<()>, FrontendError> {
-        self.check_gate(request)?;
+        self.check_requirement(request)?;
         let message = Message::request(request, payload);
         if self.protocol_acked & VHOST_USER_PROTOCOL_F_REPLY_ACK == 0 {
             return Ok(Call { message, read: None, fds: 0 });
@@ -90,7 +90,7 @@ impl Frontend {
 
     /// A request without payload that is answered with a number.
     pub fn ask(&self, request: Request) -> Result<Call<u64>, FrontendError> {
-        self.check_gate(request)?;
+        self.check_requirement(request)?;
         Ok(Call { message: Message::request(request, Vec::new()), read: Some(read_number), fds: 0 })
     }
 
@@ -149,14 +149,14 @@ impl Frontend {
     /// SET_LOG_BASE; the log's file goes beside it. It is always answered.
     pub fn set_log_base(&self, log: LogSpec) -> Result<Call<()>, FrontendError> {
         let request = Request::SetLogBase;
-        self.check_gate(request)?;
+        self.check_requirement(request)?;
         Ok(Call { message: Message::request(request, log.encode()), read: Some(read_ack), fds: 0 })
     }
 
     /// GET_VRING_BASE.
     pub fn get_vring_base(&self, index: u32) -> Result<Call<u32>, FrontendError> {
         let request = Request::GetVringBase;
-        self.check_gate(request)?;
+        self.check_requirement(request)?;
         let payload = VringState { index, num: 0 }.encode();
         Ok(Call { message: Message::request(request, payload), read: Some(read_base), fds: 0 })
     }
@@ -164,7 +164,7 @@ impl Frontend {
     /// GET_CONFIG.
     pub fn get_config(&self, offset: u32, size: u16) -> Result<Call<Vec<u8>>, FrontendError> {
         let request = Request::GetConfig;
-        self.check_gate(request)?;
+        self.check_requirement(request)?;
         let bytes = vec![0; usize::from(size)];
         let payload = ConfigAccess { offset, size: u32::from(size), flags: 0, bytes }.encode();
         Ok(Call { message: Message::request(request, payload), read: Some(read_config), fds: 0 })
@@ -174,7 +174,7 @@ impl Frontend {
     /// says that it has no bytes.
     pub fn get_inflight_fd(&self, queues: u16, queue_size: u16) -> Result<Call<InflightSpec>, FrontendError> {
         let request = Request::GetInflightFd;
-        self.check_gate(request)?;
+        self.check_requirement(request)?;
         let payload = InflightSpec { queues, queue_size, ..InflightSpec::default() }.encode();
         Ok(Call { message: Message::request(request, payload), read: Some(read_inflight), fds: 1 })
     }
@@ -188,29 +188,29 @@ impl Frontend {
     /// back, which is then to be used instead.
     pub fn set_device_state_fd(&self, transfer: TransferSpec) -> Result<Call<bool>, FrontendError> {
         let request = Request::SetDeviceStateFd;
-        self.check_gate(request)?;
+        self.check_requirement(request)?;
         Ok(Call { message: Message::request(request, transfer.encode()), read: Some(read_channel), fds: 1 })
     }
 
     /// CHECK_DEVICE_STATE: whether the transfer was whole.
     pub fn check_device_state(&self) -> Result<Call<()>, FrontendError> {
         let request = Request::CheckDeviceState;
-        self.check_gate(request)?;
+        self.check_requirement(request)?;
         Ok(Call { message: Message::request(request, Vec::new()), read: Some(read_ack), fds: 0 })
     }
 
-    fn check_gate(&self, request: Request) -> Result<(), FrontendError> {
-        let (open, feature) = match request.gate() {
-            Gate::Free => return Ok(()),
-            Gate::OtherDevice(device) => {
+    fn check_requirement(&self, request: Request) -> Result<(), FrontendError> {
+        let (is_met, feature) = match request.requirement() {
+            Requirement::Nothing => return Ok(()),
+            Requirement::OtherDevice(device) => {
                 return Err(FrontendError::OtherDevice { request, device });
             }
-            Gate::Feature(bit) => (self.offered & bit != 0, list(names(bit))),
-            Gate::ProtocolOffered(bit) | Gate::Protocol(bit) => {
+            Requirement::Feature(bit) => (self.offered & bit != 0, list(names(bit))),
+            Requirement::ProtocolOffered(bit) | Requirement::Protocol(bit) => {
                 (self.protocol_acked & bit != 0, list(protocol_names(bit)))
             }
         };
-        if open { Ok(()) } else { Err(FrontendError::NotNegotiated { request, feature }) }
+        if is_met { Ok(()) } else { Err(FrontendError::NotNegotiated { request, feature }) }
     }
 }
 
@@ -236,9 +236,9 @@ impl<T> Call<T> {
         if code != request || !reply.is_reply() || reply.version() != VERSION || fds > self.fds {
             return Err(bad("the same request, the reply flag, version 1 and no file descriptor too many"));
         }
-        read(&self.message, reply).map_err(|wrong| match wrong {
-            Wrong::Failed(code) => FrontendError::Failed { request: name(request), code },
-            Wrong::Form(want) => bad(want),
+        read(&self.message, reply).map_err(|error| match error {
+            ReplyError::Failed(code) => FrontendError::Failed { request: name(request), code },
+            ReplyError::Malformed(want) => bad(want),
         })
     }
 }
@@ -256,49 +256,49 @@ fn name(code: u32) -> &'static str {
     Request::from_code(code).map_or("unknown request", Request::name)
 }
 
-fn read_number(_: &Message, reply: &Message) -> Result<u64, Wrong> {
-    decode_u64(&reply.payload).ok_or(Wrong::Form("8 bytes"))
+fn read_number(_: &Message, reply: &Message) -> Result<u64, ReplyError> {
+    decode_u64(&reply.payload).ok_or(ReplyError::Malformed("8 bytes"))
 }
 
-fn read_ack(request: &Message, reply: &Message) -> Result<(), Wrong> {
+fn read_ack(request: &Message, reply: &Message) -> Result<(), ReplyError> {
     match read_number(request, reply)? {
         0 => Ok(()),
-        code => Err(Wrong::Failed(code)),
+        code => Err(ReplyError::Failed(code)),
     }
 }
 
-fn read_channel(request: &Message, reply: &Message) -> Result<bool, Wrong> {
+fn read_channel(request: &Message, reply: &Message) -> Result<bool, ReplyError> {
     match read_number(request, reply)? {
-        number if number & STATE_ERROR != 0 => Err(Wrong::Failed(number & STATE_ERROR)),
+        number if number & STATE_ERROR != 0 => Err(ReplyError::Failed(number & STATE_ERROR)),
         number => Ok(number & STATE_NOFD == 0),
     }
 }
 
-fn read_base(request: &Message, reply: &Message) -> Result<u32, Wrong> {
+fn read_base(request: &Message, reply: &Message) -> Result<u32, ReplyError> {
     let index = VringState::decode(&request.payload).map(|state| state.index);
     VringState::decode(&reply.payload)
         .filter(|state| Some(state.index) == index)
         .map(|state| state.num)
-        .ok_or(Wrong::Form("8 bytes for the same ring"))
+        .ok_or(ReplyError::Malformed("8 bytes for the same ring"))
 }
 
-fn read_config(request: &Message, reply: &Message) -> Result<Vec<u8>, Wrong> {
+fn read_config(request: &Message, reply: &Message) -> Result<Vec<u8>, ReplyError> {
     // "GET_CONFIG": no payload says that it failed.
     if reply.payload.is_empty() {
-        return Err(Wrong::Failed(0));
+        return Err(ReplyError::Failed(0));
     }
     let asked = ConfigAccess::decode(&request.payload).map(|access| (access.offset, access.size));
     ConfigAccess::decode(&reply.payload)
         .filter(|access| Some((access.offset, access.size)) == asked && !access.bytes.is_empty())
         .map(|access| access.bytes)
-        .ok_or(Wrong::Form("the bytes that were asked for"))
+        .ok_or(ReplyError::Malformed("the bytes that were asked for"))
 }
 
-fn read_inflight(request: &Message, reply: &Message) -> Result<InflightSpec, Wrong> {
+fn read_inflight(request: &Message, reply: &Message) -> Result<InflightSpec, ReplyError> {
     let asked = InflightSpec::decode(&request.payload).map(|spec| (spec.queues, spec.queue_size));
     InflightSpec::decode(&reply.payload)
         .filter(|spec| Some((spec.queues, spec.queue_size)) == asked)
-        .ok_or(Wrong::Form("20 or 24 bytes for the same rings"))
+        .ok_or(ReplyError::Malformed("20 or 24 bytes for the same rings"))
 }
 
 #[cfg(test)]

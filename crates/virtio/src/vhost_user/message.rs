@@ -389,8 +389,8 @@ impl ConfigAccess {
         let mut fields = Fields(payload);
         let (offset, size, flags) = (fields.u32()?, fields.u32()?, fields.u32()?);
         let bytes = fields.0.to_vec();
-        let whole = u32::try_from(bytes.len()).is_ok_and(|len| len == size);
-        (whole || bytes.is_empty()).then_some(Self { offset, size, flags, bytes })
+        let is_complete = u32::try_from(bytes.len()).is_ok_and(|len| len == size);
+        (is_complete || bytes.is_empty()).then_some(Self { offset, size, flags, bytes })
     }
 
     /// The payload's bytes.

@@ -76,12 +76,12 @@ mod ring;
 mod session;
 mod socket;
 
-pub use client::{Agreed, ClientError, FrontendClient, RegionRef, RingAddresses};
+pub use client::{ClientError, FrontendClient, Negotiated, RegionRef, RingAddresses};
 pub use config::NetConfig;
-pub use error::{Needed, ProtocolError, Refusal};
+pub use error::{ProtocolError, Refusal, RequiredFeature};
 pub use frontend::{Frontend, FrontendError};
 pub use message::{InflightSpec, LogSpec, MAX_FDS, MAX_PAYLOAD, Message, RegionSpec, TransferSpec};
-pub use request::{Gate, Request};
+pub use request::{Request, Requirement};
 pub use ring::RingSetup;
 pub use session::{
     Effect, LogFd, MAX_QUEUE_PAIRS, Offer, Outcome, Refused, RegionFd, SUPPORTED_PROTOCOL_FEATURES, Session,

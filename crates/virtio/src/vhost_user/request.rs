@@ -14,9 +14,9 @@ use crate::features::{
 
 /// What must have been negotiated before a request is legal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Gate {
+pub enum Requirement {
     /// Always legal.
-    Free,
+    Nothing,
     /// Legal if this feature was offered (GET_FEATURES).
     Feature(u64),
     /// Legal if this protocol feature was offered (GET_PROTOCOL_FEATURES): the specification's words for
@@ -29,7 +29,7 @@ pub enum Gate {
 }
 
 macro_rules! requests {
-    ($($code:literal $variant:ident $name:literal $gate:expr, $reply:literal;)+) => {
+    ($($code:literal $variant:ident $name:literal $requirement:expr, $reply:literal;)+) => {
         /// Requests of a frontend ("Front-end message types").
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[repr(u32)]
@@ -64,9 +64,9 @@ macro_rules! requests {
             }
 
             /// What must have been negotiated for it.
-            pub fn gate(self) -> Gate {
+            pub fn requirement(self) -> Requirement {
                 match self {
-                    $(Self::$variant => $gate,)+
+                    $(Self::$variant => $requirement,)+
                 }
             }
 
@@ -81,50 +81,50 @@ macro_rules! requests {
 }
 
 requests! {
-    1 GetFeatures "GET_FEATURES" Gate::Free, true;
-    2 SetFeatures "SET_FEATURES" Gate::Free, false;
-    3 SetOwner "SET_OWNER" Gate::Free, false;
-    4 ResetOwner "RESET_OWNER" Gate::Free, false;
-    5 SetMemTable "SET_MEM_TABLE" Gate::Free, false;
-    6 SetLogBase "SET_LOG_BASE" Gate::Protocol(VHOST_USER_PROTOCOL_F_LOG_SHMFD), true;
-    7 SetLogFd "SET_LOG_FD" Gate::Feature(VHOST_F_LOG_ALL), false;
-    8 SetVringNum "SET_VRING_NUM" Gate::Free, false;
-    9 SetVringAddr "SET_VRING_ADDR" Gate::Free, false;
-    10 SetVringBase "SET_VRING_BASE" Gate::Free, false;
-    11 GetVringBase "GET_VRING_BASE" Gate::Free, true;
-    12 SetVringKick "SET_VRING_KICK" Gate::Free, false;
-    13 SetVringCall "SET_VRING_CALL" Gate::Free, false;
-    14 SetVringErr "SET_VRING_ERR" Gate::Free, false;
-    15 GetProtocolFeatures "GET_PROTOCOL_FEATURES" Gate::Feature(VHOST_USER_F_PROTOCOL_FEATURES), true;
-    16 SetProtocolFeatures "SET_PROTOCOL_FEATURES" Gate::Feature(VHOST_USER_F_PROTOCOL_FEATURES), false;
-    17 GetQueueNum "GET_QUEUE_NUM" Gate::ProtocolOffered(VHOST_USER_PROTOCOL_F_MQ), true;
-    18 SetVringEnable "SET_VRING_ENABLE" Gate::Feature(VHOST_USER_F_PROTOCOL_FEATURES), false;
-    19 SendRarp "SEND_RARP" Gate::ProtocolOffered(VHOST_USER_PROTOCOL_F_RARP), false;
-    20 NetSetMtu "NET_SET_MTU" Gate::ProtocolOffered(VHOST_USER_PROTOCOL_F_NET_MTU), false;
-    21 SetBackendReqFd "SET_BACKEND_REQ_FD" Gate::Protocol(VHOST_USER_PROTOCOL_F_BACKEND_REQ), false;
-    22 IotlbMsg "IOTLB_MSG" Gate::Feature(VIRTIO_F_ACCESS_PLATFORM), true;
-    23 SetVringEndian "SET_VRING_ENDIAN" Gate::Protocol(VHOST_USER_PROTOCOL_F_CROSS_ENDIAN), false;
-    24 GetConfig "GET_CONFIG" Gate::Protocol(VHOST_USER_PROTOCOL_F_CONFIG), true;
-    25 SetConfig "SET_CONFIG" Gate::Protocol(VHOST_USER_PROTOCOL_F_CONFIG), false;
-    26 CreateCryptoSession "CREATE_CRYPTO_SESSION" Gate::Protocol(VHOST_USER_PROTOCOL_F_CRYPTO_SESSION), true;
-    27 CloseCryptoSession "CLOSE_CRYPTO_SESSION" Gate::Protocol(VHOST_USER_PROTOCOL_F_CRYPTO_SESSION), false;
-    28 PostcopyAdvise "POSTCOPY_ADVISE" Gate::Protocol(VHOST_USER_PROTOCOL_F_PAGEFAULT), true;
-    29 PostcopyListen "POSTCOPY_LISTEN" Gate::Protocol(VHOST_USER_PROTOCOL_F_PAGEFAULT), false;
-    30 PostcopyEnd "POSTCOPY_END" Gate::Protocol(VHOST_USER_PROTOCOL_F_PAGEFAULT), true;
-    31 GetInflightFd "GET_INFLIGHT_FD" Gate::Protocol(VHOST_USER_PROTOCOL_F_INFLIGHT_SHMFD), true;
-    32 SetInflightFd "SET_INFLIGHT_FD" Gate::Protocol(VHOST_USER_PROTOCOL_F_INFLIGHT_SHMFD), false;
-    33 GpuSetSocket "GPU_SET_SOCKET" Gate::OtherDevice("GPU"), false;
-    34 ResetDevice "RESET_DEVICE" Gate::Protocol(VHOST_USER_PROTOCOL_F_RESET_DEVICE), false;
-    35 VringKick "VRING_KICK" Gate::Protocol(VHOST_USER_PROTOCOL_F_INBAND_NOTIFICATIONS), false;
-    36 GetMaxMemSlots "GET_MAX_MEM_SLOTS" Gate::Protocol(VHOST_USER_PROTOCOL_F_CONFIGURE_MEM_SLOTS), true;
-    37 AddMemReg "ADD_MEM_REG" Gate::Protocol(VHOST_USER_PROTOCOL_F_CONFIGURE_MEM_SLOTS), false;
-    38 RemMemReg "REM_MEM_REG" Gate::Protocol(VHOST_USER_PROTOCOL_F_CONFIGURE_MEM_SLOTS), false;
-    39 SetStatus "SET_STATUS" Gate::Protocol(VHOST_USER_PROTOCOL_F_STATUS), false;
-    40 GetStatus "GET_STATUS" Gate::Protocol(VHOST_USER_PROTOCOL_F_STATUS), true;
-    41 GetSharedObject "GET_SHARED_OBJECT" Gate::Protocol(VHOST_USER_PROTOCOL_F_SHARED_OBJECT), true;
-    42 SetDeviceStateFd "SET_DEVICE_STATE_FD" Gate::Protocol(VHOST_USER_PROTOCOL_F_DEVICE_STATE), true;
-    43 CheckDeviceState "CHECK_DEVICE_STATE" Gate::Protocol(VHOST_USER_PROTOCOL_F_DEVICE_STATE), true;
-    44 GetShmemConfig "GET_SHMEM_CONFIG" Gate::Protocol(VHOST_USER_PROTOCOL_F_SHMEM), true;
+    1 GetFeatures "GET_FEATURES" Requirement::Nothing, true;
+    2 SetFeatures "SET_FEATURES" Requirement::Nothing, false;
+    3 SetOwner "SET_OWNER" Requirement::Nothing, false;
+    4 ResetOwner "RESET_OWNER" Requirement::Nothing, false;
+    5 SetMemTable "SET_MEM_TABLE" Requirement::Nothing, false;
+    6 SetLogBase "SET_LOG_BASE" Requirement::Protocol(VHOST_USER_PROTOCOL_F_LOG_SHMFD), true;
+    7 SetLogFd "SET_LOG_FD" Requirement::Feature(VHOST_F_LOG_ALL), false;
+    8 SetVringNum "SET_VRING_NUM" Requirement::Nothing, false;
+    9 SetVringAddr "SET_VRING_ADDR" Requirement::Nothing, false;
+    10 SetVringBase "SET_VRING_BASE" Requirement::Nothing, false;
+    11 GetVringBase "GET_VRING_BASE" Requirement::Nothing, true;
+    12 SetVringKick "SET_VRING_KICK" Requirement::Nothing, false;
+    13 SetVringCall "SET_VRING_CALL" Requirement::Nothing, false;
+    14 SetVringErr "SET_VRING_ERR" Requirement::Nothing, false;
+    15 GetProtocolFeatures "GET_PROTOCOL_FEATURES" Requirement::Feature(VHOST_USER_F_PROTOCOL_FEATURES), true;
+    16 SetProtocolFeatures "SET_PROTOCOL_FEATURES" Requirement::Feature(VHOST_USER_F_PROTOCOL_FEATURES), false;
+    17 GetQueueNum "GET_QUEUE_NUM" Requirement::ProtocolOffered(VHOST_USER_PROTOCOL_F_MQ), true;
+    18 SetVringEnable "SET_VRING_ENABLE" Requirement::Feature(VHOST_USER_F_PROTOCOL_FEATURES), false;
+    19 SendRarp "SEND_RARP" Requirement::ProtocolOffered(VHOST_USER_PROTOCOL_F_RARP), false;
+    20 NetSetMtu "NET_SET_MTU" Requirement::ProtocolOffered(VHOST_USER_PROTOCOL_F_NET_MTU), false;
+    21 SetBackendReqFd "SET_BACKEND_REQ_FD" Requirement::Protocol(VHOST_USER_PROTOCOL_F_BACKEND_REQ), false;
+    22 IotlbMsg "IOTLB_MSG" Requirement::Feature(VIRTIO_F_ACCESS_PLATFORM), true;
+    23 SetVringEndian "SET_VRING_ENDIAN" Requirement::Protocol(VHOST_USER_PROTOCOL_F_CROSS_ENDIAN), false;
+    24 GetConfig "GET_CONFIG" Requirement::Protocol(VHOST_USER_PROTOCOL_F_CONFIG), true;
+    25 SetConfig "SET_CONFIG" Requirement::Protocol(VHOST_USER_PROTOCOL_F_CONFIG), false;
+    26 CreateCryptoSession "CREATE_CRYPTO_SESSION" Requirement::Protocol(VHOST_USER_PROTOCOL_F_CRYPTO_SESSION), true;
+    27 CloseCryptoSession "CLOSE_CRYPTO_SESSION" Requirement::Protocol(VHOST_USER_PROTOCOL_F_CRYPTO_SESSION), false;
+    28 PostcopyAdvise "POSTCOPY_ADVISE" Requirement::Protocol(VHOST_USER_PROTOCOL_F_PAGEFAULT), true;
+    29 PostcopyListen "POSTCOPY_LISTEN" Requirement::Protocol(VHOST_USER_PROTOCOL_F_PAGEFAULT), false;
+    30 PostcopyEnd "POSTCOPY_END" Requirement::Protocol(VHOST_USER_PROTOCOL_F_PAGEFAULT), true;
+    31 GetInflightFd "GET_INFLIGHT_FD" Requirement::Protocol(VHOST_USER_PROTOCOL_F_INFLIGHT_SHMFD), true;
+    32 SetInflightFd "SET_INFLIGHT_FD" Requirement::Protocol(VHOST_USER_PROTOCOL_F_INFLIGHT_SHMFD), false;
+    33 GpuSetSocket "GPU_SET_SOCKET" Requirement::OtherDevice("GPU"), false;
+    34 ResetDevice "RESET_DEVICE" Requirement::Protocol(VHOST_USER_PROTOCOL_F_RESET_DEVICE), false;
+    35 VringKick "VRING_KICK" Requirement::Protocol(VHOST_USER_PROTOCOL_F_INBAND_NOTIFICATIONS), false;
+    36 GetMaxMemSlots "GET_MAX_MEM_SLOTS" Requirement::Protocol(VHOST_USER_PROTOCOL_F_CONFIGURE_MEM_SLOTS), true;
+    37 AddMemReg "ADD_MEM_REG" Requirement::Protocol(VHOST_USER_PROTOCOL_F_CONFIGURE_MEM_SLOTS), false;
+    38 RemMemReg "REM_MEM_REG" Requirement::Protocol(VHOST_USER_PROTOCOL_F_CONFIGURE_MEM_SLOTS), false;
+    39 SetStatus "SET_STATUS" Requirement::Protocol(VHOST_USER_PROTOCOL_F_STATUS), false;
+    40 GetStatus "GET_STATUS" Requirement::Protocol(VHOST_USER_PROTOCOL_F_STATUS), true;
+    41 GetSharedObject "GET_SHARED_OBJECT" Requirement::Protocol(VHOST_USER_PROTOCOL_F_SHARED_OBJECT), true;
+    42 SetDeviceStateFd "SET_DEVICE_STATE_FD" Requirement::Protocol(VHOST_USER_PROTOCOL_F_DEVICE_STATE), true;
+    43 CheckDeviceState "CHECK_DEVICE_STATE" Requirement::Protocol(VHOST_USER_PROTOCOL_F_DEVICE_STATE), true;
+    44 GetShmemConfig "GET_SHMEM_CONFIG" Requirement::Protocol(VHOST_USER_PROTOCOL_F_SHMEM), true;
 }
 
 impl fmt::Display for Request {

@@ -21,10 +21,10 @@ use crate::features::{
 };
 
 use super::config::NetConfig;
-use super::error::{Needed, ProtocolError, Refusal};
+use super::error::{ProtocolError, Refusal, RequiredFeature};
 use super::message::{BACKEND_CONFIG_CHANGE, InflightSpec, Message, RegionSpec, STATE_NOFD, VERSION, VringState};
 use super::regions;
-use super::request::{Gate, Request};
+use super::request::{Request, Requirement};
 use super::ring::RingSetup;
 
 mod effect;
@@ -93,7 +93,7 @@ struct Pending {
     code: u32,
     need_reply: bool,
     answer: Answer,
-    undo: Undo,
+    rollback: Rollback,
 }
 
 #[derive(Debug)]
@@ -114,8 +114,8 @@ enum Answer {
 
 /// How the state goes back when the effect failed.
 #[derive(Debug)]
-enum Undo {
-    Nothing,
+enum Rollback {
+    None,
     Regions(Vec<RegionSpec>),
     /// With `enabled` and `was_enabled` of each ring.
     Features {
@@ -127,7 +127,7 @@ enum Undo {
 }
 
 /// What a handled message comes to.
-type Handled = Result<(Effect, Answer, Undo), ProtocolError>;
+type Handled = Result<(Effect, Answer, Rollback), ProtocolError>;
 
 impl Session {
     /// A session in its first state: nothing negotiated, no memory, every ring stopped and disabled.
@@ -172,14 +172,14 @@ impl Session {
             code: message.request,
             need_reply: message.needs_reply(),
             answer: Answer::Ack,
-            undo: Undo::Nothing,
+            rollback: Rollback::None,
         });
         let request =
             Request::from_code(message.request).ok_or(ProtocolError::UnknownRequest { code: message.request })?;
-        self.check_gate(request)?;
-        let (effect, answer, undo) = self.dispatch(request, &message.payload, fds)?;
+        self.check_requirement(request)?;
+        let (effect, answer, rollback) = self.dispatch(request, &message.payload, fds)?;
         if let Some(pending) = &mut self.pending {
-            (pending.answer, pending.undo) = (answer, undo);
+            (pending.answer, pending.rollback) = (answer, rollback);
         }
         Ok(effect)
     }
@@ -187,9 +187,9 @@ impl Session {
     /// Ends a message that [`handle`](Self::handle) took. `None`: there is nothing to send. If the effect failed and
     /// there is nothing to send, the frontend does not know, and the connection should close.
     pub fn reply(&mut self, outcome: Outcome) -> Option<Vec<u8>> {
-        let Pending { code, need_reply, answer, undo } = self.pending.take()?;
+        let Pending { code, need_reply, answer, rollback } = self.pending.take()?;
         if outcome == Outcome::Failed {
-            self.undo(undo);
+            self.roll_back(rollback);
         }
         let payload = match answer {
             Answer::Payload(payload) => payload,
@@ -423,38 +423,40 @@ impl Session {
         self.reads_config() && self.acked_protocol_features & VHOST_USER_PROTOCOL_F_INFLIGHT_SHMFD == 0
     }
 
-    fn undo(&mut self, undo: Undo) {
-        match undo {
-            Undo::Nothing => {}
-            Undo::Regions(regions) => self.regions = regions,
-            Undo::Features { acked, enabled } => {
+    fn roll_back(&mut self, rollback: Rollback) {
+        match rollback {
+            Rollback::None => {}
+            Rollback::Regions(regions) => self.regions = regions,
+            Rollback::Features { acked, enabled } => {
                 self.acked_features = acked;
                 for (ring, enabled) in self.rings.iter_mut().zip(enabled) {
                     (ring.enabled, ring.was_enabled) = enabled;
                 }
             }
-            Undo::Ring(index) => self.rings[index].abandon(),
-            Undo::Mtu(mtu) => self.mtu = mtu,
+            Rollback::Ring(index) => self.rings[index].abandon(),
+            Rollback::Mtu(mtu) => self.mtu = mtu,
         }
     }
 
-    fn check_gate(&self, request: Request) -> Result<(), ProtocolError> {
-        let (feature, offered, open) = match request.gate() {
-            Gate::Free => return Ok(()),
-            Gate::OtherDevice(device) => {
+    fn check_requirement(&self, request: Request) -> Result<(), ProtocolError> {
+        let (feature, offered, is_met) = match request.requirement() {
+            Requirement::Nothing => return Ok(()),
+            Requirement::OtherDevice(device) => {
                 return Err(ProtocolError::OtherDevice { request, device });
             }
-            Gate::Feature(bit) => (Needed::Feature(bit), self.offer.features & bit != 0, true),
-            Gate::ProtocolOffered(bit) => (Needed::Protocol(bit), self.offer.protocol_features & bit != 0, true),
-            Gate::Protocol(bit) => (
-                Needed::Protocol(bit),
+            Requirement::Feature(bit) => (RequiredFeature::Feature(bit), self.offer.features & bit != 0, true),
+            Requirement::ProtocolOffered(bit) => {
+                (RequiredFeature::Protocol(bit), self.offer.protocol_features & bit != 0, true)
+            }
+            Requirement::Protocol(bit) => (
+                RequiredFeature::Protocol(bit),
                 self.offer.protocol_features & bit != 0,
                 self.acked_protocol_features & bit != 0,
             ),
         };
         if !offered {
             Err(ProtocolError::NotOffered { request, feature })
-        } else if !open {
+        } else if !is_met {
             Err(ProtocolError::NotNegotiated { request, feature })
         } else {
             Ok(())

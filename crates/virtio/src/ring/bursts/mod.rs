@@ -40,7 +40,7 @@ pub struct Moved {
 }
 
 impl Moved {
-    /// Counts a buffer, unless the device says that it holds more than it can: nothing of that burst is told to others.
+    /// Counts a buffer, unless the device says that it holds more than it can: nothing of that burst is reported to others.
     #[inline]
     fn add(&mut self, id: u16, bytes: u32, capacity: u32) -> Result<(), DeviceFault> {
         if bytes > capacity {
@@ -76,7 +76,7 @@ pub trait Bursts: Sized {
         Self::forward_each(from, to, spare, most, |_, _| {})
     }
 
-    /// As [`Self::forward`]; `each` is told address and length of every packet before it is sent.
+    /// As [`Self::forward`]; `each` is reported address and length of every packet before it is sent.
     ///
     /// # Errors
     /// What the device of `from` says that cannot be.
@@ -101,7 +101,7 @@ pub trait Bursts: Sized {
     /// What the device says that cannot be.
     fn recycle(&mut self, most: usize) -> Result<Moved, DeviceFault>;
 
-    /// As [`Self::recycle`]; `each` is told the address of every packet before its buffer is given back, and its length: as
+    /// As [`Self::recycle`]; `each` is reported the address of every packet before its buffer is given back, and its length: as
     /// the device says, or as it was filled to be sent.
     ///
     /// # Errors
@@ -173,34 +173,34 @@ impl RingState {
         (self.size - self.out()) as usize
     }
 
-    /// The id of what was used at a position: `told`, which is the one that was made available there, unless the device
+    /// The id of what was used at a position: `reported`, which is the one that was made available there, unless the device
     /// does not keep to the order.
     #[inline]
-    fn settle(&mut self, position: u32, told: u32) -> Result<u16, DeviceFault> {
+    fn resolve(&mut self, position: u32, reported: u32) -> Result<u16, DeviceFault> {
         let expected = self.ids[self.slot(position)];
-        if u32::from(expected) == told { Ok(expected) } else { self.search(position, told) }
+        if u32::from(expected) == reported { Ok(expected) } else { self.resolve_out_of_order(position, reported) }
     }
 
-    /// The place where `told` was made available takes what was made available here.
+    /// The place where `reported` was made available takes what was made available here.
     #[cold]
-    fn search(&mut self, position: u32, told: u32) -> Result<u16, DeviceFault> {
-        // Of a batch (2.7.9) the lengths are not told, and a buffer that is full holds a part of a packet only.
+    fn resolve_out_of_order(&mut self, position: u32, reported: u32) -> Result<u16, DeviceFault> {
+        // Of a batch (2.7.9) the lengths are not reported, and a buffer that is full holds a part of a packet only.
         let mut later =
             (1..self.next_avail.wrapping_sub(position)).map(|ahead| self.slot(position.wrapping_add(ahead)));
-        let there = later.find(|&slot| u32::from(self.ids[slot]) == told && !self.in_order);
-        let (here, there) = (self.slot(position), there.ok_or(DeviceFault::Id(told))?);
+        let there = later.find(|&slot| u32::from(self.ids[slot]) == reported && !self.in_order);
+        let (here, there) = (self.slot(position), there.ok_or(DeviceFault::Id(reported))?);
         self.ids.swap(here, there);
         self.sorted = false;
         Ok(self.ids[here])
     }
 
-    /// Of what was sent in order: how many are done where the device says that `told` is (2.7.9; 2.8, "In-order use of
+    /// Of what was sent in order: how many are done where the device says that `reported` is (2.7.9; 2.8, "In-order use of
     /// descriptors").
     #[inline]
-    fn batch(&self, position: u32, told: u32) -> Result<u32, DeviceFault> {
-        let ahead = told.wrapping_sub(position) & (self.size - 1);
-        let is_out = told < self.size && ahead < self.next_avail.wrapping_sub(position);
-        if is_out { Ok(ahead + 1) } else { Err(DeviceFault::Id(told)) }
+    fn batch(&self, position: u32, reported: u32) -> Result<u32, DeviceFault> {
+        let ahead = reported.wrapping_sub(position) & (self.size - 1);
+        let is_out = reported < self.size && ahead < self.next_avail.wrapping_sub(position);
+        if is_out { Ok(ahead + 1) } else { Err(DeviceFault::Id(reported)) }
     }
 
     /// What a buffer has room for. Of those that were only read the device says nothing.
@@ -213,8 +213,8 @@ impl RingState {
     }
 
     #[inline]
-    fn kick_due(&mut self, wanted: impl FnOnce() -> bool) -> bool {
-        let due = self.kicked != self.next_avail && wanted();
+    fn kick_due(&mut self, is_enabled: impl FnOnce() -> bool) -> bool {
+        let due = self.kicked != self.next_avail && is_enabled();
         if due {
             self.kicked = self.next_avail;
         }

@@ -84,9 +84,9 @@ impl PackedBursts {
         let mut k = 0;
         while k < most {
             let position = state.next_used.wrapping_add(k);
-            let Some((told, len)) = used(table, state, position) else { break };
+            let Some((reported, len)) = used(table, state, position) else { break };
             if state.in_order && state.buffers == Buffers::Transmit {
-                let batch = state.batch(position, told)?;
+                let batch = state.batch(position, reported)?;
                 for done in 0..batch {
                     let id = state.ids[state.slot(position.wrapping_add(done))];
                     moved.packets += 1;
@@ -95,7 +95,7 @@ impl PackedBursts {
                 k += batch;
                 continue;
             }
-            let id = state.settle(position, told)?;
+            let id = state.resolve(position, reported)?;
             // 2.8.4: of what the device only read the length means nothing.
             moved.add(id, if state.buffers == Buffers::Transmit { 0 } else { len }, capacity)?;
             each(state, k, id, len);
@@ -187,9 +187,9 @@ impl Bursts for PackedBursts {
         let PackedBursts { parts, state } = self;
         let mut burst = Burst::new(parts.desc.cells64());
         let again = state.next_avail;
-        let moved = PackedBursts::take(parts.desc.cells64(), state, most, |state, k, id, told| {
+        let moved = PackedBursts::take(parts.desc.cells64(), state, most, |state, k, id, reported| {
             let (addr, len) = (state.addrs[usize::from(id)], state.lens[usize::from(id)]);
-            each(addr, if transmits { len } else { told });
+            each(addr, if transmits { len } else { reported });
             burst.put(state, again.wrapping_add(k), id, addr, len);
         })?;
         burst.publish();

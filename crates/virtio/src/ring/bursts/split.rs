@@ -42,7 +42,7 @@ impl SplitBursts {
         parts.avail.release_u16(layout::avail::INDEX, low(state.next_avail));
     }
 
-    /// Calls `each` with address and length of `n` used buffers, of which `ready` has told.
+    /// Calls `each` with address and length of `n` used buffers, of which `ready` has reported.
     #[inline]
     fn take(
         Parts { used, .. }: &Parts,
@@ -54,8 +54,8 @@ impl SplitBursts {
         let elements = used.cells32();
         for k in 0..positions(n) {
             let at = layout::used::entry(state.slot(state.next_used.wrapping_add(k))) / 4;
-            let [told, len] = [at, at + 1].map(|cell| u32::from_le(elements[cell].load(Relaxed)));
-            let id = state.settle(state.next_used.wrapping_add(k), told)?;
+            let [reported, len] = [at, at + 1].map(|cell| u32::from_le(elements[cell].load(Relaxed)));
+            let id = state.resolve(state.next_used.wrapping_add(k), reported)?;
             moved.add(id, len, capacity)?;
             each(state, k, id, len);
         }

@@ -11,7 +11,7 @@ use crate::features::{
 use crate::memory::LOG_PAGE;
 
 use super::super::config::NetConfig;
-use super::super::error::{Needed, ProtocolError};
+use super::super::error::{ProtocolError, RequiredFeature};
 use super::super::message::{
     ConfigAccess, InflightSpec, LogSpec, MAX_FDS, RegionSpec, STATE_NOFD, TransferSpec, VRING_FLAG_LOG, VRING_NOFD,
     VringAddr, VringState, decode_u64,
@@ -19,7 +19,7 @@ use super::super::message::{
 use super::super::regions;
 use super::super::request::Request;
 use super::super::ring::RingSetup;
-use super::{Answer, Effect, Handled, LogFd, RegionFd, Session, Undo};
+use super::{Answer, Effect, Handled, LogFd, RegionFd, Rollback, Session};
 
 /// Smallest MTU that virtio allows (virtio 1.3, section 5.1.4.1).
 const MIN_MTU: u64 = 68;
@@ -77,17 +77,17 @@ impl Session {
             Request::GetVringBase => {
                 let index = self.ring_index(request, u64::from(expect_state(request, payload)?.index))?;
                 self.rings[index].stop();
-                Ok((Effect::StopRing(short(index)), Answer::RingBase(index), Undo::Nothing))
+                Ok((Effect::StopRing(short(index)), Answer::RingBase(index), Rollback::None))
             }
             Request::GetConfig => self.get_config(payload),
             Request::GetInflightFd => {
                 let spec = self.inflight(request, payload)?;
-                Ok((Effect::MakeInflight(spec), Answer::Inflight(spec, payload.len()), Undo::Nothing))
+                Ok((Effect::MakeInflight(spec), Answer::Inflight(spec, payload.len()), Rollback::None))
             }
             Request::CheckDeviceState => {
                 expect_empty(request, payload)?;
                 self.check_suspended(request)?;
-                Ok((Effect::CheckState, Answer::State { flags: 0 }, Undo::Nothing))
+                Ok((Effect::CheckState, Answer::State { flags: 0 }, Rollback::None))
             }
             Request::SetConfig => {
                 let offset = expect_config(request, payload)?.offset;
@@ -97,8 +97,8 @@ impl Session {
                 let mtu = expect_u64(request, payload)?;
                 let valid = u16::try_from(mtu).ok().filter(|_| mtu >= MIN_MTU);
                 let valid = valid.ok_or(ProtocolError::Mtu { mtu })?;
-                let undo = Undo::Mtu(self.mtu.replace(valid));
-                Ok((Effect::Mtu(valid), Answer::Ack, undo))
+                let rollback = Rollback::Mtu(self.mtu.replace(valid));
+                Ok((Effect::Mtu(valid), Answer::Ack, rollback))
             }
             Request::SendRarp => {
                 let [a, b, c, d, e, f, _, _] = expect_u64(request, payload)?.to_ne_bytes();
@@ -106,7 +106,9 @@ impl Session {
             }
             // What is left needs a feature that no session offers, but for the IOTLB, whose feature is the caller's
             // to offer (and then the refusal says why nothing moves).
-            _ => Err(ProtocolError::NotOffered { request, feature: Needed::Feature(VIRTIO_F_ACCESS_PLATFORM) }),
+            _ => {
+                Err(ProtocolError::NotOffered { request, feature: RequiredFeature::Feature(VIRTIO_F_ACCESS_PLATFORM) })
+            }
         }
     }
 
@@ -133,13 +135,13 @@ impl Session {
             return Err(ProtocolError::FeaturesWhileRunning { index: usize::from(index), changed });
         }
         let enabled = self.rings.iter().map(|ring| (ring.enabled, ring.was_enabled)).collect();
-        let undo = Undo::Features { acked: self.acked_features.replace(features), enabled };
+        let rollback = Rollback::Features { acked: self.acked_features.replace(features), enabled };
         // "Ring states": without PROTOCOL_FEATURES all rings are enabled at once. With it they stay as they are, since
         // QEMU enables the first pair before it sets features.
         if features & VHOST_USER_F_PROTOCOL_FEATURES == 0 {
             self.rings.iter_mut().for_each(|ring| ring.set_enabled(true));
         }
-        Ok((Effect::Features(features), Answer::Ack, undo))
+        Ok((Effect::Features(features), Answer::Ack, rollback))
     }
 
     fn set_protocol_features(&mut self, features: u64) -> Handled {
@@ -186,9 +188,9 @@ impl Session {
         count_fds(request, &fds, table.len())?;
         regions::check_table(&table, self.max_regions().min(MAX_FDS))?;
         let with_fds = table.iter().zip(fds).map(|(spec, fd)| RegionFd::new(*spec, fd)).collect();
-        let undo = Undo::Regions(mem::replace(&mut self.regions, table));
+        let rollback = Rollback::Regions(mem::replace(&mut self.regions, table));
         self.repeated.clear();
-        Ok((Effect::Memory(with_fds), Answer::Ack, undo))
+        Ok((Effect::Memory(with_fds), Answer::Ack, rollback))
     }
 
     fn add_mem_reg(&mut self, payload: &[u8], mut fds: Vec<OwnedFd>) -> Handled {
@@ -209,13 +211,13 @@ impl Session {
         }
         regions::check(&spec)?;
         regions::check_disjoint(&self.regions, &spec)?;
-        let undo = Undo::Regions(self.regions.clone());
+        let rollback = Rollback::Regions(self.regions.clone());
         self.regions.push(spec);
         if let Err(error) = regions::check_total(&self.regions) {
             self.regions.pop();
             return Err(error);
         }
-        Ok((Effect::AddRegion(RegionFd::new(spec, fd)), Answer::Ack, undo))
+        Ok((Effect::AddRegion(RegionFd::new(spec, fd)), Answer::Ack, rollback))
     }
 
     fn rem_mem_reg(&mut self, payload: &[u8], fds: Vec<OwnedFd>) -> Handled {
@@ -231,8 +233,8 @@ impl Session {
         }
         let found = regions::find(&self.regions, &spec)
             .ok_or(ProtocolError::RegionUnknown { guest_addr: spec.guest_addr, size: spec.size })?;
-        let undo = Undo::Regions(self.regions.clone());
-        Ok((Effect::RemoveRegion(self.regions.remove(found)), Answer::Ack, undo))
+        let rollback = Rollback::Regions(self.regions.clone());
+        Ok((Effect::RemoveRegion(self.regions.remove(found)), Answer::Ack, rollback))
     }
 
     fn set_vring_num(&mut self, state: VringState) -> Handled {
@@ -293,7 +295,7 @@ impl Session {
         let index = self.ring_index(request, u64::from(state.index))?;
         // QEMU enables before it sets features, so only an explicit no to PROTOCOL_FEATURES is one.
         if self.acked_features.is_some_and(|acked| acked & VHOST_USER_F_PROTOCOL_FEATURES == 0) {
-            let feature = Needed::Feature(VHOST_USER_F_PROTOCOL_FEATURES);
+            let feature = RequiredFeature::Feature(VHOST_USER_F_PROTOCOL_FEATURES);
             return Err(ProtocolError::NotNegotiated { request, feature });
         }
         self.rings[index].set_enabled(match state.num {
@@ -334,7 +336,7 @@ impl Session {
             .filter(|bytes| !bytes.is_empty())
             .ok_or(ProtocolError::ConfigRange { offset, size, len: NetConfig::LEN })?;
         access.bytes = bytes.to_vec();
-        Ok((Effect::None, Answer::Payload(access.encode()), Undo::Nothing))
+        Ok((Effect::None, Answer::Payload(access.encode()), Rollback::None))
     }
 
     fn set_inflight_fd(&mut self, payload: &[u8], mut fds: Vec<OwnedFd>) -> Handled {
@@ -358,7 +360,7 @@ impl Session {
             (1, 0, Some(fd)) => Effect::LoadState(fd),
             _ => return Err(ProtocolError::StateTransfer { direction, phase }),
         };
-        Ok((effect, Answer::State { flags: STATE_NOFD }, Undo::Nothing))
+        Ok((effect, Answer::State { flags: STATE_NOFD }, Rollback::None))
     }
 
     /// "While all vrings are stopped, the device is suspended": only then its state can be moved.
@@ -409,7 +411,7 @@ fn set_log_base(payload: &[u8], mut fds: Vec<OwnedFd>) -> Handled {
     if !(1..=MAX_LOG).contains(&size) || offset.checked_add(size).is_none() {
         return Err(ProtocolError::LogRange { size, offset, max: MAX_LOG });
     }
-    Ok((Effect::Log(LogFd { size, offset, fd }), Answer::Success, Undo::Nothing))
+    Ok((Effect::Log(LogFd { size, offset, fd }), Answer::Success, Rollback::None))
 }
 
 /// "SET_LOG_FD": a descriptor by which the frontend could be told of new marks. It is closed: a frontend reads the log at
@@ -422,11 +424,11 @@ fn set_log_fd(payload: &[u8], fds: &[OwnedFd]) -> Handled {
 }
 
 fn done(effect: Effect) -> Handled {
-    Ok((effect, Answer::Ack, Undo::Nothing))
+    Ok((effect, Answer::Ack, Rollback::None))
 }
 
 fn ring_changed(index: usize) -> Handled {
-    Ok((Effect::Ring(short(index)), Answer::Ack, Undo::Ring(index)))
+    Ok((Effect::Ring(short(index)), Answer::Ack, Rollback::Ring(index)))
 }
 
 /// A checked index as it is passed around; there are at most 255 rings.
@@ -436,7 +438,7 @@ fn short(index: usize) -> u16 {
 
 fn answer_u64(request: Request, payload: &[u8], number: u64) -> Handled {
     expect_empty(request, payload)?;
-    Ok((Effect::None, Answer::Payload(number.to_ne_bytes().to_vec()), Undo::Nothing))
+    Ok((Effect::None, Answer::Payload(number.to_ne_bytes().to_vec()), Rollback::None))
 }
 
 fn count_fds(request: Request, fds: &[OwnedFd], want: usize) -> Result<(), ProtocolError> {

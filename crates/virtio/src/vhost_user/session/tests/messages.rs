@@ -6,7 +6,7 @@ use super::*;
 fn descriptors_are_counted() {
     let mut session = running(0);
     for request in Request::ALL {
-        if matches!(request.gate(), Gate::Protocol(bit) if SUPPORTED_PROTOCOL_FEATURES & bit == 0) {
+        if matches!(request.requirement(), Requirement::Protocol(bit) if SUPPORTED_PROTOCOL_FEATURES & bit == 0) {
             continue;
         }
         // A payload that is right, and how many descriptors are.
@@ -50,7 +50,7 @@ fn descriptors_are_counted() {
 fn payloads_of_the_wrong_length_are_refused() {
     let mut session = running(0);
     for request in Request::ALL {
-        if session.check_gate(*request).is_err() {
+        if session.check_requirement(*request).is_err() {
             continue;
         }
         let (fds, right): (usize, &[usize]) = match request {

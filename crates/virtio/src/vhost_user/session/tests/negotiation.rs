@@ -150,11 +150,11 @@ fn requests_of_other_features_are_named_with_their_feature() {
 fn requests_of_our_features_wait_for_them() {
     let mut session = Session::new(offer());
     for request in Request::ALL {
-        if let Gate::Protocol(bit) = request.gate()
+        if let Requirement::Protocol(bit) = request.requirement()
             && SUPPORTED_PROTOCOL_FEATURES & bit != 0
         {
             let refused = error(&mut session, *request, Vec::new(), 0);
-            let feature = Needed::Protocol(bit);
+            let feature = RequiredFeature::Protocol(bit);
             assert_eq!(refused, ProtocolError::NotNegotiated { request: *request, feature });
             assert_eq!(
                 session.refuse(&refused),
