@@ -16,7 +16,7 @@ use straightline_switch::api::{Runtime, Source};
 use straightline_switch::config::{Config, PatchConfig, PortConfig, WhenFull};
 use straightline_wire::MacAddr;
 
-use crate::figures::float;
+use crate::convert::float;
 use crate::traffic::IMIX;
 use crate::{Guest, GuestOptions, Sequence, Stream};
 

@@ -24,22 +24,22 @@
 //! ```
 
 pub mod capture;
+mod convert;
 pub mod demo;
+pub mod endpoints;
 pub mod exp;
-mod figures;
 pub mod forward;
 pub mod generator;
 mod guest;
 pub mod neighbour;
-pub mod poller;
 mod random;
+pub mod reflector;
 pub mod report;
 pub mod results;
 pub mod scenario;
 pub mod search;
 mod sizes;
 pub mod statistics;
-pub mod tester;
 mod traffic;
 pub mod trial;
 

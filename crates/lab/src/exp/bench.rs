@@ -12,8 +12,8 @@ use straightline_switch::config::{Config, Idle, PatchConfig, PortConfig, WhenFul
 use super::harness::Measured;
 use super::pvp;
 use super::settings::Settings;
-use crate::figures::float;
-use crate::poller::{self, Load, Options};
+use crate::convert::float;
+use crate::reflector::{self, Load, Options};
 use crate::trial::{self, INTERRUPTED};
 
 /// For frames of any length that an experiment has.
@@ -139,7 +139,7 @@ fn polled(options: &Options, runtime: &Ask<'_>) -> anyhow::Result<Measured> {
         edges.push(runtime()?);
         Ok(())
     };
-    let report = poller::run_watched(options, &mut at_edge)?;
+    let report = reflector::run_watched(options, &mut at_edge)?;
     let lost = report.lost.unwrap_or(0);
     ensure!(lost == 0, "not a valid trial: {lost} packets that were to go in a circle are lost");
     let [before, after] = <[Runtime; 2]>::try_from(edges).ok().context("the switch's figures were not read")?;

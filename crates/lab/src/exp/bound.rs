@@ -13,7 +13,7 @@ use straightline_switch::api;
 use super::bench::{MTU, Way, measure, options, sockets};
 use super::harness::Measured;
 use super::settings::{Bound, Settings};
-use crate::poller::Options;
+use crate::reflector::Options;
 
 /// How long it may take to end once it was asked to.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -8,7 +8,7 @@ use straightline_switch::config::Config;
 
 use super::bench::{Way, bench};
 use super::settings::Settings;
-use crate::poller::Options;
+use crate::reflector::Options;
 use crate::results::Sample;
 
 /// What came of one trial.

@@ -10,7 +10,7 @@ use super::pvp;
 use super::settings::Settings;
 use crate::forward::Touch;
 use crate::guest::HEADER_LEN;
-use crate::poller::{Layout, Options, Sizes, lines, touched_lines};
+use crate::reflector::{Layout, Options, Sizes, lines, touched_lines};
 
 /// In a loop: lengths of frames, and of the buffers that they fit into.
 const LOOP: [(u32, u32); 7] =

@@ -6,7 +6,7 @@ use super::bench::Way;
 use super::bound;
 use super::harness::{Cell, Plan, Shown, Variant};
 use super::settings::Settings;
-use crate::poller::{Load, Options, Sizes};
+use crate::reflector::{Load, Options, Sizes};
 
 /// With a mix, since a copy that wins at a size need not win at sizes that nobody foresees.
 const SIZES: [&str; 7] = ["64", "128", "256", "512", "1024", "1518", "imix"];

@@ -11,7 +11,7 @@ use super::harness::{Cell, Measured, Plan, Shown, Variant};
 use super::settings::Settings;
 use crate::neighbour::resctrl::{Allocation, Class, ROOT};
 use crate::neighbour::{Neighbour, Proof, Seat};
-use crate::poller::{Options, Sizes};
+use crate::reflector::{Options, Sizes};
 
 /// Frame lengths: headers alone, and all of a body.
 const SIZES: [u32; 2] = [64, 1514];

@@ -21,7 +21,7 @@ use straightline_switch::config::{Config, NodeConfig};
 use super::bench::{Way, bench};
 use super::harness::{Cell, Measured, Plan, Shown, Variant};
 use super::settings::Settings;
-use crate::poller::{Options, Sizes};
+use crate::reflector::{Options, Sizes};
 
 /// The distances tried; none comes first, so that the others are compared with it.
 const DISTANCES: RangeInclusive<usize> = 0..=8;

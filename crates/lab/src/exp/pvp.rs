@@ -11,12 +11,12 @@ use straightline_virtio::features as f;
 use super::bench::{Ask, Way, of_switch, options, patched, sockets};
 use super::harness::Measured;
 use super::settings::Settings;
+use crate::endpoints::{PortOptions, VhostPort};
 use crate::forward::{self, Forwarder};
 use crate::generator::Rate;
 use crate::guest::HEADER_LEN;
-use crate::poller::Options;
+use crate::reflector::Options;
 use crate::scenario::{Parties, Scenario, limit};
-use crate::tester::{PortOptions, VhostPort};
 use crate::trial::{INTERRUPTED, Plan};
 
 /// How long packets are looked at to see where they lie: some thousands will do.

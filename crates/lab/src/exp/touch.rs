@@ -7,7 +7,7 @@ use super::cpus::{Topology, usable_cpus};
 use super::harness::{Cell, Plan, Shown, Variant};
 use super::settings::Settings;
 use crate::forward::Touch;
-use crate::poller::{Load, Options, Sizes};
+use crate::reflector::{Load, Options, Sizes};
 
 /// The slides' lengths.
 const SIZES: [u32; 3] = [60, 1020, 1514];

@@ -6,7 +6,7 @@ use super::bench::Way;
 use super::harness::{Cell, Plan, Shown, Variant};
 use super::settings::Settings;
 use crate::forward::Touch;
-use crate::poller::{Options, Sizes};
+use crate::reflector::{Options, Sizes};
 
 /// The slides' lengths, which are those of frames without their checksum.
 const SIZES: [u32; 3] = [60, 1020, 1514];

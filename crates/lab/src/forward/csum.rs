@@ -5,7 +5,7 @@ use straightline_virtio::net_header::NetHeader;
 use straightline_wire::{IpProtocol, IpVersion, checksum, geometry, ipv4, ipv6, udp};
 
 use super::engine::Mode;
-use crate::tester::{Packet, Received};
+use crate::endpoints::{Packet, Received};
 
 /// The longest frame that is looked into.
 const LONGEST: usize = 65_549;

@@ -4,8 +4,8 @@ use straightline_packet::MemorySegment;
 
 use super::touch::Toucher;
 use super::{BURST, Forwarder, Touch};
+use crate::endpoints::{Actor, Look, Packet, TestPort, VhostPort, relay, relay_back};
 use crate::guest::HEADER_LEN;
-use crate::tester::{Actor, Look, Packet, TestPort, VhostPort, relay, relay_back};
 
 /// What is done with a packet that is to go on.
 pub(super) trait Mode: Send {

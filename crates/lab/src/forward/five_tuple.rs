@@ -4,7 +4,7 @@
 use straightline_wire::{IpVersion, geometry, ipv4, ipv6};
 
 use super::engine::Mode;
-use crate::tester::{Packet, Received};
+use crate::endpoints::{Packet, Received};
 
 /// As many bytes as Ethernet, two tags, IPv6 with some extension headers, and TCP take.
 const HEADERS: usize = 128;

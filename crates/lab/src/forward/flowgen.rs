@@ -8,7 +8,7 @@ use straightline_wire::checksum;
 use straightline_wire::frame::Net;
 
 use super::{BURST, Forwarder, udp_frame};
-use crate::tester::{Actor, TestPort, VhostPort};
+use crate::endpoints::{Actor, TestPort, VhostPort};
 
 /// Where the IPv4 header is, its checksum, and the low half of its destination.
 const IP: usize = 14;

@@ -5,7 +5,7 @@ use straightline_wire::{EtherType, IpProtocol, checksum, ipv4, vlan};
 
 use super::engine::Mode;
 use super::own;
-use crate::tester::{Packet, Received};
+use crate::endpoints::{Packet, Received};
 
 /// An Ethernet header with two tags, an IPv4 header with options, and as much of ICMP as is changed; and more than ARP.
 const HEAD: usize = 22 + ipv4::MAX_LEN + 4;

@@ -1,7 +1,7 @@
 //! `io`: packets go on as they are, and nobody looks at them.
 
 use super::engine::Mode;
-use crate::tester::Packet;
+use crate::endpoints::Packet;
 
 pub(super) struct Io;
 

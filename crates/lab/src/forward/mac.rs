@@ -2,7 +2,7 @@
 
 use super::engine::Mode;
 use super::{own, peer};
-use crate::tester::Packet;
+use crate::endpoints::Packet;
 
 pub(super) struct Mac;
 

@@ -1,7 +1,7 @@
 //! `macswap`: both Ethernet addresses change places.
 
 use super::engine::Mode;
-use crate::tester::{Packet, Received};
+use crate::endpoints::{Packet, Received};
 
 pub(super) struct MacSwap;
 

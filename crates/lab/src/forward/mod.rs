@@ -37,7 +37,7 @@ use anyhow::{Context, ensure};
 use straightline_wire::MacAddr;
 use straightline_wire::frame::{Checksum, Frame, Net, Transport};
 
-use crate::tester::{Actor, VhostPort, drive};
+use crate::endpoints::{Actor, VhostPort, drive};
 use engine::Relay;
 pub use options::{Mode, Noise, Options, Touch};
 pub use report::{PortReport, Report};

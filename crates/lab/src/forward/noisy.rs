@@ -5,8 +5,8 @@ use anyhow::ensure;
 
 use super::engine::Mode;
 use super::options::Noise;
+use crate::endpoints::Packet;
 use crate::random::Random;
-use crate::tester::Packet;
 
 /// A cache line: one more than how often it was touched. A page of zeros that nobody has written to would be the same one
 /// everywhere.

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use anyhow::ensure;
 
-use crate::tester::PortOptions;
+use crate::endpoints::PortOptions;
 
 /// What the guest does with packets: testpmd's forward modes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -7,8 +7,8 @@ use straightline_graph::clock::hertz;
 use straightline_virtio::features as f;
 
 use super::{Forwarder, Options};
-use crate::figures::float;
-use crate::tester::Work;
+use crate::convert::float;
+use crate::endpoints::Work;
 
 /// One port of the guest.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -63,7 +63,7 @@ impl Report {
     pub(super) fn new(options: &Options, guest: &dyn Forwarder, work: Work) -> Report {
         let secs = work.span.map_or(0.0, |(first, last)| float(last.saturating_sub(first)) / hertz());
         let mpps = |packets: u64| if secs > 0.0 { float(packets) / secs / 1e6 } else { 0.0 };
-        let port = |port: &crate::tester::VhostPort| {
+        let port = |port: &crate::endpoints::VhostPort| {
             let counts = port.counts();
             PortReport {
                 socket: port.socket().display().to_string(),

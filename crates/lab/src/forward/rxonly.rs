@@ -2,7 +2,7 @@
 
 use super::touch::Toucher;
 use super::{BURST, Forwarder, Touch};
-use crate::tester::{Actor, TestPort, VhostPort};
+use crate::endpoints::{Actor, TestPort, VhostPort};
 
 pub(super) struct RxOnly {
     ports: Vec<VhostPort>,

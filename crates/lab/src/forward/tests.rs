@@ -18,8 +18,8 @@ use super::noisy::Noisy;
 use super::options::Noise;
 use super::txonly::TxOnly;
 use super::{own, peer};
-use crate::tester::tests::Laid;
-use crate::tester::{Actor, Received, TestPort};
+use crate::endpoints::tests::Laid;
+use crate::endpoints::{Actor, Received, TestPort};
 
 /// Buffers that hold all of it, the headers, and a part of these only.
 const BUFFERS: [u32; 3] = [2048, 128, 76];

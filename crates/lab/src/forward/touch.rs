@@ -3,7 +3,7 @@
 use std::hint::black_box;
 
 use super::Touch;
-use crate::tester::{Packet, Received};
+use crate::endpoints::{Packet, Received};
 
 /// Bytes that are copied at once.
 const PIECE: usize = 2048;
@@ -65,7 +65,7 @@ mod tests {
     use straightline_virtio::net_header::NetHeader;
 
     use super::*;
-    use crate::tester::tests::Laid;
+    use crate::endpoints::tests::Laid;
 
     #[test]
     fn editing_changes_all_behind_the_ethernet_header_and_nothing_else_does() {

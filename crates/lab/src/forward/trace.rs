@@ -2,8 +2,8 @@
 
 use super::Touch;
 use super::engine::Mode;
-use crate::poller::{lines, touched_lines};
-use crate::tester::Packet;
+use crate::endpoints::Packet;
+use crate::reflector::{lines, touched_lines};
 
 /// They go on as they are, and the lines of the buffers in which they have come are counted.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ mod tests {
     use straightline_virtio::net_header::NetHeader;
 
     use super::*;
-    use crate::tester::tests::Laid;
+    use crate::endpoints::tests::Laid;
 
     #[test]
     fn lines_are_those_of_all_buffers_and_headers_those_of_the_first() {

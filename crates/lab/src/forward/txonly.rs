@@ -6,7 +6,7 @@ use straightline_virtio::net_header::NetHeader;
 use straightline_wire::frame::Net;
 
 use super::{BURST, Forwarder, udp_frame};
-use crate::tester::{Actor, TestPort, VhostPort};
+use crate::endpoints::{Actor, TestPort, VhostPort};
 
 pub(super) struct TxOnly<P> {
     pub(super) ports: Vec<P>,

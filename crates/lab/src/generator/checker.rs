@@ -4,7 +4,7 @@ use straightline_wire::{IpProtocol, locate};
 
 use super::latency::Latencies;
 use super::tag::{self, Hash, ROUND, Tag};
-use crate::tester::Received;
+use crate::endpoints::Received;
 
 /// So many packets behind the newest one of its stream a packet can still be told from its duplicate.
 const WINDOW: u64 = 1 << 16;

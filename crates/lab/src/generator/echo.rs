@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use straightline_virtio::net_header::NetHeader;
 
-use crate::tester::{Received, TestPort};
+use crate::endpoints::{Received, TestPort};
 
 /// Buffers in its ring, as in a usual one of virtio.
 const BUFFERS: usize = 256;

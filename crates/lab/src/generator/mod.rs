@@ -26,9 +26,9 @@
 //! assert_eq!(stream.sizes.to_string(), "64:7,570:4,1518:1");
 //! ```
 
-mod actor;
 mod checker;
 mod echo;
+mod engine;
 mod latency;
 mod pace;
 mod rate;
@@ -42,10 +42,10 @@ mod values;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use actor::CATCH_UP;
-pub use actor::{Generator, Load, Measured, Timing};
 pub use checker::Counts;
 pub use echo::Echo;
+pub(crate) use engine::CATCH_UP;
+pub use engine::{Generator, Load, Measured, Timing};
 pub use rate::Rate;
 pub use replay::{Replay, Replayed, Timing as ReplayTiming};
 pub use spec::{Protocol, StreamSpec, Sum};

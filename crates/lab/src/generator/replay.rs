@@ -11,8 +11,8 @@ use straightline_virtio::net_header::NetHeader;
 
 use super::rate::Rate;
 use crate::capture::{Capture, Captured};
-use crate::figures::{float, seconds};
-use crate::tester::{Actor, TestPort, drive};
+use crate::convert::{float, seconds};
+use crate::endpoints::{Actor, TestPort, drive};
 
 /// The most packets that a turn sends by, and takes from, a port.
 const BURST: usize = 64;
@@ -338,7 +338,7 @@ fn cycles(n: f64) -> u64 {
 mod tests {
     use super::super::Echo;
     use super::*;
-    use crate::tester::Received;
+    use crate::endpoints::Received;
 
     /// Frames at 0, 100 and 300 microseconds, the third before the second.
     fn capture() -> Capture {

@@ -4,7 +4,7 @@ use anyhow::Context;
 
 use super::spec::StreamSpec;
 use super::template::{self, Template, Varying};
-use crate::tester::TestPort;
+use crate::endpoints::TestPort;
 
 /// Frames of one length come with so many different payloads at most, so that the body of one in the place of another's
 /// is seen; where there are many lengths, with fewer: the memory of all is not to fill the caches.

@@ -9,7 +9,7 @@ use straightline_virtio::net_header::NetHeader;
 
 use super::tag::Tag;
 use super::*;
-use crate::tester::{Actor, Received, TestPort};
+use crate::endpoints::{Actor, Received, TestPort};
 
 /// What becomes of a packet.
 #[derive(Clone, Copy, Debug)]

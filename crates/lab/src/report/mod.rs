@@ -17,13 +17,13 @@
 
 mod csv;
 mod distribution;
-mod figure;
 mod html;
 mod markdown;
 mod metric;
 mod model;
 mod plots;
 mod section;
+mod summary;
 mod tables;
 #[cfg(test)]
 mod tests;

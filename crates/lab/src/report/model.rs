@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::figure::{Figure, Outcome, Trial, plausible};
 use super::metric::Metric;
+use super::summary::{Figure, Outcome, Trial, plausible};
 use crate::results::{AT_LEAST, Sample};
 
 /// An axis of cells on which they differ.

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::distribution::Distribution;
-use super::figure::{Figure, Outcome};
 use super::html::{self, Page};
 use super::metric::Metric;
 use super::model::{Panel, Scenario, pairs_in_words};
 use super::plots::{Curves, Groups, Layout, Map, Stack, Stacks};
+use super::summary::{Figure, Outcome};
 use super::tables::{self, Table, finding};
 use super::text::{count, escape};
 use crate::results::Sample;
@@ -126,7 +126,7 @@ fn cycles(page: &mut Page, scenario: &Scenario<'_>) {
     let mut sums: BTreeMap<&str, f64> = BTreeMap::new();
     let valid = || scenario.cells.iter().flat_map(|cell| cell.trials.iter().flatten());
     for (phase, cycles) in valid().flat_map(|sample| &sample.cycles) {
-        *sums.entry(phase).or_default() += if super::figure::plausible(*cycles) { cycles.abs() } else { 0.0 };
+        *sums.entry(phase).or_default() += if super::summary::plausible(*cycles) { cycles.abs() } else { 0.0 };
     }
     if sums.is_empty() {
         return;

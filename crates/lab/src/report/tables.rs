@@ -2,10 +2,10 @@
 
 use std::cmp::Ordering;
 
-use super::figure::{Figure, Outcome};
 use super::metric::Metric;
 use super::model::Scenario;
 use super::plots::short;
+use super::summary::{Figure, Outcome};
 use super::text::{count, number};
 use crate::results::{BOUNDS, Sample};
 use crate::statistics::{Better, median};

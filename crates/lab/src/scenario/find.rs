@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::bed::Bed;
+use super::endpoints::Taken;
 use super::options::Options;
-use super::parties::Taken;
 use super::run::Run;
 use super::soak;
+use super::testbed::Bed;
 use crate::generator::Rate;
 use crate::results::{AT_LEAST, Sample};
 use crate::search::{self, Found, Goal, GoalResult, Limits, Measured, Retries, Trial};

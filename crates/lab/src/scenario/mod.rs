@@ -15,18 +15,18 @@
 //! | `left` | how long it will take |
 //! | `table` | what came out, for people |
 
-mod bed;
+mod endpoints;
 mod find;
-mod left;
 mod options;
-mod parties;
+mod remaining;
 mod run;
 mod soak;
 mod table;
+mod testbed;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use endpoints::{Parties, limit};
 pub use options::{Loads, Options, Scenario};
-pub(crate) use parties::{Parties, limit};
 pub use run::{Kept, Outcome, run};
 pub use table::table;

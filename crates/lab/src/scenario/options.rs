@@ -9,12 +9,12 @@ use std::time::Duration;
 use anyhow::ensure;
 use straightline_virtio::features as f;
 
-use super::parties::can_be_made;
+use super::endpoints::can_be_made;
+use crate::endpoints::{Layout, Pinned, PortOptions};
 use crate::exp::{LONGEST, cpu_beside, two_cpus, usable_cpus, used, warning};
 use crate::forward::{Mode, Noise, Touch};
 use crate::generator::Rate;
 use crate::sizes::Sizes;
-use crate::tester::{Layout, Pinned, PortOptions};
 use crate::trial::{Length, length};
 
 /// What stands between the generator's two ports.

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::bed::Bed;
-use super::left::{Left, Task};
 use super::options::Options;
+use super::remaining::{Left, Task};
+use super::testbed::Bed;
 use super::{find, soak};
 use crate::exp::{Step, Watch};
 use crate::generator::Rate;

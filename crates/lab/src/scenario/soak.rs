@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::bed::Bed;
 use super::find::{FAULTS, Made, gbit, spoilt};
 use super::run::Run;
-use crate::figures::float;
+use super::testbed::Bed;
+use crate::convert::float;
 use crate::generator::Rate;
 use crate::results::Sample;
 use crate::search::{self, Soak, SoakGoal, Soaked, Trial};
@@ -102,7 +102,7 @@ fn soak_sample(soaked: &Soaked, time: Duration, mean_len: f64, made: &Made) -> S
 
 #[cfg(test)]
 mod tests {
-    use super::super::parties::Taken;
+    use super::super::endpoints::Taken;
     use super::*;
 
     /// Of which nothing was carried.

@@ -10,10 +10,10 @@ use straightline_switch::Switch;
 use straightline_switch::config::PortKind;
 
 use super::*;
+use crate::endpoints::Layout;
 use crate::exp::{Step, Watch, patched, usable_cpus};
 use crate::generator::Rate;
 use crate::results::Sample;
-use crate::tester::Layout;
 
 /// Nobody looks.
 #[derive(Default)]

@@ -1,7 +1,7 @@
 //! Whether a trial counts.
 
 use super::Plan;
-use crate::figures::float;
+use crate::convert::float;
 use crate::generator::{Counts, Load, Measured, Rate};
 
 /// By how much what was done may differ from what was meant.

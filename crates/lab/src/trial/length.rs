@@ -6,9 +6,9 @@ use std::time::Duration;
 use straightline_graph::clock::{cycles, hertz};
 
 use super::judge::TOLERANCE;
-use crate::figures::seconds;
+use crate::convert::seconds;
+use crate::endpoints::Pinned;
 use crate::generator::CATCH_UP;
-use crate::tester::Pinned;
 
 /// Trials are as long as the first of these of which most are left alone; else as the last.
 const LENGTHS: [Duration; 3] = [Duration::from_secs(1), Duration::from_millis(300), Duration::from_millis(100)];

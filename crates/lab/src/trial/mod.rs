@@ -19,8 +19,8 @@ use std::time::Duration;
 use anyhow::ensure;
 use straightline_graph::clock::cycles;
 
+use crate::endpoints::{Actor, TestPort, Work, drive};
 use crate::generator::{Echo, Generator, Load, Measured, Rate, StreamSpec, Timing};
-use crate::tester::{Actor, TestPort, Work, drive};
 pub(crate) use judge::corrupted;
 pub use length::{Length, length};
 pub use outcome::Outcome;
@@ -177,7 +177,7 @@ mod tests {
     use straightline_virtio::net_header::NetHeader;
 
     use super::*;
-    use crate::tester::Received;
+    use crate::endpoints::Received;
 
     fn plan() -> Plan {
         Plan { burst: 1, warm_up: Duration::from_millis(1), cpu: None, limit_mpps: None }

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use crate::figures::float;
+use crate::convert::float;
+use crate::endpoints::Work;
 use crate::generator::{Measured, Rate};
 use crate::results::Sample;
-use crate::tester::Work;
 
 use super::Plan;
 

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use straightline_lab::endpoints::{Layout, PortOptions, TestPort, VhostPort};
 use straightline_lab::forward::{self, Mode, Options, Report, Touch};
-use straightline_lab::tester::{Layout, PortOptions, TestPort, VhostPort};
 use straightline_virtio::net_header::NetHeader;
 
 use crate::common::{self, PATIENCE, Rig, patch, rig};

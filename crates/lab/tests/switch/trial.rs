@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use straightline_lab::GuestOptions;
 use straightline_lab::capture::Capture;
+use straightline_lab::endpoints::{Layout, PortOptions, VhostPort};
 use straightline_lab::forward::{self, Mode, Options, Touch};
 use straightline_lab::generator::{Generator, Rate, Replay, ReplayTiming, StreamSpec};
-use straightline_lab::tester::{Layout, PortOptions, VhostPort};
 use straightline_lab::trial::{self, Outcome, Plan};
 use straightline_switch::config::{PatchConfig, WhenFull};
 

@@ -5,8 +5,8 @@ use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use straightline_lab::poller::{self, Layout, Load, Options};
-use straightline_lab::tester::{PortOptions, TestPort, VhostPort};
+use straightline_lab::endpoints::{PortOptions, TestPort, VhostPort};
+use straightline_lab::reflector::{self, Layout, Load, Options};
 use straightline_lab::{Guest, GuestOptions, forward};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
@@ -96,7 +96,7 @@ fn testpmd_poller(lab: &Lab) -> Result<()> {
                     warm_up: time,
                     ..Options::new([lab.socket("a"), lab.socket("b")])
                 };
-                let report = poller::run(&Options { load, layout, mergeable, in_order, time, ..options })?;
+                let report = reflector::run(&Options { load, layout, mergeable, in_order, time, ..options })?;
                 let stats = testpmd.stats()?;
                 for (ours, theirs) in report.ports.iter().zip(stats) {
                     let counts = [(ours.tx_packets, theirs.rx_packets), (ours.rx_packets, theirs.tx_packets)];

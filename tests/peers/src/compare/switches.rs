@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
-use straightline_lab::poller::hertz;
+use straightline_lab::reflector::hertz;
 
 use super::options::{Cell, Size};
 use crate::lab::Lab;

@@ -9,7 +9,7 @@ use straightline_graph::clock::{cycles, hertz, seconds};
 use straightline_switch::api::{Runtime, Source};
 
 use super::stream::{HEADERS, Proof, Stream};
-use crate::tester::{Actor, TestPort, VhostPort};
+use crate::endpoints::{Actor, TestPort, VhostPort};
 
 /// The most buffers that a turn takes from a ring, and packets that it puts into one.
 const BURST: usize = 64;

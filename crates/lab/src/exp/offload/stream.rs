@@ -14,9 +14,9 @@ use straightline_wire::frame::{Checksum, Frame, Net, Transport};
 use straightline_wire::{IpProtocol, MacAddr, checksum, ipv4, tcp};
 
 use super::{Load, Who};
+use crate::endpoints::TestPort;
 use crate::random::Random;
 use crate::sizes::Sizes;
-use crate::tester::TestPort;
 
 /// Payload of a frame of 1500 bytes, behind 20 of IPv4 and 20 of TCP.
 pub(super) const PIECE: usize = 1460;
@@ -295,7 +295,7 @@ mod tests {
     use etherparse::{SlicedPacket, TransportSlice};
 
     use super::*;
-    use crate::tester::Received;
+    use crate::endpoints::Received;
 
     /// Takes each packet whole.
     #[derive(Default)]

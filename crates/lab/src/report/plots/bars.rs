@@ -2,7 +2,7 @@
 
 use super::canvas::{Anchor, Canvas, Layout, Mark, fill, stroke};
 use super::scale::Linear;
-use crate::report::figure::Figure;
+use crate::report::summary::Figure;
 
 /// What is drawn.
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 //! Ratios as a map: two axes of cells, colours on both sides of 1, and the ratio in each cell.
 
 use super::canvas::{Anchor, Canvas, Layout};
-use crate::report::figure::Figure;
+use crate::report::summary::Figure;
 use crate::report::text::number;
 
 /// What is drawn.

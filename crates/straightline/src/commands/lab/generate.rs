@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use clap::Args;
 use straightline_lab::Sizes;
+use straightline_lab::endpoints::{PortOptions, VhostPort};
 use straightline_lab::generator::{Echo, Generator, Rate, StreamSpec, Sum};
 use straightline_lab::results::Sample;
-use straightline_lab::tester::{PortOptions, VhostPort};
 use straightline_lab::trial::{self, Interrupt, Plan};
 
 use super::{Ports, RingKind, expect_backends, seconds, stop_on_signals, time, usage};

@@ -1,11 +1,11 @@
 //! `straightline lab`: one command a file, each with its arguments; what they share is here.
 
-mod circle;
 mod compare;
 mod exp;
 mod generate;
 mod guest;
 mod progress;
+mod reflector;
 mod replay;
 mod report;
 mod scenario;
@@ -20,15 +20,15 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Subcommand, ValueEnum};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
+use straightline_lab::endpoints::{Layout, PortOptions};
 use straightline_lab::forward::Noise;
-use straightline_lab::tester::{Layout, PortOptions};
 
 use crate::cli::Cli;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Lab {
     /// An embedded guest sends packets in a circle through two ports of any vhost-user switch, or floods them
-    Loop(Box<circle::Loop>),
+    Loop(Box<reflector::Loop>),
     /// An embedded guest on one or two ports of any vhost-user switch, with testpmd's forward modes
     Guest(Box<guest::Guest>),
     /// A generator for physical ports, a guest that forwards, and a switch between them: rates, loss, latencies
@@ -53,7 +53,7 @@ pub(crate) enum Lab {
 /// Executes a command of the laboratory.
 pub(super) fn execute(lab: &Lab) -> anyhow::Result<()> {
     match lab {
-        Lab::Loop(args) => circle::execute(args),
+        Lab::Loop(args) => reflector::execute(args),
         Lab::Guest(args) => guest::execute(args),
         Lab::Pvp(args) => scenario::pvp(args),
         Lab::Vm2Vm(args) => scenario::vm2vm(args),

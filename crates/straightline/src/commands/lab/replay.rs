@@ -10,8 +10,8 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use clap::Args;
 use straightline_lab::capture::{Capture, Writer};
+use straightline_lab::endpoints::{PortOptions, VhostPort};
 use straightline_lab::generator::{self, Rate, ReplayTiming, Replayed};
-use straightline_lab::tester::{PortOptions, VhostPort};
 
 use super::{Ports, RingKind, seconds, stop_on_signals};
 use crate::output;

@@ -12,9 +12,9 @@ use super::rate::Rate;
 use super::source::Source;
 use super::spec::StreamSpec;
 use super::template;
-use crate::figures::seconds;
+use crate::convert::seconds;
+use crate::endpoints::{Actor, TestPort};
 use crate::results;
-use crate::tester::{Actor, TestPort};
 
 /// The most packets that a turn takes from, and puts into, a port: what waits behind them has its time taken late.
 const BURST: usize = 64;

@@ -7,9 +7,9 @@ use serde::Serialize;
 use straightline_virtio::features as f;
 
 use super::options::Options;
-use crate::figures::float;
+use crate::convert::float;
+use crate::endpoints::Connection;
 use crate::guest::HEADER_LEN;
-use crate::tester::Connection;
 
 /// One port.
 #[derive(Clone, Debug, PartialEq, Serialize)]

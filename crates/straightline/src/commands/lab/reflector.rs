@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::ensure;
 use clap::{Args, ValueEnum};
 use straightline_lab::forward::Touch;
-use straightline_lab::poller::{self, Load, Options, Sizes};
+use straightline_lab::reflector::{self, Load, Options, Sizes};
 
 use super::{OnOff, Ports, RingKind, seconds, stop_on_signals, time, usage, wrong_backends};
 use crate::output;
@@ -83,7 +83,7 @@ pub(crate) fn execute(args: &Loop) -> anyhow::Result<()> {
     usage(options.check());
     let stop = Arc::new(AtomicBool::new(false));
     stop_on_signals(&stop)?;
-    let report = poller::run(&Options { stop: Some(stop), may_end_early: true, ..options })?;
+    let report = reflector::run(&Options { stop: Some(stop), may_end_early: true, ..options })?;
     if args.json {
         output::answer(&format!("{}\n", serde_json::to_string(&report)?))?;
     } else {

@@ -6,8 +6,8 @@ use super::connection::{Connection, broken};
 use super::memory::Memory;
 use super::packet::Packet;
 use super::port::{Counts, Inbox, Outbox, VhostPort};
+use crate::endpoints::Received;
 use crate::guest::HEADER_LEN;
-use crate::tester::Received;
 
 /// Whoever looks at packets that go from one port to another.
 pub(crate) trait Look {

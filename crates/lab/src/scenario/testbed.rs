@@ -8,14 +8,14 @@ use straightline_switch::Switch;
 use straightline_switch::api::Runtime;
 use tempfile::TempDir;
 
+use super::endpoints::{Parties, Taken, limit};
 use super::options::Options;
-use super::parties::{Parties, Taken, limit};
+use crate::endpoints::{Layout, PortOptions};
 use crate::exp::{patched, phases};
 use crate::forward;
 use crate::generator::Rate;
 use crate::results::Sample;
 use crate::sizes::Sizes;
-use crate::tester::{Layout, PortOptions};
 use crate::trial::Plan;
 
 /// Before what counts, on new connections and on others.

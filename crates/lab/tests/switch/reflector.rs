@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use straightline_lab::forward::Touch;
-use straightline_lab::poller::{self, Layout, Load, Options, Report, Sizes, Stopped};
+use straightline_lab::reflector::{self, Layout, Load, Options, Report, Sizes, Stopped};
 
 use crate::common::{self, Rig, patch, rig, vhost_user};
 
@@ -33,7 +33,7 @@ fn run(rig: &Rig, change: impl FnOnce(&mut Options)) -> Report {
     change(&mut options);
     let counts = || [0, 1].map(|at| rig.port(at).queues.first().map(|queue| (queue.rx.packets, queue.tx.packets)));
     let before = counts();
-    let report = poller::run(&options).unwrap_or_else(|error| panic!("{options:?}: {error:#}"));
+    let report = reflector::run(&options).unwrap_or_else(|error| panic!("{options:?}: {error:#}"));
     for (at, before) in before.into_iter().enumerate() {
         let (rx, tx) = before.unwrap_or_default();
         let ours = (report.ports[at].tx_packets + rx, report.ports[at].rx_packets + tx);
@@ -75,7 +75,7 @@ fn a_flood_comes_through_whole() {
     {
         let mut options = Options { load: Load::Flood, layout, in_order, queue_size: 256, ..options(&rig) };
         options.sizes = Sizes::one(1000);
-        let report = poller::run(&options).expect("a trial");
+        let report = reflector::run(&options).expect("a trial");
         assert!(report.verified > 0 && report.lost.is_none(), "{report:?}");
         assert!((report.frame_bytes - 1000.0).abs() < 1e-9, "{report:?}");
     }
@@ -91,7 +91,7 @@ fn whoever_touches_packets_leaves_them_as_they_are() {
                 let in_order = touch == Touch::Edit;
                 let sizes = Sizes::one(1024);
                 let options = Options { layout, load, touch, in_order, sizes, queue_size: 256, ..options(&rig) };
-                let report = poller::run(&options).unwrap_or_else(|error| panic!("{options:?}: {error:#}"));
+                let report = reflector::run(&options).unwrap_or_else(|error| panic!("{options:?}: {error:#}"));
                 assert!(report.verified > 0 && report.lost.is_none_or(|lost| lost == 0), "{report:?}");
                 // The header in front of a line, 16 lines of frame.
                 assert!((report.lines_per_packet - 17.0).abs() < 1e-9, "{report:?}");
@@ -112,10 +112,10 @@ fn edges_are_told_and_a_stop_ends_it() {
         edges.push(rig.switch.source().runtime().nodes.iter().map(|node| node.packets).sum::<u64>());
         Ok(())
     };
-    poller::run_watched(&options(&rig), &mut at_edge).expect("a trial");
+    reflector::run_watched(&options(&rig), &mut at_edge).expect("a trial");
     assert!(edges.len() == 2 && edges[1] > edges[0], "{edges:?}");
     let mut failing = || anyhow::bail!("no figures");
-    let error = poller::run_watched(&options(&rig), &mut failing).expect_err("an edge that fails");
+    let error = reflector::run_watched(&options(&rig), &mut failing).expect_err("an edge that fails");
     assert_eq!(error.to_string(), "no figures");
     let stop = Arc::new(AtomicBool::new(false));
     let mut options = Options { stop: Some(Arc::clone(&stop)), time: Duration::from_secs(60), ..options(&rig) };
@@ -123,11 +123,11 @@ fn edges_are_told_and_a_stop_ends_it() {
         stop.store(true, Ordering::Relaxed);
         Ok(())
     };
-    let error = poller::run_watched(&options, &mut at_first).expect_err("stopped");
+    let error = reflector::run_watched(&options, &mut at_first).expect_err("stopped");
     assert_eq!(error.downcast_ref(), Some(&Stopped), "{error:#}");
     // Already before the first packet.
     options.patience = Duration::from_secs(60);
-    assert_eq!(poller::run(&options).expect_err("stopped").downcast_ref(), Some(&Stopped));
+    assert_eq!(reflector::run(&options).expect_err("stopped").downcast_ref(), Some(&Stopped));
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn what_was_measured_until_a_stop_may_be_kept() {
         Ok(())
     };
     let report = std::thread::scope(|scope| {
-        let trial = scope.spawn(|| poller::run_watched(&options, &mut at_edge));
+        let trial = scope.spawn(|| reflector::run_watched(&options, &mut at_edge));
         begins.recv().expect("it begins");
         let passed = || rig.port(0).queues.first().map_or(0, |queue| queue.rx.packets);
         // More than are on the way: some of them have gone round.
@@ -154,7 +154,7 @@ fn what_was_measured_until_a_stop_may_be_kept() {
     assert!(report.secs < 60.0 && report.mpps > 0.0 && report.lost == Some(0), "{report:?}");
     // While it warms up there is nothing to keep.
     let options = Options { stop: Some(Arc::new(AtomicBool::new(true))), ..options };
-    assert_eq!(poller::run(&options).expect_err("stopped").downcast_ref(), Some(&Stopped));
+    assert_eq!(reflector::run(&options).expect_err("stopped").downcast_ref(), Some(&Stopped));
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn large_segments_stay_whole() {
 }
 
 fn fails(options: &Options) -> String {
-    format!("{:#}", poller::run(options).expect_err("not a valid trial"))
+    format!("{:#}", reflector::run(options).expect_err("not a valid trial"))
 }
 
 #[test]
@@ -230,7 +230,7 @@ fn a_side_that_goes_silent_is_said_in_a_short_trial_too() {
         let options = Options { load, queue_size: 256, time, ..options(&rig) };
         // From where it is measured on, nothing passes.
         let mut at_edge = || rig.switch.set_link("p0", false);
-        let error = poller::run_watched(&options, &mut at_edge).expect_err("nothing comes").to_string();
+        let error = reflector::run_watched(&options, &mut at_edge).expect_err("nothing comes").to_string();
         assert!(error.contains("nothing has come from") && error.contains("225 ms"), "{error}");
     }
 }

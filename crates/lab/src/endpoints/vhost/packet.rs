@@ -4,8 +4,8 @@ use straightline_packet::{Level, MemorySegment};
 use straightline_virtio::net_header::{LEN as HEADER, NetHeader};
 
 use super::memory::Memory;
+use crate::endpoints::Received;
 use crate::guest::HEADER_LEN;
-use crate::tester::Received;
 
 /// A packet where it lies. The backend that has written it, and whoever has the same memory, may do so still: what is
 /// looked at is copied out, and nothing but a copy is looked at twice.

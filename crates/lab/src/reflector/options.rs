@@ -8,10 +8,10 @@ use std::time::Duration;
 use anyhow::{bail, ensure};
 
 use super::frames;
+use crate::endpoints::{Layout, PortOptions};
 use crate::forward::Touch;
 use crate::guest::HEADER_LEN;
 use crate::sizes::Sizes;
-use crate::tester::{Layout, PortOptions};
 
 /// What the guest does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -9,9 +9,9 @@ use straightline_wire::MacAddr;
 use straightline_wire::frame::{Checksum, Frame, Net, Transport};
 use straightline_wire::tcp;
 
+use crate::endpoints::Memory;
 use crate::guest::HEADER_LEN;
 use crate::random::Random;
-use crate::tester::Memory;
 
 /// Headers of Ethernet, IPv4, and UDP or TCP.
 const UDP: usize = 14 + 20 + 8;

@@ -21,7 +21,7 @@ mod report;
 mod run;
 mod touch;
 
-pub use crate::tester::Layout;
+pub use crate::endpoints::Layout;
 pub use options::{Load, Options};
 pub use report::{PortReport, Report};
 pub use run::{Stopped, run, run_watched};

@@ -3,9 +3,9 @@
 
 use straightline_packet::Level;
 
+use crate::endpoints::Memory;
 use crate::forward::Touch;
 use crate::guest::HEADER_LEN;
-use crate::tester::Memory;
 
 /// Bytes of an Ethernet header.
 const ETHERNET: u32 = 14;

@@ -7,11 +7,11 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 
 use super::options::Scenario;
+use crate::endpoints::{Actor, PortOptions, VhostPort};
 use crate::forward::Forwarder;
 use crate::generator::{Echo, Generator, Rate, StreamSpec};
 use crate::results::Sample;
 use crate::sizes::Sizes;
-use crate::tester::{Actor, PortOptions, VhostPort};
 use crate::trial::{self, Interrupt, Plan};
 
 /// Of so many packets one is checked for a wrong copy.

@@ -11,9 +11,9 @@ use super::frames::{Found, Frames};
 use super::options::{Load, Options};
 use super::report::{Count, Lines, Report, Totals, Window, Work};
 use super::touch::{Toucher, Touching, Untouched, lines, touched_lines};
+use crate::endpoints::{Connection, Layout, Memory, Pinned, broken};
 use crate::forward::Touch;
 use crate::guest::HEADER_LEN;
-use crate::tester::{Connection, Layout, Memory, Pinned, broken};
 
 /// The most packets that are taken from a ring at once.
 const BURST: usize = 64;

@@ -14,8 +14,8 @@ use super::memory::Memory;
 use super::options::PortOptions;
 use super::packet::Packet;
 use super::rings::{Receive, Transmit};
+use crate::endpoints::port::{Received, TestPort};
 use crate::guest::HEADER_LEN;
-use crate::tester::port::{Received, TestPort};
 
 /// Of a transmit buffer: it holds no piece of a template.
 const NOTHING: u64 = u64::MAX;
