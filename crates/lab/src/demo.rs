@@ -63,7 +63,7 @@ struct Live {
 }
 
 /// One direction of traffic.
-struct Way {
+struct Direction {
     stream: Stream,
     arrived: Sequence,
     given_up: u64,
@@ -71,7 +71,7 @@ struct Way {
     heard: (u64, Instant),
 }
 
-impl Way {
+impl Direction {
     fn under_way(&self) -> u64 {
         self.stream.sent().saturating_sub(self.arrived.packets + self.given_up)
     }
@@ -143,7 +143,7 @@ fn drive(mut guests: Vec<Guest>, live: &Live, stop: &AtomicBool) -> anyhow::Resu
     let mut ways = Vec::new();
     for (from, guest) in guests.iter_mut().enumerate() {
         let stream = Stream::prepare(guest, macs[from], macs[1 - from], &IMIX)?;
-        ways.push(Way { stream, arrived: Sequence::default(), given_up: 0, heard: (0, Instant::now()) });
+        ways.push(Direction { stream, arrived: Sequence::default(), given_up: 0, heard: (0, Instant::now()) });
     }
     let start = Instant::now();
     let mut rounds = 0_u64;
@@ -181,7 +181,7 @@ fn drive(mut guests: Vec<Guest>, live: &Live, stop: &AtomicBool) -> anyhow::Resu
 }
 
 /// Shows the figures to the thread that prints, and gives up on packets that never came, so that traffic goes on.
-fn publish(ways: &mut [Way], live: &Live) {
+fn publish(ways: &mut [Direction], live: &Live) {
     let (mut packets, mut bytes) = (0, 0);
     for way in ways.iter_mut() {
         let total = way.arrived.packets;

@@ -43,6 +43,6 @@ pub mod statistics;
 mod traffic;
 pub mod trial;
 
-pub use guest::{Guest, GuestOptions, PackedDescriptor, Pair, Place, Ring, memory_file};
+pub use guest::{Guest, GuestOptions, MemoryPlacement, PackedDescriptor, Pair, Ring, memory_file};
 pub use sizes::Sizes;
 pub use traffic::{Sequence, Stream};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use straightline_lab::exp::{self, Cell, Kept, Plan, Settings, Step, Watch};
+use straightline_lab::exp::{self, Cell, ExperimentRecord, Plan, Settings, Step, Watch};
 use straightline_lab::results::Sample;
 
 /// Short trials; on a machine of one CPU, both on that.
@@ -43,12 +43,12 @@ fn samples(name: &str, settings: &Settings, chosen: impl Fn(&Cell) -> bool) -> (
     for _ in 0..100 {
         let outcome = exp::run(&plan, 1, settings, &mut Quiet, &mut |kept| {
             let sample = match kept {
-                Kept::Negotiated(ring, features) => {
+                ExperimentRecord::Negotiated(ring, features) => {
                     negotiated.insert(ring, features.to_vec());
                     return Ok(());
                 }
-                Kept::Peer(..) => panic!("there is no other program"),
-                Kept::Sample(sample) => sample,
+                ExperimentRecord::Peer(..) => panic!("there is no other program"),
+                ExperimentRecord::Sample(sample) => sample,
             };
             let is_there = |other: &Sample| (&other.cell, &other.variant) == (&sample.cell, &sample.variant);
             match &sample.invalid {
@@ -190,7 +190,7 @@ fn what_fails_is_a_sample_with_its_reason() {
         plan.cells.truncate(1);
         let mut reasons = Vec::new();
         let outcome = exp::run(&plan, 1, &settings, &mut Quiet, &mut |kept| {
-            let Kept::Sample(sample) = kept else { panic!("with nobody: {kept:?}") };
+            let ExperimentRecord::Sample(sample) = kept else { panic!("with nobody: {kept:?}") };
             reasons.push(sample.invalid.clone().expect("there is no such CPU"));
             Ok(())
         });
@@ -211,7 +211,7 @@ fn a_stop_ends_the_trial_that_runs() {
         });
         let mut samples = Vec::new();
         let outcome = exp::run(&plan, 1, &settings, &mut Quiet, &mut |kept| {
-            samples.extend(if let Kept::Sample(sample) = kept { Some(sample.clone()) } else { None });
+            samples.extend(if let ExperimentRecord::Sample(sample) = kept { Some(sample.clone()) } else { None });
             Ok(())
         });
         let outcome = outcome.expect("samples are kept");

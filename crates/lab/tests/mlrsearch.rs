@@ -7,7 +7,7 @@ use straightline_lab::search::{Goal, GoalResult, Limits, Measured, Trial, search
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Given {
+struct SearchInput {
     min_load: f64,
     max_load: f64,
     goals: Vec<Goals>,
@@ -97,7 +97,7 @@ impl Curve {
     }
 }
 
-fn read() -> (Given, Answers) {
+fn read() -> (SearchInput, Answers) {
     let given = serde_json::from_str(include_str!("mlrsearch/curves.json")).expect("curves");
     let answers = serde_json::from_str(include_str!("mlrsearch/answers.json")).expect("answers");
     (given, answers)

@@ -10,9 +10,9 @@ mod port;
 mod thread;
 mod vhost;
 
-pub use port::{Actor, Received, TestPort};
+pub use port::{Endpoint, Received, TestPort};
 pub use thread::{Pinned, Work, drive};
 #[cfg(test)]
 pub(crate) use vhost::tests;
 pub(crate) use vhost::{Connection, Look, Memory, Packet, broken, relay, relay_back};
-pub use vhost::{Counts, Layout, PortOptions, VhostPort};
+pub use vhost::{Layout, PortCounters, PortOptions, VhostPort};

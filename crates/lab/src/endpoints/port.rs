@@ -64,7 +64,7 @@ pub trait TestPort: Send {
 
 /// Somebody who works turn by turn: a guest that forwards, a generator with its sink. Several of them can share one thread,
 /// as on a machine of two CPUs they must.
-pub trait Actor: Send {
+pub trait Endpoint: Send {
     /// One turn; returns how many packets it moved. `now` is the time-stamp counter.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Several [`Actor`]s on one thread, turn by turn.
+//! Several [`Endpoint`]s on one thread, turn by turn.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use anyhow::{Context, ensure};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use straightline_graph::clock::cycles;
 
-use super::port::Actor;
+use super::port::Endpoint;
 
 /// Turns between two looks at the clock and at the stop flag.
 const TURNS: u32 = 256;
@@ -37,13 +37,17 @@ pub struct Work {
 /// Has the actors take turns, in their order, until `stop` is set; on this CPU, where one is named: the calling thread has
 /// its own back afterwards. Returns what each has done, and how it ended: with the first error of an actor, or as there is
 /// no such CPU, or well.
-pub fn drive(actors: &mut [&mut dyn Actor], cpu: Option<usize>, stop: &AtomicBool) -> (Vec<Work>, anyhow::Result<()>) {
+pub fn drive(
+    actors: &mut [&mut dyn Endpoint],
+    cpu: Option<usize>,
+    stop: &AtomicBool,
+) -> (Vec<Work>, anyhow::Result<()>) {
     let mut work = vec![Work::default(); actors.len()];
     let ended = cpu.map(Pinned::to).transpose().and_then(|_pinned| go_on(actors, &mut work, stop));
     (work, ended)
 }
 
-fn go_on(actors: &mut [&mut dyn Actor], work: &mut [Work], stop: &AtomicBool) -> anyhow::Result<()> {
+fn go_on(actors: &mut [&mut dyn Endpoint], work: &mut [Work], stop: &AtomicBool) -> anyhow::Result<()> {
     let mut idle = 0;
     let mut looked = Instant::now();
     while !stop.load(Ordering::Relaxed) {
@@ -148,7 +152,7 @@ mod tests {
         fails: bool,
     }
 
-    impl Actor for Counter {
+    impl Endpoint for Counter {
         fn turn(&mut self, _now: u64) -> anyhow::Result<usize> {
             self.turns += 1;
             if self.turns == self.last {

@@ -24,7 +24,7 @@ pub(crate) const LONGEST: u32 = MTU as u32 + 18;
 
 /// The way that packets go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum TrafficPath {
     /// From either port of a guest that only polls to its other one, as this load has it: to the switch, two guests.
     Guests(Load),
     /// From either port of a generator, which sends all that there is room for, through a guest that hands on to the other
@@ -32,24 +32,24 @@ pub enum Way {
     Pvp,
 }
 
-impl Way {
+impl TrafficPath {
     /// In a circle.
-    pub const LOOP: Way = Way::Guests(Load::Loop);
+    pub const LOOP: TrafficPath = TrafficPath::Guests(Load::Loop);
 
     /// Its name in cells.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Way::Guests(load) => load.name(),
-            Way::Pvp => "pvp",
+            TrafficPath::Guests(load) => load.name(),
+            TrafficPath::Pvp => "pvp",
         }
     }
 
     /// How many ports of a switch it takes.
     pub(super) fn ports(self) -> usize {
         match self {
-            Way::Guests(_) => 2,
-            Way::Pvp => 4,
+            TrafficPath::Guests(_) => 2,
+            TrafficPath::Pvp => 4,
         }
     }
 }
@@ -62,7 +62,7 @@ impl Way {
 /// The trial does not count.
 pub fn bench(
     settings: &Settings,
-    way: Way,
+    way: TrafficPath,
     configure: impl FnOnce(&mut Config),
     choose: impl FnOnce(&mut Options),
 ) -> anyhow::Result<Measured> {
@@ -103,11 +103,11 @@ pub(crate) fn patched(cpu: usize, sockets: &[PathBuf]) -> Config {
     config
 }
 
-pub(super) fn options(settings: &Settings, way: Way, sockets: &[PathBuf; 4]) -> Options {
+pub(super) fn options(settings: &Settings, way: TrafficPath, sockets: &[PathBuf; 4]) -> Options {
     let [first, second, ..] = sockets.clone();
     let usual = Options::new([first, second]);
     Options {
-        load: if let Way::Guests(load) = way { load } else { usual.load },
+        load: if let TrafficPath::Guests(load) = way { load } else { usual.load },
         cpu: Some(settings.cpus[0]),
         warm_up: settings.warm_up,
         time: settings.time,
@@ -122,14 +122,14 @@ pub(super) type Ask<'a> = dyn Fn() -> anyhow::Result<Runtime> + 'a;
 
 /// Measures on this thread what goes this way through the switch of these sockets.
 pub(super) fn measure(
-    way: Way,
+    way: TrafficPath,
     options: &Options,
     sockets: &[PathBuf; 4],
     runtime: &Ask<'_>,
 ) -> anyhow::Result<Measured> {
     match way {
-        Way::Guests(_) => polled(options, runtime),
-        Way::Pvp => pvp::measure(options, sockets, runtime),
+        TrafficPath::Guests(_) => polled(options, runtime),
+        TrafficPath::Pvp => pvp::measure(options, sockets, runtime),
     }
 }
 
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn what_a_stop_interrupts_has_the_figures_until_then() {
-        for way in [Way::LOOP, Way::Pvp] {
+        for way in [TrafficPath::LOOP, TrafficPath::Pvp] {
             let Ok(settings) = Settings::new(true) else { return };
             let measured = counted(|| {
                 // Nothing but the stop can end it.
@@ -255,7 +255,7 @@ mod tests {
     }
 
     /// A trial that is stopped as soon as packets have come by each port while it is measured.
-    fn stopped(settings: &Settings, way: Way) -> anyhow::Result<Measured> {
+    fn stopped(settings: &Settings, way: TrafficPath) -> anyhow::Result<Measured> {
         const NOT_YET: u64 = u64::MAX;
         let folder = tempfile::tempdir()?;
         let sockets = sockets(folder.path());

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use straightline_switch::api;
 
-use super::bench::{MTU, Way, measure, options, sockets};
+use super::bench::{MTU, TrafficPath, measure, options, sockets};
 use super::harness::Measured;
 use super::settings::{Bound, Settings};
 use crate::reflector::Options;
@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The trial does not count.
 pub(super) fn bench(
     settings: &Settings,
-    way: Way,
+    way: TrafficPath,
     bound: &Bound,
     choose: impl FnOnce(&mut Options),
 ) -> anyhow::Result<Measured> {

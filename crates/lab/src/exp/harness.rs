@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use straightline_switch::config::Config;
 
-use super::bench::{Way, bench};
+use super::bench::{TrafficPath, bench};
 use super::settings::Settings;
 use crate::reflector::Options;
 use crate::results::Sample;
@@ -51,7 +51,7 @@ impl Variant {
     /// Tried by [`bench()`]: all that is its own is what it changes of the switch and of its guest.
     pub fn bench(
         name: impl Into<String>,
-        way: Way,
+        way: TrafficPath,
         configure: impl Fn(&mut Config) + 'static,
         choose: impl Fn(&mut Options) + 'static,
     ) -> Variant {
@@ -165,7 +165,7 @@ pub trait Watch {
 
 /// What is kept of a run.
 #[derive(Clone, Copy, Debug)]
-pub enum Kept<'k> {
+pub enum ExperimentRecord<'k> {
     /// What was negotiated, by the layout of the rings: each trial says so, ahead of its sample.
     Negotiated(&'static str, &'k [&'static str]),
     /// Another program that takes part, and its version, in the same way.
@@ -175,7 +175,7 @@ pub enum Kept<'k> {
 }
 
 /// Who gets it.
-pub type Keep<'k> = dyn FnMut(Kept<'_>) -> anyhow::Result<()> + 'k;
+pub type Keep<'k> = dyn FnMut(ExperimentRecord<'_>) -> anyhow::Result<()> + 'k;
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -235,10 +235,10 @@ pub fn run(
                     Err(error) => Measured { invalid: Some(format!("{error:#}")), ..Measured::default() },
                 };
                 if let Some((layout, features)) = &measured.negotiated {
-                    keep(Kept::Negotiated(layout, features))?;
+                    keep(ExperimentRecord::Negotiated(layout, features))?;
                 }
                 if let Some((name, version)) = &measured.peer {
-                    keep(Kept::Peer(name, version))?;
+                    keep(ExperimentRecord::Peer(name, version))?;
                 }
                 let sample = Sample {
                     scenario: plan.name.to_owned(),
@@ -259,7 +259,7 @@ pub fn run(
                     outcome.made += 1;
                     outcome.invalid += usize::from(is_invalid);
                 }
-                keep(Kept::Sample(&sample))?;
+                keep(ExperimentRecord::Sample(&sample))?;
             }
         }
     }
@@ -339,15 +339,15 @@ mod tests {
         let (mut seen, mut samples, mut negotiated, mut peers) = (Seen::default(), Vec::new(), 0, 0);
         let outcome = run(&plan, 2, &settings(), &mut seen, &mut |kept| {
             match kept {
-                Kept::Negotiated(layout, features) => {
+                ExperimentRecord::Negotiated(layout, features) => {
                     assert_eq!((layout, features), ("split", &["version-1"][..]));
                     negotiated += 1;
                 }
-                Kept::Peer(name, version) => {
+                ExperimentRecord::Peer(name, version) => {
                     assert_eq!((name, version), ("bound", "0.1.0"));
                     peers += 1;
                 }
-                Kept::Sample(sample) => samples.push(sample.clone()),
+                ExperimentRecord::Sample(sample) => samples.push(sample.clone()),
             }
             // Whoever ends it here has that beside the sample.
             let said = samples.iter().filter(|sample| sample.invalid.is_none()).count();
@@ -374,7 +374,7 @@ mod tests {
             let (plan, begun) = fake(last, says);
             let mut samples = Vec::new();
             let outcome = run(&plan, 2, &settings(), &mut Seen::default(), &mut |kept| {
-                samples.extend(if let Kept::Sample(sample) = kept { Some(sample.clone()) } else { None });
+                samples.extend(if let ExperimentRecord::Sample(sample) = kept { Some(sample.clone()) } else { None });
                 Ok(())
             });
             assert_eq!(outcome.expect("no error"), Outcome { planned: 8, made, invalid: 0 });

@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 
 use anyhow::ensure;
 
-use super::bench::{Way, bench};
+use super::bench::{TrafficPath, bench};
 use super::harness::{Cell, Measured, Plan, Shown, Variant};
 use super::pvp;
 use super::settings::Settings;
@@ -41,8 +41,11 @@ const LINES: &str = "lines_per_packet";
 const TOUCHED: &str = "touched_lines_per_packet";
 
 pub(super) fn plan(_: &Settings, quick: bool) -> Plan {
-    let all: [(Way, &[(u32, u32)]); 2] =
-        if quick { [(Way::LOOP, &QUICK_LOOP), (Way::Pvp, &QUICK_PVP)] } else { [(Way::LOOP, &LOOP), (Way::Pvp, &PVP)] };
+    let all: [(TrafficPath, &[(u32, u32)]); 2] = if quick {
+        [(TrafficPath::LOOP, &QUICK_LOOP), (TrafficPath::Pvp, &QUICK_PVP)]
+    } else {
+        [(TrafficPath::LOOP, &LOOP), (TrafficPath::Pvp, &PVP)]
+    };
     let places = if quick { &PLACES[..2] } else { &PLACES };
     let mut cells = Vec::new();
     for (way, lens) in all {
@@ -80,7 +83,7 @@ pub(super) fn plan(_: &Settings, quick: bool) -> Plan {
 /// Where frames of one length lie.
 #[derive(Clone, Copy, Debug)]
 struct Case {
-    way: Way,
+    way: TrafficPath,
     layout: Layout,
     size: u32,
     buffer: u32,
@@ -99,7 +102,7 @@ impl Case {
     /// asked once, in a short trial of its own.
     fn trial(self, settings: &Settings, traced: &OnceCell<[f64; 2]>) -> anyhow::Result<Measured> {
         let choose = |options: &mut Options| self.choose(options);
-        if self.way == Way::Pvp && traced.get().is_none() {
+        if self.way == TrafficPath::Pvp && traced.get().is_none() {
             let _ = traced.set(pvp::trace(settings, choose)?);
         }
         let mut measured = bench(settings, self.way, |_| {}, choose)?;
@@ -152,7 +155,8 @@ mod tests {
     #[test]
     fn lines_by_place() {
         let of = |size, buffer| {
-            PLACES.map(|(_, offset)| Case { way: Way::Pvp, layout: Layout::Split, size, buffer, offset }.lines())
+            PLACES
+                .map(|(_, offset)| Case { way: TrafficPath::Pvp, layout: Layout::Split, size, buffer, offset }.lines())
         };
         assert_eq!(of(64, 2048), [[2, 2], [2, 1], [2, 1]]);
         assert_eq!(of(1500, 2048), [[25, 2], [24, 1], [24, 1]]);

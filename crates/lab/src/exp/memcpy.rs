@@ -2,7 +2,7 @@
 
 use straightline_switch::config::Copier;
 
-use super::bench::Way;
+use super::bench::TrafficPath;
 use super::bound;
 use super::harness::{Cell, Plan, Shown, Variant};
 use super::settings::Settings;
@@ -13,7 +13,7 @@ const SIZES: [&str; 7] = ["64", "128", "256", "512", "1024", "1518", "imix"];
 const QUICK_SIZES: [&str; 3] = ["64", "1518", "imix"];
 
 /// Two guests that pass on or only talk, and one between two ports of a generator.
-const WAYS: [Way; 3] = [Way::LOOP, Way::Guests(Load::Flood), Way::Pvp];
+const WAYS: [TrafficPath; 3] = [TrafficPath::LOOP, TrafficPath::Guests(Load::Flood), TrafficPath::Pvp];
 
 pub(super) fn plan(settings: &Settings, quick: bool) -> Plan {
     let names: &[&str] = if quick { &QUICK_SIZES } else { &SIZES };
@@ -48,7 +48,7 @@ pub(super) fn plan(settings: &Settings, quick: bool) -> Plan {
 }
 
 /// What others have comes first: ours is told as a ratio to it, as the seed tells DPDK's.
-fn variants(settings: &Settings, way: Way, sizes: &Sizes) -> Vec<Variant> {
+fn variants(settings: &Settings, way: TrafficPath, sizes: &Sizes) -> Vec<Variant> {
     let choose = {
         let sizes = sizes.clone();
         move |options: &mut Options| options.sizes = sizes.clone()

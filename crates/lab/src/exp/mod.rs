@@ -33,9 +33,9 @@ mod touch;
 mod width;
 
 pub(crate) use bench::{LONGEST, patched};
-pub use bench::{Way, bench, phases};
+pub use bench::{TrafficPath, bench, phases};
 pub(crate) use cpus::{are_apart, cpu_beside, share_core, two_cpus, usable_cpus, used, warning};
-pub use harness::{Cell, Keep, Kept, Measured, Outcome, Plan, Shown, Step, Variant, Watch, run};
+pub use harness::{Cell, ExperimentRecord, Keep, Measured, Outcome, Plan, Shown, Step, Variant, Watch, run};
 pub use settings::{Bound, Settings};
 pub use table::markdown;
 

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-use super::bench::{Way, bench};
+use super::bench::{TrafficPath, bench};
 use super::cpus::are_apart;
 use super::harness::{Cell, Measured, Plan, Shown, Variant};
 use super::settings::Settings;
 use crate::neighbour::resctrl::{Allocation, Class, ROOT};
-use crate::neighbour::{Neighbour, Proof, Seat};
+use crate::neighbour::{Neighbour, NeighbourCpu, Proof};
 use crate::reflector::{Options, Sizes};
 
 /// Frame lengths: headers alone, and all of a body.
@@ -26,7 +26,7 @@ pub(super) fn plan(settings: &Settings, quick: bool) -> Plan {
 fn plan_at(root: &Path, settings: &Settings, quick: bool) -> Plan {
     let [tester, worker] = settings.cpus;
     let mut left_out = Vec::new();
-    let seat = Seat::find(worker, tester).unwrap_or(Seat::WithTester(tester));
+    let seat = NeighbourCpu::find(worker, tester).unwrap_or(NeighbourCpu::SharedWithGenerator(tester));
     left_out.extend(missed(seat, worker, are_apart));
     let allocation = Allocation::open(root);
     if let Err(why) = &allocation {
@@ -61,31 +61,31 @@ fn plan_at(root: &Path, settings: &Settings, quick: bool) -> Plan {
 }
 
 /// What is not measured, with the neighbour in this seat.
-fn missed(seat: Seat, worker: usize, are_apart: impl Fn(usize, usize) -> bool) -> Option<String> {
+fn missed(seat: NeighbourCpu, worker: usize, are_apart: impl Fn(usize, usize) -> bool) -> Option<String> {
     match seat {
-        Seat::WithTester(_) => Some(
+        NeighbourCpu::SharedWithGenerator(_) => Some(
             "a neighbour on a CPU of its own: there is no third CPU, so it takes turns with the guest on the guest's"
                 .to_owned(),
         ),
-        Seat::Own(cpu) if are_apart(cpu, worker) => Some(format!(
+        NeighbourCpu::Own(cpu) if are_apart(cpu, worker) => Some(format!(
             "a neighbour that shares the switch's last cache: of CPUs that are left none but threads of the switch's own core \
              is on its memory node, so it sits on CPU {cpu} of another one"
         )),
-        Seat::Own(_) => None,
+        NeighbourCpu::Own(_) => None,
     }
 }
 
 /// Whether a figure says nothing of caches, but what a neighbour in this seat takes of the tester's time: in all variants, as
 /// they are there to be compared.
-fn says_nothing(seat: Seat, metric: &str) -> bool {
-    matches!(seat, Seat::WithTester(_)) && ["mpps", "gbit_per_s"].contains(&metric)
+fn says_nothing(seat: NeighbourCpu, metric: &str) -> bool {
+    matches!(seat, NeighbourCpu::SharedWithGenerator(_)) && ["mpps", "gbit_per_s"].contains(&metric)
 }
 
 /// With a neighbour of a footprint, in this seat, in a class of its own where the cache at a root is to be divided.
 fn trial(
     settings: &Settings,
     size: u32,
-    seat: Seat,
+    seat: NeighbourCpu,
     neighbour: Option<(usize, Option<&Path>)>,
 ) -> anyhow::Result<Measured> {
     let mut guards = None;
@@ -94,7 +94,8 @@ fn trial(
         let classes = root.map(|root| divide(&Allocation::open(root)?, &neighbour)).transpose()?;
         guards = Some((neighbour, classes));
     }
-    let mut measured = bench(settings, Way::LOOP, |_| (), |options: &mut Options| options.sizes = Sizes::one(size))?;
+    let mut measured =
+        bench(settings, TrafficPath::LOOP, |_| (), |options: &mut Options| options.sizes = Sizes::one(size))?;
     measured.metrics.retain(|metric, _| !says_nothing(seat, metric));
     if let Some((neighbour, _classes)) = guards {
         measured.metrics.extend(figures(&neighbour.stop()?));
@@ -172,17 +173,17 @@ mod tests {
     #[test]
     fn a_neighbour_that_shares_no_cache_is_told_of() {
         let apart = |one: usize, other: usize| one % 2 != other % 2;
-        assert_eq!(missed(Seat::Own(4), 2, apart), None);
-        let why = missed(Seat::Own(1), 2, apart).expect("another node");
+        assert_eq!(missed(NeighbourCpu::Own(4), 2, apart), None);
+        let why = missed(NeighbourCpu::Own(1), 2, apart).expect("another node");
         assert!(why.contains("the switch's last cache") && why.contains("CPU 1 of another"), "{why}");
-        assert!(missed(Seat::WithTester(0), 2, apart).is_some_and(|why| why.contains("no third CPU")));
+        assert!(missed(NeighbourCpu::SharedWithGenerator(0), 2, apart).is_some_and(|why| why.contains("no third CPU")));
     }
 
     #[test]
     fn a_trial_shows_what_the_neighbour_touched_and_who_may_fill_what() {
         let Ok(settings) = Settings::new(true) else { return };
         let settings = Settings { warm_up: Duration::ZERO, time: Duration::from_millis(50), ..settings };
-        let seat = Seat::find(settings.cpus[1], settings.cpus[0]).expect("a seat");
+        let seat = NeighbourCpu::find(settings.cpus[1], settings.cpus[0]).expect("a seat");
         // The folder of a class goes with its files in the kernel's tree alone: one for each trial.
         let (tree, noisy) = counted(|| {
             let tree = tree();
@@ -197,7 +198,7 @@ mod tests {
         let quiet = counted(|| trial(&settings, 64, seat, None));
         for measured in [&quiet, &noisy] {
             for rate in ["mpps", "gbit_per_s"] {
-                assert_eq!(measured.metrics.contains_key(rate), matches!(seat, Seat::Own(_)), "{measured:?}");
+                assert_eq!(measured.metrics.contains_key(rate), matches!(seat, NeighbourCpu::Own(_)), "{measured:?}");
             }
         }
         let file = |class: &str, name: &str| {

@@ -18,7 +18,7 @@ use straightline_graph::{Next, Node};
 use straightline_packet::{Batch, PacketId, Packets, prefetch_read};
 use straightline_switch::config::{Config, NodeConfig};
 
-use super::bench::{Way, bench};
+use super::bench::{TrafficPath, bench};
 use super::harness::{Cell, Measured, Plan, Shown, Variant};
 use super::settings::Settings;
 use crate::reflector::{Options, Sizes};
@@ -123,10 +123,10 @@ impl Table {
 
 pub(super) fn plan(_: &Settings, quick: bool) -> Plan {
     let swaps = if quick { &SWAPS[1..2] } else { &SWAPS[..] };
-    let mut cells: Vec<_> = swaps.iter().map(|&(size, bursts)| cell(What::Swap, size, bursts)).collect();
+    let mut cells: Vec<_> = swaps.iter().map(|&(size, bursts)| cell(TestedNode::Swap, size, bursts)).collect();
     for bytes in TABLES {
         let table = Table::new(bytes);
-        let look_up = |hashes, bursts| cell(What::LookUp { table: table.clone(), hashes }, 64, bursts);
+        let look_up = |hashes, bursts| cell(TestedNode::LookUp { table: table.clone(), hashes }, 64, bursts);
         let is_large = bytes == TABLES[3];
         if is_large || !quick {
             cells.push(look_up(false, 8));
@@ -157,36 +157,36 @@ pub(super) fn plan(_: &Settings, quick: bool) -> Plan {
 
 /// A node.
 #[derive(Clone, Debug)]
-enum What {
+enum TestedNode {
     Swap,
     LookUp { table: Table, hashes: bool },
 }
 
-impl What {
+impl TestedNode {
     fn name(&self) -> &'static str {
         match self {
-            What::Swap => "swap",
-            What::LookUp { hashes: false, .. } => "lookup",
-            What::LookUp { hashes: true, .. } => "lookup-and-hash",
+            TestedNode::Swap => "swap",
+            TestedNode::LookUp { hashes: false, .. } => "lookup",
+            TestedNode::LookUp { hashes: true, .. } => "lookup-and-hash",
         }
     }
 
     /// Whether packets say the same behind it.
     fn leaves_packets(&self) -> bool {
-        !matches!(self, What::Swap)
+        !matches!(self, TestedNode::Swap)
     }
 
     fn table_bytes(&self) -> usize {
         match self {
-            What::Swap => 0,
-            What::LookUp { table, .. } => table.bytes,
+            TestedNode::Swap => 0,
+            TestedNode::LookUp { table, .. } => table.bytes,
         }
     }
 
     fn config(&self, ahead: usize) -> NodeConfig {
         match self {
-            What::Swap => NodeConfig::new("swap", self.name(), Swap { ahead }),
-            What::LookUp { table, hashes } => {
+            TestedNode::Swap => NodeConfig::new("swap", self.name(), Swap { ahead }),
+            TestedNode::LookUp { table, hashes } => {
                 let node = Lookup { ahead, table: table.lines(), hashes: *hashes, calls: 0 };
                 NodeConfig::new("lookup", self.name(), node)
             }
@@ -194,7 +194,7 @@ impl What {
     }
 }
 
-fn cell(what: What, size: u32, bursts: u16) -> Cell {
+fn cell(what: TestedNode, size: u32, bursts: u16) -> Cell {
     let (name, packets, table_kib) = (what.name(), 32 * bursts, what.table_bytes() >> 10);
     let verify = what.leaves_packets();
     let variants = DISTANCES.map(|ahead| {
@@ -205,7 +205,7 @@ fn cell(what: What, size: u32, bursts: u16) -> Cell {
     Cell::new([("node", &name), ("size", &size), ("packets", &packets), ("table_kib", &table_kib)], variants)
 }
 
-/// A trial with this node on the way. What comes back is compared with what was sent, and what does not is seen to be lost,
+/// A trial with this node on the way. TestedNode comes back is compared with what was sent, and what does not is seen to be lost,
 /// where the node leaves packets as they are.
 fn trial(settings: &Settings, node: NodeConfig, (size, bursts): (u32, u16), verify: bool) -> anyhow::Result<Measured> {
     let configure = |config: &mut Config| {
@@ -215,7 +215,7 @@ fn trial(settings: &Settings, node: NodeConfig, (size, bursts): (u32, u16), veri
     let choose = |options: &mut Options| {
         (options.sizes, options.bursts, options.verify) = (Sizes::one(size), Some(bursts), verify);
     };
-    let mut measured = bench(settings, Way::LOOP, configure, choose)?;
+    let mut measured = bench(settings, TrafficPath::LOOP, configure, choose)?;
     if let Some(&cycles) = measured.cycles.get("node") {
         measured.note([("node_cycles_per_packet", cycles)]);
     }
@@ -263,8 +263,11 @@ mod tests {
     #[test]
     fn a_packet_that_is_lost_is_missed_where_the_node_leaves_packets_as_they_are() {
         let table = Table::new(64);
-        let look_up = |hashes| What::LookUp { table: table.clone(), hashes };
-        assert_eq!([What::Swap, look_up(false), look_up(true)].map(|what| what.leaves_packets()), [false, true, true]);
+        let look_up = |hashes| TestedNode::LookUp { table: table.clone(), hashes };
+        assert_eq!(
+            [TestedNode::Swap, look_up(false), look_up(true)].map(|what| what.leaves_packets()),
+            [false, true, true]
+        );
         let Ok(settings) = Settings::new(true) else { return };
         let settings = Settings { warm_up: Duration::ZERO, time: Duration::from_millis(50), ..settings };
         counted(|| {
@@ -282,7 +285,7 @@ mod tests {
         let Ok(settings) = Settings::new(true) else { return };
         let settings = Settings { warm_up: Duration::ZERO, time: Duration::from_millis(50), ..settings };
         let table = Table::new(1 << 20);
-        let nodes = [What::Swap, What::LookUp { table: table.clone(), hashes: true }];
+        let nodes = [TestedNode::Swap, TestedNode::LookUp { table: table.clone(), hashes: true }];
         for node in nodes {
             for variant in [0, 8] {
                 let cell = cell(node.clone(), 64, 8);

@@ -8,7 +8,7 @@ use anyhow::{Context, bail, ensure};
 use straightline_switch::Switch;
 use straightline_virtio::features as f;
 
-use super::bench::{Ask, Way, of_switch, options, patched, sockets};
+use super::bench::{Ask, TrafficPath, of_switch, options, patched, sockets};
 use super::harness::Measured;
 use super::settings::Settings;
 use crate::endpoints::{PortOptions, VhostPort};
@@ -16,7 +16,7 @@ use crate::forward::{self, Forwarder};
 use crate::generator::Rate;
 use crate::guest::HEADER_LEN;
 use crate::reflector::Options;
-use crate::scenario::{Parties, Scenario, limit};
+use crate::scenario::{Endpoints, Scenario, limit};
 use crate::trial::{INTERRUPTED, Plan};
 
 /// How long packets are looked at to see where they lie: some thousands will do.
@@ -76,7 +76,7 @@ pub(super) fn trace(settings: &Settings, choose: impl FnOnce(&mut Options)) -> a
     let folder = tempfile::tempdir().context("cannot make a folder for sockets")?;
     let sockets = sockets(folder.path());
     let switch = Switch::start(&patched(settings.cpus[1], &sockets))?;
-    let mut options = options(settings, Way::Pvp, &sockets);
+    let mut options = options(settings, TrafficPath::Pvp, &sockets);
     choose(&mut options);
     let mut parties = connect(&options, &sockets, |ports| Ok(forward::traced(ports, options.touch)))?;
     let plan = Plan { burst: 1, warm_up: Duration::ZERO, cpu: options.cpu, limit_mpps: None };
@@ -99,11 +99,11 @@ fn connect(
     options: &Options,
     sockets: &[PathBuf],
     guest: impl FnOnce(Vec<VhostPort>) -> anyhow::Result<Box<dyn Forwarder>>,
-) -> anyhow::Result<Parties> {
+) -> anyhow::Result<Endpoints> {
     let inner = options.port();
     let PortOptions { buffer_len, header_offset, .. } = PortOptions::default();
     // One for each frame, as a network card has it.
     let buffer_len = buffer_len.max(inner.longest + HEADER_LEN + 1);
     let outer = PortOptions { buffer_len, header_offset, ..inner.clone() };
-    Parties::connect(Scenario::Pvp, sockets, [&outer, &inner], (&options.sizes, options.seed), guest)
+    Endpoints::connect(Scenario::Pvp, sockets, [&outer, &inner], (&options.sizes, options.seed), guest)
 }

@@ -2,7 +2,7 @@
 
 use straightline_switch::config::{Config, Copies, Idle};
 
-use super::bench::Way;
+use super::bench::TrafficPath;
 use super::cpus::{Topology, usable_cpus};
 use super::harness::{Cell, Plan, Shown, Variant};
 use super::settings::Settings;
@@ -124,7 +124,7 @@ impl Case {
         let choose = move |options: &mut Options| {
             (options.sizes, options.touch, options.shares_cpu) = (Sizes::one(size), touch, core == Core::Same);
         };
-        Variant::bench(touch.name(), Way::Guests(load), configure, choose)
+        Variant::bench(touch.name(), TrafficPath::Guests(load), configure, choose)
     }
 }
 

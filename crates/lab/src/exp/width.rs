@@ -2,7 +2,7 @@
 
 use straightline_packet::Level;
 
-use super::bench::Way;
+use super::bench::TrafficPath;
 use super::harness::{Cell, Plan, Shown, Variant};
 use super::settings::Settings;
 use crate::forward::Touch;
@@ -27,7 +27,7 @@ pub(super) fn plan(_: &Settings, _quick: bool) -> Plan {
                 (options.sizes, options.header_offset, options.touch) = (Sizes::one(size), offset, Touch::Read);
             };
             let name = format!("{bits} bits ({name})");
-            Some(Variant::bench(name, Way::LOOP, move |config| config.switch.simd = Some(level), choose))
+            Some(Variant::bench(name, TrafficPath::LOOP, move |config| config.switch.simd = Some(level), choose))
         })
     };
     let mut cells = Vec::new();

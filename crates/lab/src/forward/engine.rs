@@ -4,7 +4,7 @@ use straightline_packet::MemorySegment;
 
 use super::touch::Toucher;
 use super::{BURST, Forwarder, Touch};
-use crate::endpoints::{Actor, Look, Packet, TestPort, VhostPort, relay, relay_back};
+use crate::endpoints::{Endpoint, Look, Packet, TestPort, VhostPort, relay, relay_back};
 use crate::guest::HEADER_LEN;
 
 /// What is done with a packet that is to go on.
@@ -40,7 +40,7 @@ impl<M: Mode> Relay<M> {
     }
 }
 
-impl<M: Mode> Actor for Relay<M> {
+impl<M: Mode> Endpoint for Relay<M> {
     #[inline]
     fn turn(&mut self, _now: u64) -> anyhow::Result<usize> {
         let Relay { ports, toucher, mode } = self;

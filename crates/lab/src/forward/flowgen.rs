@@ -8,7 +8,7 @@ use straightline_wire::checksum;
 use straightline_wire::frame::Net;
 
 use super::{BURST, Forwarder, udp_frame};
-use crate::endpoints::{Actor, TestPort, VhostPort};
+use crate::endpoints::{Endpoint, TestPort, VhostPort};
 
 /// Where the IPv4 header is, its checksum, and the low half of its destination.
 const IP: usize = 14;
@@ -43,7 +43,7 @@ impl<P: TestPort> FlowGen<P> {
     }
 }
 
-impl<P: TestPort> Actor for FlowGen<P> {
+impl<P: TestPort> Endpoint for FlowGen<P> {
     fn turn(&mut self, _now: u64) -> anyhow::Result<usize> {
         let mut packets = 0;
         for Port { port, frame, sum, next } in &mut self.ports {

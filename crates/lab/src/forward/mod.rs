@@ -37,16 +37,16 @@ use anyhow::{Context, ensure};
 use straightline_wire::MacAddr;
 use straightline_wire::frame::{Checksum, Frame, Net, Transport};
 
-use crate::endpoints::{Actor, VhostPort, drive};
+use crate::endpoints::{Endpoint, VhostPort, drive};
 use engine::Relay;
 pub use options::{Mode, Noise, Options, Touch};
-pub use report::{PortReport, Report};
+pub use report::{ForwardReport, PortReport};
 
 /// The most packets that are taken from a ring at once.
 const BURST: usize = 64;
 
 /// A guest at work, and what it has counted.
-pub trait Forwarder: Actor {
+pub trait Forwarder: Endpoint {
     /// Its ports, with their counts.
     fn ports(&self) -> Vec<&VhostPort>;
 
@@ -94,11 +94,11 @@ pub fn run(
     options: &Options,
     cpu: Option<usize>,
     stop: &AtomicBool,
-) -> anyhow::Result<(Report, anyhow::Result<()>)> {
+) -> anyhow::Result<(ForwardReport, anyhow::Result<()>)> {
     let ports = VhostPort::connect_all(backends, &options.ports)?;
     let mut guest = guest(ports, options)?;
     let (work, ended) = drive(&mut [&mut *guest], cpu, stop);
-    Ok((Report::new(options, &*guest, work.first().copied().unwrap_or_default()), ended))
+    Ok((ForwardReport::new(options, &*guest, work.first().copied().unwrap_or_default()), ended))
 }
 
 /// The address of our port `number`.

@@ -39,7 +39,7 @@ pub struct PortReport {
 
 /// What a guest has counted.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Report {
+pub struct ForwardReport {
     /// As asked for.
     pub mode: &'static str,
     /// As asked for.
@@ -59,8 +59,8 @@ pub struct Report {
     pub notes: Vec<(&'static str, u64)>,
 }
 
-impl Report {
-    pub(super) fn new(options: &Options, guest: &dyn Forwarder, work: Work) -> Report {
+impl ForwardReport {
+    pub(super) fn new(options: &Options, guest: &dyn Forwarder, work: Work) -> ForwardReport {
         let secs = work.span.map_or(0.0, |(first, last)| float(last.saturating_sub(first)) / hertz());
         let mpps = |packets: u64| if secs > 0.0 { float(packets) / secs / 1e6 } else { 0.0 };
         let port = |port: &crate::endpoints::VhostPort| {
@@ -79,7 +79,7 @@ impl Report {
                 features: f::names(port.features()).collect(),
             }
         };
-        Report {
+        ForwardReport {
             mode: options.mode.name(),
             touch: options.touch.name(),
             ring: options.ports.layout.name(),
@@ -92,7 +92,7 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for ForwardReport {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(to, "{}, touch {}, {} rings, {:.3} s of packets", self.mode, self.touch, self.ring, self.secs)?;
         for port in &self.ports {

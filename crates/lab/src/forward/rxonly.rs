@@ -2,7 +2,7 @@
 
 use super::touch::Toucher;
 use super::{BURST, Forwarder, Touch};
-use crate::endpoints::{Actor, TestPort, VhostPort};
+use crate::endpoints::{Endpoint, TestPort, VhostPort};
 
 pub(super) struct RxOnly {
     ports: Vec<VhostPort>,
@@ -16,7 +16,7 @@ impl RxOnly {
     }
 }
 
-impl Actor for RxOnly {
+impl Endpoint for RxOnly {
     fn turn(&mut self, _now: u64) -> anyhow::Result<usize> {
         let RxOnly { ports, toucher, touched } = self;
         let mut packets = 0;

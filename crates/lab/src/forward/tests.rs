@@ -19,7 +19,7 @@ use super::options::Noise;
 use super::txonly::TxOnly;
 use super::{own, peer};
 use crate::endpoints::tests::Laid;
-use crate::endpoints::{Actor, Received, TestPort};
+use crate::endpoints::{Endpoint, Received, TestPort};
 
 /// Buffers that hold all of it, the headers, and a part of these only.
 const BUFFERS: [u32; 3] = [2048, 128, 76];

@@ -6,7 +6,7 @@ use straightline_virtio::net_header::NetHeader;
 use straightline_wire::frame::Net;
 
 use super::{BURST, Forwarder, udp_frame};
-use crate::endpoints::{Actor, TestPort, VhostPort};
+use crate::endpoints::{Endpoint, TestPort, VhostPort};
 
 pub(super) struct TxOnly<P> {
     pub(super) ports: Vec<P>,
@@ -22,7 +22,7 @@ impl<P: TestPort> TxOnly<P> {
     }
 }
 
-impl<P: TestPort> Actor for TxOnly<P> {
+impl<P: TestPort> Endpoint for TxOnly<P> {
     fn turn(&mut self, _now: u64) -> anyhow::Result<usize> {
         let mut packets = 0;
         for (port, frame) in self.ports.iter_mut().zip(&self.frames) {

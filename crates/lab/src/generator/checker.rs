@@ -23,7 +23,7 @@ const VXLAN: (u16, usize) = (4789, 8);
 
 /// What came of a stream's packets since counting began. Terms are those of RFC 4737, but for `corrupt`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct StreamCounters {
     /// Packets that were sent.
     pub sent: u64,
     /// Those that came, duplicates not counted.
@@ -43,7 +43,7 @@ pub struct Counts {
     pub stale: u64,
 }
 
-impl Counts {
+impl StreamCounters {
     /// Packets that have not come, or too late to be known.
     #[must_use]
     pub fn lost(&self) -> u64 {
@@ -52,8 +52,8 @@ impl Counts {
 
     /// Both together.
     #[must_use]
-    pub fn and(self, other: Counts) -> Counts {
-        Counts {
+    pub fn and(self, other: StreamCounters) -> StreamCounters {
+        StreamCounters {
             sent: self.sent + other.sent,
             received: self.received + other.received,
             bytes: self.bytes + other.bytes,
@@ -78,7 +78,7 @@ struct Track {
     /// What `next` was after each of the last arrivals.
     maxima: Box<[u64]>,
     arrivals: u64,
-    counts: Counts,
+    counts: StreamCounters,
 }
 
 /// Looks at what comes.
@@ -116,22 +116,23 @@ impl Checker {
         }
     }
 
-    /// Counts from here on: of each stream packets from this number.
+    /// StreamCounters from here on: of each stream packets from this number.
     pub(super) fn begin(&mut self, from: impl Iterator<Item = u64>) {
         for (track, from) in self.tracks.iter_mut().zip(from) {
-            (track.from, track.counts) = (from, Counts::default());
+            (track.from, track.counts) = (from, StreamCounters::default());
         }
         self.latencies.clear();
         self.foreign = 0;
     }
 
     /// What came of the streams, of which this many had been sent altogether.
-    pub(super) fn counts(&self, sent: impl Iterator<Item = u64>) -> Vec<Counts> {
-        let of = |(track, sent): (&Track, u64)| Counts { sent: sent.saturating_sub(track.from), ..track.counts };
-        let streams: Vec<Counts> = self.tracks.iter().zip(sent).map(of).collect();
+    pub(super) fn counts(&self, sent: impl Iterator<Item = u64>) -> Vec<StreamCounters> {
+        let of =
+            |(track, sent): (&Track, u64)| StreamCounters { sent: sent.saturating_sub(track.from), ..track.counts };
+        let streams: Vec<StreamCounters> = self.tracks.iter().zip(sent).map(of).collect();
         if self.counts_only {
             // Nobody knows of which stream a packet is.
-            return vec![streams.into_iter().fold(Counts::default(), Counts::and)];
+            return vec![streams.into_iter().fold(StreamCounters::default(), StreamCounters::and)];
         }
         streams
     }
@@ -259,7 +260,7 @@ impl Track {
             seen: vec![0; words].into(),
             maxima: vec![0; arrivals].into(),
             arrivals: 0,
-            counts: Counts::default(),
+            counts: StreamCounters::default(),
         }
     }
 
@@ -383,7 +384,7 @@ mod tests {
             })
             .collect();
         assert_eq!(complete, [false, false, false, false, true]);
-        assert_eq!(checker.counts(sent.into_iter()).iter().map(Counts::lost).sum::<u64>(), 0);
+        assert_eq!(checker.counts(sent.into_iter()).iter().map(StreamCounters::lost).sum::<u64>(), 0);
     }
 
     /// Where another stream's tag would stand, one packet in 65536 has bytes with a right check.
@@ -425,7 +426,7 @@ mod tests {
         let sent = WINDOW + 1000;
         (0..sent).filter(|sequence| *sequence != WINDOW).for_each(|sequence| _ = track.note(sequence, 60, true));
         track.note(1, 60, true);
-        let counts = Counts { sent, ..track.counts };
+        let counts = StreamCounters { sent, ..track.counts };
         assert_eq!((counts.lost(), counts.stale, counts.duplicates), (1, 1, 0));
     }
 }

@@ -5,15 +5,15 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use straightline_graph::clock::hertz;
 
-use super::checker::{Checker, Counts};
+use super::checker::{Checker, StreamCounters};
 use super::latency::Latencies;
-use super::pace::{Kept, Pace, Patience};
+use super::pace::{Pace, PaceCounters, Patience};
 use super::rate::Rate;
 use super::source::Source;
 use super::spec::StreamSpec;
 use super::template;
 use crate::convert::seconds;
-use crate::endpoints::{Actor, TestPort};
+use crate::endpoints::{Endpoint, TestPort};
 use crate::results;
 
 /// The most packets that a turn takes from, and puts into, a port: what waits behind them has its time taken late.
@@ -54,7 +54,7 @@ pub struct Load {
 #[derive(Clone, Debug, Default)]
 pub struct Measured {
     /// By stream, in the order of the ports; one for all where packets are only counted.
-    pub streams: Vec<Counts>,
+    pub streams: Vec<StreamCounters>,
     /// Frames that were none of ours.
     pub foreign: u64,
     /// Packets that were meant to be sent; nothing where it was all that the ports take.
@@ -77,8 +77,8 @@ pub struct Measured {
 impl Measured {
     /// All streams together.
     #[must_use]
-    pub fn total(&self) -> Counts {
-        self.streams.iter().fold(Counts::default(), |all, one| all.and(*one))
+    pub fn total(&self) -> StreamCounters {
+        self.streams.iter().fold(StreamCounters::default(), |all, one| all.and(*one))
     }
 
     /// Latencies of all packets that count: quantiles in microseconds, by the names that samples have for them.
@@ -151,7 +151,7 @@ struct Window {
     since: u64,
     lasted: u64,
     arrived: [u64; 2],
-    kept: Kept,
+    kept: PaceCounters,
     still_coming: bool,
     not_taken: bool,
 }
@@ -238,7 +238,7 @@ impl<P: TestPort> Generator<P> {
     pub fn measured(&self) -> Measured {
         if matches!(self.phase, Phase::Idle | Phase::WarmUp) {
             // What the checker has counted is of the trial before.
-            let streams = vec![Counts::default(); self.sent.len()];
+            let streams = vec![StreamCounters::default(); self.sent.len()];
             let meant = self.plan.interval.map(|_| 0);
             return Measured {
                 streams,
@@ -327,9 +327,9 @@ impl<P: TestPort> Generator<P> {
         [0, 1].map(|n| self.checker.arrived[n] - self.window.arrived[n])
     }
 
-    fn kept(&self) -> Kept {
+    fn kept(&self) -> PaceCounters {
         let paces = self.sides.iter().filter_map(|side| side.pace.as_ref());
-        paces.fold(Kept::default(), |all, Pace { kept, .. }| Kept {
+        paces.fold(PaceCounters::default(), |all, Pace { kept, .. }| PaceCounters {
             sent: all.sent + kept.sent,
             refused: all.refused + kept.refused,
             missed: all.missed + kept.missed,
@@ -405,7 +405,7 @@ impl<P: TestPort> Side<P> {
     }
 }
 
-impl<P: TestPort> Actor for Generator<P> {
+impl<P: TestPort> Endpoint for Generator<P> {
     fn turn(&mut self, now: u64) -> anyhow::Result<usize> {
         // What came is looked at first, while `now` is its time.
         self.now = now;

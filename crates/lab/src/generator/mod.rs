@@ -42,7 +42,7 @@ mod values;
 #[cfg(test)]
 mod tests;
 
-pub use checker::Counts;
+pub use checker::StreamCounters;
 pub use echo::Echo;
 pub(crate) use engine::CATCH_UP;
 pub use engine::{Generator, Load, Measured, Timing};

@@ -9,7 +9,7 @@ const AWAY: u64 = 8;
 
 /// What became of the packets that were due.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Kept {
+pub(super) struct PaceCounters {
     /// Handed out to be sent.
     pub(super) sent: u64,
     /// Not sent, as the port had no room for longer than may be caught up with: the switch did not take them.
@@ -51,7 +51,7 @@ pub(super) struct Pace {
     owed: u64,
     /// Nothing is due from here on, in fractions since the start.
     end: u64,
-    pub(super) kept: Kept,
+    pub(super) kept: PaceCounters,
 }
 
 impl Pace {
@@ -74,7 +74,7 @@ impl Pace {
             full: false,
             owed: 0,
             end: fractions(lasts),
-            kept: Kept::default(),
+            kept: PaceCounters::default(),
         }
     }
 
@@ -187,7 +187,7 @@ mod tests {
         assert_eq!(pace.due(1900, 99, 99), 4);
         assert!(pace.over(1901));
         assert_eq!(pace.due(9999, 99, 99), 0);
-        assert_eq!(pace.kept, Kept { sent: 10, refused: 0, missed: 0 });
+        assert_eq!(pace.kept, PaceCounters { sent: 10, refused: 0, missed: 0 });
         // In bursts: as many, together.
         let mut pace = Pace::new(0, 1000, 100.0, 4, patience(1000));
         assert_eq!([0, 1, 399, 400, 999].map(|now| pace.due(now, 99, 99)), [4, 0, 0, 4, 4]);
@@ -245,7 +245,7 @@ mod tests {
         assert!((48..=51).contains(&pace.owed), "{pace:?}");
         // Then the port takes half of them: those that the absence had put off before the others are not its fault.
         (2000..4000).for_each(|n| _ = pace.due(10 * n, n % 2, 99));
-        let Kept { refused, missed, .. } = pace.kept;
+        let PaceCounters { refused, missed, .. } = pace.kept;
         assert!((48..=51).contains(&missed) && pace.owed == 0, "{pace:?}");
         assert!((840..=960).contains(&refused), "{pace:?}");
         // Where all are sent, nothing is owed any more.
@@ -266,13 +266,13 @@ mod tests {
         (0..1000).for_each(|n| _ = pace.due(10 * n, u64::from(n < 950), 99));
         assert_eq!((pace.kept.sent, pace.over(10_049)), (950, false));
         assert!(pace.over(10_050), "{pace:?}");
-        assert_eq!(pace.kept, Kept { sent: 950, refused: 50, missed: 0 });
+        assert_eq!(pace.kept, PaceCounters { sent: 950, refused: 50, missed: 0 });
         assert_eq!(pace.due(10_051, 99, 99), 0);
         // Who is away across the end has missed what was due then, though the port was full before.
         let mut pace = Pace::new(0, 10_000, 10.0, 1, patience);
         (0..=970).for_each(|n| _ = pace.due(10 * n, u64::from(n < 960), 99));
         assert!(pace.over(10_060), "{pace:?}");
-        assert_eq!(pace.kept, Kept { sent: 960, refused: 11, missed: 29 });
+        assert_eq!(pace.kept, PaceCounters { sent: 960, refused: 11, missed: 29 });
     }
 
     #[test]
@@ -311,7 +311,7 @@ mod tests {
                 pace.due(now, 50, 50);
                 now += 1000;
             }
-            let Kept { sent, refused, missed } = pace.kept;
+            let PaceCounters { sent, refused, missed } = pace.kept;
             #[expect(clippy::cast_precision_loss, reason = "small")]
             let meant = (lasts as f64 / interval / f64::from(burst)).ceil() * f64::from(burst);
             #[expect(clippy::cast_precision_loss, reason = "small")]

@@ -12,7 +12,7 @@ use straightline_virtio::net_header::NetHeader;
 use super::rate::Rate;
 use crate::capture::{Capture, Captured};
 use crate::convert::{float, seconds};
-use crate::endpoints::{Actor, TestPort, drive};
+use crate::endpoints::{Endpoint, TestPort, drive};
 
 /// The most packets that a turn sends by, and takes from, a port.
 const BURST: usize = 64;
@@ -256,7 +256,7 @@ impl<P: TestPort> Replay<P> {
     }
 }
 
-impl<P: TestPort> Actor for Replay<P> {
+impl<P: TestPort> Endpoint for Replay<P> {
     fn turn(&mut self, now: u64) -> anyhow::Result<usize> {
         let moved = self.receive(now)? + self.send(now)?;
         let (all, none_lost) = (self.laps == self.times, self.report.lost() == 0);
@@ -283,7 +283,7 @@ struct Until<'a, P> {
     stop: &'a AtomicBool,
 }
 
-impl<P: TestPort> Actor for Until<'_, P> {
+impl<P: TestPort> Endpoint for Until<'_, P> {
     fn turn(&mut self, now: u64) -> anyhow::Result<usize> {
         let moved = self.replay.turn(now)?;
         if self.replay.is_over() {

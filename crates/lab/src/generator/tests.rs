@@ -9,7 +9,7 @@ use straightline_virtio::net_header::NetHeader;
 
 use super::tag::Tag;
 use super::*;
-use crate::endpoints::{Actor, Received, TestPort};
+use crate::endpoints::{Endpoint, Received, TestPort};
 
 /// What becomes of a packet.
 #[derive(Clone, Copy, Debug)]
@@ -204,8 +204,8 @@ fn streams(texts: &[&str]) -> Vec<StreamSpec> {
 }
 
 /// What the words mean, taken literally (RFC 4737).
-fn literally(sent: u64, log: &[(u64, Fault)]) -> (Counts, u64) {
-    let (mut counts, mut foreign) = (Counts { sent, ..Counts::default() }, 0);
+fn literally(sent: u64, log: &[(u64, Fault)]) -> (StreamCounters, u64) {
+    let (mut counts, mut foreign) = (StreamCounters { sent, ..StreamCounters::default() }, 0);
     let mut order: Vec<u64> = Vec::new();
     for (number, fault) in log {
         if matches!(fault, Fault::Tag(_)) {
@@ -270,7 +270,7 @@ fn streams_are_counted_each_for_itself_by_their_weights() {
     let measured = run(&mut generator, load("4.999mpps"), &TIMING);
     let sent: Vec<u64> = measured.streams.iter().map(|counts| counts.sent).collect();
     assert_eq!(sent, [1500, 500, 500, 2500]);
-    let lost: Vec<u64> = measured.streams.iter().map(Counts::lost).collect();
+    let lost: Vec<u64> = measured.streams.iter().map(StreamCounters::lost).collect();
     assert_eq!((lost.iter().sum::<u64>(), lost[0], lost[3]), (10, 6, 0));
     assert_eq!((measured.total().corrupt, measured.foreign), (0, 0));
 }
@@ -346,7 +346,7 @@ fn a_trial_that_ends_in_its_warm_up_has_nothing_of_the_one_before() {
     generator.begin(load("1mpps"), &Timing { warm_up: Duration::from_secs(1), ..TIMING }, later);
     (0..10).for_each(|turn| _ = generator.turn(later + turn * cycles(1e-6)).expect("a turn"));
     let measured = generator.measured();
-    assert_eq!((measured.total(), measured.foreign, measured.arrived), (Counts::default(), 0, [0, 0]));
+    assert_eq!((measured.total(), measured.foreign, measured.arrived), (StreamCounters::default(), 0, [0, 0]));
     assert!(measured.latency_figures().is_empty() && measured.seconds[1].abs() < f64::EPSILON, "{measured:?}");
 }
 

@@ -35,7 +35,7 @@ use straightline_virtio::vhost_user::{
     FrontendClient, InflightSpec, RegionRef, RegionSpec, SUPPORTED_PROTOCOL_FEATURES,
 };
 
-pub use options::{GuestOptions, Place, memory_file};
+pub use options::{GuestOptions, MemoryPlacement, memory_file};
 pub use pair::{Pair, Ring};
 pub use raw::PackedDescriptor;
 

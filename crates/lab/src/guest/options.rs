@@ -14,7 +14,7 @@ pub(crate) const RING_ROOM: u64 = 64 << 10;
 
 /// A part of a memory file that a guest is to live in. The backend is shown the whole file.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct MemoryPlacement {
     /// The file, shared with whoever else lives in it.
     pub file: Arc<OwnedFd>,
     /// Where the guest's own part begins, all zeros, at a multiple of 4096; it is [`GuestOptions::memory_len`] long.
@@ -37,7 +37,7 @@ pub struct GuestOptions {
     /// Whether it keeps its receive buffers until it is told to [`give`](super::Pair::give) them.
     pub withhold: bool,
     /// Where it lives, if not in a file of its own.
-    pub place: Option<Place>,
+    pub place: Option<MemoryPlacement>,
     /// Whether it keeps a table of what is in flight for a backend that comes back (INFLIGHT_SHMFD).
     pub keep_inflight: bool,
     /// How long the backend may take to answer a request, or to connect where it is the one that does.

@@ -208,20 +208,20 @@ fn pin(cpu: usize) -> anyhow::Result<()> {
 
 /// Where it sits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Seat {
+pub enum NeighbourCpu {
     /// On a CPU that nobody else of the trial has.
     Own(usize),
     /// With the tester, for want of a third CPU.
-    WithTester(usize),
+    SharedWithGenerator(usize),
 }
 
-impl Seat {
+impl NeighbourCpu {
     /// The best one beside these two.
     ///
     /// # Errors
     /// If it cannot be known which CPUs we may use.
-    pub fn find(worker: usize, tester: usize) -> anyhow::Result<Seat> {
-        Ok(Seat::among(usable_cpus()?, worker, tester, share_core, are_apart))
+    pub fn find(worker: usize, tester: usize) -> anyhow::Result<NeighbourCpu> {
+        Ok(NeighbourCpu::among(usable_cpus()?, worker, tester, share_core, are_apart))
     }
 
     /// On a core of its own on the worker's memory node; or else with the tester on a core, on another node, with the worker on
@@ -232,26 +232,26 @@ impl Seat {
         tester: usize,
         share_core: impl Fn(usize, usize) -> bool,
         are_apart: impl Fn(usize, usize) -> bool,
-    ) -> Seat {
+    ) -> NeighbourCpu {
         let others = cpus.into_iter().filter(|&cpu| cpu != worker && cpu != tester);
         // From another node it takes nothing of the worker's last cache.
         let rank = |&cpu: &usize| (share_core(cpu, worker), are_apart(cpu, worker), share_core(cpu, tester));
         let other = others.min_by_key(rank);
-        other.map_or(Seat::WithTester(tester), Seat::Own)
+        other.map_or(NeighbourCpu::SharedWithGenerator(tester), NeighbourCpu::Own)
     }
 
     /// The CPU.
     pub fn cpu(self) -> usize {
         match self {
-            Seat::Own(cpu) | Seat::WithTester(cpu) => cpu,
+            NeighbourCpu::Own(cpu) | NeighbourCpu::SharedWithGenerator(cpu) => cpu,
         }
     }
 
     /// In a word, as a result's cell has it.
     pub fn as_str(self) -> &'static str {
         match self {
-            Seat::Own(_) => "own-cpu",
-            Seat::WithTester(_) => "testers-cpu",
+            NeighbourCpu::Own(_) => "own-cpu",
+            NeighbourCpu::SharedWithGenerator(_) => "testers-cpu",
         }
     }
 }
@@ -311,18 +311,18 @@ mod tests {
     #[test]
     fn it_sits_alone_where_it_can() {
         let never = |_: usize, _: usize| false;
-        assert_eq!(Seat::among([0, 1, 2, 3], 1, 0, never, never), Seat::Own(2));
-        assert_eq!(Seat::among([0, 1], 0, 1, never, never), Seat::WithTester(1));
+        assert_eq!(NeighbourCpu::among([0, 1, 2, 3], 1, 0, never, never), NeighbourCpu::Own(2));
+        assert_eq!(NeighbourCpu::among([0, 1], 0, 1, never, never), NeighbourCpu::SharedWithGenerator(1));
         let pairs = |one: usize, other: usize| one / 2 == other / 2;
-        assert_eq!(Seat::among([0, 1, 2, 3, 4, 5], 2, 0, pairs, never), Seat::Own(4));
-        assert_eq!(Seat::among([0, 1, 2, 3], 0, 2, pairs, never), Seat::Own(3));
-        assert_eq!(Seat::among([0, 1, 2], 0, 2, pairs, never), Seat::Own(1));
+        assert_eq!(NeighbourCpu::among([0, 1, 2, 3, 4, 5], 2, 0, pairs, never), NeighbourCpu::Own(4));
+        assert_eq!(NeighbourCpu::among([0, 1, 2, 3], 0, 2, pairs, never), NeighbourCpu::Own(3));
+        assert_eq!(NeighbourCpu::among([0, 1, 2], 0, 2, pairs, never), NeighbourCpu::Own(1));
         // Two nodes, the even and the odd ones, each of two cores: 0 and 4, 2 and 6; 1 and 5, 3 and 7.
         let core = |one: usize, other: usize| one % 4 == other % 4;
         let apart = |one: usize, other: usize| one % 2 != other % 2;
-        assert_eq!(Seat::among(0..8, 2, 0, core, apart), Seat::Own(4));
+        assert_eq!(NeighbourCpu::among(0..8, 2, 0, core, apart), NeighbourCpu::Own(4));
         // With the worker on a core it would cost it more than cache.
-        assert_eq!(Seat::among([0, 1, 2, 6], 2, 0, core, apart), Seat::Own(1));
-        assert_eq!((Seat::Own(2).cpu(), Seat::WithTester(1).as_str()), (2, "testers-cpu"));
+        assert_eq!(NeighbourCpu::among([0, 1, 2, 6], 2, 0, core, apart), NeighbourCpu::Own(1));
+        assert_eq!((NeighbourCpu::Own(2).cpu(), NeighbourCpu::SharedWithGenerator(1).as_str()), (2, "testers-cpu"));
     }
 }

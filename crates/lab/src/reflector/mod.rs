@@ -23,7 +23,7 @@ mod touch;
 
 pub use crate::endpoints::Layout;
 pub use options::{Load, Options};
-pub use report::{PortReport, Report};
+pub use report::{PortReport, ReflectorReport};
 pub use run::{Stopped, run, run_watched};
 pub use straightline_graph::clock::hertz;
 pub use touch::{lines, touched_lines};

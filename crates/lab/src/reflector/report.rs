@@ -28,7 +28,7 @@ pub struct PortReport {
 
 /// What came of it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Report {
+pub struct ReflectorReport {
     /// Million packets received a second, by both ports together.
     pub mpps: f64,
     /// Gigabits of their frames a second, without Ethernet checksums.
@@ -135,14 +135,14 @@ pub(super) struct Lines {
     pub(super) touched: u64,
 }
 
-impl Report {
+impl ReflectorReport {
     /// Of a trial that counts: packets of the right size, and both ways.
     pub(super) fn new(
         options: &Options,
         ports: &[Connection; 2],
         window: Window,
         totals: Totals,
-    ) -> anyhow::Result<Report> {
+    ) -> anyhow::Result<ReflectorReport> {
         let [a, b] = window.counts;
         for (at, mine, other) in [(0, a, b), (1, b, a)] {
             let port = &ports[at];
@@ -170,7 +170,7 @@ impl Report {
             rx_packets: totals.received[at],
             tx_packets: totals.sent[at],
         };
-        Ok(Report {
+        Ok(ReflectorReport {
             mpps: float(packets) / window.secs / 1e6,
             gbit_per_s: gbit(a, window.secs) + gbit(b, window.secs),
             guest_cycles_per_packet: float(window.work.cycles) / float(window.work.packets.max(1)),
@@ -195,9 +195,9 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for ReflectorReport {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Report { load, touch, ring, queue_size, sizes, .. } = self;
+        let ReflectorReport { load, touch, ring, queue_size, sizes, .. } = self;
         writeln!(to, "{load}, touch {touch}, {ring} rings of {queue_size}, frames of {sizes} bytes")?;
         for port in &self.ports {
             writeln!(to, "{:>9.3} Mpps {:>8.2} Gbit/s  from {}", port.mpps, port.gbit_per_s, port.socket)?;

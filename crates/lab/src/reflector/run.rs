@@ -9,7 +9,7 @@ use straightline_virtio::ring::{Bursts, DeviceFault, Moved, PackedBursts, SplitB
 
 use super::frames::{Found, Frames};
 use super::options::{Load, Options};
-use super::report::{Count, Lines, Report, Totals, Window, Work};
+use super::report::{Count, Lines, ReflectorReport, Totals, Window, Work};
 use super::touch::{Toucher, Touching, Untouched, lines, touched_lines};
 use crate::endpoints::{Connection, Layout, Memory, Pinned, broken};
 use crate::forward::Touch;
@@ -53,7 +53,7 @@ pub struct Stopped;
 /// # Errors
 /// What could not be had, what a backend refused or did wrong; and a trial that does not count: of packets that have the
 /// wrong size, or came one way only, or were not what was sent. [`Stopped`].
-pub fn run(options: &Options) -> anyhow::Result<Report> {
+pub fn run(options: &Options) -> anyhow::Result<ReflectorReport> {
     run_watched(options, &mut || Ok(()))
 }
 
@@ -61,7 +61,10 @@ pub fn run(options: &Options) -> anyhow::Result<Report> {
 ///
 /// # Errors
 /// As [`run`], and those of `at_edge`.
-pub fn run_watched(options: &Options, at_edge: &mut dyn FnMut() -> anyhow::Result<()>) -> anyhow::Result<Report> {
+pub fn run_watched(
+    options: &Options,
+    at_edge: &mut dyn FnMut() -> anyhow::Result<()>,
+) -> anyhow::Result<ReflectorReport> {
     options.check()?;
     let how = options.port();
     let memory = Memory::new(&how, 2)?;
@@ -79,7 +82,7 @@ fn touched<R: Bursts>(
     memory: &Memory,
     ports: [Connection; 2],
     at_edge: &mut dyn FnMut() -> anyhow::Result<()>,
-) -> anyhow::Result<Report> {
+) -> anyhow::Result<ReflectorReport> {
     match options.touch {
         Touch::None => trial::<R, _>(options, memory, ports, Untouched, at_edge),
         touch => {
@@ -95,8 +98,8 @@ fn trial<R: Bursts, T: Toucher>(
     ports: [Connection; 2],
     touch: T,
     at_edge: &mut dyn FnMut() -> anyhow::Result<()>,
-) -> anyhow::Result<Report> {
-    let mut guest = Guest::<R, T>::new(options, memory, ports, touch)?;
+) -> anyhow::Result<ReflectorReport> {
+    let mut guest = ReflectorGuest::<R, T>::new(options, memory, ports, touch)?;
     let frames = guest.prepare(options, memory)?;
     for port in &mut guest.ports {
         port.start(memory)?;
@@ -105,13 +108,13 @@ fn trial<R: Bursts, T: Toucher>(
         Load::Loop => guest.measure::<false>(options, memory, &frames, at_edge)?,
         Load::Flood | Load::OneWay => guest.measure::<true>(options, memory, &frames, at_edge)?,
     };
-    let report = Report::new(options, &guest.ports, window, totals)?;
+    let report = ReflectorReport::new(options, &guest.ports, window, totals)?;
     guest.ports.into_iter().for_each(Connection::stop);
     Ok(report)
 }
 
 /// The guest at work.
-struct Guest<R, T> {
+struct ReflectorGuest<R, T> {
     touch: T,
     receive: [R; 2],
     transmit: [R; 2],
@@ -135,11 +138,16 @@ struct Guest<R, T> {
     looked: Instant,
 }
 
-impl<R: Bursts, T: Toucher> Guest<R, T> {
-    fn new(options: &Options, memory: &Memory, ports: [Connection; 2], touch: T) -> anyhow::Result<Guest<R, T>> {
+impl<R: Bursts, T: Toucher> ReflectorGuest<R, T> {
+    fn new(
+        options: &Options,
+        memory: &Memory,
+        ports: [Connection; 2],
+        touch: T,
+    ) -> anyhow::Result<ReflectorGuest<R, T>> {
         let [receive0, transmit0] = ports[0].rings(memory, &options.port())?;
         let [receive1, transmit1] = ports[1].rings(memory, &options.port())?;
-        Ok(Guest {
+        Ok(ReflectorGuest {
             touch,
             receive: [receive0, receive1],
             transmit: [transmit0, transmit1],

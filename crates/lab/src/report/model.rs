@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::metric::Metric;
-use super::summary::{Figure, Outcome, Trial, plausible};
+use super::summary::{Summary, Trial, VariantResult, plausible};
 use crate::results::{AT_LEAST, Sample};
 
 /// An axis of cells on which they differ.
@@ -38,7 +38,7 @@ pub(super) struct Scenario<'a> {
     pub(super) fixed: Vec<(&'a str, &'a str)>,
     pub(super) cells: Vec<Cell<'a>>,
     /// With the outcomes by cell and variant.
-    pub(super) metrics: Vec<(Metric, Vec<Vec<Option<Outcome>>>)>,
+    pub(super) metrics: Vec<(Metric, Vec<Vec<Option<VariantResult>>>)>,
     /// Trials that count, and all.
     pub(super) trials: (usize, usize),
 }
@@ -119,31 +119,31 @@ impl<'a> Scenario<'a> {
     }
 
     /// A figure of all cells and variants.
-    pub(super) fn outcomes(&self, figure: impl Fn(&Sample) -> Option<f64>) -> Vec<Vec<Option<Outcome>>> {
-        self.estimated(figure, Figure::ratio)
+    pub(super) fn outcomes(&self, figure: impl Fn(&Sample) -> Option<f64>) -> Vec<Vec<Option<VariantResult>>> {
+        self.estimated(figure, Summary::ratio)
     }
 
     /// A figure of all cells and variants that nobody compares: ratios are most of the work.
-    pub(super) fn alone(&self, figure: impl Fn(&Sample) -> Option<f64>) -> Vec<Vec<Option<Outcome>>> {
+    pub(super) fn alone(&self, figure: impl Fn(&Sample) -> Option<f64>) -> Vec<Vec<Option<VariantResult>>> {
         self.estimated(figure, |_, _| None)
     }
 
     fn estimated(
         &self,
         figure: impl Fn(&Sample) -> Option<f64>,
-        ratio: fn(&[Trial], &[Trial]) -> Option<Figure>,
-    ) -> Vec<Vec<Option<Outcome>>> {
+        ratio: fn(&[Trial], &[Trial]) -> Option<Summary>,
+    ) -> Vec<Vec<Option<VariantResult>>> {
         let values = |trials: &[&Sample]| -> Vec<Trial> {
             let values = trials.iter().filter_map(|sample| Some((sample.round, figure(sample)?)));
             values.filter(|trial| plausible(trial.1)).collect()
         };
-        let outcome = |cell: &Cell| -> Vec<Option<Outcome>> {
+        let outcome = |cell: &Cell| -> Vec<Option<VariantResult>> {
             let trials: Vec<Vec<Trial>> = cell.trials.iter().map(|trials| values(trials)).collect();
             let outcome = |(variant, of): (usize, &Vec<Trial>)| {
                 let values: Vec<f64> = of.iter().map(|trial| trial.1).collect();
-                let figure = Figure::of(&values)?;
+                let figure = Summary::of(&values)?;
                 let ratio = if variant == 0 { None } else { ratio(of, &trials[0]) };
-                Some(Outcome { figure, ratio })
+                Some(VariantResult { figure, ratio })
             };
             trials.iter().enumerate().map(outcome).collect()
         };

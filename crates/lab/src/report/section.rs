@@ -7,7 +7,7 @@ use super::html::{self, Page};
 use super::metric::Metric;
 use super::model::{Panel, Scenario, pairs_in_words};
 use super::plots::{Curves, Groups, Layout, Map, Stack, Stacks};
-use super::summary::{Figure, Outcome};
+use super::summary::{Summary, VariantResult};
 use super::tables::{self, Table, finding};
 use super::text::{count, escape};
 use crate::results::Sample;
@@ -45,7 +45,13 @@ pub(super) fn write(page: &mut Page, scenario: &Scenario<'_>) {
 }
 
 /// One figure: bars by the axis across, and a map where there are two axes.
-fn figures(page: &mut Page, scenario: &Scenario<'_>, metric: &Metric, outcomes: &[Vec<Option<Outcome>>], open: bool) {
+fn figures(
+    page: &mut Page,
+    scenario: &Scenario<'_>,
+    metric: &Metric,
+    outcomes: &[Vec<Option<VariantResult>>],
+    open: bool,
+) {
     let all = || outcomes.iter().flatten().flatten();
     let Some(first) = all().next() else { return };
     if all().all(|outcome| outcome.figure.median == first.figure.median) && all().count() > 1 {
@@ -64,7 +70,7 @@ fn figures(page: &mut Page, scenario: &Scenario<'_>, metric: &Metric, outcomes: 
         let cells: Vec<usize> = panel.rows.iter().flatten().copied().flatten().collect();
         let axis = across.map(|axis| &scenario.axes[axis]);
         let by = axis.map_or(String::new(), |axis| format!(" by {}", axis.name));
-        let figure = |cell: usize| -> Vec<Option<Figure>> {
+        let figure = |cell: usize| -> Vec<Option<Summary>> {
             (0..scenario.variants.len()).map(|variant| Some(outcomes[cell][variant].as_ref()?.figure)).collect()
         };
         // A place that nobody measured is none without a valid trial.
@@ -90,14 +96,14 @@ fn figures(page: &mut Page, scenario: &Scenario<'_>, metric: &Metric, outcomes: 
     page.close_details();
 }
 
-fn maps(page: &mut Page, scenario: &Scenario<'_>, metric: &Metric, outcomes: &[Vec<Option<Outcome>>]) {
+fn maps(page: &mut Page, scenario: &Scenario<'_>, metric: &Metric, outcomes: &[Vec<Option<VariantResult>>]) {
     let Some(across) = scenario.across() else { return };
     let Some(down) = scenario.down(across) else { return };
     let (columns, rows) = (&scenario.axes[across], &scenario.axes[down]);
     for (variant, name) in scenario.variants.iter().enumerate().skip(1) {
         for panel in scenario.panels(Some(across), Some(down)) {
             let ratio = |cell: &Option<usize>| outcomes[(*cell)?][variant].as_ref()?.ratio;
-            let ratios: Vec<Vec<Option<Figure>>> =
+            let ratios: Vec<Vec<Option<Summary>>> =
                 panel.rows.iter().map(|row| row.iter().map(ratio).collect()).collect();
             if ratios.iter().flatten().flatten().next().is_none() {
                 continue;
@@ -151,7 +157,7 @@ fn cycles(page: &mut Page, scenario: &Scenario<'_>) {
     page.finding(&finding(scenario, &metric, &sum));
     page.note("Medians of each phase; at the end of a bar is the median of the trials' sums.");
     let across = scenario.across();
-    let median = |outcomes: &[Vec<Option<Outcome>>], cell: usize, variant: usize| {
+    let median = |outcomes: &[Vec<Option<VariantResult>>], cell: usize, variant: usize| {
         outcomes[cell][variant].as_ref().map(|outcome| outcome.figure.median)
     };
     let height = |cell: usize, variant: usize| -> f64 {

@@ -4,7 +4,7 @@ use crate::statistics::{self, Pairing};
 
 /// A median.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Figure {
+pub(super) struct Summary {
     pub(super) median: f64,
     /// The 95 % interval of the median; none where there are too few trials for one ([`statistics::FEWEST`]).
     pub(super) interval: Option<(f64, f64)>,
@@ -14,26 +14,26 @@ pub(super) struct Figure {
 
 /// A variant's figure in a cell, and its ratio to the first variant's there.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Outcome {
-    pub(super) figure: Figure,
-    pub(super) ratio: Option<Figure>,
+pub(super) struct VariantResult {
+    pub(super) figure: Summary,
+    pub(super) ratio: Option<Summary>,
 }
 
 /// A value by the round it was measured in.
 pub(super) type Trial = (u32, f64);
 
-impl Figure {
+impl Summary {
     pub(super) fn of(values: &[f64]) -> Option<Self> {
         let estimate = statistics::estimate(values)?;
         let interval = estimate.interval.map(|interval| (interval.low, interval.high));
-        Some(Figure { median: estimate.median, interval, n: estimate.samples })
+        Some(Summary { median: estimate.median, interval, n: estimate.samples })
     }
 
     /// The ratio of two variants: what disturbs a round disturbs both.
     pub(super) fn ratio(of: &[Trial], to: &[Trial]) -> Option<Self> {
         let ratio = statistics::ratio(of, to, Pairing::ByRound)?;
         let interval = ratio.interval.map(|interval| (interval.low, interval.high));
-        Some(Figure { median: ratio.value, interval, n: of.len().min(to.len()) })
+        Some(Summary { median: ratio.value, interval, n: of.len().min(to.len()) })
     }
 
     /// Whether all of it is zero.
@@ -65,9 +65,9 @@ mod tests {
 
     #[test]
     fn six_trials_are_the_fewest_with_an_interval() {
-        assert_eq!(Figure::of(&[]), None);
-        assert_eq!(Figure::of(&[3.0, 1.0, 2.0, 5.0]), Some(Figure { median: 2.5, interval: None, n: 4 }));
-        let six = Figure::of(&[6.0, 1.0, 2.0, 3.0, 4.0, 5.0]).expect("values");
+        assert_eq!(Summary::of(&[]), None);
+        assert_eq!(Summary::of(&[3.0, 1.0, 2.0, 5.0]), Some(Summary { median: 2.5, interval: None, n: 4 }));
+        let six = Summary::of(&[6.0, 1.0, 2.0, 3.0, 4.0, 5.0]).expect("values");
         let (low, high) = six.interval.expect("six trials");
         assert!(six.median == 3.5 && (1.0..3.5).contains(&low) && (3.5..=6.0).contains(&high), "{six:?}");
     }
@@ -76,10 +76,10 @@ mod tests {
     fn a_ratio_is_of_the_same_round() {
         let of: Vec<Trial> = (1..=8).map(|round| (round, 2.0 * f64::from(round * round))).collect();
         let to: Vec<Trial> = (1..=8).map(|round| (round, f64::from(round * round))).collect();
-        let ratio = Figure::ratio(&of, &to).expect("rounds");
+        let ratio = Summary::ratio(&of, &to).expect("rounds");
         // However much rounds differ: paired, they say the same.
         assert_eq!((ratio.median, ratio.interval, ratio.n), (2.0, Some((2.0, 2.0)), 8));
         assert_eq!(ratio.verdict(), Some(std::cmp::Ordering::Greater));
-        assert_eq!(Figure::ratio(&of, &[(0, 0.0)]), None);
+        assert_eq!(Summary::ratio(&of, &[(0, 0.0)]), None);
     }
 }

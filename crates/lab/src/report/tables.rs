@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use super::metric::Metric;
 use super::model::Scenario;
 use super::plots::short;
-use super::summary::{Figure, Outcome};
+use super::summary::{Summary, VariantResult};
 use super::text::{count, number};
 use crate::results::{BOUNDS, Sample};
 use crate::statistics::{Better, median};
@@ -30,7 +30,7 @@ impl Table {
 pub(super) fn of_cells(
     scenario: &Scenario<'_>,
     metric: &Metric,
-    outcomes: &[Vec<Option<Outcome>>],
+    outcomes: &[Vec<Option<VariantResult>>],
     axes: &[usize],
     cells: &[usize],
 ) -> Table {
@@ -75,13 +75,13 @@ fn at_least(samples: &[&Sample], metric: &str) -> Option<String> {
 }
 
 /// A median with its interval, and its trials.
-pub(super) fn figure(figure: Option<&Figure>) -> [String; 2] {
+pub(super) fn figure(figure: Option<&Summary>) -> [String; 2] {
     let Some(figure) = figure else { return ["no valid trial".to_owned(), "0".to_owned()] };
     [with_interval(figure, number), figure.n.to_string()]
 }
 
 /// A ratio with its interval, and what it says.
-pub(super) fn ratio(metric: &Metric, variant: usize, outcome: Option<&Outcome>) -> [String; 2] {
+pub(super) fn ratio(metric: &Metric, variant: usize, outcome: Option<&VariantResult>) -> [String; 2] {
     let Some(ratio) = outcome.and_then(|outcome| outcome.ratio.as_ref()) else {
         return [if variant == 0 { "1" } else { NOTHING }, NOTHING].map(str::to_owned);
     };
@@ -89,7 +89,7 @@ pub(super) fn ratio(metric: &Metric, variant: usize, outcome: Option<&Outcome>) 
     [with_interval(ratio, short), verdict.to_owned()]
 }
 
-fn with_interval(figure: &Figure, number: fn(f64) -> String) -> String {
+fn with_interval(figure: &Summary, number: fn(f64) -> String) -> String {
     match figure.interval {
         Some((low, high)) => format!("{} [{}, {}]", number(figure.median), number(low), number(high)),
         None => number(figure.median),
@@ -97,7 +97,7 @@ fn with_interval(figure: &Figure, number: fn(f64) -> String) -> String {
 }
 
 /// Ratios by two axes, as a map shows them.
-pub(super) fn of_map(down: &str, columns: &[&str], rows: &[&str], ratios: &[Vec<Option<Figure>>]) -> Table {
+pub(super) fn of_map(down: &str, columns: &[&str], rows: &[&str], ratios: &[Vec<Option<Summary>>]) -> Table {
     let mut table = Table::default();
     table.head.push(down.to_owned());
     table.head.extend(columns.iter().map(|&column| column.to_owned()));
@@ -119,7 +119,7 @@ pub(super) struct Finding {
 }
 
 /// What came out for one figure.
-pub(super) fn finding(scenario: &Scenario<'_>, metric: &Metric, outcomes: &[Vec<Option<Outcome>>]) -> Finding {
+pub(super) fn finding(scenario: &Scenario<'_>, metric: &Metric, outcomes: &[Vec<Option<VariantResult>>]) -> Finding {
     let cells = count(scenario.cells.len(), "cell");
     let title = metric.title();
     let (first, others) = scenario.variants.split_first().map_or(("", &[][..]), |(first, others)| (*first, others));
@@ -132,14 +132,14 @@ pub(super) fn finding(scenario: &Scenario<'_>, metric: &Metric, outcomes: &[Vec<
         };
     }
     let lines = others.iter().enumerate().map(|(variant, name)| {
-        let ratios: Vec<Figure> = outcomes.iter().filter_map(|cell| cell[variant + 1].as_ref()?.ratio).collect();
+        let ratios: Vec<Summary> = outcomes.iter().filter_map(|cell| cell[variant + 1].as_ref()?.ratio).collect();
         format!("{name}: {}", compared(metric, &ratios))
     });
     Finding { about: format!("{title} in {cells}, against {first}"), lines: lines.collect() }
 }
 
 /// What the ratios of one variant say, a ratio for each cell.
-fn compared(metric: &Metric, ratios: &[Figure]) -> String {
+fn compared(metric: &Metric, ratios: &[Summary]) -> String {
     match ratios {
         [] => "no cell has valid trials of both".to_owned(),
         [ratio] => {

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{bail, ensure};
 use serde::Serialize;
 
-use super::{Difference, Place, Results, Sample, series};
+use super::{Difference, Results, Sample, SeriesKey, series};
 use crate::statistics::{Better, Change, Estimate, Pairing, Ratio, Verdict, change, estimate, ratio};
 
 /// Two folders, judged.
@@ -19,19 +19,19 @@ pub struct Comparison {
     /// Where the environments differ.
     pub environment: Vec<Difference>,
     /// Each figure of each place that both have.
-    pub figures: Vec<Figure>,
+    pub figures: Vec<MetricComparison>,
     /// Places that only the first has, or in which only the first has trials that count.
-    pub only_first: Vec<Place>,
+    pub only_first: Vec<SeriesKey>,
     /// The same of the second.
-    pub only_second: Vec<Place>,
+    pub only_second: Vec<SeriesKey>,
 }
 
 /// One figure of one place, in both.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Figure {
+pub struct MetricComparison {
     /// Where.
     #[serde(flatten)]
-    pub place: Place,
+    pub place: SeriesKey,
     /// The figure's name.
     pub metric: String,
     /// In the first folder.
@@ -64,7 +64,7 @@ impl Comparison {
         let mut comparison =
             Comparison { environment, figures: Vec::new(), only_first: Vec::new(), only_second: Vec::new() };
         let counts = |samples: &[&Sample]| samples.iter().any(|sample| sample.invalid.is_none());
-        let mut theirs: BTreeMap<Place, Vec<&Sample>> = second.places().into_iter().collect();
+        let mut theirs: BTreeMap<SeriesKey, Vec<&Sample>> = second.places().into_iter().collect();
         theirs.retain(|_, samples| counts(samples));
         for (place, ours) in first.places() {
             if !counts(&ours) {
@@ -84,17 +84,17 @@ impl Comparison {
     /// # Errors
     /// There is no place that both have; or at these places, no figure of such a name, or none at all. With what each has.
     pub fn check(&self, first: &Results, second: &Results, metrics: &[String]) -> anyhow::Result<()> {
-        let places = |results: &Results| counted(results).map(Place::of).collect::<BTreeSet<_>>();
+        let places = |results: &Results| counted(results).map(SeriesKey::of).collect::<BTreeSet<_>>();
         let [ours, theirs] = [places(first), places(second)];
-        let common: BTreeSet<&Place> = ours.intersection(&theirs).collect();
+        let common: BTreeSet<&SeriesKey> = ours.intersection(&theirs).collect();
         if common.is_empty() {
-            let scenarios = |places: &BTreeSet<Place>| {
+            let scenarios = |places: &BTreeSet<SeriesKey>| {
                 names(places.iter().map(|place| place.scenario.as_str()), "nothing that counts")
             };
             bail!("there is no place that both have: A has {}; B has {}", scenarios(&ours), scenarios(&theirs));
         }
         let figures = |results: &Results| {
-            let samples = counted(results).filter(|&sample| common.contains(&Place::of(sample)));
+            let samples = counted(results).filter(|&sample| common.contains(&SeriesKey::of(sample)));
             names(samples.flat_map(|sample| sample.metrics.keys().map(String::as_str)), "no figures")
         };
         let has = || format!("A has {}; B has {}", figures(first), figures(second));
@@ -106,7 +106,7 @@ impl Comparison {
         Ok(())
     }
 
-    fn judge(&mut self, place: &Place, first: &[&Sample], second: &[&Sample], metrics: &[String]) {
+    fn judge(&mut self, place: &SeriesKey, first: &[&Sample], second: &[&Sample], metrics: &[String]) {
         let mut names: Vec<&String> = first.iter().flat_map(|sample| sample.metrics.keys()).collect();
         names.sort_unstable();
         names.dedup();
@@ -127,7 +127,7 @@ impl Comparison {
                 (None, None) => Verdict::CannotTell,
             });
             let (place, metric) = (place.clone(), metric.clone());
-            self.figures.push(Figure { place, metric, first: one, second: other, ratio, change, verdict });
+            self.figures.push(MetricComparison { place, metric, first: one, second: other, ratio, change, verdict });
         }
     }
 }

@@ -153,7 +153,7 @@ pub struct Results {
 
 /// Where a figure was measured, and of what: samples of one place differ by chance only.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct Place {
+pub struct SeriesKey {
     /// As in the sample.
     pub scenario: String,
     /// As in the sample.
@@ -162,10 +162,10 @@ pub struct Place {
     pub variant: String,
 }
 
-impl Place {
+impl SeriesKey {
     /// That of a sample.
-    pub fn of(sample: &Sample) -> Place {
-        Place { scenario: sample.scenario.clone(), cell: sample.cell.clone(), variant: sample.variant.clone() }
+    pub fn of(sample: &Sample) -> SeriesKey {
+        SeriesKey { scenario: sample.scenario.clone(), cell: sample.cell.clone(), variant: sample.variant.clone() }
     }
 }
 
@@ -181,11 +181,11 @@ impl Results {
     }
 
     /// Samples by place, in the order in which each place came first.
-    pub fn places(&self) -> Vec<(Place, Vec<&Sample>)> {
-        let mut places: Vec<(Place, Vec<&Sample>)> = Vec::new();
+    pub fn places(&self) -> Vec<(SeriesKey, Vec<&Sample>)> {
+        let mut places: Vec<(SeriesKey, Vec<&Sample>)> = Vec::new();
         let mut known = BTreeMap::new();
         for sample in &self.samples {
-            let at = *known.entry(Place::of(sample)).or_insert_with_key(|place| {
+            let at = *known.entry(SeriesKey::of(sample)).or_insert_with_key(|place| {
                 places.push((place.clone(), Vec::new()));
                 places.len() - 1
             });

@@ -8,6 +8,6 @@ mod together;
 
 pub use compare::Comparison;
 pub use environment::{Difference, Environment, FORMAT};
-pub use folder::{Place, Results, Writer, series};
+pub use folder::{Results, SeriesKey, Writer, series};
 pub(crate) use sample::{AT_LEAST, BOUNDS};
 pub use sample::{Latency, Sample};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 
 use super::options::Scenario;
-use crate::endpoints::{Actor, PortOptions, VhostPort};
+use crate::endpoints::{Endpoint, PortOptions, VhostPort};
 use crate::forward::Forwarder;
 use crate::generator::{Echo, Generator, Rate, StreamSpec};
 use crate::results::Sample;
@@ -18,7 +18,7 @@ use crate::trial::{self, Interrupt, Plan};
 const CHECK_EVERY: u32 = 128;
 
 /// The generator, and in PVP the guest between its two ports.
-pub(crate) struct Parties {
+pub(crate) struct Endpoints {
     generator: Generator<VhostPort>,
     guest: Option<Box<dyn Forwarder>>,
     /// What was negotiated by the generator's first port.
@@ -28,7 +28,7 @@ pub(crate) struct Parties {
 }
 
 /// What came of a trial.
-pub(crate) struct Taken {
+pub(crate) struct TrialResult {
     /// Of which the place is still to be filled in.
     pub(crate) sample: Sample,
     pub(crate) sent: u64,
@@ -37,7 +37,7 @@ pub(crate) struct Taken {
     pub(crate) by_tester: bool,
 }
 
-impl Parties {
+impl Endpoints {
     /// Connects all to a switch's sockets, which are in the order in which they follow one another on the way, by ports made
     /// like the first of `ports`; where there is a guest, it has ports like the second, and `guest` makes it on them. Frames
     /// are of these lengths, drawn by this seed.
@@ -50,7 +50,7 @@ impl Parties {
         ports: [&PortOptions; 2],
         (sizes, seed): (&Sizes, u64),
         guest: impl FnOnce(Vec<VhostPort>) -> anyhow::Result<Box<dyn Forwarder>>,
-    ) -> anyhow::Result<Parties> {
+    ) -> anyhow::Result<Endpoints> {
         // On the way: one port of the generator, the guest's two, the other one of the generator.
         let (outer, inner) = match sockets {
             [one, first, second, other] => ([one, other], Some([first, second])),
@@ -70,12 +70,12 @@ impl Parties {
         let features = both.first().map_or(0, VhostPort::features);
         let streams = streams(sizes, seed).map(|stream| vec![stream]);
         let generator = Generator::new(both.into_iter().zip(streams).collect(), CHECK_EVERY)?;
-        Ok(Parties { generator, guest, features, guest_features })
+        Ok(Endpoints { generator, guest, features, guest_features })
     }
 
     /// Makes a trial, which ends early where `stop` is set.
-    pub(crate) fn run(&mut self, plan: &Plan, stop: &AtomicBool, rate: Rate, time: Duration) -> Taken {
-        let mut others: Vec<&mut dyn Actor> = Vec::new();
+    pub(crate) fn run(&mut self, plan: &Plan, stop: &AtomicBool, rate: Rate, time: Duration) -> TrialResult {
+        let mut others: Vec<&mut dyn Endpoint> = Vec::new();
         let has_guest = self.guest.is_some();
         if let Some(guest) = &mut self.guest {
             others.push(&mut **guest);
@@ -88,7 +88,7 @@ impl Parties {
             sample.metrics.insert("guest_cycles_per_packet".to_owned(), cycles);
         }
         let (sent, lost) = outcome.sent_and_lost();
-        Taken { sample, sent, lost, by_tester: outcome.by_tester }
+        TrialResult { sample, sent, lost, by_tester: outcome.by_tester }
     }
 
     /// Packets are only counted, and not looked at.

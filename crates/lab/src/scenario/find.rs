@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::endpoints::Taken;
+use super::endpoints::TrialResult;
 use super::options::Options;
 use super::run::Run;
 use super::soak;
-use super::testbed::Bed;
+use super::testbed::Testbed;
 use crate::generator::Rate;
 use crate::results::{AT_LEAST, Sample};
 use crate::search::{self, Found, Goal, GoalResult, Limits, Measured, Retries, Trial};
@@ -41,10 +41,10 @@ pub(super) type Faults = BTreeMap<&'static str, f64>;
 const CARRIED: f64 = 0.9;
 
 /// Searches for what is asked for, and measures what depends on it.
-pub(super) fn find(run: &mut Run<'_, '_>, bed: &mut Bed<'_>) -> anyhow::Result<()> {
+pub(super) fn find(run: &mut Run<'_, '_>, bed: &mut Testbed<'_>) -> anyhow::Result<()> {
     let (options, goals) = (run.options, goals(run.options));
     let names = goals.iter().map(name).collect::<Vec<_>>().join(", ");
-    let mut made = Made::default();
+    let mut made = TrialLog::default();
     let most = match most(run, bed, &mut made) {
         Ok(most) => most,
         Err(why) => {
@@ -93,7 +93,7 @@ fn carried(found: &Found, wanted: &str) -> Option<(f64, bool)> {
 }
 
 /// Says of what the loads to come are parts, where that is no bound.
-fn remark(run: &mut Run<'_, '_>, bed: &Bed<'_>, load: &str, pps: f64, is_least: bool) {
+fn remark(run: &mut Run<'_, '_>, bed: &Testbed<'_>, load: &str, pps: f64, is_least: bool) {
     if is_least {
         let what = format!("in parts of {:.3} Mpps, the most that was tried: nothing was too much", pps / 1e6);
         run.note(bed, load, &what);
@@ -102,21 +102,21 @@ fn remark(run: &mut Run<'_, '_>, bed: &Bed<'_>, load: &str, pps: f64, is_least: 
 
 /// What was made for a search or for a soak.
 #[derive(Default)]
-pub(super) struct Made {
+pub(super) struct TrialLog {
     pub(super) trials: Vec<(Rate, Sample)>,
     pub(super) faults: Faults,
     /// Why trials did not count because of a backend.
     pub(super) failed: Vec<String>,
 }
 
-impl Made {
+impl TrialLog {
     /// A trial; an error where it is to end.
-    pub(super) fn trial(&mut self, options: &Options, bed: &mut Bed<'_>, trial: Trial) -> anyhow::Result<Measured> {
+    pub(super) fn trial(&mut self, options: &Options, bed: &mut Testbed<'_>, trial: Trial) -> anyhow::Result<Measured> {
         anyhow::ensure!(!options.is_stopped(), INTERRUPTED);
         let rate = rate(trial.load);
         let taken = bed.trial(rate, trial.duration);
         self.note(rate, &taken);
-        let Taken { sample: Sample { invalid, .. }, sent, lost, by_tester } = taken;
+        let TrialResult { sample: Sample { invalid, .. }, sent, lost, by_tester } = taken;
         // It was not drained: what it lost is not known.
         anyhow::ensure!(invalid.is_none() || !options.is_stopped(), INTERRUPTED);
         self.failed.extend(invalid.clone().filter(|_| !by_tester));
@@ -125,7 +125,7 @@ impl Made {
     }
 
     /// A trial was made, whether it counts or not.
-    pub(super) fn note(&mut self, rate: Rate, taken: &Taken) {
+    pub(super) fn note(&mut self, rate: Rate, taken: &TrialResult) {
         for name in FAULTS {
             if let Some(count) = taken.sample.metrics.get(name) {
                 *self.faults.entry(name).or_default() += count;
@@ -136,7 +136,7 @@ impl Made {
 }
 
 /// Latencies of packets that are alone, and at parts of what can be carried.
-fn latencies(run: &mut Run<'_, '_>, bed: &mut Bed<'_>, pdr: f64) -> anyhow::Result<()> {
+fn latencies(run: &mut Run<'_, '_>, bed: &mut Testbed<'_>, pdr: f64) -> anyhow::Result<()> {
     let patience = usize::try_from(Retries::default().late)?;
     for percent in LATENCIES {
         if run.options.is_stopped() {
@@ -148,7 +148,7 @@ fn latencies(run: &mut Run<'_, '_>, bed: &mut Bed<'_>, pdr: f64) -> anyhow::Resu
         // It was carried before: that the tester is late says nothing about it.
         let (rate, mut late) = (Rate::Pps(pps), Vec::new());
         let sample = loop {
-            let Taken { sample, sent, by_tester, .. } = bed.trial(rate, run.options.time);
+            let TrialResult { sample, sent, by_tester, .. } = bed.trial(rate, run.options.time);
             if !by_tester || sent == 0 || late.len() >= patience || run.options.is_stopped() {
                 break sample;
             }
@@ -161,7 +161,7 @@ fn latencies(run: &mut Run<'_, '_>, bed: &mut Bed<'_>, pdr: f64) -> anyhow::Resu
 }
 
 /// The greatest load that is searched: the switch is asked for as much as there is room for.
-fn most(run: &mut Run<'_, '_>, bed: &mut Bed<'_>, made: &mut Made) -> Result<f64, String> {
+fn most(run: &mut Run<'_, '_>, bed: &mut Testbed<'_>, made: &mut TrialLog) -> Result<f64, String> {
     let (mut most, mut why) = (None::<f64>, String::new());
     for _ in 0..ATTEMPTS {
         run.says(&run.place(bed), "looking how much is too much", None);
@@ -342,11 +342,11 @@ mod tests {
 
     #[test]
     fn whatever_trial_was_made_is_noted() {
-        let mut made = Made::default();
+        let mut made = TrialLog::default();
         let taken = |figures: &[(&str, f64)], invalid: Option<&str>| {
             let metrics = figures.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
             let invalid = invalid.map(str::to_owned);
-            Taken { sample: Sample { metrics, invalid, ..Sample::default() }, sent: 9, lost: 0, by_tester: false }
+            TrialResult { sample: Sample { metrics, invalid, ..Sample::default() }, sent: 9, lost: 0, by_tester: false }
         };
         // There may have been nobody to send to.
         made.note(Rate::Max, &taken(&[], Some("nobody listens")));

@@ -26,7 +26,7 @@ mod testbed;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use endpoints::{Parties, limit};
+pub(crate) use endpoints::{Endpoints, limit};
 pub use options::{Loads, Options, Scenario};
-pub use run::{Kept, Outcome, run};
+pub use run::{Outcome, ScenarioRecord, run};
 pub use table::table;

@@ -44,7 +44,7 @@ impl Task {
 
 /// What is still to be done.
 #[derive(Debug)]
-pub(super) struct Left {
+pub(super) struct RemainingTime {
     tasks: VecDeque<Task>,
     time: Duration,
     /// A soak that follows from a search.
@@ -54,11 +54,11 @@ pub(super) struct Left {
     began: Instant,
 }
 
-impl Left {
-    pub(super) fn new(options: &Options, tasks: impl Iterator<Item = Task>) -> Left {
+impl RemainingTime {
+    pub(super) fn new(options: &Options, tasks: impl Iterator<Item = Task>) -> RemainingTime {
         let soak = options.loads.soak.unwrap_or(Duration::ZERO);
         let (tasks, time) = (tasks.collect(), options.time);
-        Left { tasks, time, soak, searches: (Duration::ZERO, 0), began: Instant::now() }
+        RemainingTime { tasks, time, soak, searches: (Duration::ZERO, 0), began: Instant::now() }
     }
 
     /// The first one is done, and took so long.
@@ -102,7 +102,7 @@ mod tests {
         options.loads = Loads { max: true, ndr: true, ..Loads::default() };
         let tasks = Task::all(&options.loads);
         assert_eq!(tasks, [Task::Max, Task::Find]);
-        let mut left = Left::new(&options, tasks.iter().copied().cycle().take(4));
+        let mut left = RemainingTime::new(&options, tasks.iter().copied().cycle().take(4));
         assert_eq!(left.all(Some(second)), second + (second + AROUND) * (2 * SEARCH + 1));
         left.done(second);
         left.done(10 * second);

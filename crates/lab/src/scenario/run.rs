@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::options::Options;
-use super::remaining::{Left, Task};
-use super::testbed::Bed;
+use super::remaining::{RemainingTime, Task};
+use super::testbed::Testbed;
 use super::{find, soak};
 use crate::exp::{Step, Watch};
 use crate::generator::Rate;
@@ -38,7 +38,7 @@ impl Outcome {
 
 /// What is kept of a run.
 #[derive(Clone, Copy, Debug)]
-pub enum Kept<'s> {
+pub enum ScenarioRecord<'s> {
     /// What a load came to.
     Result(&'s Sample),
     /// One of the trials by which a search or a soak came to its result; `load` is the rate that was tried.
@@ -46,7 +46,7 @@ pub enum Kept<'s> {
 }
 
 /// Who gets samples.
-pub(super) type Keep<'k> = dyn FnMut(Kept<'_>) -> anyhow::Result<()> + 'k;
+pub(super) type Keep<'k> = dyn FnMut(ScenarioRecord<'_>) -> anyhow::Result<()> + 'k;
 
 /// Measures everything so many times, round by round, and hands each sample to `keep`. A stop ends it; what it interrupts is
 /// kept as what does not count, with its figures until then.
@@ -57,7 +57,7 @@ pub fn run(options: &Options, watch: &mut dyn Watch, keep: &mut Keep<'_>) -> any
     options.check()?;
     let mut beds = Vec::new();
     for (layout, sizes) in options.cells() {
-        beds.push(Bed::new(options, layout, sizes)?);
+        beds.push(Testbed::new(options, layout, sizes)?);
     }
     let tasks = Task::all(&options.loads);
     let count = tasks.len() * beds.len() * options.rounds as usize;
@@ -66,7 +66,7 @@ pub fn run(options: &Options, watch: &mut dyn Watch, keep: &mut Keep<'_>) -> any
         watch,
         keep,
         outcome: Outcome { tasks: [count, 0], notes: options.warning()?.into_iter().collect(), ..Outcome::default() },
-        left: Left::new(options, tasks.iter().copied().cycle().take(count)),
+        left: RemainingTime::new(options, tasks.iter().copied().cycle().take(count)),
         step: Step { trial: 0, trials: count, round: 0, what: String::new(), left: None },
     };
     for round in 1..=options.rounds {
@@ -91,12 +91,12 @@ pub(super) struct Run<'a, 'k> {
     watch: &'a mut dyn Watch,
     keep: &'a mut Keep<'k>,
     outcome: Outcome,
-    left: Left,
+    left: RemainingTime,
     step: Step,
 }
 
 impl Run<'_, '_> {
-    fn task(&mut self, bed: &mut Bed<'_>, task: Task) -> anyhow::Result<()> {
+    fn task(&mut self, bed: &mut Testbed<'_>, task: Task) -> anyhow::Result<()> {
         let began = Instant::now();
         match task {
             Task::Max => self.fixed(bed, Rate::Max)?,
@@ -112,7 +112,7 @@ impl Run<'_, '_> {
     }
 
     /// One trial at a rate.
-    fn fixed(&mut self, bed: &mut Bed<'_>, rate: Rate) -> anyhow::Result<()> {
+    fn fixed(&mut self, bed: &mut Testbed<'_>, rate: Rate) -> anyhow::Result<()> {
         let load = rate.to_string();
         self.says(&self.place(bed), &load, None);
         let taken = bed.trial(rate, self.options.time);
@@ -127,21 +127,21 @@ impl Run<'_, '_> {
     }
 
     /// Notes what has to be known besides.
-    pub(super) fn note(&mut self, bed: &Bed<'_>, load: &str, what: &str) {
+    pub(super) fn note(&mut self, bed: &Testbed<'_>, load: &str, what: &str) {
         self.outcome.notes.push(format!("{}: {what}", label(&self.cell(bed, Some(load)))));
     }
 
     /// Keeps the trials of a search, also where it was stopped.
-    pub(super) fn keep_trials(&mut self, bed: &Bed<'_>, trials: Vec<(Rate, Sample)>) -> anyhow::Result<()> {
+    pub(super) fn keep_trials(&mut self, bed: &Testbed<'_>, trials: Vec<(Rate, Sample)>) -> anyhow::Result<()> {
         for (rate, sample) in trials {
             let sample = self.placed(bed, &rate.to_string(), sample);
-            (self.keep)(Kept::Trial(&sample))?;
+            (self.keep)(ScenarioRecord::Trial(&sample))?;
         }
         Ok(())
     }
 
     /// Keeps a sample, unless it was interrupted before anything had come.
-    pub(super) fn keep(&mut self, bed: &Bed<'_>, load: &str, sample: Sample) -> anyhow::Result<()> {
+    pub(super) fn keep(&mut self, bed: &Testbed<'_>, load: &str, sample: Sample) -> anyhow::Result<()> {
         if self.options.is_stopped() && sample.metrics.get("mpps").is_none_or(|&mpps| mpps <= 0.0) {
             return Ok(());
         }
@@ -157,11 +157,11 @@ impl Run<'_, '_> {
         for (whose, features) in [layout.to_owned(), format!("{layout}, guest")].into_iter().zip(bed.features) {
             self.outcome.features.extend(features.map(|features| (whose, Options::names(features))));
         }
-        (self.keep)(Kept::Result(&sample))
+        (self.keep)(ScenarioRecord::Result(&sample))
     }
 
     /// A sample with all that tells where it was taken.
-    fn placed(&self, bed: &Bed<'_>, load: &str, mut sample: Sample) -> Sample {
+    fn placed(&self, bed: &Testbed<'_>, load: &str, mut sample: Sample) -> Sample {
         sample.scenario = self.options.scenario.name().to_owned();
         sample.round = self.step.round;
         sample.variant.clone_from(&self.options.name);
@@ -171,11 +171,11 @@ impl Run<'_, '_> {
     }
 
     /// The cell in words.
-    pub(super) fn place(&self, bed: &Bed<'_>) -> String {
+    pub(super) fn place(&self, bed: &Testbed<'_>) -> String {
         label(&self.cell(bed, None))
     }
 
-    fn cell(&self, bed: &Bed<'_>, load: Option<&str>) -> BTreeMap<String, String> {
+    fn cell(&self, bed: &Testbed<'_>, load: Option<&str>) -> BTreeMap<String, String> {
         let mut cell = BTreeMap::from([
             ("size".to_owned(), bed.sizes().name()),
             ("ring".to_owned(), bed.layout().name().to_owned()),

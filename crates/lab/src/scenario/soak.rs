@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::find::{FAULTS, Made, gbit, spoilt};
+use super::find::{FAULTS, TrialLog, gbit, spoilt};
 use super::run::Run;
-use super::testbed::Bed;
+use super::testbed::Testbed;
 use crate::convert::float;
 use crate::generator::Rate;
 use crate::results::Sample;
@@ -19,12 +19,12 @@ const CARRIED_OR_NOT: &str = "carried";
 const LONGER: u32 = 10;
 
 /// Carries a load for long.
-pub(super) fn carry(run: &mut Run<'_, '_>, bed: &mut Bed<'_>, rate: Rate, time: Duration) -> anyhow::Result<()> {
+pub(super) fn carry(run: &mut Run<'_, '_>, bed: &mut Testbed<'_>, rate: Rate, time: Duration) -> anyhow::Result<()> {
     let load = format!("soak {} s", time.as_secs_f64());
     let Some(pps) = rate.pps(bed.mean_len()) else {
         anyhow::bail!("a soak needs a rate such as 1mpps, or none: then it is 90 % of the NDR");
     };
-    let (options, place, mut made) = (run.options, run.place(bed), Made::default());
+    let (options, place, mut made) = (run.options, run.place(bed), TrialLog::default());
     let mut goal = SoakGoal::new(pps, time);
     // Whoever makes short trials has a reason: much longer ones are disturbed.
     goal.trial = goal.trial.min(options.time * LONGER);
@@ -62,7 +62,7 @@ pub(super) fn is_not_carried(sample: &Sample) -> bool {
 }
 
 /// Whether it was carried is a figure too, unless nobody knows. Interrupted in its first trial, it has that one's figures.
-fn soak_sample(soaked: &Soaked, time: Duration, mean_len: f64, made: &Made) -> Sample {
+fn soak_sample(soaked: &Soaked, time: Duration, mean_len: f64, made: &TrialLog) -> Sample {
     let (seconds, sent, lost) = (soaked.time.as_secs_f64(), float(soaked.sent), float(soaked.lost));
     let mut sample = spoilt(&made.faults);
     if seconds > 0.0 && sent > 0.0 {
@@ -102,7 +102,7 @@ fn soak_sample(soaked: &Soaked, time: Duration, mean_len: f64, made: &Made) -> S
 
 #[cfg(test)]
 mod tests {
-    use super::super::endpoints::Taken;
+    use super::super::endpoints::TrialResult;
     use super::*;
 
     /// Of which nothing was carried.
@@ -114,7 +114,7 @@ mod tests {
     fn whether_a_soak_was_carried_is_a_figure() {
         let of = |soak: Soak| {
             let soaked = Soaked { sent: 50_000_000, lost: 5, time: Duration::from_secs(50), ..none(soak) };
-            let sample = soak_sample(&soaked, Duration::from_secs(60), 64.0, &Made::default());
+            let sample = soak_sample(&soaked, Duration::from_secs(60), 64.0, &TrialLog::default());
             assert!((0.99..1.0).contains(&sample.metrics["mpps"]), "{sample:?}");
             (sample.metrics.get("carried").copied(), sample.invalid)
         };
@@ -124,17 +124,17 @@ mod tests {
         let why = "interrupted, after 50.0 of 60.0 s".to_owned();
         assert_eq!(of(Soak::Stopped(INTERRUPTED.to_owned())), (None, Some(why)));
         let sample =
-            soak_sample(&none(Soak::Stopped("beyond".to_owned())), Duration::from_secs(60), 64.0, &Made::default());
+            soak_sample(&none(Soak::Stopped("beyond".to_owned())), Duration::from_secs(60), 64.0, &TrialLog::default());
         assert_eq!((sample.metrics.len(), sample.invalid.as_deref()), (0, Some("beyond")));
     }
 
     #[test]
     fn a_soak_in_which_a_backend_failed_is_not_carried() {
-        let made = Made { failed: vec!["it closed the connection".to_owned()], ..Made::default() };
+        let made = TrialLog { failed: vec!["it closed the connection".to_owned()], ..TrialLog::default() };
         let of = |soak: Soak| {
             let soaked = Soaked { sent: 50_000_000, time: Duration::from_secs(50), ..none(soak) };
             let is_not_carried = |made| is_not_carried(&soak_sample(&soaked, Duration::from_secs(60), 64.0, made));
-            [&made, &Made::default()].map(is_not_carried)
+            [&made, &TrialLog::default()].map(is_not_carried)
         };
         assert_eq!(of(Soak::Carried), [true, false]);
         assert_eq!(of(Soak::TooFew), [true, false]);
@@ -145,11 +145,11 @@ mod tests {
 
     #[test]
     fn a_soak_that_is_interrupted_in_its_first_trial_has_the_figures_of_that() {
-        let mut made = Made::default();
+        let mut made = TrialLog::default();
         let mut takes = |figures: [(&str, f64); 3], why: &str| {
             let metrics = figures.map(|(name, figure)| (name.to_owned(), figure)).into();
             let sample = Sample { metrics, invalid: Some(why.to_owned()), ..Sample::default() };
-            made.note(Rate::Pps(1e6), &Taken { sample, sent: 0, lost: 0, by_tester: false });
+            made.note(Rate::Pps(1e6), &TrialResult { sample, sent: 0, lost: 0, by_tester: false });
         };
         takes([("mpps", 0.5), ("secs", 10.1), ("duplicates", 1.0)], "it lasted too long");
         takes([("mpps", 0.9), ("secs", 3.21), ("duplicates", 2.0)], "interrupted, after 3.2 of 10.0 s");

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::run::label;
-use crate::results::{BOUNDS, Place, Sample, series};
+use crate::results::{BOUNDS, Sample, SeriesKey, series};
 use crate::statistics::median;
 use crate::trial::INTERRUPTED;
 
@@ -27,9 +27,9 @@ const PLACE: usize = 23;
 /// again, and why others do not count.
 #[must_use]
 pub fn table(samples: &[Sample]) -> String {
-    let mut places: Vec<(Place, Vec<&Sample>)> = Vec::new();
+    let mut places: Vec<(SeriesKey, Vec<&Sample>)> = Vec::new();
     for sample in samples {
-        let place = Place::of(sample);
+        let place = SeriesKey::of(sample);
         match places.iter_mut().find(|(known, _)| *known == place) {
             Some((_, all)) => all.push(sample),
             None => places.push((place, vec![sample])),

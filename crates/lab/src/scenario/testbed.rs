@@ -8,7 +8,7 @@ use straightline_switch::Switch;
 use straightline_switch::api::Runtime;
 use tempfile::TempDir;
 
-use super::endpoints::{Parties, Taken, limit};
+use super::endpoints::{Endpoints, TrialResult, limit};
 use super::options::Options;
 use crate::endpoints::{Layout, PortOptions};
 use crate::exp::{patched, phases};
@@ -23,7 +23,7 @@ const FIRST_WARM_UP: Duration = Duration::from_millis(500);
 const WARM_UP: Duration = Duration::from_millis(100);
 
 /// One cell's switch and guests.
-pub(super) struct Bed<'a> {
+pub(super) struct Testbed<'a> {
     options: &'a Options,
     ports: PortOptions,
     sizes: &'a Sizes,
@@ -37,7 +37,7 @@ pub(super) struct Bed<'a> {
 
 /// All of it, connected. Who is connected to the switch goes before it.
 struct Live {
-    parties: Parties,
+    parties: Endpoints,
     is_new: bool,
     ours: Option<Ours>,
 }
@@ -48,16 +48,16 @@ struct Ours {
     _folder: TempDir,
 }
 
-impl<'a> Bed<'a> {
+impl<'a> Testbed<'a> {
     /// Measures what the generator can do, and connects nothing yet.
     ///
     /// # Errors
     /// Frames of such sizes cannot be made, or there are too few CPUs.
-    pub(super) fn new(options: &'a Options, layout: Layout, sizes: &'a Sizes) -> anyhow::Result<Bed<'a>> {
+    pub(super) fn new(options: &'a Options, layout: Layout, sizes: &'a Sizes) -> anyhow::Result<Testbed<'a>> {
         let cpus = options.cpus()?;
         let limit_mpps = limit(sizes, options.seed, Some(cpus[0]))?;
         let ports = options.ports(layout, sizes);
-        Ok(Bed { options, ports, sizes, cpus, limit_mpps, features: [None; 2], live: None })
+        Ok(Testbed { options, ports, sizes, cpus, limit_mpps, features: [None; 2], live: None })
     }
 
     /// The layout of its rings.
@@ -76,12 +76,12 @@ impl<'a> Bed<'a> {
     }
 
     /// Makes a trial. What goes wrong makes it invalid, and the next one begins with new connections.
-    pub(super) fn trial(&mut self, rate: Rate, time: Duration) -> Taken {
+    pub(super) fn trial(&mut self, rate: Rate, time: Duration) -> TrialResult {
         let mut live = match self.live.take().map_or_else(|| self.connect(), Ok) {
             Ok(live) => live,
             Err(error) => {
                 let sample = Sample { invalid: Some(format!("{error:#}")), ..Sample::default() };
-                return Taken { sample, sent: 0, lost: 0, by_tester: false };
+                return TrialResult { sample, sent: 0, lost: 0, by_tester: false };
             }
         };
         let plan = Plan {
@@ -128,7 +128,7 @@ impl<'a> Bed<'a> {
         };
         let guest = |ports| forward::guest(ports, &options);
         let load = (self.sizes, self.options.seed);
-        let parties = Parties::connect(self.options.scenario, &sockets, [&self.ports; 2], load, guest)?;
+        let parties = Endpoints::connect(self.options.scenario, &sockets, [&self.ports; 2], load, guest)?;
         Ok(Live { parties, is_new: true, ours })
     }
 

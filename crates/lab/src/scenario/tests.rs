@@ -51,8 +51,8 @@ fn all(options: &Options) -> (Outcome, Vec<Sample>, Vec<Sample>) {
     let (mut samples, mut trials) = (Vec::new(), Vec::new());
     let outcome = run(options, &mut Silent::default(), &mut |kept| {
         match kept {
-            Kept::Result(sample) => samples.push(sample.clone()),
-            Kept::Trial(trial) => trials.push(trial.clone()),
+            ScenarioRecord::Result(sample) => samples.push(sample.clone()),
+            ScenarioRecord::Trial(trial) => trials.push(trial.clone()),
         }
         Ok(())
     });

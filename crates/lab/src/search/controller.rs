@@ -106,7 +106,7 @@ pub fn search(
 struct Stopped(String);
 
 /// How a goal was pursued at a level so far.
-struct Way {
+struct GoalProgress {
     /// The bounds of the level before.
     hints: (Option<f64>, Option<f64>),
     /// What the last load turned out to be.
@@ -115,7 +115,7 @@ struct Way {
     steps: u32,
 }
 
-impl Way {
+impl GoalProgress {
     fn note(&mut self, bound: Option<Bound>) {
         let again = self.last.is_none() || (self.steps > 0 && self.last == bound);
         self.steps = if again { self.steps + 1 } else { 0 };
@@ -161,7 +161,7 @@ impl Search<'_, '_> {
     fn pursue(&mut self, goal: &Goal, level: i32) -> Result<bool, Stopped> {
         let target = goal.target(level);
         let hints = if level == 1 { (None, None) } else { self.bounds(&goal.target(level - 1)) };
-        let mut way = Way { hints, last: None, steps: 0 };
+        let mut way = GoalProgress { hints, last: None, steps: 0 };
         while let Some(load) = self.next(&target, &way) {
             self.decide(goal, level, load)?;
             way.note(self.loads.iter().find(|known| known.load >= load).map(|known| known.bound(&target)));
@@ -175,7 +175,7 @@ impl Search<'_, '_> {
     }
 
     /// The load to be tried next; none where the bounds are close enough, or there is none beyond a limit.
-    fn next(&self, target: &Target, way: &Way) -> Option<f64> {
+    fn next(&self, target: &Target, way: &GoalProgress) -> Option<f64> {
         let (min, max) = (self.limits.min_load, self.max_load);
         let (lower, upper) = relevant(&self.loads, target);
         let above = lower.map_or(0.0, |load| load.load);

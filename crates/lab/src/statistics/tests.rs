@@ -7,7 +7,7 @@ use super::*;
 use crate::random::Random;
 
 #[derive(Deserialize)]
-struct Figures {
+struct ReferenceValues {
     tails: Vec<(usize, f64)>,
     estimates: Vec<Known>,
     ratios: Vec<KnownRatio>,
@@ -32,7 +32,7 @@ struct KnownRatio {
     apart: [f64; 2],
 }
 
-fn figures() -> Figures {
+fn reference_values() -> ReferenceValues {
     serde_json::from_str(include_str!("../../tests/statistics/figures.json")).expect("figures")
 }
 
@@ -56,14 +56,14 @@ fn rounds(values: &[f64]) -> Vec<(u32, f64)> {
 
 #[test]
 fn tails_are_those_of_scipy() {
-    for (samples, tail) in figures().tails {
+    for (samples, tail) in reference_values().tails {
         assert!(close(bootstrap::tail(samples), tail, 2e-3), "{samples}: {} {tail}", bootstrap::tail(samples));
     }
 }
 
 #[test]
 fn medians_percentiles_and_intervals_are_those_of_numpy_and_scipy() {
-    for known in figures().estimates {
+    for known in reference_values().estimates {
         let estimate = estimate(&known.values).expect("samples");
         assert!(close(estimate.median, known.median, 1e-12), "{}", known.name);
         for (percent, value) in known.percentiles {
@@ -79,7 +79,7 @@ fn medians_percentiles_and_intervals_are_those_of_numpy_and_scipy() {
 
 #[test]
 fn ratios_are_those_of_scipy() {
-    for known in figures().ratios {
+    for known in reference_values().ratios {
         let (a, b) = (rounds(&known.a), rounds(&known.b));
         let by_round = ratio(&a, &b, Pairing::ByRound).expect("samples");
         let apart = ratio(&a, &b, Pairing::Apart).expect("samples");

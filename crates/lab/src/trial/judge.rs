@@ -2,7 +2,7 @@
 
 use super::Plan;
 use crate::convert::float;
-use crate::generator::{Counts, Load, Measured, Rate};
+use crate::generator::{Load, Measured, Rate, StreamCounters};
 
 /// By how much what was done may differ from what was meant.
 pub(super) const TOLERANCE: f64 = 0.001;
@@ -88,10 +88,10 @@ fn untimely(measured: &Measured, load: Load, mean_len: f64) -> Option<String> {
 }
 
 /// Why nothing counts where a stream is not handed on: that is no loss, which is a part of what is.
-fn one_way(streams: &[Counts]) -> Option<String> {
-    let total = streams.iter().fold(Counts::default(), |all, one| all.and(*one));
+fn one_way(streams: &[StreamCounters]) -> Option<String> {
+    let total = streams.iter().fold(StreamCounters::default(), |all, one| all.and(*one));
     let came = float(total.received) / float(total.sent);
-    let is_dead = |one: &Counts| one.received == 0 && float(one.sent) * came >= EXPECTED;
+    let is_dead = |one: &StreamCounters| one.received == 0 && float(one.sent) * came >= EXPECTED;
     let (at, dead) = streams.iter().enumerate().find(|(_, one)| is_dead(one))?;
     Some(format!(
         "nothing has come back of {} packets of stream {}, of all {} (they are numbered port by port): does the switch hand on \
@@ -121,7 +121,8 @@ mod tests {
 
     /// A million packets in a second, and all came.
     fn good() -> Measured {
-        let counts = Counts { sent: 1_000_000, received: 1_000_000, bytes: 64_000_000, ..Counts::default() };
+        let counts =
+            StreamCounters { sent: 1_000_000, received: 1_000_000, bytes: 64_000_000, ..StreamCounters::default() };
         Measured {
             streams: vec![counts],
             meant: Some(1_000_000),
@@ -145,7 +146,7 @@ mod tests {
         assert!(why(|m| m.seconds[1] = 0.99).contains("0.9900"));
         assert!(why(|m| m.meant = Some(990_000)).contains("990000 packets were due where 1000000"));
         assert!(why(|m| m.missed = 1001).contains("1001 of 1000000"));
-        assert!(why(|m| m.streams[0] = Counts::default()).contains("nothing could be sent"));
+        assert!(why(|m| m.streams[0] = StreamCounters::default()).contains("nothing could be sent"));
         assert!(why(|m| m.streams[0].received = 0).contains("nothing has come back of 1000000"));
         assert!(why(|m| m.still_coming = true).contains("still came"));
         assert!(why(|m| (m.still_coming, m.not_taken) = (true, true)).contains("still came"));
@@ -183,7 +184,7 @@ mod tests {
     #[test]
     fn a_stream_of_which_nothing_comes_is_no_loss() {
         let judged = |streams: &[(u64, u64)]| {
-            let counts = |&(sent, received)| Counts { sent, received, ..Counts::default() };
+            let counts = |&(sent, received)| StreamCounters { sent, received, ..StreamCounters::default() };
             judged(|m| m.streams = streams.iter().map(counts).collect())
         };
         let why = judged(&[(500_000, 500_000), (500_000, 0)]).expect("a direction is dead");

@@ -19,7 +19,7 @@ use std::time::Duration;
 use anyhow::ensure;
 use straightline_graph::clock::cycles;
 
-use crate::endpoints::{Actor, TestPort, Work, drive};
+use crate::endpoints::{Endpoint, TestPort, Work, drive};
 use crate::generator::{Echo, Generator, Load, Measured, Rate, StreamSpec, Timing};
 pub(crate) use judge::corrupted;
 pub use length::{Length, length};
@@ -52,7 +52,7 @@ pub struct Plan {
 /// forward. What goes wrong, with a backend for instance, makes the trial invalid and is no error.
 pub fn run<P: TestPort>(
     generator: &mut Generator<P>,
-    others: &mut [&mut dyn Actor],
+    others: &mut [&mut dyn Endpoint],
     plan: &Plan,
     rate: Rate,
     time: Duration,
@@ -104,7 +104,7 @@ pub(crate) fn cut_short(why: &str, lasted: f64, meant: f64) -> String {
 #[derive(Debug)]
 pub struct Interrupt<'a>(pub &'a AtomicBool);
 
-impl Actor for Interrupt<'_> {
+impl Endpoint for Interrupt<'_> {
     fn turn(&mut self, _: u64) -> anyhow::Result<usize> {
         Ok(0)
     }
@@ -119,7 +119,7 @@ impl Actor for Interrupt<'_> {
 /// is the first of all.
 fn go<P: TestPort>(
     generator: &mut Generator<P>,
-    others: &mut [&mut dyn Actor],
+    others: &mut [&mut dyn Endpoint],
     load: Load,
     timing: &Timing,
     cpu: Option<usize>,
@@ -130,8 +130,8 @@ fn go<P: TestPort>(
     let mut all = vec![Work::default(); 1 + others.len()];
     loop {
         let (work, ended) = {
-            let mut actors: Vec<&mut dyn Actor> = vec![&mut until];
-            actors.extend(others.iter_mut().map(|other| &mut **other as &mut dyn Actor));
+            let mut actors: Vec<&mut dyn Endpoint> = vec![&mut until];
+            actors.extend(others.iter_mut().map(|other| &mut **other as &mut dyn Endpoint));
             drive(&mut actors, cpu, &stop)
         };
         all.iter_mut().zip(work).for_each(|(all, work)| all.add(work));
@@ -153,7 +153,7 @@ struct Until<'a, P> {
     stop: &'a AtomicBool,
 }
 
-impl<P: TestPort> Actor for Until<'_, P> {
+impl<P: TestPort> Endpoint for Until<'_, P> {
     #[inline]
     fn turn(&mut self, now: u64) -> anyhow::Result<usize> {
         let moved = self.generator.turn(now)?;
@@ -252,7 +252,7 @@ mod tests {
     fn what_a_guest_has_not_handed_on_yet_is_not_lost() {
         /// Its backend takes nothing until somebody asks whether it has taken all.
         struct Guest<'a>(&'a AtomicBool);
-        impl Actor for Guest<'_> {
+        impl Endpoint for Guest<'_> {
             fn turn(&mut self, _: u64) -> anyhow::Result<usize> {
                 Ok(0)
             }
@@ -281,7 +281,7 @@ mod tests {
     #[test]
     fn a_backend_that_goes_makes_it_invalid() {
         struct Broken;
-        impl Actor for Broken {
+        impl Endpoint for Broken {
             fn turn(&mut self, _: u64) -> anyhow::Result<usize> {
                 anyhow::bail!("/tmp/x: the backend has closed the connection")
             }
@@ -312,7 +312,7 @@ mod tests {
     #[test]
     fn a_guest_whose_backend_takes_nothing_any_more_is_seen() {
         struct Guest;
-        impl Actor for Guest {
+        impl Endpoint for Guest {
             fn turn(&mut self, _: u64) -> anyhow::Result<usize> {
                 Ok(0)
             }
@@ -337,7 +337,7 @@ mod tests {
     #[test]
     fn an_interrupted_trial_has_what_was_measured_so_far() {
         struct Later<'a>(&'a AtomicBool, u64);
-        impl Actor for Later<'_> {
+        impl Endpoint for Later<'_> {
             fn turn(&mut self, _: u64) -> anyhow::Result<usize> {
                 self.1 += 1;
                 self.0.store(self.1 > 100_000, Ordering::Relaxed);
@@ -345,7 +345,7 @@ mod tests {
             }
         }
         let flag = AtomicBool::new(false);
-        let others: &mut [&mut dyn Actor] = &mut [&mut Later(&flag, 0), &mut Interrupt(&flag)];
+        let others: &mut [&mut dyn Endpoint] = &mut [&mut Later(&flag, 0), &mut Interrupt(&flag)];
         let plan = Plan { warm_up: Duration::ZERO, ..plan() };
         let outcome = run(&mut generator(&[""]), others, &plan, Rate::Max, Duration::from_secs(600));
         let why = outcome.invalid.as_deref().expect("it has not come to its end");

@@ -15,7 +15,7 @@ use straightline_virtio::vhost_user::NetConfig;
 
 use common::{Rig, frame, mac, patch, rig, send, take, vhost_user, wait_until};
 use scripted::Scripted;
-use table::{Counts, Pairs, ROWS, Row};
+use table::{Pairs, QueueNumUse, ROWS, Row};
 
 /// Packets that each pair sends.
 const EACH: u64 = 8;
@@ -183,11 +183,11 @@ fn user_mode_linux() {
 
 #[test]
 fn a_port_of_two_pairs_says_so_to_whoever_asks_for_three() {
-    for row in ROWS.into_iter().filter(|row| matches!(row.counts, Counts::Pairs | Counts::Rings)) {
+    for row in ROWS.into_iter().filter(|row| matches!(row.counts, QueueNumUse::Pairs | QueueNumUse::Rings)) {
         let scene = Scene::new(Some(2));
         let error = scene.start(row, 3).err().expect("refused").to_string();
         let words = match row.counts {
-            Counts::Pairs => "you are asking more queues than supported: 2",
+            QueueNumUse::Pairs => "you are asking more queues than supported: 2",
             _ => "requested too many queues (6) since the backend only supports ",
         };
         assert!(error.starts_with(words), "{}: {error}", row.name);

@@ -10,7 +10,7 @@ use straightline_virtio::vhost_user::message::{ConfigAccess, InflightSpec, Vring
 use straightline_virtio::vhost_user::{NetConfig, RegionSpec, Request};
 
 use crate::device::{Memory, Ring, SIZE};
-use crate::table::{Counts, Pairs, Place, RingStep, Row, Step};
+use crate::table::{Pairs, QueueNumUse, RingBase, RingStep, Row, Step};
 use crate::wire::Wire;
 
 /// Fewest memory slots that any program can do with.
@@ -112,7 +112,7 @@ impl Scripted {
         if pairs == Pairs::Ours && self.features & f::VIRTIO_NET_F_CTRL_VQ != 0 {
             rings += 1;
         }
-        if self.row.counts == Counts::AllRings {
+        if self.row.counts == QueueNumUse::AllRings {
             // Without GET_QUEUE_NUM it makes three.
             let made = self.known.queue_num.unwrap_or(3);
             ensure!(u64::from(rings) <= made, "the guest's driver does not probe: {made} rings, not {rings}");
@@ -264,15 +264,15 @@ impl Scripted {
         self.known.queue_num = Some(most);
         let wanted = u64::from(self.pairs);
         match self.row.counts {
-            Counts::Never => unreachable!("it does not ask"),
-            Counts::Pairs => ensure!(wanted <= most, "you are asking more queues than supported: {most}"),
-            Counts::Rings => {
+            QueueNumUse::Never => unreachable!("it does not ask"),
+            QueueNumUse::Pairs => ensure!(wanted <= most, "you are asking more queues than supported: {most}"),
+            QueueNumUse::Rings => {
                 let wanted = 2 * wanted;
                 // The crate's VHOST_USER_MAX_VRINGS.
                 ensure!(most <= 0x8000, "invalid message");
                 ensure!(wanted <= most, "requested too many queues ({wanted}) since the backend only supports {most}");
             }
-            Counts::AllRings => {}
+            QueueNumUse::AllRings => {}
         }
         Ok(())
     }
@@ -315,8 +315,8 @@ impl Scripted {
     /// Where the program says that a ring stands.
     fn base(&self, ring: &Ring) -> u16 {
         match (ring.places(), self.row.again_at) {
-            (Some((used, _)), Place::Used) if self.is_back => used,
-            (Some((_, available)), Place::Available) if self.is_back => available,
+            (Some((used, _)), RingBase::Used) if self.is_back => used,
+            (Some((_, available)), RingBase::Available) if self.is_back => available,
             _ => 0,
         }
     }
@@ -324,7 +324,7 @@ impl Scripted {
     fn set_ring(&self, step: RingStep, index: u16) -> Result<()> {
         let Scripted { row, wire, memory, .. } = self;
         let ring = &self.rings[usize::from(index)];
-        if row.counts == Counts::Rings {
+        if row.counts == QueueNumUse::Rings {
             let most = self.known.queue_num.unwrap_or(2);
             ensure!(u64::from(index) < most, "there are {most} rings");
         }

@@ -19,7 +19,7 @@ pub(crate) struct Row {
     pub(crate) protocol: u64,
     /// Requests that it has acknowledged once REPLY_ACK is negotiated.
     pub(crate) acks: Acks,
-    pub(crate) counts: Counts,
+    pub(crate) counts: QueueNumUse,
     pub(crate) pairs: Pairs,
     /// Its own addresses of guest memory are the guest's.
     pub(crate) same_addresses: bool,
@@ -35,12 +35,12 @@ pub(crate) struct Row {
     /// before follows.
     pub(crate) again: &'static [Step],
     /// Where it then says that split rings stand.
-    pub(crate) again_at: Place,
+    pub(crate) again_at: RingBase,
 }
 
 /// Where a frontend that has lost its backend says that a ring stands.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Place {
+pub(crate) enum RingBase {
     /// At 0.
     Nowhere,
     /// At the used index.
@@ -52,7 +52,7 @@ pub(crate) enum Place {
 
 /// The number that a program compares with the answer to GET_QUEUE_NUM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Counts {
+pub(crate) enum QueueNumUse {
     /// It does not ask.
     Never,
     /// Queue pairs: fewer than it was told to use end its start.
@@ -223,7 +223,7 @@ const QEMU_7_2: Row = Row {
     // VHOST_USER_PROTOCOL_FEATURE_MASK without CONFIG, which a network device of its own does not use.
     protocol: ((1 << 17) - 1) & !VHOST_USER_PROTOCOL_F_CONFIG,
     acks: Acks::Only(&[Request::SetBackendReqFd, Request::AddMemReg, Request::NetSetMtu]),
-    counts: Counts::Pairs,
+    counts: QueueNumUse::Pairs,
     pairs: Pairs::Own,
     same_addresses: false,
     call_by_socket: false,
@@ -232,7 +232,7 @@ const QEMU_7_2: Row = Row {
     start: &[Mtu, Step::Pairs(&QEMU_7_2_START)],
     all_pairs: &[Rings(&[Enable])],
     again: &[Step::Pairs(&QEMU_CONNECT), Mtu, Step::Pairs(&QEMU_7_2_START)],
-    again_at: Place::Used,
+    again_at: RingBase::Used,
 };
 
 const QEMU_CONNECT: [Step; 7] =
@@ -287,7 +287,7 @@ const CLOUD_HYPERVISOR_40: Row = Row {
         | VHOST_USER_PROTOCOL_F_INFLIGHT_SHMFD
         | VHOST_USER_PROTOCOL_F_CONFIGURE_MEM_SLOTS,
     acks: Acks::AllAfter,
-    counts: Counts::Rings,
+    counts: QueueNumUse::Rings,
     pairs: Pairs::Own,
     same_addresses: false,
     call_by_socket: false,
@@ -307,7 +307,7 @@ const CLOUD_HYPERVISOR_40: Row = Row {
         Post,
         Rings(&[Enable]),
     ],
-    again_at: Place::Available,
+    again_at: RingBase::Available,
 };
 
 const CLOUD_HYPERVISOR_53: Row = Row {
@@ -341,7 +341,7 @@ const RUST_VMM: Row = Row {
     start: &[SetFeatures, Inflight, MemTable, Rings(&[Num, Addr, Base, Call, Err, Kick]), Post, Rings(&[Enable])],
     all_pairs: &[],
     again: &[],
-    again_at: Place::Nowhere,
+    again_at: RingBase::Nowhere,
     ..CLOUD_HYPERVISOR_53
 };
 
@@ -358,7 +358,7 @@ const CROSVM: Row = Row {
         | VHOST_USER_PROTOCOL_F_DEVICE_STATE
         | VHOST_USER_PROTOCOL_F_REPLY_ACK,
     acks: Acks::Only(&[]),
-    counts: Counts::AllRings,
+    counts: QueueNumUse::AllRings,
     pairs: Pairs::Ours,
     same_addresses: false,
     call_by_socket: false,
@@ -374,7 +374,7 @@ const CROSVM: Row = Row {
     ],
     all_pairs: &[],
     again: &[],
-    again_at: Place::Nowhere,
+    again_at: RingBase::Nowhere,
 };
 
 const VIRTIO_USER: Row = Row {
@@ -391,7 +391,7 @@ const VIRTIO_USER: Row = Row {
     multiqueue: VIRTIO_NET_F_MQ | VIRTIO_NET_F_CTRL_RX | VIRTIO_NET_F_CTRL_VLAN | VIRTIO_NET_F_CTRL_MAC_ADDR,
     protocol: VHOST_USER_PROTOCOL_F_MQ | VHOST_USER_PROTOCOL_F_REPLY_ACK | VHOST_USER_PROTOCOL_F_STATUS,
     acks: Acks::Only(&[Request::SetMemTable, Request::SetStatus]),
-    counts: Counts::Never,
+    counts: QueueNumUse::Never,
     pairs: Pairs::Own,
     same_addresses: true,
     call_by_socket: false,
@@ -410,7 +410,7 @@ const VIRTIO_USER: Row = Row {
         Rings(&[EnableFirst]),
         SetStatus(ACKNOWLEDGE | DRIVER | FEATURES_OK | DRIVER_OK),
     ],
-    again_at: Place::Nowhere,
+    again_at: RingBase::Nowhere,
 };
 
 const VIRTIO_USER_START: [Step; 8] = [
@@ -432,7 +432,7 @@ const USER_MODE_LINUX: Row = Row {
     multiqueue: 0,
     protocol: VHOST_USER_PROTOCOL_F_REPLY_ACK | VHOST_USER_PROTOCOL_F_BACKEND_REQ | VHOST_USER_PROTOCOL_F_CONFIG,
     acks: Acks::All,
-    counts: Counts::Never,
+    counts: QueueNumUse::Never,
     pairs: Pairs::Ours,
     same_addresses: true,
     call_by_socket: true,
@@ -448,5 +448,5 @@ const USER_MODE_LINUX: Row = Row {
     ],
     all_pairs: &[],
     again: &[],
-    again_at: Place::Nowhere,
+    again_at: RingBase::Nowhere,
 };

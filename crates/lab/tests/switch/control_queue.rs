@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, eventfd};
-use straightline_lab::{Guest, GuestOptions, Place, memory_file};
+use straightline_lab::{Guest, GuestOptions, MemoryPlacement, memory_file};
 use straightline_switch::api::RxMode;
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
@@ -49,7 +49,7 @@ fn at_rest(rig: &Rig, port: usize, features: u64, queue_pairs: u16) -> Guest {
     let features = GuestOptions::default().features | features | CONTROL;
     let options = GuestOptions { features, queue_pairs, ..GuestOptions::default() };
     let file = Arc::new(memory_file(options.memory_len() + ROOM).expect("memory"));
-    let options = GuestOptions { place: Some(Place { file, offset: 0 }), ..options };
+    let options = GuestOptions { place: Some(MemoryPlacement { file, offset: 0 }), ..options };
     Guest::prepare(rig.socket(port), &options).expect("a guest")
 }
 

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use straightline_lab::endpoints::{Layout, PortOptions, TestPort, VhostPort};
-use straightline_lab::forward::{self, Mode, Options, Report, Touch};
+use straightline_lab::forward::{self, ForwardReport, Mode, Options, Touch};
 use straightline_virtio::net_header::NetHeader;
 
 use crate::common::{self, PATIENCE, Rig, patch, rig};
@@ -24,7 +24,7 @@ fn two_patches() -> Rig {
 /// A guest at work, until it is told to stop.
 struct Running {
     stop: Arc<AtomicBool>,
-    thread: JoinHandle<anyhow::Result<(Report, anyhow::Result<()>)>>,
+    thread: JoinHandle<anyhow::Result<(ForwardReport, anyhow::Result<()>)>>,
 }
 
 impl Running {
@@ -39,7 +39,7 @@ impl Running {
         Running { stop, thread }
     }
 
-    fn stop(self) -> Report {
+    fn stop(self) -> ForwardReport {
         self.stop.store(true, Ordering::Relaxed);
         let (report, ended) = self.thread.join().expect("the guest").expect("a guest");
         ended.expect("a sound backend");
@@ -90,7 +90,7 @@ fn exchange([from, to]: [&mut VhostPort; 2], frames: &[Vec<u8>], rounds: usize, 
 }
 
 /// The tester's ports 0 and 3, and the guest on 1 and 2.
-fn through(options: &Options, lens: &[usize], expect: impl Fn(&[u8]) -> Vec<u8>) -> Report {
+fn through(options: &Options, lens: &[usize], expect: impl Fn(&[u8]) -> Vec<u8>) -> ForwardReport {
     let rig = two_patches();
     let guest = Running::start(&rig, &[1, 2], options);
     let mut tester = [0, 3].map(|port| {

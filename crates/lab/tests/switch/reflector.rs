@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use straightline_lab::forward::Touch;
-use straightline_lab::reflector::{self, Layout, Load, Options, Report, Sizes, Stopped};
+use straightline_lab::reflector::{self, Layout, Load, Options, ReflectorReport, Sizes, Stopped};
 
 use crate::common::{self, Rig, patch, rig, vhost_user};
 
@@ -28,7 +28,7 @@ fn patched() -> Rig {
 }
 
 /// Runs a trial, whose counts are the switch's too.
-fn run(rig: &Rig, change: impl FnOnce(&mut Options)) -> Report {
+fn run(rig: &Rig, change: impl FnOnce(&mut Options)) -> ReflectorReport {
     let mut options = options(rig);
     change(&mut options);
     let counts = || [0, 1].map(|at| rig.port(at).queues.first().map(|queue| (queue.rx.packets, queue.tx.packets)));
@@ -45,7 +45,7 @@ fn run(rig: &Rig, change: impl FnOnce(&mut Options)) -> Report {
 }
 
 /// None of `packets` is lost. Where the switch is slow to begin, some were sent twice to see whether it is there.
-fn is_whole(report: &Report, packets: u64) {
+fn is_whole(report: &ReflectorReport, packets: u64) {
     assert!(report.lost == Some(0) && report.verified >= packets, "{report:?}");
 }
 

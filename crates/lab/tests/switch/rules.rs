@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use straightline_lab::{Guest, GuestOptions, Place, Ring, Sequence, Stream, memory_file};
+use straightline_lab::{Guest, GuestOptions, MemoryPlacement, Ring, Sequence, Stream, memory_file};
 use straightline_switch::api::Link;
 use straightline_switch::config::Config;
 use straightline_virtio::net_header::NetHeader;
@@ -48,7 +48,7 @@ fn buffers_of_a_source_and_its_destination_may_overlap() {
     let file = Arc::new(memory_file(2 * part).expect("memory"));
     let place = |offset| GuestOptions {
         features: BASIC,
-        place: Some(Place { file: Arc::clone(&file), offset }),
+        place: Some(MemoryPlacement { file: Arc::clone(&file), offset }),
         withhold: true,
         ..options.clone()
     };
@@ -151,7 +151,7 @@ fn rings_whose_memory_is_removed_and_added_again_go_on_where_they_were() {
     let rig = rig(2, patched);
     let options = GuestOptions::default();
     let file = Arc::new(memory_file(options.memory_len()).expect("memory"));
-    let place = Some(Place { file: Arc::clone(&file), offset: 0 });
+    let place = Some(MemoryPlacement { file: Arc::clone(&file), offset: 0 });
     let (mut source, mut sink) = (rig.guest(0, &GuestOptions { place, ..options.clone() }), rig.guest(1, &options));
     let region = &source.memory().regions()[0];
     let (guest_addr, size) = (region.guest_addr(), region.size());
@@ -203,7 +203,8 @@ fn truncated(victim_ports: (usize, usize), who: usize) {
     let victims = Victims::start(&rig, victim_ports.0, victim_ports.1);
     let options = GuestOptions { buffer_len: 4096, ..GuestOptions::default() };
     let file = Arc::new(memory_file(options.memory_len()).expect("memory"));
-    let placed = GuestOptions { place: Some(Place { file: Arc::clone(&file), offset: 0 }), ..options.clone() };
+    let placed =
+        GuestOptions { place: Some(MemoryPlacement { file: Arc::clone(&file), offset: 0 }), ..options.clone() };
     // The other end keeps traffic in motion while the memory goes.
     let mut pair = [0, 1].map(|port| rig.guest(port, if port == who { &placed } else { &options }));
     let mut stream = Stream::prepare(&mut pair[0], mac(1), mac(2), &[1514]).expect("a stream");

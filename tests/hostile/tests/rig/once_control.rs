@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, eventfd};
-use straightline_lab::{Guest, GuestOptions, Place, memory_file};
+use straightline_lab::{Guest, GuestOptions, MemoryPlacement, memory_file};
 use straightline_virtio::features as f;
 use straightline_virtio::ring::{Geometry, Options, SplitDriver};
 use straightline_virtio::vhost_user::RingAddresses;
@@ -36,7 +36,8 @@ impl Commander {
         let options = GuestOptions { features, queue_pairs, ..GuestOptions::default() };
         let own = options.memory_len();
         let file = Arc::new(memory_file(own + ROOM).expect("memory"));
-        let mut guest = scene.rig.guest(0, &GuestOptions { place: Some(Place { file, offset: 0 }), ..options });
+        let mut guest =
+            scene.rig.guest(0, &GuestOptions { place: Some(MemoryPlacement { file, offset: 0 }), ..options });
         let at = guest.memory().regions()[0].guest_addr() + own;
         let geometry = Geometry { size: 64, desc: at, avail: at + 4096, used: at + 8192 };
         let driver = driver(&guest, geometry);

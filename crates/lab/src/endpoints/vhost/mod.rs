@@ -24,5 +24,5 @@ pub use options::{Layout, PortOptions};
 pub(crate) use packet::Packet;
 #[cfg(test)]
 pub(crate) use packet::tests;
-pub use port::{Counts, VhostPort};
+pub use port::{PortCounters, VhostPort};
 pub(crate) use relay::{Look, relay, relay_back};

@@ -22,7 +22,7 @@ const NOTHING: u64 = u64::MAX;
 
 /// What a port has counted. Bytes are those of frames, without virtio-net headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct PortCounters {
     /// Packets that came.
     pub rx_packets: u64,
     /// Their bytes.
@@ -47,7 +47,7 @@ pub struct VhostPort {
     pub(super) level: Level,
     pub(super) inbox: Inbox,
     pub(super) outbox: Outbox,
-    pub(super) counts: Counts,
+    pub(super) counts: PortCounters,
 }
 
 /// The receive ring.
@@ -151,7 +151,7 @@ impl VhostPort {
             connection,
             memory,
             level: Level::detect(),
-            counts: Counts::default(),
+            counts: PortCounters::default(),
         })
     }
 
@@ -169,7 +169,7 @@ impl VhostPort {
 
     /// What it has counted.
     #[must_use]
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> PortCounters {
         self.counts
     }
 
@@ -249,7 +249,7 @@ impl Outbox {
 
     /// Shows the backend what is pending. Returns whether there was anything.
     #[inline]
-    pub(super) fn publish(&mut self, counts: &mut Counts) -> bool {
+    pub(super) fn publish(&mut self, counts: &mut PortCounters) -> bool {
         if self.pending.is_empty() {
             return false;
         }

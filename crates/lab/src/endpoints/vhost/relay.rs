@@ -5,7 +5,7 @@ use straightline_packet::{Level, MemorySegment};
 use super::connection::{Connection, broken};
 use super::memory::Memory;
 use super::packet::Packet;
-use super::port::{Counts, Inbox, Outbox, VhostPort};
+use super::port::{Inbox, Outbox, PortCounters, VhostPort};
 use crate::endpoints::Received;
 use crate::guest::HEADER_LEN;
 
@@ -57,7 +57,7 @@ struct Source<'a> {
     memory: &'a Memory,
     level: Level,
     inbox: &'a mut Inbox,
-    counts: &'a mut Counts,
+    counts: &'a mut PortCounters,
 }
 
 impl Source<'_> {

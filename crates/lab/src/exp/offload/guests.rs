@@ -9,7 +9,7 @@ use straightline_graph::clock::{cycles, hertz, seconds};
 use straightline_switch::api::{Runtime, Source};
 
 use super::stream::{HEADERS, Proof, Stream};
-use crate::endpoints::{Actor, TestPort, VhostPort};
+use crate::endpoints::{Endpoint, TestPort, VhostPort};
 
 /// The most buffers that a turn takes from a ring, and packets that it puts into one.
 const BURST: usize = 64;
@@ -228,7 +228,7 @@ impl Guests {
     }
 }
 
-impl Actor for Guests {
+impl Endpoint for Guests {
     fn turn(&mut self, now: u64) -> anyhow::Result<usize> {
         if self.phase == Phase::Over {
             return Ok(0);

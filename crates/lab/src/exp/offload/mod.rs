@@ -1,4 +1,4 @@
-//! Who finishes checksums, and cuts segments: `docs/experiments/offload.md`.
+//! OffloadCase finishes checksums, and cuts segments: `docs/experiments/offload.md`.
 //!
 //! | file | holds |
 //! |---|---|
@@ -33,7 +33,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What guests have to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Load {
+enum Workload {
     /// TCP in frames of 1514 bytes.
     Frames,
     /// TCP in segments of 64 294 bytes, which make 44 such frames.
@@ -42,21 +42,21 @@ enum Load {
     Mix,
 }
 
-impl Load {
-    const ALL: [Load; 3] = [Load::Frames, Load::Segments, Load::Mix];
+impl Workload {
+    const ALL: [Workload; 3] = [Workload::Frames, Workload::Segments, Workload::Mix];
 
     fn name(self) -> &'static str {
         match self {
-            Load::Frames => "frames",
-            Load::Segments => "segments",
-            Load::Mix => "mix",
+            Workload::Frames => "frames",
+            Workload::Segments => "segments",
+            Workload::Mix => "mix",
         }
     }
 }
 
-/// Who finishes checksums, and cuts segments.
+/// OffloadCase finishes checksums, and cuts segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Who {
+enum OffloadCase {
     /// Nobody: the receiver takes packets as they were sent.
     Passed,
     /// The switch, as the receiver takes finished packets only.
@@ -67,54 +67,55 @@ enum Who {
     Nobody,
 }
 
-impl Who {
+impl OffloadCase {
     fn name(self) -> &'static str {
         match self {
-            Who::Passed => "passed",
-            Who::Switch => "switch",
-            Who::Guest => "guest",
-            Who::Nobody => "nobody",
+            OffloadCase::Passed => "passed",
+            OffloadCase::Switch => "switch",
+            OffloadCase::Guest => "guest",
+            OffloadCase::Nobody => "nobody",
         }
     }
 
     /// The layout of the rings, and what tells apart what is negotiated.
-    fn negotiates(self, load: Load) -> &'static str {
-        match (self, load == Load::Segments) {
-            (Who::Passed, false) => "split, checksums passed",
-            (Who::Passed, true) => "split, segments passed",
-            (Who::Switch, false) => "split, checksums left to the switch",
-            (Who::Switch, true) => "split, segments left to the switch",
-            (Who::Guest | Who::Nobody, _) => "split, nothing left to others",
+    fn negotiates(self, load: Workload) -> &'static str {
+        match (self, load == Workload::Segments) {
+            (OffloadCase::Passed, false) => "split, checksums passed",
+            (OffloadCase::Passed, true) => "split, segments passed",
+            (OffloadCase::Switch, false) => "split, checksums left to the switch",
+            (OffloadCase::Switch, true) => "split, segments left to the switch",
+            (OffloadCase::Guest | OffloadCase::Nobody, _) => "split, nothing left to others",
         }
     }
 
     /// Whether the sender leaves them to others.
     fn leaves(self) -> bool {
-        matches!(self, Who::Passed | Who::Switch)
+        matches!(self, OffloadCase::Passed | OffloadCase::Switch)
     }
 
     /// What both guests negotiate.
-    fn features(self, load: Load) -> u64 {
+    fn features(self, load: Workload) -> u64 {
         let (sums, segments) = match self {
-            Who::Passed => (
+            OffloadCase::Passed => (
                 f::VIRTIO_NET_F_CSUM | f::VIRTIO_NET_F_GUEST_CSUM,
                 f::VIRTIO_NET_F_HOST_TSO4 | f::VIRTIO_NET_F_GUEST_TSO4,
             ),
-            Who::Switch => (f::VIRTIO_NET_F_CSUM, f::VIRTIO_NET_F_HOST_TSO4),
-            Who::Guest | Who::Nobody => (0, 0),
+            OffloadCase::Switch => (f::VIRTIO_NET_F_CSUM, f::VIRTIO_NET_F_HOST_TSO4),
+            OffloadCase::Guest | OffloadCase::Nobody => (0, 0),
         };
         // A guest that takes segments is given frames that belong together as one: that is another experiment.
-        if load == Load::Segments { sums | segments } else { sums }
+        if load == Workload::Segments { sums | segments } else { sums }
     }
 }
 
 pub(super) fn plan(_: &Settings, _quick: bool) -> Plan {
-    let cell = |load: Load| {
-        let mut all = vec![Who::Passed, Who::Switch, Who::Guest];
-        if load == Load::Mix {
-            all.push(Who::Nobody);
+    let cell = |load: Workload| {
+        let mut all = vec![OffloadCase::Passed, OffloadCase::Switch, OffloadCase::Guest];
+        if load == Workload::Mix {
+            all.push(OffloadCase::Nobody);
         }
-        let variant = |who: Who| Variant::new(who.name(), move |settings: &Settings| trial(settings, load, who));
+        let variant =
+            |who: OffloadCase| Variant::new(who.name(), move |settings: &Settings| trial(settings, load, who));
         Cell::new([("load", &load.name())], all.into_iter().map(variant))
     };
     Plan {
@@ -128,12 +129,12 @@ pub(super) fn plan(_: &Settings, _quick: bool) -> Plan {
             Shown { metric: "switch_busy_percent", title: "Time in which the switch had packets" },
             Shown { metric: "core_gbit_per_s", title: "Gbit/s of frames that the switch's core has the cycles for" },
         ],
-        cells: Load::ALL.map(cell).into(),
+        cells: Workload::ALL.map(cell).into(),
         left_out: vec!["the same in tunnels, as L2TPv3: this switch has none".to_owned()],
     }
 }
 
-fn trial(settings: &Settings, load: Load, who: Who) -> anyhow::Result<Measured> {
+fn trial(settings: &Settings, load: Workload, who: OffloadCase) -> anyhow::Result<Measured> {
     let folder = tempfile::tempdir().context("cannot make a folder for sockets")?;
     let sockets = sockets(folder.path());
     let switch = Switch::start(&patched(settings.cpus[1], &sockets[..2]))?;
@@ -147,7 +148,7 @@ fn trial(settings: &Settings, load: Load, who: Who) -> anyhow::Result<Measured> 
 }
 
 /// Two guests at a switch.
-fn connect(load: Load, who: Who, sockets: &[PathBuf]) -> anyhow::Result<[Side; 2]> {
+fn connect(load: Workload, who: OffloadCase, sockets: &[PathBuf]) -> anyhow::Result<[Side; 2]> {
     let options = PortOptions {
         longest: u32::try_from(stream::longest(load, who)?)?,
         offloads: who.features(load),
@@ -160,7 +161,7 @@ fn connect(load: Load, who: Who, sockets: &[PathBuf]) -> anyhow::Result<[Side; 2
     Ok([side(1, &sockets[0])?, side(2, &sockets[1])?])
 }
 
-fn measure(settings: &Settings, load: Load, sides: [Side; 2], source: Arc<dyn Source>) -> anyhow::Result<Measured> {
+fn measure(settings: &Settings, load: Workload, sides: [Side; 2], source: Arc<dyn Source>) -> anyhow::Result<Measured> {
     // What is sent earlier may be dropped.
     let end = Instant::now() + PATIENCE;
     while source.ports().ports.iter().any(|port| port.link == Link::Down) {
@@ -222,10 +223,10 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let sockets = sockets(folder.path());
         let switch = Switch::start(&patched(settings.cpus[1], &sockets[..2])).expect("a switch");
-        let mut sides = connect(Load::Frames, Who::Switch, &sockets).expect("two guests");
+        let mut sides = connect(Workload::Frames, OffloadCase::Switch, &sockets).expect("two guests");
         // A receiver that is to be left the sums, which this one did not agree on.
-        sides[1].proof = Proof::new(Load::Frames, Who::Passed, 1).expect("a proof");
-        let why = measure(&settings, Load::Frames, sides, switch.source()).expect_err("the sums were made");
+        sides[1].proof = Proof::new(Workload::Frames, OffloadCase::Passed, 1).expect("a proof");
+        let why = measure(&settings, Workload::Frames, sides, switch.source()).expect_err("the sums were made");
         switch.stop();
         let why = format!("{why:#}");
         assert!(

@@ -13,7 +13,7 @@ use straightline_virtio::net_header::NetHeader;
 use straightline_wire::frame::{Checksum, Frame, Net, Transport};
 use straightline_wire::{IpProtocol, MacAddr, checksum, ipv4, tcp};
 
-use super::{Load, Who};
+use super::{OffloadCase, Workload};
 use crate::endpoints::TestPort;
 use crate::random::Random;
 use crate::sizes::Sizes;
@@ -85,25 +85,25 @@ struct Shape {
 }
 
 /// In which lengths the payload of a stream comes, and again: sent whole, or in pieces.
-fn lens(load: Load, whole: bool) -> anyhow::Result<Vec<usize>> {
+fn lens(load: Workload, whole: bool) -> anyhow::Result<Vec<usize>> {
     Ok(match load {
-        Load::Segments if whole => vec![WHOLE],
-        Load::Segments | Load::Frames => vec![PIECE],
-        Load::Mix => MIX.parse::<Sizes>()?.deal(1).iter().map(|&len| len as usize - HEADERS).collect(),
+        Workload::Segments if whole => vec![WHOLE],
+        Workload::Segments | Workload::Frames => vec![PIECE],
+        Workload::Mix => MIX.parse::<Sizes>()?.deal(1).iter().map(|&len| len as usize - HEADERS).collect(),
     })
 }
 
 /// The longest frame that is sent.
-pub(super) fn longest(load: Load, who: Who) -> anyhow::Result<usize> {
+pub(super) fn longest(load: Workload, who: OffloadCase) -> anyhow::Result<usize> {
     Ok(HEADERS + lens(load, who.leaves())?.into_iter().max().unwrap_or(0))
 }
 
 /// Bytes of payload that are under way in one direction.
-pub(super) fn window(load: Load) -> anyhow::Result<usize> {
+pub(super) fn window(load: Workload) -> anyhow::Result<usize> {
     let lens = lens(load, false)?;
     Ok(match load {
-        Load::Segments => SEGMENTS * WHOLE,
-        Load::Frames | Load::Mix => FRAMES * lens.iter().sum::<usize>() / lens.len().max(1),
+        Workload::Segments => SEGMENTS * WHOLE,
+        Workload::Frames | Workload::Mix => FRAMES * lens.iter().sum::<usize>() / lens.len().max(1),
     })
 }
 
@@ -161,7 +161,7 @@ fn asked(frame: usize, left: bool) -> anyhow::Result<NetHeader> {
 
 impl Stream {
     /// From guest 1 or 2 to the other one.
-    pub(super) fn new(load: Load, who: Who, from: u8) -> anyhow::Result<Stream> {
+    pub(super) fn new(load: Workload, who: OffloadCase, from: u8) -> anyhow::Result<Stream> {
         let lens = lens(load, who.leaves())?;
         let mut different = lens.clone();
         different.sort_unstable();
@@ -172,9 +172,9 @@ impl Stream {
             order: lens.iter().filter_map(|len| different.binary_search(len).ok()).collect(),
             at: 0,
             sums: match who {
-                Who::Passed | Who::Switch => Sums::Left,
-                Who::Guest => Sums::Made,
-                Who::Nobody => Sums::Known,
+                OffloadCase::Passed | OffloadCase::Switch => Sums::Left,
+                OffloadCase::Guest => Sums::Made,
+                OffloadCase::Nobody => Sums::Known,
             },
             level: Level::detect(),
             packets: 0,
@@ -241,8 +241,8 @@ pub(super) struct Proof {
 
 impl Proof {
     /// Of what guest 1 or 2 sends.
-    pub(super) fn new(load: Load, who: Who, from: u8) -> anyhow::Result<Proof> {
-        let left = who == Who::Passed;
+    pub(super) fn new(load: Workload, who: OffloadCase, from: u8) -> anyhow::Result<Proof> {
+        let left = who == OffloadCase::Passed;
         Ok(Proof { headers: frame(from, 0, Checksum::Zero)?, noise: noise(), lens: lens(load, left)?, left })
     }
 
@@ -334,15 +334,15 @@ mod tests {
     }
 
     /// Those that come as they are sent.
-    const UNCUT: [(Load, Who); 8] = [
-        (Load::Frames, Who::Passed),
-        (Load::Frames, Who::Guest),
-        (Load::Segments, Who::Passed),
-        (Load::Segments, Who::Guest),
-        (Load::Mix, Who::Passed),
-        (Load::Mix, Who::Guest),
-        (Load::Mix, Who::Nobody),
-        (Load::Frames, Who::Nobody),
+    const UNCUT: [(Workload, OffloadCase); 8] = [
+        (Workload::Frames, OffloadCase::Passed),
+        (Workload::Frames, OffloadCase::Guest),
+        (Workload::Segments, OffloadCase::Passed),
+        (Workload::Segments, OffloadCase::Guest),
+        (Workload::Mix, OffloadCase::Passed),
+        (Workload::Mix, OffloadCase::Guest),
+        (Workload::Mix, OffloadCase::Nobody),
+        (Workload::Frames, OffloadCase::Nobody),
     ];
 
     #[test]
@@ -356,7 +356,7 @@ mod tests {
                 let found = proof.check(nth, offset, &header, &frame);
                 found.unwrap_or_else(|why| panic!("{load:?} {who:?} {nth}: {why}"));
                 assert!(frame.len() <= proof.longest() && frame.len() <= longest(load, who).expect("a length"));
-                assert!(who == Who::Passed || strangers_find_it_right(&frame), "{load:?} {who:?} {nth}");
+                assert!(who == OffloadCase::Passed || strangers_find_it_right(&frame), "{load:?} {who:?} {nth}");
             }
         }
     }
@@ -398,8 +398,8 @@ mod tests {
 
     #[test]
     fn pieces_that_change_places_are_found() {
-        let mut stream = Stream::new(Load::Segments, Who::Passed, 1).expect("a stream");
-        let proof = Proof::new(Load::Segments, Who::Passed, 1).expect("a proof");
+        let mut stream = Stream::new(Workload::Segments, OffloadCase::Passed, 1).expect("a stream");
+        let proof = Proof::new(Workload::Segments, OffloadCase::Passed, 1).expect("a proof");
         let (offset, header, mut frame) = packets(&mut stream, 1).remove(0);
         let (a, b) = frame[HEADERS..].split_at_mut(7 * PIECE);
         a[3 * PIECE..4 * PIECE].swap_with_slice(&mut b[..PIECE]);
@@ -411,8 +411,8 @@ mod tests {
     fn the_mix_averages_256_bytes_and_fits_a_ring() {
         let sizes: Sizes = MIX.parse().expect("sizes");
         assert!((sizes.mean(1) - 256.0).abs() < 1e-9, "{}", sizes.mean(1));
-        let lens = lens(Load::Mix, false).expect("lengths");
-        let window = window(Load::Mix).expect("a window");
+        let lens = lens(Workload::Mix, false).expect("lengths");
+        let window = window(Workload::Mix).expect("a window");
         let mut most = 0;
         for first in 0..lens.len() {
             let mut sum = 0;
@@ -424,6 +424,6 @@ mod tests {
         }
         assert!((FRAMES..1024).contains(&most), "{most} packets");
         assert_eq!(window % (lens.iter().sum::<usize>() / lens.len()), 0);
-        assert!(self::window(Load::Segments).expect("a window") / PIECE + 44 < 1024);
+        assert!(self::window(Workload::Segments).expect("a window") / PIECE + 44 < 1024);
     }
 }

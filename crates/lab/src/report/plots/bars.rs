@@ -2,7 +2,7 @@
 
 use super::canvas::{Anchor, Canvas, Layout, Mark, fill, stroke};
 use super::scale::Linear;
-use crate::report::summary::Figure;
+use crate::report::summary::Summary;
 
 /// What is drawn.
 #[derive(Clone, Debug)]
@@ -15,7 +15,7 @@ pub(in crate::report) struct Groups<'a> {
     pub(in crate::report) groups: Vec<String>,
     pub(in crate::report) series: Vec<&'a str>,
     /// By group and series.
-    pub(in crate::report) figures: Vec<Vec<Option<Figure>>>,
+    pub(in crate::report) figures: Vec<Vec<Option<Summary>>>,
     /// Values that the scale is to hold as well: those of the plots beside this one.
     pub(in crate::report) also: Vec<f64>,
 }
@@ -25,7 +25,7 @@ const HAIR: f64 = 3.5;
 
 impl Groups<'_> {
     /// All values that the scale must hold.
-    pub(in crate::report) fn values(figure: &Figure) -> impl Iterator<Item = f64> {
+    pub(in crate::report) fn values(figure: &Summary) -> impl Iterator<Item = f64> {
         let (low, high) = figure.interval.unwrap_or((figure.median, figure.median));
         [figure.median, low, high].into_iter()
     }
@@ -106,7 +106,7 @@ impl Groups<'_> {
     }
 }
 
-fn whisker(canvas: &mut Canvas, x: f64, figure: &Figure, height: &impl Fn(f64) -> f64, bar: f64) {
+fn whisker(canvas: &mut Canvas, x: f64, figure: &Summary, height: &impl Fn(f64) -> f64, bar: f64) {
     let Some((low, high)) = figure.interval else { return };
     let (low, high, half) = (height(low), height(high), (bar * 0.25).clamp(1.5, 5.0));
     canvas.line((x, low), (x, high), "whisker");

@@ -1,7 +1,7 @@
 //! Ratios as a map: two axes of cells, colours on both sides of 1, and the ratio in each cell.
 
 use super::canvas::{Anchor, Canvas, Layout};
-use crate::report::summary::Figure;
+use crate::report::summary::Summary;
 use crate::report::text::number;
 
 /// What is drawn.
@@ -14,7 +14,7 @@ pub(in crate::report) struct Map<'a> {
     pub(in crate::report) columns: &'a [&'a str],
     pub(in crate::report) rows: &'a [&'a str],
     /// By row and column.
-    pub(in crate::report) ratios: Vec<Vec<Option<Figure>>>,
+    pub(in crate::report) ratios: Vec<Vec<Option<Summary>>>,
     /// What one says of a ratio below 1, and above.
     pub(in crate::report) says: (&'static str, &'static str),
     /// Whether more is better.
@@ -76,7 +76,7 @@ impl Map<'_> {
         canvas.finish(y, &self.id, &self.title, &description)
     }
 
-    fn cell(&self, canvas: &mut Canvas, (x, y): (f64, f64), (wide, high): (f64, f64), ratio: Option<&Figure>) {
+    fn cell(&self, canvas: &mut Canvas, (x, y): (f64, f64), (wide, high): (f64, f64), ratio: Option<&Summary>) {
         let foot = y + high / 2.0 + canvas.font() * 0.35;
         let Some(ratio) = ratio else {
             return canvas.text((x + wide / 2.0, foot), Anchor::Middle, "", "–");

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use super::{Comparison, Figure, Side};
-use crate::results::Place;
+use super::{Comparison, MetricComparison, Side};
+use crate::results::SeriesKey;
 use crate::statistics::FEWEST;
 
 /// How wide a place, or a title, may be before its figures come in the line below: with them, a line is of 100 columns.
@@ -23,8 +23,8 @@ impl fmt::Display for Comparison {
             }
         }
         for (scenario, metric) in titles {
-            let of_title = |figure: &&Figure| figure.place.scenario == scenario && figure.metric == metric;
-            let figures: Vec<&Figure> = self.figures.iter().filter(of_title).collect();
+            let of_title = |figure: &&MetricComparison| figure.place.scenario == scenario && figure.metric == metric;
+            let figures: Vec<&MetricComparison> = self.figures.iter().filter(of_title).collect();
             let title = format!("{scenario}, {metric}");
             let names = figures.iter().map(|figure| name(&figure.place)).chain([title.clone()]);
             let width = names.map(|name| name.chars().count()).max().unwrap_or(0).min(PLACE);
@@ -44,7 +44,7 @@ impl fmt::Display for Comparison {
     }
 }
 
-fn row(to: &mut fmt::Formatter<'_>, figure: &Figure, width: usize) -> fmt::Result {
+fn row(to: &mut fmt::Formatter<'_>, figure: &MetricComparison, width: usize) -> fmt::Result {
     first_column(to, &name(&figure.place), width)?;
     write!(to, " {:>13} {:>13}", side(&figure.first), side(&figure.second))?;
     let (ratio, interval) = match figure.ratio {
@@ -64,7 +64,7 @@ fn first_column(to: &mut fmt::Formatter<'_>, text: &str, width: usize) -> fmt::R
 }
 
 /// What has to be known to read the table, where it is so.
-fn notes(to: &mut fmt::Formatter<'_>, figures: &[Figure]) -> fmt::Result {
+fn notes(to: &mut fmt::Formatter<'_>, figures: &[MetricComparison]) -> fmt::Result {
     let sides = || figures.iter().flat_map(|figure| [&figure.first, &figure.second]);
     if figures.is_empty() {
         writeln!(to, "nothing that both have")?;
@@ -84,7 +84,7 @@ fn notes(to: &mut fmt::Formatter<'_>, figures: &[Figure]) -> fmt::Result {
 }
 
 /// The cell and what was measured in it.
-fn name(place: &Place) -> String {
+fn name(place: &SeriesKey) -> String {
     let mut parts: Vec<String> = place.cell.iter().map(|(axis, value)| format!("{axis}={value}")).collect();
     parts.push(place.variant.clone());
     parts.join(" ")

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use clap::{ArgGroup, Args};
-use straightline_lab::exp::{self, ALL, Bound, Experiment, Kept, Outcome, Settings};
+use straightline_lab::exp::{self, ALL, Bound, Experiment, ExperimentRecord, Outcome, Settings};
 use straightline_lab::results::{Environment, Writer};
 
 use super::progress::Progress;
@@ -108,9 +108,11 @@ fn one(args: &Exp, experiment: &Experiment, settings: &Settings, mut writer: Wri
     let mut samples = Vec::new();
     let mut progress = Progress::new(plan.trials() * rounds as usize);
     let outcome = exp::run(&plan, rounds, settings, &mut progress, &mut |kept| match kept {
-        Kept::Negotiated(layout, features) => writer.negotiated(&format!("straightline, {layout}"), features),
-        Kept::Peer(name, version) => writer.peer(name, version),
-        Kept::Sample(sample) => {
+        ExperimentRecord::Negotiated(layout, features) => {
+            writer.negotiated(&format!("straightline, {layout}"), features)
+        }
+        ExperimentRecord::Peer(name, version) => writer.peer(name, version),
+        ExperimentRecord::Sample(sample) => {
             samples.push(sample.clone());
             writer.write(sample)
         }

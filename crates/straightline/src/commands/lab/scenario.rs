@@ -9,7 +9,7 @@ use straightline_lab::Sizes;
 use straightline_lab::forward::{Mode, Touch};
 use straightline_lab::generator::Rate;
 use straightline_lab::results::{Environment, Sample, Writer};
-use straightline_lab::scenario::{self, Kept, Loads, Options, Scenario};
+use straightline_lab::scenario::{self, Loads, Options, Scenario, ScenarioRecord};
 use straightline_lab::trial::Length;
 
 use super::progress::Progress;
@@ -172,14 +172,14 @@ fn execute(args: &Common, mut options: Options) -> anyhow::Result<()> {
     let mut progress = Progress::new(0);
     let outcome = scenario::run(&options, &mut progress, &mut |kept| {
         match (kept, &mut writer) {
-            (Kept::Result(sample), writer) => {
+            (ScenarioRecord::Result(sample), writer) => {
                 if let Some(writer) = writer {
                     writer.write(sample)?;
                 }
                 samples.push(sample.clone());
             }
-            (Kept::Trial(trial), Some(writer)) => writer.write_trial(trial)?,
-            (Kept::Trial(_), None) => {}
+            (ScenarioRecord::Trial(trial), Some(writer)) => writer.write_trial(trial)?,
+            (ScenarioRecord::Trial(_), None) => {}
         }
         Ok(())
     });
