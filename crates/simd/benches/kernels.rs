@@ -5,62 +5,62 @@
 #![expect(unreachable_pub, reason = "a module of several bench binaries")]
 #![allow(clippy::print_stdout, reason = "it is a command-line program")]
 
-mod field;
+mod common;
 
 use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 
-use field::dirty::Writer;
-use field::{Contest, LENGTHS, Load};
+use common::dirty::Writer;
+use common::{Comparison, LENGTHS, Workload};
 
 fn kernels(c: &mut Criterion) {
-    for contest in [field::copies(), field::sums(), field::fused()] {
-        warm(c, &contest, "warm", 4 << 10);
-        warm(c, &contest, "l2", 192 << 10);
-        dirty(c, &contest);
+    for comparison in [common::copies(), common::sums(), common::fused()] {
+        warm(c, &comparison, "warm", 4 << 10);
+        warm(c, &comparison, "l2", 192 << 10);
+        dirty(c, &comparison);
     }
 }
 
-/// Places at random; one iteration is one place.
-fn warm(c: &mut Criterion, contest: &Contest, name: &str, spread: usize) {
-    let mut group = c.benchmark_group(format!("{}/{name}", contest.name));
+/// Places at random; one iteration is one job.
+fn warm(c: &mut Criterion, comparison: &Comparison, name: &str, spread: usize) {
+    let mut group = c.benchmark_group(format!("{}/{name}", comparison.name));
     for lengths in LENGTHS {
-        let mut load = Load::spread(lengths, spread);
-        let places = load.places.len();
-        for kernel in &contest.kernels {
+        let mut workload = Workload::spread(lengths, spread);
+        let jobs = workload.jobs.len();
+        for kernel in &comparison.kernels {
             let mut at = 0;
             group.bench_function(BenchmarkId::new(kernel.name.as_str(), lengths), |b| {
                 b.iter(|| {
-                    at = (at + 1) % places;
-                    load.run(kernel, at, 1)
+                    at = (at + 1) % jobs;
+                    workload.run(kernel, at, 1)
                 });
             });
         }
     }
 }
 
-/// Lines that the other core has just written; one iteration is all places, and the writing is not counted.
-fn dirty(c: &mut Criterion, contest: &Contest) {
-    let mut group = c.benchmark_group(format!("{}/dirty", contest.name));
+/// Lines that the other core has just written; one iteration is all jobs, and the writing is not counted.
+fn dirty(c: &mut Criterion, comparison: &Comparison) {
+    let mut group = c.benchmark_group(format!("{}/dirty", comparison.name));
     for lengths in LENGTHS {
-        let mut load = Load::in_a_row(lengths);
-        let places = load.places.len();
+        let mut workload = Workload::in_a_row(lengths);
+        let jobs = workload.jobs.len();
         // SAFETY: the source is not touched but by the writer and the kernels, and outlives it in this round.
-        let Some(mut writer) = (unsafe { Writer::new(load.src.as_ptr(), load.src.len()) }) else {
-            println!("skipped {}/dirty: one CPU, no other core can write", contest.name);
+        let Some(mut writer) = (unsafe { Writer::new(workload.src.as_ptr(), workload.src.len()) }) else {
+            println!("skipped {}/dirty: one CPU, no other core can write", comparison.name);
             return;
         };
-        let bytes = load.places.iter().map(|place| place.len as u64).sum();
+        let bytes = workload.jobs.iter().map(|job| job.len as u64).sum();
         group.throughput(Throughput::Bytes(bytes));
-        for kernel in &contest.kernels {
+        for kernel in &comparison.kernels {
             group.bench_function(BenchmarkId::new(kernel.name.as_str(), lengths), |b| {
                 b.iter_custom(|iterations| {
                     let mut time = Duration::ZERO;
                     for _ in 0..iterations {
                         writer.write();
                         let began = Instant::now();
-                        std::hint::black_box(load.run(kernel, 0, places));
+                        std::hint::black_box(workload.run(kernel, 0, jobs));
                         time += began.elapsed();
                     }
                     time

@@ -6,15 +6,15 @@
 #![expect(unreachable_pub, reason = "a module of several bench binaries")]
 #![allow(clippy::print_stdout, reason = "it is a command-line program")]
 
-mod field;
+mod common;
 
 use std::env;
 use std::hint::black_box;
 use std::io::{self, Write};
 use std::time::Instant;
 
-use field::dirty::Writer;
-use field::{Contest, LENGTHS, Lengths, Load};
+use common::dirty::Writer;
+use common::{Comparison, LENGTHS, Lengths, Workload};
 
 /// Where the source's lines are.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -44,34 +44,34 @@ fn main() -> io::Result<()> {
     let wanted = |name: &str, of: &[&str]| {
         !words.iter().any(|word| of.contains(&word.as_str())) || words.iter().any(|word| *word == name)
     };
-    let contests = [field::copies(), field::sums(), field::fused()];
-    let names = contests.each_ref().map(|contest| contest.name);
-    for contest in contests.iter().filter(|contest| wanted(contest.name, &names)) {
+    let comparisons = [common::copies(), common::sums(), common::fused()];
+    let names = comparisons.each_ref().map(|comparison| comparison.name);
+    for comparison in comparisons.iter().filter(|comparison| wanted(comparison.name, &names)) {
         for lines in Lines::ALL.into_iter().filter(|lines| wanted(lines.name(), &Lines::ALL.map(Lines::name))) {
-            table(contest, lines, if measure { 200 } else { 1 })?;
+            table(comparison, lines, if measure { 200 } else { 1 })?;
         }
     }
     Ok(())
 }
 
-fn table(contest: &Contest, lines: Lines, rounds: usize) -> io::Result<()> {
+fn table(comparison: &Comparison, lines: Lines, rounds: usize) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    write!(out, "{:>16}", format!("{} {}", contest.name, lines.name()))?;
-    for kernel in &contest.kernels {
+    write!(out, "{:>16}", format!("{} {}", comparison.name, lines.name()))?;
+    for kernel in &comparison.kernels {
         write!(out, " |{:>15.15}", kernel.name)?;
     }
     writeln!(out)?;
     for lengths in LENGTHS {
-        let Some(times) = times(contest, lines, lengths, rounds) else {
-            writeln!(out, "skipped {} dirty: one CPU, no other core can write", contest.name)?;
+        let Some(times) = times(comparison, lines, lengths, rounds) else {
+            writeln!(out, "skipped {} dirty: one CPU, no other core can write", comparison.name)?;
             return Ok(());
         };
         write!(out, "{lengths:>16}")?;
-        for kernel in 0..contest.kernels.len() {
+        for kernel in 0..comparison.kernels.len() {
             let least = times.iter().map(|row| row[kernel]).fold(f64::MAX, f64::min);
             let mut ratios: Vec<_> = times
                 .iter()
-                .map(|row| row[..contest.peers].iter().copied().fold(f64::MAX, f64::min) / row[kernel])
+                .map(|row| row[..comparison.peers].iter().copied().fold(f64::MAX, f64::min) / row[kernel])
                 .collect();
             ratios.sort_by(f64::total_cmp);
             write!(out, " |{least:>9.1} {:>5.2}", ratios[ratios.len() / 2])?;
@@ -83,33 +83,33 @@ fn table(contest: &Contest, lines: Lines, rounds: usize) -> io::Result<()> {
 }
 
 /// Nanoseconds for one run of each kernel, a row for each round.
-fn times(contest: &Contest, lines: Lines, lengths: Lengths, rounds: usize) -> Option<Vec<Vec<f64>>> {
-    let mut load = match lines {
-        Lines::First => Load::spread(lengths, 4 << 10),
-        Lines::Second => Load::spread(lengths, 192 << 10),
-        Lines::Dirty => Load::in_a_row(lengths),
+fn times(comparison: &Comparison, lines: Lines, lengths: Lengths, rounds: usize) -> Option<Vec<Vec<f64>>> {
+    let mut workload = match lines {
+        Lines::First => Workload::spread(lengths, 4 << 10),
+        Lines::Second => Workload::spread(lengths, 192 << 10),
+        Lines::Dirty => Workload::in_a_row(lengths),
     };
     let mut writer = None;
     if lines == Lines::Dirty {
         // SAFETY: the source is not touched but by the writer and the kernels, and outlives it in this function.
-        writer = Some(unsafe { Writer::new(load.src.as_ptr(), load.src.len()) }?);
+        writer = Some(unsafe { Writer::new(workload.src.as_ptr(), workload.src.len()) }?);
     }
-    let bytes = load.places.iter().map(|place| place.len).sum::<usize>() / load.places.len();
-    let n = if writer.is_some() { load.places.len() } else { (40_000 / (bytes / 20 + 12)).clamp(8, 4096) };
-    let kernels = &contest.kernels;
+    let bytes = workload.jobs.iter().map(|job| job.len).sum::<usize>() / workload.jobs.len();
+    let n = if writer.is_some() { workload.jobs.len() } else { (40_000 / (bytes / 20 + 12)).clamp(8, 4096) };
+    let kernels = &comparison.kernels;
     let mut rows = Vec::new();
     for round in 0..rounds {
         let mut row = vec![0.0; kernels.len()];
         for turn in 0..kernels.len() {
             let which = (turn + round) % kernels.len();
-            let from = if writer.is_some() { 0 } else { round * 977 % (load.places.len() - n) };
+            let from = if writer.is_some() { 0 } else { round * 977 % (workload.jobs.len() - n) };
             if let Some(writer) = &mut writer {
                 writer.write();
             } else if matches!(lengths, Lengths::One(_)) && lines == Lines::First {
-                black_box(load.run(&kernels[which], from, n));
+                black_box(workload.run(&kernels[which], from, n));
             }
             let began = Instant::now();
-            black_box(load.run(&kernels[which], from, n));
+            black_box(workload.run(&kernels[which], from, n));
             row[which] = began.elapsed().as_secs_f64() * 1e9 / n as f64;
         }
         rows.push(row);

@@ -37,7 +37,7 @@ use crate::vector::Vector;
 const SUM_BLOCK: usize = 1 << 16;
 
 /// Up to as many bytes are summed sooner by words than by vectors, whose lanes must be added up.
-const fn few<V: Vector>() -> usize {
+const fn word_sum_limit<V: Vector>() -> usize {
     match V::BYTES {
         0..=8 => usize::MAX,
         16 => 255,
@@ -121,7 +121,7 @@ type Byte<V> = <<<<V as Vector>::Word as Vector>::Half as Vector>::Half as Vecto
 /// The result is a sum of words in the machine's byte order, the first byte at an even place; so for all below.
 #[inline(always)]
 pub(crate) unsafe fn sum<V: Vector>(mut src: *const u8, mut len: usize) -> u64 {
-    if len <= few::<V>() {
+    if len <= word_sum_limit::<V>() {
         // SAFETY: the caller's promise.
         return unsafe { sum_words(src, len) };
     }
@@ -147,21 +147,21 @@ unsafe fn sum_block<V: Vector>(mut src: *const u8, len: usize) -> u64 {
     // SAFETY: `len` is a vector at least, so that there is a last byte and, up to `even`, a last vector; the
     // groups of vectors are taken as long as `left` covers them.
     unsafe {
-        let odd = Byte::<V>::peek(src.wrapping_add(len - 1)).last(len & 1).widen();
-        let end = V::peek(src.wrapping_add(even - V::BYTES)).last(even % V::BYTES);
+        let odd = Byte::<V>::load_owned(src.wrapping_add(len - 1)).keep_last(len & 1).widen();
+        let end = V::load_owned(src.wrapping_add(even - V::BYTES)).keep_last(even % V::BYTES);
         let (mut acc, mut other) = (end.widen(), V::zero());
         let mut left = even;
         while left >= 4 * V::BYTES {
-            acc = V::join(acc, peek2::<V>(src));
-            other = V::join(other, peek2::<V>(src.wrapping_add(2 * V::BYTES)));
+            acc = V::join(acc, widen2_owned::<V>(src));
+            other = V::join(other, widen2_owned::<V>(src.wrapping_add(2 * V::BYTES)));
             (src, left) = (src.wrapping_add(4 * V::BYTES), left - 4 * V::BYTES);
         }
         if left >= 2 * V::BYTES {
-            acc = V::join(acc, peek2::<V>(src));
+            acc = V::join(acc, widen2_owned::<V>(src));
             (src, left) = (src.wrapping_add(2 * V::BYTES), left - 2 * V::BYTES);
         }
         if left >= V::BYTES {
-            other = V::join(other, V::peek(src).widen());
+            other = V::join(other, V::load_owned(src).widen());
         }
         acc = V::join(acc, other);
         add_carry(V::reduce(acc, 1 + even / V::BYTES), Byte::<V>::reduce(odd, 1))
@@ -272,9 +272,9 @@ unsafe fn load2<V: Vector>(src: *const u8) -> [V; 2] {
 
 /// The sum of two registers.
 #[inline(always)]
-unsafe fn peek2<V: Vector>(src: *const u8) -> V::Acc {
+unsafe fn widen2_owned<V: Vector>(src: *const u8) -> V::Acc {
     // SAFETY: the caller's `len` covers 2 vectors.
-    unsafe { V::join(V::peek(src).widen(), V::peek(src.wrapping_add(V::BYTES)).widen()) }
+    unsafe { V::join(V::load_owned(src).widen(), V::load_owned(src.wrapping_add(V::BYTES)).widen()) }
 }
 
 #[inline(always)]

@@ -22,7 +22,7 @@
 //! // SAFETY: both arrays hold 27 bytes, and `dst` is ours alone.
 //! unsafe { copy_sum(level, dst.as_mut_ptr(), src.as_ptr(), 27, &mut sum) };
 //! assert_eq!(dst, src);
-//! assert_eq!(sum.fold(), straightline_simd::plain::sum(&[&src]));
+//! assert_eq!(sum.fold(), straightline_simd::reference::sum(&[&src]));
 //! ```
 //!
 //! # Map
@@ -45,8 +45,8 @@ mod arch;
 mod generic;
 mod kernel;
 mod level;
-pub mod plain;
 mod prefetch;
+pub mod reference;
 mod run;
 mod sum;
 mod vector;

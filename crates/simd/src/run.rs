@@ -72,7 +72,7 @@ impl Level {
     ///     }
     /// }
     ///
-    /// assert_eq!(Level::detect().run(SumAll(&[b"odd", b"even"])), straightline_simd::plain::sum(&[b"oddeven"]));
+    /// assert_eq!(Level::detect().run(SumAll(&[b"odd", b"even"])), straightline_simd::reference::sum(&[b"oddeven"]));
     /// ```
     #[inline]
     pub fn run<W: WithKernels>(self, work: W) -> W::Output {

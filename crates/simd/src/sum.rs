@@ -136,7 +136,7 @@ fn fold_native(acc: u64) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plain;
+    use crate::reference;
 
     #[test]
     fn nothing_and_zeros_fold_to_zero() {
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn every_cut_gives_the_same_sum() {
         let bytes: Vec<u8> = (0u8..=255).map(|i| i.wrapping_mul(167) ^ (i >> 3)).collect();
-        let whole = plain::sum(&[&bytes]);
+        let whole = reference::sum(&[&bytes]);
         for first in 0..=40 {
             for second in 0..=40 {
                 let mut sum = Sum::new();

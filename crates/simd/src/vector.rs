@@ -61,7 +61,7 @@ pub(crate) trait Vector: Copy {
     /// # Safety
     /// As for [`load`](Self::load), and it is a live reference's memory that is read.
     #[inline(always)]
-    unsafe fn peek(src: *const u8) -> Self {
+    unsafe fn load_owned(src: *const u8) -> Self {
         // SAFETY: passed on.
         unsafe { Self::load(src) }
     }
@@ -70,7 +70,7 @@ pub(crate) trait Vector: Copy {
     ///
     /// # Safety
     /// As said above.
-    unsafe fn last(self, n: usize) -> Self;
+    unsafe fn keep_last(self, n: usize) -> Self;
 
     /// The sum of no register.
     ///
@@ -121,7 +121,7 @@ pub(crate) trait Vector: Copy {
 }
 
 /// The groups of a set that has no way of its own to sum eight registers.
-macro_rules! plain_groups {
+macro_rules! default_groups {
     () => {
         type Groups = Self::Acc;
 
@@ -144,4 +144,4 @@ macro_rules! plain_groups {
         }
     };
 }
-pub(crate) use plain_groups;
+pub(crate) use default_groups;

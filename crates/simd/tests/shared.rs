@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Guarded, Way, random_bytes, strangers, ways};
-use straightline_simd::{Sum, plain};
+use common::{Guarded, Variant, random_bytes, third_party_variants, variants};
+use straightline_simd::{Sum, reference};
 
 /// The bytes are then unspecified. What holds: nothing outside the destination changes, and, because each byte of it
 /// is stored once, the sum covers what stands in the destination afterwards.
@@ -17,27 +17,27 @@ fn overlap_stays_inside_and_sums_what_it_stored() {
     let fresh = random_bytes(memory.len, 0x0e7a);
     let base = 2500;
     let lengths = (0..=320).chain((321..2400).step_by(61));
-    for way in ways().chain(strangers()) {
+    for variant in variants().chain(third_party_variants()) {
         for len in lengths.clone() {
             for distance in [0, 1, 2, 3, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 300, 1024] {
                 for dst in [base + distance, base - distance] {
-                    let what = format!("{way} len {len} from {base} to {dst}");
+                    let what = format!("{variant} len {len} from {base} to {dst}");
                     memory.bytes().copy_from_slice(&fresh);
                     let start = memory.start();
                     let mut total = Sum::new();
                     // SAFETY: both ranges lie within the mapping, and no reference to it is live.
-                    unsafe { way.copy_sum(start.add(dst), start.add(base), len, &mut total) };
+                    unsafe { variant.copy_sum(start.add(dst), start.add(base), len, &mut total) };
                     let after = &*memory.bytes();
                     assert!(after[..dst] == fresh[..dst], "{what}: before");
                     assert!(after[dst + len..] == fresh[dst + len..], "{what}: behind");
-                    assert_eq!(total.fold(), plain::sum(&[&after[dst..dst + len]]), "{what}");
+                    assert_eq!(total.fold(), reference::sum(&[&after[dst..dst + len]]), "{what}");
                     if distance >= len || distance == 0 {
                         assert!(after[dst..dst + len] == fresh[base..base + len], "{what}: no overlap, wrong bytes");
                     }
 
                     memory.bytes().copy_from_slice(&fresh);
                     // SAFETY: as above.
-                    unsafe { way.copy(start.add(dst), start.add(base), len) };
+                    unsafe { variant.copy(start.add(dst), start.add(base), len) };
                     let after = &*memory.bytes();
                     assert!(after[..dst] == fresh[..dst], "{what}: before");
                     assert!(after[dst + len..] == fresh[dst + len..], "{what}: behind");
@@ -51,19 +51,19 @@ fn overlap_stays_inside_and_sums_what_it_stored() {
 #[test]
 fn overlap_at_the_guard_pages() {
     let memory = Guarded::new(4096);
-    for way in ways() {
+    for variant in variants() {
         for len in 0..=600 {
             for distance in [1, 16, 33, 64, 130] {
                 let (first, last) = (memory.start(), memory.end().wrapping_sub(len));
                 let mut total = Sum::new();
                 // SAFETY: all ranges lie between the guard pages: `len + distance` is far below 4096.
                 unsafe {
-                    way.copy_sum(first, first.add(distance), len, &mut total);
-                    way.copy_sum(first.add(distance), first, len, &mut total);
-                    way.copy_sum(last, last.sub(distance), len, &mut total);
-                    way.copy_sum(last.sub(distance), last, len, &mut total);
+                    variant.copy_sum(first, first.add(distance), len, &mut total);
+                    variant.copy_sum(first.add(distance), first, len, &mut total);
+                    variant.copy_sum(last, last.sub(distance), len, &mut total);
+                    variant.copy_sum(last.sub(distance), last, len, &mut total);
                 }
-                assert_eq!(total.fold(), 0, "{way} len {len}: the pages were zero");
+                assert_eq!(total.fold(), 0, "{variant} len {len}: the pages were zero");
             }
         }
     }
@@ -85,17 +85,18 @@ fn the_sum_is_that_of_the_bytes_stored() {
                 }
             }
         });
-        let seen = ways().map(|way| (way, copies_of_a_changing_source(way, &source))).collect::<Vec<_>>();
+        let seen =
+            variants().map(|variant| (variant, copies_of_a_changing_source(variant, &source))).collect::<Vec<_>>();
         stop.store(true, Ordering::Relaxed);
-        for (way, fault) in seen {
-            assert_eq!(fault, None, "{way}");
+        for (variant, fault) in seen {
+            assert_eq!(fault, None, "{variant}");
         }
     });
 }
 
 /// Copies until the writer was seen at work 500 times, or at least once and some seconds have passed; or says what went
 /// wrong. It does not panic: the writer must be told to stop first.
-fn copies_of_a_changing_source(way: Way, source: &[AtomicU8]) -> Option<String> {
+fn copies_of_a_changing_source(variant: Variant, source: &[AtomicU8]) -> Option<String> {
     let began = Instant::now();
     let mut before = Vec::new();
     let (mut changed, mut round) = (0, 0);
@@ -104,8 +105,8 @@ fn copies_of_a_changing_source(way: Way, source: &[AtomicU8]) -> Option<String> 
         let mut dst = vec![0; len];
         let mut total = Sum::new();
         // SAFETY: the atomics may be read at any time; `dst` is ours, and holds `len` bytes.
-        unsafe { way.copy_sum(dst.as_mut_ptr(), source.as_ptr().cast(), len, &mut total) };
-        if total.fold() != plain::sum(&[&dst]) {
+        unsafe { variant.copy_sum(dst.as_mut_ptr(), source.as_ptr().cast(), len, &mut total) };
+        if total.fold() != reference::sum(&[&dst]) {
             return Some(format!("wrong sum for {len} bytes in round {round}"));
         }
         changed += usize::from(before.first_chunk::<1024>() != dst.first_chunk::<1024>());

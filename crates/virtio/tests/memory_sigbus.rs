@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use straightline_simd::{Level, Sum, plain};
+use straightline_simd::{Level, Sum, reference};
 use straightline_virtio::memory::{GuestMemory, Region, fault};
 
 const PAGE: u64 = 4096;
@@ -135,7 +135,7 @@ fn a_copy_across_the_border_goes_on_and_sums_what_it_stored() {
         into.read(level, &mut stored);
         assert!(stored[..3996].iter().all(|b| [0x77, 0].contains(b)));
         assert!(stored[3996..].iter().all(|&b| b == 0));
-        assert_eq!(sum.fold(), plain::sum(&[&stored]));
+        assert_eq!(sum.fold(), reference::sum(&[&stored]));
     }
 }
 

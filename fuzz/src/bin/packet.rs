@@ -12,7 +12,7 @@ use libfuzzer_sys::fuzz_target;
 use straightline_fuzz::packets::{LONGEST, accept, stored};
 use straightline_fuzz::{Guest, reached};
 use straightline_packet::{BodyPlace, Checksum, GsoSegment, Offload, PacketId, Segmenter, Turn};
-use straightline_simd::plain;
+use straightline_simd::reference;
 use straightline_virtio::memory::GuestMemory;
 use straightline_virtio::net_header::{LEN, NetHeader};
 
@@ -72,7 +72,7 @@ fn deliver<'t>(
             let (start, field) = (usize::from(start), usize::from(start + offset));
             expected[field..field + 2].copy_from_slice(&got[LEN + field..][..2]);
             // The sum was to be taken over the field as it was, which holds the pseudo header's.
-            let want = match !plain::sum(&[&frame[start..]]) {
+            let want = match !reference::sum(&[&frame[start..]]) {
                 0 => 0xffff,
                 sum => sum,
             };
@@ -98,7 +98,7 @@ fn deliver<'t>(
         let got = &got[LEN..];
         let (l3, l4) = (usize::from(gso.l3), usize::from(gso.l4));
         if got[l3] >> 4 == 4 {
-            assert_eq!(plain::sum(&[&got[l3..l4]]), 0xffff, "the IPv4 header's checksum");
+            assert_eq!(reference::sum(&[&got[l3..l4]]), 0xffff, "the IPv4 header's checksum");
             assert_eq!(u16::from_be_bytes([got[l3 + 2], got[l3 + 3]]) as usize, got.len() - l3);
         } else {
             assert_eq!(u16::from_be_bytes([got[l3 + 4], got[l3 + 5]]) as usize, got.len() - l3 - 40);

@@ -5,7 +5,7 @@ use straightline_packet::{
     BodyPlace, Checksum, GsoKind, GsoSegment, MAX_FRAME, Offload, PacketId, PortIndex, Segmenter, Settings,
     SourceQueueId, Turn,
 };
-use straightline_simd::plain;
+use straightline_simd::reference;
 
 use super::memory::{Memory, arena, pattern};
 use super::segmentation::{CWR, FIN, Headers, PSH, u16_of};
@@ -151,7 +151,7 @@ fn accidents() -> impl Strategy<Value = Vec<Accident>> {
 
 fn mend(frame: &mut [u8], l3: usize) {
     frame[l3 + 10..l3 + 12].fill(0);
-    let sum = !plain::sum(&[&frame[l3..l3 + 20]]);
+    let sum = !reference::sum(&[&frame[l3..l3 + 20]]);
     frame[l3 + 10..l3 + 12].copy_from_slice(&sum.to_be_bytes());
 }
 

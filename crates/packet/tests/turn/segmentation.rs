@@ -7,7 +7,7 @@ use straightline_packet::{
     BodyPlace, Checksum, Gso, GsoKind, GsoSegment, HEAD, MAX_HEADERS, Offload, PortIndex, Segmenter, Settings,
     SourceQueueId,
 };
-use straightline_simd::plain;
+use straightline_simd::reference;
 
 use super::memory::{Memory, arena, pattern};
 
@@ -91,9 +91,9 @@ impl Headers {
         let pseudo = [&source[..], &destination, &transport_len.to_be_bytes(), &[0, 0, 0, protocol]].concat();
         let at = self.checksum_offset();
         let value = if partial {
-            plain::sum(&[&pseudo])
+            reference::sum(&[&pseudo])
         } else {
-            match !plain::sum(&[&pseudo, &transport, payload]) {
+            match !reference::sum(&[&pseudo, &transport, payload]) {
                 0 => 0xffff,
                 value => value,
             }
@@ -109,7 +109,7 @@ impl Headers {
             ip.extend([0x40, 0, 64, protocol, 0, 0]);
             ip.extend([source, destination].concat());
             ip.extend(vec![1; 4 * self.ip_options]);
-            let sum = !plain::sum(&[&ip]);
+            let sum = !reference::sum(&[&ip]);
             ip[10..12].copy_from_slice(&sum.to_be_bytes());
             ip
         } else {

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use straightline_packet::{
     Checksum, HEAD, Level, MemorySegment, Offload, PacketId, PortIndex, Scatter, Settings, SourceQueueId, Turn,
 };
-use straightline_simd::{Sum, plain};
+use straightline_simd::{Sum, reference};
 
 use super::memory::{Memory, arena, pattern};
 
@@ -22,7 +22,7 @@ fn finished(frame: &[u8], checksum: Checksum) -> Vec<u8> {
     let mut bytes = [&FRONT[..], frame].concat();
     if let Checksum::Partial { start, offset } = checksum {
         let from = 12 + usize::from(start);
-        let value = match !plain::sum(&[&bytes[from..]]) {
+        let value = match !reference::sum(&[&bytes[from..]]) {
             0 => 0xffff,
             value => value,
         };
@@ -149,9 +149,9 @@ proptest! {
         // The head was ours before: it is right whatever overlaps, and the sum is that of the bytes stored.
         assert_eq!(&after[at..at + 12], FRONT);
         if finish {
-            let sum = plain::sum(&[&after[at + 12 + 34..at + 12 + len]]);
-            let pseudo = plain::sum(&[&before[from + 34 + 16..][..2]]);
-            let field = plain::sum(&[&after[at + 12 + 34 + 16..][..2]]);
+            let sum = reference::sum(&[&after[at + 12 + 34..at + 12 + len]]);
+            let pseudo = reference::sum(&[&before[from + 34 + 16..][..2]]);
+            let field = reference::sum(&[&after[at + 12 + 34 + 16..][..2]]);
             // field == !(sum of the rest + pseudo): with the pseudo header added, all is 0xffff.
             assert_eq!(straightline_wire::checksum::add(sum, pseudo), 0xffff, "field {field:#x}");
         }
@@ -181,7 +181,7 @@ proptest! {
         let stored = destination.bytes();
         assert_eq!(&stored[len - room..len - room + at], &bytes[..at]);
         assert!(stored[..len - room].iter().all(|&b| b == 0));
-        assert_eq!(sum.fold(), plain::sum(&[&bytes[..at]]));
+        assert_eq!(sum.fold(), reference::sum(&[&bytes[..at]]));
     }
 }
 

@@ -13,7 +13,7 @@ use core::arch::aarch64::{uint8x16_t, uint32x4_t};
 use core::arch::aarch64::{vaddlvq_u32, vaddq_u32, vandq_u8, vdupq_n_u32, vld1q_u8, vpaddlq_u16, vreinterpretq_u16_u8};
 use core::arch::asm;
 
-use crate::vector::{Vector, plain_groups};
+use crate::vector::{Vector, default_groups};
 
 #[cfg(not(target_endian = "little"))]
 compile_error!("the order of bytes in NEON's registers is taken to be little endian");
@@ -80,13 +80,13 @@ impl Vector for NeonVector {
     }
 
     #[inline(always)]
-    unsafe fn peek(src: *const u8) -> Self {
+    unsafe fn load_owned(src: *const u8) -> Self {
         // SAFETY: the caller's promise; NEON is on every machine of the target.
         Self(unsafe { vld1q_u8(src) })
     }
 
     #[inline(always)]
-    unsafe fn last(self, n: usize) -> Self {
+    unsafe fn keep_last(self, n: usize) -> Self {
         // SAFETY: `n` is at most the register's length, so the mask ends at 32 or sooner.
         Self(unsafe { vandq_u8(self.0, vld1q_u8(MASKS.as_ptr().wrapping_add(n))) })
     }
@@ -116,5 +116,5 @@ impl Vector for NeonVector {
         unsafe { vaddlvq_u32(acc) }
     }
 
-    plain_groups!();
+    default_groups!();
 }

@@ -1,7 +1,7 @@
 //! Words of 1, 2, 4 and 8 bytes: the scalar level, and the tails of all levels.
 
 use crate::sum::add_carry;
-use crate::vector::{Vector, plain_groups};
+use crate::vector::{Vector, default_groups};
 
 macro_rules! word {
     ($word:ty, $half:ty, $load:ident, $store:ident) => {
@@ -29,7 +29,7 @@ macro_rules! word {
             }
 
             #[inline(always)]
-            unsafe fn last(self, n: usize) -> Self {
+            unsafe fn keep_last(self, n: usize) -> Self {
                 let before = 8 * (size_of::<$word>() - n);
                 let mask = u32::try_from(before).ok().and_then(|bits| <$word>::MAX.checked_shl(bits)).unwrap_or(0);
                 self & <$word>::from_le(mask)
@@ -50,7 +50,7 @@ macro_rules! word {
                 acc
             }
 
-            plain_groups!();
+            default_groups!();
         }
     };
 }

@@ -29,7 +29,7 @@ use core::arch::x86_64::{
     _mm512_setzero_si512, _mm512_slli_epi64, _mm512_srli_epi64, _mm512_sub_epi64,
 };
 
-use crate::vector::{Vector, plain_groups};
+use crate::vector::{Vector, default_groups};
 
 /// 16 bytes in the encoding of SSE2.
 #[derive(Clone, Copy)]
@@ -136,7 +136,7 @@ macro_rules! access {
 
         #[inline]
         #[target_feature(enable = $feature)]
-        unsafe fn last(self, n: usize) -> Self {
+        unsafe fn keep_last(self, n: usize) -> Self {
             let from = 64 - $bytes + n;
             // SAFETY: `n` is at most the register's length, so `from` is at most 64 and the load ends at 128.
             let mask = unsafe { $load(MASKS.as_ptr().wrapping_add(from).cast()) };
@@ -145,7 +145,7 @@ macro_rules! access {
 
         #[inline]
         #[target_feature(enable = $feature)]
-        unsafe fn peek(src: *const u8) -> Self {
+        unsafe fn load_owned(src: *const u8) -> Self {
             // SAFETY: the caller's promise.
             Self(unsafe { $load(src.cast()) })
         }
@@ -304,7 +304,7 @@ impl Vector for Avx512Vector {
         _mm512_reduce_add_epi64(_mm512_add_epi64(low, acc.high)).cast_unsigned()
     }
 
-    plain_groups!();
+    default_groups!();
 }
 
 /// The sum of the lanes of 32 bits, as for the next.

@@ -1,6 +1,6 @@
 use super::*;
 use crate::level::Level;
-use crate::vector::plain_groups;
+use crate::vector::default_groups;
 use std::cell::RefCell;
 use std::ops::Range;
 
@@ -48,16 +48,16 @@ impl<V: Vector> Vector for Logged<V> {
         unsafe { V::store4(four.map(|v| v.0), dst) }
     }
 
-    unsafe fn peek(src: *const u8) -> Self {
+    unsafe fn load_owned(src: *const u8) -> Self {
         LOADS.with_borrow_mut(|log| log.push(bytes(src.addr(), V::BYTES)));
         // SAFETY: passed on.
-        Self(unsafe { V::peek(src) })
+        Self(unsafe { V::load_owned(src) })
     }
 
-    unsafe fn last(self, n: usize) -> Self {
+    unsafe fn keep_last(self, n: usize) -> Self {
         assert!(n <= V::BYTES);
         // SAFETY: passed on.
-        Self(unsafe { self.0.last(n) })
+        Self(unsafe { self.0.keep_last(n) })
     }
 
     unsafe fn zero() -> V::Acc {
@@ -121,9 +121,9 @@ impl<V: Vector> Vector for Twice<V> {
         }
     }
 
-    unsafe fn last(self, n: usize) -> Self {
+    unsafe fn keep_last(self, n: usize) -> Self {
         // SAFETY: passed on.
-        unsafe { Self(self.0.last(n.saturating_sub(V::BYTES)), self.1.last(n.min(V::BYTES))) }
+        unsafe { Self(self.0.keep_last(n.saturating_sub(V::BYTES)), self.1.keep_last(n.min(V::BYTES))) }
     }
 
     unsafe fn zero() -> V::Acc {
@@ -146,7 +146,7 @@ impl<V: Vector> Vector for Twice<V> {
         unsafe { V::reduce(acc, 2 * vectors) }
     }
 
-    plain_groups!();
+    default_groups!();
 }
 
 /// That the accesses cover `len` bytes from `start` and no others, each byte at most `most` times.
@@ -183,7 +183,7 @@ fn check<V: Vector>(name: &str) {
             if let Some(partial) = sum {
                 let mut total = crate::Sum::new();
                 total.append(partial, len);
-                assert_eq!(total.fold(), crate::plain::sum(&[&src[at..at + len]]), "{what}");
+                assert_eq!(total.fold(), crate::reference::sum(&[&src[at..at + len]]), "{what}");
             }
             // Bytes that others may write are touched once where they are summed. Elsewhere ends overlap, and a sum
             // looks at the last byte besides, whether it is odd or not.
@@ -194,7 +194,7 @@ fn check<V: Vector>(name: &str) {
             };
             let loads = LOADS.take();
             // What is summed by words is not written down.
-            let by_words = len <= few::<V>() || (len > SUM_BLOCK && len - SUM_BLOCK < V::BYTES);
+            let by_words = len <= word_sum_limit::<V>() || (len > SUM_BLOCK && len - SUM_BLOCK < V::BYTES);
             if pass != "sum" || !by_words {
                 assert_covered(&loads, from.addr(), len, most, &what);
             }

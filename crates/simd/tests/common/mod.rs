@@ -9,28 +9,28 @@ use straightline_simd::{Kernels, Level, Sum, WithKernels, copy, copy_sum, sum};
 
 /// A level's kernels, and how they are reached.
 #[derive(Clone, Copy)]
-pub struct Way {
+pub struct Variant {
     level: Level,
     /// Inlined into code that was compiled for the level, instead of chosen in a call.
     inlined: bool,
 }
 
-/// All levels, each in both ways.
-pub fn ways() -> impl Iterator<Item = Way> {
-    Level::supported().flat_map(Way::of)
+/// All levels, each in both variants.
+pub fn variants() -> impl Iterator<Item = Variant> {
+    Level::supported().flat_map(Variant::of)
 }
 
-/// What copies in another way than our kernels, each in both ways.
-pub fn strangers() -> impl Iterator<Item = Way> {
+/// What copies in another variant than our kernels, each in both variants.
+pub fn third_party_variants() -> impl Iterator<Item = Variant> {
     let levels = [
         Level::Libc,
         #[cfg(target_arch = "x86_64")]
         Level::Movsb,
     ];
-    levels.into_iter().flat_map(Way::of)
+    levels.into_iter().flat_map(Variant::of)
 }
 
-impl Way {
+impl Variant {
     /// Both of one level.
     pub fn of(level: Level) -> impl Iterator<Item = Self> {
         [false, true].into_iter().map(move |inlined| Self { level, inlined })
@@ -63,7 +63,7 @@ impl Way {
     }
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for Variant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}", self.level, if self.inlined { " inlined" } else { "" })
     }

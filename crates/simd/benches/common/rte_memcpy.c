@@ -3,12 +3,12 @@
 
 #include <rte_memcpy.h>
 
-struct place {
+struct job {
 	size_t dst, src, len;
 };
 
-void bench_rte_memcpy(char *dst, const char *src, const struct place *places, size_t n)
+void bench_rte_memcpy(char *dst, const char *src, const struct job *jobs, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
-		rte_memcpy(dst + places[i].dst, src + places[i].src, places[i].len);
+		rte_memcpy(dst + jobs[i].dst, src + jobs[i].src, jobs[i].len);
 }

@@ -1,4 +1,4 @@
-//! What the benches run: our kernels, their peers, and the places in memory that they are run on.
+//! What the benches run: our kernels, their peers, and the jobs in memory that they are run on.
 
 #![allow(dead_code, reason = "each bench uses a part")]
 
@@ -9,56 +9,56 @@ use std::hint::black_box;
 
 use straightline_simd::{Kernels, Level, Sum, WithKernels};
 
-/// One place to work on.
+/// One job to jobs on.
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub struct Place {
+pub struct Job {
     /// From where the destination and the source begin.
     pub dst: usize,
     pub src: usize,
     pub len: usize,
 }
 
-/// Work at some places: where destination and source begin, and the places.
-pub struct Work<'a> {
+/// Jobs at some jobs: where destination and source begin, and the jobs.
+pub struct Jobs<'a> {
     dst: *mut u8,
     src: *const u8,
-    places: &'a [Place],
+    jobs: &'a [Job],
 }
 
-impl Work<'_> {
-    /// Does `one` at each place. What it returns keeps the work from being left out.
+impl Jobs<'_> {
+    /// Does `one` at each job. What it returns keeps the jobs from being left out.
     #[inline(always)]
     fn each(&self, mut one: impl FnMut(*mut u8, *const u8, usize) -> u64) -> u64 {
-        self.places.iter().fold(0, |total, place| {
-            total ^ one(self.dst.wrapping_add(place.dst), self.src.wrapping_add(place.src), place.len)
-        })
+        self.jobs
+            .iter()
+            .fold(0, |total, job| total ^ one(self.dst.wrapping_add(job.dst), self.src.wrapping_add(job.src), job.len))
     }
 }
 
 /// A kernel or a peer, in a loop of its own: it is inlined into it where its users would have it so.
 pub struct Kernel {
     pub name: String,
-    pub run: Box<dyn Fn(&Work<'_>) -> u64>,
+    pub run: Box<dyn Fn(&Jobs<'_>) -> u64>,
 }
 
-fn kernel(name: impl Into<String>, run: impl Fn(&Work<'_>) -> u64 + 'static) -> Kernel {
+fn kernel(name: impl Into<String>, run: impl Fn(&Jobs<'_>) -> u64 + 'static) -> Kernel {
     Kernel { name: name.into(), run: Box::new(run) }
 }
 
 /// Kernels and the number of peers among them, which stand first.
-pub struct Contest {
+pub struct Comparison {
     pub name: &'static str,
     pub kernels: Vec<Kernel>,
     pub peers: usize,
 }
 
-/// What is done at each place with a set's kernels.
+/// What is done at each job with a set's kernels.
 trait One: Copy + 'static {
     fn one<K: Kernels>(kernels: K, dst: *mut u8, src: *const u8, len: usize) -> u64;
 }
 
-// SAFETY of all blocks below: `Load::places` has only places within its areas, and these outlive the runs.
+// SAFETY of all blocks below: `Workload::jobs` has only jobs within its areas, and these outlive the runs.
 
 #[derive(Clone, Copy)]
 struct Copying;
@@ -99,7 +99,7 @@ impl One for Both {
 }
 
 /// The loop for one set.
-struct Loop<'a, O>(&'a Work<'a>, O);
+struct Loop<'a, O>(&'a Jobs<'a>, O);
 
 impl<O: One> WithKernels for Loop<'_, O> {
     type Output = u64;
@@ -113,13 +113,13 @@ impl<O: One> WithKernels for Loop<'_, O> {
     }
 }
 
-/// Each set in a loop that was compiled for it, and the widest chosen by level for each place, as in a loop that is not.
+/// Each set in a loop that was compiled for it, and the widest chosen by level for each job, as in a loop that is not.
 fn ours(what: impl One) -> impl Iterator<Item = Kernel> {
-    let inlined = move |level: Level| kernel(level.name(), move |work| level.run(Loop(work, what)));
+    let inlined = move |level: Level| kernel(level.name(), move |jobs| level.run(Loop(jobs, what)));
     let widest = Level::detect();
-    let called = kernel(format!("{widest} by level"), move |work| {
+    let called = kernel(format!("{widest} by level"), move |jobs| {
         // It is loaded each time, as a worker loads it.
-        work.each(|dst, src, len| one(what, black_box(widest), dst, src, len))
+        jobs.each(|dst, src, len| one(what, black_box(widest), dst, src, len))
     });
     Level::supported().map(inlined).chain([called])
 }
@@ -128,41 +128,41 @@ fn one<O: One>(_: O, level: Level, dst: *mut u8, src: *const u8, len: usize) -> 
     O::one(level, dst, src, len)
 }
 
-pub fn copies() -> Contest {
-    let mut kernels = vec![kernel("memcpy", |work| {
-        work.each(|dst, src, len| {
+pub fn copies() -> Comparison {
+    let mut kernels = vec![kernel("memcpy", |jobs| {
+        jobs.each(|dst, src, len| {
             // SAFETY: see above; the areas are apart.
             unsafe { peers::memcpy(dst, src, len) };
             0
         })
     })];
     if let Some(rte_memcpy) = peers::rte_memcpy() {
-        kernels.push(kernel("rte_memcpy", move |work| {
+        kernels.push(kernel("rte_memcpy", move |jobs| {
             // SAFETY: see above; the areas are apart.
-            unsafe { rte_memcpy(work.dst, work.src, work.places.as_ptr(), work.places.len()) };
+            unsafe { rte_memcpy(jobs.dst, jobs.src, jobs.jobs.as_ptr(), jobs.jobs.len()) };
             0
         }));
     }
     let peers = kernels.len();
     kernels.extend(ours(Copying));
-    Contest { name: "copy", kernels, peers }
+    Comparison { name: "copy", kernels, peers }
 }
 
-pub fn sums() -> Contest {
-    let mut kernels = vec![kernel("adc chain", |work| {
+pub fn sums() -> Comparison {
+    let mut kernels = vec![kernel("adc chain", |jobs| {
         // SAFETY: see above.
-        work.each(|_, src, len| u64::from(peers::fold(unsafe { peers::adc_chain(src, len) })))
+        jobs.each(|_, src, len| u64::from(peers::fold(unsafe { peers::adc_chain(src, len) })))
     })];
     kernels.extend(ours(Summing));
-    Contest { name: "sum", kernels, peers: 1 }
+    Comparison { name: "sum", kernels, peers: 1 }
 }
 
-pub fn fused() -> Contest {
+pub fn fused() -> Comparison {
     let widest = Level::detect();
     let mut kernels = vec![
-        kernel("copy alone", move |work| widest.run(Loop(work, Copying))),
-        kernel("memcpy, then adc chain", |work| {
-            work.each(|dst, src, len| {
+        kernel("copy alone", move |jobs| widest.run(Loop(jobs, Copying))),
+        kernel("memcpy, then adc chain", |jobs| {
+            jobs.each(|dst, src, len| {
                 // SAFETY: see above; the areas are apart.
                 unsafe {
                     peers::memcpy(dst, src, len);
@@ -173,13 +173,13 @@ pub fn fused() -> Contest {
     ];
     kernels.extend(ours(Both));
     // The first alone: what the second does is known to be slow.
-    Contest { name: "copy_sum", kernels, peers: 1 }
+    Comparison { name: "copy_sum", kernels, peers: 1 }
 }
 
 /// Lengths.
 #[derive(Clone, Copy)]
 pub enum Lengths {
-    /// One, at places of every alignment: each branch on it is foreseen.
+    /// One, at jobs of every alignment: each branch on it is foreseen.
     One(usize),
     /// At random from 8 up to a length, all as often as any.
     UpTo(usize),
@@ -223,53 +223,53 @@ impl std::fmt::Display for Lengths {
     }
 }
 
-/// Two areas of memory, and places in them for copies one after the other.
-pub struct Load {
+/// Two areas of memory, and jobs in them for copies one after the other.
+pub struct Workload {
     pub src: Vec<u8>,
     pub dst: Vec<u8>,
-    pub places: Vec<Place>,
+    pub jobs: Vec<Job>,
 }
 
 /// Places in a table: so many that their order is not learned.
-const PLACES: usize = 1 << 14;
+const JOBS: usize = 1 << 14;
 
-impl Load {
+impl Workload {
     /// Places at random, at even addresses, within `spread` bytes on either side: 4 KiB stay in the first cache, 192 KiB
     /// in the second.
     pub fn spread(lengths: Lengths, spread: usize) -> Self {
         let mut random = random();
-        let places: Vec<_> = (0..PLACES)
+        let jobs: Vec<_> = (0..JOBS)
             .map(|_| {
                 let (dst, src) = ((random() % spread) & !1, (random() % spread) & !1);
-                Place { dst, src, len: length(lengths, &mut random) }
+                Job { dst, src, len: length(lengths, &mut random) }
             })
             .collect();
-        Self::of(places)
+        Self::of(jobs)
     }
 
     /// Places one behind the other, as many as fit the second cache, so that each line of the source is met once.
     pub fn in_a_row(lengths: Lengths) -> Self {
         let mut random = random();
-        let (mut places, mut at) = (Vec::new(), 0);
-        while places.is_empty() || (at < 96 << 10 && places.len() < 512) {
+        let (mut jobs, mut at) = (Vec::new(), 0);
+        while jobs.is_empty() || (at < 96 << 10 && jobs.len() < 512) {
             let len = length(lengths, &mut random);
-            places.push(Place { dst: at + 10, src: at + 12, len });
+            jobs.push(Job { dst: at + 10, src: at + 12, len });
             at += (len + 12).next_multiple_of(64);
         }
-        Self::of(places)
+        Self::of(jobs)
     }
 
-    fn of(places: Vec<Place>) -> Self {
-        let end = places.iter().map(|place| place.dst.max(place.src) + place.len).max().unwrap_or(0);
+    fn of(jobs: Vec<Job>) -> Self {
+        let end = jobs.iter().map(|job| job.dst.max(job.src) + job.len).max().unwrap_or(0);
         let mut random = random();
         let src = (0..end).map(|_| random().to_le_bytes()[0]).collect();
-        Self { src, dst: vec![0; end], places }
+        Self { src, dst: vec![0; end], jobs }
     }
 
-    /// Runs a kernel over `n` places from one on.
+    /// Runs a kernel over `n` jobs from one on.
     pub fn run(&mut self, kernel: &Kernel, from: usize, n: usize) -> u64 {
-        let places = &self.places[from..from + n];
-        (kernel.run)(&Work { dst: self.dst.as_mut_ptr(), src: self.src.as_ptr(), places })
+        let jobs = &self.jobs[from..from + n];
+        (kernel.run)(&Jobs { dst: self.dst.as_mut_ptr(), src: self.src.as_ptr(), jobs })
     }
 }
 

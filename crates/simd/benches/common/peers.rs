@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::Command;
 
-use super::Place;
+use super::Job;
 
 /// libc's.
 ///
@@ -17,8 +17,8 @@ pub unsafe fn memcpy(dst: *mut u8, src: *const u8, len: usize) {
     unsafe { libc::memcpy(dst.cast(), src.cast(), len) };
 }
 
-/// A loop over places: destination, source, places and their number.
-type Loop = unsafe extern "C" fn(*mut u8, *const u8, *const Place, usize);
+/// A loop over jobs: destination, source, jobs and their number.
+type Loop = unsafe extern "C" fn(*mut u8, *const u8, *const Job, usize);
 
 /// DPDK's, which is inlined C, in a loop: compiled here, for this machine, where its headers and a compiler are.
 pub fn rte_memcpy() -> Option<Loop> {
@@ -38,7 +38,7 @@ fn build() -> Result<Loop, String> {
         if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
     };
     let flags = said(Command::new("pkg-config").args(["--cflags", "libdpdk"]))?;
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/field/rte_memcpy.c");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/common/rte_memcpy.c");
     let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("rte_memcpy.{}.so", std::process::id()));
     let mut compile = Command::new("cc");
     // The last -march wins: DPDK's own is for the oldest machine that it runs on.

@@ -1,10 +1,10 @@
-//! Every kernel against its plain twin: each supported level called and inlined, lengths, misalignments, guard pages, chunks in
+//! Every kernel against its plain expected_bytes: each supported level called and inlined, lengths, misalignments, guard pages, chunks in
 //! a row.
 
 mod common;
 
-use common::{Guarded, MAX, lengths, offsets, random_bytes, strangers, ways};
-use straightline_simd::{Level, Sum, copy, plain};
+use common::{Guarded, MAX, lengths, offsets, random_bytes, third_party_variants, variants};
+use straightline_simd::{Level, Sum, copy, reference};
 
 /// What surrounds the destination; no byte of it may change.
 const MARGIN: usize = 64;
@@ -16,7 +16,7 @@ fn data() -> [(&'static str, Vec<u8>); 2] {
 }
 
 /// Runs `check(source, destination with its margins, length)` over data, lengths and misalignments.
-fn for_each_place(mut check: impl FnMut(&[u8], &mut [u8], usize, usize, &str)) {
+fn for_each_alignment(mut check: impl FnMut(&[u8], &mut [u8], usize, usize, &str)) {
     let mut around = vec![CANARY; MARGIN + 64 + MAX + MARGIN];
     for (name, data) in data() {
         for len in lengths() {
@@ -37,26 +37,26 @@ fn assert_only_inside(around: &[u8], at: usize, src: &[u8], what: impl Fn() -> S
 }
 
 #[test]
-fn copy_is_its_twin() {
-    let mut twin = vec![0; MAX];
-    for way in ways().chain(strangers()) {
-        for_each_place(|src, around, at, len, name| {
+fn copy_matches_the_reference() {
+    let mut expected_bytes = vec![0; MAX];
+    for variant in variants().chain(third_party_variants()) {
+        for_each_alignment(|src, around, at, len, name| {
             // SAFETY: `around` holds `len` bytes from `at`, and is apart from `src`.
-            unsafe { way.copy(around.as_mut_ptr().add(at), src.as_ptr(), len) };
-            plain::copy(&mut twin[..len], src);
-            assert_only_inside(around, at, &twin[..len], || format!("{way} {name} len {len} at {at}"));
+            unsafe { variant.copy(around.as_mut_ptr().add(at), src.as_ptr(), len) };
+            reference::copy(&mut expected_bytes[..len], src);
+            assert_only_inside(around, at, &expected_bytes[..len], || format!("{variant} {name} len {len} at {at}"));
         });
     }
 }
 
 #[test]
-fn sum_is_its_twin() {
-    for_each_place(|src, _, _, len, name| {
-        let expected = plain::sum(&[src]);
-        for way in ways() {
+fn sum_matches_the_reference() {
+    for_each_alignment(|src, _, _, len, name| {
+        let expected = reference::sum(&[src]);
+        for variant in variants() {
             let mut total = Sum::new();
-            way.sum(src, &mut total);
-            assert_eq!(total.fold(), expected, "{way} {name} len {len}");
+            variant.sum(src, &mut total);
+            assert_eq!(total.fold(), expected, "{variant} {name} len {len}");
             assert_eq!(total.finish(), !expected);
         }
         let mut total = Sum::new();
@@ -66,23 +66,23 @@ fn sum_is_its_twin() {
 }
 
 #[test]
-fn copy_sum_is_its_twin() {
-    let mut twin = vec![0; MAX];
-    for_each_place(|src, around, at, len, name| {
-        let expected = plain::copy_sum(&mut twin[..len], src);
-        for way in ways() {
+fn copy_sum_matches_the_reference() {
+    let mut expected_bytes = vec![0; MAX];
+    for_each_alignment(|src, around, at, len, name| {
+        let expected = reference::copy_sum(&mut expected_bytes[..len], src);
+        for variant in variants() {
             around.fill(CANARY);
             let mut total = Sum::new();
             // SAFETY: `around` holds `len` bytes from `at`, and is apart from `src`.
-            unsafe { way.copy_sum(around.as_mut_ptr().add(at), src.as_ptr(), len, &mut total) };
-            let what = || format!("{way} {name} len {len} at {at}");
-            assert_only_inside(around, at, &twin[..len], what);
+            unsafe { variant.copy_sum(around.as_mut_ptr().add(at), src.as_ptr(), len, &mut total) };
+            let what = || format!("{variant} {name} len {len} at {at}");
+            assert_only_inside(around, at, &expected_bytes[..len], what);
             assert_eq!(total.fold(), expected, "{}", what());
         }
     });
 }
 
-/// Every pair of misalignments, at lengths on both sides of where the kernels change their way.
+/// Every pair of misalignments, at lengths on both sides of where the kernels change their variant.
 #[test]
 fn every_pair_of_misalignments() {
     let data = random_bytes(4096 + 64, 0xa119);
@@ -90,22 +90,22 @@ fn every_pair_of_misalignments() {
     for len in [1, 7, 15, 31, 33, 64, 65, 128, 130, 200, 256, 257, 300, 512, 513, 700, 1500, 2048, 3000, 4096] {
         for from in 0..64 {
             let src = &data[from..from + len];
-            let expected = plain::sum(&[src]);
+            let expected = reference::sum(&[src]);
             for to in 0..64 {
                 let at = MARGIN + to;
-                for way in ways() {
+                for variant in variants() {
                     for fused in [false, true] {
                         let dst = &mut around[..at + len + MARGIN];
-                        let what = || format!("{way} len {len} from {from} to {to} fused {fused}");
+                        let what = || format!("{variant} len {len} from {from} to {to} fused {fused}");
                         let mut total = Sum::new();
                         // SAFETY: `dst` holds `len` bytes from `at`, and is apart from `src`.
                         unsafe {
                             let dst = dst.as_mut_ptr().add(at);
                             if fused {
-                                way.copy_sum(dst, src.as_ptr(), len, &mut total);
+                                variant.copy_sum(dst, src.as_ptr(), len, &mut total);
                                 assert_eq!(total.fold(), expected, "{}", what());
                             } else {
-                                way.copy(dst, src.as_ptr(), len);
+                                variant.copy(dst, src.as_ptr(), len);
                             }
                         }
                         assert_only_inside(dst, at, src, what);
@@ -121,9 +121,9 @@ fn every_pair_of_misalignments() {
 fn chunks_in_a_row_sum_as_one() {
     let (_, data) = &data()[0];
     let cuts = random_bytes(1 << 14, 0xc075);
-    for way in ways().chain(strangers()) {
+    for variant in variants().chain(third_party_variants()) {
         for (round, cut) in cuts.chunks_exact(8).enumerate() {
-            // Odd and even lengths, short and long, each way of giving the bytes.
+            // Odd and even lengths, short and long, each variant of giving the bytes.
             let mut chunks: Vec<&[u8]> = Vec::new();
             let mut at = round % 61;
             let mut total = Sum::new();
@@ -131,18 +131,18 @@ fn chunks_in_a_row_sum_as_one() {
                 let len = usize::from(byte) * [1, 1, 3, 7][i % 4] / [1, 16, 1, 1][i % 4];
                 let chunk = &data[at..at + len];
                 match (usize::from(byte) + i) % 3 {
-                    0 => way.sum(chunk, &mut total),
+                    0 => variant.sum(chunk, &mut total),
                     1 => total.add_bytes(chunk),
                     _ => {
                         let mut dst = vec![0; len];
                         // SAFETY: `dst` holds `len` bytes and is apart from `chunk`.
-                        unsafe { way.copy_sum(dst.as_mut_ptr(), chunk.as_ptr(), len, &mut total) };
+                        unsafe { variant.copy_sum(dst.as_mut_ptr(), chunk.as_ptr(), len, &mut total) };
                         assert_eq!(dst, chunk);
                     }
                 }
                 chunks.push(chunk);
                 at += len;
-                assert_eq!(total.fold(), plain::sum(&chunks), "{way} after {i} chunks of {cut:?}");
+                assert_eq!(total.fold(), reference::sum(&chunks), "{variant} after {i} chunks of {cut:?}");
             }
         }
     }
@@ -153,29 +153,29 @@ fn chunks_in_a_row_sum_as_one() {
 fn guard_pages_are_not_touched() {
     let data = random_bytes(MAX, 0x9a9e);
     let (mut src, mut dst) = (Guarded::new(MAX), Guarded::new(MAX));
-    for way in ways() {
+    for variant in variants() {
         for len in lengths() {
             for corner in 0..4 {
                 let from = if corner & 1 == 0 { 0 } else { src.len - len };
                 let to = if corner & 2 == 0 { 0 } else { dst.len - len };
                 src.bytes()[from..from + len].copy_from_slice(&data[..len]);
-                let what = || format!("{way} len {len} corner {corner}");
+                let what = || format!("{variant} len {len} corner {corner}");
 
                 let mut fused = Sum::new();
                 dst.bytes()[to..to + len].fill(0);
                 // SAFETY: both ranges lie between the guard pages of their own mapping.
                 unsafe {
-                    way.copy_sum(dst.start().add(to), src.start().add(from), len, &mut fused);
+                    variant.copy_sum(dst.start().add(to), src.start().add(from), len, &mut fused);
                 }
                 assert!(dst.bytes()[to..to + len] == data[..len], "{}: copy_sum", what());
 
                 dst.bytes()[to..to + len].fill(0);
                 // SAFETY: as above.
-                unsafe { way.copy(dst.start().add(to), src.start().add(from), len) };
+                unsafe { variant.copy(dst.start().add(to), src.start().add(from), len) };
                 assert!(dst.bytes()[to..to + len] == data[..len], "{}: copy", what());
 
                 let mut separate = Sum::new();
-                way.sum(&src.bytes()[from..from + len], &mut separate);
+                variant.sum(&src.bytes()[from..from + len], &mut separate);
                 assert_eq!(fused.fold(), separate.fold(), "{}: sums", what());
             }
         }
