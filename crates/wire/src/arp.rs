@@ -6,7 +6,7 @@
 
 use std::net::Ipv4Addr;
 
-use crate::field::{get, put, room, u16_at};
+use crate::field::{cleared, get, put, u16_at};
 use crate::{EtherType, MacAddr, WireError};
 
 /// The length of a message.
@@ -132,9 +132,9 @@ impl Repr {
     /// Writes the message to the beginning of `buffer` and returns its length.
     ///
     /// # Errors
-    /// [`WireError::NoRoom`].
+    /// [`WireError::BufferTooSmall`].
     pub fn emit(&self, buffer: &mut [u8]) -> Result<usize, WireError> {
-        let bytes = room(buffer, LEN)?;
+        let bytes = cleared(buffer, LEN)?;
         put(bytes, HARDWARE_TYPE, &ETHERNET.to_be_bytes());
         put(bytes, PROTOCOL_TYPE, &EtherType::IPV4.0.to_be_bytes());
         put(bytes, ADDRESS_LENGTHS, &LENGTHS);
@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn lies_are_refused() {
         let mut bytes = [0; 28];
-        assert_eq!(REPR.emit(&mut bytes[..27]), Err(WireError::NoRoom));
+        assert_eq!(REPR.emit(&mut bytes[..27]), Err(WireError::BufferTooSmall));
         REPR.emit(&mut bytes).unwrap();
         assert_eq!(Header::new_checked(&bytes[..27]).err(), Some(WireError::Truncated));
         for (at, len) in [(4, 0), (4, 5), (4, 8), (5, 0), (5, 16)] {

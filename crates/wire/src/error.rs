@@ -26,7 +26,7 @@ pub enum WireError {
     NotIp,
     /// Building: the caller's buffer is too short.
     #[error("no room for the header")]
-    NoRoom,
+    BufferTooSmall,
     /// Building: a value does not fit its field.
     #[error("a value does not fit its field")]
     BadValue,

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::WireError;
-use crate::field::{get, put, room, u16_at};
+use crate::field::{cleared, get, put, u16_at};
 
 /// The length of the header without tags.
 pub const LEN: usize = 14;
@@ -181,9 +181,9 @@ impl Repr {
     /// Writes the header to the beginning of `buffer` and returns its length.
     ///
     /// # Errors
-    /// [`WireError::NoRoom`].
+    /// [`WireError::BufferTooSmall`].
     pub fn emit(&self, buffer: &mut [u8]) -> Result<usize, WireError> {
-        let mut header = Header { bytes: room(buffer, LEN)? };
+        let mut header = Header { bytes: cleared(buffer, LEN)? };
         header.set_dst(self.dst);
         header.set_src(self.src);
         header.set_ether_type(self.ether_type);
@@ -236,9 +236,9 @@ mod tests {
     }
 
     #[test]
-    fn building_needs_room() {
+    fn building_needs_space() {
         let repr = Repr { dst: MacAddr::BROADCAST, src: MacAddr::default(), ether_type: EtherType::ARP };
-        assert_eq!(repr.emit(&mut [0; 13]), Err(WireError::NoRoom));
+        assert_eq!(repr.emit(&mut [0; 13]), Err(WireError::BufferTooSmall));
         assert_eq!(repr.emit(&mut [0; 14]), Ok(14));
     }
 }

@@ -27,8 +27,8 @@ pub(crate) fn put(bytes: &mut [u8], at: usize, field: &[u8]) {
 }
 
 /// The first `len` bytes of the caller's buffer, cleared, for a builder to fill.
-pub(crate) fn room(buffer: &mut [u8], len: usize) -> Result<&mut [u8], WireError> {
-    let room = buffer.get_mut(..len).ok_or(WireError::NoRoom)?;
-    room.fill(0);
-    Ok(room)
+pub(crate) fn cleared(buffer: &mut [u8], len: usize) -> Result<&mut [u8], WireError> {
+    let bytes = buffer.get_mut(..len).ok_or(WireError::BufferTooSmall)?;
+    bytes.fill(0);
+    Ok(bytes)
 }

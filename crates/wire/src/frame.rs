@@ -120,10 +120,10 @@ impl Frame {
     /// Writes the headers to the beginning of `buffer` and returns their length.
     ///
     /// # Errors
-    /// [`WireError::NoRoom`]; [`WireError::BadValue`] if the body is too long for a length field, or a tag's value or the
+    /// [`WireError::BufferTooSmall`]; [`WireError::BadValue`] if the body is too long for a length field, or a tag's value or the
     /// flow label is out of range. What stands in `buffer` is then unspecified.
     pub fn emit(&self, buffer: &mut [u8], checksum: Checksum) -> Result<usize, WireError> {
-        let buffer = buffer.get_mut(..self.headers_len()).ok_or(WireError::NoRoom)?;
+        let buffer = buffer.get_mut(..self.headers_len()).ok_or(WireError::BufferTooSmall)?;
         let l4_len = self.transport.len(self.payload_len)?;
         let l3 = self.emit_link(buffer)?;
         let (net_len, pseudo) = self.emit_net(&mut buffer[l3..], l4_len)?;
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_refused() {
-        assert_eq!(FRAME.emit(&mut [0; 41], Checksum::Zero), Err(WireError::NoRoom));
+        assert_eq!(FRAME.emit(&mut [0; 41], Checksum::Zero), Err(WireError::BufferTooSmall));
         let emit = |frame: Frame| frame.emit(&mut [0; 100], Checksum::Partial);
         assert_eq!(emit(Frame { payload_len: 65_535 - 28, ..FRAME }), Ok(42));
         assert_eq!(emit(Frame { payload_len: 65_535 - 27, ..FRAME }), Err(WireError::BadValue));

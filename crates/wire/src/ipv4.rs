@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use crate::field::{get, put, room, u16_at};
+use crate::field::{cleared, get, put, u16_at};
 use crate::{IpProtocol, WireError, checksum};
 
 /// The length of a header without options, the least.
@@ -247,7 +247,7 @@ impl Repr {
     /// Writes a header of 20 bytes, checksum included, to the beginning of `buffer` and returns its length.
     ///
     /// # Errors
-    /// [`WireError::NoRoom`]; [`WireError::BadValue`] if the payload is longer than 65 515 bytes or the fragment's place
+    /// [`WireError::BufferTooSmall`]; [`WireError::BadValue`] if the payload is longer than 65 515 bytes or the fragment's place
     /// is out of range.
     pub fn emit(&self, buffer: &mut [u8]) -> Result<usize, WireError> {
         let total_len = self.payload_len.checked_add(20).ok_or(WireError::BadValue)?;
@@ -257,7 +257,7 @@ impl Repr {
         let flag = |set: bool, bit: u16| if set { bit } else { 0 };
         let fragment =
             flag(self.dont_fragment, DONT_FRAGMENT) | flag(self.more_fragments, MORE_FRAGMENTS) | self.fragment_offset;
-        let bytes = room(buffer, MIN_LEN)?;
+        let bytes = cleared(buffer, MIN_LEN)?;
         bytes[VERSION_IHL] = 0x45;
         bytes[PROTOCOL] = self.protocol.0;
         put(bytes, FRAGMENT, &fragment.to_be_bytes());
@@ -352,6 +352,6 @@ mod tests {
         assert_eq!(Repr { payload_len: 65_515, ..repr }.emit(&mut [0; 20]), Ok(20));
         assert_eq!(Repr { payload_len: 65_516, ..repr }.emit(&mut [0; 20]), Err(WireError::BadValue));
         assert_eq!(Repr { fragment_offset: 0x2000, ..repr }.emit(&mut [0; 20]), Err(WireError::BadValue));
-        assert_eq!(repr.emit(&mut [0; 19]), Err(WireError::NoRoom));
+        assert_eq!(repr.emit(&mut [0; 19]), Err(WireError::BufferTooSmall));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::net::Ipv6Addr;
 
-use crate::field::{get, put, room, u16_at, u32_at};
+use crate::field::{cleared, get, put, u16_at, u32_at};
 use crate::{IpProtocol, WireError, checksum};
 
 /// The length of the fixed header.
@@ -156,12 +156,12 @@ impl Repr {
     /// Writes the header to the beginning of `buffer` and returns its length.
     ///
     /// # Errors
-    /// [`WireError::NoRoom`]; [`WireError::BadValue`] if the flow label is out of range.
+    /// [`WireError::BufferTooSmall`]; [`WireError::BadValue`] if the flow label is out of range.
     pub fn emit(&self, buffer: &mut [u8]) -> Result<usize, WireError> {
         if self.flow_label > FLOW_LABEL {
             return Err(WireError::BadValue);
         }
-        let bytes = room(buffer, LEN)?;
+        let bytes = cleared(buffer, LEN)?;
         let first_word = 6 << 28 | u32::from(self.traffic_class) << 20 | self.flow_label;
         put(bytes, VERSION_CLASS_FLOW, &first_word.to_be_bytes());
         bytes[NEXT_HEADER] = self.next_header.0;
@@ -267,7 +267,7 @@ mod tests {
         bytes[0] = 0x4b;
         assert_eq!(Header::new_checked(&bytes).err(), Some(WireError::BadVersion));
         assert_eq!(Repr { flow_label: 1 << 20, ..REPR }.emit(&mut bytes), Err(WireError::BadValue));
-        assert_eq!(REPR.emit(&mut bytes[..39]), Err(WireError::NoRoom));
+        assert_eq!(REPR.emit(&mut bytes[..39]), Err(WireError::BufferTooSmall));
     }
 
     /// An extension header of `units` times 8 bytes beyond the first 8.

@@ -6,7 +6,7 @@
 
 use std::net::Ipv6Addr;
 
-use crate::field::{get, put, room};
+use crate::field::{cleared, get, put};
 use crate::{MacAddr, WireError};
 
 const TYPE: usize = 0;
@@ -201,11 +201,11 @@ impl Repr {
     /// Writes the message, with a checksum of 0, to the beginning of `buffer` and returns its length.
     ///
     /// # Errors
-    /// [`WireError::NoRoom`].
+    /// [`WireError::BufferTooSmall`].
     pub fn emit(&self, buffer: &mut [u8]) -> Result<usize, WireError> {
         let fixed = self.kind.fixed_len();
         let len = fixed + if self.link_address.is_some() { UNIT } else { 0 };
-        let bytes = room(buffer, len)?;
+        let bytes = cleared(buffer, len)?;
         bytes[TYPE] = self.kind as u8;
         if self.kind.has_target() {
             put(bytes, TARGET, &self.target.octets());
@@ -230,7 +230,7 @@ mod tests {
         let mut bytes = vec![0xee; 33];
         let repr = Repr { kind: Kind::NeighborAdvertisement, target: TARGET_IP, link_address };
         assert_eq!(repr.emit(&mut bytes), Ok(32));
-        assert_eq!(repr.emit(&mut bytes[..31]), Err(WireError::NoRoom));
+        assert_eq!(repr.emit(&mut bytes[..31]), Err(WireError::BufferTooSmall));
         bytes.truncate(32);
         bytes
     }

@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn everything_before_the_payload_is_stepped_over() {
-        let ways: [&[&[u8]]; 8] = [
+        let prefixes: [&[&[u8]]; 8] = [
             &[],
             &[TAG],
             &[SERVICE_TAG, TAG],
@@ -81,11 +81,11 @@ mod tests {
             &[TAG, SNAP_RFC1042],
             &[SNAP_RFC1042, TAG, SNAP_8021H],
         ];
-        for way in ways {
-            let bytes = frame(&[way, &[ARP]].concat());
-            assert_eq!(payload(&bytes), Ok((EtherType::ARP, bytes.len())), "{way:?}");
+        for prefix in prefixes {
+            let bytes = frame(&[prefix, &[ARP]].concat());
+            assert_eq!(payload(&bytes), Ok((EtherType::ARP, bytes.len())), "{prefix:?}");
             for len in 0..bytes.len() {
-                assert_eq!(payload(&bytes[..len]), Err(WireError::Truncated), "{way:?} {len}");
+                assert_eq!(payload(&bytes[..len]), Err(WireError::Truncated), "{prefix:?} {len}");
             }
         }
     }

@@ -1,7 +1,7 @@
 //! TCP, RFC 9293 section 3.1: the header, without its state machine.
 
 use crate::WireError;
-use crate::field::{put, room, u16_at, u32_at};
+use crate::field::{cleared, put, u16_at, u32_at};
 
 /// The length of a header without options, the least.
 pub const MIN_LEN: usize = 20;
@@ -230,9 +230,9 @@ impl Repr {
     /// Writes a header of 20 bytes to the beginning of `buffer` and returns its length.
     ///
     /// # Errors
-    /// [`WireError::NoRoom`].
+    /// [`WireError::BufferTooSmall`].
     pub fn emit(&self, buffer: &mut [u8]) -> Result<usize, WireError> {
-        let bytes = room(buffer, MIN_LEN)?;
+        let bytes = cleared(buffer, MIN_LEN)?;
         bytes[DATA_OFFSET] = 5 << 4;
         let mut header = Header { bytes };
         header.set_src_port(self.src_port);

@@ -1,7 +1,7 @@
 //! UDP, RFC 768.
 
 use crate::WireError;
-use crate::field::{put, room, u16_at};
+use crate::field::{cleared, put, u16_at};
 
 /// The length of the header.
 pub const LEN: usize = 8;
@@ -114,10 +114,10 @@ impl Repr {
     /// Writes the header to the beginning of `buffer` and returns its length.
     ///
     /// # Errors
-    /// [`WireError::NoRoom`]; [`WireError::BadValue`] if the payload is longer than 65 527 bytes.
+    /// [`WireError::BufferTooSmall`]; [`WireError::BadValue`] if the payload is longer than 65 527 bytes.
     pub fn emit(&self, buffer: &mut [u8]) -> Result<usize, WireError> {
         let length = self.payload_len.checked_add(8).ok_or(WireError::BadValue)?;
-        let mut header = Header { bytes: room(buffer, LEN)? };
+        let mut header = Header { bytes: cleared(buffer, LEN)? };
         header.set_src_port(self.src_port);
         header.set_dst_port(self.dst_port);
         header.set_length(length);
@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(Header::new_checked(&bytes[..7]).err(), Some(WireError::Truncated));
         let repr = Repr { src_port: 1, dst_port: 2, payload_len: 65_527, checksum: 0 };
         assert_eq!(repr.emit(&mut [0; 8]), Ok(8));
-        assert_eq!(repr.emit(&mut [0; 7]), Err(WireError::NoRoom));
+        assert_eq!(repr.emit(&mut [0; 7]), Err(WireError::BufferTooSmall));
         assert_eq!(Repr { payload_len: 65_528, ..repr }.emit(&mut [0; 8]), Err(WireError::BadValue));
     }
 

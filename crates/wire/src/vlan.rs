@@ -6,7 +6,7 @@
 
 use crate::WireError;
 use crate::ethernet::{self, EtherType};
-use crate::field::{put, room, u16_at};
+use crate::field::{cleared, put, u16_at};
 
 /// The length of a tag.
 pub const LEN: usize = 4;
@@ -51,15 +51,15 @@ impl Tag {
     /// Writes the tag to the beginning of `buffer` and returns its length. The type of the frame comes behind it.
     ///
     /// # Errors
-    /// [`WireError::NoRoom`]; [`WireError::BadValue`] if priority or VLAN are out of range.
+    /// [`WireError::BufferTooSmall`]; [`WireError::BadValue`] if priority or VLAN are out of range.
     pub fn emit(&self, buffer: &mut [u8]) -> Result<usize, WireError> {
         if self.pcp > 7 || self.vid > 0xfff {
             return Err(WireError::BadValue);
         }
-        let room = room(buffer, LEN)?;
+        let bytes = cleared(buffer, LEN)?;
         let tci = u16::from(self.pcp) << 13 | u16::from(self.dei) << 12 | self.vid;
-        put(room, 0, &self.tpid.0.to_be_bytes());
-        put(room, 2, &tci.to_be_bytes());
+        put(bytes, 0, &self.tpid.0.to_be_bytes());
+        put(bytes, 2, &tci.to_be_bytes());
         Ok(LEN)
     }
 }
@@ -137,7 +137,7 @@ mod tests {
     fn values_out_of_range_are_refused() {
         let tag = Tag { tpid: EtherType::VLAN, pcp: 7, dei: true, vid: 0xfff };
         assert_eq!(tag.emit(&mut [0; 4]), Ok(4));
-        assert_eq!(tag.emit(&mut [0; 3]), Err(WireError::NoRoom));
+        assert_eq!(tag.emit(&mut [0; 3]), Err(WireError::BufferTooSmall));
         assert_eq!(Tag { pcp: 8, ..tag }.emit(&mut [0; 4]), Err(WireError::BadValue));
         assert_eq!(Tag { vid: 0x1000, ..tag }.emit(&mut [0; 4]), Err(WireError::BadValue));
     }

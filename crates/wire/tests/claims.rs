@@ -26,15 +26,15 @@ fn their_addresses(options: &[u8]) -> Option<Vec<MacAddr>> {
     Some(found)
 }
 
-/// A message: mostly whole options, of types that exist and others, with lengths that sometimes lie.
+/// A message: mostly whole options, of types that exist and others, with lengths that sometimes wrong.
 fn message() -> impl Strategy<Value = Vec<u8>> {
     // Of the types that `etherparse` knows, those whose lengths it checks are left out: we do not read them.
     let option_type = prop_oneof![Just(1_u8), Just(2), 6..=255_u8];
     let option =
         (option_type, 1..4_usize, any::<[u8; 22]>(), prop_oneof![9 => Just(None), 1 => any::<u8>().prop_map(Some)])
-            .prop_map(|(option_type, units, data, lie)| {
-                let told = lie.unwrap_or_else(|| u8::try_from(units).expect("below 4"));
-                [&[option_type, told], &data[..units * 8 - 2]].concat()
+            .prop_map(|(option_type, units, data, wrong)| {
+                let length = wrong.unwrap_or_else(|| u8::try_from(units).expect("below 4"));
+                [&[option_type, length], &data[..units * 8 - 2]].concat()
             });
     (133..=137_u8, prop::collection::vec(option, 0..5), 0..8_usize).prop_map(|(icmp_type, options, cut)| {
         let fixed = ndp::Kind::of(icmp_type).expect("one of the five").fixed_len();

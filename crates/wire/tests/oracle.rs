@@ -15,14 +15,14 @@ use straightline_wire::{IpProtocol, IpVersion, WireError, checksum, locate};
 fn build(frame: &Frame, body: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0; 110];
     let payload_sum = checksum::sum(body);
-    let len = frame.emit(&mut bytes, Checksum::Complete { payload_sum }).expect("room");
+    let len = frame.emit(&mut bytes, Checksum::Complete { payload_sum }).expect("long enough");
     bytes.truncate(len);
     bytes.extend_from_slice(body);
     bytes
 }
 
 /// Where `part`, which is a slice of `whole`, begins in it.
-fn place(whole: &[u8], part: &[u8]) -> usize {
+fn offset_in(whole: &[u8], part: &[u8]) -> usize {
     part.as_ptr().addr() - whole.as_ptr().addr()
 }
 
@@ -54,8 +54,8 @@ proptest! {
     ) {
         let mut bytes = build(&frame, &body);
         for (at, byte) in damage {
-            if let Some(place) = bytes.get_mut(at) {
-                *place = byte;
+            if let Some(target) = bytes.get_mut(at) {
+                *target = byte;
             }
         }
         agree(&bytes);
@@ -212,12 +212,12 @@ fn agree(bytes: &[u8]) -> Option<straightline_wire::Layers> {
         return None; // it takes a UDP length of 0 for "to the end"
     }
     let layers = ours.unwrap_or_else(|error| panic!("{error:?}, but they found {theirs:?}"));
-    assert_eq!((layers.version, usize::from(layers.l3)), (version, place(bytes, l3)));
+    assert_eq!((layers.version, usize::from(layers.l3)), (version, offset_in(bytes, l3)));
     assert_eq!(layers.fragment, has_fragment_header, "an atomic fragment is one to us");
     if fragment || layers.fragment {
         return Some(layers);
     }
-    assert_eq!(usize::from(layers.l4), place(bytes, payload.payload));
+    assert_eq!(usize::from(layers.l4), offset_in(bytes, payload.payload));
     assert_eq!(layers.protocol.0, payload.ip_number.0);
     match &theirs.transport {
         Some(TransportSlice::Tcp(tcp)) => {

@@ -176,8 +176,8 @@ proptest! {
         bytes.truncate(len);
         bytes.extend_from_slice(&body);
         for (at, byte) in damage {
-            if let Some(place) = bytes.get_mut(at) {
-                *place = byte;
+            if let Some(target) = bytes.get_mut(at) {
+                *target = byte;
             }
         }
         bytes.truncate(cut);
