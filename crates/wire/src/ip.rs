@@ -28,8 +28,6 @@ impl IpProtocol {
     pub const FRAGMENT: Self = Self(44);
     /// ICMP for IPv6.
     pub const ICMPV6: Self = Self(58);
-    /// IPv6: nothing follows.
-    pub const NO_NEXT_HEADER: Self = Self(59);
     /// IPv6 destination options, an extension header.
     pub const DESTINATION_OPTIONS: Self = Self(60);
 }
