@@ -4,8 +4,8 @@
 
 mod bugs;
 mod fuzz;
-mod house;
 mod install;
+mod rules;
 mod run;
 mod source;
 mod test;
@@ -94,7 +94,7 @@ fn measure(what: &str, args: &[String]) -> Result<bool> {
 }
 
 fn house() -> Result<bool> {
-    let faults = house::faults(&run::root()?)?;
+    let faults = rules::faults(&run::root()?)?;
     for fault in &faults {
         eprintln!("{fault}");
     }
