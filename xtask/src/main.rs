@@ -94,7 +94,7 @@ fn measure(what: &str, args: &[String]) -> Result<bool> {
 }
 
 fn house() -> Result<bool> {
-    let faults = rules::faults(&run::root()?)?;
+    let faults = rules::violations(&run::root()?)?;
     for fault in &faults {
         eprintln!("{fault}");
     }

@@ -1,11 +1,11 @@
-//! The import rules: crates are floors and import only downward.
+//! The import rules: each crate has a layer, and imports crates of lower layers only.
 
 use toml::{Table, Value};
 
-/// Each crate's floor. A crate imports crates of lower floors only.
-const FLOORS: [(&str, u8); 11] = [
+/// The layer of each crate. A crate imports crates of lower layers only.
+const LAYERS: [(&str, u8); 11] = [
     ("simd", 0),
-    // For C: nobody here imports it.
+    // The library for C: no crate of the workspace imports it.
     ("simd-c", 1),
     ("wire", 0),
     ("packet", 1),
@@ -18,55 +18,63 @@ const FLOORS: [(&str, u8); 11] = [
     ("straightline", 7),
 ];
 
-/// Importer and imported on one floor: the lab is a user of the switch like any other.
-const SAME_FLOOR: [(&str, &str); 1] = [("lab", "switch")];
+/// Allowed imports within one layer, as (importer, imported): the lab uses the switch like any
+/// other program.
+const SAME_LAYER: [(&str, &str); 1] = [("lab", "switch")];
 
-/// Only the command line may import the lab.
+/// Crates with a single permitted importer, as (imported, importer): only the command line imports
+/// the lab.
 const ONLY_FOR: [(&str, &str); 1] = [("lab", "straightline")];
 
-/// What has no floor works on the project from outside; but the guest in the box is tried with strangers as a library.
-/// And an example shows what the libraries are to whoever embeds them.
+/// Packages without a layer, each with the crates that it may import. They use the project from
+/// outside, as its users do. There are two exceptions. The end-to-end tests run the embedded guest
+/// against third-party programs, as a library. Examples show the libraries to people who embed
+/// them.
 pub(super) const FROM_OUTSIDE: [(&str, &[&str]); 3] = [
     ("examples/macswap", &["graph", "lab", "packet", "straightline", "switch", "virtio"]),
     ("tests/peers", &["lab", "virtio"]),
     ("xtask", &[]),
 ];
 
-/// Faults of one crate's imports.
+/// Returns the violations of the import rules in one crate's manifest.
 pub(super) fn imports(name: &str, manifest: &Table) -> Vec<String> {
-    let Some(own) = floor(name) else {
-        return vec![format!("crates/{name} has no floor: give it one in xtask/src/rules/layers.rs (FLOORS)")];
+    let Some(own) = layer(name) else {
+        return vec![format!("crates/{name} has no layer: give it one in xtask/src/rules/layers.rs (LAYERS)")];
     };
-    let mut faults = Vec::new();
+    let mut violations = Vec::new();
     for (imported, for_tests) in our_dependencies(manifest) {
-        let Some(other) = floor(&imported) else {
-            faults.push(format!("crates/{name} imports {imported}, which has no floor (FLOORS)"));
+        let Some(other) = layer(&imported) else {
+            violations.push(format!("crates/{name} imports {imported}, which has no layer (LAYERS)"));
             continue;
         };
-        let same = other == own && (for_tests || SAME_FLOOR.contains(&(name, imported.as_str())));
+        let same = other == own && (for_tests || SAME_LAYER.contains(&(name, imported.as_str())));
         if other >= own && !same {
-            faults.push(format!(
-                "crates/{name} (floor {own}) imports {imported} (floor {other}): a crate imports lower floors only; \
-                 move what is shared down, or hand it in as an argument"
+            violations.push(format!(
+                "crates/{name} (layer {own}) imports {imported} (layer {other}): a crate imports lower layers only; \
+                 move the shared code down, or pass it in as an argument"
             ));
         }
         if let Some((_, only)) = ONLY_FOR.iter().find(|(what, only)| *what == imported && *only != name) {
-            faults.push(format!("crates/{name} imports {imported}: only {only} may"));
+            violations.push(format!("crates/{name} imports {imported}: only crates/{only} may import it"));
         }
     }
-    faults
+    violations
 }
 
-pub(super) fn no_floors(dir: &str, allowed: &[&str], manifest: &Table) -> Vec<String> {
+/// Returns the violations in the manifest of a package without a layer, which may import only the
+/// `allowed` crates.
+pub(super) fn from_outside(dir: &str, allowed: &[&str], manifest: &Table) -> Vec<String> {
     let ours = our_dependencies(manifest).into_iter().filter(|(imported, _)| !allowed.contains(&imported.as_str()));
-    ours.map(|(imported, _)| format!("{dir} imports {imported}: it works on the project from outside")).collect()
+    ours.map(|(imported, _)| format!("{dir} imports {imported}: it uses the project from outside; call the program instead, or allow the import in \
+                 xtask/src/rules/layers.rs (FROM_OUTSIDE)")).collect()
 }
 
-fn floor(name: &str) -> Option<u8> {
-    FLOORS.iter().find(|(known, _)| *known == name).map(|(_, floor)| *floor)
+fn layer(name: &str) -> Option<u8> {
+    LAYERS.iter().find(|(known, _)| *known == name).map(|(_, layer)| *layer)
 }
 
-/// Our own crates among the dependencies (without `straightline-`), and whether only for tests.
+/// Returns our own crates among the dependencies, without `straightline-`, each with whether it is
+/// only for tests.
 fn our_dependencies(manifest: &Table) -> Vec<(String, bool)> {
     let kinds = [("dependencies", false), ("build-dependencies", false), ("dev-dependencies", true)];
     let mut tables = vec![manifest];
@@ -77,7 +85,7 @@ fn our_dependencies(manifest: &Table) -> Vec<(String, bool)> {
     for table in tables {
         for (kind, for_tests) in kinds {
             for (key, value) in table.get(kind).and_then(Value::as_table).into_iter().flatten() {
-                // A dependency may be renamed: the package's name counts.
+                // A dependency may be renamed; the rules apply to the package.
                 let package = value.get("package").and_then(Value::as_str).unwrap_or(key);
                 if package == "straightline" {
                     ours.push((package.to_owned(), for_tests));
@@ -103,7 +111,7 @@ mod tests {
         let down = "[dependencies]\nstraightline-packet.workspace = true\nanyhow = '1'";
         assert_eq!(checked("port", down), [""; 0]);
         let up = checked("simd", down);
-        assert!(up[0].contains("simd (floor 0) imports packet (floor 1)"), "{up:?}");
+        assert!(up[0].contains("simd (layer 0) imports packet (layer 1)"), "{up:?}");
         let same = "[dependencies]\nstraightline-wire = {}";
         assert_eq!(checked("simd", same).len(), 1);
         assert_eq!(checked("simd", &same.replace("dep", "dev-dep")), [""; 0]);
@@ -118,10 +126,10 @@ mod tests {
         assert_eq!(checked("graph", hidden).len(), 1);
         assert_eq!(checked("graph", "[build-dependencies]\nstraightline-nodes = {}").len(), 1);
         assert_eq!(checked("graph", "[dev-dependencies]\nstraightline-switch = {}").len(), 1);
-        assert!(checked("cellar", "")[0].contains("no floor"));
-        assert!(checked("graph", "[dependencies]\nstraightline-cellar = {}")[0].contains("no floor"));
+        assert!(checked("cellar", "")[0].contains("no layer"));
+        assert!(checked("graph", "[dependencies]\nstraightline-cellar = {}")[0].contains("no layer"));
         let peers = "[dependencies]\nstraightline-wire = {}\nstraightline-lab = {}".parse().expect("a manifest");
-        assert_eq!(no_floors("tests/peers", &["lab"], &peers).len(), 1);
-        assert_eq!(no_floors("xtask", &[], &peers).len(), 2);
+        assert_eq!(from_outside("tests/peers", &["lab"], &peers).len(), 1);
+        assert_eq!(from_outside("xtask", &[], &peers).len(), 2);
     }
 }

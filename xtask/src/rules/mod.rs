@@ -1,4 +1,4 @@
-//! The house rules: crates are floors and import only downward; `unsafe` stands only in files named here.
+//! The workspace rules: crates import lower layers only; `unsafe` stands only in listed files.
 
 mod layers;
 mod unsafe_code;
@@ -10,37 +10,39 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use toml::Table;
 
-use layers::{FROM_OUTSIDE, imports, no_floors};
+use layers::{FROM_OUTSIDE, from_outside, imports};
 use unsafe_code::{FORBID_UNSAFE, UNSAFE_FILES, forbids_unsafe, unsafe_elsewhere};
 
-/// Every broken rule, in words that say what would be right.
-pub(crate) fn faults(root: &Path) -> Result<Vec<String>> {
-    let mut faults = Vec::new();
+/// Returns all violations, each with a remedy.
+pub(crate) fn violations(root: &Path) -> Result<Vec<String>> {
+    let mut violations = Vec::new();
     for dir in folders(&root.join("crates"))? {
         let name = file_name(&dir);
         let manifest = read_manifest(&dir)?;
-        faults.extend(imports(&name, &manifest));
+        violations.extend(imports(&name, &manifest));
         if FORBID_UNSAFE.contains(&name.as_str()) {
             let path = dir.join("src/lib.rs");
             let source = fs::read_to_string(&path).with_context(|| format!("{}", path.display()))?;
-            faults.extend(forbids_unsafe(&name, &source));
+            violations.extend(forbids_unsafe(&name, &source));
         }
     }
     for (dir, allowed) in FROM_OUTSIDE {
-        faults.extend(no_floors(dir, allowed, &read_manifest(&root.join(dir))?));
+        violations.extend(from_outside(dir, allowed, &read_manifest(&root.join(dir))?));
     }
     for dir in folders(&root.join("examples"))? {
         let name = format!("examples/{}", file_name(&dir));
         if !FROM_OUTSIDE.iter().any(|(known, _)| *known == name) {
-            faults.push(format!("{name} has no rule: say in xtask/src/rules/layers.rs (FROM_OUTSIDE) what it imports"));
+            violations.push(format!(
+                "{name} has no import rule: list its imports in xtask/src/rules/layers.rs (FROM_OUTSIDE)"
+            ));
         }
     }
     let mut sources = BTreeMap::new();
     for dir in ["crates", "examples", "tests", "xtask"] {
         rust_files(root, &root.join(dir), &mut sources)?;
     }
-    faults.extend(unsafe_elsewhere(&sources, UNSAFE_FILES));
-    Ok(faults)
+    violations.extend(unsafe_elsewhere(&sources, UNSAFE_FILES));
+    Ok(violations)
 }
 
 fn read_manifest(dir: &Path) -> Result<Table> {
@@ -86,9 +88,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_house_is_in_order() {
+    fn the_workspace_obeys_its_rules() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
-        let faults = faults(root).expect("the workspace can be read");
-        assert!(faults.is_empty(), "\n{}", faults.join("\n"));
+        let violations = violations(root).expect("the workspace can be read");
+        assert!(violations.is_empty(), "\n{}", violations.join("\n"));
     }
 }

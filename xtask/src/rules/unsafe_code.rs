@@ -1,14 +1,14 @@
-//! The rules of `unsafe`: it stands only in files named here.
+//! The rules for `unsafe`: it stands only in the files that are listed here.
 
 use std::collections::BTreeMap;
 
 use crate::source;
 
-/// Crates whose `lib.rs` must say `#![forbid(unsafe_code)]`.
+/// Crates whose `lib.rs` must contain `#![forbid(unsafe_code)]`.
 pub(super) const FORBID_UNSAFE: [&str; 2] = ["nodes", "wire"];
 
-/// The only files in which the word `unsafe` may stand. Each is a small room with a sign on its door: a safe
-/// interface outside, a proof at each use inside. Keep the list short and sorted.
+/// The only files that may contain the keyword `unsafe`. Each has a safe interface, and a proof at
+/// each use inside. Keep the list short and sorted.
 pub(super) const UNSAFE_FILES: &[&str] = &[
     "crates/graph/src/clock.rs",
     "crates/lab/tests/no_alloc.rs",
@@ -52,34 +52,42 @@ pub(super) const UNSAFE_FILES: &[&str] = &[
     "tests/hostile/tests/rig/once_packets.rs",
 ];
 
+/// Returns a violation if a crate root lacks `#![forbid(unsafe_code)]`.
 pub(super) fn forbids_unsafe(name: &str, source: &str) -> Option<String> {
     let code: String = source::code_only(source).chars().filter(|c| !c.is_whitespace()).collect();
     let mut forbidden = code.split("#![forbid(").skip(1).filter_map(|rest| rest.split(')').next());
-    let says = forbidden.any(|list| list.split(',').any(|lint| lint == "unsafe_code"));
-    (!says).then(|| format!("crates/{name}/src/lib.rs lacks `#![forbid(unsafe_code)]`: floor rules want it there"))
+    let has = forbidden.any(|list| list.split(',').any(|lint| lint == "unsafe_code"));
+    (!has).then(|| {
+        format!("crates/{name}/src/lib.rs lacks `#![forbid(unsafe_code)]`: add it below the crate documentation")
+    })
 }
 
+/// Returns the files with `unsafe` that are not `allowed`, and the entries of `allowed` that are
+/// wrong.
 pub(super) fn unsafe_elsewhere(sources: &BTreeMap<String, String>, allowed: &[&str]) -> Vec<String> {
-    let mut faults = Vec::new();
+    let mut violations = Vec::new();
     for (path, text) in sources {
         let lines = source::lines_with_word(text, "unsafe");
         let listed = allowed.contains(&path.as_str());
         if let (Some(line), false) = (lines.first(), listed) {
-            faults.push(format!(
-                "{path}:{line}: `unsafe` in a file that is not listed: write it without, use a safe interface of \
+            violations.push(format!(
+                "{path}:{line}: `unsafe` in a file that is not listed: write safe code, use the safe interface of \
                  a listed file, or list the file in xtask/src/rules/unsafe_code.rs (UNSAFE_FILES)"
             ));
         } else if lines.is_empty() && listed {
-            faults.push(format!("{path} holds no `unsafe`: take it off the list in xtask/src/rules/unsafe_code.rs"));
+            violations.push(format!(
+                "{path} contains no `unsafe`: remove it from UNSAFE_FILES in xtask/src/rules/unsafe_code.rs"
+            ));
         }
     }
     for path in allowed.iter().filter(|path| !sources.contains_key(**path)) {
-        faults.push(format!("{path} does not exist: take it off the list in xtask/src/rules/unsafe_code.rs"));
+        violations
+            .push(format!("{path} does not exist: remove it from UNSAFE_FILES in xtask/src/rules/unsafe_code.rs"));
     }
     if !allowed.is_sorted() {
-        faults.push("the list UNSAFE_FILES in xtask/src/rules/unsafe_code.rs is not sorted".to_owned());
+        violations.push("UNSAFE_FILES in xtask/src/rules/unsafe_code.rs is not sorted: sort it by path".to_owned());
     }
-    faults
+    violations
 }
 
 #[cfg(test)]
