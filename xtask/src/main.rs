@@ -29,7 +29,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   linux [ARGUMENT...]
         the same between two Linux guests (User Mode Linux): iperf3, the switch's CPU time, round trips
   house
-        checks who imports whom, and where `unsafe` stands
+        checks the workspace rules: imports, `unsafe`, doc comments, lines of Markdown, subjects of new commits
   bugs [PATTERN]
         puts each published bug (tests/hostile/bugs), or those whose name contains PATTERN, back into a copy of the
         sources: the test that belongs to it must turn red. A build for each: it takes a while";
@@ -94,12 +94,15 @@ fn measure(what: &str, args: &[String]) -> Result<bool> {
 }
 
 fn house() -> Result<bool> {
-    let faults = rules::violations(&run::root()?)?;
-    for fault in &faults {
-        eprintln!("{fault}");
+    let findings = rules::check(&run::root()?)?;
+    for violation in &findings.violations {
+        eprintln!("{violation}");
     }
-    println!("the house: {} faults", faults.len());
-    Ok(faults.is_empty())
+    for check in &findings.unchecked {
+        println!("not checked: {check}");
+    }
+    println!("workspace rules: {} violations", findings.violations.len());
+    Ok(findings.violations.is_empty())
 }
 
 fn parse(mut args: impl Iterator<Item = String>) -> Result<Command> {

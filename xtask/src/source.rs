@@ -1,6 +1,6 @@
-//! Just enough of Rust's lexical grammar to tell code from comments and literals.
+//! A small part of Rust's lexical grammar: it separates code, comments and literals.
 
-/// The lines (from 1) on which `word` stands as a word of its own in code.
+/// Returns the lines (from 1) that contain `word` as a word of its own in code.
 pub(crate) fn lines_with_word(source: &str, word: &str) -> Vec<usize> {
     let code = code_only(source);
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
@@ -9,35 +9,89 @@ pub(crate) fn lines_with_word(source: &str, word: &str) -> Vec<usize> {
     lines.map(|(at, _)| at + 1).collect()
 }
 
-/// The source with every comment and literal blanked; lines stay where they are.
+/// Returns the source with spaces in place of every comment and literal. Line numbers stay the
+/// same.
 pub(crate) fn code_only(source: &str) -> String {
     let mut code = String::with_capacity(source.len());
-    let mut rest = source;
-    let mut before = ' ';
-    while let Some(next) = rest.chars().next() {
-        let skipped = if before.is_alphanumeric() || before == '_' { 0 } else { prefixed_literal(rest) };
-        let length = match next {
-            _ if skipped > 0 => skipped,
-            '/' if rest.starts_with("//") => rest.find('\n').unwrap_or(rest.len()),
-            '/' if rest.starts_with("/*") => block_comment(rest),
-            '"' => quoted(rest),
-            '\'' => char_literal(rest),
-            _ => 0,
-        };
-        if length == 0 {
-            code.push(next);
-            before = next;
-            rest = &rest[next.len_utf8()..];
-        } else {
-            code.extend(rest[..length].chars().map(|c| if c == '\n' { '\n' } else { ' ' }));
-            before = ' ';
-            rest = &rest[length..];
+    for (kind, text) in parts(source) {
+        match kind {
+            Kind::Code => code.push_str(text),
+            Kind::Comment | Kind::Literal => code.extend(text.chars().map(|c| if c == '\n' { '\n' } else { ' ' })),
         }
     }
     code
 }
 
-/// The length of a literal with a prefix (`r"`, `br#"`, `c"`, `b'`), 0 where there is none.
+/// Returns the first line with text of each block of `///` or `//!` comments, with its number (from
+/// 1).
+pub(crate) fn doc_blocks(source: &str) -> Vec<(usize, String)> {
+    let mut blocks = Vec::new();
+    let mut number = 1;
+    // The open block: its marker, the number of its next line, and whether a line with text was
+    // found.
+    let mut open: Option<(&str, usize, bool)> = None;
+    for (kind, part) in parts(source) {
+        let marker = ["///", "//!"].into_iter().find(|marker| part.starts_with(marker));
+        // Four slashes begin an ordinary comment.
+        let marker = marker.filter(|_| kind == Kind::Comment && !part.starts_with("////"));
+        if let Some(marker) = marker {
+            let continued = open.is_some_and(|(last, next, _)| last == marker && next == number);
+            let found = continued && open.is_some_and(|(_, _, found)| found);
+            let text = part[marker.len()..].trim();
+            if !found && !text.is_empty() {
+                blocks.push((number, text.to_owned()));
+            }
+            open = Some((marker, number + 1, found || !text.is_empty()));
+        }
+        number += part.matches('\n').count();
+    }
+    blocks
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Code,
+    Comment,
+    Literal,
+}
+
+/// Returns the source in parts, in order. A line comment ends before its line break.
+fn parts(source: &str) -> Vec<(Kind, &str)> {
+    let mut parts = Vec::new();
+    let mut code = 0;
+    let mut at = 0;
+    let mut before = ' ';
+    while let Some(next) = source[at..].chars().next() {
+        let rest = &source[at..];
+        let prefixed = if before.is_alphanumeric() || before == '_' { 0 } else { prefixed_literal(rest) };
+        let (kind, length) = match next {
+            _ if prefixed > 0 => (Kind::Literal, prefixed),
+            '/' if rest.starts_with("//") => (Kind::Comment, rest.find('\n').unwrap_or(rest.len())),
+            '/' if rest.starts_with("/*") => (Kind::Comment, block_comment(rest)),
+            '"' => (Kind::Literal, quoted(rest)),
+            '\'' => (Kind::Literal, char_literal(rest)),
+            _ => (Kind::Code, 0),
+        };
+        if length == 0 {
+            before = next;
+            at += next.len_utf8();
+        } else {
+            if code < at {
+                parts.push((Kind::Code, &source[code..at]));
+            }
+            parts.push((kind, &rest[..length]));
+            before = ' ';
+            at += length;
+            code = at;
+        }
+    }
+    if code < at {
+        parts.push((Kind::Code, &source[code..at]));
+    }
+    parts
+}
+
+/// Returns the length of a literal with a prefix (`r"`, `br#"`, `c"`, `b'`), or 0 if there is none.
 fn prefixed_literal(text: &str) -> usize {
     for prefix in ["r", "br", "cr"] {
         let Some(rest) = text.strip_prefix(prefix) else {
@@ -57,7 +111,7 @@ fn prefixed_literal(text: &str) -> usize {
     }
 }
 
-/// Comments nest.
+/// Returns the length of a block comment. Block comments nest.
 fn block_comment(text: &str) -> usize {
     let (mut depth, mut at) = (0_usize, 0);
     while at < text.len() {
@@ -77,6 +131,7 @@ fn block_comment(text: &str) -> usize {
     text.len()
 }
 
+/// Returns the length of a string literal.
 fn quoted(text: &str) -> usize {
     let mut escaped = false;
     for (at, c) in text.char_indices().skip(1) {
@@ -90,7 +145,7 @@ fn quoted(text: &str) -> usize {
     text.len()
 }
 
-/// The length of a character literal, 0 where the quote begins a lifetime.
+/// Returns the length of a character literal, or 0 if the quote begins a lifetime.
 fn char_literal(text: &str) -> usize {
     let mut chars = text.char_indices().skip(1);
     match chars.next() {
@@ -150,5 +205,16 @@ mod tests {
     fn lines_are_counted_through_comments_and_strings() {
         let text = "/*\n\n*/ let s = \"\n\";\nunsafe {}\n// unsafe\nlet r#fn = 1; unsafe {}";
         assert_eq!(lines_with_word(text, "unsafe"), [5, 7]);
+    }
+
+    #[test]
+    fn doc_blocks_begin_with_their_first_text() {
+        let text = "//! Crate.\n//! More.\n\n///\n/// Late.\n/// More.\nfn f() {\n    /// Inner.\n    let s = \"\n/// no\n\";\n\
+                    // no\n//// no\n/// After.\n//! Other.\n}\n/// Last.";
+        let blocks = doc_blocks(text);
+        let blocks: Vec<(usize, &str)> = blocks.iter().map(|(line, text)| (*line, text.as_str())).collect();
+        let expected = [(1, "Crate."), (5, "Late."), (8, "Inner."), (14, "After."), (15, "Other."), (17, "Last.")];
+        assert_eq!(blocks, expected);
+        assert_eq!(doc_blocks("/// One.\nx\n/// Two."), [(1, "One.".to_owned()), (3, "Two.".to_owned())]);
     }
 }

@@ -65,8 +65,13 @@ pub(super) fn imports(name: &str, manifest: &Table) -> Vec<String> {
 /// `allowed` crates.
 pub(super) fn from_outside(dir: &str, allowed: &[&str], manifest: &Table) -> Vec<String> {
     let ours = our_dependencies(manifest).into_iter().filter(|(imported, _)| !allowed.contains(&imported.as_str()));
-    ours.map(|(imported, _)| format!("{dir} imports {imported}: it uses the project from outside; call the program instead, or allow the import in \
-                 xtask/src/rules/layers.rs (FROM_OUTSIDE)")).collect()
+    let violation = |(imported, _)| {
+        format!(
+            "{dir} imports {imported}: it uses the project from outside; call the program, or allow the import in \
+             xtask/src/rules/layers.rs (FROM_OUTSIDE)"
+        )
+    };
+    ours.map(violation).collect()
 }
 
 fn layer(name: &str) -> Option<u8> {

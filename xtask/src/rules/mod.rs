@@ -1,6 +1,18 @@
-//! The workspace rules: crates import lower layers only; `unsafe` stands only in listed files.
+//! The workspace rules (`cargo xtask house`; `cargo test -p xtask` checks them too). One file for
+//! each group:
+//!
+//! | file | rule |
+//! |---|---|
+//! | `layers` | each crate imports crates of lower layers only |
+//! | `unsafe_code` | `unsafe` stands only in listed files |
+//! | `doc_comments` | no doc comment begins with "What", "Who" or "Whoever" |
+//! | `markdown` | prose in Markdown has lines of at most 100 columns |
+//! | `subjects` | subjects of new commits have at most 72 columns |
 
+mod doc_comments;
 mod layers;
+mod markdown;
+mod subjects;
 mod unsafe_code;
 
 use std::collections::BTreeMap;
@@ -13,16 +25,26 @@ use toml::Table;
 use layers::{FROM_OUTSIDE, from_outside, imports};
 use unsafe_code::{FORBID_UNSAFE, UNSAFE_FILES, forbids_unsafe, unsafe_elsewhere};
 
-/// Returns all violations, each with a remedy.
-pub(crate) fn violations(root: &Path) -> Result<Vec<String>> {
-    let mut violations = Vec::new();
+/// The result of all checks.
+#[derive(Debug, Default)]
+pub(crate) struct Findings {
+    /// Violations, each with the place and a remedy.
+    pub(crate) violations: Vec<String>,
+    /// Checks that this checkout does not allow, each with the reason.
+    pub(crate) unchecked: Vec<String>,
+}
+
+/// Checks every rule in the workspace at `root`.
+pub(crate) fn check(root: &Path) -> Result<Findings> {
+    let mut findings = Findings::default();
+    let violations = &mut findings.violations;
     for dir in folders(&root.join("crates"))? {
         let name = file_name(&dir);
         let manifest = read_manifest(&dir)?;
         violations.extend(imports(&name, &manifest));
         if FORBID_UNSAFE.contains(&name.as_str()) {
             let path = dir.join("src/lib.rs");
-            let source = fs::read_to_string(&path).with_context(|| format!("{}", path.display()))?;
+            let source = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
             violations.extend(forbids_unsafe(&name, &source));
         }
     }
@@ -38,17 +60,25 @@ pub(crate) fn violations(root: &Path) -> Result<Vec<String>> {
         }
     }
     let mut sources = BTreeMap::new();
-    for dir in ["crates", "examples", "tests", "xtask"] {
-        rust_files(root, &root.join(dir), &mut sources)?;
+    for dir in ["crates", "examples", "fuzz", "tests", "xtask"] {
+        files(root, &root.join(dir), "rs", &mut sources)?;
     }
     violations.extend(unsafe_elsewhere(&sources, UNSAFE_FILES));
-    Ok(violations)
+    violations.extend(sources.iter().flat_map(|(path, source)| doc_comments::check(path, source)));
+    let mut documents = BTreeMap::new();
+    files(root, root, "md", &mut documents)?;
+    violations.extend(documents.iter().flat_map(|(path, text)| markdown::check(path, text)));
+    match subjects::new_commits(root) {
+        Ok(log) => violations.extend(subjects::check(&log)),
+        Err(error) => findings.unchecked.push(format!("subjects of new commits: {error:#}")),
+    }
+    Ok(findings)
 }
 
 fn read_manifest(dir: &Path) -> Result<Table> {
     let path = dir.join("Cargo.toml");
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    text.parse().with_context(|| format!("{}", path.display()))
+    text.parse().with_context(|| format!("cannot parse {}", path.display()))
 }
 
 fn folders(dir: &Path) -> Result<Vec<PathBuf>> {
@@ -63,17 +93,21 @@ fn folders(dir: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Every Rust source below `dir`, by its path from `root`.
-fn rust_files(root: &Path, dir: &Path, found: &mut BTreeMap<String, String>) -> Result<()> {
-    for entry in fs::read_dir(dir)? {
-        let path = entry?.path();
-        if path.is_dir() {
-            if file_name(&path) != "target" {
-                rust_files(root, &path, found)?;
+/// Reads every file with this extension below `dir`, by its path from `root`. Skips `target` and
+/// hidden folders.
+fn files(root: &Path, dir: &Path, extension: &str, found: &mut BTreeMap<String, String>) -> Result<()> {
+    for entry in fs::read_dir(dir).with_context(|| format!("cannot read {}", dir.display()))? {
+        let entry = entry?;
+        let path = entry.path();
+        if entry.file_type()?.is_dir() {
+            let name = file_name(&path);
+            if name != "target" && !name.starts_with('.') {
+                files(root, &path, extension, found)?;
             }
-        } else if path.extension().is_some_and(|end| end == "rs") {
+        } else if path.extension().is_some_and(|end| end == extension) {
             let name = path.strip_prefix(root)?.display().to_string();
-            found.insert(name, fs::read_to_string(&path)?);
+            let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+            found.insert(name, text);
         }
     }
     Ok(())
@@ -90,7 +124,7 @@ mod tests {
     #[test]
     fn the_workspace_obeys_its_rules() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
-        let violations = violations(root).expect("the workspace can be read");
-        assert!(violations.is_empty(), "\n{}", violations.join("\n"));
+        let findings = check(root).expect("the workspace can be read");
+        assert!(findings.violations.is_empty(), "\n{}", findings.violations.join("\n"));
     }
 }
