@@ -1,5 +1,5 @@
-//! `cargo xtask bugs`: puts each published bug back into a copy of the sources and sees the test that it belongs to turn
-//! red. A bug whose test stays green is one that the rig would not find.
+//! `cargo xtask bugs`: applies each published bug to a copy of the sources, and expects its test to
+//! fail. If the test passes, the rig does not find that bug.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,10 +10,11 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::run;
 
-/// A test that takes longer has been held up by the bug, and is red.
+/// Time limit for a test. A test that takes longer hangs because of the bug, and counts as failed.
 const LIMIT_SECONDS: &str = "120";
 
-/// A bug as a patch. Its first lines say what it is, and one which test finds it: `Test: BINARY NAME`.
+/// A bug as a patch. Its first lines describe the bug; one of them names its test: `Test: BINARY
+/// NAME`.
 struct Bug {
     name: String,
     patch: PathBuf,
@@ -21,36 +22,41 @@ struct Bug {
     test: String,
 }
 
-/// Tries the bugs whose name contains `pattern`; true where each of their tests turned red.
+/// Tries the bugs whose name contains `pattern`. Returns true if the test of each one failed.
 pub(crate) fn run(pattern: Option<&str>) -> Result<bool> {
     let root = run::root()?;
     let scratch = run::target(&root).join("bugs");
     let tree = scratch.join("tree");
     let mut bugs = read(&root.join("tests/hostile/bugs"))?;
     bugs.retain(|bug| pattern.is_none_or(|pattern| bug.name.contains(pattern)));
-    ensure!(!bugs.is_empty(), "no such bug");
+    ensure!(!bugs.is_empty(), "no bug in tests/hostile/bugs has {:?} in its name", pattern.unwrap_or_default());
     copy_sources(&root, &tree)?;
-    // Red means nothing where it was red before.
+    // A failure proves nothing if the test also fails without the bug.
     for bug in &bugs {
-        ensure!(builds(&tree, &scratch, bug)?, "{} does not build", bug.binary);
-        ensure!(is_green(&tree, &scratch, bug)?, "{} is red without any bug", bug.test);
+        ensure!(builds(&tree, &scratch, bug)?, "test program {} does not build without any bug", bug.binary);
+        ensure!(test_passes(&tree, &scratch, bug)?, "test {} fails without any bug", bug.test);
     }
     let mut missed = Vec::new();
     for bug in &bugs {
         run::must(&mut git_apply(&tree, bug, &[]))?;
         let outcome = builds(&tree, &scratch, bug).and_then(|builds| {
-            ensure!(builds, "with {} the sources do not build", bug.name);
-            is_green(&tree, &scratch, bug)
+            ensure!(builds, "the sources do not build with {}: refit the patch", bug.name);
+            test_passes(&tree, &scratch, bug)
         });
         run::must(&mut git_apply(&tree, bug, &["--reverse"]))?;
-        let green = outcome?;
-        println!("{}: {} is {}", bug.name, bug.test, if green { "GREEN: not found" } else { "red, as it must be" });
-        if green {
+        let passes = outcome?;
+        println!(
+            "{}: {} {}",
+            bug.name,
+            bug.test,
+            if passes { "PASSES: the bug is not found" } else { "fails, as it must" }
+        );
+        if passes {
             missed.push(bug.name.as_str());
         }
     }
     println!(
-        "{} bugs put back, {} found, {} not found: {missed:?}",
+        "{} bugs applied, {} found, {} not found: {missed:?}",
         bugs.len(),
         bugs.len() - missed.len(),
         missed.len()
@@ -60,25 +66,26 @@ pub(crate) fn run(pattern: Option<&str>) -> Result<bool> {
 
 fn read(folder: &Path) -> Result<Vec<Bug>> {
     let mut bugs = Vec::new();
-    for entry in fs::read_dir(folder).with_context(|| format!("{}", folder.display()))? {
+    for entry in fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))? {
         let patch = entry?.path();
         let text = fs::read_to_string(&patch)?;
         let name = patch.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        let (binary, test) = test_of(&text).with_context(|| format!("{name} does not say `Test: BINARY NAME`"))?;
+        let (binary, test) = test_of(&text)
+            .with_context(|| format!("{name}.patch names no test: add a line `Test: BINARY NAME` before the diff"))?;
         bugs.push(Bug { name, patch, binary, test });
     }
     bugs.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(bugs)
 }
 
-/// The test that a patch names before it begins.
+/// Returns the program and the name of the test that the text before the diff names.
 fn test_of(text: &str) -> Option<(String, String)> {
     let mut head = text.lines().take_while(|line| !line.starts_with("diff "));
     let (binary, test) = head.find_map(|line| line.strip_prefix("Test: "))?.split_once(' ')?;
     Some((binary.to_owned(), test.trim().to_owned()))
 }
 
-/// Brings the copy up to date. What has not changed stays as it is, so that cargo builds little.
+/// Brings the copy up to date. Unchanged files keep their time, so that cargo builds little.
 fn copy_sources(root: &Path, tree: &Path) -> Result<()> {
     let mut list = Command::new("git");
     list.current_dir(root).args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
@@ -87,18 +94,18 @@ fn copy_sources(root: &Path, tree: &Path) -> Result<()> {
     remove_others(tree, tree, &names)?;
     for name in names {
         let (from, to) = (root.join(name), tree.join(name));
-        // What is listed and not there is being removed.
+        // A file that is listed and missing is being removed.
         let Ok(bytes) = fs::read(&from) else { continue };
         if fs::read(&to).is_ok_and(|there| there == bytes) {
             continue;
         }
         fs::create_dir_all(to.parent().context("a folder")?)?;
-        fs::write(&to, bytes).with_context(|| format!("{}", to.display()))?;
+        fs::write(&to, bytes).with_context(|| format!("cannot write {}", to.display()))?;
     }
     Ok(())
 }
 
-/// Removes what an earlier copy had below `folder` and the sources have no more.
+/// Removes files below `folder` that an earlier copy had and that the sources no longer have.
 fn remove_others(tree: &Path, folder: &Path, names: &BTreeSet<&str>) -> Result<()> {
     for entry in fs::read_dir(folder).into_iter().flatten() {
         let path = entry?.path();
@@ -106,7 +113,7 @@ fn remove_others(tree: &Path, folder: &Path, names: &BTreeSet<&str>) -> Result<(
         if path.is_dir() {
             remove_others(tree, &path, names)?;
         } else if name.is_none_or(|name| !names.contains(name)) {
-            fs::remove_file(&path).with_context(|| format!("{}", path.display()))?;
+            fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
         }
     }
     Ok(())
@@ -115,7 +122,7 @@ fn remove_others(tree: &Path, folder: &Path, names: &BTreeSet<&str>) -> Result<(
 fn git_apply(tree: &Path, bug: &Bug, options: &[&str]) -> Command {
     let mut apply = Command::new("git");
     apply.current_dir(tree).arg("apply").args(options).arg(&bug.patch);
-    // The copy lies within the workspace and is no repository: paths are meant from here on.
+    // The copy lies within the workspace and is no repository of its own: paths begin here.
     apply.env("GIT_CEILING_DIRECTORIES", tree.parent().unwrap_or(tree));
     apply
 }
@@ -126,19 +133,20 @@ fn builds(tree: &Path, scratch: &Path, bug: &Bug) -> Result<bool> {
     run::passes(build.env("CARGO_TARGET_DIR", scratch.join("target")))
 }
 
-fn is_green(tree: &Path, scratch: &Path, bug: &Bug) -> Result<bool> {
+fn test_passes(tree: &Path, scratch: &Path, bug: &Bug) -> Result<bool> {
     let mut test = Command::new("timeout");
     test.args(["--kill-after=5", LIMIT_SECONDS]).arg(run::cargo(tree).get_program());
     test.args(["test", "--quiet", "-p", "hostile", "--test", &bug.binary, "--", "--exact", &bug.test]);
     test.current_dir(tree).env("CARGO_TARGET_DIR", scratch.join("target")).env("RUST_BACKTRACE", "0");
     test.env_remove("STRAIGHTLINE_LONG");
-    // A bug may say what it likes; and a test that is not there is green where nobody looks.
+    // The output of a test with a bug is of no interest. But cargo succeeds also if no test has
+    // this name.
     let output = test.stdin(Stdio::null()).stderr(Stdio::null()).output().context("cannot start timeout")?;
-    let green = output.status.success();
-    if green && !String::from_utf8_lossy(&output.stdout).contains("1 passed") {
-        bail!("there is no test {}", bug.test);
+    let passed = output.status.success();
+    if passed && !String::from_utf8_lossy(&output.stdout).contains("1 passed") {
+        bail!("{}.patch names {}, and there is no such test in {}", bug.name, bug.test, bug.binary);
     }
-    Ok(green)
+    Ok(passed)
 }
 
 #[cfg(test)]
@@ -147,7 +155,7 @@ mod tests {
 
     #[test]
     fn a_patch_says_which_test_finds_it() {
-        let patch = "What it is.\nTest: rig a::b\n\ndiff --git a/x b/x\n";
+        let patch = "A description.\nTest: rig a::b\n\ndiff --git a/x b/x\n";
         assert_eq!(test_of(patch), Some(("rig".to_owned(), "a::b".to_owned())));
         assert_eq!(test_of("diff --git a/x b/x\n+Test: rig a::b\n"), None);
         assert_eq!(test_of("Test: rig\n"), None);

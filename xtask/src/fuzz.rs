@@ -1,7 +1,9 @@
-//! `cargo xtask fuzz`: builds the targets of `fuzz/` with libFuzzer's counters, and runs them from their seeds.
+//! `cargo xtask fuzz`: builds the targets of `fuzz/` with libFuzzer's counters, and runs them from
+//! their seeds.
 //!
-//! The flags are what cargo-fuzz gives to rustc, without what takes a nightly compiler: no address sanitizer. Guest memory
-//! lies between guard pages, and the targets check each segment themselves.
+//! The flags are those that cargo-fuzz passes to rustc, without the ones that need a nightly
+//! compiler. So there is no address sanitizer. Instead, guest memory lies between guard pages, and
+//! the targets check each memory segment.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,14 +14,14 @@ use anyhow::{Context, Result, bail};
 
 use crate::run;
 
-/// What the command line asks for.
+/// Options of the command line.
 #[derive(Debug)]
 pub(crate) struct Options {
-    /// One of [`TARGETS`]; `None`: all.
+    /// One of [`TARGETS`]. `None` means all.
     pub(crate) target: Option<String>,
     /// Seconds for each target.
     pub(crate) secs: u32,
-    /// How they are built.
+    /// Build profile.
     pub(crate) profile: Profile,
 }
 
@@ -28,12 +30,12 @@ pub(crate) struct Options {
 pub(crate) enum Profile {
     /// For a smoke run.
     Smoke,
-    /// For whoever fuzzes.
+    /// For a long run.
     Release,
 }
 
 impl Profile {
-    /// Its name, which its folder has as well.
+    /// Returns the name of the profile, which is also the name of cargo's folder.
     fn name(self) -> &'static str {
         match self {
             Self::Smoke => "smoke",
@@ -42,10 +44,10 @@ impl Profile {
     }
 }
 
-/// A smoke run: the seeds, and a little more.
+/// A smoke run: the seeds, then five seconds of fuzzing.
 pub(crate) const SMOKE: Options = Options { target: None, secs: 5, profile: Profile::Smoke };
 
-/// The targets, and what the seeds of each must reach, so that none of them rots.
+/// The targets, each with the places that its seeds must reach. So no seed loses its use unnoticed.
 const TARGETS: &[(&str, &[&str])] = &[
     ("api", &["an answer", "an error"]),
     (
@@ -96,12 +98,18 @@ const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-leve
                      -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
                      -Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing";
 
-/// Whether the name is one of a target.
+/// Returns whether a target has this name.
 pub(crate) fn is_target(name: &str) -> bool {
     TARGETS.iter().any(|(target, _)| *target == name)
 }
 
-/// Builds and runs them; what failed, and how many did not.
+/// Returns the names of all targets, for a message.
+pub(crate) fn names() -> String {
+    TARGETS.iter().map(|(target, _)| *target).collect::<Vec<_>>().join(", ")
+}
+
+/// Builds and runs the targets. Returns the number of targets that passed, and an error for each
+/// that failed.
 pub(crate) fn run(options: &Options) -> Result<(u64, Vec<String>)> {
     let root = run::root()?;
     let folder = folder(&root);
@@ -109,7 +117,7 @@ pub(crate) fn run(options: &Options) -> Result<(u64, Vec<String>)> {
     let wanted = |name: &str| options.target.as_deref().is_none_or(|wanted| wanted == name);
     let targets: Vec<_> = TARGETS.iter().filter(|(name, _)| wanted(name)).collect();
     let (mut passed, mut failed) = (0, Vec::new());
-    // Each of them keeps one CPU busy.
+    // Each target keeps one CPU busy.
     let at_once = std::thread::available_parallelism().map_or(1, usize::from);
     for some in targets.chunks(at_once) {
         let run = |(target, must_reach): &(&str, &[&str])| {
@@ -134,13 +142,14 @@ fn folder(root: &Path) -> PathBuf {
     run::target(root).join("fuzz")
 }
 
-/// Builds them, with more arguments for cargo; the folder of the built programs.
+/// Builds the targets, with additional arguments for cargo. Returns the folder of the built
+/// programs.
 pub(crate) fn build(root: &Path, profile: Profile, args: &[&str]) -> Result<PathBuf> {
     let folder = folder(root);
     let version = run::output(Command::new("rustc").arg("-vV").current_dir(root))?;
-    let host = version.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc names no host")?;
+    let host = version.lines().find_map(|line| line.strip_prefix("host: ")).context("`rustc -vV` names no host")?;
     let mut build = run::cargo(root);
-    // With a target named, the flags are for the targets' code and not for build scripts.
+    // With `--target`, cargo does not apply the flags to build scripts.
     build.args(["build", "--profile", profile.name(), "--locked", "--manifest-path", "fuzz/Cargo.toml"]);
     build.args(["--target", host, "--target-dir"]).arg(&folder).args(args).env("RUSTFLAGS", FLAGS);
     run::must(&mut build)?;
@@ -149,32 +158,32 @@ pub(crate) fn build(root: &Path, profile: Profile, args: &[&str]) -> Result<Path
 
 fn fuzz(program: &Path, root: &Path, folder: &Path, target: &str, must_reach: &[&str], secs: u32) -> Result<()> {
     let (seeds, corpus) = (root.join("fuzz/seeds").join(target), folder.join("corpus").join(target));
-    fs::create_dir_all(&corpus).with_context(|| format!("{}", corpus.display()))?;
+    fs::create_dir_all(&corpus).with_context(|| format!("cannot create {}", corpus.display()))?;
     let found = format!("-artifact_prefix={}/{target}-", folder.display());
     let reached = attempt(target, Command::new(program).args(["-runs=0", &found]).arg(&seeds))?;
     if let Some(lost) = must_reach.iter().find(|what| !reached.contains(**what)) {
-        bail!("its seeds do not reach {lost:?} any more, only {reached:?}");
+        bail!("its seeds no longer reach {lost:?}, only {reached:?}: add a seed that does to fuzz/seeds/{target}");
     }
     let time = format!("-max_total_time={secs}");
     let limits = ["-timeout=20", "-rss_limit_mb=2048", "-print_final_stats=1"];
     let all = attempt(target, Command::new(program).args(limits).args([&time, &found]).arg(&corpus).arg(&seeds))?;
-    println!("{target} has reached: {}", all.into_iter().collect::<Vec<_>>().join("; "));
+    println!("{target} reached: {}", all.into_iter().collect::<Vec<_>>().join("; "));
     Ok(())
 }
 
-/// Runs it. What it said of places reached; its last words where it failed.
+/// Runs a target. Returns the places that it reached, or an error with the end of its output.
 fn attempt(target: &str, command: &mut Command) -> Result<BTreeSet<String>> {
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot start {command:?}"))?;
-    let said = String::from_utf8_lossy(&output.stderr);
+    let text = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {
-        let lines: Vec<_> = said.lines().collect();
+        let lines: Vec<_> = text.lines().collect();
         bail!("{}\n{}", output.status, lines[lines.len().saturating_sub(40)..].join("\n"));
     }
-    for line in said.lines().filter(|line| line.starts_with("stat::number_of_executed_units") || line.contains("DONE"))
+    for line in text.lines().filter(|line| line.starts_with("stat::number_of_executed_units") || line.contains("DONE"))
     {
         println!("{target}: {line}");
     }
-    Ok(said.lines().filter_map(|line| line.strip_prefix("reached: ")).map(str::to_owned).collect())
+    Ok(text.lines().filter_map(|line| line.strip_prefix("reached: ")).map(str::to_owned).collect())
 }
 
 #[cfg(test)]

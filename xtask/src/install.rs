@@ -1,4 +1,5 @@
-//! What the end-to-end tests need of the machine: Debian's packages, a kernel for QEMU, huge pages for DPDK.
+//! The machine that the end-to-end tests need: Debian packages, a kernel for QEMU, huge pages for
+//! DPDK.
 
 use std::fs;
 use std::path::Path;
@@ -8,9 +9,13 @@ use anyhow::{Context, Result, bail};
 
 use crate::run;
 
-/// dpdk-testpmd lies in dpdk-dev; its drivers come with dpdk. libc-bin, coreutils and util-linux, of which the
-/// tests use ldd, stdbuf and setarch, are on every Debian. gcc compiles the test of the library for C,
-/// and with pkg-config and libdpdk-dev, which comes with dpdk-dev, DPDK's copy for the benches.
+/// Debian packages with programs that the tests run.
+///
+/// - dpdk-dev contains dpdk-testpmd; dpdk contains its drivers.
+/// - gcc compiles the test of the C library. With pkg-config and libdpdk-dev (a dependency of
+///   dpdk-dev) it also compiles DPDK's copy routine for the benches.
+/// - ldd, stdbuf and setarch are used too; they are in libc-bin, coreutils and util-linux, on every
+///   Debian.
 const PACKAGES: [&str; 12] = [
     "dpdk",
     "dpdk-dev",
@@ -29,13 +34,14 @@ const PACKAGES: [&str; 12] = [
 /// The package that depends on Debian's newest kernel for virtual machines.
 const KERNEL: &str = "linux-image-cloud-amd64";
 
-/// 2 MiB each: for testpmd and to spare.
+/// Number of huge pages of 2 MiB: more than testpmd needs.
 const HUGE_PAGES: u64 = 1024;
 
-/// Installs what is missing, where that is possible; says what was done and what was not.
+/// Installs missing packages and reserves huge pages, as far as the machine allows. Prints each
+/// result.
 pub(crate) fn install(cache: &Path) -> Result<()> {
     if !Path::new("/etc/debian_version").exists() {
-        println!("not a Debian: nothing is installed, tests whose programs are missing are skipped");
+        println!("this is not Debian: nothing is installed; tests whose programs are missing are skipped");
         return Ok(());
     }
     let root = rustix::process::geteuid().is_root();
@@ -50,28 +56,28 @@ pub(crate) fn install(cache: &Path) -> Result<()> {
         println!("installing {}", missing.join(" "));
         run::must(apt().args(["install", "-y", "-qq", "--no-install-recommends"]).args(&missing))?;
     } else if !missing.is_empty() {
-        println!("not root: not installed: {}; their tests are skipped", missing.join(", "));
+        println!("not root: cannot install {}; their tests are skipped", missing.join(", "));
     }
     if !has_kernel {
-        // It is unpacked, not installed: the machine boots what it booted before.
+        // The kernel is unpacked, not installed: the machine still boots its own.
         match kernel(cache) {
-            Ok(package) => println!("unpacked {package} for QEMU's guests"),
+            Ok(package) => println!("unpacked {package} for the QEMU guests"),
             Err(error) => {
-                println!("no kernel for QEMU's guests, their tests are skipped: {error:#}")
+                println!("no kernel for the QEMU guests, their tests are skipped: {error:#}")
             }
         }
     }
     if root {
         huge_pages()?;
     } else {
-        println!("not root: no huge pages are reserved, DPDK's tests are skipped");
+        println!("not root: cannot reserve huge pages; the DPDK tests are skipped");
     }
     Ok(())
 }
 
 fn apt() -> Command {
     let mut command = Command::new("apt-get");
-    // _apt may not write to our folders.
+    // apt's own user, _apt, may not write to our folders.
     command.env("DEBIAN_FRONTEND", "noninteractive").args(["-o", "APT::Sandbox::User=root"]);
     command
 }
@@ -94,10 +100,10 @@ fn kernel(cache: &Path) -> Result<String> {
     run::must(apt().args(["download", "-qq", package]).current_dir(&partial))?;
     let mut files = fs::read_dir(&partial)?.filter_map(Result::ok).map(|entry| entry.path());
     let file = files.find(|path| path.extension().is_some_and(|end| end == "deb"));
-    let file = file.context("apt-get download left no package")?;
+    let file = file.context("apt-get download succeeded, but left no package")?;
     run::must(Command::new("dpkg").arg("-x").arg(&file).arg(&partial))?;
     fs::remove_file(&file)?;
-    // Under its name only when it is whole.
+    // The folder gets its final name only when it is complete.
     fs::rename(&partial, cache.join("kernel"))?;
     Ok(package.to_owned())
 }
@@ -106,13 +112,13 @@ fn huge_pages() -> Result<()> {
     let path = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
     let have = || -> Result<u64> { Ok(fs::read_to_string(path)?.trim().parse()?) };
     match have() {
-        Err(_) => println!("this kernel has no huge pages of 2 MiB: DPDK's tests are skipped"),
+        Err(_) => println!("this kernel has no huge pages of 2 MiB: the DPDK tests are skipped"),
         Ok(now) if now >= HUGE_PAGES => println!("{now} huge pages of 2 MiB are reserved"),
         Ok(now) => {
             let written = fs::write(path, HUGE_PAGES.to_string());
             println!("huge pages of 2 MiB: {now} were reserved, now {}", have()?);
             if let Err(error) = written {
-                println!("no more could be had: {error}");
+                println!("cannot reserve {HUGE_PAGES}: {error}");
             }
         }
     }
@@ -123,11 +129,11 @@ fn huge_pages() -> Result<()> {
     if !mounted()? {
         fs::create_dir_all("/dev/hugepages")?;
         let mut mount = Command::new("mount");
-        // In a container this may be forbidden; DPDK's tests then say that nothing is mounted.
+        // A container may forbid this. The DPDK tests then report that hugetlbfs is not mounted.
         if !run::passes(mount.args(["-t", "hugetlbfs", "nodev", "/dev/hugepages"]))? {
-            println!("hugetlbfs could not be mounted: DPDK's tests are skipped");
+            println!("cannot mount hugetlbfs: the DPDK tests are skipped");
         } else if !mounted()? {
-            bail!("mount succeeded and mounted nothing");
+            bail!("mount succeeded, but hugetlbfs is not mounted");
         }
     }
     Ok(())

@@ -1,5 +1,12 @@
-//! The project's chores: `cargo xtask test` runs every test there is, `cargo xtask fuzz` fuzzes, `cargo xtask house`
-//! checks the floors, `cargo xtask compare` and `linux` measure, `cargo xtask bugs` puts published bugs back to see that they would be found.
+//! The project's development commands:
+//!
+//! | command | task |
+//! |---|---|
+//! | `cargo xtask test` | runs all tests |
+//! | `cargo xtask fuzz` | runs the fuzz targets |
+//! | `cargo xtask compare`, `cargo xtask linux` | measure switches side by side |
+//! | `cargo xtask house` | checks the workspace rules |
+//! | `cargo xtask bugs` | applies published bugs, and checks that tests find them |
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "it is a command-line program")]
 
 mod bugs;
@@ -17,22 +24,22 @@ use anyhow::{Context, Result, bail};
 const USAGE: &str = "usage: cargo xtask COMMAND
 
   test [--long] [--only PATTERN] [--no-install] [--list]
-        every test: the workspace's own, then the end-to-end tests with real guests
-        --long          larger transfers between the guests, more repeats of every attack, and `bugs`
+        run all tests: the workspace's own, then the end-to-end tests with real guests
+        --long          larger transfers between the guests, more repetitions of every attack, and `bugs`
         --only PATTERN  only the end-to-end tests whose name contains PATTERN
-        --no-install    install nothing: what lacks its programs is skipped
-        --list          only name the end-to-end tests
+        --no-install    install nothing; tests whose programs are missing are skipped
+        --list          list the end-to-end tests and exit
   fuzz [TARGET] [--secs N]
-        runs the fuzz targets (or one of them), each for N seconds (60)
+        run the fuzz targets (or one of them), each for N seconds (60)
   compare [ARGUMENT...]
-        switches beside one another, with the same guest; without an argument it says what can be compared
+        compare switches side by side with the same guest; without an argument, list what can be compared
   linux [ARGUMENT...]
-        the same between two Linux guests (User Mode Linux): iperf3, the switch's CPU time, round trips
+        compare switches between two Linux guests (User Mode Linux): iperf3, CPU time of the switch, round trips
   house
-        checks the workspace rules: imports, `unsafe`, doc comments, lines of Markdown, subjects of new commits
+        check the workspace rules: imports, `unsafe`, doc comments, lines of Markdown, subjects of new commits
   bugs [PATTERN]
-        puts each published bug (tests/hostile/bugs), or those whose name contains PATTERN, back into a copy of the
-        sources: the test that belongs to it must turn red. A build for each: it takes a while";
+        apply each published bug (tests/hostile/bugs), or those whose name contains PATTERN, to a copy of the sources;
+        its test must fail. Each bug needs a build, so this takes a while";
 
 enum Command {
     Test(test::Options),
@@ -77,7 +84,8 @@ fn run_fuzz(options: &fuzz::Options) -> Result<bool> {
     Ok(failed.is_empty())
 }
 
-/// Builds the switch, and has the end-to-end tests' program do it: it knows how peers and guests are started.
+/// Builds the switch, and runs the comparison in the end-to-end tests' program, which can start
+/// peers and guests.
 fn measure(what: &str, args: &[String]) -> Result<bool> {
     let root = run::root()?;
     if !args.is_empty() {
@@ -87,7 +95,7 @@ fn measure(what: &str, args: &[String]) -> Result<bool> {
     let mut peers = run::cargo(&root);
     peers.args(["run", "--quiet", "-p", "peers", "--", what]);
     if what == "compare" {
-        // Where its own guest is.
+        // The program that contains the embedded guest.
         peers.arg("--program").arg(target.join("release/straightline"));
     }
     run::passes(peers.arg("--cache").arg(target.join("peers")).args(args))
@@ -106,18 +114,18 @@ fn house() -> Result<bool> {
 }
 
 fn parse(mut args: impl Iterator<Item = String>) -> Result<Command> {
-    let command = args.next().context("no command")?;
+    let command = args.next().context("the command is missing")?;
     if command == "house" {
         return match args.next() {
             None => Ok(Command::House),
-            Some(arg) => bail!("house takes no {arg}"),
+            Some(arg) => bail!("house takes no argument, and got {arg}"),
         };
     }
     if command == "bugs" {
         let pattern = args.next();
         return match args.next() {
             None => Ok(Command::Bugs(pattern)),
-            Some(arg) => bail!("bugs takes one pattern, not {arg} too"),
+            Some(arg) => bail!("bugs takes one pattern, and got {arg} as a second one"),
         };
     }
     for what in ["compare", "linux"] {
@@ -153,7 +161,7 @@ fn parse_fuzz(mut args: impl Iterator<Item = String>) -> Result<fuzz::Options> {
                 options.secs = secs.parse().with_context(|| format!("--secs {secs}"))?;
             }
             target if options.target.is_none() && fuzz::is_target(target) => options.target = Some(arg),
-            other => bail!("no such target or argument: {other}"),
+            other => bail!("unknown target or argument {other}: the targets are {}", fuzz::names()),
         }
     }
     Ok(options)

@@ -1,4 +1,4 @@
-//! Running programs, and where the workspace lies.
+//! Programs that xtask runs, and the folders of the workspace.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -6,34 +6,35 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-/// The workspace's folder.
+/// Returns the folder of the workspace.
 pub(crate) fn root() -> Result<PathBuf> {
-    // `cargo run` sets it; the program is not meant to be run in another way.
-    let xtask = std::env::var_os("CARGO_MANIFEST_DIR").context("run it as `cargo xtask`")?;
-    Ok(Path::new(&xtask).parent().context("xtask lies in the workspace")?.to_owned())
+    // `cargo run` sets the variable; there is no other supported way to run the program.
+    let xtask = std::env::var_os("CARGO_MANIFEST_DIR")
+        .context("CARGO_MANIFEST_DIR is not set: run this program as `cargo xtask`")?;
+    Ok(Path::new(&xtask).parent().context("the folder of xtask has no parent")?.to_owned())
 }
 
-/// Where cargo builds.
+/// Returns the folder in which cargo builds.
 pub(crate) fn target(root: &Path) -> PathBuf {
     let set = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     root.join(set.unwrap_or_else(|| "target".into()))
 }
 
-/// The cargo that runs us.
+/// Returns a command for the cargo that runs us.
 pub(crate) fn cargo(root: &Path) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root);
     command
 }
 
-/// Says what it runs, runs it, and tells whether it succeeded.
+/// Prints a command, runs it, and returns whether it succeeded.
 pub(crate) fn passes(command: &mut Command) -> Result<bool> {
     say(command);
     let status = command.stdin(Stdio::null()).status();
     Ok(status.with_context(|| format!("cannot start {command:?}"))?.success())
 }
 
-/// The same, where failure is an error.
+/// Prints and runs a command whose failure is an error.
 pub(crate) fn must(command: &mut Command) -> Result<()> {
     if !passes(command)? {
         bail!("{} failed", words(command));
@@ -41,7 +42,8 @@ pub(crate) fn must(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs a command, and shows those lines of its standard output of which `shown` says so.
+/// Prints and runs a command. Of its standard output, prints the lines for which `shown` returns
+/// true.
 pub(crate) fn passes_shown(command: &mut Command, mut shown: impl FnMut(&str) -> bool) -> Result<bool> {
     say(command);
     let mut child = command
@@ -60,7 +62,7 @@ pub(crate) fn passes_shown(command: &mut Command, mut shown: impl FnMut(&str) ->
     Ok(child.wait()?.success())
 }
 
-/// What a command writes; an error where it fails.
+/// Returns a command's standard output, or an error if it fails.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let output = command.stdin(Stdio::null()).output();
     let output = output.with_context(|| format!("cannot start {command:?}"))?;

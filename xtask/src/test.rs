@@ -1,4 +1,4 @@
-//! `cargo xtask test`: all tests, and one line at the end that says how they went.
+//! `cargo xtask test`: runs all tests, and ends with one line of results.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use crate::{bugs, fuzz, install, run};
 
-/// What the command line asks for.
+/// Options of the command line.
 #[derive(Debug, Default)]
 pub(crate) struct Options {
     pub(crate) long: bool,
@@ -18,24 +18,24 @@ pub(crate) struct Options {
     pub(crate) only: Option<String>,
 }
 
-/// The workspace's tests, with the places at which they let a device die.
+/// Arguments for the workspace's tests, with the fail points at which tests crash a device.
 const WORKSPACE: [&str; 5] =
     ["test", "--workspace", "--no-fail-fast", "--features", "straightline-virtio/fail-points,straightline/fail-points"];
 
-/// The switch as users get it.
+/// Arguments that build the switch as users get it.
 const SWITCH: [&str; 4] = ["build", "--release", "-p", "straightline"];
 
-/// Counts and reasons of what was run so far.
+/// Results of the tests so far.
 #[derive(Debug, Default)]
 struct Tally {
     passed: u64,
     failed: Vec<String>,
     skipped: Vec<String>,
-    /// Names that libtest has listed as failed, until it says how many they are.
+    /// Names of tests that libtest reported as failed, until its line with their number.
     named: Vec<String>,
 }
 
-/// Runs the tests; true where none failed.
+/// Runs the tests. Returns true if none failed.
 pub(crate) fn run(options: &Options) -> Result<bool> {
     let root = run::root()?;
     let target = run::target(&root);
@@ -63,11 +63,11 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
             true
         })?;
         if !passed && tally.failed.is_empty() {
-            tally.failed.push("cargo test: it did not build".to_owned());
+            tally.failed.push("cargo test: the tests did not build".to_owned());
         }
         benches(&root, &mut tally)?;
         if options.long && !bugs::run(None)? {
-            tally.failed.push("bugs: one that was put back was not found".to_owned());
+            tally.failed.push("bugs: at least one published bug was not found (see above)".to_owned());
         }
         match fuzz::run(&fuzz::SMOKE) {
             Ok((passed, failed)) => {
@@ -77,7 +77,8 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
             Err(error) => tally.failed.push(format!("the fuzz targets: {error:#}")),
         }
     }
-    // All tests have built it for its own; by itself it would be built again, with all below it, for other features.
+    // The workspace's tests have built this program. Alone, cargo would build it again for other
+    // features.
     let peers = if built { Command::new(target.join("debug/peers")) } else { cargo_peers(&root) };
     if let Err(error) = guests(options, &root, &target, &cache, peers, &mut tally) {
         tally.failed.push(format!("the end-to-end tests: {error:#}"));
@@ -94,8 +95,9 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     Ok(tally.failed.is_empty())
 }
 
-/// Builds all that is built in folders of its own at once: each build ends with what one thread alone can do. What fails
-/// here fails again where it is needed, and is told there. True where the tests of the workspace were built.
+/// Runs all builds with separate target folders at the same time, because the end of each build
+/// uses one thread only. A build that fails here fails again where its result is needed, and is
+/// reported there. Returns true if the tests of the workspace were built.
 fn build(root: &Path) -> Result<bool> {
     std::thread::scope(|threads| {
         threads.spawn(|| {
@@ -106,23 +108,23 @@ fn build(root: &Path) -> Result<bool> {
     })
 }
 
-/// The end-to-end tests' program, built where it is not.
+/// Returns a command that builds the end-to-end tests' program if needed, and runs it.
 fn cargo_peers(root: &Path) -> Command {
     let mut cargo = run::cargo(root);
     cargo.args(["run", "--quiet", "-p", "peers", "--"]);
     cargo
 }
 
-/// Runs each bench of the workspace once, for what it does and not for how long it takes: without `--bench` on their
-/// command line criterion's run each function once, and those of our own one round of each. They are built as the
-/// tests were.
+/// Runs each bench of the workspace once, to test its behaviour and not its speed. Without
+/// `--bench` on the command line, criterion runs each function once, and our own benches run one
+/// round of each. They are built like the tests.
 fn benches(root: &Path, tally: &mut Tally) -> Result<()> {
     let mut benches = run::cargo(root);
     benches.args(WORKSPACE).args(["--bench", "*"]);
     let mut skips = Vec::new();
     let see = |line: &str| {
         skips.extend(line.strip_prefix("skipped ").map(str::to_owned));
-        // Criterion says two things of each of some thousand functions.
+        // Criterion prints two lines for each of some thousand functions.
         !line.is_empty() && line != "Success" && !line.starts_with("Testing ")
     };
     if run::passes_shown(&mut benches, see)? {
@@ -134,7 +136,8 @@ fn benches(root: &Path, tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// Whether nothing may be skipped: a machine of continuous integration is there to run it all.
+/// Returns true if no test may be skipped: a machine for continuous integration has to run them
+/// all.
 fn strict() -> bool {
     std::env::var("CI").is_ok_and(|ci| ci == "true") && rustix::process::geteuid().is_root()
 }
@@ -150,7 +153,7 @@ fn guests(
 ) -> Result<()> {
     run::must(run::cargo(root).args(SWITCH))?;
     let switch = target.join("release/straightline");
-    see_kernels(&switch, tally);
+    check_kernels(&switch, tally);
     let report = cache.join("report.json");
     fs::create_dir_all(cache)?;
     if report.exists() {
@@ -164,8 +167,10 @@ fn guests(
         peers.args(["--only", pattern]);
     }
     let passed = run::passes(&mut peers)?;
-    let text = fs::read_to_string(&report).context("they wrote no report")?;
-    let report: Report = serde_json::from_str(&text).context("their report")?;
+    let text = fs::read_to_string(&report)
+        .with_context(|| format!("the end-to-end tests wrote no report to {}", report.display()))?;
+    let report: EndToEndReport =
+        serde_json::from_str(&text).context("cannot parse the report of the end-to-end tests")?;
     let no_failure = report.failed.is_empty();
     tally.add(report, strict());
     if passed != no_failure {
@@ -174,36 +179,40 @@ fn guests(
     Ok(())
 }
 
-/// Sees that the kernels are inlined into the loops that are compiled for an instruction set. Where such a loop calls a
-/// function that is not inlined into it, that function lacks the set, and each load in it becomes a call: right, but slow.
-fn see_kernels(switch: &Path, tally: &mut Tally) {
+/// Checks that the kernels are inlined into the loops that are compiled for an instruction set. A
+/// function that is not inlined is compiled without the instruction set, and each load in it
+/// becomes a call: correct, but slow.
+fn check_kernels(switch: &Path, tally: &mut Tally) {
     let symbols = match run::output(Command::new("nm").arg("--demangle=rust").arg(switch)) {
         Ok(symbols) => symbols,
         Err(error) => return tally.skip(format!("kernels are inlined: {error:#}"), strict()),
     };
     let called: Vec<_> = symbols.lines().filter(|line| is_access(line)).collect();
     if !has_names(&symbols) {
-        tally.failed.push("kernels are inlined: the switch has no symbols by which to see it".to_owned());
+        tally
+            .failed
+            .push("kernels are inlined: the program of the switch has no symbols to check; do not strip it".to_owned());
     } else if called.is_empty() {
         tally.passed += 1;
     } else {
-        tally.failed.push(format!("kernels are inlined: not these: {}", called.join(", ")));
+        tally.failed.push(format!("kernels are inlined: these are called instead: {}", called.join(", ")));
     }
 }
 
-/// Whether `nm` saw any function of ours: of a program without symbols it says nothing, and succeeds.
+/// Returns whether `nm` listed any function of ours. For a program without symbols it lists
+/// nothing, and succeeds.
 fn has_names(symbols: &str) -> bool {
     symbols.contains("straightline_port::")
 }
 
-/// Whether a line of `nm` is a kernel's load or store, as a function.
+/// Returns whether a line of `nm` is a kernel's load or store as a function of its own.
 fn is_access(line: &str) -> bool {
     line.contains(" as straightline_simd::vector::Vector>::")
 }
 
-/// What `peers --report` writes.
+/// The file that `peers --report` writes.
 #[derive(Deserialize)]
-struct Report {
+struct EndToEndReport {
     passed: Vec<String>,
     failed: Vec<Remark>,
     skipped: Vec<Remark>,
@@ -216,7 +225,7 @@ struct Remark {
 }
 
 impl Tally {
-    /// Takes a line of libtest's output.
+    /// Counts a line of libtest's output.
     fn see(&mut self, line: &str) {
         if let Some(result) = line.strip_prefix("test result: ") {
             let count = |what: &str| {
@@ -225,7 +234,7 @@ impl Tally {
             };
             self.passed += count(" passed").unwrap_or(0);
             let failed = count(" failed").unwrap_or(0);
-            // A test may fail without a line of its own, where its output is mixed into it.
+            // A failed test may have no line of its own if its output is mixed into that line.
             let named = std::mem::take(&mut self.named);
             let unnamed = usize::try_from(failed).unwrap_or(usize::MAX).saturating_sub(named.len());
             self.failed.extend(named);
@@ -240,7 +249,7 @@ impl Tally {
         }
     }
 
-    fn add(&mut self, report: Report, strict: bool) {
+    fn add(&mut self, report: EndToEndReport, strict: bool) {
         let text = |remark: Remark| format!("{}: {}", remark.name, remark.why);
         self.passed += u64::try_from(report.passed.len()).unwrap_or(u64::MAX);
         self.failed.extend(report.failed.into_iter().map(text));
