@@ -13,8 +13,8 @@ use straightline_graph::{Graph, Idle, NodeStats, Worker, WorkerStats};
 use straightline_lab::{Guest, GuestOptions};
 use straightline_nodes::Patch;
 use straightline_packet::{Arena, Drops, PortIndex, Rcu, Settings};
+use straightline_port::EpollWaiter;
 use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
-use straightline_port::{EpollWaiter, Port};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 
@@ -32,6 +32,7 @@ struct Path {
     name: &'static str,
     worker: Worker,
     nodes: Vec<Arc<NodeStats>>,
+    _ports: Vec<VhostUser>,
     guests: Vec<Guest>,
     _dir: tempfile::TempDir,
 }
@@ -43,16 +44,16 @@ impl Path {
         let waiter = Arc::new(EpollWaiter::new()?);
         let drops: Vec<Arc<Drops>> = vec![Arc::default(), Arc::default()];
         let mut graph = Graph::new();
-        let mut ports: Vec<Arc<dyn Port>> = Vec::new();
+        let mut ports = Vec::new();
         for (n, name) in (0..).zip(["a", "b"]) {
             let config = VhostUserConfig::new(name, dir.path().join(name));
             let drops = Arc::clone(&drops[usize::from(n)]);
-            ports.push(Arc::new(VhostUser::open(config, PortIndex(n), drops, &rcu, Arc::clone(&waiter))?));
+            ports.push(VhostUser::open(config, PortIndex(n), drops, &rcu, Arc::clone(&waiter))?);
         }
-        let edges: Vec<_> = ports.iter().map(|port| graph.output(Arc::clone(port), false)).collect();
+        let edges: Vec<_> = ports.iter().map(|port| graph.output(port.for_worker(0), false)).collect();
         let patch = graph.node("patch", Box::new(Patch::new(PortIndex(0))), &edges);
-        for port in ports {
-            graph.input(port, patch);
+        for port in &ports {
+            graph.input(port.for_worker(0), patch);
         }
         let nodes = graph.stats();
         let arena = Arena::new(rcu.reader(), Settings::default(), drops);
@@ -60,7 +61,7 @@ impl Path {
         let options = GuestOptions { features, ..GuestOptions::default() };
         let guests =
             ["a", "b"].iter().map(|name| Guest::connect(&dir.path().join(name), &options)).collect::<Result<_, _>>()?;
-        Ok(Path { name, worker, nodes, guests, _dir: dir })
+        Ok(Path { name, worker, nodes, _ports: ports, guests, _dir: dir })
     }
 
     /// One round; cycles a packet of each kind of node: receive, patch, send, the turn's end.

@@ -17,8 +17,8 @@ use straightline_graph::{Graph, Idle, Worker, WorkerStats};
 use straightline_lab::{Guest, GuestOptions};
 use straightline_nodes::Patch;
 use straightline_packet::{Arena, Drops, Level, PortIndex, Rcu, Settings};
+use straightline_port::EpollWaiter;
 use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
-use straightline_port::{EpollWaiter, Port};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::{LEN as HEADER, NetHeader};
 use straightline_wire::MacAddr;
@@ -122,16 +122,16 @@ impl Rig {
         let dir = tempfile::tempdir()?;
         let (rcu, waiter) = (Rcu::new(), Arc::new(EpollWaiter::new()?));
         let drops: Vec<Arc<Drops>> = vec![Arc::default(), Arc::default()];
-        let mut ports: Vec<Arc<dyn Port>> = Vec::new();
+        let mut ports = Vec::new();
         for (n, drops) in (0..).zip(&drops) {
             let config = VhostUserConfig::new(format!("p{n}"), dir.path().join(format!("p{n}")));
             let port = VhostUser::open(config, PortIndex(n), Arc::clone(drops), &rcu, Arc::clone(&waiter))?;
-            ports.push(Arc::new(port));
+            ports.push(port);
         }
         let mut graph = Graph::new();
-        let edges: Vec<_> = ports.iter().map(|port| graph.output(Arc::clone(port), false)).collect();
+        let edges: Vec<_> = ports.iter().map(|port| graph.output(port.for_worker(0), false)).collect();
         let node = graph.node("patch", Box::new(Patch::new(PortIndex(0))), &edges);
-        ports.into_iter().for_each(|port| graph.input(port, node));
+        ports.iter().for_each(|port| graph.input(port.for_worker(0), node));
         let arena = Arena::new(rcu.reader(), Settings::default(), drops);
         let worker = Worker::new(graph, arena, waiter, Arc::new(WorkerStats::default()), Idle::Spin);
         let Cell { features, buffer_len, ring_size, cut, pieces, .. } = *cell;

@@ -23,8 +23,8 @@ use straightline_graph::{Graph, Idle, Worker, WorkerStats};
 use straightline_lab::{Guest, GuestOptions, Pair};
 use straightline_nodes::Patch;
 use straightline_packet::{Arena, Drops, PortIndex, Rcu, Settings};
-use straightline_port::EpollWaiter;
-use straightline_port::vhost_user::{QueueAssignment, VhostUser, VhostUserConfig};
+use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
+use straightline_port::{EpollWaiter, QueueAssignment};
 
 /// Packets that a guest sends between two turns.
 const BURST: usize = 64;
@@ -135,7 +135,7 @@ impl World {
         for worker in 0..case.ends.len() {
             let mut graph = Graph::new();
             for at in (0..ports.len()).step_by(2) {
-                let seats = [ports[at].seat(worker), ports[at + 1].seat(worker)];
+                let seats = [ports[at].for_worker(worker), ports[at + 1].for_worker(worker)];
                 let edges = seats.clone().map(|seat| graph.output(seat, false));
                 let node = graph.node("patch", Box::new(Patch::new(index(at)?)), &edges);
                 // Whoever takes from none of a port's pairs does not ask it.

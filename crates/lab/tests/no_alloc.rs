@@ -14,8 +14,8 @@ use straightline_lab::forward::{self, Mode, Touch};
 use straightline_lab::{Guest, GuestOptions};
 use straightline_nodes::{Bridge, Fdb, Patch};
 use straightline_packet::{Arena, Drops, PortIndex, Rcu, Settings};
+use straightline_port::EpollWaiter;
 use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
-use straightline_port::{EpollWaiter, Port};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 
@@ -72,6 +72,7 @@ fn allocations(f: impl FnOnce()) -> u64 {
 /// A worker that this thread drives, and guests at its ports.
 struct Hand {
     worker: Worker,
+    _ports: Vec<VhostUser>,
     guests: Vec<Guest>,
     _dir: tempfile::TempDir,
 }
@@ -90,8 +91,8 @@ fn hand(ports: usize, options: &GuestOptions, bridged: bool, two_copies: bool) -
         };
         VhostUser::open(config, index(n), Arc::clone(&drops[n]), &rcu, Arc::clone(&waiter)).expect("a socket")
     };
-    let all: Vec<Arc<dyn Port>> = (0..ports).map(|n| Arc::new(listen(n)) as Arc<dyn Port>).collect();
-    let edges: Vec<_> = all.iter().map(|port| graph.output(Arc::clone(port), false)).collect();
+    let all: Vec<_> = (0..ports).map(listen).collect();
+    let edges: Vec<_> = all.iter().map(|port| graph.output(port.for_worker(0), false)).collect();
     let node = if bridged {
         let members: Vec<_> = (0..ports).map(index).collect();
         let fdb = Arc::new(Fdb::new(64, 300, &members, &[]));
@@ -100,15 +101,15 @@ fn hand(ports: usize, options: &GuestOptions, bridged: bool, two_copies: bool) -
     } else {
         graph.node("patch", Box::new(Patch::new(index(0))), &edges)
     };
-    for port in all {
-        graph.input(port, node);
+    for port in &all {
+        graph.input(port.for_worker(0), node);
     }
     let settings = Settings { two_copies, ..Settings::default() };
     let arena = Arena::new(rcu.reader(), settings, drops);
     let worker = Worker::new(graph, arena, waiter, Arc::new(WorkerStats::default()), Idle::Spin);
     let guests =
         (0..ports).map(|n| Guest::connect(&dir.path().join(format!("p{n}")), options).expect("a guest")).collect();
-    Hand { worker, guests, _dir: dir }
+    Hand { worker, _ports: all, guests, _dir: dir }
 }
 
 /// Runs `rounds` of traffic; only the worker's turns are counted. Returns allocations and packets that arrived.

@@ -5,8 +5,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::vhost_user::Waiters;
-use crate::{EpollWaiter, Token};
+use crate::{EpollWaiter, Token, Waiters};
 
 /// A kick of the port, until it is removed with this.
 #[derive(Debug)]

@@ -18,11 +18,17 @@
 //! ```
 
 mod call_helper;
+mod control;
 mod counters;
 mod epoll_waiter;
 mod kick_routing;
+mod link_history;
+mod link_status;
+mod listener;
 mod notifier;
 mod null;
+mod peer;
+mod queue_assignment;
 mod signal;
 pub mod socket_file;
 pub mod socket_path;
@@ -32,9 +38,15 @@ use std::fmt;
 
 use straightline_packet::{Batch, PortIndex, Turn};
 
+pub use control::{stop_all, wait_for_ends};
 pub use counters::{Counter, QueueCounters, RingCounters};
 pub use epoll_waiter::{EpollWaiter, Token};
+pub use link_history::LinkHistory;
+pub use link_status::{LinkStatus, RingStatus};
+pub use listener::{ListenError, Listener, Permissions};
 pub use null::Null;
+pub use peer::Peer;
+pub use queue_assignment::{QueueAssignment, Waiters};
 pub use signal::Signals;
 
 /// What a worker does with a port. All of it happens within turns, on the worker's thread.

@@ -7,7 +7,8 @@ use anyhow::Context;
 use straightline_graph::{Graph, NodeIndex, NodeStats, Work};
 use straightline_nodes::{Bridge, Fdb, MacPrefix, Patch, Sink, SourceCheck};
 use straightline_packet::{Drops, PortIndex, Rcu, Reason, Settings};
-use straightline_port::vhost_user::{self, Permissions, VhostUser, VhostUserConfig, Waiters};
+use straightline_port::vhost_user::{self, VhostUser, VhostUserConfig};
+use straightline_port::{Permissions, Waiters};
 use straightline_wire::MacAddr;
 
 use crate::config::{BridgeConfig, Config, Copies, Mode, PortConfig, PortKind};
@@ -126,7 +127,7 @@ impl Parts<'_> {
 
     fn graph(&self, worker: usize, domains: &[ForwardingDomain], figures: Vec<Arc<NodeStats>>) -> Graph {
         let config = self.config;
-        let port = |at: usize| self.ports[at].seat(worker);
+        let port = |at: usize| self.ports[at].for_worker(worker);
         let index = |at: usize| PortIndex(self.plan.ports[at].slot);
         let mut graph = Graph::continuing(figures);
         for &domain in domains {

@@ -19,7 +19,8 @@ use anyhow::{Context, bail, ensure};
 use straightline_graph::{NodeStats, Work};
 use straightline_nodes::{Fdb, FdbEntry};
 use straightline_packet::{Drops, PortIndex};
-use straightline_port::vhost_user::{VhostUser, Waiters};
+use straightline_port::Waiters;
+use straightline_port::vhost_user::VhostUser;
 
 use crate::Switch;
 use crate::api::{Change, ChangeKind, Changed, Changes};

@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::Context;
 use straightline_graph::{Graph, Mailbox, NodeStats, Worker, WorkerStats};
 use straightline_packet::{Arena, Rcu};
-use straightline_port::vhost_user::{VhostUser, stop_all, wait_for_ends};
-use straightline_port::{EpollWaiter, Signals};
+use straightline_port::vhost_user::VhostUser;
+use straightline_port::{EpollWaiter, Signals, stop_all, wait_for_ends};
 
 use crate::api::{Source, Status};
 use crate::assembly::settings;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use straightline_graph::{Next, Node};
 use straightline_lab::{Guest, GuestOptions, Ring};
 use straightline_packet::{Arena, Batch, Drops, Packets, PortIndex, Rcu, Reason, Settings, Turn};
-use straightline_port::vhost_user::{QueueAssignment, VhostUser, VhostUserConfig};
-use straightline_port::{EpollWaiter, Port};
+use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
+use straightline_port::{EpollWaiter, Port, QueueAssignment};
 use straightline_switch::config::{Config, NodeConfig, WhenFull};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
@@ -307,7 +307,7 @@ fn with_wait_segments_that_find_too_little_keep_nobody_awake() {
 fn a_ring_that_is_disabled_forgets_who_waited_for_room() {
     let dir = tempfile::tempdir().expect("a folder");
     let rcu = Rcu::new();
-    let (port, drops) = by_hand(dir.path(), "p", 0, &rcu);
+    let (_port, served, drops) = by_hand(dir.path(), "p", 0, &rcu);
     let options = GuestOptions { features: BASIC, withhold: true, ..GuestOptions::default() };
     let mut guest = Guest::connect(&dir.path().join("p"), &options).expect("a guest");
     let mut arena = Arena::new(rcu.reader(), Settings::default(), vec![drops]);
@@ -315,25 +315,26 @@ fn a_ring_that_is_disabled_forgets_who_waited_for_room() {
     arena.turn(|turn| {
         let mut packets = Batch::new();
         packets.push(turn.accept_owned(PortIndex(1), &frame(mac(2), mac(1), 60, 1)).expect("room"));
-        port.deliver(turn, &packets, true);
+        served.deliver(turn, &packets, true);
     });
-    arena.turn(|turn| assert!(!port.arm(turn, true), "nothing to wake for"));
+    arena.turn(|turn| assert!(!served.arm(turn, true), "nothing to wake for"));
     assert!(wants_kicks(&guest), "somebody sleeps");
     guest.enable(0).expect("disabled");
-    arena.turn(|turn| port.disarm(turn, true));
+    arena.turn(|turn| served.disarm(turn, true));
     guest.enable(1).expect("enabled");
     assert!(!wants_kicks(&guest), "nobody sleeps");
     // Of those who sleep from now on it knows.
-    arena.turn(|turn| assert!(!port.arm(turn, true)));
+    arena.turn(|turn| assert!(!served.arm(turn, true)));
     assert!(!wants_kicks(&guest), "nothing waits for it any more");
 }
 
-/// A port that a test drives by hand, with what it counts.
-fn by_hand(dir: &Path, name: &str, index: u16, rcu: &Rcu) -> (VhostUser, Arc<Drops>) {
+/// A port, the port as a test serves it by hand, and its drop counters.
+fn by_hand(dir: &Path, name: &str, index: u16, rcu: &Rcu) -> (VhostUser, Arc<dyn Port>, Arc<Drops>) {
     let config = VhostUserConfig { holds: true, waits: true, ..VhostUserConfig::new(name, dir.join(name)) };
     let (drops, waiter) = (Arc::new(Drops::default()), Arc::new(EpollWaiter::new().expect("epoll")));
     let port = VhostUser::open(config, PortIndex(index), Arc::clone(&drops), rcu, waiter).expect("a socket");
-    (port, drops)
+    let served = port.for_worker(0);
+    (port, served, drops)
 }
 
 /// Packets wait for room. It comes, and is used up as news; but the next turn is full of others' packets before it comes
@@ -342,8 +343,8 @@ fn by_hand(dir: &Path, name: &str, index: u16, rcu: &Rcu) -> (VhostUser, Arc<Dro
 fn with_wait_room_that_nobody_has_tried_yet_keeps_a_worker_awake() {
     let dir = tempfile::tempdir().expect("a folder");
     let rcu = Rcu::new();
-    let (from, drops_from) = by_hand(dir.path(), "from", 0, &rcu);
-    let (to, drops_to) = by_hand(dir.path(), "to", 1, &rcu);
+    let (_from, from, drops_from) = by_hand(dir.path(), "from", 0, &rcu);
+    let (_to, to, drops_to) = by_hand(dir.path(), "to", 1, &rcu);
     let options = GuestOptions { features: BASIC, withhold: true, ..GuestOptions::default() };
     let mut source = Guest::connect(&dir.path().join("from"), &options).expect("a guest");
     let mut sink = Guest::connect(&dir.path().join("to"), &options).expect("a guest");
@@ -389,9 +390,10 @@ fn buffers_that_are_looked_at_in_vain_are_not_looked_at_for_ever() {
             let config = VhostUserConfig { mtu: 9000, ..VhostUserConfig::new(name, dir.path().join(name)) };
             let (drops, waiter) = (Arc::new(Drops::default()), Arc::new(EpollWaiter::new().expect("epoll")));
             let port = VhostUser::open(config, PortIndex(index), Arc::clone(&drops), &rcu, waiter).expect("a socket");
-            (port, drops)
+            let served = port.for_worker(0);
+            (port, served, drops)
         };
-        let [(from, drops_from), (to, drops_to)] = [open("from", 0), open("to", 1)];
+        let [(_from, from, drops_from), (_to, to, drops_to)] = [open("from", 0), open("to", 1)];
         let features = GuestOptions::default().features | packed;
         let options = GuestOptions { buffer_len: 9100, ..GuestOptions::default() };
         let mut source = Guest::connect(&dir.path().join("from"), &options).expect("a guest");
@@ -432,16 +434,16 @@ fn buffers_that_are_looked_at_in_vain_are_not_looked_at_for_ever() {
 fn a_worker_that_delivers_no_more_waits_for_no_room() {
     let dir = tempfile::tempdir().expect("a folder");
     let rcu = Rcu::new();
-    let (port, drops) = by_hand(dir.path(), "p", 0, &rcu);
+    let (port, served, drops) = by_hand(dir.path(), "p", 0, &rcu);
     let options = GuestOptions { features: BASIC, withhold: true, ..GuestOptions::default() };
     let guest = Guest::connect(&dir.path().join("p"), &options).expect("a guest");
     let mut arena = Arena::new(rcu.reader(), Settings::default(), vec![drops]);
     arena.turn(|turn| {
         let mut packets = Batch::new();
         packets.push(turn.accept_owned(PortIndex(1), &frame(mac(2), mac(1), 60, 1)).expect("room"));
-        port.deliver(turn, &packets, true);
+        served.deliver(turn, &packets, true);
     });
-    arena.turn(|turn| assert!(!port.arm(turn, true), "nothing to wake for"));
+    arena.turn(|turn| assert!(!served.arm(turn, true), "nothing to wake for"));
     assert!(wants_kicks(&guest), "somebody sleeps");
     port.assign_queues(QueueAssignment::one(1, 1));
     wait_until("nobody who delivers sleeps", || !wants_kicks(&guest));

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use straightline_lab::{Guest, GuestOptions, Pair};
 use straightline_packet::{Arena, Batch, Drops, PortIndex, Rcu, Settings};
+use straightline_port::EpollWaiter;
 use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
-use straightline_port::{EpollWaiter, Port};
 use straightline_switch::config::WhenFull;
 use straightline_virtio::net_header::NetHeader;
 
@@ -271,6 +271,7 @@ fn a_flooded_queue_leaves_turns_to_the_others() {
     let config = VhostUserConfig { queues: Some(PAIRS), ..VhostUserConfig::new("p", dir.path().join("p")) };
     let (drops, waiter) = (Arc::new(Drops::default()), Arc::new(EpollWaiter::new().expect("epoll")));
     let port = VhostUser::open(config, PortIndex(0), Arc::clone(&drops), &rcu, waiter).expect("a socket");
+    let served = port.for_worker(0);
     let mut guest = Guest::connect(&dir.path().join("p"), &options(PAIRS, false)).expect("a guest");
     for (at, count) in [(0, 200), (1, 0), (2, 200), (3, 1)] {
         let pair = &mut guest.pairs()[at];
@@ -284,7 +285,7 @@ fn a_flooded_queue_leaves_turns_to_the_others() {
     for _ in 0..8 {
         arena.turn(|turn| {
             let mut frame = Batch::new();
-            port.receive(turn, &mut frame, 64);
+            served.receive(turn, &mut frame, 64);
             let mut by = [0; PAIRS as usize];
             for &id in frame.ids() {
                 by[usize::from(turn.head(id)[43])] += 1;

@@ -12,14 +12,14 @@ use straightline_graph::{Graph, Idle, Worker, WorkerStats};
 use straightline_lab::{Guest, GuestOptions};
 use straightline_nodes::Patch;
 use straightline_packet::{Arena, Drops, PortIndex, Rcu, Reason, Settings};
+use straightline_port::EpollWaiter;
 use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
-use straightline_port::{EpollWaiter, Port};
 
 use crate::common::{self, PATIENCE, frame, mac, send, take, wait_until};
 
 /// Two ports on a patch, and a worker.
 struct Bench {
-    ports: [Arc<VhostUser>; 2],
+    ports: [VhostUser; 2],
     sockets: [PathBuf; 2],
     stop: Arc<AtomicBool>,
     worker: Option<JoinHandle<()>>,
@@ -36,13 +36,13 @@ impl Bench {
         let ports = [0, 1].map(|n| {
             let config = VhostUserConfig::new(format!("p{n}"), sockets[usize::from(n)].clone());
             let drops = Arc::clone(&drops[usize::from(n)]);
-            Arc::new(VhostUser::open(config, PortIndex(n), drops, &rcu, Arc::clone(&waiter)).expect("a socket"))
+            VhostUser::open(config, PortIndex(n), drops, &rcu, Arc::clone(&waiter)).expect("a socket")
         });
         let mut graph = Graph::new();
-        let edges = ports.clone().map(|port| graph.output(port as Arc<dyn Port>, false));
+        let edges = ports.each_ref().map(|port| graph.output(port.for_worker(0), false));
         let node = graph.node("patch", Box::new(Patch::new(PortIndex(0))), &edges);
         for port in &ports {
-            graph.input(Arc::clone(port) as Arc<dyn Port>, node);
+            graph.input(port.for_worker(0), node);
         }
         let arena = Arena::new(rcu.reader(), Settings::default(), drops.into());
         let mut worker = Worker::new(graph, arena, waiter, Arc::new(WorkerStats::default()), Idle::Spin);

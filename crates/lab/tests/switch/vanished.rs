@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use straightline_lab::{Guest, GuestOptions};
 use straightline_packet::{Arena, Batch, Drops, PortIndex, Rcu, Reason, Settings};
+use straightline_port::EpollWaiter;
 use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
-use straightline_port::{EpollWaiter, Port};
 use straightline_virtio::net_header::NetHeader;
 
 use crate::common::{arrived, frame, mac, wait_until};
@@ -32,18 +32,19 @@ fn whoever_is_sound_does_not_speak_for_others() {
     }
     wait_until("all links are up", || ports.iter().all(|port| port.status().up));
     let mut arena = Arena::new(rcu.reader(), Settings::default(), drops.to_vec());
+    let served = ports.each_ref().map(|port| port.for_worker(0));
     arena.turn(|turn| {
         let mut batches = [Batch::new(), Batch::new()];
-        for (port, batch) in ports.iter().zip(&mut batches) {
+        for (port, batch) in served.iter().zip(&mut batches) {
             port.receive(turn, batch, 1);
             assert_eq!(batch.len(), 1);
         }
         rustix::fs::ftruncate(guests[0].file(), 0).expect("it is a file");
         // Whoever looks at its ring finds that it has gone.
-        ports[0].receive(turn, &mut Batch::new(), 1);
+        served[0].receive(turn, &mut Batch::new(), 1);
         // The packet of the one that is sound comes first, in a batch of its own.
-        ports[2].deliver(turn, &batches[1], false);
-        ports[2].deliver(turn, &batches[0], false);
+        served[2].deliver(turn, &batches[1], false);
+        served[2].deliver(turn, &batches[0], false);
     });
     assert_eq!(drops[2].count(Reason::MemoryFault), 1);
     let got = arrived(&mut guests[2]);

@@ -14,7 +14,7 @@ use rustix::net::getpeername;
 use rustix::net::sockopt::socket_acceptconn;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 use signal_hook::consts::{SIGINT, SIGTERM};
-use straightline_port::vhost_user::{Listener, Permissions};
+use straightline_port::{Listener, Permissions};
 use straightline_switch::api::{self, PortWish};
 
 use crate::cli::Port;

@@ -6,7 +6,7 @@
 //! port with fewer pairs than there are workers has rings with a lock that is waited for; so a bridge is given several only
 //! where a port of it has several pairs.
 
-use straightline_port::vhost_user::QueueAssignment;
+use straightline_port::QueueAssignment;
 
 use super::{ForwardingDomain, most_queues, queues};
 use crate::config::Config;

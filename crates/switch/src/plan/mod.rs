@@ -14,7 +14,8 @@ mod difference;
 #[cfg(test)]
 mod tests;
 
-use straightline_port::vhost_user::{MAX_QUEUE_PAIRS, QueueAssignment};
+use straightline_port::QueueAssignment;
+use straightline_port::vhost_user::MAX_QUEUE_PAIRS;
 
 use crate::config::{Config, PortConfig, PortKind, WhenFull};
 use assignment::{capacity, pairs, seat, widths};

@@ -18,7 +18,7 @@ use crate::scene::Scene;
 const NAME: &str = "flooded";
 const PORT: usize = 4;
 
-/// Lines that a port may log in a row (`port/src/vhost_user/log_limit.rs`); then one each second.
+/// Lines that a port may log in a row (`port/src/vhost_user/control/log_limit.rs`); then one each second.
 const BURST: u64 = 20;
 
 /// Lines about the attacked port.

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use straightline_virtio::ring::Standing;
 
 use super::frontend::Guest;
+use crate::vhost_user::data::queue::{Queue, Wake};
 
 /// The pause before each repeat of a call: they come 10 ms, 100 ms and 1 s after the ring's last movement.
 const PAUSES: [Duration; 3] = [Duration::from_millis(10), Duration::from_millis(90), Duration::from_millis(900)];
@@ -54,17 +55,6 @@ pub(crate) enum Next {
     Call,
     /// With the next used entry behind this place: the driver has not answered, and no repeat is left.
     Movement(u16),
-}
-
-/// The event for which a worker wakes the thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wake {
-    /// Nothing: the thread looks by itself.
-    Never,
-    /// A call.
-    Call,
-    /// A call, or a used entry behind this place.
-    Movement { from: u16 },
 }
 
 impl Next {
@@ -118,7 +108,7 @@ impl Guest {
     /// Looks at the rings whose time has come, and repeats calls that seem to be lost. Returns how long the next look may
     /// wait; `None` if a worker wakes the thread for it.
     pub(crate) fn repeat_lost_calls(&mut self) -> Option<Duration> {
-        let called = self.shared.report.take_called();
+        let called = self.shared.inbox.take_called();
         if !called && self.next_look.is_none() {
             return None;
         }
@@ -127,7 +117,7 @@ impl Guest {
             self.next_look = None;
             for ring in self.rings.iter_mut().flatten() {
                 if ring.watch.next.map_or(called, |next| next <= now) {
-                    let look = ring.queue.look_for_lost_call(&mut ring.watch, now);
+                    let look = look_at(&ring.queue, &mut ring.watch, now);
                     ring.watch.next = look.next.at();
                     if look.is_due {
                         let (port, name) = (&self.shared.config.name, ring.queue.name());
@@ -141,9 +131,29 @@ impl Guest {
     }
 }
 
+/// Looks whether a ring's driver has answered its calls, and repeats the last one if that is due.
+fn look_at(queue: &Queue, watch: &mut Watch, now: Instant) -> Look {
+    let look = queue.check_call(|at, calls| {
+        let look = watch.look(at, calls, now);
+        (look.is_due, look.next.wake(), look)
+    });
+    look.unwrap_or(Look { is_due: false, next: Next::Call })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    use std::sync::Arc;
+
+    use rustix::event::{EventfdFlags, eventfd};
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+    use straightline_virtio::ring::Options;
+
+    use crate::call_helper::CallHelper;
+    use crate::notifier::Notifier;
+    use crate::vhost_user::data::queue::tests::queue_with;
+    use crate::vhost_user::inbox::PortInbox;
 
     fn standing(used: u16, is_asked: bool) -> Standing {
         Standing { event: 0, available: 0, used, is_asked }
@@ -218,5 +228,34 @@ mod tests {
             assert_eq!(look.next, Next::At(now + PAUSES[0]));
             now += PAUSES[0];
         }
+    }
+
+    #[test]
+    fn a_call_wakes_control_once_until_it_has_stopped_watching() {
+        let file = memfd_create("calls", MemfdFlags::CLOEXEC).expect("memfd");
+        ftruncate(&file, 1 << 16).expect("memory");
+        let report = Arc::new(PortInbox::new().expect("an eventfd"));
+        let helper = CallHelper::new("test", || ());
+        let event = || Arc::new(eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd"));
+        let call = || Notifier::new(event(), &helper).expect("a call");
+        let queue = queue_with(&file, Options { event_idx: true, ..Options::default() });
+        let queue = queue.watched_by(Arc::clone(&report));
+        assert!(!report.take_called());
+        queue.set_call(Some(call()));
+        assert!(report.take_called());
+        queue.set_call(Some(call()));
+        assert!(!report.take_called(), "control knows it already");
+        let (mut watch, start) = (Watch::default(), Instant::now());
+        let next = look_at(&queue, &mut watch, start).next.at().expect("it may still move");
+        queue.set_call(Some(call()));
+        assert!(!report.take_called(), "control will look again");
+        assert!(look_at(&queue, &mut watch, next).next.at().is_none(), "the driver waits for nothing that is used");
+        queue.set_call(Some(call()));
+        assert!(report.take_called(), "control does not look by itself any more");
+        // Without the event index nothing says whether the driver waits.
+        let queue = queue_with(&file, Options::default());
+        queue.set_call(Some(call()));
+        assert!(!report.take_called());
+        assert!(look_at(&queue, &mut Watch::default(), start).next.at().is_none());
     }
 }

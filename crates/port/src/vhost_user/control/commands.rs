@@ -106,7 +106,7 @@ impl Guest {
         }
         let Commands { state, arena, .. } = &mut self.commands;
         let arena = arena.get_or_insert_with(|| Arena::new(self.shared.rcu.reader(), Settings::default(), Vec::new()));
-        let link = &self.shared.link;
+        let link = &self.shared.data.link;
         // Its memory is the link's: without one, or with one that is broken, there is another look when that changes.
         let result = arena.turn(|turn| {
             let link = link.load(turn).filter(|link| link.is_sound())?;

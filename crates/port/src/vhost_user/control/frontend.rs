@@ -7,27 +7,29 @@ use std::time::{Duration, Instant};
 
 use rustix::net::{SendFlags, send};
 use straightline_virtio::fail;
-use straightline_virtio::features::{VIRTIO_F_RING_PACKED, names};
+use straightline_virtio::features::VIRTIO_F_RING_PACKED;
 use straightline_virtio::memory::{DirtyLog, GuestMemory, Region};
-use straightline_virtio::vhost_user::{Connection, Effect, Outcome, Refused, RegionFd, Session};
+use straightline_virtio::vhost_user::{Connection, Effect, Outcome, Refused, Session};
 use tracing::Level;
 
 use super::commands::Commands;
 use super::inflight::Tables;
-use super::peer::{Peer, peer};
-use super::rings::{Running, ring_name};
-use super::thread::{Stop, wait_for_any};
+use super::running_ring::Running;
+use super::shared::Shared;
+use super::stop::Stop;
+use super::thread::wait_for_any;
 use super::transfer::Transfer;
 use crate::call_helper::CallHelper;
+use crate::peer::peer;
 use crate::vhost_user::data::queue::Queue;
-use crate::vhost_user::{LinkStatus, QueueAssignment, RingStatus, Shared};
+use crate::{Peer, QueueAssignment};
 
 /// A connected frontend.
 pub(crate) struct Guest {
     pub(crate) shared: Arc<Shared>,
     connection: Connection,
     /// Who sends the messages.
-    peer: Option<Peer>,
+    pub(crate) peer: Option<Peer>,
     pub(crate) session: Session,
     pub(crate) memory: Arc<GuestMemory>,
     /// Where writes are marked while the frontend asks for it.
@@ -103,14 +105,14 @@ impl Guest {
             if !Arc::ptr_eq(&self.seated, &self.shared.assignment()) {
                 self.publish();
             }
-            let fds = [self.connection.stream().as_fd(), self.shared.report.event(), self.commands.event()];
+            let fds = [self.connection.stream().as_fd(), self.shared.inbox.event(), self.commands.event()];
             let wait = limit.into_iter().chain(self.shared.suppressed_due()).chain(retry).min();
             let ready = wait_for_any(fds, wait);
             if !ready {
                 self.shared.report_suppressed();
             }
             // A report about a link that has been replaced since says nothing about this one.
-            if let Some((_, fault)) = self.shared.report.take().filter(|(about, _)| *about == self.generation) {
+            if let Some((_, fault)) = self.shared.inbox.take().filter(|(about, _)| *about == self.generation) {
                 self.break_off(fault);
             }
             if stop.leaves() {
@@ -129,7 +131,7 @@ impl Guest {
 
     /// Sets the link down or up where that has been asked for, and tells the frontend.
     fn follow_administrator(&mut self) {
-        let down = self.shared.is_set_down();
+        let down = self.shared.data.is_set_down();
         if down == self.set_down {
             return;
         }
@@ -196,7 +198,7 @@ impl Guest {
             Effect::KeepInflight(spec, file) => self.keep_inflight(spec, &file),
             Effect::None | Effect::MakeInflight(_) | Effect::Status(_) => Ok(()),
             Effect::Rarp(mac) => {
-                self.shared.announcement.ask(mac);
+                self.shared.data.announcement.ask(mac);
                 self.shared.routing.wake();
                 Ok(())
             }
@@ -257,61 +259,6 @@ impl Guest {
         }
     }
 
-    fn set_memory(&mut self, regions: Vec<RegionFd>) -> Result<(), String> {
-        let mapped = regions.iter().map(map).collect::<Result<_, _>>()?;
-        self.replace_memory(mapped)
-    }
-
-    fn add_region(&mut self, region: &RegionFd) -> Result<(), String> {
-        let mut regions = self.memory.regions().to_vec();
-        regions.push(map(region)?);
-        self.change_slots(regions)
-    }
-
-    /// Another set of regions, of which those that stay are mapped where they were: rings in them go on, and miss nothing.
-    /// A ring in one that has gone stops; one that waited for what has come starts.
-    fn change_slots(&mut self, regions: Vec<Arc<Region>>) -> Result<(), String> {
-        let memory = GuestMemory::new(regions).ok_or("memory regions overlap")?;
-        self.check_log(&memory)?;
-        let before = std::mem::replace(&mut self.memory, Arc::new(memory));
-        for ring in self.rings.iter().flatten() {
-            ring.queue.set_memory(Arc::clone(&self.memory));
-        }
-        let done = (0..self.session.rings()).try_for_each(|index| self.sync_ring(index).map(drop));
-        self.publish();
-        self.note_bases();
-        if done.is_err() {
-            // As below: the session takes its table back.
-            drop(self.swap_memory(before));
-        }
-        done
-    }
-
-    /// Another memory map: rings are stopped, found again in the new map, and go on where they were.
-    fn replace_memory(&mut self, regions: Vec<Arc<Region>>) -> Result<(), String> {
-        let memory = Arc::new(GuestMemory::new(regions).ok_or("memory regions overlap")?);
-        self.check_log(&memory)?;
-        let before = self.swap_memory(memory);
-        let done = (0..self.session.rings()).try_for_each(|index| self.sync_ring(index).map(drop));
-        match done {
-            Ok(()) => self.publish(),
-            // The session takes the old table back, and so do we; rings start again in it when it has.
-            Err(_) => drop(self.swap_memory(before)),
-        }
-        done
-    }
-
-    /// Stops all rings, notes where they stand (one's memory may come back only later), and takes another map; returns
-    /// the one before, which nobody uses any more.
-    fn swap_memory(&mut self, memory: Arc<GuestMemory>) -> Arc<GuestMemory> {
-        for index in 0..self.session.rings() {
-            self.take_out(index);
-        }
-        self.publish();
-        self.note_bases();
-        std::mem::replace(&mut self.memory, memory)
-    }
-
     /// The frontend is gone: nothing of it stays.
     pub(crate) fn leave(&mut self) {
         fail::hit("port-left");
@@ -324,69 +271,9 @@ impl Guest {
         self.log = None;
         self.shared.state().forget_fault();
     }
-
-    /// Brings what operators see up to date.
-    pub(crate) fn show(&self) {
-        let reason = self.why_down();
-        let up = reason.is_none();
-        let now = LinkStatus {
-            up,
-            reason: reason.unwrap_or_default(),
-            peer: self.peer,
-            features: names(self.session.acked_features()).collect(),
-            regions: self.memory.regions().len(),
-            mac: self.session.told_mac(),
-            receives: self.running_control().map(|_| {
-                let state = &self.commands.state;
-                (state.receives().clone(), state.vlans().collect())
-            }),
-            ring: self
-                .rings
-                .iter()
-                .flatten()
-                .next()
-                .map(|r| RingStatus { size: r.queue.size(), packed: r.queue.is_packed() }),
-        };
-        let reason = now.reason.clone();
-        let changed = self.shared.state().show(now);
-        match changed {
-            true if up => self.shared.log(Level::INFO, format_args!("link up")),
-            true => self.shared.log(Level::INFO, format_args!("link down: {reason}")),
-            false => {}
-        }
-    }
-
-    fn why_down(&self) -> Option<String> {
-        if let Some(refusal) = self.session.refusal()
-            && self.session.acked_features() != 0
-        {
-            return Some(refusal.to_string());
-        }
-        // One pair is enough for packets to pass; a frontend may never start the others.
-        for index in 0..2 {
-            if let Some(missing) = self.session.missing(index) {
-                return Some(format!("a frontend is connected; its {} does not start: {missing}", ring_name(index)));
-            }
-            match self.rings.get(usize::from(index)).and_then(Option::as_ref) {
-                None => return Some(format!("the {} does not run", ring_name(index))),
-                Some(r) if !r.queue.enabled() => {
-                    return Some(format!("the frontend has disabled the {}", ring_name(index)));
-                }
-                Some(_) => {}
-            }
-        }
-        None
-    }
 }
 
 fn new_helper(shared: &Arc<Shared>) -> CallHelper {
-    let report = Arc::clone(&shared.report);
-    CallHelper::new(&shared.config.name, move || report.wake())
-}
-
-fn map(region: &RegionFd) -> Result<Arc<Region>, String> {
-    let spec = region.spec();
-    Region::map(region.fd.as_fd(), spec.mmap_offset, spec.size, spec.guest_addr, spec.user_addr)
-        .map(Arc::new)
-        .map_err(|e| e.to_string())
+    let inbox = Arc::clone(&shared.inbox);
+    CallHelper::new(&shared.config.name, move || inbox.wake())
 }

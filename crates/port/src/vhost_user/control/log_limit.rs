@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tracing::Level;
 
-use crate::vhost_user::Shared;
+use super::shared::Shared;
 
 /// Lines that a port may log in a row.
 const BURST: u32 = 20;

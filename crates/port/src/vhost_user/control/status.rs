@@ -1,173 +1,63 @@
-//! What an operator is told of a port: is the link up, if not why, and what was negotiated.
+//! The link's status as operators see it, brought up to date.
 
-use std::time::{Instant, SystemTime};
+use straightline_virtio::features::names;
+use tracing::Level;
 
-use straightline_virtio::net_control::Receives;
+use super::frontend::Guest;
+use crate::vhost_user::ring_name::ring_name;
+use crate::{LinkStatus, RingStatus};
 
-use super::history::LinkHistory;
-use super::peer::Peer;
-
-/// The link as of now.
-#[derive(Clone, Debug, Default)]
-pub struct LinkStatus {
-    /// Whether packets can pass both ways.
-    pub up: bool,
-    /// Why not, in one sentence; empty when it is up.
-    pub reason: String,
-    /// The frontend that is connected.
-    pub peer: Option<Peer>,
-    /// What the driver negotiated, by name.
-    pub features: Vec<&'static str>,
-    /// Memory regions mapped.
-    pub regions: usize,
-    /// The MAC address that the driver is told by our configuration space, if it reads one there.
-    pub mac: Option<[u8; 6]>,
-    /// What the driver wants to receive, and which VLANs, where it says so by a control queue that is ours.
-    pub receives: Option<(Receives, Vec<u16>)>,
-    /// The rings, where they are set up.
-    pub ring: Option<RingStatus>,
-}
-
-/// A ring as of now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RingStatus {
-    /// Entries.
-    pub size: u16,
-    /// Whether it is a packed ring.
-    pub packed: bool,
-}
-
-/// What control knows, kept where others can read it.
-#[derive(Debug)]
-pub(crate) struct State {
-    now: LinkStatus,
-    /// Why the last link ended, until the next one is up.
-    fault: Option<String>,
-    /// An administrator has set the link down.
-    set_down: bool,
-    history: LinkHistory,
-}
-
-impl State {
-    pub(crate) fn new() -> Self {
-        let history = LinkHistory::new(Instant::now());
-        State { now: LinkStatus::default(), fault: None, set_down: false, history }
-    }
-
-    /// Replaces the status. Returns whether the link that the frontend sets up has come up or gone down.
-    pub(crate) fn show(&mut self, now: LinkStatus) -> bool {
-        let before = std::mem::replace(&mut self.now, now);
-        self.note();
-        // A frontend that left, and whose link was down before.
-        if before.peer.is_some() && self.now.peer.is_none() && !before.up {
-            self.history.note_failure(&self.now.reason, SystemTime::now());
-        }
-        before.up != self.now.up
-    }
-
-    /// Sets why the link is down, or will be. It counts until [`Self::forget_fault`].
-    pub(crate) fn set_fault(&mut self, fault: String) {
-        self.history.note_failure(&fault, SystemTime::now());
-        self.fault = Some(fault);
-    }
-
-    pub(crate) fn forget_fault(&mut self) {
-        self.fault = None;
-    }
-
-    pub(crate) fn fault(&self) -> Option<&str> {
-        self.fault.as_deref()
-    }
-
-    pub(crate) fn set_down(&mut self, down: bool) {
-        self.set_down = down;
-        self.note();
-    }
-
-    pub(crate) fn history(&self) -> LinkHistory {
-        self.history.clone()
-    }
-
-    pub(crate) fn status(&self) -> LinkStatus {
-        LinkStatus { up: self.is_up(), reason: self.reason().to_owned(), ..self.now.clone() }
-    }
-
-    fn is_up(&self) -> bool {
-        self.now.up && !self.set_down
-    }
-
-    fn reason(&self) -> &str {
-        match &self.fault {
-            _ if self.set_down => "set down by the administrator",
-            Some(fault) if !self.now.up => fault,
-            _ => &self.now.reason,
+impl Guest {
+    /// Brings what operators see up to date.
+    pub(crate) fn show(&self) {
+        let reason = self.why_down();
+        let up = reason.is_none();
+        let now = LinkStatus {
+            up,
+            reason: reason.unwrap_or_default(),
+            peer: self.peer,
+            features: names(self.session.acked_features()).collect(),
+            regions: self.memory.regions().len(),
+            mac: self.session.told_mac(),
+            receives: self.running_control().map(|_| {
+                let state = &self.commands.state;
+                (state.receives().clone(), state.vlans().collect())
+            }),
+            ring: self
+                .rings
+                .iter()
+                .flatten()
+                .next()
+                .map(|r| RingStatus { size: r.queue.size(), packed: r.queue.is_packed() }),
+        };
+        let reason = now.reason.clone();
+        let changed = self.shared.state().show(now);
+        match changed {
+            true if up => self.shared.log(Level::INFO, format_args!("link up")),
+            true => self.shared.log(Level::INFO, format_args!("link down: {reason}")),
+            false => {}
         }
     }
 
-    fn note(&mut self) {
-        let (is_up, reason) = (self.is_up(), self.reason().to_owned());
-        self.history.note(is_up, &reason, Instant::now(), SystemTime::now());
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn up() -> LinkStatus {
-        LinkStatus { up: true, ..connected("") }
-    }
-
-    /// A frontend is connected whose link is down.
-    fn connected(reason: &str) -> LinkStatus {
-        LinkStatus { reason: reason.to_owned(), peer: Some(Peer { pid: Some(1), uid: 0 }), ..LinkStatus::default() }
-    }
-
-    fn waiting(reason: &str) -> LinkStatus {
-        LinkStatus { reason: reason.to_owned(), ..LinkStatus::default() }
-    }
-
-    fn reasons(state: &State) -> Vec<String> {
-        state.history().reasons.into_iter().map(|(_, reason)| reason).collect()
-    }
-
-    #[test]
-    fn the_steps_of_a_frontend_are_no_reasons_and_its_end_is_one() {
-        let mut state = State::new();
-        state.show(waiting("no frontend has connected yet"));
-        assert!(!state.show(connected("no memory")) && !state.show(connected("no kick")) && state.show(up()));
-        assert!(state.show(waiting("it closed its connection")));
-        assert_eq!((reasons(&state), state.history().changes), (vec!["it closed its connection".to_owned()], 2));
-        // One that never comes up.
-        state.show(connected("no memory"));
-        state.show(waiting("it sent nonsense"));
-        assert_eq!(reasons(&state), ["it closed its connection", "it sent nonsense"]);
-        assert_eq!(state.history().changes, 2);
-    }
-
-    #[test]
-    fn a_broken_ring_is_one_reason() {
-        let mut state = State::new();
-        state.show(up());
-        state.set_fault("a loop".to_owned());
-        state.show(connected("the receive ring does not run"));
-        assert_eq!(reasons(&state), ["a loop"]);
-        assert_eq!(state.status().reason, "a loop");
-        state.set_fault("refused".to_owned());
-        assert_eq!(reasons(&state), ["a loop", "refused"]);
-    }
-
-    #[test]
-    fn the_administrator_changes_the_link_too() {
-        let mut state = State::new();
-        state.set_down(true);
-        state.set_down(false);
-        assert_eq!(state.history().changes, 0, "it was down all the time");
-        state.show(up());
-        state.set_down(true);
-        assert_eq!((state.status().up, state.status().reason.as_str()), (false, "set down by the administrator"));
-        state.set_down(false);
-        assert!(state.status().up);
-        assert_eq!((reasons(&state), state.history().changes), (vec!["set down by the administrator".to_owned()], 3));
+    fn why_down(&self) -> Option<String> {
+        if let Some(refusal) = self.session.refusal()
+            && self.session.acked_features() != 0
+        {
+            return Some(refusal.to_string());
+        }
+        // One pair is enough for packets to pass; a frontend may never start the others.
+        for index in 0..2 {
+            if let Some(missing) = self.session.missing(index) {
+                return Some(format!("a frontend is connected; its {} does not start: {missing}", ring_name(index)));
+            }
+            match self.rings.get(usize::from(index)).and_then(Option::as_ref) {
+                None => return Some(format!("the {} does not run", ring_name(index))),
+                Some(r) if !r.queue.enabled() => {
+                    return Some(format!("the frontend has disabled the {}", ring_name(index)));
+                }
+                Some(_) => {}
+            }
+        }
+        None
     }
 }

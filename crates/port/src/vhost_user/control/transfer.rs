@@ -17,7 +17,7 @@ use straightline_virtio::net_control::{NetControl, Saved};
 
 use super::channel::Moving;
 use super::frontend::Guest;
-use crate::vhost_user::is_within;
+use crate::control::is_within;
 
 /// How long a frontend may take for its part.
 pub(crate) const LIMIT: Duration = Duration::from_secs(5);

@@ -1,18 +1,16 @@
 //! What workers see of a connected guest: its memory and its rings. Control publishes a link, and takes it away.
 
 use std::fmt::Display;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::event::{EventfdFlags, eventfd};
 use straightline_packet::{Drops, PortIndex};
 use straightline_virtio::memory::{DirtyLog, GuestMemory};
 use straightline_virtio::net_header::Receiver;
 
 use super::queue::Queue;
-use super::spread::Spread;
-use super::worker_port::WorkerPort;
+use super::steering::Steering;
+use crate::vhost_user::inbox::PortInbox;
 
 /// Why a port whose guest's memory has vanished stops.
 pub(crate) const VANISHED: &str = "guest memory: its file was truncated while it was mapped";
@@ -39,11 +37,11 @@ pub(crate) struct Link {
     pub(crate) rx: Box<[Option<Arc<Queue>>]>,
     /// The guest's receive rings that packets may go to: the switch delivers into them. One for each worker that does,
     /// at least one.
-    pub(crate) tx: Box<[Spread]>,
+    pub(crate) tx: Box<[Steering]>,
     pub(crate) broken: AtomicBool,
     /// Which link of its port this is.
     pub(crate) generation: u64,
-    pub(crate) report: Arc<Report>,
+    pub(crate) inbox: Arc<PortInbox>,
 }
 
 impl Link {
@@ -61,8 +59,8 @@ impl Link {
 
     /// The receive rings that a worker delivers to. One that came after this link was made shares somebody's.
     #[inline]
-    pub(crate) fn tx(&self, seat: &WorkerPort) -> &Spread {
-        self.tx.get(seat.giver).unwrap_or(&self.tx[0])
+    pub(crate) fn tx(&self, tx_index: usize) -> &Steering {
+        self.tx.get(tx_index).unwrap_or(&self.tx[0])
     }
 
     /// Stops the port: its guest did what leaves nothing to rely on. Control hears of it.
@@ -71,7 +69,7 @@ impl Link {
         if !self.broken.swap(true, Ordering::Relaxed) {
             // Zeros in the place of vanished memory look like other faults.
             let why = if self.memory.poisoned() { VANISHED.to_owned() } else { format!("{which}: {fault}") };
-            self.report.send(self.generation, why);
+            self.inbox.send(self.generation, why);
         }
     }
 
@@ -91,57 +89,5 @@ impl Link {
     #[cold]
     pub(crate) fn vanished(&self) {
         self.fail("guest memory", &"it vanished");
-    }
-}
-
-/// How a worker tells control that a link broke, or that a call was sent.
-#[derive(Debug)]
-pub(crate) struct Report {
-    message: Mutex<Option<(u64, String)>>,
-    /// A ring that control does not watch has sent a call.
-    called: Mutex<bool>,
-    event: OwnedFd,
-}
-
-impl Report {
-    pub(crate) fn new() -> std::io::Result<Self> {
-        Ok(Report {
-            message: Mutex::default(),
-            called: Mutex::default(),
-            event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
-        })
-    }
-
-    fn send(&self, generation: u64, message: String) {
-        *self.message.lock().unwrap_or_else(PoisonError::into_inner) = Some((generation, message));
-        self.wake();
-    }
-
-    /// Asks control to watch the rings for a call that is not answered.
-    #[cold]
-    pub(crate) fn send_called(&self) {
-        *self.called.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.wake();
-    }
-
-    /// Returns whether a ring has sent a call since the last time.
-    pub(crate) fn take_called(&self) -> bool {
-        std::mem::take(&mut *self.called.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Makes the event readable, with or without a message.
-    pub(crate) fn wake(&self) {
-        let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
-    }
-
-    /// Readable when there is a message, or when the port is to stop.
-    pub(crate) fn event(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
-    }
-
-    /// The message, once, with the link that it is about.
-    pub(crate) fn take(&self) -> Option<(u64, String)> {
-        let _ = rustix::io::read(&self.event, &mut [0; 8]);
-        self.message.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }

@@ -11,12 +11,17 @@
 //! | `announcement` | the packet that is sent in the name of a guest that has moved here |
 
 pub(crate) mod announcement;
+pub(crate) mod buffer_waiters;
 pub(crate) mod deliver;
+pub(crate) mod delivery_plan;
+pub(crate) mod dispatch;
 pub(crate) mod link;
+pub(crate) mod port_data;
 pub(crate) mod queue;
 pub(crate) mod receive;
-pub(crate) mod spread;
+pub(crate) mod steering;
 pub(crate) mod worker_port;
+pub(crate) mod worker_queues;
 
 /// Header bytes before every frame, as a length of guest memory.
 const HEADER: u32 = 12;

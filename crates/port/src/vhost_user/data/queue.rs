@@ -2,17 +2,16 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::time::Instant;
 
 use straightline_packet::{AtTurnEnd, GsoSegment, MAX_BATCH, PortIndex, Served, SourceQueueId, Turn};
 use straightline_virtio::memory::{DirtyLog, GuestMemory, fault};
-use straightline_virtio::ring::{BURST, First, Ring, RingFault};
+use straightline_virtio::ring::{BURST, First, Ring, RingFault, Standing};
 
-use super::deliver::{Planned, PlannedRun};
-use super::link::Report;
+use super::buffer_waiters::BufferWaiters;
+use super::delivery_plan::{Planned, PlannedRun};
 use crate::notifier::Notifier;
-use crate::vhost_user::control::calls::{Look, Next, Wake, Watch};
-use crate::vhost_user::control::rings::{is_transmit, ring_name};
+use crate::vhost_user::inbox::PortInbox;
+use crate::vhost_user::ring_name::{is_transmit, ring_name};
 use crate::{QueueCounters, RingCounters};
 
 /// How often a worker looks for the end of another one's burst before it lets the system wait for it: some bursts long.
@@ -39,7 +38,18 @@ pub(crate) struct Queue {
     /// Changes only while no worker uses the port.
     holds: Arc<AtomicBool>,
     /// Where control learns that a call was sent; `None` for a ring that does not say whether its driver waits.
-    watcher: Option<Arc<Report>>,
+    watcher: Option<Arc<PortInbox>>,
+}
+
+/// The event for which a worker wakes the thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wake {
+    /// Nothing: the thread looks by itself.
+    Never,
+    /// A call.
+    Call,
+    /// A call, or a used entry behind this place.
+    Movement { from: u16 },
 }
 
 /// What one worker uses at a time.
@@ -50,7 +60,7 @@ pub(crate) struct Inner {
     /// What makes control look at the ring again.
     wake: Wake,
     /// Who waits for room.
-    pub(crate) room: Room,
+    pub(crate) room: BufferWaiters,
     /// The round in which all that was taken from it was left for want of room: what is in it waits behind that. In another
     /// round it is to be tried again; a turn may be full before it comes to this ring.
     stuck: Option<u64>,
@@ -78,7 +88,7 @@ impl Queue {
             ring,
             call: None,
             wake: Wake::Call,
-            room: Room::default(),
+            room: BufferWaiters::default(),
             stuck: None,
             firsts: Box::new([First::default(); BURST]),
             plan: Vec::with_capacity(MAX_BATCH),
@@ -101,7 +111,7 @@ impl Queue {
     }
 
     /// Tells `watcher` of calls from now on. Control then repeats those that the driver does not answer.
-    pub(crate) fn watched_by(self, watcher: Arc<Report>) -> Self {
+    pub(crate) fn watched_by(self, watcher: Arc<PortInbox>) -> Self {
         Queue { watcher: Some(watcher), ..self }
     }
 
@@ -179,7 +189,7 @@ impl Queue {
 
     /// Returns whom to wake after buffers were given back, with a call or without, if control does not look by itself.
     #[inline]
-    fn watcher_after(&self, inner: &mut Inner, with_call: bool) -> Option<&Report> {
+    fn watcher_after(&self, inner: &mut Inner, with_call: bool) -> Option<&PortInbox> {
         let wakes = match inner.wake {
             Wake::Never => false,
             Wake::Call => with_call,
@@ -191,18 +201,24 @@ impl Queue {
         Some(watcher)
     }
 
-    /// Looks whether the driver has answered its calls, and repeats the last one if that is due. For control, which
-    /// holds the lock for the look only.
-    pub(crate) fn look_for_lost_call(&self, watch: &mut Watch, now: Instant) -> Look {
+    /// Has control judge whether the driver has answered its calls, and repeats the last one if that is due. `judge` is
+    /// told where the ring stands and how many calls workers have sent; its result says whether the call is due, and for
+    /// which event a worker wakes control next. It is called with the ring's lock held; for a ring that does not say
+    /// whether its driver waits, it is not called, and the result is `None`.
+    pub(crate) fn check_call<T>(&self, judge: impl FnOnce(Standing, u64) -> (bool, Wake, T)) -> Option<T> {
         let mut inner = self.lock();
         let standing = if inner.ring.poisoned() { None } else { inner.ring.standing() };
         let counters = self.counters();
-        let look = match (standing, &inner.call) {
-            (Some(standing), Some(_)) => watch.look(standing, counters.kicks_sent.get(), now),
-            _ => Look { is_due: false, next: Next::Call },
+        let judged = match (standing, &inner.call) {
+            (Some(standing), Some(_)) => Some(judge(standing, counters.kicks_sent.get())),
+            _ => None,
         };
-        inner.wake = look.next.wake();
-        let call = if look.is_due { inner.call.clone() } else { None };
+        let (is_due, wake, result) = match judged {
+            Some((is_due, wake, result)) => (is_due, wake, Some(result)),
+            None => (false, Wake::Call, None),
+        };
+        inner.wake = wake;
+        let call = if is_due { inner.call.clone() } else { None };
         if call.is_some() {
             counters.calls_repeated.add(1);
         }
@@ -210,7 +226,7 @@ impl Queue {
         if let Some(call) = call {
             call.ring();
         }
-        look
+        result
     }
 
     /// The guest has more memory now.
@@ -303,64 +319,6 @@ impl Queue {
     }
 }
 
-/// Who waits for room in a receive ring. A ring has one wish for a kick, and where workers share it, it must be that of
-/// whoever is content with the least.
-#[derive(Debug)]
-pub(crate) struct Room(Vec<Waiting>);
-
-impl Default for Room {
-    fn default() -> Self {
-        // More have never been seen to share a ring; if they do, the first time costs an allocation.
-        Room(Vec::with_capacity(8))
-    }
-}
-
-#[derive(Debug)]
-struct Waiting {
-    worker: usize,
-    /// So many chains were there, and too few.
-    known: u16,
-    /// He is to be woken.
-    sleeps: bool,
-}
-
-impl Room {
-    /// What came of a worker's delivery: this many chains were there and too few for a packet that waits, or all is well.
-    #[inline]
-    pub(crate) fn wants(&mut self, worker: usize, short: Option<u16>) {
-        if short.is_some() || !self.0.is_empty() {
-            self.note(worker, short);
-        }
-    }
-
-    #[cold]
-    fn note(&mut self, worker: usize, short: Option<u16>) {
-        self.0.retain(|waiting| waiting.worker != worker);
-        self.0.extend(short.map(|known| Waiting { worker, known, sleeps: false }));
-    }
-
-    /// A worker sleeps if its packets wait here. Beyond how many chains somebody who sleeps is to be woken.
-    fn sleeps(&mut self, worker: usize) -> Option<u16> {
-        self.0.iter_mut().find(|waiting| waiting.worker == worker)?.sleeps = true;
-        self.0.iter().filter(|waiting| waiting.sleeps).map(|waiting| waiting.known).min()
-    }
-
-    fn wakes(&mut self, worker: usize) {
-        self.0.iter_mut().filter(|waiting| waiting.worker == worker).for_each(|waiting| waiting.sleeps = false);
-    }
-
-    /// Only these workers still wait. Whether somebody slept, and nobody does any more.
-    fn forget(&mut self, but_for: impl Fn(usize) -> bool) -> bool {
-        let slept = self.any_sleeps();
-        self.0.retain(|waiting| but_for(waiting.worker));
-        slept && !self.any_sleeps()
-    }
-
-    pub(crate) fn any_sleeps(&self) -> bool {
-        self.0.iter().any(|waiting| waiting.sleeps)
-    }
-}
-
 impl AtTurnEnd for Queue {
     fn give_back(&self, turn: &mut Turn<'_>, source: SourceQueueId) {
         let mut inner = self.lock();
@@ -417,12 +375,9 @@ pub(crate) mod tests {
     use super::*;
     use std::os::fd::{AsFd, OwnedFd};
 
-    use rustix::event::{EventfdFlags, eventfd};
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
     use straightline_virtio::memory::Region;
     use straightline_virtio::ring::{Geometry, Options, SplitDevice};
-
-    use crate::call_helper::CallHelper;
 
     /// A ring of eight entries, all zeros.
     pub(crate) fn queue() -> Arc<Queue> {
@@ -435,45 +390,13 @@ pub(crate) mod tests {
         Arc::new(queue_with(file, Options::default()))
     }
 
-    fn queue_with(file: &OwnedFd, options: Options) -> Queue {
+    pub(crate) fn queue_with(file: &OwnedFd, options: Options) -> Queue {
         let region = Region::map(file.as_fd(), 0, 1 << 16, 0, 0).expect("mapped");
         let memory = Arc::new(GuestMemory::new(vec![Arc::new(region)]).expect("one region"));
         let geometry = Geometry { size: 8, desc: 0, avail: 0x1000, used: 0x2000 };
         let ring = SplitDevice::new(&memory, geometry, 0, options).expect("in memory");
         let (counters, holds) = Default::default();
         Queue::new(Ring::Split(ring), 1, memory, true, counters, holds, false)
-    }
-
-    #[test]
-    fn a_call_wakes_control_once_until_it_has_stopped_watching() {
-        let file = memfd_create("calls", MemfdFlags::CLOEXEC).expect("memfd");
-        ftruncate(&file, 1 << 16).expect("memory");
-        let report = Arc::new(Report::new().expect("an eventfd"));
-        let helper = CallHelper::new("test", || ());
-        let event = || Arc::new(eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd"));
-        let call = || Notifier::new(event(), &helper).expect("a call");
-        let queue = queue_with(&file, Options { event_idx: true, ..Options::default() });
-        let queue = queue.watched_by(Arc::clone(&report));
-        assert!(!report.take_called());
-        queue.set_call(Some(call()));
-        assert!(report.take_called());
-        queue.set_call(Some(call()));
-        assert!(!report.take_called(), "control knows it already");
-        let (mut watch, start) = (Watch::default(), Instant::now());
-        let next = queue.look_for_lost_call(&mut watch, start).next.at().expect("it may still move");
-        queue.set_call(Some(call()));
-        assert!(!report.take_called(), "control will look again");
-        assert!(
-            queue.look_for_lost_call(&mut watch, next).next.at().is_none(),
-            "the driver waits for nothing that is used"
-        );
-        queue.set_call(Some(call()));
-        assert!(report.take_called(), "control does not look by itself any more");
-        // Without the event index nothing says whether the driver waits.
-        let queue = queue_with(&file, Options::default());
-        queue.set_call(Some(call()));
-        assert!(!report.take_called());
-        assert!(queue.look_for_lost_call(&mut Watch::default(), start).next.at().is_none());
     }
 
     #[test]
@@ -486,32 +409,5 @@ pub(crate) mod tests {
         ftruncate(&file, 0).expect("it is a file");
         assert_eq!(queue.arm(0), Ok(false), "zeros");
         assert_eq!([(); 3].map(|()| queue.has_vanished(&memory)), [true; 3]);
-    }
-
-    #[test]
-    fn of_all_who_wait_for_room_the_one_content_with_least_is_woken_first() {
-        let mut room = Room::default();
-        room.wants(0, None);
-        assert_eq!((room.sleeps(0), room.any_sleeps()), (None, false), "nobody waits");
-        room.wants(0, Some(7));
-        room.wants(1, Some(3));
-        assert_eq!(room.sleeps(0), Some(7), "the other polls still");
-        assert_eq!((room.sleeps(1), room.sleeps(0)), (Some(3), Some(3)));
-        // One finds room, the other sleeps on.
-        room.wakes(1);
-        room.wants(1, None);
-        assert!(room.any_sleeps());
-        assert_eq!((room.sleeps(1), room.sleeps(0)), (None, Some(7)));
-        // What it finds is too little again.
-        room.wakes(0);
-        assert!(!room.any_sleeps());
-        room.wants(0, Some(9));
-        assert_eq!(room.sleeps(0), Some(9));
-        // One of them delivers no more.
-        room.wants(1, Some(3));
-        assert_eq!(room.sleeps(1), Some(3));
-        assert!(!room.forget(|worker| worker == 0) && room.any_sleeps(), "the other sleeps on");
-        assert_eq!((room.sleeps(1), room.sleeps(0)), (None, Some(9)));
-        assert!(room.forget(|_| false) && room.0.is_empty());
     }
 }

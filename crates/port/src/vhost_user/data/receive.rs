@@ -11,7 +11,7 @@ use straightline_virtio::ring::{BURST, Device, Direction, Fault, First, Ring, Ri
 use super::HEADER;
 use super::link::Link;
 use super::queue::{Inner, Queue};
-use super::worker_port::WorkerPort;
+use super::worker_queues::WorkerQueues;
 
 /// Why a chain gives no packet.
 enum Refused {
@@ -22,7 +22,7 @@ enum Refused {
 /// Takes at most `max` chains from several rings: from one after the other, beginning behind the ring that was the last to
 /// give anything in the turn before, so that none is always last where room is short.
 pub(crate) fn receive_in_turns<'t>(
-    seat: &WorkerPort,
+    seat: &WorkerQueues,
     pairs: &[usize],
     link: &'t Link,
     turn: &mut Turn<'t>,

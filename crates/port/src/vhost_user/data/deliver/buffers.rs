@@ -4,8 +4,8 @@ use straightline_packet::{Reason, Turn};
 use straightline_virtio::memory::GuestMemory;
 use straightline_virtio::ring::{BURST, Device, Direction, First, RingFault};
 
-use super::HEADER;
 use super::looks::{Looks, MOST_BUFFERS};
+use crate::vhost_user::data::HEADER;
 
 /// The next buffers of a ring, looked at in bursts.
 pub(super) struct Buffers<'a, R> {

@@ -5,7 +5,10 @@ use straightline_packet::{Kernels, MemorySegment, Offload, PacketId, WithKernels
 use straightline_virtio::net_header::{LEN, NetHeader};
 use straightline_virtio::ring::{BURST, Device, Direction};
 
-use super::{Buffers, Filling, HEADER, Sum, mark};
+use super::buffers::Buffers;
+use super::filling::{Filling, Sum};
+use super::marks::mark;
+use crate::vhost_user::data::HEADER;
 
 /// Delivers packets of the frame from place `from` on, as far as all are common; returns how many. Those before `single` are
 /// known not to be one with their neighbours.

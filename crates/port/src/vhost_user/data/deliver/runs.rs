@@ -6,15 +6,8 @@ use straightline_packet::{GsoSegment, PacketId, Run, Turn};
 use straightline_virtio::net_header::{LEN, NetHeader};
 use straightline_virtio::ring::Device;
 
-use super::{Filling, Planned, Sum};
-
-/// Packets that go into the buffers of one, which are planned for the first of them.
-#[derive(Debug)]
-pub(crate) struct PlannedRun {
-    pub(super) run: Run,
-    /// Their places in the frame.
-    pub(super) places: Range<usize>,
-}
+use super::filling::{Filling, Sum};
+use crate::vhost_user::data::delivery_plan::{Planned, PlannedRun};
 
 impl<R: Device> Filling<'_, '_, R> {
     /// Reserves buffers for the packets from `at` on, as many as are one; returns how many, and whether it did. Where they

@@ -4,7 +4,10 @@ use straightline_packet::{BodyPlace, Checksum, Offload, PacketId, Reason, Segmen
 use straightline_virtio::net_header::{LEN, NetHeader};
 use straightline_virtio::ring::{Device, Direction};
 
-use super::{Buffers, Filling, HEADER, Refused, Sum, mark};
+use super::buffers::Buffers;
+use super::filling::{Filling, Refused, Sum};
+use super::marks::mark;
+use crate::vhost_user::data::HEADER;
 
 /// What became of the pieces of a packet so far.
 #[derive(Default)]

@@ -110,7 +110,7 @@ impl ListenError {
 
 /// The listening socket of a port in server mode. It can be closed and opened again while the port stays.
 #[derive(Debug)]
-pub(crate) struct Server {
+pub(crate) struct ServerSocket {
     path: PathBuf,
     state: Mutex<ServerState>,
     /// Why it could not be opened again. Apart from the rest, so that whoever asks never waits for the system.
@@ -125,11 +125,11 @@ struct ServerState {
     listener: Option<Arc<Listener>>,
 }
 
-impl Server {
+impl ServerSocket {
     pub(crate) fn bind(path: &Path, permissions: &Permissions) -> Result<Self, ListenError> {
         let listener = Some(Arc::new(Listener::bind(path, permissions)?));
         let state = ServerState { permissions: *permissions, is_wanted: true, listener };
-        Ok(Server { path: path.to_owned(), state: Mutex::new(state), failure: Mutex::default() })
+        Ok(ServerSocket { path: path.to_owned(), state: Mutex::new(state), failure: Mutex::default() })
     }
 
     /// The socket, while it is open.

@@ -1,0 +1,154 @@
+//! How a vhost-user port is set up, and what it offers to its guest.
+
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use straightline_virtio::features as f;
+use straightline_virtio::vhost_user::{MAX_QUEUE_PAIRS, NetConfig, Offer, SUPPORTED_PROTOCOL_FEATURES};
+
+use crate::Permissions;
+
+/// Bytes of an Ethernet header and a VLAN tag: what a frame may have beyond the MTU.
+const FRAMING: u32 = 18;
+
+/// Most memory regions of one guest.
+const MAX_REGIONS: u64 = 64;
+
+/// Who listens, and who connects.
+#[derive(Clone, Debug)]
+pub enum Mode {
+    /// The port listens; these may connect.
+    Server(Permissions),
+    /// The frontend listens. The port connects, and again for ever when that fails or the connection ends.
+    Client,
+    /// A Unix socket that somebody has opened: one that listens, or one that is connected to a frontend. With the end of
+    /// that connection the port is at its end, and closes it.
+    Given(Arc<OwnedFd>),
+}
+
+/// What a driver can ask for by commands, whatever else is offered.
+const CONTROL: u64 = f::VIRTIO_NET_F_CTRL_VQ
+    | f::VIRTIO_NET_F_CTRL_RX
+    | f::VIRTIO_NET_F_CTRL_RX_EXTRA
+    | f::VIRTIO_NET_F_CTRL_VLAN
+    | f::VIRTIO_NET_F_CTRL_MAC_ADDR
+    | f::VIRTIO_NET_F_GUEST_ANNOUNCE;
+
+/// How a vhost-user port is set up.
+#[derive(Clone, Debug)]
+pub struct VhostUserConfig {
+    /// The port's name.
+    pub name: String,
+    /// Where it, or the frontend, listens.
+    pub socket: PathBuf,
+    /// Which of the two.
+    pub mode: Mode,
+    /// Told to the guest, and the limit of what it may send or be sent.
+    pub mtu: u16,
+    /// Told to the guest.
+    pub mac: Option<[u8; 6]>,
+    /// Told to the guest where `mac` is none.
+    pub default_mac: Option<[u8; 6]>,
+    /// Offer partial checksums.
+    pub csum: bool,
+    /// Offer TCP segmentation; needs `csum`.
+    pub tso: bool,
+    /// Offer UDP segmentation; needs `csum`.
+    pub uso: bool,
+    /// Most queue pairs, 1 to 127. None: a frontend that reads the configuration space is told 1, and others may start
+    /// as many as the protocol can name.
+    pub queues: Option<u16>,
+    /// Offer the packed ring.
+    pub packed: bool,
+    /// Packets for a full destination are left in this guest's ring.
+    pub holds: bool,
+    /// Packets for this guest wait for room, so that its worker is to be woken when there is some.
+    pub waits: bool,
+}
+
+impl VhostUserConfig {
+    /// A port with the defaults: it listens at `socket`, has an MTU of 1500, leaves the number of queue pairs to its
+    /// frontend, and offers all offloads and the packed ring. Nothing waits.
+    pub fn new(name: impl Into<String>, socket: impl Into<PathBuf>) -> Self {
+        VhostUserConfig {
+            name: name.into(),
+            socket: socket.into(),
+            mode: Mode::Server(Permissions::default()),
+            mtu: 1500,
+            mac: None,
+            default_mac: None,
+            csum: true,
+            tso: true,
+            uso: true,
+            queues: None,
+            packed: true,
+            holds: false,
+            waits: false,
+        }
+    }
+
+    /// Most queue pairs that a frontend may start.
+    pub(crate) fn most_pairs(&self) -> u16 {
+        self.queues.unwrap_or(MAX_QUEUE_PAIRS).clamp(1, MAX_QUEUE_PAIRS)
+    }
+
+    /// Queue pairs that the configuration space names. Its readers start that many, whether their driver uses them or not.
+    pub(crate) fn told_pairs(&self) -> u16 {
+        self.queues.unwrap_or(1).clamp(1, MAX_QUEUE_PAIRS)
+    }
+
+    fn told_mac(&self) -> Option<[u8; 6]> {
+        self.mac.or(self.default_mac)
+    }
+
+    /// What is offered to the guest (virtio 1.2, 5.1.3: segmentation needs the checksum, so it is offered only with it).
+    pub(crate) fn offer(&self) -> Offer {
+        let mut features = f::VIRTIO_F_VERSION_1
+            | f::VIRTIO_F_EVENT_IDX
+            | f::VIRTIO_F_INDIRECT_DESC
+            | f::VIRTIO_F_IN_ORDER
+            | f::VIRTIO_NET_F_MRG_RXBUF
+            | f::VIRTIO_NET_F_STATUS
+            | f::VHOST_F_LOG_ALL
+            | f::VIRTIO_NET_F_MTU;
+        if self.packed {
+            features |= f::VIRTIO_F_RING_PACKED;
+        }
+        if self.told_mac().is_some() {
+            features |= f::VIRTIO_NET_F_MAC;
+        }
+        features |= CONTROL;
+        if self.most_pairs() > 1 {
+            features |= f::VIRTIO_NET_F_MQ;
+        }
+        if self.csum {
+            features |= f::VIRTIO_NET_F_CSUM | f::VIRTIO_NET_F_GUEST_CSUM | f::VIRTIO_NET_F_CTRL_GUEST_OFFLOADS;
+            if self.tso {
+                features |= f::VIRTIO_NET_F_HOST_TSO4 | f::VIRTIO_NET_F_HOST_TSO6 | f::VIRTIO_NET_F_HOST_ECN;
+                features |= f::VIRTIO_NET_F_GUEST_TSO4 | f::VIRTIO_NET_F_GUEST_TSO6 | f::VIRTIO_NET_F_GUEST_ECN;
+            }
+            if self.uso {
+                features |= f::VIRTIO_NET_F_HOST_USO | f::VIRTIO_NET_F_GUEST_USO4 | f::VIRTIO_NET_F_GUEST_USO6;
+            }
+        }
+        let link_up = 1;
+        Offer {
+            features,
+            protocol_features: SUPPORTED_PROTOCOL_FEATURES,
+            queue_pairs: self.most_pairs(),
+            max_mem_slots: MAX_REGIONS,
+            config: NetConfig {
+                mac: self.told_mac().unwrap_or_default(),
+                status: link_up,
+                max_virtqueue_pairs: self.told_pairs(),
+                mtu: self.mtu,
+            },
+        }
+    }
+
+    /// Bytes of the longest frame that is not to be segmented.
+    pub(crate) fn max_len(&self) -> u32 {
+        u32::from(self.mtu) + FRAMING
+    }
+}

@@ -1,0 +1,51 @@
+//! The ways in which a port comes to a frontend.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::net::sockopt::{socket_acceptconn, socket_domain, socket_type};
+use rustix::net::{AddressFamily, SocketType};
+
+use super::connector::Connector;
+use crate::listener::{Listener, ServerSocket};
+
+/// How the port comes to a frontend.
+pub(crate) enum FrontendSource {
+    /// The frontend connects to a socket of ours.
+    Server(Arc<ServerSocket>),
+    /// The frontend connects to a socket that somebody handed over.
+    Listener(Arc<Listener>),
+    /// We connect to the frontend.
+    Connector(Connector),
+    /// The frontend is connected already; none once it was served.
+    Stream(Option<UnixStream>),
+}
+
+impl FrontendSource {
+    /// By a socket that somebody else has opened.
+    pub(crate) fn given(socket: &OwnedFd) -> io::Result<Self> {
+        let is_unix = socket_domain(socket)? == AddressFamily::UNIX && socket_type(socket)? == SocketType::STREAM;
+        if !is_unix {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no stream socket of the Unix domain"));
+        }
+        let own = socket.try_clone()?;
+        if socket_acceptconn(socket)? {
+            return Ok(FrontendSource::Listener(Arc::new(Listener::given(own))));
+        }
+        let stream = UnixStream::from(own);
+        fcntl_setfl(&stream, fcntl_getfl(&stream)? - OFlags::NONBLOCK)?;
+        Ok(FrontendSource::Stream(Some(stream)))
+    }
+
+    /// What is waited for while nobody is connected.
+    pub(crate) fn waits(&self) -> String {
+        match self {
+            FrontendSource::Server(_) | FrontendSource::Listener(_) => "waiting for a frontend".to_owned(),
+            FrontendSource::Connector(connector) => format!("connecting to {}", connector.path().display()),
+            FrontendSource::Stream(_) => "the connection that was handed over is served once".to_owned(),
+        }
+    }
+}

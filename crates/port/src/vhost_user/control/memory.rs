@@ -1,0 +1,73 @@
+//! The memory of a guest: regions that come and go, and the rings that follow them.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use straightline_virtio::memory::{GuestMemory, Region};
+use straightline_virtio::vhost_user::RegionFd;
+
+use super::frontend::Guest;
+
+impl Guest {
+    pub(crate) fn set_memory(&mut self, regions: Vec<RegionFd>) -> Result<(), String> {
+        let mapped = regions.iter().map(map).collect::<Result<_, _>>()?;
+        self.replace_memory(mapped)
+    }
+
+    pub(crate) fn add_region(&mut self, region: &RegionFd) -> Result<(), String> {
+        let mut regions = self.memory.regions().to_vec();
+        regions.push(map(region)?);
+        self.change_slots(regions)
+    }
+
+    /// Another set of regions, of which those that stay are mapped where they were: rings in them go on, and miss nothing.
+    /// A ring in one that has gone stops; one that waited for what has come starts.
+    pub(crate) fn change_slots(&mut self, regions: Vec<Arc<Region>>) -> Result<(), String> {
+        let memory = GuestMemory::new(regions).ok_or("memory regions overlap")?;
+        self.check_log(&memory)?;
+        let before = std::mem::replace(&mut self.memory, Arc::new(memory));
+        for ring in self.rings.iter().flatten() {
+            ring.queue.set_memory(Arc::clone(&self.memory));
+        }
+        let done = (0..self.session.rings()).try_for_each(|index| self.sync_ring(index).map(drop));
+        self.publish();
+        self.note_bases();
+        if done.is_err() {
+            // As below: the session takes its table back.
+            drop(self.swap_memory(before));
+        }
+        done
+    }
+
+    /// Another memory map: rings are stopped, found again in the new map, and go on where they were.
+    fn replace_memory(&mut self, regions: Vec<Arc<Region>>) -> Result<(), String> {
+        let memory = Arc::new(GuestMemory::new(regions).ok_or("memory regions overlap")?);
+        self.check_log(&memory)?;
+        let before = self.swap_memory(memory);
+        let done = (0..self.session.rings()).try_for_each(|index| self.sync_ring(index).map(drop));
+        match done {
+            Ok(()) => self.publish(),
+            // The session takes the old table back, and so do we; rings start again in it when it has.
+            Err(_) => drop(self.swap_memory(before)),
+        }
+        done
+    }
+
+    /// Stops all rings, notes where they stand (one's memory may come back only later), and takes another map; returns
+    /// the one before, which nobody uses any more.
+    fn swap_memory(&mut self, memory: Arc<GuestMemory>) -> Arc<GuestMemory> {
+        for index in 0..self.session.rings() {
+            self.take_out(index);
+        }
+        self.publish();
+        self.note_bases();
+        std::mem::replace(&mut self.memory, memory)
+    }
+}
+
+fn map(region: &RegionFd) -> Result<Arc<Region>, String> {
+    let spec = region.spec();
+    Region::map(region.fd.as_fd(), spec.mmap_offset, spec.size, spec.guest_addr, spec.user_addr)
+        .map(Arc::new)
+        .map_err(|e| e.to_string())
+}

@@ -1,0 +1,149 @@
+//! A ring that runs, with the descriptors that its frontend sent for it.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use straightline_virtio::vhost_user::RingSetup;
+
+use super::calls::Watch;
+use crate::call_helper::CallHelper;
+use crate::kick_routing::{Kick, KickKind, KickRouting};
+use crate::notifier::Notifier;
+use crate::vhost_user::data::queue::Queue;
+use crate::vhost_user::ring_name::{CONTROL_RING, is_transmit, ring_name};
+
+/// A ring that workers use.
+pub(crate) struct Running {
+    pub(crate) queue: Arc<Queue>,
+    pub(crate) kick: Option<Arc<OwnedFd>>,
+    pub(crate) call: Option<Arc<OwnedFd>>,
+    pub(crate) token: Option<Kick>,
+    /// Where its kicks are waited for.
+    pub(crate) routing: Arc<KickRouting>,
+    /// Whether its driver answers its calls.
+    pub(crate) watch: Watch,
+}
+
+impl Running {
+    /// Takes over the descriptors of a ring's set-up where they are new. Returns the call descriptor that was replaced: it
+    /// must outlive the turns that are under way.
+    pub(crate) fn rewire(
+        &mut self,
+        index: u16,
+        setup: &RingSetup,
+        calls: &CallHelper,
+    ) -> Result<Option<Arc<OwnedFd>>, String> {
+        let name = ring_name(index);
+        if !same(self.kick.as_ref(), setup.kick.as_ref()) {
+            self.forget();
+            if let Some(kick) = &setup.kick {
+                let says = if index == CONTROL_RING || is_transmit(index) {
+                    KickKind::Packets(index / 2)
+                } else {
+                    KickKind::Buffers
+                };
+                let token = self.routing.add(Arc::clone(kick), says);
+                self.token = Some(token.map_err(|e| format!("{name}: cannot wait for its kick: {e}"))?);
+            }
+            self.kick = setup.kick.clone();
+        }
+        if setup.polled != self.queue.polled() {
+            self.queue.set_polled(setup.polled);
+            // Whoever sleeps would be told of nothing any more.
+            self.routing.wake();
+        }
+        if !same(self.call.as_ref(), setup.call.as_ref()) {
+            let call = setup.call.clone().map(|call| Notifier::new(call, calls)).transpose();
+            self.queue.set_call(call.map_err(|e| format!("{name}: cannot use its call descriptor: {e}"))?);
+            self.watch.start_again();
+            return Ok(std::mem::replace(&mut self.call, setup.call.clone()));
+        }
+        Ok(None)
+    }
+
+    /// Waits for its kick no more.
+    pub(crate) fn forget(&mut self) {
+        if let Some(token) = self.token.take() {
+            self.routing.remove(token);
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.forget();
+    }
+}
+
+fn same(a: Option<&Arc<OwnedFd>>, b: Option<&Arc<OwnedFd>>) -> bool {
+    match (a, b) {
+        (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+        (None, None) => true,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vhost_user::data::queue::tests::queue;
+
+    use rustix::event::{EventfdFlags, eventfd};
+
+    use crate::EpollWaiter;
+
+    fn running(routing: &Arc<KickRouting>) -> Running {
+        Running {
+            queue: queue(),
+            kick: None,
+            call: None,
+            token: None,
+            routing: Arc::clone(routing),
+            watch: Watch::default(),
+        }
+    }
+
+    /// What the frontend sends: a kick descriptor, or that there is none.
+    fn started(kick: Option<OwnedFd>) -> RingSetup {
+        let (mut setup, polled) = (RingSetup::default(), kick.is_none());
+        (setup.kick, setup.polled) = (kick.map(Arc::new), polled);
+        setup
+    }
+
+    #[test]
+    fn a_ring_that_runs_may_lose_its_kick_and_get_one_again() {
+        let waiter = Arc::new(EpollWaiter::new().expect("epoll"));
+        let routing = Arc::new(KickRouting::new(Arc::clone(&waiter).into(), false));
+        let mut ring = running(&routing);
+        let calls = CallHelper::new("test", || ());
+        let kick = || Some(eventfd(0, EventfdFlags::CLOEXEC).expect("eventfd"));
+        ring.rewire(1, &started(kick()), &calls).expect("a kick");
+        waiter.wait(std::time::Duration::ZERO).expect("the wake of the kick");
+        assert_eq!(ring.queue.arm(0), Ok(false), "a worker may sleep");
+        ring.rewire(1, &started(None), &calls).expect("no kick");
+        assert!(waiter.woken_by().1, "whoever sleeps looks again");
+        assert_eq!(ring.queue.arm(0), Ok(true), "nobody will kick");
+        ring.rewire(1, &started(kick()), &calls).expect("a kick");
+        assert_eq!(ring.queue.arm(0), Ok(false));
+        ring.forget();
+    }
+
+    #[test]
+    fn a_call_that_is_replaced_is_handed_over_and_not_closed() {
+        let waiter = Arc::new(EpollWaiter::new().expect("epoll"));
+        let mut ring = running(&Arc::new(KickRouting::new(waiter.into(), false)));
+        let calls = CallHelper::new("test", || ());
+        let event = || Some(Arc::new(eventfd(0, EventfdFlags::CLOEXEC).expect("eventfd")));
+        let with = |call: Option<Arc<OwnedFd>>| {
+            let mut setup = started(None);
+            setup.call = call;
+            setup
+        };
+        let (first, second) = (event(), event());
+        assert!(ring.rewire(1, &with(first.clone()), &calls).expect("a call").is_none());
+        assert!(ring.rewire(1, &with(first.clone()), &calls).expect("the same").is_none());
+        let replaced = ring.rewire(1, &with(second), &calls).expect("another call");
+        assert!(same(replaced.as_ref(), first.as_ref()), "who waits for the turns has it");
+        assert!(ring.rewire(1, &with(None), &calls).expect("no call").is_some());
+    }
+}

@@ -1,0 +1,120 @@
+//! A batch for a guest that has one receive ring or several.
+
+use straightline_packet::{Batch, MAX_BATCH, PacketId, Reason, Turn};
+
+use super::deliver::{self, Delivered, Looks};
+use super::link::Link;
+use super::queue::Queue;
+use super::steering::{PAIRS, Steering};
+use super::worker_queues::WorkerQueues;
+
+/// Delivers a batch to a guest, however many rings it has.
+pub(crate) fn deliver<'t>(link: &'t Link, worker: &WorkerQueues, turn: &mut Turn<'t>, batch: &Batch, wait: bool) {
+    let steering = link.tx(worker.giver);
+    match steering.queues() {
+        [] => {
+            let reason = match steering.any_runs() {
+                _ if link.set_down => Reason::SetDown,
+                true => Reason::RingDisabled,
+                false => Reason::LinkDown,
+            };
+            link.drops.add(reason, batch.len().try_into().unwrap_or(u64::MAX));
+        }
+        [queue] => {
+            if deliver::deliver(queue, link, worker, turn, batch.ids(), wait, &mut Looks::default()).any {
+                turn.borrow_from(&**queue);
+            }
+        }
+        _ if wait => in_order(steering, link, worker, turn, batch),
+        _ => apart(steering, link, worker, turn, batch),
+    }
+}
+
+/// Delivers each ring's packets together.
+fn apart<'t>(steering: &'t Steering, link: &'t Link, worker: &WorkerQueues, turn: &mut Turn<'t>, batch: &Batch) {
+    let ids = batch.ids();
+    let Some(&any) = ids.first() else { return };
+    let places = &steering.places(turn, ids)[..ids.len()];
+    // Sorted by counting: how many there are for each ring, then where each ring's begin, then where they end.
+    let mut ends = [0_u16; PAIRS];
+    for &place in places {
+        ends[usize::from(place)] += 1;
+    }
+    let mut start = 0;
+    for end in &mut ends {
+        start += std::mem::replace(end, start);
+    }
+    let mut sorted = [any; MAX_BATCH];
+    for (&place, &id) in places.iter().zip(ids) {
+        let end = &mut ends[usize::from(place)];
+        sorted[usize::from(*end)] = id;
+        *end += 1;
+    }
+    let (mut start, mut looks) = (0, Looks::in_parts());
+    for (queue, end) in steering.queues().iter().zip(ends) {
+        let end = usize::from(end);
+        let part = &sorted[start..end];
+        start = end;
+        if !part.is_empty() && send(queue, link, worker, turn, part, false, &mut looks).any {
+            turn.borrow_from(&**queue);
+        }
+    }
+}
+
+/// Delivers with nothing lost where a ring is full (`full = "wait"`): what is left of a source's packets must be the tail
+/// of what was taken from it. So packets go in their order, those in a row for one ring together; behind a packet that is
+/// left, all of the same source are left, and so are all for the same ring, which others of the batch must not overtake.
+fn in_order<'t>(steering: &'t Steering, link: &'t Link, worker: &WorkerQueues, turn: &mut Turn<'t>, batch: &Batch) {
+    let places = steering.places(turn, batch.ids());
+    let (mut full, mut told) = (0_u128, 0_u128);
+    let mut looks = Looks::in_parts();
+    let mut previous = None;
+    let mut is_behind = false;
+    let mut rest = batch.ids();
+    let mut places = &places[..rest.len()];
+    while let (Some(&id), Some(&place)) = (rest.first(), places.first()) {
+        let source = turn.source(id);
+        let is_same = |&(&id, &at): &(&PacketId, &u8)| at == place && turn.source(id) == source;
+        let len = rest.iter().zip(places).take_while(is_same).count();
+        let (run, behind) = rest.split_at(len);
+        (rest, places) = (behind, &places[len..]);
+        if previous.replace(source) != Some(source) {
+            is_behind = turn.leaves_any(source);
+        }
+        let bit = 1_u128 << place;
+        if full & bit != 0 || is_behind {
+            is_behind = true;
+            run.iter().for_each(|&id| deliver::leave(link, turn, id));
+            continue;
+        }
+        let Some(queue) = steering.queues().get(usize::from(place)) else { continue };
+        let Delivered { any, left } = send(queue, link, worker, turn, run, true, &mut looks);
+        told |= if any { bit } else { 0 };
+        if left {
+            full |= bit;
+            is_behind = true;
+        }
+    }
+    for (at, queue) in steering.queues().iter().enumerate() {
+        if told >> at & 1 != 0 {
+            turn.borrow_from(&**queue);
+        }
+    }
+}
+
+/// Delivers a part of a batch, unless another part has found the guest broken.
+fn send<'t>(
+    queue: &'t Queue,
+    link: &'t Link,
+    worker: &WorkerQueues,
+    turn: &mut Turn<'t>,
+    ids: &[PacketId],
+    wait: bool,
+    looks: &mut Looks,
+) -> Delivered {
+    if link.is_sound() {
+        return deliver::deliver(queue, link, worker, turn, ids, wait, looks);
+    }
+    link.drops.add(Reason::LinkDown, ids.len().try_into().unwrap_or(u64::MAX));
+    Delivered { any: false, left: false }
+}

@@ -1,0 +1,63 @@
+//! One worker's part of a port's queues.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+
+use super::link::Link;
+use crate::QueueAssignment;
+
+/// One worker's part of a port. Only one thread uses it.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct WorkerQueues {
+    /// The pairs that it takes from, in ascending order.
+    pub(crate) pairs: Box<[usize]>,
+    /// Which of them comes first in the next turn.
+    pub(crate) first: AtomicUsize,
+    /// Whose it is: what it waits for is noted under this. A worker that does not deliver here waits for nothing.
+    pub(crate) worker: usize,
+    /// Its place among those who deliver; the first, where it does not.
+    pub(crate) giver: usize,
+    /// The fault epoch up to which no memory has vanished that this worker's packets came from.
+    pub(crate) clean: AtomicU64,
+}
+
+impl WorkerQueues {
+    pub(crate) fn new(worker: usize, pairs: Box<[usize]>, giver: usize) -> Self {
+        WorkerQueues { pairs, first: AtomicUsize::new(0), worker, giver, clean: AtomicU64::new(u64::MAX) }
+    }
+
+    /// A worker's seat.
+    pub(crate) fn of(assignment: &QueueAssignment, worker: usize) -> Self {
+        let pairs = (0..assignment.takes.len()).filter(|&pair| assignment.takes[pair] == worker).collect();
+        WorkerQueues::new(worker, pairs, assignment.givers.iter().position(|&giver| giver == worker).unwrap_or(0))
+    }
+
+    /// The pairs that it takes from, as far as the guest has started any. A frontend that may start a hundred pairs
+    /// and starts one costs a worker one.
+    pub(crate) fn pairs(&self, link: &Link) -> &[usize] {
+        let started = self.pairs.partition_point(|&pair| pair < link.rx.len());
+        &self.pairs[..started]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::queue::tests::queue;
+    use super::*;
+
+    /// As in a patch of two ports with one pair each: one worker takes from the port, the other delivers to it.
+    #[test]
+    fn whoever_does_not_deliver_leaves_the_wish_of_whoever_does() {
+        let assignment = QueueAssignment { takes: vec![0], gives: vec![1], givers: vec![1] };
+        let [taker, giver] = [0, 1].map(|worker| WorkerQueues::of(&assignment, worker));
+        let queue = queue();
+        let is_waited_for = || queue.lock().room.any_sleeps();
+        queue.lock().room.wants(giver.worker, Some(0));
+        assert_eq!((queue.arm_for_room(giver.worker), is_waited_for()), (Ok(false), true));
+        assert_eq!(queue.arm_for_room(taker.worker), Ok(false));
+        queue.disarm_for_room(taker.worker);
+        assert!(is_waited_for(), "the taker has woken, and the giver sleeps");
+        queue.disarm_for_room(giver.worker);
+        assert!(!is_waited_for());
+    }
+}
