@@ -24,7 +24,7 @@ use straightline_lab::{Guest, GuestOptions, Pair};
 use straightline_nodes::Patch;
 use straightline_packet::{Arena, Drops, PortIndex, Rcu, Settings};
 use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
-use straightline_port::{EpollWaiter, QueueAssignment};
+use straightline_port::{EpollWaiter, PortControl, QueueAssignment};
 
 /// Packets that a guest sends between two turns.
 const BURST: usize = 64;

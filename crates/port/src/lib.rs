@@ -38,7 +38,7 @@ use std::fmt;
 
 use straightline_packet::{Batch, PortIndex, Turn};
 
-pub use control::{stop_all, wait_for_ends};
+pub use control::{PortControl, stop_all, wait_for_ends};
 pub use counters::{Counter, QueueCounters, RingCounters};
 pub use epoll_waiter::{EpollWaiter, Token};
 pub use link_history::LinkHistory;

@@ -8,7 +8,7 @@ use straightline_graph::{Graph, NodeIndex, NodeStats, Work};
 use straightline_nodes::{Bridge, Fdb, MacPrefix, Patch, Sink, SourceCheck};
 use straightline_packet::{Drops, PortIndex, Rcu, Reason, Settings};
 use straightline_port::vhost_user::{self, VhostUser, VhostUserConfig};
-use straightline_port::{Permissions, Waiters};
+use straightline_port::{Permissions, PortControl, Waiters};
 use straightline_wire::MacAddr;
 
 use crate::config::{BridgeConfig, Config, Copies, Mode, PortConfig, PortKind};
@@ -40,7 +40,7 @@ pub(crate) fn open(
     rcu: &Rcu,
     waiters: Waiters,
     given: Option<Arc<OwnedFd>>,
-) -> anyhow::Result<Arc<VhostUser>> {
+) -> anyhow::Result<Arc<dyn PortControl>> {
     sandbox::allows(port).with_context(|| format!("port \"{}\"", port.name))?;
     let PortKind::VhostUser(kind) = &port.kind;
     let config = VhostUserConfig {
@@ -99,7 +99,7 @@ pub(crate) struct Parts<'a> {
     pub(crate) config: &'a Config,
     pub(crate) plan: &'a Plan,
     /// In the configuration's order.
-    pub(crate) ports: &'a [Arc<VhostUser>],
+    pub(crate) ports: &'a [Arc<dyn PortControl>],
     /// Of each port.
     pub(crate) drops: &'a [Arc<Drops>],
     /// Of each bridge that is in a graph to be made.

@@ -19,8 +19,7 @@ use anyhow::{Context, bail, ensure};
 use straightline_graph::{NodeStats, Work};
 use straightline_nodes::{Fdb, FdbEntry};
 use straightline_packet::{Drops, PortIndex};
-use straightline_port::Waiters;
-use straightline_port::vhost_user::VhostUser;
+use straightline_port::{PortControl, Waiters};
 
 use crate::Switch;
 use crate::api::{Change, ChangeKind, Changed, Changes};
@@ -99,7 +98,7 @@ impl Switch {
         before: Before<'_>,
         config: &Config,
         plan: Plan,
-        ports: Vec<Arc<VhostUser>>,
+        ports: Vec<Arc<dyn PortControl>>,
         drops: Vec<Arc<Drops>>,
     ) -> anyhow::Result<Now> {
         let calm: Vec<_> = (0..self.crew.len()).map(|worker| undisturbed(before, config, &plan, worker)).collect();
@@ -122,7 +121,7 @@ impl Switch {
         for ((place, port), config) in plan.ports.iter().zip(&ports).zip(&config.ports) {
             let Some(old) = before.same_port(config).map(|old| &now.plan.ports[old]) else { continue };
             if old.waits != place.waits {
-                port.set_holds(place.waits);
+                port.set_waits(place.waits);
             }
             if old.assignment != place.assignment {
                 port.assign_queues(place.assignment.clone());
@@ -216,7 +215,7 @@ struct Attempt<'a> {
     plan: &'a Plan,
     wanted: &'a Wanted,
     /// Ports that are new, by their index.
-    fresh: Vec<(usize, Arc<VhostUser>)>,
+    fresh: Vec<(usize, Arc<dyn PortControl>)>,
     undo: Vec<Undo>,
     /// Ports that have freed their socket's path, by their index in what runs.
     paused: Vec<usize>,
@@ -251,7 +250,7 @@ impl Attempt<'_> {
                     let place = &self.plan.ports[new];
                     if *place != self.now.plan.ports[old] {
                         self.now.ports[old]
-                            .move_to(self.switch.waiters(place), place.waits)
+                            .route_kicks(self.switch.waiters(place), place.waits)
                             .with_context(|| format!("port \"{}\": cannot move", self.config.ports[new].name))?;
                         self.undo.push(Undo::Place { old });
                     }
@@ -294,7 +293,7 @@ impl Attempt<'_> {
     }
 
     /// All ports as they are to be, and their counters.
-    fn ports(self, before: Before<'_>) -> (Vec<Arc<VhostUser>>, Vec<Arc<Drops>>) {
+    fn ports(self, before: Before<'_>) -> (Vec<Arc<dyn PortControl>>, Vec<Arc<Drops>>) {
         let ports = self.config.ports.iter().enumerate().filter_map(|(at, config)| {
             let fresh = self.fresh.iter().find(|(new, _)| *new == at).map(|(_, port)| port);
             let port = fresh.or_else(|| Some(&self.now.ports[before.same_port(config)?]))?;
@@ -326,7 +325,7 @@ impl Attempt<'_> {
                     .map_err(anyhow::Error::from),
                 Undo::Place { old } => {
                     let place = &self.now.plan.ports[old];
-                    let done = self.now.ports[old].move_to(self.switch.waiters(place), place.waits);
+                    let done = self.now.ports[old].route_kicks(self.switch.waiters(place), place.waits);
                     done.map_err(anyhow::Error::from)
                 }
             };

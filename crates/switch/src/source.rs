@@ -7,8 +7,8 @@ use straightline_graph::clock::{cycles, seconds};
 use straightline_graph::{NodeStats, WorkerStats};
 use straightline_nodes::Fdb as Table;
 use straightline_packet::{Drops as Counts, PortIndex};
-use straightline_port::QueueCounters;
-use straightline_port::vhost_user::{Receives, VhostUser};
+use straightline_port::vhost_user::Receives;
+use straightline_port::{PortControl, QueueCounters};
 use straightline_wire::MacAddr;
 
 use crate::api::{
@@ -42,7 +42,7 @@ pub(crate) struct Now {
     pub(crate) config: Config,
     pub(crate) plan: Plan,
     /// In the configuration's order.
-    pub(crate) ports: Vec<Arc<VhostUser>>,
+    pub(crate) ports: Vec<Arc<dyn PortControl>>,
     /// Of each port.
     pub(crate) drops: Vec<Arc<Counts>>,
     /// Of each bridge.

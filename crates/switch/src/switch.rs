@@ -7,8 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 use straightline_graph::{Graph, Mailbox, NodeStats, Worker, WorkerStats};
 use straightline_packet::{Arena, Rcu};
-use straightline_port::vhost_user::VhostUser;
-use straightline_port::{EpollWaiter, Signals, stop_all, wait_for_ends};
+use straightline_port::{EpollWaiter, PortControl, Signals, stop_all, wait_for_ends};
 
 use crate::api::{Source, Status};
 use crate::assembly::settings;
@@ -27,7 +26,7 @@ pub struct Switch {
     /// Held while something is changed.
     pub(crate) wanted: Mutex<Wanted>,
     /// Ports that are in no graph any more and have begun to stop.
-    ending: Mutex<Vec<Arc<VhostUser>>>,
+    ending: Mutex<Vec<Arc<dyn PortControl>>>,
     failure: Arc<Failure>,
     _watchdog: WatchdogThread,
 }
@@ -129,7 +128,7 @@ impl Switch {
         self.end()
     }
 
-    pub(crate) fn ending(&self) -> MutexGuard<'_, Vec<Arc<VhostUser>>> {
+    pub(crate) fn ending(&self) -> MutexGuard<'_, Vec<Arc<dyn PortControl>>> {
         self.ending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

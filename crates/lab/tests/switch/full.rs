@@ -7,7 +7,7 @@ use straightline_graph::{Next, Node};
 use straightline_lab::{Guest, GuestOptions, Ring};
 use straightline_packet::{Arena, Batch, Drops, Packets, PortIndex, Rcu, Reason, Settings, Turn};
 use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
-use straightline_port::{EpollWaiter, Port, QueueAssignment};
+use straightline_port::{EpollWaiter, Port, PortControl, QueueAssignment};
 use straightline_switch::config::{Config, NodeConfig, WhenFull};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;

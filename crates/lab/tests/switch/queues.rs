@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use straightline_lab::{Guest, GuestOptions, Pair};
 use straightline_packet::{Arena, Batch, Drops, PortIndex, Rcu, Settings};
-use straightline_port::EpollWaiter;
 use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
+use straightline_port::{EpollWaiter, PortControl};
 use straightline_switch::config::WhenFull;
 use straightline_virtio::net_header::NetHeader;
 

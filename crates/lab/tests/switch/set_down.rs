@@ -12,8 +12,8 @@ use straightline_graph::{Graph, Idle, Worker, WorkerStats};
 use straightline_lab::{Guest, GuestOptions};
 use straightline_nodes::Patch;
 use straightline_packet::{Arena, Drops, PortIndex, Rcu, Reason, Settings};
-use straightline_port::EpollWaiter;
 use straightline_port::vhost_user::{VhostUser, VhostUserConfig};
+use straightline_port::{EpollWaiter, PortControl};
 
 use crate::common::{self, PATIENCE, frame, mac, send, take, wait_until};
 
