@@ -14,7 +14,7 @@ use crate::socket_path::SocketState;
 
 /// Who may connect: owner, group and permission bits of the socket file. Without any, the process's own user alone; with
 /// a group, that group too.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Permissions {
     /// User id.
     pub owner: Option<u32>,

@@ -8,10 +8,10 @@ use straightline_graph::{Graph, NodeIndex, NodeStats, Work};
 use straightline_nodes::{Bridge, Fdb, MacPrefix, Patch, Sink, SourceCheck};
 use straightline_packet::{Drops, PortIndex, Rcu, Reason, Settings};
 use straightline_port::vhost_user::{self, VhostUser, VhostUserConfig};
-use straightline_port::{Permissions, PortControl, Waiters};
+use straightline_port::{PortControl, Waiters};
 use straightline_wire::MacAddr;
 
-use crate::config::{BridgeConfig, Config, Copies, Mode, PortConfig, PortKind};
+use crate::config::{self, BridgeConfig, Config, Copies, Mode, PortConfig, PortKind};
 use crate::default_mac::default_mac;
 use crate::plan::{ForwardingDomain, Place, Plan};
 use crate::sandbox;
@@ -42,12 +42,29 @@ pub(crate) fn open(
     given: Option<Arc<OwnedFd>>,
 ) -> anyhow::Result<Arc<dyn PortControl>> {
     sandbox::allows(port).with_context(|| format!("port \"{}\"", port.name))?;
-    let PortKind::VhostUser(kind) = &port.kind;
+    let opened = match &port.kind {
+        PortKind::VhostUser(kind) => open_vhost_user(port, kind, place, drops, rcu, waiters, given),
+    };
+    let opened = opened.with_context(|| format!("port \"{}\"", port.name))?;
+    opened.assign_queues(place.assignment.clone());
+    Ok(opened)
+}
+
+/// Makes a vhost-user port.
+fn open_vhost_user(
+    port: &PortConfig,
+    kind: &config::VhostUserConfig,
+    place: &Place,
+    drops: Arc<Drops>,
+    rcu: &Rcu,
+    waiters: Waiters,
+    given: Option<Arc<OwnedFd>>,
+) -> anyhow::Result<Arc<dyn PortControl>> {
     let config = VhostUserConfig {
         name: port.name.clone(),
         socket: kind.socket.clone(),
         mode: match kind.mode {
-            Mode::Server => vhost_user::Mode::Server(permissions(port)),
+            Mode::Server => vhost_user::Mode::Server(kind.permissions()),
             Mode::Client => vhost_user::Mode::Client,
             Mode::Given => vhost_user::Mode::Given(given.context("nobody handed its socket over")?),
         },
@@ -62,16 +79,7 @@ pub(crate) fn open(
         holds: place.waits,
         waits: place.waits,
     };
-    let port = VhostUser::open(config, PortIndex(place.slot), drops, rcu, waiters)
-        .with_context(|| format!("port \"{}\"", port.name))?;
-    port.assign_queues(place.assignment.clone());
-    Ok(Arc::new(port))
-}
-
-/// Who may connect to a port.
-pub(crate) fn permissions(port: &PortConfig) -> Permissions {
-    let PortKind::VhostUser(kind) = &port.kind;
-    Permissions { owner: kind.owner, group: kind.group, mode: Some(kind.perms) }
+    Ok(Arc::new(VhostUser::open(config, PortIndex(place.slot), drops, rcu, waiters)?))
 }
 
 /// The rules of a bridge's table.

@@ -11,7 +11,6 @@
 //!
 //! A worker takes a graph between two turns, when it holds no packet, so none is lost.
 
-use std::path::Path;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -23,8 +22,8 @@ use straightline_port::{PortControl, Waiters};
 
 use crate::Switch;
 use crate::api::{Change, ChangeKind, Changed, Changes};
-use crate::assembly::{Parts, open, permissions, rules, source_check};
-use crate::config::{Config, Mode, PortConfig, PortKind};
+use crate::assembly::{Parts, open, rules, source_check};
+use crate::config::Config;
 use crate::lease::Wanted;
 use crate::plan::{Before, ForwardingDomain, Place, Plan, Step, difference, needs_restart, plan, undisturbed};
 use crate::sandbox;
@@ -233,8 +232,8 @@ impl Attempt<'_> {
         for step in steps {
             match *step {
                 Step::PortAdded(new) | Step::PortRemade { new, .. } => {
-                    let path = socket(&self.config.ports[new]);
-                    if path.is_some() && self.now.config.ports.iter().any(|port| socket(port) == path) {
+                    let path = self.config.ports[new].kind.exclusive_path();
+                    if path.is_some() && self.now.config.ports.iter().any(|port| port.kind.exclusive_path() == path) {
                         late.push(new);
                     } else {
                         self.open(new)?;
@@ -245,7 +244,7 @@ impl Attempt<'_> {
                         sandbox::allows(&self.config.ports[new])
                             .with_context(|| format!("port \"{}\"", self.config.ports[new].name))?;
                         self.undo.push(Undo::Permissions { old });
-                        self.now.ports[old].set_permissions(&permissions(&self.config.ports[new]))?;
+                        self.now.ports[old].set_permissions(&self.config.ports[new].kind.permissions())?;
                     }
                     let place = &self.plan.ports[new];
                     if *place != self.now.plan.ports[old] {
@@ -265,9 +264,9 @@ impl Attempt<'_> {
     /// even if a frontend holds the port's thread.
     fn replace(&mut self, late: &[usize]) -> anyhow::Result<()> {
         for &new in late {
-            let path = socket(&self.config.ports[new]);
+            let path = self.config.ports[new].kind.exclusive_path();
             for (old, port) in self.now.config.ports.iter().enumerate() {
-                if socket(port) == path && !self.paused.contains(&old) {
+                if port.kind.exclusive_path() == path && !self.paused.contains(&old) {
                     self.now.ports[old].pause();
                     self.paused.push(old);
                 }
@@ -321,7 +320,7 @@ impl Attempt<'_> {
         for undo in self.undo.drain(..).rev() {
             let done = match undo {
                 Undo::Permissions { old } => self.now.ports[old]
-                    .set_permissions(&permissions(&self.now.config.ports[old]))
+                    .set_permissions(&self.now.config.ports[old].kind.permissions())
                     .map_err(anyhow::Error::from),
                 Undo::Place { old } => {
                     let place = &self.now.plan.ports[old];
@@ -353,12 +352,6 @@ fn with_nodes_of(running: &Config, config: &Config) -> Config {
         }
     }
     config
-}
-
-/// The file that only one port can have.
-fn socket(port: &PortConfig) -> Option<&Path> {
-    let PortKind::VhostUser(kind) = &port.kind;
-    (kind.mode != Mode::Given).then_some(&*kind.socket)
 }
 
 /// The figures that a worker's new graph goes on with: its own, and those of ports that move to it as a whole.

@@ -15,7 +15,7 @@ use crate::api::{
     Addresses, DownReason, DropCount, Drops, Fdb, FdbEntry, Link, Node, Packets, Port, Ports, Queue, RingKind, Runtime,
     RxMode, Source, Status, Worker, since_epoch,
 };
-use crate::config::{Config, PortKind};
+use crate::config::Config;
 use crate::descriptors;
 use crate::plan::{ForwardingDomain, Place, Plan};
 use crate::watchdog::Stalls;
@@ -109,7 +109,6 @@ impl Source for Running {
         let now = self.now();
         let ports = now.config.ports.iter().zip(&now.ports).zip(&now.plan.ports).map(|((config, port), place)| {
             let (status, history) = (port.status(), port.history());
-            let PortKind::VhostUser(kind) = &config.kind;
             Port {
                 name: config.name.clone(),
                 kind: config.kind.as_str().to_owned(),
@@ -129,7 +128,7 @@ impl Source for Running {
                 rx_mode: status.receives.map(|(receives, vlans)| rx_mode(receives, vlans)),
                 mtu: config.mtu,
                 mac: config.mac.map(|mac| mac.to_string()).or(status.mac.map(|mac| MacAddr(mac).to_string())),
-                socket: Some(kind.socket.display().to_string()),
+                socket: config.kind.socket().map(|path| path.display().to_string()),
                 source_check: if config.source_check.is_some() { "mac" } else { "off" }.to_owned(),
                 addresses: now.addresses(&config.name),
             }

@@ -16,7 +16,7 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use rustix::fs::{AtFlags, CWD, MemfdFlags, Mode as RawMode, chmodat, chownat, ftruncate, memfd_create};
 use straightline_packet::Level;
 use straightline_switch::Switch;
-use straightline_switch::config::{Config, Machine, Mechanism, Mode, PortKind};
+use straightline_switch::config::{Config, Machine, Mechanism, Mode};
 use straightline_switch::sandbox;
 use straightline_virtio::memory::{GuestMemory, Region};
 
@@ -316,7 +316,7 @@ fn try_reloads(config: &Config, folder: &Path) {
     let file = folder.join("own/c.toml");
     let start = |change: &dyn Fn(&mut straightline_switch::config::VhostUserConfig)| {
         let mut config = config.clone();
-        let PortKind::VhostUser(kind) = &mut config.ports[0].kind;
+        let kind = config.ports[0].kind.as_vhost_user_mut().expect("a vhost-user port");
         change(kind);
         Switch::start(&config).map_or_else(|error| format!("{error:#}"), |_| "ok".to_owned())
     };

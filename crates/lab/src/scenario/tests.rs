@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use straightline_switch::Switch;
-use straightline_switch::config::PortKind;
 
 use super::*;
 use crate::endpoints::Layout;
@@ -143,8 +142,7 @@ fn a_backend_that_refuses_a_feature_does_not_stop_other_cells() {
     let mut options = options(Scenario::PatchExternal);
     let mut config = patched(options.switch_cpu.expect("a CPU"), &sockets);
     for port in &mut config.ports {
-        let PortKind::VhostUser(port) = &mut port.kind;
-        port.packed = false;
+        port.kind.as_vhost_user_mut().expect("a vhost-user port").packed = false;
     }
     let switch = Switch::start(&config).expect("a switch");
     options.backends = sockets;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use straightline_lab::{Guest, GuestOptions, Sequence, Stream};
 use straightline_switch::Switch;
 use straightline_switch::api::{Link, Port};
-use straightline_switch::config::{BridgeConfig, Config, PatchConfig, PortConfig, PortKind, VhostUserConfig, WhenFull};
+use straightline_switch::config::{BridgeConfig, Config, PatchConfig, PortConfig, VhostUserConfig, WhenFull};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 use straightline_wire::MacAddr;
@@ -64,8 +64,7 @@ pub(crate) fn bridge(n: usize) -> BridgeConfig {
 
 /// What only a vhost-user port has.
 pub(crate) fn vhost_user(port: &mut PortConfig) -> &mut VhostUserConfig {
-    let PortKind::VhostUser(kind) = &mut port.kind;
-    kind
+    port.kind.as_vhost_user_mut().expect("a vhost-user port")
 }
 
 impl Rig {

@@ -30,6 +30,7 @@
 
 mod cross;
 mod diagnostic;
+mod kind;
 mod mac;
 mod machine;
 mod network;
@@ -50,16 +51,18 @@ pub use straightline_nodes::{IpPrefix, MacPrefix};
 pub use straightline_port::socket_path;
 
 pub use diagnostic::{ConfigErrors, Diagnostic};
+pub use kind::{Mode, Offloads, PortKind, VhostUserConfig};
 pub use mac::{Mac, MacError};
 pub use machine::Machine;
 pub use node::{Kinds, NodeConfig, Settings};
 pub use types::{
-    BridgeConfig, Config, Copier, Copies, Idle, Mechanism, Mode, Offloads, PatchConfig, PortConfig, PortKind,
-    SandboxConfig, SourceCheckConfig, StaticEntry, SwitchConfig, VhostUserConfig, WhenFull,
+    BridgeConfig, Config, Copier, Copies, Idle, Mechanism, PatchConfig, PortConfig, SandboxConfig, SourceCheckConfig,
+    StaticEntry, SwitchConfig, WhenFull,
 };
 
 use crate::sandbox;
 use diagnostic::{Report, Span};
+pub(crate) use kind::note;
 use section::Section;
 pub(crate) use section::is_name;
 use socket_path::SocketState;
@@ -95,9 +98,7 @@ impl Loaded {
     pub fn taken_sockets_beside(&self, running: &Config) -> Vec<Diagnostic> {
         let ours = |path: &PathBuf| {
             running.switch.api.as_ref() == Some(path)
-                || running.ports.iter().any(|port| match &port.kind {
-                    PortKind::VhostUser(kind) => kind.socket == *path,
-                })
+                || running.ports.iter().any(|port| port.kind.socket() == Some(path))
         };
         let taken = |socket: &SocketSite| {
             let path = socket.path.display();

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use straightline_nodes::{IpPrefix, MacPrefix};
 use straightline_packet::Level;
 
-use super::{Mac, NodeConfig};
+use super::{Mac, NodeConfig, PortKind, VhostUserConfig};
 
 /// A whole configuration, everything in the file's order.
 ///
@@ -208,97 +208,6 @@ impl PortConfig {
             nodes: Vec::new(),
             source_check: None,
         }
-    }
-}
-
-/// The kinds of port.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PortKind {
-    /// `kind = "vhost-user"`: a VM, whose frontend connects to our socket, or we to its.
-    VhostUser(VhostUserConfig),
-}
-
-impl PortKind {
-    /// As the file and the API write it.
-    #[must_use]
-    pub fn as_str(&self) -> &'static str {
-        match self {
-            Self::VhostUser(_) => "vhost-user",
-        }
-    }
-}
-
-/// What only a vhost-user port has.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VhostUserConfig {
-    /// Where we listen, or the frontend.
-    pub socket: PathBuf,
-    /// Which of the two.
-    pub mode: Mode,
-    /// The user to give the socket to. None: it stays ours.
-    pub owner: Option<u32>,
-    /// The group to give the socket to. None: it stays ours.
-    pub group: Option<u32>,
-    /// The socket's permission bits. To connect takes the right to write.
-    pub perms: u32,
-    /// Most queue pairs, 1 to 127. None: a frontend that reads the configuration space is told 1, and others may start
-    /// as many as they like.
-    pub queues: Option<u16>,
-    /// Whether the guest is offered the packed ring.
-    pub packed: bool,
-    /// What the guest is offered.
-    pub offloads: Offloads,
-}
-
-impl VhostUserConfig {
-    /// Permission bits where the file names none: the owner connects, and the group if one is named.
-    #[must_use]
-    pub fn default_perms(group: Option<u32>) -> u32 {
-        if group.is_some() { 0o660 } else { 0o600 }
-    }
-
-    /// Listening at `socket`, for us only, with every offload.
-    #[must_use]
-    pub fn new(socket: impl Into<PathBuf>) -> Self {
-        Self {
-            socket: socket.into(),
-            mode: Mode::Server,
-            owner: None,
-            group: None,
-            perms: Self::default_perms(None),
-            queues: None,
-            packed: true,
-            offloads: Offloads::default(),
-        }
-    }
-}
-
-/// Who listens at a port's socket.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
-    /// We do, and the frontend connects.
-    #[default]
-    Server,
-    /// The frontend does; we connect, and again for ever.
-    Client,
-    /// Not in a file: whoever added the port (`straightline port`) handed a socket over, and `socket` is what it calls it.
-    Given,
-}
-
-/// What a guest may leave to us, and we to it. `tso` and `uso` are never set without `csum`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Offloads {
-    /// Checksums that are still partial.
-    pub csum: bool,
-    /// TCP segments larger than the MTU.
-    pub tso: bool,
-    /// UDP segments larger than the MTU.
-    pub uso: bool,
-}
-
-impl Default for Offloads {
-    fn default() -> Self {
-        Self { csum: true, tso: true, uso: true }
     }
 }
 

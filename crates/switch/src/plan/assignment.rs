@@ -8,18 +8,18 @@
 
 use straightline_port::QueueAssignment;
 
-use super::{ForwardingDomain, most_queues, queues};
+use super::ForwardingDomain;
 use crate::config::Config;
 
 /// The queue pairs of its ports.
 pub(super) fn pairs(config: &Config, domain: ForwardingDomain) -> usize {
-    domain.ports(config).iter().map(|&port| queues(&config.ports[port])).sum()
+    domain.ports(config).iter().map(|&port| config.ports[port].kind.queues()).sum()
 }
 
 /// The most workers that it can use.
 pub(super) fn capacity(config: &Config, domain: ForwardingDomain) -> usize {
     let ports = domain.ports(config);
-    let pairs = ports.iter().map(|&port| queues(&config.ports[port]));
+    let pairs = ports.iter().map(|&port| config.ports[port].kind.queues());
     match domain {
         ForwardingDomain::Patch(_) => 2 * pairs.min().unwrap_or(1),
         ForwardingDomain::Bridge(_) => pairs.max().unwrap_or(1),
@@ -57,11 +57,13 @@ pub(super) fn seat(config: &Config, domain: ForwardingDomain, serving: &[usize])
     let takes: Vec<Vec<usize>> = ports
         .iter()
         .map(|&port| {
-            let pairs = queues(&config.ports[port]);
+            let pairs = config.ports[port].kind.queues();
             let from = at;
             // Where not all are needed, the next port goes on behind those that were.
             at += if most < serving.len() { most } else { pairs };
-            (0..most_queues(&config.ports[port])).map(|pair| serving[(from + pair % most) % serving.len()]).collect()
+            (0..config.ports[port].kind.most_queues())
+                .map(|pair| serving[(from + pair % most) % serving.len()])
+                .collect()
         })
         .collect();
     let seated = ports.iter().enumerate().map(|(member, &port)| {

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use super::{Before, ForwardingDomain, Place, Plan};
-use crate::config::{Config, Mode, NodeConfig, Offloads, PortConfig, PortKind, SourceCheckConfig, SwitchConfig};
+use crate::config::{Config, Mac, NodeConfig, PortConfig, SourceCheckConfig, SwitchConfig, note};
 
 /// One thing that changes. Indexes are those of the new configuration's list, `old` those of the old one's.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,46 +60,12 @@ pub(crate) fn needs_restart(old: &SwitchConfig, new: &SwitchConfig) -> Option<St
 
 /// Why a port cannot become another one of the same name while its guest is connected.
 pub(crate) fn remade(old: &PortConfig, new: &PortConfig) -> Option<String> {
-    let PortKind::VhostUser(was) = &old.kind;
-    let PortKind::VhostUser(is) = &new.kind;
-    let mut same = old.clone();
-    // What its packets pass is the graph's business.
-    same.nodes.clone_from(&new.nodes);
-    same.source_check.clone_from(&new.source_check);
-    let PortKind::VhostUser(kept) = &mut same.kind;
-    // Who may connect can be changed on the socket's file.
-    (kept.owner, kept.group, kept.perms) = (is.owner, is.group, is.perms);
-    if same == *new {
-        return None;
-    }
-    let mut whys = Vec::new();
-    note(&mut whys, "socket", was.socket.display().to_string(), is.socket.display().to_string());
-    let mode = |mode| match mode {
-        Mode::Server => "server",
-        Mode::Client => "client",
-        Mode::Given => "given",
-    };
-    note(&mut whys, "mode", mode(was.mode), mode(is.mode));
-    let queues = |queues: Option<u16>| queues.map_or_else(|| "unset".to_owned(), |queues| queues.to_string());
-    note(&mut whys, "queues", queues(was.queues), queues(is.queues));
-    note(&mut whys, "mtu", old.mtu, new.mtu);
-    let mac = |port: &PortConfig| port.mac.map_or_else(|| "none".to_owned(), |mac| mac.to_string());
-    note(&mut whys, "mac", mac(old), mac(new));
-    note(&mut whys, "packed", was.packed, is.packed);
-    note(&mut whys, "offloads", offloads(was.offloads), offloads(is.offloads));
-    Some(if whys.is_empty() { "its keys changed".to_owned() } else { whys.join(", ") })
-}
-
-fn note<T: PartialEq + std::fmt::Display>(whys: &mut Vec<String>, key: &str, old: T, new: T) {
-    if old != new {
-        whys.push(format!("{key} {old} is now {new}"));
-    }
-}
-
-fn offloads(offloads: Offloads) -> String {
-    let named = [("csum", offloads.csum), ("tso", offloads.tso), ("uso", offloads.uso)];
-    let named: Vec<_> = named.iter().filter(|(_, on)| *on).map(|(name, _)| *name).collect();
-    if named.is_empty() { "none".to_owned() } else { named.join("+") }
+    let PortConfig { name: _, kind, mtu, mac, nodes: _, source_check: _ } = old;
+    let mut differences = kind.differs(&new.kind);
+    note(&mut differences, "mtu", *mtu, new.mtu);
+    let text = |mac: Option<Mac>| mac.map_or_else(|| "none".to_owned(), |mac| mac.to_string());
+    note(&mut differences, "mac", text(*mac), text(new.mac));
+    (!differences.is_empty()).then(|| differences.join(", "))
 }
 
 /// Everything that changes, ports first.
@@ -121,12 +87,7 @@ pub(crate) fn difference(before: Before<'_>, config: &Config, plan: &Plan) -> Ve
         if old_config.ports[old].source_check != port.source_check {
             steps.push(Step::PortSourceCheck { new });
         }
-        let graph = PortConfig {
-            nodes: port.nodes.clone(),
-            source_check: port.source_check.clone(),
-            ..old_config.ports[old].clone()
-        };
-        let permissions = graph != *port;
+        let permissions = old_config.ports[old].kind.permissions() != port.kind.permissions();
         let (was, is) = (network(old_config, old), network(config, new));
         let network = (was != is).then_some(is);
         if permissions || network.is_some() || before.plan.ports[old] != plan.ports[new] {

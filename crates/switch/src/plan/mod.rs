@@ -15,9 +15,8 @@ mod difference;
 mod tests;
 
 use straightline_port::QueueAssignment;
-use straightline_port::vhost_user::MAX_QUEUE_PAIRS;
 
-use crate::config::{Config, PortConfig, PortKind, WhenFull};
+use crate::config::{Config, PortConfig, WhenFull};
 use assignment::{capacity, pairs, seat, widths};
 pub(crate) use difference::{Step, difference, needs_restart, remade, undisturbed};
 
@@ -154,7 +153,7 @@ pub(crate) fn plan(config: &Config, before: Option<Before<'_>>) -> Plan {
     let mut ports = vec![Place::default(); config.ports.len()];
     let mut put = |domain: ForwardingDomain, serving: &[usize], load: &mut [usize]| {
         for (port, assignment) in seat(config, domain, serving) {
-            let planned = assignment.takes.iter().take(queues(&config.ports[port]));
+            let planned = assignment.takes.iter().take(config.ports[port].kind.queues());
             planned.for_each(|&worker| load[worker] += 1);
             (ports[port].assignment, ports[port].waits) = (assignment, domain.waits(config));
         }
@@ -191,16 +190,4 @@ pub(crate) fn plan(config: &Config, before: Option<Before<'_>>) -> Plan {
         place.slot = same.or_else(|| free.next()).unwrap_or(u16::MAX);
     }
     Plan { workers, ports }
-}
-
-/// The queue pairs that a port is planned for: one where its configuration names no number.
-fn queues(port: &PortConfig) -> usize {
-    let PortKind::VhostUser(kind) = &port.kind;
-    usize::from(kind.queues.unwrap_or(1).max(1))
-}
-
-/// The most queue pairs that a port's guest may start. Each has its worker, planned for or not.
-fn most_queues(port: &PortConfig) -> usize {
-    let PortKind::VhostUser(kind) = &port.kind;
-    usize::from(kind.queues.unwrap_or(MAX_QUEUE_PAIRS).max(1))
 }

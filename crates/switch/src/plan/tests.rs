@@ -7,7 +7,7 @@ use straightline_graph::{Next, Node};
 use straightline_packet::{Batch, Packets};
 
 use super::*;
-use crate::config::{BridgeConfig, NodeConfig, PatchConfig, PortKind, SourceCheckConfig, SwitchConfig};
+use crate::config::{BridgeConfig, NodeConfig, PatchConfig, SourceCheckConfig, SwitchConfig};
 
 fn config(ports: usize, workers: &[usize]) -> Config {
     let mut config = Config::default();
@@ -75,7 +75,7 @@ fn a_domain_stays_together_and_the_load_is_shared() {
 fn patched(pairs: &[u16], workers: &[usize]) -> Config {
     let mut config = config(pairs.len(), workers);
     for (port, &pairs) in config.ports.iter_mut().zip(pairs) {
-        let PortKind::VhostUser(kind) = &mut port.kind;
+        let kind = port.kind.as_vhost_user_mut().expect("a vhost-user port");
         kind.queues = Some(pairs);
     }
     config.patches =
@@ -128,7 +128,7 @@ fn enough_domains_share_nothing_and_few_are_given_the_workers_that_are_left() {
     config.patches.clear();
     config.bridges = vec![bridge(&["p0", "p1", "p2"])];
     assert_eq!(workers(&config), [vec![ForwardingDomain::Bridge(0)], vec![]]);
-    let PortKind::VhostUser(kind) = &mut config.ports[1].kind;
+    let kind = config.ports[1].kind.as_vhost_user_mut().expect("a vhost-user port");
     kind.queues = Some(2);
     assert_eq!(workers(&config), [[ForwardingDomain::Bridge(0)], [ForwardingDomain::Bridge(0)]]);
     let assignments: Vec<_> = plan(&config, None).ports.into_iter().map(|place| place.assignment).collect();
@@ -151,7 +151,7 @@ fn a_domain_keeps_its_workers_until_it_can_use_others() {
     // With one pair it can still be served in two directions; with more again it takes what is free.
     let mut fewer = old.clone();
     for port in &mut fewer.ports[..2] {
-        let PortKind::VhostUser(kind) = &mut port.kind;
+        let kind = port.kind.as_vhost_user_mut().expect("a vhost-user port");
         kind.queues = Some(1);
     }
     let third = plan(&fewer, Some(Before { config: &old, plan: &after }));
@@ -195,7 +195,7 @@ fn what_the_guest_negotiated_makes_a_port_anew_and_the_message_says_what() {
     let old = config(2, &[]);
     let mut new = old.clone();
     new.ports[1].mtu = 9000;
-    let PortKind::VhostUser(kind) = &mut new.ports[1].kind;
+    let kind = new.ports[1].kind.as_vhost_user_mut().expect("a vhost-user port");
     (kind.packed, kind.offloads.uso) = (false, false);
     let (_, second, steps) = after(&old, &new);
     let why = "mtu 1500 is now 9000, packed true is now false, offloads csum+tso+uso is now csum+tso".to_owned();
@@ -203,7 +203,7 @@ fn what_the_guest_negotiated_makes_a_port_anew_and_the_message_says_what() {
     assert_eq!(second.ports[1].slot, 2);
 
     let mut new = old.clone();
-    let PortKind::VhostUser(kind) = &mut new.ports[1].kind;
+    let kind = new.ports[1].kind.as_vhost_user_mut().expect("a vhost-user port");
     kind.perms = 0o660;
     let (_, _, steps) = after(&old, &new);
     assert_eq!(steps, [Step::PortMoved { old: 1, new: 1, permissions: true, network: None }]);
@@ -288,7 +288,7 @@ fn configs() -> impl Strategy<Value = Config> {
         for (n, (there, mtu, private, queues, passes)) in ports.iter().enumerate().filter(|(_, port)| port.0) {
             let mut port = PortConfig::vhost_user(format!("p{n}"), format!("/s{n}"));
             port.mtu = 1500 + mtu / 2;
-            let PortKind::VhostUser(kind) = &mut port.kind;
+            let kind = port.kind.as_vhost_user_mut().expect("a vhost-user port");
             kind.queues = Some(*queues);
             kind.perms = if *private && *there { 0o600 } else { 0o660 };
             port.nodes = if *passes { vec!["n".to_owned()] } else { Vec::new() };
@@ -402,7 +402,7 @@ fn check(config: &Config, plan: &Plan) {
     }
     for (port, served) in served.into_iter().enumerate() {
         let assignment = &plan.ports[port].assignment;
-        let pairs = queues(&config.ports[port]);
+        let pairs = config.ports[port].kind.queues();
         assert_eq!((served, assignment.takes.len(), assignment.gives.len()), (pairs, pairs, pairs), "each pair, once");
         assert!(assignment.gives.iter().all(|owner| assignment.givers.contains(owner)), "{assignment:?}");
         let distinct: std::collections::BTreeSet<_> = assignment.givers.iter().collect();

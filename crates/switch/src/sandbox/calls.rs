@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn each_stands_once() {
-        let all = Needs { connects: true, has_owner: true, sets_bits: true };
+        let all = Needs { connects: true, has_owner: true, sets_bits: true, ..Needs::default() };
         let list = list(all).unwrap();
         let numbers: BTreeSet<_> = list.iter().map(|(call, _)| *call).collect();
         assert_eq!(numbers.len(), list.len());

@@ -6,11 +6,10 @@ use std::path::Path;
 use caps::errors::CapsError;
 use caps::{CapSet, Capability, CapsHashSet};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
-use rustix::process::{getegid, geteuid};
 use straightline_port::socket_file;
 
-use super::{folders, sockets};
-use crate::config::{Config, Mode, PortKind, VhostUserConfig};
+use super::{Needs, folders, sockets};
+use crate::config::Config;
 
 /// What was kept.
 #[derive(Debug)]
@@ -32,8 +31,8 @@ impl fmt::Display for Kept {
 }
 
 /// Drops them from every set of this thread and of those that it starts.
-pub(super) fn enter(config: &Config, file: &Path) -> Result<Kept, String> {
-    drop_all_but(needed(config), config, file).map_err(|error| error.to_string())
+pub(super) fn enter(config: &Config, needs: Needs, file: &Path) -> Result<Kept, String> {
+    drop_all_but(needed(needs), config, file).map_err(|error| error.to_string())
 }
 
 fn drop_all_but(mut keep: CapsHashSet, config: &Config, file: &Path) -> Result<Kept, CapsError> {
@@ -63,29 +62,19 @@ fn drop_all_but(mut keep: CapsHashSet, config: &Config, file: &Path) -> Result<K
 
 /// What sockets for other users take: to give them away, and to set the bits of (and in a folder with the sticky bit
 /// to remove) what is no longer ours. And sockets of others: to connect to them.
-fn needed(config: &Config) -> CapsHashSet {
+fn needed(needs: Needs) -> CapsHashSet {
     let mut needed = CapsHashSet::new();
-    for port in &config.ports {
-        let PortKind::VhostUser(kind) = &port.kind;
-        // Who will have made the socket that we connect to, nobody knows yet.
-        if kind.mode == Mode::Client {
-            needed.insert(Capability::CAP_DAC_OVERRIDE);
-            continue;
-        }
-        if gives_away(kind) {
-            needed.insert(Capability::CAP_CHOWN);
-        }
-        if kind.owner.is_some_and(|owner| owner != geteuid().as_raw()) {
-            needed.insert(Capability::CAP_FOWNER);
-        }
+    if needs.connects {
+        // Nobody knows yet who will have made the socket.
+        needed.insert(Capability::CAP_DAC_OVERRIDE);
+    }
+    if needs.gives_away {
+        needed.insert(Capability::CAP_CHOWN);
+    }
+    if needs.is_other_users {
+        needed.insert(Capability::CAP_FOWNER);
     }
     needed
-}
-
-/// Whether the port's socket is for another user or group than ours.
-pub(super) fn gives_away(kind: &VhostUserConfig) -> bool {
-    kind.owner.is_some_and(|owner| owner != geteuid().as_raw())
-        || kind.group.is_some_and(|group| group != getegid().as_raw())
 }
 
 /// Whether the kernel, asked now, would keep us from the sockets' folders or from the configuration.
@@ -106,27 +95,27 @@ fn remove_stale(config: &Config) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::config::PortConfig;
+    use rustix::process::{getegid, geteuid};
 
-    fn config(owner: Option<u32>, group: Option<u32>) -> Config {
+    use super::*;
+    use crate::config::{Mode, PortConfig, VhostUserConfig};
+
+    fn needed_with(change: impl FnOnce(&mut VhostUserConfig)) -> CapsHashSet {
         let mut port = PortConfig::vhost_user("p", "/run/p");
-        let PortKind::VhostUser(kind) = &mut port.kind;
-        (kind.owner, kind.group) = (owner, group);
-        Config { ports: vec![port], ..Config::default() }
+        change(port.kind.as_vhost_user_mut().expect("it is one"));
+        needed(Needs::of(&Config { ports: vec![port], ..Config::default() }))
     }
 
     #[test]
     fn only_sockets_for_others_need_any() {
         let (us, ours) = (geteuid().as_raw(), getegid().as_raw());
-        assert_eq!(needed(&config(None, None)), CapsHashSet::new());
-        assert_eq!(needed(&config(Some(us), Some(ours))), CapsHashSet::new());
-        assert_eq!(needed(&config(None, Some(ours + 1))), [Capability::CAP_CHOWN].into());
-        let mut client = config(Some(us + 1), None);
-        let PortKind::VhostUser(kind) = &mut client.ports[0].kind;
-        kind.mode = Mode::Client;
-        assert_eq!(needed(&client), [Capability::CAP_DAC_OVERRIDE].into());
+        let needed = |owner, group| needed_with(|port| (port.owner, port.group) = (owner, group));
+        assert_eq!(needed(None, None), CapsHashSet::new());
+        assert_eq!(needed(Some(us), Some(ours)), CapsHashSet::new());
+        assert_eq!(needed(None, Some(ours + 1)), [Capability::CAP_CHOWN].into());
+        let client = needed_with(|port| (port.owner, port.mode) = (Some(us + 1), Mode::Client));
+        assert_eq!(client, [Capability::CAP_DAC_OVERRIDE].into());
         let both = [Capability::CAP_CHOWN, Capability::CAP_FOWNER];
-        assert_eq!(needed(&config(Some(us + 1), None)), both.into());
+        assert_eq!(needed(Some(us + 1), None), both.into());
     }
 }

@@ -19,9 +19,9 @@ mod seccomp;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use straightline_port::{socket_file, socket_path};
+use straightline_port::socket_path;
 
-use crate::config::{Config, Mechanism, Mode, PortConfig, PortKind};
+use crate::config::{Config, Mechanism, PortConfig};
 use crate::default_mac::read_machine_id;
 use crate::descriptors;
 
@@ -43,40 +43,34 @@ struct Entered {
     needs: Needs,
 }
 
-/// What ports ask for that works on any path once it is allowed.
+/// The rights that ports take beyond those that every port has. A system call that works on any path is allowed only
+/// where a port needs it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Needs {
+pub(crate) struct Needs {
     /// A port connects to its frontend.
-    connects: bool,
+    pub(crate) connects: bool,
     /// A port's socket has an owner or group of its own.
-    has_owner: bool,
+    pub(crate) has_owner: bool,
     /// A port's socket has other permission bits than it is made with.
-    sets_bits: bool,
+    pub(crate) sets_bits: bool,
+    /// A port's socket is for another user or group than ours.
+    pub(crate) gives_away: bool,
+    /// A port's socket is for another user than ours.
+    pub(crate) is_other_users: bool,
 }
 
 impl Needs {
     fn of(config: &Config) -> Self {
         let mut needs = Needs::default();
         for port in &config.ports {
-            let its = Needs::of_port(port);
-            needs.connects |= its.connects;
-            needs.has_owner |= its.has_owner;
-            needs.sets_bits |= its.sets_bits;
+            let Needs { connects, has_owner, sets_bits, gives_away, is_other_users } = port.kind.needs();
+            needs.connects |= connects;
+            needs.has_owner |= has_owner;
+            needs.sets_bits |= sets_bits;
+            needs.gives_away |= gives_away;
+            needs.is_other_users |= is_other_users;
         }
         needs
-    }
-
-    fn of_port(port: &PortConfig) -> Self {
-        let PortKind::VhostUser(kind) = &port.kind;
-        match kind.mode {
-            Mode::Server => Needs {
-                connects: false,
-                has_owner: kind.owner.is_some() || kind.group.is_some(),
-                sets_bits: kind.perms != socket_file::FIRST_MODE,
-            },
-            Mode::Client => Needs { connects: true, ..Needs::default() },
-            Mode::Given => Needs::default(),
-        }
     }
 }
 
@@ -160,7 +154,7 @@ pub fn enter(config: &Config, file: &Path) -> Result<(), SandboxError> {
         }
         let done = match mechanism {
             Mechanism::Landlock => landlock::enter(&folders(config), file),
-            Mechanism::Capabilities => capabilities::enter(config, file).map(|kept| {
+            Mechanism::Capabilities => capabilities::enter(config, entered.needs, file).map(|kept| {
                 entered.gives = kept.may_chown();
                 kept.to_string()
             }),
@@ -195,22 +189,19 @@ pub(crate) fn names_are_sealed() -> bool {
 /// What it lacks.
 pub(crate) fn allows(port: &PortConfig) -> Result<(), Denied> {
     let Some(entered) = ENTERED.get() else { return Ok(()) };
-    let PortKind::VhostUser(kind) = &port.kind;
-    let needs = Needs::of_port(port);
+    let needs = port.kind.needs();
     let (has, left) = (|mechanism| entered.mechanisms.contains(&mechanism), entered.needs);
     let is_filtered = has(Mechanism::Seccomp);
     if is_filtered && needs.connects && !left.connects {
         return Err(Denied::Connect);
     }
-    if kind.mode != Mode::Server {
-        return Ok(());
-    }
-    let folder = socket_path::folder(&kind.socket);
+    let Some(socket) = port.kind.made_socket() else { return Ok(()) };
+    let folder = socket_path::folder(socket);
     let known = entered.folders.iter().any(|known| resolved(folder).starts_with(known));
     if has(Mechanism::Landlock) && !known {
         return Err(Denied::Folder(folder.to_owned()));
     }
-    if has(Mechanism::Capabilities) && capabilities::gives_away(kind) && !entered.gives {
+    if has(Mechanism::Capabilities) && needs.gives_away && !entered.gives {
         return Err(Denied::Owner(Mechanism::Capabilities));
     }
     if is_filtered && needs.has_owner && !left.has_owner {
@@ -244,10 +235,7 @@ fn folders(config: &Config) -> Vec<PathBuf> {
 
 /// Not those that we connect to: they are the frontends'.
 fn sockets(config: &Config) -> Vec<&Path> {
-    let ports = config.ports.iter().filter_map(|port| {
-        let PortKind::VhostUser(kind) = &port.kind;
-        (kind.mode == Mode::Server).then_some(kind.socket.as_path())
-    });
+    let ports = config.ports.iter().filter_map(|port| port.kind.made_socket());
     ports.chain(config.switch.api.as_deref()).collect()
 }
 
