@@ -76,7 +76,6 @@ fn open_vhost_user(
         uso: kind.offloads.uso,
         queues: kind.queues,
         packed: kind.packed,
-        holds: place.waits,
         waits: place.waits,
     };
     Ok(Arc::new(VhostUser::open(config, PortIndex(place.slot), drops, rcu, waiters)?))

@@ -330,7 +330,7 @@ fn a_ring_that_is_disabled_forgets_who_waited_for_room() {
 
 /// A port, the port as a test serves it by hand, and its drop counters.
 fn by_hand(dir: &Path, name: &str, index: u16, rcu: &Rcu) -> (VhostUser, Arc<dyn Port>, Arc<Drops>) {
-    let config = VhostUserConfig { holds: true, waits: true, ..VhostUserConfig::new(name, dir.join(name)) };
+    let config = VhostUserConfig { waits: true, ..VhostUserConfig::new(name, dir.join(name)) };
     let (drops, waiter) = (Arc::new(Drops::default()), Arc::new(EpollWaiter::new().expect("epoll")));
     let port = VhostUser::open(config, PortIndex(index), Arc::clone(&drops), rcu, waiter).expect("a socket");
     let served = port.for_worker(0);

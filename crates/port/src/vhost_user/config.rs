@@ -61,9 +61,8 @@ pub struct VhostUserConfig {
     pub queues: Option<u16>,
     /// Offer the packed ring.
     pub packed: bool,
-    /// Packets for a full destination are left in this guest's ring.
-    pub holds: bool,
-    /// Packets for this guest wait for room, so that its worker is to be woken when there is some.
+    /// `full = "wait"`: packets for a full destination stay in this guest's ring, and packets for this guest wait for free
+    /// buffers, so that its workers must wake when there are some.
     pub waits: bool,
 }
 
@@ -83,7 +82,6 @@ impl VhostUserConfig {
             uso: true,
             queues: None,
             packed: true,
-            holds: false,
             waits: false,
         }
     }

@@ -84,7 +84,7 @@ impl VhostUser {
             commands: Arc::new(EpollWaiter::new().map_err(system)?),
             routing: Arc::new(KickRouting::new(waiters.into(), config.waits)),
             assignment: Mutex::new(Arc::new(QueueAssignment::one(0, config.most_pairs()))),
-            holds: Arc::new(AtomicBool::new(config.holds)),
+            waits: Arc::new(AtomicBool::new(config.waits)),
             inbox: Arc::new(PortInbox::new().map_err(system)?),
             log_limit: Mutex::new(LogLimit::new(Instant::now())),
             state: Mutex::new(LinkState::new()),
@@ -132,7 +132,7 @@ impl PortControl for VhostUser {
     }
 
     fn set_waits(&self, waits: bool) {
-        self.shared.holds.store(waits, Ordering::Relaxed);
+        self.shared.waits.store(waits, Ordering::Relaxed);
     }
 
     /// The guest is told where its frontend lets us: by the status in its configuration space.

@@ -133,10 +133,10 @@ impl Guest {
         let mut ring = ring.map_err(|error| format!("{}: {error}", ring_name(index)))?;
         ring.set_log(self.active_log().cloned());
         ring.disarm();
-        let holds = if is_transmit(index) && !is_control { Arc::clone(&self.shared.holds) } else { Arc::default() };
+        let waits = if is_transmit(index) && !is_control { Arc::clone(&self.shared.waits) } else { Arc::default() };
         let counters = self.shared.data.counters.get(usize::from(index / 2)).cloned().unwrap_or_default();
         let memory = Arc::clone(&self.memory);
-        let queue = Queue::new(ring, index, memory, setup.enabled, counters, holds, setup.polled);
+        let queue = Queue::new(ring, index, memory, setup.enabled, counters, waits, setup.polled);
         let mut queue = queue.of_port(self.shared.data.index);
         if options.event_idx {
             queue = queue.watched_by(Arc::clone(&self.shared.inbox));

@@ -32,7 +32,7 @@ pub(crate) struct Shared {
     /// Who serves which pair. The port's thread shows it to workers with the next link.
     pub(crate) assignment: Mutex<Arc<QueueAssignment>>,
     /// Packets may be left in the guest's transmit rings.
-    pub(crate) holds: Arc<AtomicBool>,
+    pub(crate) waits: Arc<AtomicBool>,
     pub(crate) inbox: Arc<PortInbox>,
     pub(crate) log_limit: Mutex<LogLimit>,
     pub(crate) state: Mutex<LinkState>,

@@ -36,7 +36,7 @@ pub(crate) struct Queue {
     served: Served,
     /// Packets may be left in this ring (`full = "wait"`), so it is given back only at the turn's end.
     /// Changes only while no worker uses the port.
-    holds: Arc<AtomicBool>,
+    waits: Arc<AtomicBool>,
     /// Where control learns that a call was sent; `None` for a ring that does not say whether its driver waits.
     watcher: Option<Arc<PortInbox>>,
 }
@@ -81,7 +81,7 @@ impl Queue {
         memory: Arc<GuestMemory>,
         enabled: bool,
         counters: Arc<QueueCounters>,
-        holds: Arc<AtomicBool>,
+        waits: Arc<AtomicBool>,
         polled: bool,
     ) -> Self {
         let inner = Inner {
@@ -105,7 +105,7 @@ impl Queue {
             polled: AtomicBool::new(polled),
             index,
             served: Served::Nobody,
-            holds,
+            waits,
             watcher: None,
         }
     }
@@ -244,8 +244,8 @@ impl Queue {
 
     /// Whether packets may be left in it.
     #[inline]
-    pub(crate) fn holds(&self) -> bool {
-        self.holds.load(Ordering::Relaxed)
+    pub(crate) fn waits(&self) -> bool {
+        self.waits.load(Ordering::Relaxed)
     }
 
     /// Whether packets may pass. Takes effect with the next turn.
@@ -328,7 +328,7 @@ impl AtTurnEnd for Queue {
         if ring.outstanding() == 0 || ring.poisoned() {
             return;
         }
-        if self.holds() {
+        if self.waits() {
             // Each of the last chains has its packet: see `receive`.
             let (left, bytes) = turn.take_back(source);
             *stuck = (left > 0 && left == usize::from(ring.outstanding())).then(|| turn.round());
@@ -395,8 +395,8 @@ pub(crate) mod tests {
         let memory = Arc::new(GuestMemory::new(vec![Arc::new(region)]).expect("one region"));
         let geometry = Geometry { size: 8, desc: 0, avail: 0x1000, used: 0x2000 };
         let ring = SplitDevice::new(&memory, geometry, 0, options).expect("in memory");
-        let (counters, holds) = Default::default();
-        Queue::new(Ring::Split(ring), 1, memory, true, counters, holds, false)
+        let (counters, waits) = Default::default();
+        Queue::new(Ring::Split(ring), 1, memory, true, counters, waits, false)
     }
 
     #[test]

@@ -95,7 +95,7 @@ fn receive_from<'t>(
     let borrowed = turn.borrowed();
     turn.level().run(Taking { ring, firsts: &firsts[..found], queue, link, turn, source, into });
     // A burst that borrowed nothing is given back at once.
-    if turn.borrowed() == borrowed && !queue.holds() {
+    if turn.borrowed() == borrowed && !queue.waits() {
         let taken = ring.outstanding();
         ring.give_back(taken);
     }
@@ -167,7 +167,7 @@ impl<R: Device> WithKernels for Taking<'_, '_, R> {
                         Some(reason) => turn.discard(id, reason),
                     }
                 }
-                Err(Refused::Dropped(_)) if queue.holds() && packets > 0 => {
+                Err(Refused::Dropped(_)) if queue.waits() && packets > 0 => {
                     // What is left in the ring is the tail of what was taken: a chain without a packet must not stand
                     // among those that may be left. It comes first in the next burst.
                     break;
