@@ -23,9 +23,6 @@ use straightline_wire::{EtherType, IpProtocol, MacAddr, WireError, arp, ethernet
 
 use crate::{IpPrefix, MacPrefix};
 
-/// How far a head can grow. Claims that stand deeper in a frame are hidden.
-const DEEPEST: usize = 512;
-
 /// Compares the claims of a port's packets with its addresses. It has one edge, for packets that pass.
 #[derive(Clone, Debug)]
 pub struct SourceCheck {
@@ -101,8 +98,9 @@ impl SourceCheck {
     fn check(&self, packets: &mut Packets<'_>, id: PacketId) -> Result<(), Fault> {
         let len = packets.len(id) as usize;
         let mut decided = self.decide(packets.head(id), len);
-        if decided == Err(Fault::Hidden(WireError::Truncated)) && packets.head(id).len() < len.min(DEEPEST) {
-            packets.pull_up(id, len.min(DEEPEST));
+        let deepest = len.min(packets.max_head(id));
+        if decided == Err(Fault::Hidden(WireError::Truncated)) && packets.head(id).len() < deepest {
+            packets.pull_up(id, deepest);
             decided = self.decide(packets.head(id), len);
         }
         let decided = decided?;

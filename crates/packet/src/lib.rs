@@ -44,7 +44,8 @@ pub use segmentation::{GsoSegment, MAX_HEADERS, Segmenter};
 pub use slot::{HEAD, HEADROOM};
 pub use straightline_simd::{Kernels, Level, WithKernels, prefetch_read};
 pub use turn::{
-    Arena, AtTurnEnd, BodyCount, Packets, Rcu, RcuCell, RcuReader, Served, Settings, SourceQueueId, Turn, TurnWatch,
+    Arena, AtTurnEnd, BodyCount, MIN_HEADROOM, Outside, Packets, PrependError, Rcu, RcuCell, RcuReader, Served,
+    Settings, SourceQueueId, StripError, Turn, TurnWatch,
 };
 
 /// Whether packets are copied at all. A build that leaves the copies out (`bench-no-copies`) shows what all the rest costs:

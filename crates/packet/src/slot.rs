@@ -2,14 +2,18 @@
 
 use crate::{Offload, PortIndex, Reason, turn::SourceQueueId};
 
-/// Bytes of a packet that are copied into its slot; the rest stays with the guest.
+/// Bytes of a packet that are copied into its slot. The rest stays in guest memory.
 pub const HEAD: usize = 256;
 
-/// Free bytes before the head, for headers that are put in front of it (a virtio-net header, a tunnel's).
+/// Free bytes in front of the head of a packet that has just come in, for headers that are put there: a virtio-net header,
+/// a tunnel's headers.
 pub const HEADROOM: usize = 128;
 
-/// How far a head can grow when headers lie deeper than [`HEAD`].
+/// Bytes of a packet that fit into its slot, for headers that lie deeper than [`HEAD`].
 pub(crate) const HEAD_MAX: usize = 512;
+
+/// Bytes of a slot for packet data: the headroom and the longest head.
+pub(crate) const SLOT_DATA: usize = HEADROOM + HEAD_MAX;
 
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
@@ -46,7 +50,10 @@ pub(crate) enum Disposition {
 /// The head's bytes, on lines of their own so that an Ethernet header never straddles two.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
-pub(crate) struct Data(pub(crate) [u8; HEADROOM + HEAD_MAX]);
+pub(crate) struct Data(pub(crate) [u8; SLOT_DATA]);
+
+/// All words of a slot lie on one line, in front of the data.
+const _: () = assert!(std::mem::offset_of!(Slot, data) == 64);
 
 impl Slot {
     pub(crate) const EMPTY: Slot = Slot {
@@ -59,7 +66,7 @@ impl Slot {
         body: 0,
         disposition: Disposition::Sent,
         offload: Offload { checksum: crate::Checksum::Complete, gso: None },
-        data: Data([0; HEADROOM + HEAD_MAX]),
+        data: Data([0; SLOT_DATA]),
     };
 
     #[inline]
@@ -72,9 +79,15 @@ impl Slot {
         &mut self.data.0[usize::from(self.start)..usize::from(self.start) + usize::from(self.head)]
     }
 
-    /// All bytes of the packet.
+    /// Returns the length of the packet in bytes.
     #[inline]
     pub(crate) fn len(&self) -> u32 {
         u32::from(self.head) + self.body
+    }
+
+    /// Returns the length that the packet had when it came in, before headers were prepended or
+    /// stripped.
+    pub(crate) fn received_len(&self) -> u64 {
+        u64::from(self.len()) + u64::from(self.start) - HEADROOM as u64
     }
 }

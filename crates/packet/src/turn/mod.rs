@@ -2,6 +2,7 @@
 //! them is given back, all before it ends.
 
 mod arena;
+mod headers;
 mod packets;
 mod rcu;
 #[cfg(test)]
@@ -14,9 +15,10 @@ use std::ops::{Deref, DerefMut, Range};
 
 use straightline_simd::Kernels;
 
-use crate::slot::{Disposition, HEAD, HEAD_MAX, HEADROOM, Slot};
+use crate::slot::{Disposition, HEAD, HEADROOM, SLOT_DATA, Slot};
 use crate::{MAX_BATCH, MemorySegment, Offload, PacketId, PortIndex, Reason};
 pub use arena::{Arena, BodyCount, Settings};
+pub use headers::{MIN_HEADROOM, Outside, PrependError, StripError};
 pub use packets::Packets;
 pub use rcu::{Rcu, RcuCell, RcuReader};
 use watch::ServedCell;
@@ -418,7 +420,8 @@ impl<'t> Turn<'t> {
         for (at, slot) in slots.iter().enumerate().filter(|(_, slot)| slot.source == source) {
             let goes_back = at >= tail && (packets > 0 || slot.disposition == Disposition::Left);
             packets += usize::from(goes_back);
-            bytes += if goes_back { u64::from(slot.len()) } else { 0 };
+            // What the ring counted when they came in: nodes may have changed the headers since.
+            bytes += if goes_back { slot.received_len() } else { 0 };
             match (slot.disposition, drops.get(slot.port.index())) {
                 (Disposition::Left, Some(drops)) if !goes_back => drops.add(Reason::Node, 1),
                 (Disposition::Dropped(reason), Some(drops)) if goes_back => drops.take_back(reason),
@@ -467,6 +470,6 @@ const fn narrow(n: usize) -> u32 {
 #[expect(clippy::cast_possible_truncation, reason = "lengths within a slot: below 1024")]
 #[inline]
 const fn narrow16(n: usize) -> u16 {
-    debug_assert!(n <= HEADROOM + HEAD_MAX);
+    debug_assert!(n <= SLOT_DATA);
     n as u16
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use straightline_simd::{Level, prefetch_read};
 
 use super::{Settings, narrow, narrow16};
-use crate::slot::{Disposition, HEADROOM, Slot};
+use crate::slot::{Disposition, HEADROOM, SLOT_DATA, Slot};
 use crate::{Drops, MAX_BATCH, MemorySegment, Offload, PacketId, PortIndex, Reason};
 
 /// The packets of a turn, with the operations that a node may use.
@@ -123,14 +123,14 @@ impl Packets<'_> {
     }
 
     /// Makes the head at least `upto` bytes long by copying bytes from the body. Returns `false`
-    /// where the packet or the slot is too short for that.
+    /// where the packet is shorter, or where the slot has no space: see [`Self::max_head`].
     pub fn pull_up(&mut self, id: PacketId, upto: usize) -> bool {
         let slot = &mut self.slots[id.index()];
         let (start, mut head) = (usize::from(slot.start), usize::from(slot.head));
         if upto <= head {
             return true;
         }
-        if upto > slot.data.0.len() - start || upto > slot.len() as usize {
+        if upto > SLOT_DATA - start || upto > slot.len() as usize {
             return false;
         }
         while head < upto {

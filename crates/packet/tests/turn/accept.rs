@@ -15,7 +15,7 @@ const PORT: PortIndex = PortIndex(0);
 const HEAD_MAX: usize = 512;
 
 /// All bytes of a packet, by its head and its body's segments.
-fn bytes_of(turn: &Turn<'_>, id: PacketId) -> Vec<u8> {
+pub(super) fn bytes_of(turn: &Turn<'_>, id: PacketId) -> Vec<u8> {
     let mut bytes = turn.head(id).to_vec();
     for segment in turn.body(id) {
         let mut part = vec![0; segment.len() as usize];
@@ -305,7 +305,10 @@ fn fates(fates: &str) -> (String, Vec<(Reason, u64)>) {
                 turn.accept_owned(PORT, b"ours").expect("room");
                 let refused = turn.accept(PORT, source, memory.segment(0, 10)).expect("room");
                 turn.disown(refused);
-                turn.accept(PORT, source, memory.segment(0, 10)).expect("room")
+                let id = turn.accept(PORT, source, memory.segment(0, 10)).expect("room");
+                // The ring counted 10 bytes, whatever a node made of them.
+                turn.prepend(id, b"front").expect("enough headroom");
+                id
             })
             .collect();
         for (id, disposition) in ids.into_iter().zip(fates.chars()) {

@@ -2,6 +2,7 @@
 
 mod accept;
 mod coalescing;
+mod headers;
 mod memory;
 mod rcu;
 mod segmentation;

@@ -63,7 +63,7 @@ impl Headers {
         }
     }
 
-    fn checksum_offset(&self) -> usize {
+    pub(super) fn checksum_offset(&self) -> usize {
         if self.tcp() { 16 } else { 6 }
     }
 
@@ -156,7 +156,7 @@ pub(super) fn u16_of(n: usize) -> u16 {
     u16::try_from(n).expect("fits")
 }
 
-fn headers() -> impl Strategy<Value = Headers> {
+pub(super) fn headers() -> impl Strategy<Value = Headers> {
     let kind = prop::sample::select(vec![GsoKind::Tcp4, GsoKind::Tcp6, GsoKind::Udp4, GsoKind::Udp6]);
     let options = prop_oneof![Just(0_usize), 0..=10_usize];
     let extensions = prop_oneof![Just(vec![]), prop::collection::vec(1..=8_usize, 0..4)];

@@ -18,7 +18,7 @@ fn accept<'t>(turn: &mut Turn<'t>, segments: &[MemorySegment<'t>]) -> PacketId {
 }
 
 /// The plain way: all bytes in a row, the checksum over them.
-fn finished(frame: &[u8], checksum: Checksum) -> Vec<u8> {
+pub(super) fn finished(frame: &[u8], checksum: Checksum) -> Vec<u8> {
     let mut bytes = [&FRONT[..], frame].concat();
     if let Checksum::Partial { start, offset } = checksum {
         let from = 12 + usize::from(start);
@@ -31,7 +31,7 @@ fn finished(frame: &[u8], checksum: Checksum) -> Vec<u8> {
     bytes
 }
 
-fn cuts() -> impl Strategy<Value = Vec<usize>> {
+pub(super) fn cuts() -> impl Strategy<Value = Vec<usize>> {
     prop::collection::vec(prop_oneof![Just(0), Just(1), 0..15_usize, 0..700_usize], 0..10)
 }
 
@@ -40,7 +40,7 @@ fn levels() -> impl Strategy<Value = Level> {
 }
 
 /// A frame's length, and a partial checksum whose field lies in its head.
-fn shape() -> impl Strategy<Value = (usize, Checksum)> {
+pub(super) fn shape() -> impl Strategy<Value = (usize, Checksum)> {
     let long = prop_oneof![4..300_usize, 240..270_usize, 4..3000_usize];
     long.prop_flat_map(|len| {
         let field = 0..=len.min(HEAD) - 2;

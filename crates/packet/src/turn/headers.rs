@@ -1,0 +1,255 @@
+//! Headers in front of packets: prepended, stripped, and put back as they were.
+//!
+//! A tunnel prepends its headers to a packet that other outputs of a flood send as it is, so each
+//! delivery has to leave the packet unchanged. No slot is taken and no body is copied for that:
+//!
+//! ```text
+//! for each packet:   save its outside
+//!                    prepend the tunnel's headers, in the slot's headroom
+//! deliver the batch
+//! for each packet:   restore its outside
+//! ```
+//!
+//! The bytes of a packet stay where they are in its slot. Prepending and stripping move the place
+//! where the head begins, and the offsets of its offload with it. So a header costs its own bytes,
+//! however long the packet is.
+
+use std::fmt;
+
+use super::{Packets, narrow16};
+use crate::slot::{HEADROOM, SLOT_DATA};
+use crate::{Checksum, Gso, Offload, PacketId, PortIndex};
+
+/// Bytes that stay free in front of a head, for the destination's virtio-net header: a port writes
+/// it there, to store both together. It has 12 bytes.
+pub const MIN_HEADROOM: usize = 16;
+
+/// Bytes that [`Packets::strip`] leaves in the head of a packet that has as many: enough for the
+/// Ethernet, IP and TCP headers that later nodes look at. A head has 256 bytes, so nothing is pulled up
+/// where at most 128 are stripped, and the headers of most tunnels are shorter.
+const MIN_HEAD: usize = 128;
+
+/// Bytes at the front of a packet that [`Packets::save_outside`] copies.
+const SAVED: usize = 16;
+
+const _: () = assert!(MIN_HEADROOM < HEADROOM && SAVED >= MIN_HEADROOM);
+
+/// Why bytes cannot be put in front of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PrependError {
+    /// Fewer than [`MIN_HEADROOM`] bytes would stay free in front of the head.
+    NoHeadroom,
+    /// An offset of the packet's offload would exceed 16 bits.
+    Offset,
+}
+
+/// Why bytes cannot be removed from the front of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StripError {
+    /// The packet has fewer bytes.
+    TooShort,
+    /// The slot has no space to pull up as many bytes.
+    TooDeep,
+    /// The packet is still to be segmented, and its network header begins within these bytes. Each
+    /// of its segments needs headers of its own, so the headers cannot go before it is segmented.
+    Segmentation,
+    /// A checksum is still to be finished that starts within these bytes, while its field lies behind
+    /// them, at least in part. Without the bytes nobody could finish it.
+    Checksum,
+}
+
+impl fmt::Display for PrependError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            PrependError::NoHeadroom => "too little headroom in front of the packet",
+            PrependError::Offset => "an offset of the packet's offload exceeds 16 bits",
+        })
+    }
+}
+
+impl fmt::Display for StripError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            StripError::TooShort => "the packet has fewer bytes than are to be stripped",
+            StripError::TooDeep => "the slot has no space for the bytes to be stripped",
+            StripError::Segmentation => "the packet is to be segmented by headers that are to be stripped",
+            StripError::Checksum => "a checksum is to be finished over bytes that are to be stripped",
+        })
+    }
+}
+
+impl std::error::Error for PrependError {}
+impl std::error::Error for StripError {}
+
+/// The outside of a packet, as [`Packets::save_outside`] found it: where the packet begins, its first
+/// 16 bytes, and its offload.
+#[derive(Clone, Copy, Debug)]
+pub struct Outside {
+    start: u16,
+    offload: Offload,
+    first: [u8; SAVED],
+}
+
+impl Packets<'_> {
+    /// Puts `bytes` in front of the packet. The offsets of its offload move with the bytes that they
+    /// mean.
+    ///
+    /// At least [`MIN_HEADROOM`] bytes stay free in front of the head. On an error the packet is
+    /// unchanged.
+    ///
+    /// - A checksum that is [`Checksum::Verified`] becomes [`Checksum::Complete`]. A receiver takes
+    ///   "verified" for the outermost transport header, which may be a new one.
+    /// - A packet that is still to be segmented repeats `bytes` unchanged in front of each segment.
+    ///   That is right for headers without lengths and checksums, such as Ethernet.
+    pub fn prepend(&mut self, id: PacketId, bytes: &[u8]) -> Result<(), PrependError> {
+        let slot = &mut self.slots[id.index()];
+        let start = usize::from(slot.start);
+        let new_start = start.checked_sub(bytes.len()).filter(|&new_start| new_start >= MIN_HEADROOM);
+        let new_start = new_start.ok_or(PrependError::NoHeadroom)?;
+        let n = narrow16(bytes.len());
+        slot.offload = slot.offload.behind(n).ok_or(PrependError::Offset)?;
+        slot.data.0[new_start..start].copy_from_slice(bytes);
+        slot.start = narrow16(new_start);
+        slot.head += n;
+        Ok(())
+    }
+
+    /// Removes the first `n` bytes of the packet. The offsets of its offload move with the bytes that
+    /// they mean.
+    ///
+    /// Bytes are pulled up from the body where the head is shorter than `n`, or where less than 128
+    /// bytes of it would be left. On an error the packet is unchanged.
+    ///
+    /// - A checksum whose start and field both lie within the removed bytes is gone with them: the
+    ///   packet becomes [`Checksum::Complete`]. That is so for the UDP header of a tunnel, whose sender
+    ///   left its checksum to be finished.
+    /// - A checksum that is [`Checksum::Verified`] becomes [`Checksum::Complete`]: it may have been
+    ///   that of a removed header, and nobody has verified the next one.
+    /// - A packet that is still to be segmented by a removed header is refused, and so is one with a
+    ///   checksum that starts within the removed bytes and ends behind them.
+    pub fn strip(&mut self, id: PacketId, n: usize) -> Result<(), StripError> {
+        let slot = &self.slots[id.index()];
+        let (len, head) = (slot.len() as usize, usize::from(slot.head));
+        if n > len {
+            return Err(StripError::TooShort);
+        }
+        let longest = self.max_head(id);
+        if n > longest {
+            return Err(StripError::TooDeep);
+        }
+        let offload = slot.offload.without(narrow16(n))?;
+        let wanted = len.min(longest).min(n + MIN_HEAD);
+        if head < wanted {
+            self.pull_up(id, wanted);
+        }
+        let slot = &mut self.slots[id.index()];
+        slot.start += narrow16(n);
+        slot.head -= narrow16(n);
+        slot.offload = offload;
+        Ok(())
+    }
+
+    /// Returns the longest head that [`Self::pull_up`] can make of a packet that has as many bytes: at
+    /// least 512 bytes, less by those that were stripped.
+    #[inline]
+    pub fn max_head(&self, id: PacketId) -> usize {
+        SLOT_DATA - usize::from(self.slots[id.index()].start)
+    }
+
+    /// Saves the outside of a packet: where it begins, its first 16 bytes, and its offload.
+    ///
+    /// Between this and [`Self::restore_outside`] the packet may be prepended to, delivered, pulled
+    /// up, and stripped of at most 16 of the bytes that it has now. Delivery writes the destination's
+    /// virtio-net header in front of the packet, so over bytes that were stripped. That is why the
+    /// first 16 bytes are saved.
+    #[inline]
+    pub fn save_outside(&self, id: PacketId) -> Outside {
+        let slot = &self.slots[id.index()];
+        let mut first = [0; SAVED];
+        let at = first_bytes(slot.start);
+        first.copy_from_slice(&slot.data.0[at..at + SAVED]);
+        Outside { start: slot.start, offload: slot.offload, first }
+    }
+
+    /// Restores the outside of the packet that `outside` was saved of. What lies behind its first 16
+    /// bytes stays as it is now.
+    ///
+    /// Bytes that were pulled up meanwhile stay in the head: they are no longer in the body.
+    #[inline]
+    pub fn restore_outside(&mut self, id: PacketId, outside: &Outside) {
+        let slot = &mut self.slots[id.index()];
+        // The end of the head moves only when bytes are pulled up.
+        let end = slot.start + slot.head;
+        debug_assert!(outside.start <= end, "the outside of another packet");
+        slot.start = outside.start;
+        slot.head = end - outside.start;
+        slot.offload = outside.offload;
+        let at = first_bytes(slot.start);
+        slot.data.0[at..at + SAVED].copy_from_slice(&outside.first);
+    }
+
+    /// Sets the port that the packet came from, as far as the nodes behind and the drop counters are
+    /// concerned: the tunnel that it left, for instance. The source queue stays the same.
+    #[inline]
+    pub fn set_port(&mut self, id: PacketId, port: PortIndex) {
+        self.slots[id.index()].port = port;
+    }
+}
+
+/// Returns where the saved bytes of a packet begin that begins at `start`. A packet in the last bytes
+/// of its slot is too short to have as many; the bytes before it are saved with it.
+#[inline]
+fn first_bytes(start: u16) -> usize {
+    usize::from(start).min(SLOT_DATA - SAVED)
+}
+
+impl Offload {
+    /// Returns what is left to do for the packet with `n` more bytes in front of it. `None` where an
+    /// offset overflows.
+    #[inline]
+    fn behind(self, n: u16) -> Option<Offload> {
+        let checksum = match self.checksum {
+            Checksum::Partial { start, offset } => {
+                let start = start.checked_add(n)?;
+                // The field, too, must be within reach of 16 bits.
+                start.checked_add(offset)?;
+                Checksum::Partial { start, offset }
+            }
+            Checksum::Complete | Checksum::Verified => Checksum::Complete,
+        };
+        let gso = match self.gso {
+            Some(gso) => Some(Gso {
+                l3: gso.l3.checked_add(n)?,
+                l4: gso.l4.checked_add(n)?,
+                header_len: gso.header_len.checked_add(n)?,
+                ..gso
+            }),
+            None => None,
+        };
+        Some(Offload { checksum, gso })
+    }
+
+    /// Returns what is left to do for the packet without its first `n` bytes.
+    #[inline]
+    fn without(self, n: u16) -> Result<Offload, StripError> {
+        let checksum = match self.checksum {
+            Checksum::Partial { start, offset } if start >= n => Checksum::Partial { start: start - n, offset },
+            Checksum::Partial { start, offset } if u32::from(start) + u32::from(offset) + 2 > n.into() => {
+                return Err(StripError::Checksum);
+            }
+            Checksum::Partial { .. } | Checksum::Complete | Checksum::Verified => Checksum::Complete,
+        };
+        let gso = match self.gso {
+            Some(gso) if gso.l3 < n => return Err(StripError::Segmentation),
+            // The other headers stand behind the network header.
+            Some(gso) => Some(Gso {
+                l3: gso.l3 - n,
+                l4: gso.l4.saturating_sub(n),
+                header_len: gso.header_len.saturating_sub(n),
+                ..gso
+            }),
+            None => None,
+        };
+        Ok(Offload { checksum, gso })
+    }
+}

@@ -1,0 +1,382 @@
+//! Headers in front of packets: any order of operations against a plain vector of bytes, and what is delivered after them
+//! against packets that are built whole.
+
+use proptest::prelude::*;
+use straightline_packet::{
+    BodyPlace, Checksum, Gso, GsoKind, GsoSegment, HEAD, HEADROOM, MIN_HEADROOM, MemorySegment, Offload, Outside,
+    PacketId, Packets, PortIndex, PrependError, Reason, Segmenter, Settings, SourceQueueId, StripError, Turn,
+};
+
+use super::accept::bytes_of;
+use super::memory::{Memory, arena, arena_with_drops, pattern};
+use super::segmentation::{Headers, headers, u16_of};
+use super::store::{cuts, finished, shape};
+
+const PORT: PortIndex = PortIndex(0);
+
+/// Bytes of a slot: its headroom and the longest head.
+const SLOT: usize = HEADROOM + 512;
+
+/// Bytes that stripping leaves in a head.
+const MIN_HEAD: usize = 128;
+
+/// The reference implementation: a packet is a vector of bytes with its offsets.
+#[derive(Clone, Debug)]
+struct Reference {
+    bytes: Vec<u8>,
+    /// Free bytes in front of them.
+    headroom: usize,
+    offload: Offload,
+}
+
+impl Reference {
+    fn prepend(&mut self, front: &[u8]) -> Result<(), PrependError> {
+        if self.headroom < front.len() + MIN_HEADROOM {
+            return Err(PrependError::NoHeadroom);
+        }
+        self.headroom -= front.len();
+        self.bytes.splice(..0, front.iter().copied());
+        let n = u16_of(front.len());
+        match &mut self.offload.checksum {
+            Checksum::Partial { start, .. } => *start += n,
+            other => *other = Checksum::Complete,
+        }
+        if let Some(gso) = &mut self.offload.gso {
+            (gso.l3, gso.l4, gso.header_len) = (gso.l3 + n, gso.l4 + n, gso.header_len + n);
+        }
+        Ok(())
+    }
+
+    fn strip(&mut self, n: usize) -> Result<(), StripError> {
+        if n > self.bytes.len() {
+            return Err(StripError::TooShort);
+        }
+        if self.headroom + n > SLOT {
+            return Err(StripError::TooDeep);
+        }
+        let mut offload = self.offload;
+        offload.checksum = match offload.checksum {
+            Checksum::Partial { start, offset } => {
+                let (start, field_end) = (usize::from(start), usize::from(start + offset + 2));
+                match (start >= n, field_end <= n) {
+                    (true, _) => Checksum::Partial { start: u16_of(start - n), offset },
+                    (false, true) => Checksum::Complete,
+                    (false, false) => return Err(StripError::Checksum),
+                }
+            }
+            _ => Checksum::Complete,
+        };
+        if let Some(gso) = &mut offload.gso {
+            if usize::from(gso.l3) < n {
+                return Err(StripError::Segmentation);
+            }
+            let n = u16_of(n);
+            (gso.l3, gso.l4, gso.header_len) = (gso.l3 - n, gso.l4 - n, gso.header_len - n);
+        }
+        self.offload = offload;
+        self.headroom += n;
+        self.bytes.drain(..n);
+        Ok(())
+    }
+
+    /// The longest head that the slot has space for.
+    fn longest(&self) -> usize {
+        self.bytes.len().min(SLOT - self.headroom)
+    }
+
+    fn assert_is(&self, turn: &Turn<'_>, id: PacketId) {
+        assert_eq!(bytes_of(turn, id), self.bytes);
+        assert_eq!(turn.len(id) as usize, self.bytes.len());
+        assert_eq!(turn.head(id).len() + turn.body_len(id) as usize, self.bytes.len());
+        assert!(turn.head(id).len() >= self.longest().min(MIN_HEAD), "a head is left");
+        assert_eq!(turn.offload(id), self.offload);
+        assert_eq!(turn.max_head(id), SLOT - self.headroom);
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Operation {
+    Prepend(Vec<u8>),
+    Strip(usize),
+    PullUp(usize),
+    Save,
+    Restore,
+    /// Delivers the packet into buffers cut like this, and finishes its checksum or not.
+    Deliver(Vec<usize>, bool),
+    SetPort(u16),
+}
+
+fn operations() -> impl Strategy<Value = Vec<Operation>> {
+    use Operation::*;
+    let prepended = prop_oneof![0..20_usize, 0..130_usize];
+    let operation = prop_oneof![
+        4 => (prepended, any::<u8>()).prop_map(|(n, byte)| Prepend(vec![byte; n])),
+        4 => prop_oneof![0..20_usize, 0..150_usize, 0..700_usize].prop_map(Strip),
+        1 => (0..700_usize).prop_map(PullUp),
+        2 => Just(Save),
+        2 => Just(Restore),
+        2 => (cuts(), any::<bool>()).prop_map(|(to, finish)| Deliver(to, finish)),
+        1 => (0..3_u16).prop_map(SetPort),
+    ];
+    prop::collection::vec(operation, 0..16)
+}
+
+/// A packet to begin with: its length, and offsets that lie within its head.
+fn packets() -> impl Strategy<Value = (usize, Offload)> {
+    let gso = (any::<bool>(), 0..60_u16, 20..60_u16, 8..60_u16).prop_map(|(some, l3, network, transport)| {
+        some.then(|| Gso {
+            kind: GsoKind::Udp6,
+            ecn: false,
+            size: 700,
+            l3,
+            l4: l3 + network,
+            header_len: l3 + network + transport,
+        })
+    });
+    (shape(), gso, 0..4_u8).prop_map(|((len, partial), gso, which)| {
+        let checksum = match which {
+            0 => Checksum::Complete,
+            1 => Checksum::Verified,
+            _ => partial,
+        };
+        (len, Offload { checksum, gso })
+    })
+}
+
+/// Delivers the packet, and compares what arrives with the reference.
+fn deliver<'t>(
+    turn: &mut Turn<'t>,
+    id: PacketId,
+    expected: &Reference,
+    destination: Vec<MemorySegment<'t>>,
+    finish: bool,
+) {
+    // All bytes that a port may overwrite, not only the 12 of a virtio-net header.
+    *turn.front_mut::<MIN_HEADROOM>(id) = [0x55; MIN_HEADROOM];
+    *turn.front_mut::<12>(id) = *b"virtio-net-h";
+    let mark = turn.mark();
+    destination.into_iter().for_each(|segment| turn.stage(segment));
+    let copied = turn.store::<12>(id, mark..turn.mark(), finish);
+    turn.unstage(mark);
+    assert_eq!(copied, turn.body_len(id), "a body is copied once, whatever stands in front");
+    expected.assert_is(turn, id);
+}
+
+fn run(turn: &mut Turn<'_>, id: PacketId, mut reference: Reference, operations: &[Operation]) {
+    let mut saved: Vec<(Outside, Reference)> = Vec::new();
+    for operation in operations {
+        match operation {
+            Operation::Prepend(front) => assert_eq!(turn.prepend(id, front), reference.prepend(front)),
+            Operation::Strip(n) => {
+                // What was saved is stripped of 16 bytes at most.
+                let most = saved.iter().map(|(_, saved)| saved.headroom + 16 - reference.headroom).min();
+                let n = most.map_or(*n, |most| most.min(*n));
+                assert_eq!(turn.strip(id, n), reference.strip(n), "{n} bytes");
+            }
+            Operation::PullUp(upto) => assert_eq!(turn.pull_up(id, *upto), *upto <= reference.longest(), "{upto}"),
+            Operation::Save => saved.push((turn.save_outside(id), reference.clone())),
+            Operation::Restore => {
+                if let Some((outside, before)) = saved.pop() {
+                    turn.restore_outside(id, &outside);
+                    reference = before;
+                }
+            }
+            Operation::Deliver(to, finish) => {
+                let finish = *finish && reference.offload.checksum != Checksum::Verified;
+                let expected =
+                    finished(&reference.bytes, if finish { reference.offload.checksum } else { Checksum::Complete });
+                let destination = Memory::new(&vec![0xee; expected.len() + 7]);
+                deliver(turn, id, &reference, destination.cut(to), finish);
+                let stored = destination.bytes();
+                assert_eq!(stored.split_at(expected.len()), (&expected[..], &[0xee; 7][..]));
+            }
+            Operation::SetPort(port) => {
+                turn.set_port(id, PortIndex(*port));
+                assert_eq!(turn.port(id), PortIndex(*port));
+            }
+        }
+        reference.assert_is(turn, id);
+    }
+    while let Some((outside, before)) = saved.pop() {
+        turn.restore_outside(id, &outside);
+        before.assert_is(turn, id);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    #[test]
+    fn any_order_of_operations_keeps_bytes_and_offsets(
+        (len, offload) in packets(), from in cuts(), operations in operations(), two_copies: bool,
+    ) {
+        let source = Memory::patterned(len);
+        arena(Settings { two_copies, ..Settings::default() }).turn(|turn| {
+            let mark = turn.mark();
+            source.cut(&from).into_iter().for_each(|segment| turn.stage(segment));
+            let id = turn.accept_staged(PORT, SourceQueueId::NONE, mark, 0).expect("a free slot");
+            turn.set_offload(id, offload);
+            run(turn, id, Reference { bytes: pattern(len), headroom: HEADROOM, offload }, &operations);
+        });
+        assert_eq!(source.bytes(), pattern(len), "a source is not written");
+    }
+
+    #[test]
+    fn the_same_for_packets_of_ours((len, mut offload) in packets(), operations in operations()) {
+        let len = len.min(HEAD);
+        if let Checksum::Partial { start, offset } = offload.checksum && usize::from(start + offset + 2) > len {
+            offload.checksum = Checksum::Complete;
+        }
+        arena(Settings::default()).turn(|turn| {
+            let id = turn.accept_owned(PORT, &pattern(len)).expect("a free slot");
+            turn.set_offload(id, offload);
+            run(turn, id, Reference { bytes: pattern(len), headroom: HEADROOM, offload }, &operations);
+        });
+    }
+
+    /// Every segment of a packet with bytes in front is the segment of the packet, with these bytes in front.
+    #[test]
+    fn segments_have_what_was_prepended_in_front(
+        headers in headers(), payload in 0..6000_usize, size in 500..1500_u16, front in 0..=112_usize, strip in 0..20_usize,
+        from in cuts(), finish: bool, together: bool,
+    ) {
+        let frame = headers.frame(&pattern(payload), true);
+        // The front may replace bytes of the packet, as far as these are link-layer headers.
+        let strip = strip.min(headers.l3()).min(front);
+        let front = vec![0xab; front];
+        prop_assume!(headers.header_len() <= HEAD);
+        let whole = segments(&frame, &headers, size, &from, finish, together, |_, _| ());
+        let changed = segments(&frame, &headers, size, &from, finish, together, |packets, id| {
+            packets.strip(id, strip).expect("only link-layer headers");
+            packets.prepend(id, &front).expect("as much as there is");
+        });
+        let expected: Vec<_> = whole.iter().map(|segment| [&front[..], &segment[strip..]].concat()).collect();
+        assert!(changed == expected, "{changed:x?}\nshould be\n{expected:x?}");
+    }
+}
+
+/// The segments of a packet, as delivered after `change`: singly or as many as possible at once.
+fn segments(
+    frame: &[u8],
+    headers: &Headers,
+    size: u16,
+    from: &[usize],
+    finish: bool,
+    together: bool,
+    change: impl Fn(&mut Packets<'_>, PacketId),
+) -> Vec<Vec<u8>> {
+    let source = Memory::new(frame);
+    let (gso, mut segments) = (headers.gso(size), Vec::new());
+    arena(Settings::default()).turn(|turn| {
+        let mark = turn.mark();
+        source.cut(from).into_iter().for_each(|segment| turn.stage(segment));
+        let id = turn.accept_staged(PORT, SourceQueueId::NONE, mark, 0).expect("a free slot");
+        let checksum = Checksum::Partial { start: gso.l4, offset: u16_of(headers.checksum_offset()) };
+        turn.set_offload(id, Offload { checksum, gso: Some(gso) });
+        change(turn.packets(), id);
+        let gso = turn.offload(id).gso.expect("still to be segmented");
+        let mut segmenter = Segmenter::new(gso, turn.len(id)).expect("a good packet");
+        assert_eq!(segmenter.checksum(), turn.offload(id).checksum);
+        let (mut segment, mut place) = (GsoSegment::default(), BodyPlace::default());
+        assert!(segmenter.begin(turn.head(id), &mut segment));
+        *segment.prefix_mut::<12>() = [0x55; 12];
+        while segmenter.left() > 0 {
+            let n = if together { segmenter.left() } else { 1 };
+            let lens: Vec<_> = (0..n).map(|nth| segmenter.len_of(nth) as usize).collect();
+            let to: Vec<_> = lens.iter().map(|len| Memory::new(&vec![0xee; 12 + len])).collect();
+            let mark = turn.mark();
+            to.iter().zip(&lens).for_each(|(memory, len)| turn.stage(memory.segment(0, 12 + len)));
+            if together {
+                let to = mark..turn.mark();
+                turn.store_gso_segments::<12>(id, &mut segmenter, &segment, &mut place, to, finish);
+            } else {
+                assert!(segmenter.next(turn.head(id), &mut segment));
+                turn.store_piece::<12>(id, &segment, &mut place, mark..turn.mark(), finish);
+            }
+            turn.unstage(mark);
+            segments.extend(to.iter().map(|memory| memory.bytes().split_off(12)));
+        }
+    });
+    segments
+}
+
+/// As a tunnel does it in a flood: another output finds the packet as it was.
+#[test]
+fn a_delivery_with_headers_leaves_the_packet_to_the_next_output() {
+    let source = Memory::patterned(1000);
+    arena(Settings::default()).turn(|turn| {
+        let id = turn.accept(PORT, SourceQueueId::NONE, source.segment(0, 1000)).expect("a free slot");
+        let checksum = Checksum::Partial { start: 34, offset: 16 };
+        let offload = Offload { checksum, gso: None };
+        turn.set_offload(id, offload);
+        for front in [0, 50, 112] {
+            let outside = turn.save_outside(id);
+            turn.prepend(id, &vec![0xab; front]).expect("enough headroom");
+            let checksum = Checksum::Partial { start: 34 + u16_of(front), offset: 16 };
+            assert_eq!(turn.offload(id), Offload { checksum, gso: None });
+            let destination = Memory::new(&vec![0; 12 + front + 1000]);
+            *turn.front_mut::<12>(id) = [0x55; 12];
+            let mark = turn.mark();
+            turn.stage(destination.segment(0, 12 + front + 1000));
+            turn.store::<12>(id, mark..turn.mark(), false);
+            turn.unstage(mark);
+            assert_eq!(destination.bytes(), [vec![0x55; 12], vec![0xab; front], pattern(1000)].concat());
+            turn.restore_outside(id, &outside);
+            assert_eq!((bytes_of(turn, id), turn.offload(id)), (pattern(1000), offload));
+        }
+    });
+}
+
+#[test]
+fn offsets_that_would_overflow_are_refused() {
+    let gso = Gso { kind: GsoKind::Tcp4, ecn: false, size: 1, l3: 14, l4: 34, header_len: 54 };
+    let partial = |start, offset| Offload { checksum: Checksum::Partial { start, offset }, gso: None };
+    let max = u16::MAX;
+    arena(Settings::default()).turn(|turn| {
+        let id = turn.accept_owned(PORT, &[1; 60]).expect("a free slot");
+        for offload in [
+            partial(max, 0),
+            partial(max - 19, 0),
+            partial(0, max - 19),
+            Offload { gso: Some(Gso { header_len: max - 19, ..gso }), ..Offload::default() },
+            Offload { gso: Some(Gso { l3: max, ..gso }), ..Offload::default() },
+            Offload { gso: Some(Gso { l4: max, ..gso }), ..Offload::default() },
+        ] {
+            turn.set_offload(id, offload);
+            assert_eq!(turn.prepend(id, &[2; 20]), Err(PrependError::Offset));
+            assert_eq!((turn.head(id), turn.offload(id)), (&[1; 60][..], offload), "nothing has changed");
+        }
+        for offload in [partial(max - 20, 0), partial(0, max - 20)] {
+            turn.set_offload(id, offload);
+            let outside = turn.save_outside(id);
+            assert_eq!(turn.prepend(id, &[2; 20]), Ok(()));
+            assert_eq!((turn.strip(id, 20), turn.offload(id)), (Ok(()), offload));
+            turn.restore_outside(id, &outside);
+        }
+    });
+}
+
+#[test]
+fn errors_say_what_is_wrong() {
+    for (error, text) in [
+        (StripError::TooShort, "the packet has fewer bytes than are to be stripped"),
+        (StripError::TooDeep, "the slot has no space for the bytes to be stripped"),
+        (StripError::Segmentation, "the packet is to be segmented by headers that are to be stripped"),
+        (StripError::Checksum, "a checksum is to be finished over bytes that are to be stripped"),
+    ] {
+        assert_eq!(error.to_string(), text);
+    }
+    assert_eq!(PrependError::NoHeadroom.to_string(), "too little headroom in front of the packet");
+    assert_eq!(PrependError::Offset.to_string(), "an offset of the packet's offload exceeds 16 bits");
+}
+
+#[test]
+fn a_packet_is_counted_for_the_port_that_was_set() {
+    let drops: Vec<_> = (0..2).map(|_| std::sync::Arc::default()).collect();
+    arena_with_drops(Settings::default(), drops.clone()).turn(|turn| {
+        let id = turn.accept_owned(PORT, &[0; 60]).expect("a free slot");
+        turn.set_port(id, PortIndex(1));
+        turn.discard(id, Reason::Runt);
+    });
+    assert_eq!([drops[0].total(), drops[1].total()], [0, 1]);
+}
