@@ -44,7 +44,7 @@ enum Step {
 }
 
 /// Where packets that wait for room go.
-struct Waiting {
+struct WaitingOutput {
     port: Arc<dyn Port>,
     served: Served,
 }
@@ -56,12 +56,12 @@ pub struct Graph {
     /// The last built runs first; `entries` is kept in the order of running.
     entries: Vec<Entry>,
     inputs: Vec<Input>,
-    waiting: Vec<Waiting>,
+    waiting: Vec<WaitingOutput>,
     end: Arc<NodeStats>,
     /// The input that comes first in the next turn: none is always last where room is short.
     turn_first: usize,
     /// Of nodes that were there before, for those of the same name.
-    figures: Vec<Arc<NodeStats>>,
+    earlier: Vec<Arc<NodeStats>>,
     /// Whom a watchdog may see it serve.
     names: Names,
 }
@@ -84,25 +84,25 @@ impl Graph {
         Self::continuing(Vec::new())
     }
 
-    /// Nothing yet; nodes of the names in `figures` will go on counting there.
-    pub fn continuing(figures: Vec<Arc<NodeStats>>) -> Self {
+    /// Nothing yet; nodes of the names in `earlier` will go on counting there.
+    pub fn continuing(earlier: Vec<Arc<NodeStats>>) -> Self {
         let mut graph = Graph {
             entries: Vec::new(),
             inputs: Vec::new(),
             waiting: Vec::new(),
             end: Arc::default(),
             turn_first: 0,
-            figures,
+            earlier,
             names: Names::new(),
         };
-        graph.end = graph.figures("turn-end".to_owned());
+        graph.end = graph.stats_for("turn-end".to_owned());
         graph
     }
 
-    fn figures(&mut self, name: String) -> Arc<NodeStats> {
-        match self.figures.iter().position(|known| known.name == name) {
+    fn stats_for(&mut self, name: String) -> Arc<NodeStats> {
+        match self.earlier.iter().position(|known| known.name == name) {
             // Each but once: nodes may share a name.
-            Some(at) => self.figures.remove(at),
+            Some(at) => self.earlier.remove(at),
             None => Arc::new(NodeStats { name, ..NodeStats::default() }),
         }
     }
@@ -116,7 +116,7 @@ impl Graph {
 
     fn entry(&mut self, name: String, step: Step, edges: &[NodeIndex], served: Served) -> NodeIndex {
         let edges = edges.iter().map(|e| e.0).collect();
-        let stats = self.figures(name);
+        let stats = self.stats_for(name);
         self.entries.push(Entry { step, edges, pending: Batch::new(), stats, served });
         NodeIndex(self.entries.len() - 1)
     }
@@ -138,7 +138,7 @@ impl Graph {
     pub fn output(&mut self, port: Arc<dyn Port>, wait: bool) -> NodeIndex {
         let served = self.name(port.index(), port.name());
         if wait {
-            self.waiting.push(Waiting { port: Arc::clone(&port), served });
+            self.waiting.push(WaitingOutput { port: Arc::clone(&port), served });
         }
         let name = format!("{}-tx", port.name());
         self.entry(name, Step::Output { port, wait }, &[], served)
@@ -146,7 +146,7 @@ impl Graph {
 
     /// Adds the start of a way: packets of `port` go to `to`.
     pub fn input(&mut self, port: Arc<dyn Port>, to: NodeIndex) {
-        let stats = self.figures(format!("{}-rx", port.name()));
+        let stats = self.stats_for(format!("{}-rx", port.name()));
         let served = self.name(port.index(), port.name());
         self.inputs.push(Input { port, to: to.0, stats, served });
     }
@@ -166,7 +166,7 @@ impl Graph {
         let mut next_first = self.turn_first + 1;
         for step in 0..count {
             let index = (self.turn_first + step) % count;
-            if turn.room() == 0 {
+            if turn.free_slots() == 0 {
                 // Whoever finds no room comes first in the next turn.
                 next_first = index;
                 break;

@@ -15,7 +15,7 @@ pub struct Work {
     /// The counters of every port, by its index.
     pub drops: Vec<Arc<Drops>>,
     /// Ports that a packet may be copied to: a turn takes that many times less.
-    pub copies: u32,
+    pub fan_out: u32,
 }
 
 /// Where control leaves new work, and finds the old.
@@ -26,18 +26,18 @@ pub struct Work {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Mailbox {
-    /// There is something inside. The lock orders what it stands for, so relaxed is enough.
+    /// There is something state. The lock orders what it stands for, so relaxed is enough.
     full: AtomicBool,
-    inside: Mutex<Inside>,
+    state: Mutex<State>,
     done: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Inside {
+struct State {
     new: Option<Work>,
     old: Option<Work>,
     stop: bool,
-    gone: bool,
+    ended: bool,
 }
 
 impl Mailbox {
@@ -49,15 +49,15 @@ impl Mailbox {
 
     /// Waits until the worker has taken what was posted. Returns what it worked on before; `None` if it has ended.
     pub fn wait(&self) -> Option<Work> {
-        let mut inside = self.lock();
+        let mut state = self.lock();
         loop {
-            if let Some(old) = inside.old.take() {
+            if let Some(old) = state.old.take() {
                 return Some(old);
             }
-            if inside.gone {
+            if state.ended {
                 return None;
             }
-            inside = self.done.wait(inside).unwrap_or_else(PoisonError::into_inner);
+            state = self.done.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -75,31 +75,31 @@ impl Mailbox {
     /// Exchanges what the worker works on; `false` when it is to end.
     #[cold]
     pub(crate) fn exchange(&self, graph: &mut Graph, arena: &mut Arena) -> bool {
-        let mut inside = self.lock();
+        let mut state = self.lock();
         self.full.store(false, Ordering::Relaxed);
-        if let Some(mut work) = inside.new.take() {
+        if let Some(mut work) = state.new.take() {
             std::mem::swap(graph, &mut work.graph);
-            (work.drops, work.copies) = arena.change(work.drops, work.copies);
-            inside.old = Some(work);
+            (work.drops, work.fan_out) = arena.change(work.drops, work.fan_out);
+            state.old = Some(work);
             self.done.notify_all();
         }
-        !inside.stop
+        !state.stop
     }
 
     /// Says that the worker has ended, once that is dropped, also by a panic.
-    pub(crate) fn attend(&self) -> impl Drop + '_ {
-        struct Attendance<'a>(&'a Mailbox);
-        impl Drop for Attendance<'_> {
+    pub(crate) fn announce_exit(&self) -> impl Drop + '_ {
+        struct ExitNotice<'a>(&'a Mailbox);
+        impl Drop for ExitNotice<'_> {
             fn drop(&mut self) {
-                self.0.lock().gone = true;
+                self.0.lock().ended = true;
                 self.0.done.notify_all();
             }
         }
-        Attendance(self)
+        ExitNotice(self)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inside> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -115,11 +115,11 @@ mod tests {
         fn process(&mut self, _packets: &mut Packets<'_>, _batch: &Batch, _next: &mut Next<'_>) {}
     }
 
-    fn work(name: &str, copies: u32, figures: Vec<Arc<crate::NodeStats>>) -> Work {
+    fn work(name: &str, fan_out: u32, figures: Vec<Arc<crate::NodeStats>>) -> Work {
         let mut graph = Graph::continuing(figures);
         let node = graph.node(name, Box::new(Nothing), &[]);
         graph.input(Arc::new(Null::new("in")) as Arc<dyn Port>, node);
-        Work { graph, drops: vec![Arc::default(); 3], copies }
+        Work { graph, drops: vec![Arc::default(); 3], fan_out }
     }
 
     /// A worker that is started, with its mailbox.
@@ -141,7 +141,7 @@ mod tests {
                 mailbox.post(work(&format!("n{round}"), 2 + round, Vec::new()));
                 waiter.wake();
                 let old = mailbox.wait().expect("it runs");
-                assert_eq!((old.copies, old.drops.len()), before);
+                assert_eq!((old.fan_out, old.drops.len()), before);
                 let names: Vec<_> = old.graph.stats().iter().map(|node| node.name.clone()).collect();
                 assert_eq!(names.contains(&format!("n{}", round.wrapping_sub(1))), round > 0, "{names:?}");
                 before = (2 + round, 3);

@@ -43,7 +43,7 @@ pub struct WorkerStats {
     /// When it started.
     pub started: Counter,
     /// When the other figures were last brought up to date.
-    pub upto: Counter,
+    pub updated: Counter,
     /// Since when it sleeps; 0 while it does not.
     pub asleep_since: Counter,
     /// Bytes of bodies copied.
@@ -71,8 +71,8 @@ impl WorkerStats {
         let since = self.asleep_since.get();
         let asleep = if since > 0 { now.saturating_sub(since) } else { 0 };
         let (busy, empty_poll, idle) = (self.busy.get(), self.empty_poll.get(), self.idle.get() + asleep);
-        let upto = if since > 0 { now } else { self.upto.get() };
-        let passed = upto.saturating_sub(self.started.get());
+        let updated = if since > 0 { now } else { self.updated.get() };
+        let passed = updated.saturating_sub(self.started.get());
         Times { busy, empty_poll, idle, unexplained: passed.saturating_sub(busy + empty_poll + idle) }
     }
 }

@@ -107,15 +107,15 @@ mod tests {
 
     /// Waits in each call until it is released. Also says that it waits.
     #[derive(Debug)]
-    struct Gap {
+    struct Barrier {
         reached: Sender<()>,
         release: Mutex<Receiver<()>>,
     }
 
-    impl Gap {
+    impl Barrier {
         fn new() -> (Self, Receiver<()>, Sender<()>) {
             let ((reached, is_reached), (release, released)) = (channel(), channel());
-            (Gap { reached, release: Mutex::new(released) }, is_reached, release)
+            (Barrier { reached, release: Mutex::new(released) }, is_reached, release)
         }
 
         fn pass(&self) {
@@ -127,7 +127,7 @@ mod tests {
 
     /// A port with a number, which always has a packet.
     #[derive(Debug)]
-    struct Slow(Gap);
+    struct Slow(Barrier);
 
     impl Port for Slow {
         fn name(&self) -> &'static str {
@@ -142,7 +142,7 @@ mod tests {
             self.0.pass();
         }
 
-        fn deliver(&self, _turn: &mut Turn<'_>, _frame: &Batch, _wait: bool) {}
+        fn deliver(&self, _turn: &mut Turn<'_>, _batch: &Batch, _wait: bool) {}
 
         fn arm(&self, _turn: &Turn<'_>, _room: bool) -> bool {
             false
@@ -164,7 +164,7 @@ mod tests {
             into.push(turn.accept_owned(PortIndex(0), &[0; 60]).expect("room"));
         }
 
-        fn deliver(&self, _turn: &mut Turn<'_>, _frame: &Batch, _wait: bool) {}
+        fn deliver(&self, _turn: &mut Turn<'_>, _batch: &Batch, _wait: bool) {}
 
         fn arm(&self, _turn: &Turn<'_>, _room: bool) -> bool {
             true
@@ -173,7 +173,7 @@ mod tests {
         fn disarm(&self, _turn: &Turn<'_>, _room: bool) {}
     }
 
-    struct SlowNode(Gap);
+    struct SlowNode(Barrier);
 
     impl Node for SlowNode {
         fn process(&mut self, _packets: &mut Packets<'_>, _batch: &Batch, _next: &mut Next<'_>) {
@@ -196,7 +196,7 @@ mod tests {
         Arc::new(EpollWaiter::new().expect("epoll"))
     }
 
-    /// Runs a worker whose third turn stays in the gap, and looks at it.
+    /// Runs a worker whose third turn stays in the barrier, and looks at it.
     fn names_the_port_that_is_slow(graph: Graph, reached: &Receiver<()>, release: Sender<()>, name: &str) {
         let mut worker = worker(graph, &waiter());
         let mut watchdog = Watchdog::new(vec![worker.progress()]);
@@ -209,11 +209,11 @@ mod tests {
             }
         });
         for _ in 0..2 {
-            reached.recv().expect("it is in the gap");
+            reached.recv().expect("it is in the barrier");
             assert_eq!(watchdog.look(at(0)), []);
             release.send(()).expect("it waits");
         }
-        reached.recv().expect("it is in the gap");
+        reached.recv().expect("it is in the barrier");
         assert_eq!(watchdog.look(at(1000)), [], "another turn than at the last look");
         assert_eq!(watchdog.look(at(1099)), [], "it does not last long enough");
         let stall = Stall { worker: 0, port: name.to_owned() };
@@ -227,19 +227,19 @@ mod tests {
 
     #[test]
     fn a_port_that_holds_a_turn_up_is_named_once() {
-        let (gap, reached, release) = Gap::new();
+        let (barrier, reached, release) = Barrier::new();
         let mut graph = Graph::new();
         let node = graph.node("nothing", Box::new(Nothing), &[]);
         graph.input(Arc::new(Null::new("first")), node);
-        graph.input(Arc::new(Slow(gap)), node);
+        graph.input(Arc::new(Slow(barrier)), node);
         names_the_port_that_is_slow(graph, &reached, release, "slow");
     }
 
     #[test]
     fn a_node_that_holds_a_turn_up_is_named_once() {
-        let (gap, reached, release) = Gap::new();
+        let (barrier, reached, release) = Barrier::new();
         let mut graph = Graph::new();
-        let node = graph.node("bridge.lan", Box::new(SlowNode(gap)), &[]);
+        let node = graph.node("bridge.lan", Box::new(SlowNode(barrier)), &[]);
         graph.input(Arc::new(Full), node);
         names_the_port_that_is_slow(graph, &reached, release, "bridge.lan");
     }
@@ -278,13 +278,13 @@ mod tests {
         let mailbox = Arc::<Mailbox>::default();
         let seen = Arc::clone(&mailbox);
         let thread = std::thread::spawn(move || worker.run(&seen));
-        let (gap, reached, release) = Gap::new();
+        let (barrier, reached, release) = Barrier::new();
         let mut graph = Graph::new();
         let node = graph.node("nothing", Box::new(Nothing), &[]);
-        graph.input(Arc::new(Slow(gap)), node);
-        mailbox.post(Work { graph, drops: Vec::new(), copies: 1 });
+        graph.input(Arc::new(Slow(barrier)), node);
+        mailbox.post(Work { graph, drops: Vec::new(), fan_out: 1 });
         waiter.wake();
-        reached.recv().expect("it is in the gap");
+        reached.recv().expect("it is in the barrier");
         let start = Instant::now();
         assert_eq!(watchdog.look(start), []);
         assert_eq!(watchdog.look(start + Watchdog::LIMIT)[0].port, "slow");

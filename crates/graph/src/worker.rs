@@ -21,10 +21,10 @@ pub enum Idle {
 
 /// How long a worker polls before it sleeps: about what a sleep and its wake-up cost, so that waiting costs at most
 /// twice what it should, whatever comes.
-const LINGER: Duration = Duration::from_micros(50);
+const POLL_BEFORE_SLEEP: Duration = Duration::from_micros(50);
 
 /// The longest sleep. Nothing depends on it: kicks and `EpollWaiter::wake` wake a worker; a second bounds what a lost one costs.
-const NAP: Duration = Duration::from_secs(1);
+const MAX_SLEEP: Duration = Duration::from_secs(1);
 
 /// A graph, and the loop that runs it.
 pub struct Worker {
@@ -60,16 +60,16 @@ impl Worker {
     /// Runs turns until the mailbox says to stop, on whatever work it finds there. Whoever puts something into it rings
     /// the waiter.
     pub fn run(&mut self, mailbox: &Mailbox) {
-        let _attendance = mailbox.attend();
+        let _notice = mailbox.announce_exit();
         if let Some(signals) = self.signals.take() {
             signals.install();
         }
         let hertz = hertz();
-        let linger = in_cycles(LINGER, hertz);
+        let poll_before_sleep = in_cycles(POLL_BEFORE_SLEEP, hertz);
         let second = in_cycles(Duration::from_secs(1), hertz).max(1);
         let started = cycles();
         self.stats.started.add(started);
-        self.stats.upto.add(started);
+        self.stats.updated.add(started);
         let mut last_packet = started;
         // One reading ends a stretch of time and begins the next: a poll that finds nothing is so short that a second
         // reading would be a fifth of it.
@@ -84,13 +84,13 @@ impl Worker {
             from = now;
             if packets > 0 {
                 last_packet = now;
-            } else if self.idle == Idle::Sleep && now.saturating_sub(last_packet) > linger {
+            } else if self.idle == Idle::Sleep && now.saturating_sub(last_packet) > poll_before_sleep {
                 from = self.sleep(now);
                 last_packet = from;
             } else {
                 std::hint::spin_loop();
             }
-            self.stats.upto.add(from.wrapping_sub(self.stats.upto.get()));
+            self.stats.updated.add(from.wrapping_sub(self.stats.updated.get()));
         }
     }
 
@@ -131,7 +131,7 @@ impl Worker {
         }
         if !packets && !room {
             self.stats.asleep_since.add(from);
-            if let Err(error) = self.waiter.wait(NAP) {
+            if let Err(error) = self.waiter.wait(MAX_SLEEP) {
                 // Without a wait there is only polling; it works, and costs a CPU.
                 debug_assert!(false, "epoll_wait: {error}");
             }
@@ -158,14 +158,14 @@ mod tests {
     use straightline_packet::{Batch, Packets, PortIndex, Rcu, Settings, Turn};
     use straightline_port::Port;
 
-    /// Has whatever it is told to have.
+    /// Has whatever it is port_under_test to have.
     #[derive(Debug, Default)]
-    struct Told {
+    struct ScriptedPort {
         packets: AtomicBool,
         room: AtomicBool,
     }
 
-    impl Port for Told {
+    impl Port for ScriptedPort {
         fn name(&self) -> &'static str {
             "told"
         }
@@ -176,7 +176,7 @@ mod tests {
             }
         }
 
-        fn deliver(&self, _turn: &mut Turn<'_>, _frame: &Batch, _wait: bool) {}
+        fn deliver(&self, _turn: &mut Turn<'_>, _batch: &Batch, _wait: bool) {}
 
         fn arm(&self, _turn: &Turn<'_>, room: bool) -> bool {
             if room { &self.room } else { &self.packets }.load(Ordering::Relaxed)
@@ -195,8 +195,8 @@ mod tests {
 
     #[test]
     fn a_round_ends_with_what_moves_with_news_of_room_and_with_a_sleep() {
-        let told = Arc::new(Told::default());
-        let port = || Arc::clone(&told) as Arc<dyn Port>;
+        let port_under_test = Arc::new(ScriptedPort::default());
+        let port = || Arc::clone(&port_under_test) as Arc<dyn Port>;
         let mut graph = Graph::new();
         let end = graph.output(port(), true);
         let pass = graph.node("pass", Box::new(Pass), &[end]);
@@ -210,17 +210,17 @@ mod tests {
             std::mem::replace(&mut before, round) != round
         };
         assert!(worker.turn() == 0 && !began(&mut worker), "nothing came");
-        told.packets.store(true, Ordering::Relaxed);
+        port_under_test.packets.store(true, Ordering::Relaxed);
         assert!(worker.turn() == 1 && began(&mut worker), "something moved");
         worker.sleep(0);
         assert!(!began(&mut worker), "there are packets that nobody has tried");
-        told.room.store(true, Ordering::Relaxed);
+        port_under_test.room.store(true, Ordering::Relaxed);
         worker.sleep(0);
         assert!(began(&mut worker), "there is room, and packets");
-        told.packets.store(false, Ordering::Relaxed);
+        port_under_test.packets.store(false, Ordering::Relaxed);
         worker.sleep(0);
         assert!(began(&mut worker), "there is room");
-        told.room.store(false, Ordering::Relaxed);
+        port_under_test.room.store(false, Ordering::Relaxed);
         waiter.wake();
         worker.sleep(0);
         assert!(began(&mut worker), "it has slept");

@@ -28,10 +28,10 @@ pub struct Bridge {
 const NONE: usize = usize::MAX;
 
 /// Where a frame goes.
-enum To {
+enum Decision {
     Edge(usize),
-    Everybody,
-    Nobody(Reason),
+    Flood,
+    Drop(Reason),
 }
 
 impl Bridge {
@@ -52,25 +52,25 @@ impl Bridge {
     }
 
     /// Decides on a frame from `port`: by its first 12 bytes, and by who was heard where.
-    fn decide(&self, head: &[u8], port: PortIndex, now: u32) -> To {
-        let Some((addresses, _)) = head.split_first_chunk::<12>() else { return To::Nobody(Reason::Runt) };
+    fn decide(&self, head: &[u8], port: PortIndex, now: u32) -> Decision {
+        let Some((addresses, _)) = head.split_first_chunk::<12>() else { return Decision::Drop(Reason::Runt) };
         let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5] = *addresses;
         let (to, from) = (MacAddr([d0, d1, d2, d3, d4, d5]), MacAddr([s0, s1, s2, s3, s4, s5]));
         if from.is_multicast() || from.as_u64() == 0 {
-            return To::Nobody(Reason::BadSource);
+            return Decision::Drop(Reason::BadSource);
         }
-        self.fdb.hear(from, port, now);
+        self.fdb.learn(from, port, now);
         if to.is_multicast() {
             let local = to.as_u64() & !0xf == LINK_LOCAL;
-            return if local { To::Nobody(Reason::LinkLocal) } else { To::Everybody };
+            return if local { Decision::Drop(Reason::LinkLocal) } else { Decision::Flood };
         }
         match self.fdb.lookup(to, now) {
-            Some(known) if known == port => To::Nobody(Reason::SamePort),
+            Some(known) if known == port => Decision::Drop(Reason::SamePort),
             Some(known) => match self.edges.get(known.index()) {
-                Some(&edge) if edge != NONE => To::Edge(edge),
-                _ => To::Everybody,
+                Some(&edge) if edge != NONE => Decision::Edge(edge),
+                _ => Decision::Flood,
             },
-            None => To::Everybody,
+            None => Decision::Flood,
         }
     }
 
@@ -95,9 +95,9 @@ impl Node for Bridge {
         for &id in batch.ids() {
             let port = packets.port(id);
             match self.decide(packets.head(id), port, now) {
-                To::Edge(edge) => next.push(edge, id),
-                To::Everybody => self.flood(port, id, next),
-                To::Nobody(reason) => packets.discard(id, reason),
+                Decision::Edge(edge) => next.push(edge, id),
+                Decision::Flood => self.flood(port, id, next),
+                Decision::Drop(reason) => packets.discard(id, reason),
             }
         }
     }

@@ -58,7 +58,7 @@ impl Slot {
 
 /// What became of an address that was heard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum LearnOutcome {
     /// It is known at this port.
     Known,
     /// It is new.
@@ -144,13 +144,13 @@ impl Fdb {
     ) -> Self {
         let fdb = Fdb::new(limit, ageing, ports, fixed);
         let mut known: Vec<FdbEntry> = self.slots.iter().filter_map(Slot::read).collect();
-        known.retain(|entry| !entry.is_static && fdb.shares.has(entry.port) && keep(entry));
+        known.retain(|entry| !entry.is_static && fdb.shares.is_member(entry.port) && keep(entry));
         known.sort_by_key(|entry| std::cmp::Reverse(entry.seen));
         for entry in known {
-            fdb.hear(entry.mac, entry.port, entry.seen);
+            fdb.learn(entry.mac, entry.port, entry.seen);
         }
         // What found no room here was not refused to anybody.
-        fdb.shares.go_on(&self.shares);
+        fdb.shares.continue_counts(&self.shares);
         fdb
     }
 
@@ -166,7 +166,7 @@ impl Fdb {
 
     /// What a port has of the table.
     pub fn share(&self, port: PortIndex) -> PortShare {
-        self.shares.of(port)
+        self.shares.port(port)
     }
 
     /// Seconds after which an address that is not heard is forgotten.
@@ -183,51 +183,51 @@ impl Fdb {
 
     /// A frame from `mac` came in at `port`.
     #[inline]
-    pub fn hear(&self, mac: MacAddr, port: PortIndex, now: u32) -> Heard {
+    pub fn learn(&self, mac: MacAddr, port: PortIndex, now: u32) -> LearnOutcome {
         if let Ok((at, word)) = self.find(mac) {
             let is_here = port_of(word) == port;
             if word & STATIC != 0 {
-                return if is_here { Heard::Known } else { Heard::Fixed };
+                return if is_here { LearnOutcome::Known } else { LearnOutcome::Fixed };
             }
             // Clocks of workers differ by less than a second: none sets an entry back.
             if is_here && self.slots[at].seen.load(Ordering::Relaxed) >= now {
-                return Heard::Known;
+                return LearnOutcome::Known;
             }
         }
-        self.learn(mac, port, now)
+        self.update(mac, port, now)
     }
 
-    /// As [`Self::hear`], where there is something to write, or was a moment ago.
-    fn learn(&self, mac: MacAddr, port: PortIndex, now: u32) -> Heard {
-        let _writer = self.write();
+    /// As [`Self::learn`], where there is something to write, or was a moment ago.
+    fn update(&self, mac: MacAddr, port: PortIndex, now: u32) -> LearnOutcome {
+        let _writer = self.lock();
         match self.find(mac) {
             Ok((at, before)) => {
                 let slot = &self.slots[at];
                 if before & STATIC != 0 {
-                    return if port_of(before) == port { Heard::Known } else { Heard::Fixed };
+                    return if port_of(before) == port { LearnOutcome::Known } else { LearnOutcome::Fixed };
                 }
                 if slot.seen.load(Ordering::Relaxed) < now {
                     slot.seen.store(now, Ordering::Relaxed);
                 }
                 if port_of(before) == port {
-                    return Heard::Known;
+                    return LearnOutcome::Known;
                 }
-                self.shares.give_back(port_of(before));
-                if !self.shares.take(port) {
+                self.shares.release(port_of(before));
+                if !self.shares.reserve(port) {
                     // It is not where it was, and nobody may take it for being there.
-                    self.close(at);
-                    return Heard::Full;
+                    self.remove(at);
+                    return LearnOutcome::Full;
                 }
                 slot.word.store(word(mac, port, 0), Ordering::Relaxed);
-                Heard::Moved
+                LearnOutcome::Moved
             }
             Err(at) => {
-                if !self.shares.take(port) {
-                    return Heard::Full;
+                if !self.shares.reserve(port) {
+                    return LearnOutcome::Full;
                 }
                 self.slots[at].seen.store(now, Ordering::Relaxed);
                 self.slots[at].word.store(word(mac, port, 0), Ordering::Relaxed);
-                Heard::Learned
+                LearnOutcome::Learned
             }
         }
     }
@@ -243,8 +243,8 @@ impl Fdb {
             let word = slot.word.load(Ordering::Relaxed);
             if word != 0 && word & STATIC == 0 && !self.is_fresh(slot, now) {
                 // Another entry may have moved here: it is looked at next time round.
-                self.shares.give_back(port_of(word));
-                self.close(at);
+                self.shares.release(port_of(word));
+                self.remove(at);
             }
             at = (at + 1) & mask;
         }
@@ -262,7 +262,7 @@ impl Fdb {
         self.fixed
     }
 
-    fn write(&self) -> MutexGuard<'_, Writer> {
+    fn lock(&self) -> MutexGuard<'_, Writer> {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -292,7 +292,7 @@ impl Fdb {
     }
 
     /// Frees a slot, and closes the gap that this leaves in a run of entries (Knuth, 6.4, algorithm R). For the writer.
-    fn close(&self, mut gap: usize) {
+    fn remove(&self, mut gap: usize) {
         let mask = self.slots.len() - 1;
         let mut at = gap;
         loop {
@@ -330,10 +330,10 @@ mod tests {
     fn learns_moves_and_forgets() {
         let fdb = Fdb::new(16, 300, &[A, B], &[]);
         assert_eq!(fdb.lookup(mac(1), 0), None);
-        assert_eq!(fdb.hear(mac(1), A, 0), Heard::Learned);
-        assert_eq!(fdb.hear(mac(1), A, 5), Heard::Known);
+        assert_eq!(fdb.learn(mac(1), A, 0), LearnOutcome::Learned);
+        assert_eq!(fdb.learn(mac(1), A, 5), LearnOutcome::Known);
         assert_eq!(fdb.lookup(mac(1), 10), Some(A));
-        assert_eq!(fdb.hear(mac(1), B, 10), Heard::Moved);
+        assert_eq!(fdb.learn(mac(1), B, 10), LearnOutcome::Moved);
         assert_eq!(fdb.lookup(mac(1), 309), Some(B));
         assert_eq!(fdb.lookup(mac(1), 310), None, "aged");
         assert!(fdb.entries(310).is_empty());
@@ -346,7 +346,7 @@ mod tests {
     #[test]
     fn static_entries_neither_move_nor_age() {
         let fdb = Fdb::new(4, 300, &[A, B], &[(mac(7), B)]);
-        assert_eq!(fdb.hear(mac(7), A, 0), Heard::Fixed);
+        assert_eq!(fdb.learn(mac(7), A, 0), LearnOutcome::Fixed);
         assert_eq!(fdb.lookup(mac(7), u32::MAX), Some(B));
         for now in 0..1000 {
             fdb.sweep(now);
@@ -358,14 +358,14 @@ mod tests {
     fn the_limit_holds_until_something_is_forgotten() {
         let fdb = Fdb::new(3, 10, &[A], &[]);
         for n in 0..3 {
-            assert_eq!(fdb.hear(mac(n + 1), A, 0), Heard::Learned);
+            assert_eq!(fdb.learn(mac(n + 1), A, 0), LearnOutcome::Learned);
         }
-        assert_eq!(fdb.hear(mac(9), A, 5), Heard::Full);
+        assert_eq!(fdb.learn(mac(9), A, 5), LearnOutcome::Full);
         assert_eq!(fdb.full(), 1);
         for _ in 0..64 {
             fdb.sweep(10);
         }
-        assert_eq!(fdb.hear(mac(9), A, 10), Heard::Learned);
+        assert_eq!(fdb.learn(mac(9), A, 10), LearnOutcome::Learned);
     }
 
     #[test]
@@ -373,30 +373,30 @@ mod tests {
         let ports = [0, 1, 2].map(PortIndex);
         let fdb = Fdb::new(60, 300, &ports, &[]);
         for n in 0..1000 {
-            fdb.hear(mac(n), A, 0);
+            fdb.learn(mac(n), A, 0);
         }
         // Ten of its own, and the thirty that are nobody's.
         assert_eq!(fdb.share(A), PortShare { learned: 40, refused: 960 });
         for (port, first) in [(B, 2000), (PortIndex(2), 3000)] {
             for n in first..first + 10 {
-                assert_eq!(fdb.hear(mac(n), port, 1), Heard::Learned);
+                assert_eq!(fdb.learn(mac(n), port, 1), LearnOutcome::Learned);
             }
-            assert_eq!(fdb.hear(mac(first + 10), port, 1), Heard::Full);
+            assert_eq!(fdb.learn(mac(first + 10), port, 1), LearnOutcome::Full);
             assert_eq!(fdb.share(port), PortShare { learned: 10, refused: 1 });
         }
         // An address that goes where there is no room is known nowhere: what is for it goes to everybody.
-        assert_eq!((fdb.lookup(mac(2000), 1), fdb.hear(mac(2000), A, 1)), (Some(B), Heard::Full));
+        assert_eq!((fdb.lookup(mac(2000), 1), fdb.learn(mac(2000), A, 1)), (Some(B), LearnOutcome::Full));
         assert_eq!((fdb.lookup(mac(2000), 1), fdb.share(B).learned), (None, 9));
         // One that comes back to its own port has its place.
-        assert_eq!(fdb.hear(mac(2000), B, 1), Heard::Learned);
-        assert_eq!(fdb.hear(mac(9000), PortIndex(3), 1), Heard::Full, "no port of this bridge");
+        assert_eq!(fdb.learn(mac(2000), B, 1), LearnOutcome::Learned);
+        assert_eq!(fdb.learn(mac(9000), PortIndex(3), 1), LearnOutcome::Full, "no port of this bridge");
     }
 
     #[test]
     fn a_successor_knows_what_still_holds() {
         let fdb = Fdb::new(8, 300, &[A, B], &[(mac(9), B)]);
         for n in 1..=6_u32 {
-            fdb.hear(mac(n.into()), if n % 2 == 0 { B } else { A }, n);
+            fdb.learn(mac(n.into()), if n % 2 == 0 { B } else { A }, n);
         }
         let known = |fdb: &Fdb| {
             let mut known: Vec<_> = fdb.entries(6).into_iter().map(|e| (e.mac, e.port, e.seen, e.is_static)).collect();
@@ -413,7 +413,7 @@ mod tests {
         // Too few places: those heard last stay, and nobody was refused.
         let small = fdb.successor(2, 300, &[A, B], &[], |_| true);
         assert_eq!(known(&small), [(mac(5), A, 5, false), (mac(6), B, 6, false)]);
-        assert_eq!((small.full(), small.hear(mac(7), A, 7)), (0, Heard::Full));
+        assert_eq!((small.full(), small.learn(mac(7), A, 7)), (0, LearnOutcome::Full));
         // What may not be behind a port any more; what is fixed is not asked about.
         let kept = fdb.successor(8, 300, &[A, B], &[(mac(9), B)], |entry| entry.port == A && entry.mac != mac(1));
         assert_eq!(known(&kept), [(mac(3), A, 3, false), (mac(5), A, 5, false), (mac(9), B, 0, true)]);
@@ -434,12 +434,12 @@ mod tests {
                 let now = n / 500 + u32::from(worker == 1);
                 // Some stay, and are heard by all; others come and go between ports.
                 if address < 4 {
-                    assert_ne!(fdb.hear(mac(1000 + address), A, now), Heard::Moved);
+                    assert_ne!(fdb.learn(mac(1000 + address), A, now), LearnOutcome::Moved);
                     let found = fdb.lookup(mac(1000 + address), now);
                     assert!(found.is_none_or(|port| port == A), "{found:?}");
                 } else {
-                    fdb.hear(mac(address), port, now);
-                    assert_eq!(fdb.hear(mac(500), port, now) == Heard::Fixed, port != B);
+                    fdb.learn(mac(address), port, now);
+                    assert_eq!(fdb.learn(mac(500), port, now) == LearnOutcome::Fixed, port != B);
                 }
                 fdb.sweep(now);
             }
@@ -463,7 +463,7 @@ mod tests {
         }
         assert_eq!((fdb.learned(), fdb.entries(1000).len()), (0, 1));
         // All places are free again.
-        (0..8).for_each(|n| assert_eq!(fdb.hear(mac(n), A, 1000), Heard::Learned));
+        (0..8).for_each(|n| assert_eq!(fdb.learn(mac(n), A, 1000), LearnOutcome::Learned));
     }
 
     /// Against a map that is obviously right, with few buckets and much coming and going.
@@ -486,16 +486,16 @@ mod tests {
             let now = now / 8;
             let before = model.insert(n, (port, now));
             let expected = match before {
-                Some(before) if before.0 == port => Heard::Known,
+                Some(before) if before.0 == port => LearnOutcome::Known,
                 _ if is_too_much(&model) => {
                     model.remove(&n);
-                    Heard::Full
+                    LearnOutcome::Full
                 }
-                Some(_) => Heard::Moved,
-                None => Heard::Learned,
+                Some(_) => LearnOutcome::Moved,
+                None => LearnOutcome::Learned,
             };
-            assert_eq!(fdb.hear(mac(n), port, now), expected, "address {n} at {now}");
-            full += u64::from(expected == Heard::Full);
+            assert_eq!(fdb.learn(mac(n), port, now), expected, "address {n} at {now}");
+            full += u64::from(expected == LearnOutcome::Full);
             fdb.sweep(now);
             if now % 64 == 0 {
                 for m in 0..256 {

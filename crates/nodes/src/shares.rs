@@ -48,7 +48,7 @@ impl Shares {
     }
 
     /// Takes a place for a port; `false` if there is none, which is counted.
-    pub(crate) fn take(&self, port: PortIndex) -> bool {
+    pub(crate) fn reserve(&self, port: PortIndex) -> bool {
         let Some(share) = self.ports.get(port.index()).filter(|share| share.is_member) else { return false };
         let learned = share.learned.load(Ordering::Relaxed);
         if learned >= self.own {
@@ -64,7 +64,7 @@ impl Shares {
     }
 
     /// Gives a place of a port back.
-    pub(crate) fn give_back(&self, port: PortIndex) {
+    pub(crate) fn release(&self, port: PortIndex) {
         let Some(share) = self.ports.get(port.index()) else { return };
         let learned = share.learned.load(Ordering::Relaxed);
         if learned > self.own {
@@ -74,12 +74,12 @@ impl Shares {
     }
 
     /// Whether a port is one of those that share.
-    pub(crate) fn has(&self, port: PortIndex) -> bool {
+    pub(crate) fn is_member(&self, port: PortIndex) -> bool {
         self.ports.get(port.index()).is_some_and(|share| share.is_member)
     }
 
     /// What a port has.
-    pub(crate) fn of(&self, port: PortIndex) -> PortShare {
+    pub(crate) fn port(&self, port: PortIndex) -> PortShare {
         self.ports.get(port.index()).map_or_else(PortShare::default, |share| PortShare {
             learned: share.learned.load(Ordering::Relaxed),
             refused: share.refused.load(Ordering::Relaxed),
@@ -96,7 +96,7 @@ impl Shares {
     }
 
     /// Goes on counting what was refused where `before` has counted, and forgets what was refused here.
-    pub(crate) fn go_on(&self, before: &Shares) {
+    pub(crate) fn continue_counts(&self, before: &Shares) {
         for (at, share) in self.ports.iter().enumerate() {
             let refused = before.ports.get(at).map_or(0, |share| share.refused.load(Ordering::Relaxed));
             share.refused.store(refused, Ordering::Relaxed);

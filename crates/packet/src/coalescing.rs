@@ -54,12 +54,12 @@ fn sequence(tcp: &[u8]) -> u32 {
 
 /// Two packets' headers, of one length.
 #[derive(Clone, Copy)]
-struct Same<'a> {
+struct HeaderPair<'a> {
     first: &'a [u8],
     head: &'a [u8],
 }
 
-impl Same<'_> {
+impl HeaderPair<'_> {
     /// Whether they have the same `N` bytes there.
     #[inline]
     fn at<const N: usize>(self, at: usize) -> bool {
@@ -86,10 +86,10 @@ impl Run {
         let size = u16::try_from(payload).ok()?;
         let (ip, tcp) = (&head[usize::from(l3)..usize::from(l4)], &head[usize::from(l4)..]);
         // Of IPv4's flags "don't fragment" alone may be set.
-        let is_whole = kind == GsoKind::Tcp6 || word(ip, 6) & !0x4000 == 0;
+        let is_unfragmented = kind == GsoKind::Tcp6 || word(ip, 6) & !0x4000 == 0;
         let is_plain = tcp[13] & !TCP_ECE == TCP_ACK && tcp[12] & 0x0f == 0;
         // A size that `NetHeader::check` would refuse of a guest is none for a guest either.
-        if !is_whole || !is_plain || size < l4_len {
+        if !is_unfragmented || !is_plain || size < l4_len {
             return None;
         }
         let gso = Gso { kind, ecn: false, size, l3, l4, header_len: layers.headers_len() };
@@ -105,12 +105,12 @@ impl Run {
             _ => (0, 0),
         };
         let run = Run { gso, len, seq, id, network, pseudo, flags: tcp[13], is_ended: false };
-        run.says_its_length(head, len).then_some(Run { id: id.wrapping_add(1), ..run })
+        run.matches_length(head, len).then_some(Run { id: id.wrapping_add(1), ..run })
     }
 
     /// Whether identification, lengths and checksums of a packet's headers are those of the next one, if it has `len` bytes.
     #[inline]
-    fn says_its_length(&self, head: &[u8], len: u32) -> bool {
+    fn matches_length(&self, head: &[u8], len: u32) -> bool {
         let (l3, l4) = (usize::from(self.gso.l3), usize::from(self.gso.l4));
         let network = match self.gso.kind {
             GsoKind::Tcp4 => {
@@ -144,7 +144,7 @@ impl Run {
             return false;
         }
         let (l3, l4) = (usize::from(l3), usize::from(l4));
-        let same = Same { first, head };
+        let same = HeaderPair { first, head };
         let network = match kind {
             GsoKind::Tcp4 => same.at::<2>(l3) && same.at::<4>(l3 + 6) && same.at::<8>(l3 + 12),
             _ => same.at::<4>(l3) && same.at::<34>(l3 + 6),
@@ -166,7 +166,7 @@ impl Run {
             || !network
             || !rest
             || !transport
-            || !self.says_its_length(head, len)
+            || !self.matches_length(head, len)
         {
             return false;
         }
@@ -179,10 +179,10 @@ impl Run {
     }
 
     /// Makes the headers of the whole; `first` is the head of the first packet.
-    pub fn headers(&self, first: &[u8], piece: &mut GsoSegment) {
+    pub fn headers(&self, first: &[u8], segment: &mut GsoSegment) {
         let Gso { kind, l3, l4, header_len, .. } = self.gso;
         let (l3, l4) = (usize::from(l3), usize::from(l4));
-        let bytes = piece.begin(header_len, &first[..usize::from(header_len)]);
+        let bytes = segment.begin(header_len, &first[..usize::from(header_len)]);
         match kind {
             GsoKind::Tcp4 => {
                 bytes[l3 + 2..l3 + 4].copy_from_slice(&low16(self.len - u32::from(self.gso.l3)).to_be_bytes());

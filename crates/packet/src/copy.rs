@@ -21,7 +21,7 @@ impl<'a, 't> Scatter<'a, 't> {
         segments.split_first().map(|(&now, rest)| Scatter { now, rest })
     }
 
-    /// The next piece that is not full, if any is left.
+    /// The next segment that is not full, if any is left.
     #[inline(always)]
     fn advance(&mut self) -> bool {
         while self.now.is_empty() {
@@ -137,7 +137,7 @@ fn store<const N: usize>(
     for &segment in body {
         copied += at_rest.put_segment(kernels, segment, Some(&mut sum));
     }
-    let value = sent(sum);
+    let value = wire_checksum(sum);
     let field = finish.field..finish.field + 2;
     let pseudo = [front[field.start], front[field.start + 1]];
     front[field.clone()].copy_from_slice(&value.to_be_bytes());
@@ -149,7 +149,7 @@ fn store<const N: usize>(
 /// The checksum as it is sent. One of 0 is sent as its twin: for UDP, 0 would mean "none" (RFC 768); for TCP both are the
 /// same.
 #[inline]
-pub(crate) fn sent(sum: Sum) -> u16 {
+pub(crate) fn wire_checksum(sum: Sum) -> u16 {
     match sum.finish() {
         0 => 0xffff,
         value => value,
@@ -178,9 +178,9 @@ fn store_body(
         }
         let (skipped, rest) = segment.split_at(skip);
         skip -= skipped.len();
-        let piece = rest.split_at(left).0;
-        left -= piece.len();
-        copied += to.put_segment(level, piece, sum.as_deref_mut());
+        let part = rest.split_at(left).0;
+        left -= part.len();
+        copied += to.put_segment(level, part, sum.as_deref_mut());
     }
     copied
 }
@@ -199,7 +199,7 @@ impl<'t> Turn<'t> {
             put_front::<N>(&mut to, level, front);
             return 0;
         }
-        let copied = level.run(Whole::<N> { front, finish: Finish::of(checksum, N), body, to });
+        let copied = level.run(StorePacket::<N> { front, finish: Finish::of(checksum, N), body, to });
         self.count_copied(copied);
         copied
     }
@@ -224,27 +224,27 @@ impl<'t> Turn<'t> {
         copied
     }
 
-    /// Stores one piece of a packet that is cut into segments: its `N` bytes in front and its headers, then its
-    /// share of the payload, which is looked for from where the piece before ended. For a piece that goes into several
+    /// Stores one segment of a packet that is cut into segments: its `N` bytes in front and its headers, then its
+    /// share of the payload, which is looked for from where the segment before ended. For a segment that goes into several
     /// buffers; see [`Self::store_gso_segments`].
-    pub fn store_piece<const N: usize>(
+    pub fn store_gso_segment<const N: usize>(
         &mut self,
         id: PacketId,
-        piece: &GsoSegment,
-        from: &mut BodyPlace,
+        segment: &GsoSegment,
+        from: &mut BodyCursor,
         to: Range<usize>,
         finish: bool,
     ) -> u32 {
         let level = self.level();
         let Some(mut at_front) = Scatter::new(self.staged_at(to)) else { return 0 };
-        let (front, range, head) = (piece.front::<N>(), piece.payload(), self.head(id));
+        let (front, range, head) = (segment.front::<N>(), segment.payload(), self.head(id));
         let in_head = u32::try_from(head.len()).unwrap_or(u32::MAX);
         let own = &head[range.start.min(in_head) as usize..range.end.min(in_head) as usize];
         let in_body = range.start.saturating_sub(in_head)..range.end.saturating_sub(in_head);
-        let finish = if finish { Finish::of(piece.checksum(), N) } else { None };
+        let finish = if finish { Finish::of(segment.checksum(), N) } else { None };
         let mut sum = finish.map(|_| {
             let mut sum = Sum::new();
-            sum.add_u32(piece.transport_sum());
+            sum.add_u32(segment.transport_sum());
             sum.add_bytes(own);
             sum
         });
@@ -256,7 +256,7 @@ impl<'t> Turn<'t> {
         put_front::<N>(&mut at_front, level, front);
         if let (Some(sum), Some(finish)) = (sum, finish) {
             at_field.skip(finish.field.try_into().unwrap_or(u32::MAX));
-            at_field.put(level, &sent(sum).to_be_bytes());
+            at_field.put(level, &wire_checksum(sum).to_be_bytes());
         }
         self.count_copied(copied);
         copied
@@ -268,21 +268,21 @@ impl<'t> Turn<'t> {
     /// payload of each. Returns the bytes of bodies copied.
     pub fn store_run<const N: usize>(&mut self, ids: &[PacketId], front: &GsoSegment, to: Range<usize>) -> u32 {
         let Some(to) = Scatter::new(self.staged_at(to)) else { return 0 };
-        let copied = self.level().run(Together::<N> { turn: self, ids, front: front.front::<N>(), to });
+        let copied = self.level().run(StoreRun::<N> { turn: self, ids, front: front.front::<N>(), to });
         self.count_copied(copied);
         copied
     }
 }
 
 /// A packet on its way into buffers, compiled for each instruction set: it may go into many.
-struct Whole<'a, 't, const N: usize> {
+struct StorePacket<'a, 't, const N: usize> {
     front: &'a mut [u8],
     finish: Option<Finish>,
     body: &'a [MemorySegment<'t>],
     to: Scatter<'a, 't>,
 }
 
-impl<const N: usize> WithKernels for Whole<'_, '_, N> {
+impl<const N: usize> WithKernels for StorePacket<'_, '_, N> {
     type Output = u32;
 
     #[inline(always)]
@@ -292,14 +292,14 @@ impl<const N: usize> WithKernels for Whole<'_, '_, N> {
 }
 
 /// The same for packets that are one.
-struct Together<'a, 't, const N: usize> {
+struct StoreRun<'a, 't, const N: usize> {
     turn: &'a Turn<'t>,
     ids: &'a [PacketId],
     front: &'a [u8],
     to: Scatter<'a, 't>,
 }
 
-impl<const N: usize> WithKernels for Together<'_, '_, N> {
+impl<const N: usize> WithKernels for StoreRun<'_, '_, N> {
     type Output = u32;
 
     #[inline(always)]
@@ -319,13 +319,13 @@ impl<const N: usize> WithKernels for Together<'_, '_, N> {
 /// Where in a body the next bytes of it are: the pieces of a packet come one after the other, and a body that consists of
 /// many segments is not gone through again for each.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct BodyPlace {
+pub struct BodyCursor {
     /// A segment, and where it begins in the body.
     segment: usize,
     start: u32,
 }
 
-impl BodyPlace {
+impl BodyCursor {
     /// What the segment has that the byte at `at` is in, from it on; nothing where the body ends.
     pub(crate) fn rest<'t>(&mut self, body: &[MemorySegment<'t>], at: u32) -> MemorySegment<'t> {
         self.go_to(body, at);
@@ -336,7 +336,7 @@ impl BodyPlace {
     #[inline]
     fn go_to(&mut self, body: &[MemorySegment<'_>], at: u32) {
         if at < self.start {
-            *self = BodyPlace::default();
+            *self = BodyCursor::default();
         }
         while let Some(segment) = body.get(self.segment)
             && segment.len() <= at - self.start

@@ -106,7 +106,7 @@ impl Drops {
     }
 
     /// Takes back one that was counted too early.
-    pub(crate) fn take_back(&self, reason: Reason) {
+    pub(crate) fn roll_back(&self, reason: Reason) {
         self.0[reason as usize].fetch_sub(1, Ordering::Relaxed);
     }
 

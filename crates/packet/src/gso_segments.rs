@@ -1,8 +1,8 @@
-//! Storing the pieces of a packet that is cut, each into a buffer of its own: the loop is compiled for each instruction set.
+//! Storing the segments of a packet that is cut, each into a buffer of its own: the loop is compiled for each instruction set.
 //!
 //! ```text
-//! for each piece:   the headers of the packet, as they are, by wide stores
-//!                   the fields that are another piece's, by narrow stores over them
+//! for each segment:   the headers of the packet, as they are, by wide stores
+//!                   the fields that are another segment's, by narrow stores over them
 //!                   its share of the payload, summed on the way where the checksum is to be finished
 //!                   the checksum, over its field
 //! ```
@@ -14,26 +14,26 @@ use std::ops::Range;
 
 use straightline_simd::{Kernels, Level, Sum, WithKernels};
 
-use crate::copy::{BodyPlace, Scatter, sent};
+use crate::copy::{BodyCursor, Scatter, wire_checksum};
 use crate::{COPIES, Checksum, GsoSegment, MemorySegment, PacketId, Segmenter, Turn};
 
 impl<'t> Turn<'t> {
-    /// Stores the next pieces of a packet, one into each of the segments staged at `to`, which have room for it behind the `N`
-    /// bytes that stand in front of the headers in `piece`, which [`Segmenter::begin`] made. `from` is where the piece before ended. Finishes checksums on the way
+    /// Stores the next segments of a packet, one into each of the segments staged at `to`, which have room for it behind the `N`
+    /// bytes that stand in front of the headers in `segment`, which [`Segmenter::begin`] made. `from` is where the segment before ended. Finishes checksums on the way
     /// where `finish` says so. Returns the bytes of body copied.
     pub fn store_gso_segments<const N: usize>(
         &mut self,
         id: PacketId,
-        plan: &mut Segmenter,
-        piece: &GsoSegment,
-        from: &mut BodyPlace,
+        segmenter: &mut Segmenter,
+        segment: &GsoSegment,
+        cursor: &mut BodyCursor,
         to: Range<usize>,
         finish: bool,
     ) -> u32 {
-        let (level, front) = (self.level(), piece.front::<N>());
+        let (level, front) = (self.level(), segment.front::<N>());
         let (head, body, to) = (self.head(id), self.body(id), self.staged_at(to));
-        let store = Store::<N> { front, head, body, plan, from, to };
-        let copied = if finish { level.run(Finished(store)) } else { level.run(Partial(store)) };
+        let store = Store::<N> { front, head, body, segmenter, cursor, to };
+        let copied = if finish { level.run(StoreFinished(store)) } else { level.run(StorePartial(store)) };
         self.count_copied(copied);
         copied
     }
@@ -44,16 +44,16 @@ struct Store<'a, 't, const N: usize> {
     front: &'a [u8],
     head: &'a [u8],
     body: &'a [MemorySegment<'t>],
-    plan: &'a mut Segmenter,
-    from: &'a mut BodyPlace,
+    segmenter: &'a mut Segmenter,
+    cursor: &'a mut BodyCursor,
     to: &'a [MemorySegment<'t>],
 }
 
 /// With checksums, and with what others make checksums of: two loops, each of which keeps more in registers.
-struct Finished<'a, 't, const N: usize>(Store<'a, 't, N>);
-struct Partial<'a, 't, const N: usize>(Store<'a, 't, N>);
+struct StoreFinished<'a, 't, const N: usize>(Store<'a, 't, N>);
+struct StorePartial<'a, 't, const N: usize>(Store<'a, 't, N>);
 
-impl<const N: usize> WithKernels for Finished<'_, '_, N> {
+impl<const N: usize> WithKernels for StoreFinished<'_, '_, N> {
     type Output = u32;
 
     #[inline(always)]
@@ -62,7 +62,7 @@ impl<const N: usize> WithKernels for Finished<'_, '_, N> {
     }
 }
 
-impl<const N: usize> WithKernels for Partial<'_, '_, N> {
+impl<const N: usize> WithKernels for StorePartial<'_, '_, N> {
     type Output = u32;
 
     #[inline(always)]
@@ -75,16 +75,16 @@ impl<const N: usize> WithKernels for Partial<'_, '_, N> {
 fn store<const N: usize, const FINISH: bool>(kernels: impl Kernels, what: Store<'_, '_, N>) -> u32 {
     // What is behind a reference would be loaded again after each kernel, which might change it for all that the compiler knows.
     let Store { front, head, body, .. } = what;
-    let (mut plan, mut from) = (what.plan.clone(), *what.from);
-    let (gso, in_front, in_head) = (plan.gso(), narrow(N), narrow(head.len()));
-    let field = match plan.checksum() {
+    let (mut segmenter, mut from) = (what.segmenter.clone(), *what.cursor);
+    let (gso, in_front, in_head) = (segmenter.gso(), narrow(N), narrow(head.len()));
+    let field = match segmenter.checksum() {
         Checksum::Partial { start, offset } => in_front + u32::from(start + offset),
         Checksum::Complete | Checksum::Verified => return 0,
     };
-    let mut bytes = from.rest(body, plan.place().saturating_sub(in_head));
+    let mut bytes = from.rest(body, segmenter.position().saturating_sub(in_head));
     let mut copied = 0;
     for &buffer in what.to {
-        let Some(fields) = plan.step() else { break };
+        let Some(fields) = segmenter.next_fields() else { break };
         store_front::<N>(kernels, buffer, front);
         fields.put(&gso, in_front, &mut { buffer });
         let mut sum = Sum::new();
@@ -111,10 +111,10 @@ fn store<const N: usize, const FINISH: bool>(kernels: impl Kernels, what: Store<
             bytes = from.rest(body, end - in_head);
         }
         if FINISH {
-            buffer.put2(field, sent(sum).to_be_bytes());
+            buffer.put2(field, wire_checksum(sum).to_be_bytes());
         }
     }
-    (*what.plan, *what.from) = (plan, from);
+    (*what.segmenter, *what.cursor) = (segmenter, from);
     copied
 }
 
@@ -133,7 +133,7 @@ fn store_front<const N: usize>(kernels: impl Kernels, buffer: MemorySegment<'_>,
     buffer.split_at(narrow(N)).1.write_frame(kernels, rest);
 }
 
-/// Stores payload that is in the packet's head: that of the first piece, or of a few short ones. Returns what the buffer has
+/// Stores payload that is in the packet's head: that of the first segment, or of a few short ones. Returns what the buffer has
 /// behind it, and the sum with it.
 #[cold]
 #[inline(never)]
@@ -147,7 +147,7 @@ fn store_own<'t>(level: Level, buffer: MemorySegment<'t>, own: &[u8], mut sum: S
 #[inline(never)]
 fn store_parts(
     level: Level,
-    (body, from): (&[MemorySegment<'_>], &mut BodyPlace),
+    (body, from): (&[MemorySegment<'_>], &mut BodyCursor),
     range: Range<u32>,
     buffer: MemorySegment<'_>,
     finish: bool,

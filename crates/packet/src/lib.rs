@@ -36,7 +36,7 @@ mod turn;
 
 pub use batch::{Batch, MAX_BATCH, PacketId};
 pub use coalescing::Run;
-pub use copy::{BodyPlace, Scatter};
+pub use copy::{BodyCursor, Scatter};
 pub use drops::{Drops, Reason};
 pub use offload::{Checksum, Gso, GsoKind, Offload};
 pub use segment::MemorySegment;

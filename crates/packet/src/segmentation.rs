@@ -1,10 +1,10 @@
-//! Cutting a packet into the segments that it stands for (TSO, USO): headers are made anew for each piece, the payload
+//! Cutting a packet into the segments that it stands for (TSO, USO): headers are made anew for each segment, the payload
 //! is read in place, again and again from the same body.
 //!
-//! What changes from piece to piece: the IP length, the IPv4 identification and header checksum, the TCP sequence
-//! number and flags, the UDP length. The transport checksum's field gets the piece's pseudo-header sum and is left
+//! What changes from segment to segment: the IP length, the IPv4 identification and header checksum, the TCP sequence
+//! number and flags, the UDP length. The transport checksum's field gets the segment's pseudo-header sum and is left
 //! partial, to be finished by whoever delivers or to be passed on. What does not change is summed once, for the first
-//! piece; the sums of a piece's headers are made of that and of what changes (as RFC 1624 does it for one field).
+//! segment; the sums of a segment's headers are made of that and of what changes (as RFC 1624 does it for one field).
 
 use std::ops::Range;
 
@@ -94,9 +94,9 @@ impl GsoSegment {
     }
 }
 
-/// What the headers of all pieces have in common: sums of what does not change, and what changes as it begins.
+/// What the headers of all segments have in common: sums of what does not change, and what changes as it begins.
 #[derive(Clone, Copy, Debug, Default)]
-struct Common {
+struct CommonFields {
     /// Of an IPv4 header, without its length, identification and checksum.
     network: u16,
     /// Of the pseudo header, without its length.
@@ -110,9 +110,9 @@ struct Common {
     flags: [u8; 2],
 }
 
-/// What the headers of one piece say, where those of another say something else.
+/// What the headers of one segment say, where those of another say something else.
 #[derive(Clone, Debug)]
-pub(crate) struct Fields {
+pub(crate) struct SegmentFields {
     /// Which bytes of the packet are its payload.
     pub(crate) payload: Range<u32>,
     /// The sum of its transport header, with the pseudo header's sum in the checksum's field; not folded.
@@ -129,12 +129,12 @@ pub(crate) struct Fields {
 }
 
 /// Where headers are changed: in memory of ours, or already in the buffer that they are for.
-pub(crate) trait Place {
+pub(crate) trait HeaderWriter {
     fn put2(&mut self, at: u32, bytes: [u8; 2]);
     fn put4(&mut self, at: u32, bytes: [u8; 4]);
 }
 
-impl Place for [u8] {
+impl HeaderWriter for [u8] {
     #[inline]
     fn put2(&mut self, at: u32, bytes: [u8; 2]) {
         self[at as usize..][..2].copy_from_slice(&bytes);
@@ -146,7 +146,7 @@ impl Place for [u8] {
     }
 }
 
-impl Place for MemorySegment<'_> {
+impl HeaderWriter for MemorySegment<'_> {
     #[inline(always)]
     fn put2(&mut self, at: u32, bytes: [u8; 2]) {
         MemorySegment::put2(*self, at, bytes);
@@ -158,14 +158,14 @@ impl Place for MemorySegment<'_> {
     }
 }
 
-/// A plan of all pieces of one packet.
+/// A plan of all segments of one packet.
 #[derive(Clone, Debug)]
 pub struct Segmenter {
     gso: Gso,
     total: u32,
     next: u32,
     index: u16,
-    common: Common,
+    common: CommonFields,
 }
 
 impl Segmenter {
@@ -175,7 +175,7 @@ impl Segmenter {
     pub fn new(gso: Gso, total: u32) -> Option<Self> {
         let Gso { l3, l4, .. } = gso;
         // What the length field of the IP header cannot say is no packet: IPv4's counts its own header, IPv6's does
-        // not. That also bounds the pieces: there are less than 65536.
+        // not. That also bounds the segments: there are less than 65536.
         let (network, longest) =
             if matches!(gso.kind, GsoKind::Tcp4 | GsoKind::Udp4) { (20, 65_535) } else { (40, 65_535 + 40) };
         let transport = if matches!(gso.kind, GsoKind::Tcp4 | GsoKind::Tcp6) { 20 } else { 8 };
@@ -187,11 +187,11 @@ impl Segmenter {
             && u32::from(gso.header_len) <= total
             && total - u32::from(l3) <= longest
             && gso.size > 0;
-        let (next, index, common) = (u32::from(gso.header_len), 0, Common::default());
+        let (next, index, common) = (u32::from(gso.header_len), 0, CommonFields::default());
         fits.then_some(Segmenter { gso, total, next, index, common })
     }
 
-    /// How many pieces there are in all; a packet without payload is one.
+    /// How many segments there are in all; a packet without payload is one.
     pub fn count(&self) -> u32 {
         (self.total - u32::from(self.gso.header_len)).div_ceil(u32::from(self.gso.size)).max(1)
     }
@@ -204,8 +204,8 @@ impl Segmenter {
         }
     }
 
-    /// Where in the packet the payload of the next piece begins.
-    pub(crate) fn place(&self) -> u32 {
+    /// Where in the packet the payload of the next segment begins.
+    pub(crate) fn position(&self) -> u32 {
         self.next
     }
 
@@ -221,35 +221,35 @@ impl Segmenter {
         Checksum::Partial { start: self.gso.l4, offset: low16(checksum_offset(self.gso.kind)) }
     }
 
-    /// Makes the next piece. The first one makes all of `piece`; each further one needs the bytes of a piece of this packet,
+    /// Makes the next segment. The first one makes all of `segment`; each further one needs the bytes of a segment of this packet,
     /// of which it makes anew what may differ, but for those in front of the headers. `head` is the packet's head. `false`
     /// when all are done.
-    pub fn next(&mut self, head: &[u8], piece: &mut GsoSegment) -> bool {
-        if !self.begin(head, piece) {
+    pub fn next(&mut self, head: &[u8], segment: &mut GsoSegment) -> bool {
+        if !self.begin(head, segment) {
             return false;
         }
-        let Some(fields) = self.step() else { return false };
-        let headers = &mut piece.bytes[HEADROOM..HEADROOM + usize::from(piece.headers)];
+        let Some(fields) = self.next_fields() else { return false };
+        let headers = &mut segment.bytes[HEADROOM..HEADROOM + usize::from(segment.headers)];
         fields.put(&self.gso, 0, headers);
         fields.put_pseudo(&self.gso, 0, headers);
-        piece.transport_sum = fields.transport_sum;
-        piece.checksum = self.checksum();
-        piece.payload = fields.payload;
+        segment.transport_sum = fields.transport_sum;
+        segment.checksum = self.checksum();
+        segment.payload = fields.payload;
         true
     }
 
-    /// Before the first piece, gives `piece` the headers of the packet. `false` where they are not all in its head.
-    pub fn begin(&mut self, head: &[u8], piece: &mut GsoSegment) -> bool {
+    /// Before the first segment, gives `segment` the headers of the packet. `false` where they are not all in its head.
+    pub fn begin(&mut self, head: &[u8], segment: &mut GsoSegment) -> bool {
         if self.index == 0 {
             let Some(headers) = head.get(..usize::from(self.gso.header_len)) else { return false };
-            self.common = Common::of(&self.gso, piece.begin(self.gso.header_len, headers));
+            self.common = CommonFields::of(&self.gso, segment.begin(self.gso.header_len, headers));
         }
         true
     }
 
-    /// What the next piece says; `None` when all are done.
+    /// What the next segment says; `None` when all are done.
     #[inline(always)]
-    pub(crate) fn step(&mut self) -> Option<Fields> {
+    pub(crate) fn next_fields(&mut self) -> Option<SegmentFields> {
         let first = self.index == 0;
         if self.next >= self.total && !first {
             return None;
@@ -258,9 +258,9 @@ impl Segmenter {
         let end = (self.next + u32::from(gso.size)).min(self.total);
         let transport_len = u32::from(gso.header_len - gso.l4) + (end - self.next);
         let pseudo = u32::from(common.pseudo) + (transport_len >> 16) + (transport_len & 0xffff);
-        let whole = u32::from(gso.l4 - gso.l3) + transport_len;
+        let datagram = u32::from(gso.l4 - gso.l3) + transport_len;
         // Extension headers count as payload (RFC 8200, 3).
-        let network_len = low16(if self.is_v4() { whole } else { whole - 40 });
+        let network_len = low16(if self.is_v4() { datagram } else { datagram - 40 });
         let id = common.id.wrapping_add(self.index);
         let network_sum = !fold([common.network.into(), network_len.into(), id.into()]);
         // The sequence number goes on with the payload.
@@ -276,7 +276,7 @@ impl Segmenter {
         self.next = end;
         self.index = self.index.wrapping_add(1);
         let transport_len = low16(transport_len);
-        Some(Fields { payload, transport_sum, pseudo, network_len, transport_len, id, network_sum, seq, flags })
+        Some(SegmentFields { payload, transport_sum, pseudo, network_len, transport_len, id, network_sum, seq, flags })
     }
 
     fn is_tcp(&self) -> bool {
@@ -293,10 +293,10 @@ impl Segmenter {
     }
 }
 
-impl Fields {
+impl SegmentFields {
     /// Changes headers that begin at `at`, but for the checksum's field.
     #[inline(always)]
-    pub(crate) fn put(&self, gso: &Gso, at: u32, headers: &mut (impl Place + ?Sized)) {
+    pub(crate) fn put(&self, gso: &Gso, at: u32, headers: &mut (impl HeaderWriter + ?Sized)) {
         let (ip, transport) = (at + u32::from(gso.l3), at + u32::from(gso.l4));
         match gso.kind {
             GsoKind::Tcp4 | GsoKind::Udp4 => {
@@ -316,7 +316,7 @@ impl Fields {
 
     /// The checksum's field gets the pseudo header's sum.
     #[inline(always)]
-    pub(crate) fn put_pseudo(&self, gso: &Gso, at: u32, headers: &mut (impl Place + ?Sized)) {
+    pub(crate) fn put_pseudo(&self, gso: &Gso, at: u32, headers: &mut (impl HeaderWriter + ?Sized)) {
         headers.put2(at + u32::from(gso.l4) + checksum_offset(gso.kind), fold([self.pseudo, 0, 0]).to_be_bytes());
     }
 }
@@ -331,13 +331,13 @@ fn pair(first: u16, second: u16) -> [u8; 4] {
     (u32::from(first) << 16 | u32::from(second)).to_be_bytes()
 }
 
-impl Common {
+impl CommonFields {
     /// Of the headers of a packet that is to be cut. The pseudo header is that of RFC 9293, 3.1, and RFC 8200, 8.1.
     fn of(gso: &Gso, headers: &[u8]) -> Self {
         let (ip, transport) = (&headers[usize::from(gso.l3)..], &headers[usize::from(gso.l4)..]);
         let word = |of: &[u8], at: usize| u16::from_be_bytes([of[at], of[at + 1]]);
         let sum = |parts: [&[u8]; 3]| fold(parts.map(|part| u32::from(checksum::sum(part))));
-        let mut common = Common::default();
+        let mut common = CommonFields::default();
         let addresses = match gso.kind {
             GsoKind::Tcp4 | GsoKind::Udp4 => {
                 common.id = word(ip, 4);
@@ -387,7 +387,7 @@ pub(crate) fn fold(words: [u32; 3]) -> u16 {
 
 #[expect(
     clippy::cast_possible_truncation,
-    reason = "lengths of pieces and folded sums fit 16 bits; what a header of 16 bits cannot say is cut"
+    reason = "lengths of segments and folded sums fit 16 bits; what a header of 16 bits cannot say is cut"
 )]
 pub(crate) fn low16(n: u32) -> u16 {
     n as u16

@@ -4,7 +4,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use straightline_packet::{
-    Arena, AtTurnEnd, BodyPlace, Checksum, Gso, GsoKind, GsoSegment, MemorySegment, Offload, PortIndex, Rcu, RcuCell,
+    Arena, AtTurnEnd, BodyCursor, Checksum, Gso, GsoKind, GsoSegment, MemorySegment, Offload, PortIndex, Rcu, RcuCell,
     Segmenter, Settings, SourceQueueId, Turn,
 };
 
@@ -55,9 +55,9 @@ impl AtTurnEnd for TestQueue {
 /// A whole turn's work: whole and staged packets, copies with and without checksum, a packet that is cut.
 fn work<'t>(turn: &mut Turn<'t>, queue: &'t TestQueue, memory: MemorySegment<'t>) {
     let source = turn.borrow_from(queue);
-    let mut piece = GsoSegment::default();
+    let mut segment = GsoSegment::default();
     let (from, destination) = memory.split_at(10_000);
-    while turn.room() > 0 {
+    while turn.free_slots() > 0 {
         let mark = turn.mark();
         let (a, b) = from.split_at(1000);
         turn.stage(a);
@@ -74,9 +74,9 @@ fn work<'t>(turn: &mut Turn<'t>, queue: &'t TestQueue, memory: MemorySegment<'t>
         turn.store::<12>(id, mark..end, true);
         let gso = Gso { kind: GsoKind::Tcp4, ecn: false, size: 536, l3: 14, l4: 34, header_len: 54 };
         let mut plan = Segmenter::new(gso, turn.len(id)).expect("the numbers fit");
-        let mut from = BodyPlace::default();
-        while plan.next(turn.head(id), &mut piece) {
-            turn.store_piece::<12>(id, &piece, &mut from, mark..end, true);
+        let mut from = BodyCursor::default();
+        while plan.next(turn.head(id), &mut segment) {
+            turn.store_gso_segment::<12>(id, &segment, &mut from, mark..end, true);
         }
         turn.unstage(mark);
     }

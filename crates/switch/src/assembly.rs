@@ -123,7 +123,7 @@ impl Parts<'_> {
         for (place, port) in self.plan.ports.iter().zip(self.drops) {
             drops[usize::from(place.slot)] = Arc::clone(port);
         }
-        Work { graph: self.graph(worker, domains, figures), drops, copies: self.copies(domains) }
+        Work { graph: self.graph(worker, domains, figures), drops, fan_out: self.copies(domains) }
     }
 
     /// Ports that a packet may be copied to: all of the largest domain but its own.

@@ -140,7 +140,7 @@ impl NetHeader {
         if self.gso_size < layers.l4_len {
             return Err(Reason::SegmentSize);
         }
-        turn.count_segments(turn.len(id) / u32::from(self.gso_size));
+        turn.count_gso_segments(turn.len(id) / u32::from(self.gso_size));
         let header_len = layers.headers_len();
         Ok(Gso { kind, ecn, size: self.gso_size, l3: layers.l3, l4: layers.l4, header_len })
     }

@@ -11,7 +11,7 @@ use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use straightline_fuzz::packets::{LONGEST, accept, stored};
 use straightline_fuzz::{Guest, reached};
-use straightline_packet::{BodyPlace, Checksum, GsoSegment, Offload, PacketId, Segmenter, Turn};
+use straightline_packet::{BodyCursor, Checksum, GsoSegment, Offload, PacketId, Segmenter, Turn};
 use straightline_simd::reference;
 use straightline_virtio::memory::GuestMemory;
 use straightline_virtio::net_header::{LEN, NetHeader};
@@ -88,12 +88,12 @@ fn deliver<'t>(
     };
     let headers = usize::from(gso.header_len);
     let (count, mut made, mut payload) = (plan.count(), 0, Vec::new());
-    let (mut piece, mut from) = (GsoSegment::default(), BodyPlace::default());
+    let (mut piece, mut from) = (GsoSegment::default(), BodyCursor::default());
     while plan.next(turn.head(id), &mut piece) {
         made += 1;
         assert!(piece.len() <= u32::from(gso.header_len) + u32::from(gso.size));
         let got = stored(turn, memory, LEN + piece.len() as usize, |turn, to| {
-            turn.store_piece::<LEN>(id, &piece, &mut from, to, finish);
+            turn.store_gso_segment::<LEN>(id, &piece, &mut from, to, finish);
         });
         let got = &got[LEN..];
         let (l3, l4) = (usize::from(gso.l3), usize::from(gso.l4));

@@ -39,7 +39,7 @@ pub struct BodyCount {
 }
 
 /// Room for the segments of a turn: its limit, the one chain that may exceed it, and the buffers they go to.
-const SEGMENTS: usize = 3 * 32768;
+const MAX_SEGMENTS: usize = 3 * 32768;
 
 /// What a worker keeps from turn to turn so that no turn allocates: its pool and its lists.
 pub struct Arena {
@@ -47,9 +47,9 @@ pub struct Arena {
     served: ServedCell,
     settings: Settings,
     slots: Box<[Slot; MAX_BATCH]>,
-    bounce: Box<[u8]>,
+    bounce_buffer: Box<[u8]>,
     /// Ports that a packet may be copied to.
-    copies: u32,
+    fan_out: u32,
     drops: Vec<Arc<Drops>>,
     segments: Vec<MemorySegment<'static>>,
     sources: Vec<&'static dyn AtTurnEnd>,
@@ -77,16 +77,17 @@ macro_rules! recycle {
 impl Arena {
     /// The pool of one worker. `drops` has the counters of every port, by its index.
     pub fn new(reader: RcuReader, settings: Settings, drops: Vec<Arc<Drops>>) -> Self {
-        let bounce = if settings.two_copies { settings.body_limit as usize + 2 * crate::MAX_FRAME as usize } else { 0 };
+        let bounce_buffer =
+            if settings.two_copies { settings.body_limit as usize + 2 * crate::MAX_FRAME as usize } else { 0 };
         Arena {
             reader,
             served: ServedCell::default(),
             settings,
             slots: vec![Slot::EMPTY; MAX_BATCH].into_boxed_slice().try_into().expect("as many as asked for"),
-            bounce: vec![0; bounce].into_boxed_slice(),
-            copies: 1,
+            bounce_buffer: vec![0; bounce_buffer].into_boxed_slice(),
+            fan_out: 1,
             drops,
-            segments: Vec::with_capacity(SEGMENTS),
+            segments: Vec::with_capacity(MAX_SEGMENTS),
             sources: Vec::with_capacity(1024),
             bodies: BodyCount::default(),
             now: 0,
@@ -97,7 +98,7 @@ impl Arena {
     /// Runs one turn. What was borrowed in it is given back before it ends, whatever `f` does, short of a panic: then
     /// the turn is over for the [`Rcu`](crate::Rcu), and nothing is given back.
     pub fn turn<R>(&mut self, f: impl for<'t> FnOnce(&mut Turn<'t>) -> R) -> R {
-        let inside = self.reader.enter();
+        let guard = self.reader.enter();
         let mut turn = Turn {
             packets: Packets {
                 slots: &mut self.slots,
@@ -107,15 +108,15 @@ impl Arena {
                 now: self.now,
             },
             used: 0,
-            bounce: &mut self.bounce,
+            bounce_buffer: &mut self.bounce_buffer,
             sources: std::mem::take(&mut self.sources),
             rcu: self.reader.rcu(),
             served: &self.served,
-            body_limit: (self.settings.body_limit / self.copies).max(1),
-            copies: self.copies,
+            body_limit: (self.settings.body_limit / self.fan_out).max(1),
+            fan_out: self.fan_out,
             borrowed: 0,
             bounced: 0,
-            walked: 0,
+            descriptors: 0,
             left: 0,
             returned: 0,
             bodies: self.bodies,
@@ -126,14 +127,14 @@ impl Arena {
         self.bodies = turn.bodies;
         self.segments = recycle!(turn.packets.segments);
         self.sources = recycle!(turn.sources);
-        drop(inside);
+        drop(guard);
         result
     }
 
     /// Other ports from the next turn on: their counters, and how many of them a packet may be copied to. A turn takes
     /// that many times less. Returns what was before.
-    pub fn change(&mut self, drops: Vec<Arc<Drops>>, copies: u32) -> (Vec<Arc<Drops>>, u32) {
-        (std::mem::replace(&mut self.drops, drops), std::mem::replace(&mut self.copies, copies.max(1)))
+    pub fn change(&mut self, drops: Vec<Arc<Drops>>, fan_out: u32) -> (Vec<Arc<Drops>>, u32) {
+        (std::mem::replace(&mut self.drops, drops), std::mem::replace(&mut self.fan_out, fan_out.max(1)))
     }
 
     /// Sets the time of the turns to come, in seconds of whatever clock their owner has.
@@ -154,7 +155,7 @@ impl Arena {
 
     /// Shows another thread which turn is under way, and whom it serves.
     pub fn watch(&self) -> TurnWatch {
-        TurnWatch { inwards: self.reader.inwards(), served: self.served.clone() }
+        TurnWatch { state: self.reader.state(), served: self.served.clone() }
     }
 
     /// How its turns are run.

@@ -52,7 +52,7 @@ impl SourceQueueId {
 }
 
 /// Descriptors of chains with more than one that a turn follows before it stops taking.
-const WALK_LIMIT: u32 = 8192;
+const MAX_DESCRIPTORS: u32 = 8192;
 
 type Parts<'a, 't> = (&'a mut [u8], &'a [MemorySegment<'t>], &'a [MemorySegment<'t>]);
 
@@ -66,17 +66,17 @@ pub struct Turn<'t> {
     packets: Packets<'t>,
     used: usize,
     /// What is left of the two-copy mode's memory.
-    bounce: &'t mut [u8],
+    bounce_buffer: &'t mut [u8],
     sources: Vec<&'t dyn AtTurnEnd>,
     rcu: &'t Rcu,
     served: &'t ServedCell,
     /// Bytes of bodies that this turn takes: its share, where a packet may be copied to many ports.
     body_limit: u32,
-    copies: u32,
+    fan_out: u32,
     /// Bytes of bodies in somebody else's memory, and those that were copied into ours at once.
     borrowed: u32,
     bounced: u32,
-    walked: u32,
+    descriptors: u32,
     left: usize,
     returned: usize,
     bodies: BodyCount,
@@ -120,21 +120,21 @@ impl<'t> Turn<'t> {
 impl<'t> Turn<'t> {
     /// How many more packets this turn takes: 0 when its pool or its share of bytes is used up.
     #[inline]
-    pub fn room(&self) -> usize {
+    pub fn free_slots(&self) -> usize {
         let bodies = self.borrowed.saturating_add(self.bounced);
-        if bodies >= self.body_limit || self.walked >= WALK_LIMIT { 0 } else { MAX_BATCH - self.used }
+        if bodies >= self.body_limit || self.descriptors >= MAX_DESCRIPTORS { 0 } else { MAX_BATCH - self.used }
     }
 
     /// Counts descriptors that were followed: they too are a turn's work, and a guest decides how many there are.
     #[inline]
-    pub fn count_walked(&mut self, descriptors: u32) {
-        self.walked = self.walked.saturating_add(descriptors);
+    pub fn count_descriptors(&mut self, descriptors: u32) {
+        self.descriptors = self.descriptors.saturating_add(descriptors);
     }
 
     /// Counts the segments that a packet may be cut into, for each port that it may be copied to: each of them cuts it anew.
     #[inline]
-    pub fn count_segments(&mut self, segments: u32) {
-        self.count_walked(segments.saturating_mul(self.copies));
+    pub fn count_gso_segments(&mut self, segments: u32) {
+        self.count_descriptors(segments.saturating_mul(self.fan_out));
     }
 
     /// Bytes of bodies that lie in somebody else's memory.
@@ -287,10 +287,10 @@ impl<'t> Turn<'t> {
     /// The two-copy mode's first copy: the body moves into memory of ours. `false`, and it stays where it is, where
     /// there is too little: it is sized for a turn's limit of bytes and the one packet that may exceed it.
     fn bounce_body(&mut self, first: usize, body: u32) -> bool {
-        let Some((room, rest)) = std::mem::take(&mut self.bounce).split_at_mut_checked(body as usize) else {
+        let Some((room, rest)) = std::mem::take(&mut self.bounce_buffer).split_at_mut_checked(body as usize) else {
             return false;
         };
-        self.bounce = rest;
+        self.bounce_buffer = rest;
         // SAFETY: the bytes were borrowed for all of 't, and that borrow was split off and ends here: nothing but
         // the segment refers to them until the next turn.
         let whole = unsafe { MemorySegment::new(room.as_mut_ptr(), body) };
@@ -339,8 +339,8 @@ impl<'t> Turn<'t> {
     }
 
     /// Descriptors followed so far.
-    pub fn walked(&self) -> u32 {
-        self.walked
+    pub fn descriptors(&self) -> u32 {
+        self.descriptors
     }
 
     /// How many packets, once the turn is at its end, are in their sources' rings again.
@@ -409,7 +409,7 @@ impl<'t> Turn<'t> {
     /// A ring has no gaps. So with a packet that is left all behind it go back, those too that a node has dropped: they
     /// come again, and are counted then. What stands before one that was sent cannot go back: a node has
     /// changed the order, and that is why it is dropped.
-    pub fn take_back(&mut self, source: SourceQueueId) -> (usize, u64) {
+    pub fn roll_back(&mut self, source: SourceQueueId) -> (usize, u64) {
         if self.left == 0 {
             return (0, 0);
         }
@@ -424,7 +424,7 @@ impl<'t> Turn<'t> {
             bytes += if goes_back { slot.received_len() } else { 0 };
             match (slot.disposition, drops.get(slot.port.index())) {
                 (Disposition::Left, Some(drops)) if !goes_back => drops.add(Reason::Node, 1),
-                (Disposition::Dropped(reason), Some(drops)) if goes_back => drops.take_back(reason),
+                (Disposition::Dropped(reason), Some(drops)) if goes_back => drops.roll_back(reason),
                 _ => {}
             }
         }

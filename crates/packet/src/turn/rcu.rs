@@ -105,19 +105,19 @@ impl RcuReader {
     }
 
     /// For whoever wants to know whether the reader is in.
-    pub(super) fn inwards(&self) -> Inwards {
-        Inwards(Arc::clone(&self.word))
+    pub(super) fn state(&self) -> ReaderState {
+        ReaderState(Arc::clone(&self.word))
     }
 
     /// Enters; the guard leaves when it is dropped, also by a panic.
-    pub(super) fn enter(&self) -> Inside<'_> {
+    pub(super) fn enter(&self) -> ReadGuard<'_> {
         let next = self.word.load(Ordering::Relaxed) + 1;
         debug_assert_eq!(next % 2, 1, "a reader is in one turn at a time");
         // Release: control may never see the even word, but that we are in the next turn already. What we read in the
         // last one must come before this word as well.
         self.word.store(next, Ordering::Release);
         fence(Ordering::SeqCst);
-        Inside(&self.word)
+        ReadGuard(&self.word)
     }
 }
 
@@ -128,18 +128,18 @@ impl Drop for RcuReader {
 }
 
 /// Shows which turn a reader is in.
-pub(super) struct Inwards(Arc<Word>);
+pub(super) struct ReaderState(Arc<Word>);
 
-impl Inwards {
+impl ReaderState {
     /// The number of the turn, if the reader is in one.
     pub(super) fn turn(&self) -> Option<u64> {
         Some(self.0.load(Ordering::Acquire)).filter(|word| word % 2 == 1)
     }
 }
 
-pub(super) struct Inside<'a>(&'a Word);
+pub(super) struct ReadGuard<'a>(&'a Word);
 
-impl Drop for Inside<'_> {
+impl Drop for ReadGuard<'_> {
     fn drop(&mut self) {
         let odd = self.0.load(Ordering::Relaxed);
         self.0.store(odd + 1, Ordering::Release);

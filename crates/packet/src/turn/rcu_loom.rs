@@ -87,11 +87,11 @@ fn what_swap_gives_back_no_turn_can_see() {
             let (published, new_memory) = (Arc::clone(&published), new_memory.clone());
             thread::spawn(move || {
                 for _ in 0..2 {
-                    let inside = reader.enter();
+                    let guard = reader.enter();
                     // Only where it is counts: if the rcu failed, it would dangle.
                     let at = published.load(&Turn(reader.rcu())).map(std::ptr::from_ref).map(<*const _>::addr);
                     if at == old_at { &old_memory } else { &new_memory }.read();
-                    drop(inside);
+                    drop(guard);
                 }
             })
         };
@@ -113,11 +113,11 @@ fn a_value_outlives_its_holder_for_the_turns_that_see_it() {
             let (rcu, published) = (rcu.clone(), Arc::clone(&published));
             thread::spawn(move || {
                 let reader = rcu.reader();
-                let inside = reader.enter();
+                let guard = reader.enter();
                 assert!(published.load(&Turn(reader.rcu())).is_some());
                 drop(published);
                 memory.read();
-                drop(inside);
+                drop(guard);
             })
         };
         drop(published);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use crossbeam_utils::CachePadded;
 
-use super::rcu::Inwards;
+use super::rcu::ReaderState;
 use crate::PortIndex;
 
 /// Whom a worker serves at a moment of its turn.
@@ -52,19 +52,19 @@ impl ServedCell {
 
 /// A worker's turns as another thread sees them. It costs the worker a store for each port and node that it serves.
 pub struct TurnWatch {
-    pub(super) inwards: Inwards,
+    pub(super) state: ReaderState,
     pub(super) served: ServedCell,
 }
 
 impl TurnWatch {
     /// The number of the turn that is under way, and whom it serves. `None` between turns.
     pub fn look(&self) -> Option<(u64, Served)> {
-        let turn = self.inwards.turn()?;
+        let turn = self.state.turn()?;
         let served = self.served.get();
         // The second look at the turn comes after the look at whom it serves.
         fence(Ordering::Acquire);
         // It may have ended meanwhile, and then another has begun or not: either way it has not stalled.
-        (self.inwards.turn() == Some(turn)).then_some((turn, served))
+        (self.state.turn() == Some(turn)).then_some((turn, served))
     }
 }
 

@@ -94,7 +94,7 @@ fn packets_do_not_mix() {
                     accept_cut(turn, &[a, b], 0)
                 })
                 .collect();
-            assert_eq!(turn.room(), 0);
+            assert_eq!(turn.free_slots(), 0);
             for (i, &id) in ids.iter().enumerate() {
                 turn.pull_up(id, i * 3);
                 assert_eq!(bytes_of(turn, id), &pattern(20_000)[i * 50..][..i * 3]);
@@ -109,10 +109,10 @@ fn a_full_turn_takes_no_more_and_forgets_what_was_staged() {
     let mut arena = arena(Settings::default());
     arena.turn(|turn| {
         for left in (0..MAX_BATCH).rev() {
-            assert_eq!(turn.room(), left + 1);
+            assert_eq!(turn.free_slots(), left + 1);
             turn.accept_owned(PORT, b"small").expect("room");
         }
-        assert_eq!(turn.room(), 0);
+        assert_eq!(turn.free_slots(), 0);
         let mark = turn.mark();
         turn.stage(memory.segment(0, 1000));
         assert!(turn.accept_staged(PORT, SourceQueueId::NONE, mark, 0).is_none());
@@ -121,7 +121,7 @@ fn a_full_turn_takes_no_more_and_forgets_what_was_staged() {
         assert!(turn.accept_owned(PORT, b"").is_none());
         assert_eq!((turn.mark(), turn.borrowed()), (mark, 0));
     });
-    arena.turn(|turn| assert_eq!(turn.room(), MAX_BATCH, "the next turn is empty again"));
+    arena.turn(|turn| assert_eq!(turn.free_slots(), MAX_BATCH, "the next turn is empty again"));
 }
 
 #[test]
@@ -141,19 +141,19 @@ fn a_turn_is_bounded_in_bytes_and_in_descriptors() {
         let mut arena = arena(Settings { two_copies, body_limit: 1 << 20, ..Settings::default() });
         arena.turn(|turn| {
             let mut taken = 0_u64;
-            while turn.room() > 0 {
+            while turn.free_slots() > 0 {
                 let id = turn.accept(PORT, SourceQueueId::NONE, memory.segment(0, memory.bytes().len())).expect("room");
                 taken += u64::from(turn.body_len(id));
             }
             assert!((1 << 20..(1 << 20) + u64::from(MAX_FRAME)).contains(&taken), "{taken}");
         });
         arena.turn(|turn| {
-            turn.count_walked(8191);
-            assert_eq!(turn.room(), MAX_BATCH);
-            turn.count_walked(1);
-            assert_eq!(turn.room(), 0);
-            turn.count_walked(u32::MAX);
-            assert_eq!(turn.room(), 0);
+            turn.count_descriptors(8191);
+            assert_eq!(turn.free_slots(), MAX_BATCH);
+            turn.count_descriptors(1);
+            assert_eq!(turn.free_slots(), 0);
+            turn.count_descriptors(u32::MAX);
+            assert_eq!(turn.free_slots(), 0);
         });
     }
 }
@@ -168,7 +168,7 @@ fn a_turn_takes_less_where_a_packet_may_be_copied_to_many_ports() {
             assert_eq!(arena.change(vec![Arc::default(); 2], copies).1, 1);
             arena.turn(|turn| {
                 let mut packets = 0;
-                while turn.room() > 0 {
+                while turn.free_slots() > 0 {
                     turn.accept(PORT, SourceQueueId::NONE, memory.segment(0, MAX_FRAME as usize)).expect("room");
                     packets += 1;
                 }
@@ -176,8 +176,8 @@ fn a_turn_takes_less_where_a_packet_may_be_copied_to_many_ports() {
             });
             arena.turn(|turn| {
                 let mut packets = 0;
-                while turn.room() > 0 {
-                    turn.count_segments(512);
+                while turn.free_slots() > 0 {
+                    turn.count_gso_segments(512);
                     packets += 1;
                 }
                 assert_eq!(packets, 16_u32.div_ceil(copies), "{copies} copies");
@@ -196,7 +196,7 @@ fn a_body_that_cannot_be_copied_early_counts_as_borrowed() {
         let id = turn.accept(PORT, SourceQueueId::NONE, memory.segment(0, long)).expect("room");
         assert_eq!(turn.borrowed() as usize, long - HEAD);
         assert_eq!(bytes_of(turn, id), pattern(long));
-        assert_eq!(turn.room(), 0);
+        assert_eq!(turn.free_slots(), 0);
     });
 }
 
@@ -243,7 +243,7 @@ impl TestQueue {
 
 impl AtTurnEnd for TestQueue {
     fn give_back(&self, turn: &mut Turn<'_>, source: SourceQueueId) {
-        let (packets, bytes) = turn.take_back(source);
+        let (packets, bytes) = turn.roll_back(source);
         self.say(&format!("gives back, {packets} left of {bytes} bytes"));
     }
 
@@ -288,7 +288,7 @@ fn all_is_given_back_before_anybody_is_notified() {
 }
 
 /// What becomes of packets with this disposition each, in their order, and what is counted: `-` sent, `l` left, `d` dropped by a node.
-fn fates(fates: &str) -> (String, Vec<(Reason, u64)>) {
+fn dispositions(dispositions: &str) -> (String, Vec<(Reason, u64)>) {
     let rcu = straightline_packet::Rcu::new();
     let log = Arc::<Mutex<Vec<String>>>::default();
     let source = RcuCell::new(&rcu);
@@ -299,7 +299,7 @@ fn fates(fates: &str) -> (String, Vec<(Reason, u64)>) {
         let source = turn.borrow_from(source.load(turn).expect("published"));
         let memory = Memory::patterned(10);
         // What belongs to nobody, or to others, stands between them.
-        let ids: Vec<_> = fates
+        let ids: Vec<_> = dispositions
             .chars()
             .map(|_| {
                 turn.accept_owned(PORT, b"ours").expect("room");
@@ -311,7 +311,7 @@ fn fates(fates: &str) -> (String, Vec<(Reason, u64)>) {
                 id
             })
             .collect();
-        for (id, disposition) in ids.into_iter().zip(fates.chars()) {
+        for (id, disposition) in ids.into_iter().zip(dispositions.chars()) {
             match disposition {
                 'l' => turn.leave(id),
                 'd' => turn.discard(id, Reason::Runt),
@@ -342,6 +342,6 @@ fn what_stands_behind_a_packet_that_is_left_goes_back_with_it() {
         ("ll-", 0, vec![(node, 2)]),
         ("ld-dl", 1, vec![(runt, 2), (node, 1)]),
     ] {
-        assert_eq!(fates(row), (format!("a gives back, {back} left of {} bytes", 10 * back), counted), "{row}");
+        assert_eq!(dispositions(row), (format!("a gives back, {back} left of {} bytes", 10 * back), counted), "{row}");
     }
 }

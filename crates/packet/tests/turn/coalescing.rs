@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use straightline_packet::{
-    BodyPlace, Checksum, GsoKind, GsoSegment, MAX_FRAME, Offload, PacketId, PortIndex, Segmenter, Settings,
+    BodyCursor, Checksum, GsoKind, GsoSegment, MAX_FRAME, Offload, PacketId, PortIndex, Segmenter, Settings,
     SourceQueueId, Turn,
 };
 use straightline_simd::reference;
@@ -67,12 +67,12 @@ fn delivered(frames: &[Vec<u8>], cuts: &[usize], of: Offload) -> Vec<(Vec<u8>, O
             };
             assert!((2..=ids.len() - at).contains(&count));
             let to = Memory::new(&vec![0xee; 12 + run.len() as usize + 3]);
-            let mut piece = GsoSegment::default();
-            run.headers(turn.head(ids[at]), &mut piece);
-            *piece.prefix_mut::<12>() = [0x55; 12];
+            let mut segment = GsoSegment::default();
+            run.headers(turn.head(ids[at]), &mut segment);
+            *segment.prefix_mut::<12>() = [0x55; 12];
             let mark = turn.mark();
             to.cut(&[7, 0, 70, 2000]).into_iter().for_each(|segment| turn.stage(segment));
-            turn.store_run::<12>(&ids[at..at + count], &piece, mark..turn.mark());
+            turn.store_run::<12>(&ids[at..at + count], &segment, mark..turn.mark());
             turn.unstage(mark);
             let bytes = to.bytes();
             let (front, rest) = bytes.split_at(12);
@@ -88,21 +88,21 @@ fn delivered(frames: &[Vec<u8>], cuts: &[usize], of: Offload) -> Vec<(Vec<u8>, O
 fn cut(frame: &[u8], offload: Offload) -> Vec<Vec<u8>> {
     let Some(gso) = offload.gso else { return vec![frame.to_vec()] };
     let memory = [Memory::new(frame)];
-    let mut pieces = Vec::new();
+    let mut segments = Vec::new();
     arena(Settings::default()).turn(|turn| {
         let id = accept(turn, &memory, &[], offload)[0];
         let mut plan = Segmenter::new(gso, turn.len(id)).expect("what is put together can be cut");
-        let (mut piece, mut from) = (GsoSegment::default(), BodyPlace::default());
-        while plan.next(turn.head(id), &mut piece) {
-            let to = Memory::new(&vec![0; piece.len() as usize]);
+        let (mut segment, mut from) = (GsoSegment::default(), BodyCursor::default());
+        while plan.next(turn.head(id), &mut segment) {
+            let to = Memory::new(&vec![0; segment.len() as usize]);
             let mark = turn.mark();
-            turn.stage(to.segment(0, piece.len() as usize));
-            turn.store_piece::<0>(id, &piece, &mut from, mark..turn.mark(), false);
+            turn.stage(to.segment(0, segment.len() as usize));
+            turn.store_gso_segment::<0>(id, &segment, &mut from, mark..turn.mark(), false);
             turn.unstage(mark);
-            pieces.push(to.bytes());
+            segments.push(to.bytes());
         }
     });
-    pieces
+    segments
 }
 
 fn headers() -> impl Strategy<Value = Headers> {

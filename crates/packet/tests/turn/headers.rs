@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use straightline_packet::{
-    BodyPlace, Checksum, Gso, GsoKind, GsoSegment, HEAD, HEADROOM, MIN_HEADROOM, MemorySegment, Offload, Outside,
+    BodyCursor, Checksum, Gso, GsoKind, GsoSegment, HEAD, HEADROOM, MIN_HEADROOM, MemorySegment, Offload, Outside,
     PacketId, Packets, PortIndex, PrependError, Reason, Segmenter, Settings, SourceQueueId, StripError, Turn,
 };
 
@@ -277,7 +277,7 @@ fn segments(
         let gso = turn.offload(id).gso.expect("still to be segmented");
         let mut segmenter = Segmenter::new(gso, turn.len(id)).expect("a good packet");
         assert_eq!(segmenter.checksum(), turn.offload(id).checksum);
-        let (mut segment, mut place) = (GsoSegment::default(), BodyPlace::default());
+        let (mut segment, mut place) = (GsoSegment::default(), BodyCursor::default());
         assert!(segmenter.begin(turn.head(id), &mut segment));
         *segment.prefix_mut::<12>() = [0x55; 12];
         while segmenter.left() > 0 {
@@ -291,7 +291,7 @@ fn segments(
                 turn.store_gso_segments::<12>(id, &mut segmenter, &segment, &mut place, to, finish);
             } else {
                 assert!(segmenter.next(turn.head(id), &mut segment));
-                turn.store_piece::<12>(id, &segment, &mut place, mark..turn.mark(), finish);
+                turn.store_gso_segment::<12>(id, &segment, &mut place, mark..turn.mark(), finish);
             }
             turn.unstage(mark);
             segments.extend(to.iter().map(|memory| memory.bytes().split_off(12)));

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use proptest::prelude::*;
 use straightline_packet::{
-    BodyPlace, Checksum, Gso, GsoKind, GsoSegment, HEAD, MAX_HEADERS, Offload, PortIndex, Segmenter, Settings,
+    BodyCursor, Checksum, Gso, GsoKind, GsoSegment, HEAD, MAX_HEADERS, Offload, PortIndex, Segmenter, Settings,
     SourceQueueId,
 };
 use straightline_simd::reference;
@@ -198,30 +198,30 @@ fn delivered(headers: &Headers, payload: &[u8], size: u16, cuts: &[usize], finis
         assert!(turn.pull_up(id, headers.header_len()));
         let (start, offset) = (gso.l4, u16_of(headers.checksum_offset()));
         turn.set_offload(id, Offload { checksum: Checksum::Partial { start, offset }, gso: Some(gso) });
-        let (mut piece, mut from) = (GsoSegment::default(), BodyPlace::default());
-        while plan.next(turn.head(id), &mut piece) {
-            assert_eq!(piece.checksum(), Checksum::Partial { start, offset });
-            let len = piece.len() as usize;
+        let (mut segment, mut from) = (GsoSegment::default(), BodyCursor::default());
+        while plan.next(turn.head(id), &mut segment) {
+            assert_eq!(segment.checksum(), Checksum::Partial { start, offset });
+            let len = segment.len() as usize;
             let destination = Memory::new(&vec![0xee; 12 + len + 3]);
-            *piece.prefix_mut::<12>() = [0x55; 12];
-            let front = piece.headers().to_vec();
+            *segment.prefix_mut::<12>() = [0x55; 12];
+            let front = segment.headers().to_vec();
             let mark = turn.mark();
             // By turns into one buffer and into several.
             let buffers: &[usize] = if frames.len().is_multiple_of(2) { &[7, 0, 70] } else { &[] };
             destination.cut(buffers).into_iter().for_each(|s| turn.stage(s));
-            turn.store_piece::<12>(id, &piece, &mut from, mark..turn.mark(), finish);
+            turn.store_gso_segment::<12>(id, &segment, &mut from, mark..turn.mark(), finish);
             turn.unstage(mark);
-            assert_eq!(piece.headers(), front, "the headers are as before, for the next destination");
+            assert_eq!(segment.headers(), front, "the headers are as before, for the next destination");
             let stored = destination.bytes();
             assert_eq!((&stored[..12], &stored[12 + len..]), (&[0x55; 12][..], &[0xee; 3][..]));
             frames.push(stored[12..12 + len].to_vec());
         }
-        assert!(!plan.next(turn.head(id), &mut piece), "the end stays the end");
+        assert!(!plan.next(turn.head(id), &mut segment), "the end stays the end");
     });
     frames
 }
 
-/// The same by as many pieces at once as are left, at most seven; each third one goes for itself.
+/// The same by as many segments at once as are left, at most seven; each third one goes for itself.
 fn delivered_together(headers: &Headers, payload: &[u8], size: u16, cuts: &[usize], finish: bool) -> Vec<Vec<u8>> {
     let frame = headers.frame(payload, true);
     let source = Memory::new(&frame);
@@ -233,9 +233,9 @@ fn delivered_together(headers: &Headers, payload: &[u8], size: u16, cuts: &[usiz
         source.cut(cuts).into_iter().for_each(|s| turn.stage(s));
         let id = turn.accept_staged(PortIndex(0), SourceQueueId::NONE, mark, 0).expect("room");
         assert!(turn.pull_up(id, headers.header_len()));
-        let (mut piece, mut from) = (GsoSegment::default(), BodyPlace::default());
-        assert!(plan.begin(turn.head(id), &mut piece));
-        *piece.prefix_mut::<12>() = [0x55; 12];
+        let (mut segment, mut from) = (GsoSegment::default(), BodyCursor::default());
+        assert!(plan.begin(turn.head(id), &mut segment));
+        *segment.prefix_mut::<12>() = [0x55; 12];
         for alone in [true, false, false].into_iter().cycle() {
             let n = plan.left().min(if alone { 1 } else { 7 });
             let lens: Vec<_> = (0..n).map(|nth| plan.len_of(nth) as usize).collect();
@@ -247,11 +247,11 @@ fn delivered_together(headers: &Headers, payload: &[u8], size: u16, cuts: &[usiz
                 turn.stage(memory.segment(*at, 12 + len));
             }
             if alone && n == 1 {
-                assert!(plan.next(turn.head(id), &mut piece));
-                assert_eq!(piece.len() as usize, lens[0]);
-                turn.store_piece::<12>(id, &piece, &mut from, mark..turn.mark(), finish);
+                assert!(plan.next(turn.head(id), &mut segment));
+                assert_eq!(segment.len() as usize, lens[0]);
+                turn.store_gso_segment::<12>(id, &segment, &mut from, mark..turn.mark(), finish);
             } else {
-                turn.store_gso_segments::<12>(id, &mut plan, &piece, &mut from, mark..turn.mark(), finish);
+                turn.store_gso_segments::<12>(id, &mut plan, &segment, &mut from, mark..turn.mark(), finish);
             }
             turn.unstage(mark);
             for (len, (memory, at)) in lens.into_iter().zip(to) {
@@ -266,7 +266,7 @@ fn delivered_together(headers: &Headers, payload: &[u8], size: u16, cuts: &[usiz
                 break;
             }
         }
-        assert!(!plan.next(turn.head(id), &mut piece), "the end stays the end");
+        assert!(!plan.next(turn.head(id), &mut segment), "the end stays the end");
     });
     frames
 }
@@ -322,7 +322,7 @@ fn the_smallest_segments_of_the_longest_packets() {
     check(&six, &pattern(65_535 - 20), 65_000, &[], true);
 }
 
-/// Every piece exactly once, also where there are so many that a 16-bit count of them could wrap.
+/// Every segment exactly once, also where there are so many that a 16-bit count of them could wrap.
 #[test]
 fn pieces_are_as_many_as_announced() {
     let head = [0_u8; MAX_HEADERS];
@@ -335,11 +335,11 @@ fn pieces_are_as_many_as_announced() {
         };
         let gso = Gso { kind, ecn: false, size: 1, l3: 14, l4, header_len };
         let most = (0..70_000).rev().find_map(|total| Segmenter::new(gso, total)).expect("some length is right");
-        let (count, mut plan, mut piece) = (most.count(), most, GsoSegment::default());
+        let (count, mut plan, mut segment) = (most.count(), most, GsoSegment::default());
         for i in 0..count {
-            assert!(plan.next(&head, &mut piece), "{kind:?}: {i} of {count}");
+            assert!(plan.next(&head, &mut segment), "{kind:?}: {i} of {count}");
         }
-        assert!(!plan.next(&head, &mut piece), "{kind:?}: more than {count}");
+        assert!(!plan.next(&head, &mut segment), "{kind:?}: more than {count}");
     }
 }
 
@@ -405,19 +405,19 @@ proptest! {
         head in prop::collection::vec(any::<u8>(), 0..600),
     ) {
         let Some(mut plan) = Segmenter::new(gso, total) else { return Ok(()) };
-        let (count, mut pieces, mut at) = (plan.count(), 0, u32::from(gso.header_len));
-        let mut piece = GsoSegment::default();
-        while plan.next(&head, &mut piece) {
-            assert_eq!((piece.payload().start, piece.headers().len()), (at, usize::from(gso.header_len)));
-            assert!(piece.payload().end - at <= u32::from(gso.size));
-            at = piece.payload().end;
-            pieces += 1;
-            assert!(pieces <= count);
+        let (count, mut segments, mut at) = (plan.count(), 0, u32::from(gso.header_len));
+        let mut segment = GsoSegment::default();
+        while plan.next(&head, &mut segment) {
+            assert_eq!((segment.payload().start, segment.headers().len()), (at, usize::from(gso.header_len)));
+            assert!(segment.payload().end - at <= u32::from(gso.size));
+            at = segment.payload().end;
+            segments += 1;
+            assert!(segments <= count);
         }
         if head.len() >= usize::from(gso.header_len) {
-            assert_eq!((pieces, at), (count, total), "every byte once");
+            assert_eq!((segments, at), (count, total), "every byte once");
         } else {
-            assert_eq!(pieces, 0);
+            assert_eq!(segments, 0);
         }
     }
 }

@@ -110,8 +110,8 @@ proptest! {
             let mark = turn.mark();
             let mut rest = destination.segment(32, room);
             for cut in to {
-                let (piece, after) = rest.split_at(u32::try_from(cut).expect("small"));
-                turn.stage(piece);
+                let (part, after) = rest.split_at(u32::try_from(cut).expect("small"));
+                turn.stage(part);
                 rest = after;
             }
             turn.stage(rest);

@@ -162,7 +162,7 @@ impl<'w, 't> Walk<'w, 't> {
     /// The chain, after its last buffer, and where the next walk begins to look. On a fault nothing stays staged.
     pub(super) fn end(self, result: Result<(), Fault>, hint: &mut usize) -> Result<Chain, Fault> {
         *hint = self.hint;
-        self.turn.count_walked(self.descriptors);
+        self.turn.count_descriptors(self.descriptors);
         let narrow = |n| u32::try_from(n).unwrap_or(u32::MAX);
         match result {
             Ok(()) => Ok(Chain { len: narrow(self.len), readable: narrow(self.readable) }),

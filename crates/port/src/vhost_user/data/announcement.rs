@@ -83,7 +83,7 @@ mod tests {
         announcement.ask([0; 6]);
         announcement.ask([2, 0, 0, 0, 0, 7]);
         arena.turn(|turn| {
-            while turn.room() > 0 {
+            while turn.free_slots() > 0 {
                 turn.accept_owned(PortIndex(0), &[0; LEN]).expect("room");
             }
             assert!(announcement.take(PortIndex(3), turn).is_none());

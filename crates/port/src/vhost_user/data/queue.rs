@@ -330,7 +330,7 @@ impl AtTurnEnd for Queue {
         }
         if self.waits() {
             // Each of the last chains has its packet: see `receive`.
-            let (left, bytes) = turn.take_back(source);
+            let (left, bytes) = turn.roll_back(source);
             *stuck = (left > 0 && left == usize::from(ring.outstanding())).then(|| turn.round());
             ring.untake(u16::try_from(left).unwrap_or(u16::MAX).min(ring.outstanding()));
             // They come again, and are counted then.

@@ -39,7 +39,7 @@ pub(crate) fn receive_in_turns<'t>(
             seat.first.store((at + 1) % pairs.len(), Ordering::Relaxed);
         }
         left -= taken;
-        if left == 0 || turn.room() == 0 || !link.is_sound() {
+        if left == 0 || turn.free_slots() == 0 || !link.is_sound() {
             break;
         }
     }
@@ -80,7 +80,7 @@ fn receive_from<'t>(
     into: &mut Batch,
     max: usize,
 ) -> usize {
-    let wanted = max.min(BURST).min(turn.room());
+    let wanted = max.min(BURST).min(turn.free_slots());
     let found = match ring.find(&mut firsts[..wanted]) {
         Ok(found) => found,
         Err(fault) => {
@@ -146,7 +146,7 @@ impl<R: Device> WithKernels for Taking<'_, '_, R> {
         };
         let (mut packets, mut bytes, mut taken) = (0, 0, 0);
         for (first, single) in firsts.iter().zip(singles) {
-            if turn.room() == 0 {
+            if turn.free_slots() == 0 {
                 break;
             }
             // A header that is not looked at is not read: its line stays with the guest.

@@ -136,9 +136,9 @@ impl<R: Device> Filling<'_, '_, R> {
             return Err(Refused::Dropped(Reason::ManyDescriptors));
         }
         self.buffers.looks.allow_one();
-        let walked = self.turn.walked();
+        let before = self.turn.descriptors();
         let chain = self.buffers.ring.chain(&self.link.memory, self.turn, first, Direction::ToGuest);
-        self.buffers.looks.spend(self.turn.walked().saturating_sub(walked));
+        self.buffers.looks.spend(self.turn.descriptors().saturating_sub(before));
         match chain {
             Ok(chain) => Ok(chain.len),
             Err(Fault::Chain(fault)) => {

@@ -1,6 +1,6 @@
 //! Packets that the receiver does not take whole.
 
-use straightline_packet::{BodyPlace, Checksum, Offload, PacketId, Reason, Segmenter};
+use straightline_packet::{BodyCursor, Checksum, Offload, PacketId, Reason, Segmenter};
 use straightline_virtio::net_header::{LEN, NetHeader};
 use straightline_virtio::ring::{Device, Direction};
 
@@ -26,7 +26,7 @@ impl<R: Device> Filling<'_, '_, R> {
             return Err(Refused::Dropped(Reason::SegmentHeaders));
         }
         let finish = !self.link.receiver.takes_partial();
-        let (mut done, mut from) = (Done::default(), BodyPlace::default());
+        let (mut done, mut from) = (Done::default(), BodyCursor::default());
         while plan.left() > 0 {
             if self.cut_into_singles(id, &mut plan, &mut from, finish, &mut done) > 0 {
                 continue;
@@ -62,7 +62,7 @@ impl<R: Device> Filling<'_, '_, R> {
         &mut self,
         id: PacketId,
         plan: &mut Segmenter,
-        from: &mut BodyPlace,
+        from: &mut BodyCursor,
         finish: bool,
         done: &mut Done,
     ) -> usize {
@@ -114,7 +114,7 @@ impl<R: Device> Filling<'_, '_, R> {
         &mut self,
         id: PacketId,
         plan: &mut Segmenter,
-        from: &mut BodyPlace,
+        from: &mut BodyCursor,
         finish: bool,
         done: &mut Done,
     ) -> Result<(), Refused> {
@@ -128,7 +128,7 @@ impl<R: Device> Filling<'_, '_, R> {
         }
         let checksum = if finish { Checksum::Complete } else { self.piece.checksum() };
         *self.piece.prefix_mut::<LEN>() = NetHeader::for_receiver(Offload { checksum, gso: None }, chains).to_bytes();
-        done.body += u64::from(self.turn.store_piece::<LEN>(id, self.piece, from, to.clone(), finish));
+        done.body += u64::from(self.turn.store_gso_segment::<LEN>(id, self.piece, from, to.clone(), finish));
         if let Some(log) = &self.link.log {
             mark(&log.after_writes(), &self.link.memory, self.turn.staged_at(to), len + HEADER);
         }
