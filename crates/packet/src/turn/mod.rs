@@ -2,6 +2,7 @@
 //! them is given back, all before it ends.
 
 mod arena;
+mod departing;
 mod headers;
 mod packets;
 mod rcu;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
 use straightline_packet::{
-    AtTurnEnd, Drops, HEAD, MAX_BATCH, MAX_FRAME, MemorySegment, PacketId, PortIndex, RcuCell, Reason, Settings,
+    AtTurnEnd, Batch, Drops, HEAD, MAX_BATCH, MAX_FRAME, MemorySegment, PacketId, PortIndex, RcuCell, Reason, Settings,
     SourceQueueId, Turn,
 };
 
@@ -311,14 +311,19 @@ fn dispositions(dispositions: &str) -> (String, Vec<(Reason, u64)>) {
                 id
             })
             .collect();
-        for (id, disposition) in ids.into_iter().zip(dispositions.chars()) {
+        for (&id, disposition) in ids.iter().zip(dispositions.chars()) {
             match disposition {
                 'l' => turn.leave(id),
                 'd' => turn.discard(id, Reason::Runt),
                 _ => {}
             }
         }
+        let mut batch = Batch::new();
+        batch.extend(&ids);
+        let departing = turn.departing(&batch).unwrap_or(batch);
         turn.end();
+        // The packets that depart are the first of the source's packets, and the others are in its ring again.
+        assert_eq!(departing.ids(), &ids[..ids.len() - turn.returned()]);
         turn.returned()
     });
     let said = log.lock().expect("no panic")[0].clone();

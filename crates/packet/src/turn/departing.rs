@@ -1,0 +1,39 @@
+//! Which packets of a turn leave their source's ring, for outputs that deliver copies.
+
+use super::{Disposition, Turn};
+use crate::{Batch, SourceQueueId};
+
+impl Turn<'_> {
+    /// Returns the packets of `batch` that leave their source's ring in this turn, or `None` if all of them do.
+    ///
+    /// The others go back at the end of the turn ([`Turn::take_back`]): a packet that is left, and all packets of the
+    /// same source behind it. They pass the graph again in a later turn. The answer is final only after all outputs
+    /// that leave packets have run.
+    pub fn departing(&self, batch: &Batch) -> Option<Batch> {
+        if self.left == 0 {
+            return None;
+        }
+        let mut departing = Batch::new();
+        // Packets of one source stand together, so the last answer is usually the next one.
+        let (mut source, mut end) = (SourceQueueId::NONE, self.used);
+        for &id in batch.ids() {
+            if self.source(id) != source {
+                source = self.source(id);
+                end = self.departures(source);
+            }
+            if id.index() < end {
+                departing.push(id);
+            }
+        }
+        Some(departing)
+    }
+
+    /// Returns the slot of the first packet that goes back to the ring of `source`, or the number of slots in use.
+    fn departures(&self, source: SourceQueueId) -> usize {
+        let slots = &self.slots[..self.used];
+        let is = |at: usize, disposition| slots[at].source == source && slots[at].disposition == disposition;
+        // A ring has no gaps: nothing before a packet that was sent can go back.
+        let tail = (0..slots.len()).rposition(|at| is(at, Disposition::Sent)).map_or(0, |last| last + 1);
+        (tail..slots.len()).find(|&at| is(at, Disposition::Left)).unwrap_or(slots.len())
+    }
+}
