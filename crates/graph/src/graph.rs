@@ -43,6 +43,21 @@ enum Step {
     Output { port: Arc<dyn Port>, wait: bool },
 }
 
+/// Delivers copies: it leaves no packet in a ring, and skips the packets that others have left there.
+struct CopyOutput {
+    port: Arc<dyn Port>,
+}
+
+impl Node for CopyOutput {
+    fn process(&mut self, turn: &mut Turn<'_>, batch: &Batch, _next: &mut Next<'_>) {
+        match turn.departing(batch) {
+            None => self.port.deliver(turn, batch, false),
+            Some(departing) if departing.is_empty() => {}
+            Some(departing) => self.port.deliver(turn, &departing, false),
+        }
+    }
+}
+
 /// Where packets that wait for room go.
 struct WaitingOutput {
     port: Arc<dyn Port>,
@@ -142,6 +157,17 @@ impl Graph {
         }
         let name = format!("{}-tx", port.name());
         self.entry(name, Step::Output { port, wait }, &[], served)
+    }
+
+    /// Adds an output that delivers copies to `port`: packets that other outputs deliver as well. What the port has no
+    /// buffers for is dropped there.
+    ///
+    /// A packet that stays in its source's ring is not copied: it passes again in a later turn. So that this is known
+    /// when the copies are delivered, add this output before all outputs that wait. It then runs after them.
+    pub fn copy_output(&mut self, port: Arc<dyn Port>) -> NodeIndex {
+        let served = self.name(port.index(), port.name());
+        let name = format!("{}-tx", port.name());
+        self.entry(name, Box::new(CopyOutput { port }), &[], served)
     }
 
     /// Adds the start of a way: packets of `port` go to `to`.
