@@ -18,6 +18,7 @@
 
 mod bridge;
 mod fdb;
+mod mirror;
 mod patch;
 mod prefix;
 mod shares;
@@ -26,6 +27,7 @@ mod source_check;
 
 pub use bridge::Bridge;
 pub use fdb::{Fdb, FdbEntry};
+pub use mirror::Mirror;
 pub use patch::Patch;
 pub use prefix::{IpPrefix, MacPrefix};
 pub use shares::PortShare;

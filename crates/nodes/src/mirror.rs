@@ -1,0 +1,34 @@
+//! A mirror: every packet goes on, and a copy of it to a port that watches.
+
+use straightline_graph::{Next, Node};
+use straightline_packet::{Batch, Turn};
+
+/// Sends each packet along edge 0, where it goes on, and along a second edge, to the output of the mirror port.
+///
+/// Both edges carry the same packet: nothing is copied here. The output of the mirror port copies bytes into its guest's
+/// buffers as for any delivery, and leaves the packet as it is. It segments the packet, or completes its checksum, only
+/// for its own guest.
+///
+/// The mirror does not decide when the mirror port's output runs. That is up to whoever builds the graph:
+///
+/// * Right after the mirror, the guest of the mirror port sees the packet as it was here.
+/// * After outputs that wait (`full = "wait"`), the guest sees each packet once, however often it passed here, but with
+///   the changes that later nodes made to its head.
+#[derive(Clone, Debug)]
+pub struct Mirror {
+    copy: usize,
+}
+
+impl Mirror {
+    /// Creates a mirror whose edge `copy` leads to the mirror port.
+    pub fn new(copy: usize) -> Self {
+        Mirror { copy }
+    }
+}
+
+impl Node for Mirror {
+    fn process(&mut self, _turn: &mut Turn<'_>, batch: &Batch, next: &mut Next<'_>) {
+        next.extend(0, batch.ids());
+        next.extend(self.copy, batch.ids());
+    }
+}
