@@ -41,21 +41,8 @@ enum Step {
     Node(Box<dyn Node>),
     /// A port takes them, with the whole turn: delivery borrows buffers until the turn ends.
     Output { port: Arc<dyn Port>, wait: bool },
-}
-
-/// Delivers copies: it leaves no packet in a ring, and skips the packets that others have left there.
-struct CopyOutput {
-    port: Arc<dyn Port>,
-}
-
-impl Node for CopyOutput {
-    fn process(&mut self, turn: &mut Turn<'_>, batch: &Batch, _next: &mut Next<'_>) {
-        match turn.departing(batch) {
-            None => self.port.deliver(turn, batch, false),
-            Some(departing) if departing.is_empty() => {}
-            Some(departing) => self.port.deliver(turn, &departing, false),
-        }
-    }
+    /// A port takes copies. Packets that others have left in their ring are skipped.
+    CopyOutput { port: Arc<dyn Port> },
 }
 
 /// Where packets that wait for room go.
@@ -167,7 +154,7 @@ impl Graph {
     pub fn copy_output(&mut self, port: Arc<dyn Port>) -> NodeIndex {
         let served = self.name(port.index(), port.name());
         let name = format!("{}-tx", port.name());
-        self.entry(name, Box::new(CopyOutput { port }), &[], served)
+        self.entry(name, Step::CopyOutput { port }, &[], served)
     }
 
     /// Adds the start of a way: packets of `port` go to `to`.
@@ -230,6 +217,11 @@ impl Graph {
                     node.process(turn.packets(), &entry.pending, &mut next);
                 }
                 Step::Output { port, wait } => port.deliver(turn, &entry.pending, *wait),
+                Step::CopyOutput { port } => match turn.departing(&entry.pending) {
+                    None => port.deliver(turn, &entry.pending, false),
+                    Some(departing) if departing.is_empty() => {}
+                    Some(departing) => port.deliver(turn, &departing, false),
+                },
             }
             let now = cycles();
             entry.stats.count(entry.pending.len(), now.saturating_sub(at));

@@ -1,7 +1,7 @@
 //! A mirror: every packet goes on, and a copy of it to a port that watches.
 
 use straightline_graph::{Next, Node};
-use straightline_packet::{Batch, Turn};
+use straightline_packet::{Batch, Packets};
 
 /// Sends each packet along edge 0, where it goes on, and along a second edge, to the output of the mirror port.
 ///
@@ -27,7 +27,7 @@ impl Mirror {
 }
 
 impl Node for Mirror {
-    fn process(&mut self, _turn: &mut Turn<'_>, batch: &Batch, next: &mut Next<'_>) {
+    fn process(&mut self, _packets: &mut Packets<'_>, batch: &Batch, next: &mut Next<'_>) {
         next.extend(0, batch.ids());
         next.extend(self.copy, batch.ids());
     }

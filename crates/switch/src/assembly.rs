@@ -4,15 +4,16 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use anyhow::Context;
-use straightline_graph::{Graph, NodeIndex, NodeStats, Work};
+use straightline_graph::{Graph, NodeStats, Work};
 use straightline_nodes::{Bridge, Fdb, MacPrefix, Patch, Sink, SourceCheck};
 use straightline_packet::{Drops, PortIndex, Rcu, Reason, Settings};
 use straightline_port::vhost_user::{self, VhostUser, VhostUserConfig};
 use straightline_port::{PortControl, Waiters};
 use straightline_wire::MacAddr;
 
-use crate::config::{self, BridgeConfig, Config, Copies, Mode, PortConfig, PortKind};
+use crate::config::{self, BridgeConfig, Config, Copies, Mode, NodeConfig, PortConfig, PortKind};
 use crate::default_mac::default_mac;
+use crate::node_chain::NodeChains;
 use crate::plan::{ForwardingDomain, Place, Plan};
 use crate::sandbox;
 
@@ -126,9 +127,16 @@ impl Parts<'_> {
         Work { graph: self.graph(worker, domains, figures), drops, fan_out: self.copies(domains) }
     }
 
-    /// Ports that a packet may be copied to: all of the largest domain but its own.
+    /// How often a packet may be copied, at most: to all ports of the largest domain but its own, and by mirrors.
     fn copies(&self, domains: &[ForwardingDomain]) -> u32 {
-        let copies = domains.iter().map(|domain| domain.ports(self.config).len().saturating_sub(1)).max();
+        let outputs = |node: &NodeConfig| node.outputs().len();
+        let copies = domains.iter().map(|domain| {
+            let ports = domain.ports(self.config);
+            let ingress = ports.iter().map(|&port| self.config.ingress_nodes(port).map(outputs).sum::<usize>());
+            let egress = ports.iter().map(|&port| self.config.egress_nodes(port).map(outputs).sum::<usize>());
+            ports.len().saturating_sub(1) + ingress.max().unwrap_or(0) + egress.sum::<usize>()
+        });
+        let copies = copies.max();
         u32::try_from(copies.unwrap_or(1)).unwrap_or(u32::MAX).max(1)
     }
 
@@ -140,18 +148,30 @@ impl Parts<'_> {
         for &domain in domains {
             let members = domain.ports(config);
             let wait = domain.waits(config);
+            let receives = |member: &usize| self.plan.ports[*member].assignment.takes.contains(&worker);
+            let mut chains = match wait {
+                true => {
+                    let received = members.iter().copied().filter(receives);
+                    NodeChains::waiting(config, port, &mut graph, &members, received)
+                }
+                false => NodeChains::new(config, port),
+            };
+            let mut output = |graph: &mut Graph, member: usize| {
+                let output = graph.output(port(member), wait);
+                chains.egress(graph, member, output)
+            };
             let node = match domain {
                 ForwardingDomain::Unconnected(_) => {
                     graph.node("unconnected", Box::new(Sink::new(Reason::NotConnected)), &[])
                 }
                 ForwardingDomain::Patch(at) => {
-                    let edges: Vec<_> = members.iter().map(|&m| graph.output(port(m), wait)).collect();
+                    let edges: Vec<_> = members.iter().map(|&m| output(&mut graph, m)).collect();
                     let patch = Patch::new(index(members[0]));
                     graph.node(format!("patch.{}", config.patches[at].name), Box::new(patch), &edges)
                 }
                 ForwardingDomain::Bridge(at) => {
                     let Some(fdb) = &self.fdbs[at] else { continue };
-                    let edges: Vec<_> = members.iter().map(|&m| graph.output(port(m), false)).collect();
+                    let edges: Vec<_> = members.iter().map(|&m| output(&mut graph, m)).collect();
                     let indexes = members.iter().map(|&m| index(m)).collect();
                     let workers = self.plan.workers.iter().filter(|worker| worker.domains.contains(&domain)).count();
                     let workers = u32::try_from(workers).unwrap_or(u32::MAX);
@@ -159,10 +179,9 @@ impl Parts<'_> {
                     graph.node(format!("bridge.{}", config.bridges[at].name), Box::new(bridge), &edges)
                 }
             };
-            let mut ways = Vec::new();
             for member in members {
-                if self.plan.ports[member].assignment.takes.contains(&worker) {
-                    let first = self.way(&mut graph, member, node, &mut ways);
+                if receives(&member) {
+                    let first = chains.ingress(&mut graph, member, node);
                     // Before all other nodes, which are to see true sources only.
                     let first = match source_check(&config.ports[member]) {
                         Some(check) => {
@@ -176,23 +195,5 @@ impl Parts<'_> {
             }
         }
         graph
-    }
-
-    /// Where packets from a port go first on their way to `end`. Ports with the same nodes on it pass them together.
-    fn way<'c>(
-        &'c self,
-        graph: &mut Graph,
-        port: usize,
-        end: NodeIndex,
-        ways: &mut Vec<(&'c [String], NodeIndex)>,
-    ) -> NodeIndex {
-        let names = self.config.ports[port].nodes.as_slice();
-        if let Some(&(_, first)) = ways.iter().find(|(known, _)| *known == names) {
-            return first;
-        }
-        let nodes = self.config.way(port).rev();
-        let first = nodes.fold(end, |next, node| graph.node(format!("node.{}", node.name), node.another(), &[next]));
-        ways.push((names, first));
-        first
     }
 }

@@ -37,6 +37,7 @@ mod descriptors;
 mod keeper;
 mod lease;
 mod log_writer;
+mod node_chain;
 mod plan;
 mod reload;
 pub mod sandbox;

@@ -386,8 +386,16 @@ fn describe(step: &Step, old: &Config, new: &Config) -> Change {
         }
         Step::PortNodes { new: at } => {
             let port = &new.ports[*at];
-            let nodes = if port.nodes.is_empty() { "no node".to_owned() } else { port.nodes.join(", ") };
-            (Port, &port.name, Other, format!("its packets pass {nodes} now"))
+            let list = |names: &[String]| if names.is_empty() { "no node".to_owned() } else { names.join(", ") };
+            let old = old.port_index(&port.name).map(|at| &old.ports[at]);
+            let mut parts = Vec::new();
+            if old.is_some_and(|old| old.nodes != port.nodes) {
+                parts.push(format!("its packets pass {} now", list(&port.nodes)));
+            }
+            if old.is_some_and(|old| old.egress_nodes != port.egress_nodes) {
+                parts.push(format!("packets to it pass {} now", list(&port.egress_nodes)));
+            }
+            (Port, &port.name, Other, parts.join(", "))
         }
         Step::PortSourceCheck { new: at } => {
             let port = &new.ports[*at];

@@ -12,6 +12,7 @@ mod forward;
 mod full;
 mod layouts;
 mod lost_calls;
+mod mirror;
 mod offloads;
 mod one_copy;
 mod queues;

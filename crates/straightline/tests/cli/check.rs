@@ -116,6 +116,16 @@ fn mistakes_in_ports() {
 }
 
 #[test]
+fn a_mirror_is_a_node_of_every_switch() {
+    let rest = "[patch.a]\nports = [\"vm1\", \"vm2\"]\n[node.m]\nkind = \"mirror\"\n";
+    let listed = GOOD.replacen("\n\n", "\nnodes = [\"m\"]\negress-nodes = [\"m\"]\n\n", 1);
+    let done = check(&format!("{listed}{rest}to = \"vm3\"\n"));
+    assert_eq!((done.code, done.out.as_str(), done.err.as_str()), (Some(0), "ok\n", ""));
+    mistake(&format!("{rest}to = \"vm9\"\n"), 5, "port \"vm9\" in to of node \"m\": no such port; ports are vm1, vm2");
+    mistake(&format!("{rest}to = \"vm2\"\n"), 5, "already in patch \"a\" (line 14)");
+}
+
+#[test]
 fn mistakes_in_sockets() {
     let port = |socket: &str| format!("[port.x]\nkind = \"vhost-user\"\n{socket}\n");
     mistake(&port(""), 1, "port \"x\" has no \"socket\"");

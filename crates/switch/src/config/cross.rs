@@ -5,12 +5,13 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::Draft;
 use super::diagnostic::Report;
+use super::{Draft, PortConfig};
 
 pub(super) fn check(draft: &Draft, report: &mut Report<'_>) {
     check_use_of_ports(draft, report);
     check_use_of_nodes(draft, report);
+    check_node_outputs(draft, report);
     check_statics(draft, report);
     check_sockets(draft, report);
 }
@@ -49,8 +50,9 @@ fn check_use_of_ports(draft: &Draft, report: &mut Report<'_>) {
             }
         }
     }
+    let is_output = |name: &String| draft.node_sites.iter().flat_map(|node| &node.outputs).any(|to| to.port == *name);
     for (port, spans) in &draft.ports {
-        if !used.contains_key(port.name.as_str()) {
+        if !used.contains_key(port.name.as_str()) && !is_output(&port.name) {
             let message = format!("port {:?} is in no patch or bridge; what it receives will be dropped", port.name);
             report.warn(&spans.name, message);
         }
@@ -70,10 +72,13 @@ fn known_ports(draft: &Draft) -> String {
 
 /// Every node that a port names exists and is there once, and one that no port names is worth a warning.
 fn check_use_of_nodes(draft: &Draft, report: &mut Report<'_>) {
-    for (port, spans) in &draft.ports {
-        for (at, (name, span)) in port.nodes.iter().zip(&spans.nodes).enumerate() {
-            let title = format!("node {name:?} in nodes of port {:?}", port.name);
-            if port.nodes[..at].contains(name) {
+    let lists = draft.ports.iter().flat_map(|(port, spans)| {
+        [("nodes", port, &port.nodes, &spans.nodes), ("egress-nodes", port, &port.egress_nodes, &spans.egress_nodes)]
+    });
+    for (key, port, nodes, spans) in lists {
+        for (at, (name, span)) in nodes.iter().zip(spans).enumerate() {
+            let title = format!("node {name:?} in {key} of port {:?}", port.name);
+            if nodes[..at].contains(name) {
                 report.error(span, format!("{title}: named twice"));
             } else if !draft.node_sites.iter().any(|node| node.name == *name) {
                 let names: Vec<_> = draft.node_sites.iter().map(|node| node.name.as_str()).collect();
@@ -86,8 +91,49 @@ fn check_use_of_nodes(draft: &Draft, report: &mut Report<'_>) {
         }
     }
     for node in &draft.node_sites {
-        if !draft.ports.iter().any(|(port, _)| port.nodes.contains(&node.name)) {
-            report.warn(&node.span, format!("node {:?} is in nodes of no port; no packet will pass it", node.name));
+        let is_used = |port: &PortConfig| port.nodes.contains(&node.name) || port.egress_nodes.contains(&node.name);
+        if !draft.ports.iter().any(|(port, _)| is_used(port)) {
+            let message =
+                format!("node {:?} is in nodes or egress-nodes of no port; no packet will pass it", node.name);
+            report.warn(&node.span, message);
+        }
+    }
+}
+
+/// A port that a node sends copies to exists, receives nothing else, and passes no nodes itself.
+fn check_node_outputs(draft: &Draft, report: &mut Report<'_>) {
+    for (node, output) in draft.node_sites.iter().flat_map(|node| node.outputs.iter().map(move |output| (node, output)))
+    {
+        // A key that is absent or no text has an error of its own.
+        if output.port.is_empty() && output.span.is_empty() {
+            continue;
+        }
+        let title = format!("port {:?} in {} of node {:?}", output.port, output.key, node.name);
+        let Some((port, spans)) = draft.ports.iter().find(|(port, _)| port.name == output.port) else {
+            report.error(&output.span, format!("{title}: no such port; {}", known_ports(draft)));
+            continue;
+        };
+        let joined = draft.networks.iter().find_map(|network| {
+            let (_, span) = network.ports.iter().find(|(name, _)| *name == port.name)?;
+            Some((&network.title, span))
+        });
+        if let Some((network, span)) = joined {
+            let line = report.line(span);
+            let message =
+                format!("{title}: already in {network} (line {line}); name a port that is in no patch and no bridge");
+            report.error(&output.span, message);
+            continue;
+        }
+        let own = [("nodes", spans.nodes.first()), ("egress-nodes", spans.egress_nodes.first())];
+        for (key, span) in own {
+            if let Some(span) = span {
+                let line = report.line(span);
+                let message = format!(
+                    "{title}: it has {key} itself (line {line}); a port that receives copies passes no nodes, so leave \
+                     them out or name another port"
+                );
+                report.error(&output.span, message);
+            }
         }
     }
 }

@@ -8,13 +8,16 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use straightline_graph::Node;
+use straightline_nodes::Mirror;
 use toml::Spanned;
 
 use super::Draft;
 use super::diagnostic::{Report, Span};
 use super::section::{Section, hint};
 
-/// The kinds of node that a program knows. The switch itself has none: patches and bridges are sections of their own.
+/// The kinds of node that a configuration may name: the built-in kind `mirror`, and those that a program adds.
+///
+/// Patches and bridges are sections of their own, and no kinds.
 ///
 /// ```
 /// use straightline_graph::{Next, Node};
@@ -34,20 +37,26 @@ use super::section::{Section, hint};
 /// let errors = Config::parse_with("f.toml", text, &Machine::this(), &kinds).unwrap_err();
 /// assert!(errors.to_string().starts_with("f.toml:3: unknown key \"slow\" in node \"p\"; keys are kind, slowly"));
 /// ```
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Kinds(Vec<(String, Arc<Make>)>);
 
 type Make = dyn Fn(&mut Settings<'_, '_>) -> Arc<dyn Prototype> + Send + Sync;
 
 impl Kinds {
-    /// None yet.
+    /// The built-in kinds.
     #[must_use]
     pub fn new() -> Self {
-        Self::default()
+        Self(Vec::new()).with("mirror", |settings| Mirror::new(settings.output("to")))
     }
 
-    /// Adds the kind that a file calls `name`; `make` reads the keys of a section and makes the node. On a port's way a
-    /// node has one edge, 0: what it pushes there goes on.
+    /// Adds the kind that a file calls `name`, in place of a kind of that name. `make` reads the keys of a section and
+    /// makes the node.
+    ///
+    /// A port's list of nodes leads along edge 0: what a node pushes there goes on. Each call of [`Settings::output`]
+    /// gives the node one edge more.
+    ///
+    /// A node in `egress-nodes` of a port in a bridge does not change packets: a flooded packet is the same packet for
+    /// all ports, and those that are served later would see the change.
     ///
     /// The node is cloned for each place in each worker's graph, and again whenever such a graph is made anew, as at a
     /// reload. So what is to be remembered or shared lies behind an `Arc`: as long as its section says the same, all are
@@ -58,12 +67,19 @@ impl Kinds {
         name: &str,
         make: impl Fn(&mut Settings<'_, '_>) -> N + Send + Sync + 'static,
     ) -> Self {
+        self.0.retain(|(known, _)| known != name);
         self.0.push((name.to_owned(), Arc::new(move |settings| Arc::new(make(settings)))));
         self
     }
 
     fn names(&self) -> Vec<&str> {
         self.0.iter().map(|(name, _)| name.as_str()).collect()
+    }
+}
+
+impl Default for Kinds {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
@@ -90,6 +106,14 @@ pub struct Settings<'a, 't> {
     section: &'a Section<'a>,
     report: &'a mut Report<'t>,
     read: Vec<(String, String)>,
+    outputs: Vec<OutputSite>,
+}
+
+/// A key that names a port to which a node has an edge, for later checks.
+pub(super) struct OutputSite {
+    pub(super) key: String,
+    pub(super) port: String,
+    pub(super) span: Span,
 }
 
 impl fmt::Debug for Settings<'_, '_> {
@@ -124,6 +148,23 @@ impl Settings<'_, '_> {
         value
     }
 
+    /// Reads the name of a port, which must be there, and gives the node an edge to that port's output. Returns the
+    /// number of the edge: 1 for the first one.
+    ///
+    /// The output delivers copies: the packets go on along edge 0 as well, or are dropped. The port is in no patch and
+    /// no bridge.
+    pub fn output(&mut self, key: &str) -> usize {
+        let example = format!("{key} = \"vm1\"");
+        if self.section.get(key).is_none() {
+            self.section.missing(key, &example, self.report);
+        }
+        let text = self.section.text(key, &example, self.report);
+        let (port, span) = text.map_or_else(Default::default, |text| ((*text.get_ref()).to_owned(), text.span()));
+        self.note(key, &port);
+        self.outputs.push(OutputSite { key: key.to_owned(), port, span });
+        self.outputs.len()
+    }
+
     /// Refuses what a key says, for a reason that goes on with "in node ...: ".
     pub fn refuse(&mut self, key: &str, why: &str) {
         let span = self.section.get(key).map_or(self.section.span().clone(), Spanned::span);
@@ -144,13 +185,28 @@ pub struct NodeConfig {
     pub kind: String,
     /// The keys with what they came to. None: it was made by hand, so nobody knows.
     settings: Option<Vec<(String, String)>>,
+    /// The names of the ports that its edges from 1 on lead to.
+    outputs: Vec<String>,
     prototype: Arc<dyn Prototype>,
 }
 
 impl NodeConfig {
     /// A node that is in no file.
     pub fn new<N: Node + Clone + Sync + 'static>(name: impl Into<String>, kind: impl Into<String>, node: N) -> Self {
-        Self { name: name.into(), kind: kind.into(), settings: None, prototype: Arc::new(node) }
+        let (name, kind) = (name.into(), kind.into());
+        Self { name, kind, settings: None, outputs: Vec::new(), prototype: Arc::new(node) }
+    }
+
+    /// Adds an edge to the output of a port, as [`Settings::output`] does. The first one is edge 1.
+    #[must_use]
+    pub fn with_output(mut self, port: impl Into<String>) -> Self {
+        self.outputs.push(port.into());
+        self
+    }
+
+    /// The names of the ports that its edges from 1 on lead to.
+    pub(crate) fn outputs(&self) -> &[String] {
+        &self.outputs
     }
 
     /// A node for a graph.
@@ -177,6 +233,7 @@ impl PartialEq for NodeConfig {
         let reads_the_same = self.settings.is_some() && self.settings == other.settings;
         self.name == other.name
             && self.kind == other.kind
+            && self.outputs == other.outputs
             && (reads_the_same || Arc::ptr_eq(&self.prototype, &other.prototype))
     }
 }
@@ -187,30 +244,41 @@ impl Eq for NodeConfig {}
 pub(super) struct NodeSite {
     pub(super) name: String,
     pub(super) span: Span,
+    pub(super) outputs: Vec<OutputSite>,
 }
 
 pub(super) fn read(name: &str, section: &Section<'_>, kinds: &Kinds, report: &mut Report<'_>, draft: &mut Draft) {
-    draft.node_sites.push(NodeSite { name: name.to_owned(), span: section.span().clone() });
+    let outputs = read_kind(name, section, kinds, report, draft);
+    draft.node_sites.push(NodeSite { name: name.to_owned(), span: section.span().clone(), outputs });
+}
+
+/// Reads the keys of a section as its kind wants them. Returns the node's outputs.
+fn read_kind(
+    name: &str,
+    section: &Section<'_>,
+    kinds: &Kinds,
+    report: &mut Report<'_>,
+    draft: &mut Draft,
+) -> Vec<OutputSite> {
     let names = kinds.names();
     let example = format!("kind = {:?}", names.first().unwrap_or(&"..."));
     if section.get("kind").is_none() {
         section.missing("kind", &example, report);
     }
-    let Some(kind) = section.text("kind", &example, report) else { return };
+    let Some(kind) = section.text("kind", &example, report) else { return Vec::new() };
     let word = *kind.get_ref();
     let Some((_, make)) = kinds.0.iter().find(|(known, _)| known == word) else {
-        let known = match names.is_empty() {
-            true => "this program brings no nodes of its own".to_owned(),
-            false => hint(word, &names, "known"),
-        };
+        let known = hint(word, &names, "known");
         report.error(&kind.span(), format!("kind {word:?} in {}: unknown; {known}", section.title()));
-        return;
+        return Vec::new();
     };
-    let mut settings = Settings { section, report, read: Vec::new() };
+    let mut settings = Settings { section, report, read: Vec::new(), outputs: Vec::new() };
     let prototype = make(&mut settings);
-    let read = settings.read;
+    let Settings { read, outputs: sites, .. } = settings;
     let keys: Vec<_> = ["kind"].into_iter().chain(read.iter().map(|(key, _)| key.as_str())).collect();
     section.only(&keys, report);
     let kind = word.to_owned();
-    draft.nodes.push(NodeConfig { name: name.to_owned(), kind, settings: Some(read), prototype });
+    let outputs = sites.iter().map(|site| site.port.clone()).collect();
+    draft.nodes.push(NodeConfig { name: name.to_owned(), kind, settings: Some(read), outputs, prototype });
+    sites
 }

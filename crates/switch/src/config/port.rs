@@ -6,14 +6,16 @@ use super::source_check;
 use super::{Draft, Mac, PortConfig, kind};
 
 /// The keys that ports of all kinds have, beside `kind`.
-const COMMON_KEYS: &[&str] = &["mtu", "mac", "nodes", "source-check", "allowed-macs", "allowed-ips"];
+const COMMON_KEYS: &[&str] = &["mtu", "mac", "nodes", "egress-nodes", "source-check", "allowed-macs", "allowed-ips"];
 
 /// The places in the file that later checks point at.
 pub(super) struct PortSpans {
     pub(super) name: Span,
     pub(super) mac: Option<Span>,
-    /// The span of each node.
+    /// Of each node in `nodes`.
     pub(super) nodes: Vec<Span>,
+    /// Of each node in `egress-nodes`.
+    pub(super) egress_nodes: Vec<Span>,
 }
 
 pub(super) fn read(name: &str, section: &Section<'_>, report: &mut Report<'_>, draft: &mut Draft) {
@@ -29,8 +31,17 @@ pub(super) fn read(name: &str, section: &Section<'_>, report: &mut Report<'_>, d
         }
     });
     let source_check = source_check::read(section, report);
-    let nodes = section.texts("nodes", "nodes = [\"a\"]", report).map_or_else(Vec::new, toml::Spanned::into_inner);
-    let (node_spans, nodes) = nodes.iter().map(|node| (node.span(), (*node.get_ref()).to_owned())).unzip();
-    let spans = PortSpans { name: section.span().clone(), mac: mac_span, nodes: node_spans };
-    draft.ports.push((PortConfig { name: name.to_owned(), kind, mtu, mac, nodes, source_check }, spans));
+    let (nodes, node_spans) = read_nodes(section, "nodes", report);
+    let (egress_nodes, egress_spans) = read_nodes(section, "egress-nodes", report);
+    let name_span = section.span().clone();
+    let spans = PortSpans { name: name_span, mac: mac_span, nodes: node_spans, egress_nodes: egress_spans };
+    let port = PortConfig { name: name.to_owned(), kind, mtu, mac, nodes, egress_nodes, source_check };
+    draft.ports.push((port, spans));
+}
+
+/// Reads a list of nodes, with the place of each name.
+fn read_nodes(section: &Section<'_>, key: &str, report: &mut Report<'_>) -> (Vec<String>, Vec<Span>) {
+    let example = format!("{key} = [\"a\"]");
+    let nodes = section.texts(key, &example, report).map_or_else(Vec::new, toml::Spanned::into_inner);
+    nodes.iter().map(|node| ((*node.get_ref()).to_owned(), node.span())).unzip()
 }

@@ -32,10 +32,20 @@ impl Config {
         self.ports.iter().position(|port| port.name == name)
     }
 
-    /// The nodes that packets from the port at this place pass, in their order.
-    pub(crate) fn way(&self, port: usize) -> impl DoubleEndedIterator<Item = &NodeConfig> {
-        let names = self.ports[port].nodes.iter();
-        names.filter_map(|name| self.nodes.iter().find(|node| node.name == *name))
+    /// The nodes that packets from the port at this index pass, in their order.
+    pub(crate) fn ingress_nodes(&self, port: usize) -> impl DoubleEndedIterator<Item = &NodeConfig> {
+        self.nodes_of(&self.ports[port].nodes)
+    }
+
+    /// The nodes that packets to the port at this index pass, in their order.
+    pub(crate) fn egress_nodes(&self, port: usize) -> impl DoubleEndedIterator<Item = &NodeConfig> {
+        self.nodes_of(&self.ports[port].egress_nodes)
+    }
+
+    /// The nodes of these names, in their order. A node with an output to a port that does not exist is left out.
+    pub(crate) fn nodes_of<'a>(&'a self, names: &[String]) -> impl DoubleEndedIterator<Item = &'a NodeConfig> {
+        let known = names.iter().filter_map(|name| self.nodes.iter().find(|node| node.name == *name));
+        known.filter(|node| node.outputs().iter().all(|port| self.port_index(port).is_some()))
     }
 }
 
@@ -180,6 +190,8 @@ pub struct PortConfig {
     pub mac: Option<Mac>,
     /// The names of the nodes that packets from the port pass, in this order, before its patch or bridge.
     pub nodes: Vec<String>,
+    /// The names of the nodes that packets to the port pass, in this order, behind its patch or bridge.
+    pub egress_nodes: Vec<String>,
     /// Which addresses its guest may claim. None (`source-check = "off"`): all.
     pub source_check: Option<SourceCheckConfig>,
 }
@@ -206,6 +218,7 @@ impl PortConfig {
             mtu: Self::DEFAULT_MTU,
             mac: None,
             nodes: Vec::new(),
+            egress_nodes: Vec::new(),
             source_check: None,
         }
     }

@@ -79,6 +79,11 @@ pub(super) fn seat(config: &Config, domain: ForwardingDomain, serving: &[usize])
     seated.collect()
 }
 
+/// The same, where these workers deliver.
+pub(super) fn delivered_by(assignment: &QueueAssignment, givers: Vec<usize>) -> QueueAssignment {
+    QueueAssignment { takes: assignment.takes.clone(), gives: gives(&assignment.takes, &givers), givers }
+}
+
 /// Whose own each receive ring is: whoever has the pair's other ring, if he delivers at all; the rest goes to whoever has
 /// fewest.
 fn gives(takes: &[usize], givers: &[usize]) -> Vec<usize> {

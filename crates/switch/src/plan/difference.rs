@@ -60,7 +60,7 @@ pub(crate) fn needs_restart(old: &SwitchConfig, new: &SwitchConfig) -> Option<St
 
 /// Why a port cannot become another one of the same name while its guest is connected.
 pub(crate) fn remade(old: &PortConfig, new: &PortConfig) -> Option<String> {
-    let PortConfig { name: _, kind, mtu, mac, nodes: _, source_check: _ } = old;
+    let PortConfig { name: _, kind, mtu, mac, nodes: _, egress_nodes: _, source_check: _ } = old;
     let mut differences = kind.differs(&new.kind);
     note(&mut differences, "mtu", *mtu, new.mtu);
     let text = |mac: Option<Mac>| mac.map_or_else(|| "none".to_owned(), |mac| mac.to_string());
@@ -81,7 +81,8 @@ pub(crate) fn difference(before: Before<'_>, config: &Config, plan: &Plan) -> Ve
             steps.push(Step::PortRemade { old, new, why });
             continue;
         }
-        if old_config.ports[old].nodes != port.nodes {
+        let was = &old_config.ports[old];
+        if (&was.nodes, &was.egress_nodes) != (&port.nodes, &port.egress_nodes) {
             steps.push(Step::PortNodes { new });
         }
         if old_config.ports[old].source_check != port.source_check {
@@ -168,14 +169,19 @@ fn network(config: &Config, port: usize) -> String {
 /// The domains of a worker that nothing changes for: their packets go on while all else is changed.
 pub(crate) fn undisturbed(before: Before<'_>, config: &Config, plan: &Plan, worker: usize) -> Vec<ForwardingDomain> {
     let places = |config: &Config, plan: &Plan, domain: ForwardingDomain| -> Vec<Place> {
-        domain.ports(config).iter().map(|&port| plan.ports[port].clone()).collect()
+        let ports = domain.ports(config).into_iter().chain(domain.copy_ports(config));
+        ports.map(|port| plan.ports[port].clone()).collect()
     };
     let rules = |config: &Config, domain: ForwardingDomain| match domain {
         ForwardingDomain::Bridge(at) => Some(config.bridges[at].clone()),
         _ => None,
     };
     let ways = |config: &Config, domain: ForwardingDomain| -> Vec<Vec<NodeConfig>> {
-        domain.ports(config).iter().map(|&port| config.way(port).cloned().collect()).collect()
+        let ports = domain.ports(config).into_iter();
+        let lists = ports.flat_map(|port| {
+            [config.ingress_nodes(port).cloned().collect(), config.egress_nodes(port).cloned().collect()]
+        });
+        lists.collect()
     };
     let checks = |config: &Config, domain: ForwardingDomain| -> Vec<Option<SourceCheckConfig>> {
         domain.ports(config).iter().map(|&port| config.ports[port].source_check.clone()).collect()

@@ -16,8 +16,8 @@ mod tests;
 
 use straightline_port::QueueAssignment;
 
-use crate::config::{Config, PortConfig, WhenFull};
-use assignment::{capacity, pairs, seat, widths};
+use crate::config::{Config, NodeConfig, PortConfig, WhenFull};
+use assignment::{capacity, delivered_by, pairs, seat, widths};
 pub(crate) use difference::{Step, difference, needs_restart, remade, undisturbed};
 
 /// Ports that packets pass between, as indexes into the configuration's lists.
@@ -49,6 +49,17 @@ impl ForwardingDomain {
             ForwardingDomain::Bridge(at) => config.bridges[at].ports.iter().filter_map(index).collect(),
             ForwardingDomain::Unconnected(at) => vec![at],
         }
+    }
+
+    /// The ports that nodes of its ports send copies to, each once.
+    pub(crate) fn copy_ports(self, config: &Config) -> Vec<usize> {
+        let ports = self.ports(config);
+        let nodes = ports.iter().flat_map(|&port| config.ingress_nodes(port).chain(config.egress_nodes(port)));
+        let mut outputs: Vec<_> =
+            nodes.flat_map(NodeConfig::outputs).filter_map(|port| config.port_index(port)).collect();
+        outputs.sort_unstable();
+        outputs.dedup();
+        outputs
     }
 
     /// Whether its packets wait for room.
@@ -183,6 +194,10 @@ pub(crate) fn plan(config: &Config, before: Option<Before<'_>>) -> Plan {
         serving.sort_unstable();
         put(domain, &serving, &mut load);
     }
+    let senders: Vec<_> = (0..ports.len()).map(|port| copy_workers(config, &ports, port)).collect();
+    for (place, senders) in ports.iter_mut().zip(senders).filter(|(_, senders)| !senders.is_empty()) {
+        place.assignment = delivered_by(&place.assignment, senders);
+    }
     let mut free = (0..=u16::MAX).filter(|&slot| !before.is_some_and(|before| before.is_taken(slot)));
     for (place, port) in ports.iter_mut().zip(&config.ports) {
         let same = before.and_then(|before| Some(before.plan.ports[before.same_port(port)?].slot));
@@ -190,4 +205,22 @@ pub(crate) fn plan(config: &Config, before: Option<Before<'_>>) -> Plan {
         place.slot = same.or_else(|| free.next()).unwrap_or(u16::MAX);
     }
     Plan { workers, ports }
+}
+
+/// The workers that deliver copies to a port: those that receive where a node in `nodes` copies to it, and those that
+/// deliver where a node in `egress-nodes` does. It needs the places of all ports that are in a patch or bridge.
+fn copy_workers(config: &Config, places: &[Place], to: usize) -> Vec<usize> {
+    let is_to = |node: &NodeConfig| node.outputs().contains(&config.ports[to].name);
+    let mut workers = Vec::new();
+    for (port, place) in places.iter().enumerate() {
+        if config.ingress_nodes(port).any(is_to) {
+            workers.extend(&place.assignment.takes);
+        }
+        if config.egress_nodes(port).any(is_to) {
+            workers.extend(&place.assignment.givers);
+        }
+    }
+    workers.sort_unstable();
+    workers.dedup();
+    workers
 }

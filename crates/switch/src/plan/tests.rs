@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use proptest::prelude::*;
 use straightline_graph::{Next, Node};
 use straightline_packet::{Batch, Packets};
+use straightline_port::vhost_user::MAX_QUEUE_PAIRS;
 
 use super::*;
 use crate::config::{BridgeConfig, NodeConfig, PatchConfig, SourceCheckConfig, SwitchConfig};
@@ -250,6 +251,92 @@ fn a_port_whose_packets_pass_another_node_stays() {
     assert_eq!((steps, undisturbed(Before { config: &new, plan: &first }, &new, &second, 0).len()), (vec![], 1));
 }
 
+/// A mirror to `to`.
+fn mirror(to: &str) -> NodeConfig {
+    let mut node = node(0);
+    node.name = "m".to_owned();
+    node.with_output(to)
+}
+
+#[test]
+fn all_workers_that_mirror_to_a_port_deliver_to_it() {
+    // A patch with a worker for each direction, and a port by itself.
+    let mut config = config(3, &[0, 1]);
+    config.patches = vec![patch("p0", "p1")];
+    config.nodes = vec![mirror("p2")];
+    let assignments = |config: &Config| -> Vec<QueueAssignment> {
+        plan(config, None).ports.into_iter().map(|place| place.assignment).collect()
+    };
+    let [first, second, alone] = assignments(&config).try_into().expect("three");
+    let one = |worker| vec![worker; usize::from(MAX_QUEUE_PAIRS)];
+    assert_eq!((&first.takes[0], &second.takes[0], alone.takes.len()), (&0, &1, one(0).len()));
+    let served = alone.takes[0];
+    assert_eq!(alone.givers, [served], "nobody mirrors to it");
+    // What enters by the first port, its worker has; what leaves by it, the other one.
+    let with = |nodes: &[usize], egress: &[usize]| {
+        let mut config = config.clone();
+        nodes.iter().for_each(|&at| config.ports[at].nodes = vec!["m".to_owned()]);
+        egress.iter().for_each(|&at| config.ports[at].egress_nodes = vec!["m".to_owned()]);
+        assignments(&config)
+    };
+    for (nodes, egress, givers) in [
+        (&[0][..], &[][..], &[0][..]),
+        (&[1], &[], &[1]),
+        (&[], &[0], &[1]),
+        (&[], &[1], &[0]),
+        (&[0], &[1], &[0]),
+        (&[0, 1], &[], &[0, 1]),
+        (&[0], &[0], &[0, 1]),
+    ] {
+        let [a, b, to] = with(nodes, egress).try_into().expect("three");
+        assert_eq!((&a, &b), (&first, &second), "the patch is as it was");
+        assert_eq!((to.takes, to.givers), (alone.takes.clone(), givers.to_vec()), "{nodes:?} {egress:?}");
+        assert!(to.gives.iter().all(|owner| givers.contains(owner)));
+    }
+}
+
+#[test]
+fn a_mirror_that_changes_disturbs_those_that_have_it() {
+    let mut old = config(6, &[0, 1]);
+    old.patches = vec![patch("p0", "p1")];
+    old.bridges = vec![bridge(&["p2", "p3"])];
+    let undisturbed = |old: &Config, new: &Config| {
+        let (first, second, steps) = after(old, new);
+        let before = Before { config: old, plan: &first };
+        let mut calm: Vec<_> = (0..2).flat_map(|worker| undisturbed(before, new, &second, worker)).collect();
+        calm.sort_by_key(|domain| domain.name(new));
+        calm.dedup();
+        (calm, steps)
+    };
+    let (patched, bridged, free) =
+        (ForwardingDomain::Patch(0), ForwardingDomain::Bridge(0), |at| ForwardingDomain::Unconnected(at));
+    let mut one = old.clone();
+    one.nodes = vec![mirror("p4")];
+    one.ports[0].egress_nodes = vec!["m".to_owned()];
+    let (calm, steps) = undisturbed(&old, &one);
+    assert!(!calm.contains(&patched), "{calm:?}");
+    assert!(calm.contains(&bridged) && calm.contains(&free(5)), "{calm:?}");
+    assert!(steps.contains(&Step::PortNodes { new: 0 }) && steps.contains(&Step::NodeAdded(0)), "{steps:?}");
+    assert!(!steps.iter().any(|step| matches!(step, Step::PortRemade { .. })), "{steps:?}");
+    // Another port is the mirror's now.
+    let mut other = one.clone();
+    other.nodes = vec![mirror("p5")];
+    let (calm, steps) = undisturbed(&one, &other);
+    assert!(!calm.contains(&patched) && calm.contains(&bridged), "{calm:?}");
+    assert!(steps.contains(&Step::NodeChanged { old: 0, new: 0 }), "{steps:?}");
+    // A second one has it, at another worker: rings of the mirror's port have other owners.
+    let mut both = one.clone();
+    both.ports[2].nodes = vec!["m".to_owned()];
+    let (calm, _) = undisturbed(&one, &both);
+    assert_eq!(calm, [free(5)]);
+    // The mirror's port is made anew.
+    let mut anew = one.clone();
+    anew.ports[4].mtu = 9000;
+    let (calm, _) = undisturbed(&one, &anew);
+    assert_eq!(calm, [bridged, free(5)]);
+    assert_eq!(undisturbed(&one, &one).0.len(), 4);
+}
+
 #[test]
 fn a_port_whose_claims_are_compared_stays() {
     let mut old = config(2, &[0]);
@@ -279,13 +366,13 @@ fn keys_that_need_a_restart_are_named() {
 
 /// A configuration that its checks would let pass, of few names, so that two have much in common.
 fn configs() -> impl Strategy<Value = Config> {
-    let port = (any::<bool>(), 0..3_u16, any::<bool>(), 1..5_u16, any::<bool>());
+    let port = (any::<bool>(), 0..3_u16, any::<bool>(), 1..5_u16, (any::<bool>(), 0..5_u8));
     let ports = prop::collection::vec(port, 8);
     // For each port: what it is in. 0 and 1: a patch, 2 and 3: a bridge, else nothing.
     let joins = prop::collection::vec(0..6_usize, 8);
     (ports, joins, any::<[bool; 2]>(), 1..3_u32, 0..2_usize).prop_map(|(ports, joins, waits, ageing, which)| {
         let mut config = config(0, &[0, 1, 2]);
-        for (n, (there, mtu, private, queues, passes)) in ports.iter().enumerate().filter(|(_, port)| port.0) {
+        for (n, (there, mtu, private, queues, (passes, _))) in ports.iter().enumerate().filter(|(_, port)| port.0) {
             let mut port = PortConfig::vhost_user(format!("p{n}"), format!("/s{n}"));
             port.mtu = 1500 + mtu / 2;
             let kind = port.kind.as_vhost_user_mut().expect("a vhost-user port");
@@ -314,8 +401,30 @@ fn configs() -> impl Strategy<Value = Config> {
             statics: Vec::new(),
         });
         let (patches, bridges) = (patches.collect(), bridges.collect());
-        Config { patches, bridges, nodes: vec![node(which)], ..config }
+        config = Config { patches, bridges, nodes: vec![node(which)], ..config };
+        // The first port that is in nothing receives copies from some of the others.
+        let joined = |n: usize| {
+            config.patches.iter().any(|patch| patch.ports.contains(&config.ports[n].name)) || joins_bridge(&config, n)
+        };
+        if let Some(to) = (0..config.ports.len()).find(|&n| !joined(n)) {
+            config.ports[to].nodes.clear();
+            let to = config.ports[to].name.clone();
+            for port in config.ports.iter_mut().filter(|port| port.name != to) {
+                let n: usize = port.name[1..].parse().expect("its number");
+                match ports[n].4.1 {
+                    0 => port.nodes.push("m".to_owned()),
+                    1 => port.egress_nodes.push("m".to_owned()),
+                    _ => {}
+                }
+            }
+            config.nodes.push(mirror(&to));
+        }
+        config
     })
+}
+
+fn joins_bridge(config: &Config, port: usize) -> bool {
+    config.bridges.iter().any(|bridge| bridge.ports.contains(&config.ports[port].name))
 }
 
 /// What runs, by name.
@@ -353,6 +462,7 @@ impl Model {
                 Step::PortNodes { new: is } => {
                     let port = self.ports.get_mut(&new.ports[*is].name).expect("it runs");
                     port.0.nodes.clone_from(&new.ports[*is].nodes);
+                    port.0.egress_nodes.clone_from(&new.ports[*is].egress_nodes);
                 }
                 Step::PortSourceCheck { new: is } => {
                     let port = self.ports.get_mut(&new.ports[*is].name).expect("it runs");
@@ -397,7 +507,9 @@ fn check(config: &Config, plan: &Plan) {
         for (port, place) in plan.ports.iter().enumerate() {
             let is_here = worker.domains.iter().any(|domain| domain.ports(config).contains(&port));
             let assignment = &place.assignment;
-            assert!(is_here || !assignment.takes.iter().chain(&assignment.givers).any(|&worker| worker == at));
+            assert!(is_here || !assignment.takes.contains(&at));
+            let copies = worker.domains.iter().any(|domain| domain.copy_ports(config).contains(&port));
+            assert!(is_here || copies || !assignment.givers.contains(&at));
         }
     }
     for (port, served) in served.into_iter().enumerate() {
@@ -425,6 +537,19 @@ fn check(config: &Config, plan: &Plan) {
             let (from, to) = (from, to);
             let takers = &plan.ports[from].assignment.takes;
             assert!(from == to || takers.iter().all(|taker| plan.ports[to].assignment.givers.contains(taker)));
+        }
+    }
+    // So is whoever has copies for it.
+    for (port, place) in plan.ports.iter().enumerate() {
+        let is_giver = |to: &String, worker: &usize| {
+            let to = config.port_index(to).expect("it is there");
+            plan.ports[to].assignment.givers.contains(worker)
+        };
+        for to in config.ingress_nodes(port).flat_map(NodeConfig::outputs) {
+            assert!(place.assignment.takes.iter().all(|worker| is_giver(to, worker)), "{plan:?}");
+        }
+        for to in config.egress_nodes(port).flat_map(NodeConfig::outputs) {
+            assert!(place.assignment.givers.iter().all(|worker| is_giver(to, worker)), "{plan:?}");
         }
     }
 }
@@ -456,7 +581,15 @@ proptest! {
                 let members = ForwardingDomain::Bridge(at).ports(&next);
                 let is_same = |port: usize| {
                     before.same_port(&next.ports[port]).is_some_and(|was| {
-                        old.way(was).eq(next.way(port)) && old.ports[was].source_check == next.ports[port].source_check
+                        let copied = |config: &Config, plan: &Plan, port: usize| -> Vec<Place> {
+                            let nodes = config.ingress_nodes(port).chain(config.egress_nodes(port));
+                            let ports = nodes.flat_map(NodeConfig::outputs).filter_map(|port| config.port_index(port));
+                            ports.map(|port| plan.ports[port].clone()).collect()
+                        };
+                        old.ingress_nodes(was).eq(next.ingress_nodes(port))
+                            && old.egress_nodes(was).eq(next.egress_nodes(port))
+                            && copied(&old, &old_plan, was) == copied(&next, &new_plan, port)
+                            && old.ports[was].source_check == next.ports[port].source_check
                     })
                 };
                 if members.iter().all(|&port| is_same(port)) {
@@ -475,7 +608,8 @@ proptest! {
                         let remade = |step: &Step| matches!(step, Step::PortAdded(at) | Step::PortRemade { new: at, .. } if *at == port);
                         prop_assert!(!steps.iter().any(remade));
                         let was = old.port_index(&next.ports[port].name).expect("it is not new");
-                        prop_assert!(old.way(was).eq(next.way(port)));
+                        prop_assert!(old.ingress_nodes(was).eq(next.ingress_nodes(port)));
+                        prop_assert!(old.egress_nodes(was).eq(next.egress_nodes(port)));
                         prop_assert_eq!(&old.ports[was].source_check, &next.ports[port].source_check);
                     }
                 }

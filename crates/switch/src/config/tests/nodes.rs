@@ -52,10 +52,10 @@ fn a_node_is_what_its_section_says() {
     let config = good(&text("count = 0x2"));
     assert_eq!(config.ports[0].nodes, ["b", "a"]);
     assert_eq!(
-        config.way(0).map(|node| node.describe()).collect::<Vec<_>>(),
+        config.ingress_nodes(0).map(|node| node.describe()).collect::<Vec<_>>(),
         ["other", "keys, count 2, fast true, word a"]
     );
-    assert_eq!(config.way(1).count(), 0);
+    assert_eq!(config.ingress_nodes(1).count(), 0);
     assert_eq!(config, good(&text("word = \"a\"\ncount = 2")), "a default that is written out is the same");
     assert_ne!(config, good(&text("")));
     let [a, b] = [(); 2].map(|()| NodeConfig::new("a", "keys", Keys));
@@ -67,12 +67,12 @@ fn a_node_is_what_its_section_says() {
 #[test]
 fn mistakes() {
     let keys = "[node.n]\nkind = \"keys\"\n";
-    wrong("[node.n]\n", "f.toml:1: node \"n\" has no \"kind\"; add for example kind = \"other\"");
+    wrong("[node.n]\n", "f.toml:1: node \"n\" has no \"kind\"; add for example kind = \"mirror\"");
     wrong(
         "[node.n]\nkind = \"kees\"\nx = 1\n",
         "f.toml:2: kind \"kees\" in node \"n\": unknown; did you mean \"keys\"?",
     );
-    wrong("[node.n]\nkind = \"?\"\n", "f.toml:2: kind \"?\" in node \"n\": unknown; known are other, keys");
+    wrong("[node.n]\nkind = \"?\"\n", "f.toml:2: kind \"?\" in node \"n\": unknown; known are mirror, other, keys");
     wrong(&format!("{keys}cont = 1\n"), "f.toml:3: unknown key \"cont\" in node \"n\"; did you mean \"count\"?");
     wrong(&format!("{keys}count = 9\n"), "f.toml:3: count 9 in node \"n\": out of range; it must be 0 to 8");
     wrong(
@@ -102,15 +102,96 @@ fn mistakes() {
 }
 
 #[test]
-fn a_switch_without_nodes_says_so() {
-    let errors = Config::parse("f.toml", "[node.n]\nkind = \"keys\"\n", &machine()).expect_err("there are none");
-    let expected = "f.toml:2: kind \"keys\" in node \"n\": unknown; this program brings no nodes of its own";
+fn every_program_has_the_built_in_kinds() {
+    let errors = Config::parse("f.toml", "[node.n]\nkind = \"keys\"\n", &machine()).expect_err("an unknown kind");
+    let expected = "f.toml:2: kind \"keys\" in node \"n\": unknown; known are mirror";
     assert_eq!(errors.to_string().lines().next(), Some(expected));
+    let own = Kinds::new().with("mirror", |_| Keys);
+    let text = "[node.n]\nkind = \"mirror\"\n";
+    assert!(Config::parse("f.toml", text, &machine()).is_err(), "the built-in kind needs a key");
+    assert!(Config::parse_with("f.toml", text, &machine(), &own).is_ok(), "the program's kind takes its place");
+}
+
+/// Ports `p` and `q` in a patch, and `mon` in nothing; `p` has these lists, and `mon` these keys.
+fn mirrored(fixture: &Fixture, lists: &str, mon: &str) -> String {
+    let ports = fixture.port("p") + lists + &fixture.port("q") + &fixture.port("mon") + mon;
+    format!("{ports}[patch.x]\nports = [\"p\", \"q\"]\n")
+}
+
+#[test]
+fn a_mirror_names_its_port() {
+    let fixture = Fixture::new();
+    let text = mirrored(&fixture, "nodes = [\"m\"]\negress-nodes = [\"m\"]\n", "")
+        + "[node.m]\nkind = \"mirror\"\nto = \"mon\"\n";
+    let loaded = parse(&text).expect("it is good");
+    assert_eq!(loaded.warnings, [], "the mirror's port is in use");
+    let config = loaded.config;
+    let names = |nodes: &mut dyn Iterator<Item = &NodeConfig>| nodes.map(|node| node.name.clone()).collect::<Vec<_>>();
+    assert_eq!(names(&mut config.ingress_nodes(0)), ["m"]);
+    assert_eq!(names(&mut config.egress_nodes(0)), ["m"]);
+    assert_eq!(config.nodes[0].outputs(), ["mon"]);
+    assert_eq!(config.nodes[0].describe(), "mirror, to mon");
+    let other = good(&text.replace("to = \"mon\"", "to = \"mon2\"").replace("[port.mon]", "[port.mon2]"));
+    assert_ne!(config.nodes[0], other.nodes[0]);
+    let [one, two] = ["a", "b"].map(|to| config.nodes[0].clone().with_output(to));
+    assert_ne!(one, two, "another output is another node");
+}
+
+#[test]
+fn mistakes_with_mirrors() {
+    let fixture = Fixture::new();
+    let with =
+        |lists: &str, mon: &str, node: &str| mirrored(&fixture, lists, mon) + "[node.m]\nkind = \"mirror\"\n" + node;
+    let (list, to) = ("nodes = [\"m\"]\n", "to = \"mon\"\n");
+    wrong(
+        &with("egress-nodes = [\"n\"]\n", "", to),
+        "f.toml:4: node \"n\" in egress-nodes of port \"p\": no such node; nodes are m",
+    );
+    wrong(
+        &with("egress-nodes = [\"m\", \"m\"]\n", "", to),
+        "f.toml:4: node \"m\" in egress-nodes of port \"p\": named twice",
+    );
+    wrong(&with(list, "", ""), "f.toml:13: node \"m\" has no \"to\"; add for example to = \"vm1\"");
+    wrong(
+        &with(list, "", "to = 3\n"),
+        "f.toml:15: to in node \"m\" is an integer; it must be a string, for example to = \"vm1\"",
+    );
+    wrong(
+        &with(list, "", "to = \"vm9\"\n"),
+        "f.toml:15: port \"vm9\" in to of node \"m\": no such port; ports are p, q, mon",
+    );
+    wrong(
+        &with(list, "", "to = \"\"\n"),
+        "f.toml:15: port \"\" in to of node \"m\": no such port; ports are p, q, mon",
+    );
+    for port in ["p", "q"] {
+        wrong(
+            &with(list, "", &format!("to = \"{port}\"\n")),
+            &format!(
+                "f.toml:15: port \"{port}\" in to of node \"m\": already in patch \"x\" (line 12); name a port that is in \
+                 no patch and no bridge"
+            ),
+        );
+    }
+    // It would mirror itself, or what another one mirrors.
+    let passes = |key: &str| {
+        format!(
+            "f.toml:16: port \"mon\" in to of node \"m\": it has {key} itself (line 11); a port that receives copies passes \
+             no nodes, so leave them out or name another port"
+        )
+    };
+    wrong(&with(list, "nodes = [\"m\"]\n", to), &passes("nodes"));
+    wrong(&with(list, "egress-nodes = [\"m\"]\n", to), &passes("egress-nodes"));
+    let second = format!("{to}[node.m2]\nkind = \"mirror\"\nto = \"mon2\"\n{}", fixture.port("mon2"));
+    wrong(&with(list, "nodes = [\"m2\"]\n", &second), &passes("nodes"));
 }
 
 #[test]
 fn a_node_that_no_packet_passes_is_worth_a_warning() {
     let loaded = parse("[node.n]\nkind = \"other\"\n").expect("it is good");
     let warnings: Vec<_> = loaded.warnings.iter().map(|warning| warning.message.as_str()).collect();
-    assert!(warnings.contains(&"node \"n\" is in nodes of no port; no packet will pass it"), "{warnings:?}");
+    assert!(
+        warnings.contains(&"node \"n\" is in nodes or egress-nodes of no port; no packet will pass it"),
+        "{warnings:?}"
+    );
 }
