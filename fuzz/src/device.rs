@@ -6,7 +6,7 @@ use straightline_virtio::ring::{
     BURST, Device, Direction, Fault, First, INDIRECT, NEXT, Options, PackedDevice, Ring, SplitDevice, WRITE,
 };
 
-use crate::{AVAIL, DESC, END, Guest, TABLE, USED, USER, buffer, reached};
+use crate::{AVAIL, DESC, END, FuzzGuest, TABLE, USED, USER, buffer, reached};
 
 /// Flags of a packed descriptor (virtio 1.2, 2.8.1).
 const FLAG_AVAIL: u16 = 1 << 7;
@@ -22,7 +22,7 @@ struct Driver {
 }
 
 /// Runs one input: what the driver writes and what the device does, in any order.
-pub fn run(guest: &mut Guest, packed: bool, u: &mut Unstructured<'_>) -> Result<()> {
+pub fn run(guest: &mut FuzzGuest, packed: bool, u: &mut Unstructured<'_>) -> Result<()> {
     guest.clear();
     let size = if packed { u.int_in_range(1..=20)? } else { 1 << u.int_in_range(0..=5_u16)? };
     let options = Options { event_idx: u.arbitrary()?, indirect: u.arbitrary()?, in_order: u.arbitrary()? };
@@ -34,7 +34,7 @@ pub fn run(guest: &mut Guest, packed: bool, u: &mut Unstructured<'_>) -> Result<
         (geometry.desc, geometry.avail, geometry.used) = (wild(u)?, wild(u)?, wild(u)?);
     }
     let base: u32 = if u.ratio(3, 4)? { if packed { 0x8000_8000 } else { 0 } } else { u.arbitrary()? };
-    let open = |base: u32, guest: &Guest| {
+    let open = |base: u32, guest: &FuzzGuest| {
         if packed {
             PackedDevice::new(&guest.ours, geometry, base, options).map(Ring::Packed)
         } else {
@@ -124,7 +124,13 @@ fn wild(u: &mut Unstructured<'_>) -> Result<u64> {
 
 impl Driver {
     /// Makes a chain of a few descriptors available, right or nearly so.
-    fn offer(&mut self, guest: &Guest, u: &mut Unstructured<'_>, indirect: bool, direction: Direction) -> Result<()> {
+    fn offer(
+        &mut self,
+        guest: &FuzzGuest,
+        u: &mut Unstructured<'_>,
+        indirect: bool,
+        direction: Direction,
+    ) -> Result<()> {
         let count = u.int_in_range(1..=3_u16)?;
         let head = u.int_in_range(0..=self.size)?;
         for i in 0..count {
@@ -163,7 +169,7 @@ impl Driver {
     }
 
     /// Writes a descriptor into an indirect table.
-    fn table(&self, guest: &Guest, u: &mut Unstructured<'_>, direction: Direction) -> Result<()> {
+    fn table(&self, guest: &FuzzGuest, u: &mut Unstructured<'_>, direction: Direction) -> Result<()> {
         let (addr, len) = buffer(u)?;
         let (flags, at) = (flags(u, direction)?, u.int_in_range(0..=8_u16)?);
         let (third, fourth) = if self.packed { (0, flags) } else { (flags, at + 1) };
@@ -179,13 +185,13 @@ fn flags(u: &mut Unstructured<'_>, direction: Direction) -> Result<u16> {
 
 /// Takes what is there, as a port does. The fault of a ring is returned as its message.
 fn take(
-    guest: &mut Guest,
+    guest: &mut FuzzGuest,
     ring: &mut Ring,
     direction: Direction,
     size: u16,
     u: &mut Unstructured<'_>,
 ) -> Result<std::result::Result<(), String>> {
-    let places = guest.places();
+    let ranges = guest.ranges();
     let (capacity, keep) = (u.int_in_range(1..=BURST)?, u.int_in_range(0..=BURST)?);
     // Packets for the guest are of one length, and take as many buffers as they need.
     let mut packet = Packet { need: 60 + 1000 * u32::try_from(keep).unwrap_or(0), got: 0, chains: 0 };
@@ -201,7 +207,7 @@ fn take(
         for first in &firsts[..found.min(keep)] {
             device.take(first);
             if let Some(segment) = device.single(memory, first, direction) {
-                Guest::holds(&places, &segment);
+                FuzzGuest::assert_inside(&ranges, &segment);
                 assert_eq!(segment.len(), first.desc.len);
                 packet.put(device, segment.len(), direction, packed);
                 continue;
@@ -210,7 +216,7 @@ fn take(
             match device.chain(memory, turn, first, direction) {
                 Ok(chain) => {
                     let staged = turn.staged(mark);
-                    staged.iter().for_each(|segment| Guest::holds(&places, segment));
+                    staged.iter().for_each(|segment| FuzzGuest::assert_inside(&ranges, segment));
                     assert_eq!(staged.iter().map(|s| u64::from(s.len())).sum::<u64>(), u64::from(chain.len));
                     assert!(direction == Direction::ToGuest || chain.len <= MAX_FRAME + 12);
                     match (first.desc.flags & INDIRECT != 0, packed) {

@@ -35,15 +35,15 @@ pub const TABLE: u64 = 0x4000;
 pub const END: u64 = 0x1_0000;
 
 /// A guest's memory, all zeros at first, and turns to look at it.
-pub struct Guest {
+pub struct FuzzGuest {
     memory: RcuCell<GuestMemory>,
     arena: Arena,
     pub ours: GuestMemory,
     /// Where its regions are in this process.
-    places: Vec<std::ops::Range<usize>>,
+    ranges: Vec<std::ops::Range<usize>>,
 }
 
-impl Default for Guest {
+impl Default for FuzzGuest {
     fn default() -> Self {
         let fd = memfd_create("guest", MemfdFlags::CLOEXEC).expect("memfd_create");
         ftruncate(&fd, END).expect("ftruncate");
@@ -53,12 +53,12 @@ impl Default for Guest {
         let memory = RcuCell::new(&rcu);
         memory.swap(Some(Box::new(GuestMemory::new(regions.clone()).expect("no overlap"))));
         let ours = GuestMemory::new(regions).expect("no overlap");
-        let places = [0, half].map(|at| {
+        let ranges = [0, half].map(|at| {
             let whole = ours.segment(at, u32::try_from(half).expect("small"), &mut 0).expect("a region");
             whole.address()..whole.address() + whole.len() as usize
         });
         let arena = Arena::new(rcu.reader(), Settings::default(), Vec::new());
-        Guest { memory, arena, places: places.to_vec(), ours }
+        FuzzGuest { memory, arena, ranges: ranges.to_vec(), ours }
     }
 }
 
@@ -66,7 +66,7 @@ fn region(fd: &OwnedFd, at: u64, size: u64) -> Arc<Region> {
     Arc::new(Region::map(fd.as_fd(), at, size, at, USER + at).expect("a good region"))
 }
 
-impl Guest {
+impl FuzzGuest {
     /// All zeros again: mapping anew for each input would cost more than what is tested.
     pub fn clear(&self) {
         self.write(0, &[0; END as usize / 2]);
@@ -103,14 +103,14 @@ impl Guest {
     }
 
     /// A segment never lies outside guest memory.
-    pub fn holds(places: &[std::ops::Range<usize>], segment: &MemorySegment<'_>) {
+    pub fn assert_inside(ranges: &[std::ops::Range<usize>], segment: &MemorySegment<'_>) {
         let (from, to) = (segment.address(), segment.address() + segment.len() as usize);
-        let inside = places.iter().any(|place| place.start <= from && to <= place.end);
-        assert!(inside || segment.is_empty(), "{from:#x}..{to:#x} is outside {places:x?}");
+        let inside = ranges.iter().any(|range| range.start <= from && to <= range.end);
+        assert!(inside || segment.is_empty(), "{from:#x}..{to:#x} is outside {ranges:x?}");
     }
 
-    pub fn places(&self) -> Vec<std::ops::Range<usize>> {
-        self.places.clone()
+    pub fn ranges(&self) -> Vec<std::ops::Range<usize>> {
+        self.ranges.clone()
     }
 
     /// Writes 16 bytes of a descriptor: address, length, and two 16-bit fields (in a split ring flags and next, in a packed

@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use straightline_fuzz::packets::{LONGEST, SINK, accept, stored};
-use straightline_fuzz::{Guest, reached};
+use straightline_fuzz::{FuzzGuest, reached};
 use straightline_packet::{Checksum, GsoSegment, Offload, PacketId, Segmenter, Turn};
 use straightline_virtio::memory::GuestMemory;
 use straightline_virtio::net_header::{LEN, NetHeader};
@@ -24,13 +24,13 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 const PSH: u8 = 0x08;
 
-thread_local!(static GUEST: RefCell<Guest> = RefCell::default());
+thread_local!(static GUEST: RefCell<FuzzGuest> = RefCell::default());
 
 fuzz_target!(|data: &[u8]| {
     let _ = GUEST.with_borrow_mut(|guest| run(guest, &mut Unstructured::new(data)));
 });
 
-fn run(guest: &mut Guest, u: &mut Unstructured<'_>) -> Result<()> {
+fn run(guest: &mut FuzzGuest, u: &mut Unstructured<'_>) -> Result<()> {
     let flow = Flow::arbitrary(u)?;
     let size = 1 + usize::from(u.arbitrary::<u16>()? % 1500);
     let cuts = u.arbitrary()?;

@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
-use straightline_fuzz::{DESC, Guest, USED, buffer, reached};
+use straightline_fuzz::{DESC, FuzzGuest, USED, buffer, reached};
 use straightline_virtio::ring::{DeviceFault, Options, PackedDriver, SplitDriver};
 
-thread_local!(static GUEST: RefCell<Guest> = RefCell::default());
+thread_local!(static GUEST: RefCell<FuzzGuest> = RefCell::default());
 
 fuzz_target!(|data: &[u8]| {
     let _ = GUEST.with_borrow_mut(|guest| run(guest, &mut Unstructured::new(data)));
@@ -32,7 +32,7 @@ macro_rules! both {
     };
 }
 
-fn run(guest: &mut Guest, u: &mut Unstructured<'_>) -> Result<()> {
+fn run(guest: &mut FuzzGuest, u: &mut Unstructured<'_>) -> Result<()> {
     guest.clear();
     let packed = u.arbitrary()?;
     let options = Options { event_idx: u.arbitrary()?, indirect: false, in_order: u.arbitrary()? };

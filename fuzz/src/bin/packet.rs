@@ -10,19 +10,19 @@ use std::cell::RefCell;
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use straightline_fuzz::packets::{LONGEST, accept, stored};
-use straightline_fuzz::{Guest, reached};
+use straightline_fuzz::{FuzzGuest, reached};
 use straightline_packet::{BodyCursor, Checksum, GsoSegment, Offload, PacketId, Segmenter, Turn};
 use straightline_simd::reference;
 use straightline_virtio::memory::GuestMemory;
 use straightline_virtio::net_header::{LEN, NetHeader};
 
-thread_local!(static GUEST: RefCell<Guest> = RefCell::default());
+thread_local!(static GUEST: RefCell<FuzzGuest> = RefCell::default());
 
 fuzz_target!(|data: &[u8]| {
     let _ = GUEST.with_borrow_mut(|guest| run(guest, &mut Unstructured::new(data)));
 });
 
-fn run(guest: &mut Guest, u: &mut Unstructured<'_>) -> Result<()> {
+fn run(guest: &mut FuzzGuest, u: &mut Unstructured<'_>) -> Result<()> {
     let acked = if u.ratio(3, 4)? { u64::MAX } else { u.arbitrary()? };
     let header = NetHeader::parse(&u.arbitrary()?);
     let finish = u.arbitrary()?;

@@ -8,9 +8,9 @@ use std::cell::RefCell;
 
 use libfuzzer_sys::arbitrary::Unstructured;
 use libfuzzer_sys::fuzz_target;
-use straightline_fuzz::{Guest, device};
+use straightline_fuzz::{FuzzGuest, device};
 
-thread_local!(static GUEST: RefCell<Guest> = RefCell::default());
+thread_local!(static GUEST: RefCell<FuzzGuest> = RefCell::default());
 
 fuzz_target!(|data: &[u8]| {
     // Input that ends early is as good as any.

@@ -6,7 +6,7 @@ mod guest;
 
 use std::os::fd::AsFd;
 
-use guest::{AVAIL, BUFFERS, Guest, USED, USER};
+use guest::{AVAIL, BUFFERS, GuestRing, USED, USER};
 use proptest::prelude::*;
 use rustix::fs::{MemfdFlags, fstat, ftruncate, memfd_create};
 use straightline_packet::Level;
@@ -105,12 +105,12 @@ impl Kept {
 }
 
 /// A device on ring 1 that believes the table and the ring.
-fn split(guest: &Guest, kept: &Kept) -> Result<SplitDevice, InflightError> {
+fn split(guest: &GuestRing, kept: &Kept) -> Result<SplitDevice, InflightError> {
     let inflight = kept.table().queue(1, SIZE, false)?.expect("ring 1 has a part");
     SplitDevice::tracked(&guest.ours, guest.geometry(), Options::default(), None, inflight)
 }
 
-fn packed(guest: &Guest, kept: &Kept, base: u32) -> Result<PackedDevice, InflightError> {
+fn packed(guest: &GuestRing, kept: &Kept, base: u32) -> Result<PackedDevice, InflightError> {
     let inflight = kept.table().queue(1, SIZE, true)?.expect("ring 1 has a part");
     PackedDevice::tracked(&guest.ours, guest.geometry(), base, Options::default(), Direction::FromGuest, None, inflight)
 }
@@ -133,13 +133,13 @@ fn take_packed(device: &mut PackedDevice, n: usize) -> Vec<u16> {
 }
 
 /// A used element: id and length.
-fn used(guest: &Guest, entry: u16) -> (u16, u16) {
+fn used(guest: &GuestRing, entry: u16) -> (u16, u16) {
     let at = USED + 4 + 8 * u64::from(entry % SIZE);
     (guest.read16(at), guest.read16(at + 4))
 }
 
 /// The driver makes these available, as entries from `entry` on.
-fn offer(guest: &Guest, entry: u16, heads: &[u16]) {
+fn offer(guest: &GuestRing, entry: u16, heads: &[u16]) {
     for (i, &head) in (0..).zip(heads) {
         guest.descriptor(0, head, BUFFERS + 4096 * u64::from(head), 100, WRITE, 0);
         guest.offer(entry.wrapping_add(i), head);
@@ -147,7 +147,7 @@ fn offer(guest: &Guest, entry: u16, heads: &[u16]) {
 }
 
 /// The same in a packed ring: one descriptor each, from `place` on in the round of `wrap`.
-fn offer_packed(guest: &Guest, place: u16, wrap: bool, ids: &[u16]) {
+fn offer_packed(guest: &GuestRing, place: u16, wrap: bool, ids: &[u16]) {
     for (i, &id) in (0..).zip(ids) {
         let flags = WRITE | if wrap { FLAG_AVAIL } else { FLAG_USED };
         guest.descriptor(0, place + i, BUFFERS + 4096 * u64::from(id), 100, id, flags);
@@ -156,7 +156,7 @@ fn offer_packed(guest: &Guest, place: u16, wrap: bool, ids: &[u16]) {
 
 #[test]
 fn a_successor_of_ours_goes_on_where_it_died() {
-    let (guest, kept) = (Guest::new(SIZE), Kept::new(SPLIT));
+    let (guest, kept) = (GuestRing::new(SIZE), Kept::new(SPLIT));
     offer(&guest, 65_533, &[5, 1, 7, 2, 0]);
     // A new table at a ring that has been used before.
     guest.write16(USED + 2, 65_533);
@@ -169,7 +169,7 @@ fn a_successor_of_ours_goes_on_where_it_died() {
     let mut device = split(&guest, &kept).unwrap();
     assert_eq!((device.base(), take_split(&mut device, 2)), (0, vec![2, 0]));
 
-    let (guest, kept) = (Guest::new(SIZE), Kept::new(PACKED));
+    let (guest, kept) = (GuestRing::new(SIZE), Kept::new(PACKED));
     offer_packed(&guest, 0, true, &[5, 1, 7, 2, 0, 3, 4, 6]);
     let mut device = packed(&guest, &kept, 0x8000_8000).unwrap();
     assert_eq!(take_packed(&mut device, 8).len(), 8);
@@ -186,7 +186,7 @@ fn a_successor_of_ours_goes_on_where_it_died() {
 #[test]
 fn a_ring_that_runs_goes_over_to_another_table() {
     for shape in [SPLIT, PACKED] {
-        let (guest, first, second) = (Guest::new(SIZE), Kept::new(shape), Kept::new(shape));
+        let (guest, first, second) = (GuestRing::new(SIZE), Kept::new(shape), Kept::new(shape));
         let mut ring = if shape.packed {
             offer_packed(&guest, 0, true, &[5, 1, 7, 2, 0]);
             Ring::Packed(packed(&guest, &first, 0x8000_8000).unwrap())
@@ -229,14 +229,14 @@ fn a_ring_that_runs_goes_over_to_another_table() {
 #[test]
 fn what_stands_in_the_ring_is_taken_again() {
     // A predecessor that marks what it takes, and works in order.
-    let (guest, kept) = (Guest::new(SIZE), Kept::new(SPLIT));
+    let (guest, kept) = (GuestRing::new(SIZE), Kept::new(SPLIT));
     offer(&guest, 0, &[5, 1, 7]);
     kept.left_split(0, &[5, 1]);
     let mut device = split(&guest, &kept).unwrap();
     assert_eq!(take_split(&mut device, 3), [5, 1, 7]);
     assert_eq!((kept.flagged(), guest.read16(USED + 2)), (vec![], 0));
 
-    let (guest, kept) = (Guest::new(SIZE), Kept::new(PACKED));
+    let (guest, kept) = (GuestRing::new(SIZE), Kept::new(PACKED));
     offer_packed(&guest, 3, true, &[5, 1, 7]);
     kept.left_packed((3, 1), (3, 1), &[(0, 5, 1), (1, 1, 1)]);
     let mut device = packed(&guest, &kept, 0).unwrap();
@@ -247,7 +247,7 @@ fn what_stands_in_the_ring_is_taken_again() {
 #[test]
 fn what_another_order_left_is_given_back_oldest_first() {
     // 5, 1, 7, 2 were taken; 1 and 7 given back. Then the driver made these two available again.
-    let (guest, kept) = (Guest::new(SIZE), Kept::new(SPLIT));
+    let (guest, kept) = (GuestRing::new(SIZE), Kept::new(SPLIT));
     offer(&guest, 0, &[5, 1, 7, 2, 1, 7]);
     guest.write16(USED + 2, 2);
     kept.left_split(2, &[5, 2]);
@@ -258,7 +258,7 @@ fn what_another_order_left_is_given_back_oldest_first() {
     assert_eq!(take_split(&mut device, 2), [1, 7]);
 
     // The same with a chain of two descriptors, whose places another has overwritten.
-    let (guest, kept) = (Guest::new(SIZE), Kept::new(PACKED));
+    let (guest, kept) = (GuestRing::new(SIZE), Kept::new(PACKED));
     kept.left_packed((2, 1), (2, 1), &[(3, 5, 2), (0, 2, 1)]);
     offer_packed(&guest, 5, true, &[1, 7]);
     let mut device = packed(&guest, &kept, 0).unwrap();
@@ -272,7 +272,7 @@ fn what_another_order_left_is_given_back_oldest_first() {
 #[test]
 fn a_batch_that_was_published_is_not_in_flight() {
     // RcuCell, and then killed before its flags were cleared: 1, then 5, which is the list's head.
-    let (guest, kept) = (Guest::new(SIZE), Kept::new(SPLIT));
+    let (guest, kept) = (GuestRing::new(SIZE), Kept::new(SPLIT));
     offer(&guest, 0, &[5, 1, 7]);
     guest.write16(USED + 2, 2);
     kept.left_split(0, &[5, 1, 7]);
@@ -283,7 +283,7 @@ fn a_batch_that_was_published_is_not_in_flight() {
     assert_eq!(take_split(&mut device, 1), [7], "it stands in the ring");
 
     for published in [false, true] {
-        let (guest, kept) = (Guest::new(SIZE), Kept::new(PACKED));
+        let (guest, kept) = (GuestRing::new(SIZE), Kept::new(PACKED));
         offer_packed(&guest, 0, true, &[5, 1, 7]);
         kept.left_packed((1, 1), (0, 1), &[(0, 5, 1), (1, 1, 1)]);
         // Entry 0, that of 5, is free if the batch was published.
@@ -303,7 +303,7 @@ fn a_batch_that_was_published_is_not_in_flight() {
 
 #[test]
 fn a_ring_that_was_stopped_is_forgotten() {
-    let (guest, kept) = (Guest::new(SIZE), Kept::new(SPLIT));
+    let (guest, kept) = (GuestRing::new(SIZE), Kept::new(SPLIT));
     offer(&guest, 0, &[5, 1]);
     guest.write16(USED + 2, 3);
     kept.left_split(3, &[0]);
@@ -359,7 +359,7 @@ fn tables_that_do_not_fit() {
 
 #[test]
 fn tables_that_contradict_themselves() {
-    let guest = Guest::new(SIZE);
+    let guest = GuestRing::new(SIZE);
     let fails = |prepare: fn(&Kept), packed_ring: bool| {
         let kept = Kept::new(if packed_ring { PACKED } else { SPLIT });
         prepare(&kept);
@@ -388,7 +388,7 @@ proptest! {
         index in proptest::collection::vec(0_u16..20, 3),
         is_packed: bool,
     ) {
-        let guest = Guest::new(SIZE);
+        let guest = GuestRing::new(SIZE);
         let kept = Kept::new(if is_packed { PACKED } else { SPLIT });
         let capacity = usize::try_from(kept.shape.bytes() / 2).unwrap();
         kept.write(0, &table[..capacity.min(table.len())]);

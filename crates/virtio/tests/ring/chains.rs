@@ -6,7 +6,7 @@ use straightline_virtio::ring::{
     WRITE,
 };
 
-use super::guest::{AVAIL, BUFFERS, DESC, END, Guest, USED, USER};
+use super::guest::{AVAIL, BUFFERS, DESC, END, GuestRing, USED, USER};
 
 const ALL: Options = Options { event_idx: true, indirect: true, in_order: false };
 
@@ -15,7 +15,7 @@ const SIZE: u16 = 8;
 const TABLE: u64 = BUFFERS + 0x8000;
 
 /// Takes the chain that begins with descriptor 0; gives what came of it, and the lengths of the staged segments.
-fn walk(guest: &mut Guest, indirect: bool, direction: Direction) -> (Result<Chain, Fault>, Vec<u32>) {
+fn walk(guest: &mut GuestRing, indirect: bool, direction: Direction) -> (Result<Chain, Fault>, Vec<u32>) {
     guest.offer(0, 0);
     let mut device = guest.device(0, Options { indirect, ..ALL });
     let mut first = [First::default()];
@@ -29,11 +29,11 @@ fn walk(guest: &mut Guest, indirect: bool, direction: Direction) -> (Result<Chai
     })
 }
 
-fn from_guest(guest: &mut Guest) -> (Result<Chain, Fault>, Vec<u32>) {
+fn from_guest(guest: &mut GuestRing) -> (Result<Chain, Fault>, Vec<u32>) {
     walk(guest, true, Direction::FromGuest)
 }
 
-fn refused(guest: &mut Guest) -> Fault {
+fn refused(guest: &mut GuestRing) -> Fault {
     let (result, staged) = from_guest(guest);
     assert!(staged.is_empty(), "a fault stages nothing");
     result.expect_err("must be refused")
@@ -41,7 +41,7 @@ fn refused(guest: &mut Guest) -> Fault {
 
 #[test]
 fn direct_chains() {
-    let mut guest = Guest::new(SIZE);
+    let mut guest = GuestRing::new(SIZE);
     guest.descriptor(DESC, 0, BUFFERS, 100, NEXT, 5);
     guest.descriptor(DESC, 5, BUFFERS + 500, 0, NEXT, 2);
     guest.descriptor(DESC, 2, END - 50, 50, 0, 77);
@@ -65,7 +65,7 @@ fn direct_chains() {
 
 #[test]
 fn buffers_outside_memory() {
-    let mut guest = Guest::new(SIZE);
+    let mut guest = GuestRing::new(SIZE);
     for (addr, len) in [(END, 1), (END - 1, 2), (u64::MAX, 1), (u64::MAX - 10, 100), (1 << 40, 1), (0, 0x20_0001)] {
         guest.descriptor(DESC, 0, BUFFERS, 100, NEXT, 1);
         guest.descriptor(DESC, 1, addr, len, 0, 0);
@@ -78,7 +78,7 @@ fn buffers_outside_memory() {
 #[test]
 fn buffers_over_several_regions() {
     // One that adjoins, then a gap of a byte, then another.
-    let mut guest = Guest::with_more(SIZE, &[(END, 100), (END + 101, 1000)]);
+    let mut guest = GuestRing::with_more(SIZE, &[(END, 100), (END + 101, 1000)]);
     guest.descriptor(DESC, 0, END - 30, 130, 0, 0);
     assert_eq!(from_guest(&mut guest), (Ok(Chain { len: 130, readable: 130 }), vec![30, 100]));
     for (addr, len) in [(END - 30, 131), (END - 30, 140), (END + 100, 1), (END + 99, 3)] {
@@ -91,7 +91,7 @@ fn buffers_over_several_regions() {
 
 #[test]
 fn directions() {
-    let mut guest = Guest::new(SIZE);
+    let mut guest = GuestRing::new(SIZE);
     guest.descriptor(DESC, 0, BUFFERS, 100, NEXT, 1);
     guest.descriptor(DESC, 1, BUFFERS, 100, WRITE, 0);
     assert_eq!(refused(&mut guest), Fault::Chain(ChainFault::Direction));
@@ -102,7 +102,7 @@ fn directions() {
 
 #[test]
 fn chains_longer_than_a_frame() {
-    let mut guest = Guest::new(SIZE);
+    let mut guest = GuestRing::new(SIZE);
     guest.descriptor(DESC, 0, BUFFERS, 12, NEXT, 1);
     guest.descriptor(DESC, 1, BUFFERS, MAX_FRAME, 0, 0);
     assert_eq!(from_guest(&mut guest).0, Ok(Chain { len: MAX_FRAME + 12, readable: MAX_FRAME + 12 }));
@@ -122,7 +122,7 @@ fn chains_longer_than_a_frame() {
 
 #[test]
 fn chains_that_cannot_be_followed_stop_the_ring() {
-    let mut guest = Guest::new(SIZE);
+    let mut guest = GuestRing::new(SIZE);
     guest.descriptor(DESC, 0, BUFFERS, 1, NEXT, 1);
     guest.descriptor(DESC, 1, BUFFERS, 1, NEXT, 0);
     assert_eq!(refused(&mut guest), Fault::Ring(RingFault::Loop { head: 0, size: SIZE }));
@@ -137,7 +137,7 @@ fn chains_that_cannot_be_followed_stop_the_ring() {
 }
 
 /// Descriptor 0 names a table of `entries`, each with 10 bytes, one after the other.
-fn table(guest: &Guest, entries: u16) {
+fn table(guest: &GuestRing, entries: u16) {
     guest.descriptor(DESC, 0, TABLE, 16 * u32::from(entries), INDIRECT, 0);
     for i in 0..entries {
         guest.descriptor(TABLE, i, BUFFERS, 10, if i + 1 < entries { NEXT } else { 0 }, i + 1);
@@ -146,7 +146,7 @@ fn table(guest: &Guest, entries: u16) {
 
 #[test]
 fn indirect_tables() {
-    let mut guest = Guest::new(SIZE);
+    let mut guest = GuestRing::new(SIZE);
     for entries in 1..=SIZE {
         table(&guest, entries);
         let staged = vec![10; entries.into()];
@@ -175,7 +175,7 @@ fn indirect_tables() {
 
 #[test]
 fn indirect_tables_that_may_not_be() {
-    let mut guest = Guest::new(SIZE);
+    let mut guest = GuestRing::new(SIZE);
     let bad = Fault::Chain(ChainFault::Indirect);
     for len in [0, 1, 15, 17, 31, 16 * (u32::from(SIZE) + 1), 0x1_0000, u32::MAX, u32::MAX - 15] {
         table(&guest, 4);
@@ -217,7 +217,7 @@ fn indirect_tables_that_may_not_be() {
 
 #[test]
 fn one_buffer_in_one_region_needs_no_staging() {
-    let mut guest = Guest::with_more(SIZE, &[(END, 100)]);
+    let mut guest = GuestRing::with_more(SIZE, &[(END, 100)]);
     let device = guest.device(0, ALL);
     let mut single = |addr, len, flags, direction| {
         guest.descriptor(DESC, 0, addr, len, flags, 3);
@@ -242,7 +242,7 @@ fn one_buffer_in_one_region_needs_no_staging() {
 
 #[test]
 fn what_the_driver_makes_available_is_checked() {
-    let guest = Guest::new(SIZE);
+    let guest = GuestRing::new(SIZE);
     let mut device = guest.device(65_530, ALL);
     let index = |n| guest.write16(AVAIL + 2, n);
     index(65_530);
@@ -277,7 +277,7 @@ fn what_the_driver_makes_available_is_checked() {
 
 #[test]
 fn a_used_index_that_the_guest_moves_changes_nothing() {
-    let guest = Guest::new(SIZE);
+    let guest = GuestRing::new(SIZE);
     let mut device = guest.device(0, Options { event_idx: false, ..ALL });
     guest.offer(0, 3);
     let mut first = [First::default()];
@@ -293,7 +293,7 @@ fn a_used_index_that_the_guest_moves_changes_nothing() {
 
 #[test]
 fn bytes_are_those_of_the_chain_that_is_left_when_another_is_taken_back() {
-    let guest = Guest::new(SIZE);
+    let guest = GuestRing::new(SIZE);
     let mut device = guest.device(0, ALL);
     guest.offer(0, 3);
     guest.offer(1, 5);
@@ -309,7 +309,7 @@ fn bytes_are_those_of_the_chain_that_is_left_when_another_is_taken_back() {
 
 #[test]
 fn rings_that_are_not_in_memory() {
-    let guest = Guest::new(SIZE);
+    let guest = GuestRing::new(SIZE);
     let good = guest.geometry();
     let new = |geometry: Geometry| SplitDevice::new(&guest.ours, geometry, 0, ALL).map(|d| d.size());
     assert_eq!(new(good), Ok(SIZE));
@@ -332,11 +332,11 @@ fn rings_that_are_not_in_memory() {
 
 #[test]
 fn a_command_is_read_first_and_answered_behind() {
-    let mut guest = Guest::new(SIZE);
+    let mut guest = GuestRing::new(SIZE);
     guest.descriptor(DESC, 0, BUFFERS, 10, NEXT, 1);
     guest.descriptor(DESC, 1, BUFFERS + 100, 20, NEXT, 2);
     guest.descriptor(DESC, 2, BUFFERS + 200, 1, WRITE, 0);
-    let command = |guest: &mut Guest| walk(guest, true, Direction::Command);
+    let command = |guest: &mut GuestRing| walk(guest, true, Direction::Command);
     assert_eq!(command(&mut guest), (Ok(Chain { len: 31, readable: 30 }), vec![10, 20, 1]));
     // Without an answer, and with nothing but one.
     guest.descriptor(DESC, 1, BUFFERS + 100, 20, 0, 2);

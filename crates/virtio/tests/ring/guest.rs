@@ -22,7 +22,7 @@ pub(crate) const TABLE: u16 = 3;
 /// One past the last byte of the region with the ring.
 pub(crate) const END: u64 = 0x20_0000;
 
-pub(crate) struct Guest {
+pub(crate) struct GuestRing {
     memory: RcuCell<GuestMemory>,
     arena: Arena,
     /// The same memory, for the test's own reads and writes.
@@ -34,7 +34,7 @@ fn region(fd: &OwnedFd, offset: u64, size: u64, guest: u64) -> Arc<Region> {
     Arc::new(Region::map(fd.as_fd(), offset, size, guest, USER + guest).expect("a good region"))
 }
 
-impl Guest {
+impl GuestRing {
     pub(crate) fn new(size: u16) -> Self {
         Self::with_more(size, &[])
     }
@@ -53,7 +53,7 @@ impl Guest {
         let rcu = Rcu::new();
         let memory = RcuCell::new(&rcu);
         memory.swap(Some(Box::new(GuestMemory::new(regions.clone()).expect("no overlap"))));
-        Guest {
+        GuestRing {
             memory,
             arena: Arena::new(rcu.reader(), Settings::default(), Vec::new()),
             ours: GuestMemory::new(regions).expect("no overlap"),

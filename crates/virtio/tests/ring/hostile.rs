@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use straightline_virtio::ring::{BURST, Device, DeviceFault, Direction, First, Options};
 
-use super::guest::{AVAIL, BUFFERS, DESC, Guest, USED};
+use super::guest::{AVAIL, BUFFERS, DESC, GuestRing, USED};
 
 /// Descriptors that are wrong in one field at a time more often than in all.
 fn descriptor(size: u16) -> impl Strategy<Value = Fields> {
@@ -64,7 +64,7 @@ proptest! {
     fn the_device_half_bears_any_ring(
         (size, descriptors, heads, acts) in case(), base: u16, event_idx: bool, indirect: bool, in_order: bool,
     ) {
-        let mut guest = Guest::new(size);
+        let mut guest = GuestRing::new(size);
         for i in 0..size {
             let (addr, len, flags, next) = descriptors[usize::from(i) % descriptors.len()];
             guest.descriptor(DESC, i, addr, len, flags, next);
@@ -111,7 +111,7 @@ proptest! {
         acts in prop::collection::vec((0..5_u8, any::<u16>(), prop_oneof![0..40_u32, any::<u32>()]), 1..200),
     ) {
         let size = 1_u16 << log;
-        let guest = Guest::new(size);
+        let guest = GuestRing::new(size);
         let options = Options { event_idx, indirect, in_order };
         let mut driver = guest.driver(options);
         // Chains that are out: their heads and lengths.
@@ -172,7 +172,7 @@ proptest! {
 
 /// Follows a chain both ways; whatever is staged lies in the guest's memory.
 fn burst_of_one(
-    guest: &mut Guest,
+    guest: &mut GuestRing,
     device: &mut straightline_virtio::ring::SplitDevice,
     first: &First,
     direction: Direction,

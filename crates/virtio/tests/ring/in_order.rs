@@ -2,12 +2,12 @@
 
 use straightline_virtio::ring::{Device, DeviceFault, First, INDIRECT, NEXT, Options, SplitDevice, SplitDriver};
 
-use super::guest::{BUFFERS, DESC, Guest, TABLES, USED};
+use super::guest::{BUFFERS, DESC, GuestRing, TABLES, USED};
 
 const OPTIONS: Options = Options { event_idx: true, indirect: false, in_order: true };
 const SIZE: u16 = 8;
 
-fn halves(guest: &Guest) -> (SplitDevice, SplitDriver) {
+fn halves(guest: &GuestRing) -> (SplitDevice, SplitDriver) {
     (guest.device(0, OPTIONS), guest.driver(OPTIONS))
 }
 
@@ -18,19 +18,19 @@ fn take(device: &mut SplitDevice, n: usize) {
     firsts.iter().for_each(|first| device.take(first));
 }
 
-fn element(guest: &Guest, at: u16) -> (u16, u16) {
+fn element(guest: &GuestRing, at: u16) -> (u16, u16) {
     let at = USED + 4 + 8 * u64::from(at % SIZE);
     (guest.read16(at), guest.read16(at + 4))
 }
 
-fn write_element(guest: &Guest, at: u16, id: u32, bytes: u32) {
+fn write_element(guest: &GuestRing, at: u16, id: u32, bytes: u32) {
     guest.write(USED + 4 + 8 * u64::from(at % SIZE), &[id.to_le_bytes(), bytes.to_le_bytes()].concat());
 }
 
 /// 2.7.5.2: descriptors are used around the table.
 #[test]
 fn descriptors_go_around_the_table() {
-    let guest = Guest::new(SIZE);
+    let guest = GuestRing::new(SIZE);
     let (mut device, mut driver) = halves(&guest);
     let mut at = 0;
     for n in [3, 2, 1, 4, 8, 5, 7, 1, 8].into_iter().cycle().take(60) {
@@ -51,7 +51,7 @@ fn descriptors_go_around_the_table() {
 
 #[test]
 fn what_was_only_read_comes_back_by_one_element() {
-    let guest = Guest::new(SIZE);
+    let guest = GuestRing::new(SIZE);
     let (mut device, mut driver) = halves(&guest);
     for round in 0..20 {
         let heads: Vec<_> = (0..4).map(|_| driver.add(&[(BUFFERS, 64, false)]).expect("free descriptors")).collect();
@@ -73,7 +73,7 @@ fn what_was_only_read_comes_back_by_one_element() {
 
 #[test]
 fn what_was_written_has_an_element_each() {
-    let guest = Guest::new(SIZE);
+    let guest = GuestRing::new(SIZE);
     let (mut device, mut driver) = halves(&guest);
     let heads: Vec<_> = (0..4).map(|_| driver.add(&[(BUFFERS, 64, true)]).expect("free descriptors")).collect();
     driver.publish();
@@ -90,7 +90,7 @@ fn what_was_written_has_an_element_each() {
 /// A stranger's device may leave out elements of buffers that it has filled.
 #[test]
 fn skipped_chains_are_wholly_used() {
-    let guest = Guest::new(SIZE);
+    let guest = GuestRing::new(SIZE);
     let (_, mut driver) = halves(&guest);
     for round in 0..20 {
         let add = |driver: &mut SplitDriver, n: u32| driver.add(&[(BUFFERS, 10 * n, true)]).expect("free descriptors");
@@ -109,7 +109,7 @@ fn skipped_chains_are_wholly_used() {
 #[test]
 fn devices_that_break_the_driver() {
     let offered = |n: u32| {
-        let guest = Guest::new(SIZE);
+        let guest = GuestRing::new(SIZE);
         let mut driver = guest.driver(OPTIONS);
         (0..n).for_each(|_| assert!(driver.add(&[(BUFFERS, 64, true)]).is_some()));
         driver.publish();
@@ -144,7 +144,7 @@ fn devices_that_break_the_driver() {
 
 #[test]
 fn tables_where_a_chain_fits() {
-    let guest = Guest::new(SIZE);
+    let guest = GuestRing::new(SIZE);
     let mut driver = guest.driver(Options { indirect: true, ..OPTIONS });
     assert_eq!(driver.add(&[(BUFFERS, 1, false)]), Some(0));
     assert_eq!(driver.add(&[(BUFFERS, 1, false), (BUFFERS + 1, 2, true)]), Some(1));

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use straightline_virtio::ring::{Device, First, Standing, need_event};
 
-use super::guest::{AVAIL, BUFFERS, Guest, USED, events};
+use super::guest::{AVAIL, BUFFERS, GuestRing, USED, events};
 
 proptest! {
     #[test]
@@ -19,7 +19,7 @@ proptest! {
 
 #[test]
 fn polling_asks_for_no_kicks() {
-    let guest = Guest::new(8);
+    let guest = GuestRing::new(8);
     let mut device = guest.device(0, events(false));
     let mut driver = guest.driver(events(false));
     let offered = |driver: &mut straightline_virtio::ring::SplitDriver| {
@@ -35,7 +35,7 @@ fn polling_asks_for_no_kicks() {
     assert!(offered(&mut driver));
     assert!(!driver.must_kick(), "nothing new");
 
-    let guest = Guest::new(8);
+    let guest = GuestRing::new(8);
     let mut device = guest.device(0, events(true));
     let mut driver = guest.driver(events(true));
     assert_eq!(device.arm(0), Ok(false));
@@ -51,7 +51,7 @@ fn polling_asks_for_no_kicks() {
 #[test]
 fn a_driver_that_polls_wants_no_interrupts() {
     for event_idx in [false, true] {
-        let guest = Guest::new(8);
+        let guest = GuestRing::new(8);
         let mut device = guest.device(0, events(event_idx));
         let mut driver = guest.driver(events(event_idx));
         let mut used = |driver: &mut straightline_virtio::ring::SplitDriver| {
@@ -102,7 +102,7 @@ proptest! {
         ),
         base in prop_oneof![Just(0), Just(65_530_u16)],
     ) {
-        let guest = Guest::new(4);
+        let guest = GuestRing::new(4);
         guest.write16(AVAIL + 2, base);
         guest.write16(USED + 2, base);
         let mut device = guest.device(base, events(true));
@@ -159,13 +159,13 @@ proptest! {
 
 #[test]
 fn without_the_event_index_a_ring_does_not_say_whether_its_driver_waits() {
-    let guest = Guest::new(8);
+    let guest = GuestRing::new(8);
     assert_eq!(guest.device(0, events(false)).standing(), None);
 }
 
 #[test]
 fn a_driver_that_polls_asks_for_nothing() {
-    let guest = Guest::new(8);
+    let guest = GuestRing::new(8);
     let mut device = guest.device(0, events(true));
     let mut driver = guest.driver(events(true));
     for _ in 0..30 {
@@ -201,7 +201,7 @@ fn tell(told: &AtomicBool, who: &std::thread::Thread) {
 fn sleepers_are_always_woken() {
     const CHAINS: u32 = 150_000;
     for event_idx in [false, true] {
-        let guest = Guest::new(4);
+        let guest = GuestRing::new(4);
         let (mut device, mut driver) = (guest.device(0, events(event_idx)), guest.driver(events(event_idx)));
         let (kicked, called) = (AtomicBool::new(false), AtomicBool::new(false));
         let driver_thread = std::thread::current();

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use straightline_packet::Level;
 use straightline_virtio::ring::{Device, Direction, First, Options, SplitDevice, SplitDriver};
 
-use super::guest::{BUFFERS, Guest, events};
+use super::guest::{BUFFERS, GuestRing, events};
 
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
@@ -35,7 +35,7 @@ struct Chain {
 
 /// Both halves and what they should be. Indexes are counts since the beginning, so that nothing wraps.
 pub(crate) struct Pair {
-    guest: Guest,
+    guest: GuestRing,
     device: SplitDevice,
     driver: SplitDriver,
     options: Options,
@@ -69,7 +69,7 @@ fn told(event: u16, old: u64, new: u64) -> bool {
 
 impl Pair {
     pub(crate) fn new(size: u16, options: Options, direction: Direction) -> Self {
-        let guest = Guest::new(size);
+        let guest = GuestRing::new(size);
         let (device, driver) = (guest.device(0, options), guest.driver(options));
         let queue = VecDeque::new;
         Pair {
@@ -329,7 +329,7 @@ fn indexes_wrap() {
 /// Bytes go both ways, and what the driver writes into its ring after a chain was taken changes nothing.
 #[test]
 fn taken_chains_are_ours() {
-    let mut guest = Guest::new(4);
+    let mut guest = GuestRing::new(4);
     let (mut device, mut driver) = (guest.device(0, events(true)), guest.driver(events(true)));
     guest.write(BUFFERS, b"from the guest");
     let head = driver.add(&[(BUFFERS, 14, false)]).expect("free descriptors");

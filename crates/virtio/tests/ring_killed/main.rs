@@ -18,7 +18,7 @@ use straightline_virtio::ring::{
 #[path = "../ring/guest.rs"]
 #[expect(dead_code, reason = "it is shared with other tests, which use all of it")]
 mod guest;
-use guest::{BUFFERS, Guest, USED};
+use guest::{BUFFERS, GuestRing, USED};
 
 /// Room for the buffers of one chain.
 const SLOT: u64 = 4096;
@@ -90,7 +90,7 @@ struct Packets {
 }
 
 struct World {
-    guest: Guest,
+    guest: GuestRing,
     driver: Driver,
     device: Option<Box<dyn Device>>,
     options: Options,
@@ -112,7 +112,7 @@ fn pattern(number: u32, at: usize) -> u8 {
 
 impl World {
     fn new(size: u16, packed: bool, options: Options, direction: Direction, kills: Vec<usize>, told: bool) -> Self {
-        let guest = Guest::new(size);
+        let guest = GuestRing::new(size);
         let driver = if packed {
             let driver = PackedDriver::new(&guest.ours, guest.geometry(), options).expect("in memory");
             Driver::Packed(driver.with_tables(&guest.ours, guest.tables()).expect("in memory"))

@@ -7,14 +7,14 @@ use straightline_virtio::ring::{
 };
 
 use super::common::{FLAG_AVAIL, FLAG_USED, START, descriptor, device, driver, halves};
-use super::guest::{AVAIL, BUFFERS, DESC, END, Guest, USED, USER};
+use super::guest::{AVAIL, BUFFERS, DESC, END, GuestRing, USED, USER};
 
 const SIZE: u16 = 6;
 /// Where indirect tables are written.
 const TABLE: u64 = BUFFERS + 0x8000;
 
 /// Takes the chain that begins at place 0; gives what came of it, and the lengths of the staged segments.
-fn walk(guest: &mut Guest, indirect: bool, direction: Direction) -> (Result<Chain, Fault>, Vec<u32>) {
+fn walk(guest: &mut GuestRing, indirect: bool, direction: Direction) -> (Result<Chain, Fault>, Vec<u32>) {
     let mut device = device(guest, START, true, indirect);
     let mut first = [First::default()];
     assert_eq!(device.find(&mut first), Ok(1));
@@ -26,24 +26,24 @@ fn walk(guest: &mut Guest, indirect: bool, direction: Direction) -> (Result<Chai
     })
 }
 
-fn from_guest(guest: &mut Guest) -> (Result<Chain, Fault>, Vec<u32>) {
+fn from_guest(guest: &mut GuestRing) -> (Result<Chain, Fault>, Vec<u32>) {
     walk(guest, true, Direction::FromGuest)
 }
 
-fn refused(guest: &mut Guest) -> Fault {
+fn refused(guest: &mut GuestRing) -> Fault {
     let (result, staged) = from_guest(guest);
     assert!(staged.is_empty(), "a fault stages nothing");
     result.expect_err("must be refused")
 }
 
 /// Writes an available descriptor at place `index` of the first round.
-fn put(guest: &Guest, index: u16, addr: u64, len: u32, flags: u16) {
+fn put(guest: &GuestRing, index: u16, addr: u64, len: u32, flags: u16) {
     descriptor(guest, DESC, index, (addr, len, 100 + index, flags | FLAG_AVAIL));
 }
 
 #[test]
 fn direct_chains() {
-    let mut guest = Guest::new(SIZE);
+    let mut guest = GuestRing::new(SIZE);
     put(&guest, 0, BUFFERS, 100, NEXT);
     put(&guest, 1, u64::MAX, 0, NEXT);
     put(&guest, 2, END - 50, 50, 0);
@@ -67,7 +67,7 @@ fn direct_chains() {
 
 #[test]
 fn what_is_available() {
-    let guest = Guest::new(SIZE);
+    let guest = GuestRing::new(SIZE);
     for (flags, wrap, available) in [
         (FLAG_AVAIL, true, true),
         (FLAG_USED, true, false),
@@ -87,7 +87,7 @@ fn what_is_available() {
 
 #[test]
 fn a_chain_longer_than_the_ring_or_into_what_is_taken() {
-    let guest = Guest::new(SIZE);
+    let guest = GuestRing::new(SIZE);
     let mut first = [First::default(); 2];
     for i in 0..SIZE {
         put(&guest, i, BUFFERS, 10, NEXT);
@@ -115,7 +115,7 @@ fn a_chain_longer_than_the_ring_or_into_what_is_taken() {
 
 #[test]
 fn buffers_outside_memory_and_too_long() {
-    let mut guest = Guest::new(SIZE);
+    let mut guest = GuestRing::new(SIZE);
     for (addr, len) in [(END, 1), (END - 1, 2), (u64::MAX, 1), (u64::MAX - 10, 100), (1 << 40, 1), (0, 0x20_0001)] {
         put(&guest, 0, BUFFERS, 100, NEXT);
         put(&guest, 1, addr, len, NEXT);
@@ -137,7 +137,7 @@ fn buffers_outside_memory_and_too_long() {
 
 #[test]
 fn the_wrong_direction() {
-    let mut guest = Guest::new(SIZE);
+    let mut guest = GuestRing::new(SIZE);
     for (one, two) in [(WRITE, 0), (0, WRITE), (WRITE, WRITE)] {
         put(&guest, 0, BUFFERS, 100, one | NEXT);
         put(&guest, 1, BUFFERS, 100, two);
@@ -150,8 +150,8 @@ fn the_wrong_direction() {
 
 #[test]
 fn indirect_tables() {
-    let mut guest = Guest::new(SIZE);
-    let table = |guest: &Guest, entries: &[(u64, u32, u16)]| {
+    let mut guest = GuestRing::new(SIZE);
+    let table = |guest: &GuestRing, entries: &[(u64, u32, u16)]| {
         for (i, &(addr, len, flags)) in (0..).zip(entries) {
             descriptor(guest, TABLE, i, (addr, len, 0xffff, flags));
         }
@@ -192,7 +192,7 @@ fn indirect_tables() {
 
 #[test]
 fn indirect_stands_alone_and_only_where_negotiated() {
-    let mut guest = Guest::new(SIZE);
+    let mut guest = GuestRing::new(SIZE);
     descriptor(&guest, TABLE, 0, (BUFFERS, 100, 0, 0));
     for (one, two) in [(INDIRECT | NEXT, 0), (NEXT, INDIRECT)] {
         let at = |flags| if flags & INDIRECT != 0 { (TABLE, 16) } else { (BUFFERS, 100) };
@@ -209,7 +209,7 @@ fn indirect_stands_alone_and_only_where_negotiated() {
 /// What the driver writes into its ring after a chain was looked at changes nothing.
 #[test]
 fn chains_looked_at_are_ours() {
-    let mut guest = Guest::new(SIZE);
+    let mut guest = GuestRing::new(SIZE);
     let (mut device, mut driver) = halves(&guest, true);
     let id = driver.add(&[(BUFFERS, 14, false), (BUFFERS, 6, false)]).expect("free descriptors");
     driver.publish();
@@ -232,7 +232,7 @@ fn chains_looked_at_are_ours() {
 /// A used descriptor has WRITE where, and only where, its length means something (2.8.4).
 #[test]
 fn used_descriptors_say_whether_bytes_were_written() {
-    let guest = Guest::new(SIZE);
+    let guest = GuestRing::new(SIZE);
     let (mut device, mut driver) = halves(&guest, true);
     let mut first = [First::default()];
     for (position, bytes) in [(0, 0), (1, 60)] {
@@ -249,7 +249,7 @@ fn used_descriptors_say_whether_bytes_were_written() {
 
 #[test]
 fn bytes_are_those_of_the_chain_that_is_left_when_another_is_taken_back() {
-    let guest = Guest::new(SIZE);
+    let guest = GuestRing::new(SIZE);
     let (mut device, mut driver) = halves(&guest, true);
     let id = driver.add(&[(BUFFERS, 64, true)]).expect("free descriptors");
     driver.add(&[(BUFFERS, 64, true)]).expect("free descriptors");
@@ -266,7 +266,7 @@ fn bytes_are_those_of_the_chain_that_is_left_when_another_is_taken_back() {
 /// Nothing is seen before `publish`, and then all of it.
 #[test]
 fn a_batch_is_seen_at_once() {
-    let guest = Guest::new(SIZE);
+    let guest = GuestRing::new(SIZE);
     let (mut device, mut driver) = halves(&guest, true);
     let mut firsts = [First::default(); 8];
     for _ in 0..20 {
@@ -298,7 +298,7 @@ fn a_batch_is_seen_at_once() {
 /// A device that does not keep the order (2.8.6): each used descriptor stands where the last one's chain ended.
 #[test]
 fn the_driver_takes_chains_back_in_any_order() {
-    let guest = Guest::new(SIZE);
+    let guest = GuestRing::new(SIZE);
     let mut driver = driver(&guest, true);
     let (mut at, mut wrap) = (0, true);
     for _ in 0..20 {
@@ -322,7 +322,7 @@ fn the_driver_takes_chains_back_in_any_order() {
 #[test]
 fn an_id_that_is_not_out_breaks_the_driver() {
     for id in [1, SIZE - 1, SIZE, 0x7fff, 0xffff] {
-        let guest = Guest::new(SIZE);
+        let guest = GuestRing::new(SIZE);
         let mut driver = driver(&guest, true);
         assert_eq!(driver.add(&[(BUFFERS, 64, false)]), Some(0));
         driver.publish();
@@ -337,7 +337,7 @@ fn an_id_that_is_not_out_breaks_the_driver() {
 
 #[test]
 fn rings_that_cannot_be() {
-    let guest = Guest::new(SIZE);
+    let guest = GuestRing::new(SIZE);
     let good = guest.geometry();
     let make = |geometry: Geometry| {
         let device = PackedDevice::new(

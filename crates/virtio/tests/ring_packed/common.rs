@@ -2,7 +2,7 @@
 
 use straightline_virtio::ring::{Direction, Options, PackedDevice, PackedDriver};
 
-use super::guest::{AVAIL, Guest, USED, events};
+use super::guest::{AVAIL, GuestRing, USED, events};
 
 /// Flags of a packed descriptor (virtio 1.2, 2.8.1).
 pub(crate) const FLAG_AVAIL: u16 = 1 << 7;
@@ -15,34 +15,34 @@ pub(crate) const DEVICE_SUPPRESSION: u64 = USED;
 /// A new ring's base: place 0, wrap counter 1.
 pub(crate) const START: u32 = 0x8000_8000;
 
-pub(crate) fn device(guest: &Guest, base: u32, event_idx: bool, indirect: bool) -> PackedDevice {
+pub(crate) fn device(guest: &GuestRing, base: u32, event_idx: bool, indirect: bool) -> PackedDevice {
     PackedDevice::new(&guest.ours, guest.geometry(), base, Options { event_idx, indirect, in_order: false })
         .expect("the ring is in memory")
 }
 
 /// After a device half that was lost: the frontend knows nothing.
-pub(crate) fn recovered(guest: &Guest, event_idx: bool, direction: Direction) -> PackedDevice {
+pub(crate) fn recovered(guest: &GuestRing, event_idx: bool, direction: Direction) -> PackedDevice {
     let options = Options { event_idx, indirect: true, in_order: false };
     PackedDevice::recover(&guest.ours, guest.geometry(), 0, options, direction, None).expect("the ring is in memory")
 }
 
-pub(crate) fn driver(guest: &Guest, event_idx: bool) -> PackedDriver {
+pub(crate) fn driver(guest: &GuestRing, event_idx: bool) -> PackedDriver {
     any_driver(guest, events(event_idx))
 }
 
 /// Its chains are in tables where that was agreed on.
-pub(crate) fn any_driver(guest: &Guest, options: Options) -> PackedDriver {
+pub(crate) fn any_driver(guest: &GuestRing, options: Options) -> PackedDriver {
     let driver = PackedDriver::new(&guest.ours, guest.geometry(), options).expect("the ring is in memory");
     driver.with_tables(&guest.ours, guest.tables()).expect("in memory")
 }
 
 /// Both halves of a new ring.
-pub(crate) fn halves(guest: &Guest, event_idx: bool) -> (PackedDevice, PackedDriver) {
+pub(crate) fn halves(guest: &GuestRing, event_idx: bool) -> (PackedDevice, PackedDriver) {
     (device(guest, START, event_idx, false), driver(guest, event_idx))
 }
 
 /// Writes a descriptor in the order of a packed ring: address, length, id, flags.
-pub(crate) fn descriptor(guest: &Guest, table: u64, index: u16, (addr, len, id, flags): (u64, u32, u16, u16)) {
+pub(crate) fn descriptor(guest: &GuestRing, table: u64, index: u16, (addr, len, id, flags): (u64, u32, u16, u16)) {
     // In a split ring flags come first.
     guest.descriptor(table, index, addr, len, id, flags);
 }
@@ -56,7 +56,7 @@ pub(crate) fn bits(position: u64, size: u16) -> u16 {
 
 /// Whether the side that has its suppression at `suppression` is to be told of descriptors `old..new`. The rule, said in another way:
 /// its place is one of them; of more than a round, only the last counts.
-pub(crate) fn told(guest: &Guest, suppression: u64, event_idx: bool, old: u64, new: u64) -> bool {
+pub(crate) fn told(guest: &GuestRing, suppression: u64, event_idx: bool, old: u64, new: u64) -> bool {
     let (asked, mode) = (guest.read16(suppression), guest.read16(suppression + 2));
     let from = old.max(new.saturating_sub(guest.size.into()));
     match mode {

@@ -7,7 +7,7 @@ use straightline_packet::MemorySegment;
 use straightline_virtio::ring::{BURST, Device, DeviceFault, Direction, First, Options, PackedDevice};
 
 use super::common::{DEVICE_SUPPRESSION, DRIVER_SUPPRESSION, FLAG_AVAIL, FLAG_USED, any_driver, descriptor, device};
-use super::guest::{BUFFERS, DESC, END, Guest};
+use super::guest::{BUFFERS, DESC, END, GuestRing};
 
 /// Address, length, id, flags.
 type Fields = (u64, u32, u16, u16);
@@ -59,7 +59,7 @@ proptest! {
         size in size(), at: prop::sample::Index, wrap: bool, event_idx: bool, indirect: bool,
         filling in prop::collection::vec(fields(), 1..100), acts in prop::collection::vec(act(), 1..40),
     ) {
-        let mut guest = Guest::new(size);
+        let mut guest = GuestRing::new(size);
         let at = u16::try_from(at.index(size.into())).expect("less than the size");
         let mut device = device(&guest, u32::from(at | u16::from(wrap) << 15), event_idx, indirect);
         for i in 0..size.min(300) {
@@ -131,7 +131,7 @@ proptest! {
         size in prop_oneof![1..9_u16, Just(255), Just(32768)], event_idx: bool, in_order: bool, indirect: bool,
         acts in prop::collection::vec((0..6_u8, any::<u16>(), prop_oneof![4 => 0..10_u16, 1 => any::<u16>()]), 1..200),
     ) {
-        let guest = Guest::new(size);
+        let guest = GuestRing::new(size);
         let options = Options { event_idx, indirect: indirect && size < 1000, in_order };
         let mut driver = any_driver(&guest, options);
         // Chains that are out: their ids and lengths.
@@ -203,7 +203,7 @@ fn ring_place(at: u16, n: u16, size: u16) -> u16 {
 }
 
 /// Follows a chain; whatever is staged lies in the guest's memory.
-fn follow(guest: &mut Guest, device: &mut PackedDevice, first: &First, direction: Direction) {
+fn follow(guest: &mut GuestRing, device: &mut PackedDevice, first: &First, direction: Direction) {
     let size = usize::from(guest.size);
     guest.turn(|turn, memory| {
         let start = memory.segment(0, 1, &mut 0).expect("its first byte").address();

@@ -4,16 +4,16 @@
 use straightline_virtio::ring::{DeviceFault, Options, PackedDriver, WRITE};
 
 use super::common::{FLAG_AVAIL, FLAG_USED, any_driver, bits, descriptor};
-use super::guest::{BUFFERS, DESC, Guest};
+use super::guest::{BUFFERS, DESC, GuestRing};
 
 const SIZE: u16 = 7;
 
-fn in_order(guest: &Guest) -> PackedDriver {
+fn in_order(guest: &GuestRing) -> PackedDriver {
     any_driver(guest, Options { event_idx: true, indirect: false, in_order: true })
 }
 
 /// A used descriptor, `position` descriptors after the ring began.
-fn use_at(guest: &Guest, position: u64, id: u16, bytes: u32) {
+fn use_at(guest: &GuestRing, position: u64, id: u16, bytes: u32) {
     let position = bits(position, SIZE);
     let flags = if position & 0x8000 != 0 { FLAG_AVAIL | FLAG_USED } else { 0 };
     descriptor(guest, DESC, position & 0x7fff, (0, bytes, id, flags | WRITE));
@@ -21,7 +21,7 @@ fn use_at(guest: &Guest, position: u64, id: u16, bytes: u32) {
 
 #[test]
 fn batches_of_chains() {
-    let guest = Guest::new(SIZE);
+    let guest = GuestRing::new(SIZE);
     let mut driver = in_order(&guest);
     let mut position = 0;
     for round in 0..30_u32 {
@@ -53,7 +53,7 @@ fn devices_that_break_the_driver() {
         (0xffff, 5, DeviceFault::Id(0xffff)),
         (0, 65, DeviceFault::Length { id: 0, bytes: 65, capacity: 64 }),
     ] {
-        let guest = Guest::new(SIZE);
+        let guest = GuestRing::new(SIZE);
         let mut driver = in_order(&guest);
         (0..3).for_each(|id| assert_eq!(driver.add(&[(BUFFERS, 64, true)]), Some(id)));
         driver.publish();
@@ -64,7 +64,7 @@ fn devices_that_break_the_driver() {
         assert_eq!((driver.add(&[(BUFFERS, 64, true)]), driver.free()), (None, SIZE - 3));
     }
     // The length is that of the batch's last chain.
-    let guest = Guest::new(SIZE);
+    let guest = GuestRing::new(SIZE);
     let mut driver = in_order(&guest);
     (0..3).for_each(|id| assert_eq!(driver.add(&[(BUFFERS, 64, true)]), Some(id)));
     driver.publish();

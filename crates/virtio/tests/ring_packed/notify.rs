@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use straightline_virtio::ring::{Device, First, PackedDevice, PackedDriver, Standing};
 
 use super::common::{DEVICE_SUPPRESSION, DRIVER_SUPPRESSION, halves, told};
-use super::guest::{BUFFERS, Guest};
+use super::guest::{BUFFERS, GuestRing};
 
 const SIZES: [u16; 7] = [1, 2, 3, 5, 8, 255, 256];
 
@@ -33,7 +33,7 @@ fn round(device: &mut PackedDevice, driver: &mut PackedDriver) {
 #[test]
 fn who_sleeps_is_woken_by_the_next_chain() {
     for (size, event_idx) in SIZES.into_iter().flat_map(|size| [(size, false), (size, true)]) {
-        let guest = Guest::new(size);
+        let guest = GuestRing::new(size);
         let (mut device, mut driver) = halves(&guest, event_idx);
         for n in 0..5 * u32::from(size) {
             // A few chains that nobody is told of, so that the last decision is not always one chain ago.
@@ -62,7 +62,7 @@ fn who_sleeps_is_woken_by_the_next_chain() {
 #[test]
 fn who_polls_is_not_told() {
     for (size, event_idx) in SIZES.into_iter().flat_map(|size| [(size, false), (size, true)]) {
-        let guest = Guest::new(size);
+        let guest = GuestRing::new(size);
         let (mut device, mut driver) = halves(&guest, event_idx);
         device.disarm();
         driver.want_interrupt(false);
@@ -81,7 +81,7 @@ fn who_polls_is_not_told() {
 #[test]
 fn two_rounds_without_a_decision_are_not_nothing() {
     for (size, event_idx) in SIZES.into_iter().flat_map(|size| [(size, false), (size, true)]) {
-        let guest = Guest::new(size);
+        let guest = GuestRing::new(size);
         let (mut device, mut driver) = halves(&guest, event_idx);
         round(&mut device, &mut driver);
         device.must_notify();
@@ -101,7 +101,7 @@ fn two_rounds_without_a_decision_are_not_nothing() {
 #[test]
 fn a_chain_is_passed_over_as_a_whole() {
     // The suppression is for the chain's first place, which the next used place leaves far behind.
-    let guest = Guest::new(5);
+    let guest = GuestRing::new(5);
     let (mut device, mut driver) = halves(&guest, true);
     for _ in 0..12 {
         assert_eq!(device.arm(0), Ok(false));
@@ -134,7 +134,7 @@ fn tell(told: &AtomicBool, who: &std::thread::Thread) {
 fn sleepers_are_always_woken() {
     const CHAINS: usize = 100_000;
     for event_idx in [false, true] {
-        let guest = Guest::new(5);
+        let guest = GuestRing::new(5);
         let (mut device, mut driver) = halves(&guest, event_idx);
         let (kicked, called) = (AtomicBool::new(false), AtomicBool::new(false));
         let driver_thread = std::thread::current();
@@ -194,7 +194,7 @@ proptest! {
         mode in prop_oneof![6 => Just(2_u16), 1 => any::<u16>()], event_idx in prop::bool::weighted(0.8),
         start in 0..600_u64, count in 0..600_u64,
     ) {
-        let guest = Guest::new(size);
+        let guest = GuestRing::new(size);
         let (mut device, mut driver) = halves(&guest, event_idx);
         // The first decision is always to notify: nobody knows what a predecessor has done.
         prop_assert!(device.must_notify());
@@ -225,7 +225,7 @@ proptest! {
         size in prop::sample::select(vec![1_u16, 2, 3, 5, 8]),
         steps in prop::collection::vec(0..5_u8, 1..200),
     ) {
-        let guest = Guest::new(size);
+        let guest = GuestRing::new(size);
         let (mut device, mut driver) = halves(&guest, true);
         let (mut offered, mut used, mut seen) = (0_u64, 0, 0);
         let mut waits_from = None;
@@ -275,14 +275,14 @@ proptest! {
 
 #[test]
 fn without_the_event_index_a_ring_does_not_say_whether_its_driver_waits() {
-    let guest = Guest::new(8);
+    let guest = GuestRing::new(8);
     assert_eq!(halves(&guest, false).0.standing(), None);
 }
 
 /// A driver that wants a call for each used descriptor does not say which ones it has seen.
 #[test]
 fn a_driver_that_wants_every_call_asks_for_no_certain_one() {
-    let guest = Guest::new(8);
+    let guest = GuestRing::new(8);
     let (mut device, mut driver) = halves(&guest, true);
     driver.want_interrupt(true);
     guest.write16(DRIVER_SUPPRESSION + 2, 0);

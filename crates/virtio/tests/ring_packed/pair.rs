@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use straightline_virtio::ring::{Device, Direction, First, INDIRECT, Options, PackedDevice, PackedDriver};
 
 use super::common::{DEVICE_SUPPRESSION, DRIVER_SUPPRESSION, START, any_driver, bits, device, recovered, told};
-use super::guest::{BUFFERS, END, Guest, events};
+use super::guest::{BUFFERS, END, GuestRing, events};
 
 const SIZES: [u16; 7] = [1, 2, 3, 5, 8, 255, 256];
 
@@ -49,7 +49,7 @@ struct Positions {
 }
 
 struct Pair {
-    guest: Guest,
+    guest: GuestRing,
     device: PackedDevice,
     driver: PackedDriver,
     options: Options,
@@ -72,7 +72,7 @@ fn span<'c>(chains: impl IntoIterator<Item = &'c Chain>) -> u64 {
 
 impl Pair {
     fn new(size: u16, options: Options, direction: Direction) -> Self {
-        let guest = Guest::new(size);
+        let guest = GuestRing::new(size);
         Pair {
             device: device(&guest, START, options.event_idx, options.indirect),
             driver: any_driver(&guest, options),

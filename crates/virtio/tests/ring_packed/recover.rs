@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use straightline_virtio::ring::{Device, Direction, First, INDIRECT, NEXT, Options, PackedDevice, PackedDriver, WRITE};
 
 use super::common::{FLAG_AVAIL, FLAG_USED, START, descriptor, device, driver, recovered};
-use super::guest::{BUFFERS, DESC, END, Guest};
+use super::guest::{BUFFERS, DESC, END, GuestRing};
 
 const OPTIONS: Options = Options { event_idx: true, indirect: true, in_order: false };
 
@@ -20,7 +20,7 @@ fn position(device: &PackedDevice) -> (u32, bool) {
 #[test]
 fn a_base_in_a_new_ring() {
     for size in [1, 2, 3, 8, 255] {
-        let guest = Guest::new(size);
+        let guest = GuestRing::new(size);
         for direction in [Direction::ToGuest, Direction::FromGuest] {
             let recover = |base: u32| {
                 PackedDevice::recover(&guest.ours, guest.geometry(), base, OPTIONS, direction, None)
@@ -42,7 +42,7 @@ fn a_base_in_a_new_ring() {
 #[test]
 fn a_ring_of_one_round_or_many() {
     for size in [1, 2, 3, 8, 255] {
-        let guest = Guest::new(size);
+        let guest = GuestRing::new(size);
         let (mut old, mut driver) = (device(&guest, START, true, false), driver(&guest, true));
         for n in 0..4 * u32::from(size) {
             // With nothing there, with one there, and with all there.
@@ -86,7 +86,7 @@ fn what_qemu_drops_of_a_transmit_ring_while_nobody_is_there() {
 /// In the second round, `pending` chains from `start` on, of which QEMU gives back those at `places`; then come `more`.
 fn dropped(size: u16, start: u16, pending: u16, places: Range<u16>, more: u16) {
     let case = format!("from {start}, {pending}, {places:?} dropped, and {more}");
-    let guest = Guest::new(size);
+    let guest = GuestRing::new(size);
     let (mut old, mut driver) = (device(&guest, START, true, false), driver(&guest, true));
     let add = |driver: &mut PackedDriver| {
         driver.add(&[(BUFFERS, 64, false)]).expect("free descriptors");
@@ -126,7 +126,7 @@ fn dropped(size: u16, start: u16, pending: u16, places: Range<u16>, more: u16) {
 fn a_base_of_the_past_is_not_believed() {
     const SIZE: u16 = 8;
     for before in 0..2 * SIZE {
-        let guest = Guest::new(SIZE);
+        let guest = GuestRing::new(SIZE);
         let (mut old, mut driver) = (device(&guest, START, true, false), driver(&guest, true));
         for _ in 0..before {
             driver.add(&[(BUFFERS, 64, false)]).expect("free descriptors");
@@ -159,7 +159,7 @@ fn a_base_behind_the_rest_of_a_chain_is_believed() {
     const SIZE: u16 = 8;
     for before in 0..2 * SIZE {
         for len in 2..=4 {
-            let guest = Guest::new(SIZE);
+            let guest = GuestRing::new(SIZE);
             let (mut old, mut driver) = (device(&guest, START, true, false), driver(&guest, true));
             for _ in 0..before {
                 driver.add(&[(BUFFERS, 64, false)]).expect("free descriptors");
@@ -199,7 +199,7 @@ fn exchange(device: &mut PackedDevice, driver: &mut PackedDriver, count: u16) {
 fn a_driver_in_the_middle_of_a_chain() {
     const SIZE: u16 = 8;
     for before in 0..3 * SIZE {
-        let guest = Guest::new(SIZE);
+        let guest = GuestRing::new(SIZE);
         let (mut old, mut driver) = (device(&guest, START, true, false), driver(&guest, true));
         for _ in 0..before {
             driver.add(&[(BUFFERS, 64, false)]).expect("free descriptors");
@@ -232,7 +232,7 @@ fn a_driver_in_the_middle_of_a_chain() {
 #[test]
 fn of_a_table_no_more_entries_are_looked_at_than_a_buffer_has() {
     for (entries, looked_at) in [(2, 2), (64, 64), (65, 64), (256, 64)] {
-        let guest = Guest::new(256);
+        let guest = GuestRing::new(256);
         let table = BUFFERS + 0x1_0000;
         for at in 0..entries {
             descriptor(&guest, table, at, (BUFFERS, 100, 0, WRITE));
@@ -258,7 +258,7 @@ proptest! {
         used in prop::collection::vec(prop::sample::select(vec![0, FLAG_AVAIL, FLAG_USED, FLAG_AVAIL | FLAG_USED]), 1..6),
         header: u16,
     ) {
-        let guest = Guest::new(size);
+        let guest = GuestRing::new(size);
         for at in 0..size {
             let (addr, len, id, flags) = filling[usize::from(at) % filling.len()];
             // Few borders, and buffers that are mostly in memory.
