@@ -2,7 +2,7 @@
 
 use std::time::{Instant, SystemTime};
 
-use straightline_virtio::net_control::Receives;
+use straightline_virtio::net_control::RxFilter;
 
 use crate::{LinkHistory, Peer};
 
@@ -22,7 +22,7 @@ pub struct LinkStatus {
     /// The MAC address that the driver is told by our configuration space, if it reads one there.
     pub mac: Option<[u8; 6]>,
     /// What the driver wants to receive, and which VLANs, where it says so by a control queue that is ours.
-    pub receives: Option<(Receives, Vec<u16>)>,
+    pub receives: Option<(RxFilter, Vec<u16>)>,
     /// The rings, where they are set up.
     pub ring: Option<RingStatus>,
 }

@@ -7,7 +7,7 @@ use straightline_graph::clock::{cycles, seconds};
 use straightline_graph::{NodeStats, WorkerStats};
 use straightline_nodes::Fdb as Table;
 use straightline_packet::{Drops as Counts, PortIndex};
-use straightline_port::vhost_user::Receives;
+use straightline_port::vhost_user::RxFilter;
 use straightline_port::{PortControl, QueueCounters};
 use straightline_wire::MacAddr;
 
@@ -216,7 +216,7 @@ fn down_reason((time, reason): (SystemTime, String)) -> DownReason {
     DownReason { time: since_epoch(time), reason }
 }
 
-fn rx_mode(receives: Receives, vlans: Vec<u16>) -> RxMode {
+fn rx_mode(receives: RxFilter, vlans: Vec<u16>) -> RxMode {
     let text = |mac: [u8; 6]| MacAddr(mac).to_string();
     RxMode {
         promiscuous: receives.promiscuous,

@@ -7,11 +7,11 @@
 //!
 //! ```
 //! use straightline_virtio::features::{VIRTIO_NET_F_CTRL_RX, VIRTIO_NET_F_CTRL_VQ};
-//! use straightline_virtio::net_control::{Done, NetControl};
+//! use straightline_virtio::net_control::{CommandOutcome, NetControl};
 //!
 //! let mut control = NetControl::new(VIRTIO_NET_F_CTRL_VQ | VIRTIO_NET_F_CTRL_RX, 1);
 //! // VIRTIO_NET_CTRL_RX, VIRTIO_NET_CTRL_RX_ALLMULTI, on.
-//! assert_eq!(control.execute(&[0, 1, 1]), Some(Done::Kept));
+//! assert_eq!(control.execute(&[0, 1, 1]), Some(CommandOutcome::Recorded));
 //! assert!(control.receives().all_multicast);
 //! ```
 
@@ -19,7 +19,7 @@ mod saved;
 
 use crate::features as f;
 
-pub use saved::{Saved, SavedError};
+pub use saved::{SavedState, SavedStateError};
 
 /// Bytes of the longest command that is read: an address table of more than two thousand entries.
 pub const LONGEST: usize = 16 << 10;
@@ -43,7 +43,7 @@ const VLANS: usize = 4096;
 
 /// What the driver wants to receive.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Receives {
+pub struct RxFilter {
     /// Everything.
     pub promiscuous: bool,
     /// Every multicast frame.
@@ -66,9 +66,9 @@ pub struct Receives {
 
 /// What a command came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Done {
+pub enum CommandOutcome {
     /// It is kept, and concerns nobody else.
-    Kept,
+    Recorded,
     /// The driver has announced itself: its status is to say no more that it should (5.1.6.5.4).
     Announced,
     /// Other queue pairs or other offloads, before the command is acknowledged.
@@ -80,7 +80,7 @@ pub enum Done {
 pub struct NetControl {
     acked: u64,
     max_pairs: u16,
-    receives: Receives,
+    rx_filter: RxFilter,
     vlans: Box<[bool]>,
     pairs: u16,
     offloads: u64,
@@ -92,7 +92,7 @@ impl NetControl {
         NetControl {
             acked,
             max_pairs,
-            receives: Receives {
+            rx_filter: RxFilter {
                 promiscuous: true,
                 all_multicast: false,
                 all_unicast: false,
@@ -112,8 +112,8 @@ impl NetControl {
     }
 
     /// What the driver wants to receive.
-    pub fn receives(&self) -> &Receives {
-        &self.receives
+    pub fn rx_filter(&self) -> &RxFilter {
+        &self.rx_filter
     }
 
     /// The VLANs that the driver wants to receive.
@@ -132,13 +132,13 @@ impl NetControl {
     }
 
     /// Executes a command: class, command, and what belongs to it. `None`, and nothing changed, if it cannot be.
-    pub fn execute(&mut self, command: &[u8]) -> Option<Done> {
+    pub fn execute(&mut self, command: &[u8]) -> Option<CommandOutcome> {
         let (&[class, command], data) = command.split_first_chunk()?;
         match class {
             0 => self.set_mode(command, data),
             1 => self.set_addresses(command, data),
             2 => self.set_vlan(command, data),
-            3 if command == 0 && self.has(f::VIRTIO_NET_F_GUEST_ANNOUNCE) => Some(Done::Announced),
+            3 if command == 0 && self.has(f::VIRTIO_NET_F_GUEST_ANNOUNCE) => Some(CommandOutcome::Announced),
             4 if command == 0 && self.has(f::VIRTIO_NET_F_MQ) => {
                 let pairs = u16::from_le_bytes(data.try_into().ok()?);
                 let pairs = Some(pairs).filter(|pairs| (1..=self.max_pairs).contains(pairs))?;
@@ -158,27 +158,27 @@ impl NetControl {
         self.acked & feature != 0
     }
 
-    fn set_mode(&mut self, command: u8, data: &[u8]) -> Option<Done> {
+    fn set_mode(&mut self, command: u8, data: &[u8]) -> Option<CommandOutcome> {
         let &[on @ 0..=1] = data else { return None };
         let feature = if command < 2 { f::VIRTIO_NET_F_CTRL_RX } else { f::VIRTIO_NET_F_CTRL_RX_EXTRA };
         if !self.has(feature) {
             return None;
         }
-        let receives = &mut self.receives;
+        let rx_filter = &mut self.rx_filter;
         let mode = match command {
-            0 => &mut receives.promiscuous,
-            1 => &mut receives.all_multicast,
-            2 => &mut receives.all_unicast,
-            3 => &mut receives.no_multicast,
-            4 => &mut receives.no_unicast,
-            5 => &mut receives.no_broadcast,
+            0 => &mut rx_filter.promiscuous,
+            1 => &mut rx_filter.all_multicast,
+            2 => &mut rx_filter.all_unicast,
+            3 => &mut rx_filter.no_multicast,
+            4 => &mut rx_filter.no_unicast,
+            5 => &mut rx_filter.no_broadcast,
             _ => return None,
         };
         *mode = on == 1;
-        Some(Done::Kept)
+        Some(CommandOutcome::Recorded)
     }
 
-    fn set_addresses(&mut self, command: u8, data: &[u8]) -> Option<Done> {
+    fn set_addresses(&mut self, command: u8, data: &[u8]) -> Option<CommandOutcome> {
         match command {
             0 if self.has(f::VIRTIO_NET_F_CTRL_RX) => {
                 let (unicast, rest) = addresses(data)?;
@@ -186,15 +186,15 @@ impl NetControl {
                 if !rest.is_empty() {
                     return None;
                 }
-                (self.receives.unicast, self.receives.multicast) = (unicast, multicast);
+                (self.rx_filter.unicast, self.rx_filter.multicast) = (unicast, multicast);
             }
-            1 if self.has(f::VIRTIO_NET_F_CTRL_MAC_ADDR) => self.receives.mac = Some(data.try_into().ok()?),
+            1 if self.has(f::VIRTIO_NET_F_CTRL_MAC_ADDR) => self.rx_filter.mac = Some(data.try_into().ok()?),
             _ => return None,
         }
-        Some(Done::Kept)
+        Some(CommandOutcome::Recorded)
     }
 
-    fn set_vlan(&mut self, command: u8, data: &[u8]) -> Option<Done> {
+    fn set_vlan(&mut self, command: u8, data: &[u8]) -> Option<CommandOutcome> {
         let vlan = u16::from_le_bytes(data.try_into().ok()?);
         let wanted = self.vlans.get_mut(usize::from(vlan)).filter(|_| self.acked & f::VIRTIO_NET_F_CTRL_VLAN != 0)?;
         *wanted = match command {
@@ -202,7 +202,7 @@ impl NetControl {
             1 => false,
             _ => return None,
         };
-        Some(Done::Kept)
+        Some(CommandOutcome::Recorded)
     }
 }
 
@@ -215,8 +215,8 @@ fn addresses(data: &[u8]) -> Option<(Vec<[u8; 6]>, &[u8])> {
 }
 
 /// A guest that says the same again and again must not have workers look each time.
-fn changed<T: PartialEq>(value: &mut T, new: T) -> Done {
-    if std::mem::replace(value, new) == *value { Done::Kept } else { Done::Changed }
+fn changed<T: PartialEq>(value: &mut T, new: T) -> CommandOutcome {
+    if std::mem::replace(value, new) == *value { CommandOutcome::Recorded } else { CommandOutcome::Changed }
 }
 
 #[cfg(test)]
@@ -230,11 +230,11 @@ mod tests {
     #[test]
     fn modes() {
         let mut control = all();
-        assert!(control.receives().promiscuous);
+        assert!(control.rx_filter().promiscuous);
         for command in 0..6 {
             for on in [1, 0] {
-                assert_eq!(control.execute(&[0, command, on]), Some(Done::Kept));
-                let r = control.receives();
+                assert_eq!(control.execute(&[0, command, on]), Some(CommandOutcome::Recorded));
+                let r = control.rx_filter();
                 let modes =
                     [r.promiscuous, r.all_multicast, r.all_unicast, r.no_multicast, r.no_unicast, r.no_broadcast];
                 assert_eq!(modes[usize::from(command)], on == 1);
@@ -250,12 +250,12 @@ mod tests {
         let mut control = all();
         let mut table = vec![1, 0, 2, 0, 0, 0];
         table.extend([2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 1, 0, 0, 0, 0x33, 0x33, 0, 0, 0, 1]);
-        assert_eq!(control.execute(&table), Some(Done::Kept));
+        assert_eq!(control.execute(&table), Some(CommandOutcome::Recorded));
         assert_eq!(
-            (control.receives().unicast.len(), &*control.receives().multicast),
+            (control.rx_filter().unicast.len(), &*control.rx_filter().multicast),
             (2, &[[0x33, 0x33, 0, 0, 0, 1]][..])
         );
-        let before = control.receives().clone();
+        let before = control.rx_filter().clone();
         for cut in 2..table.len() {
             assert_eq!(control.execute(&table[..cut]), None, "{cut}");
         }
@@ -264,16 +264,16 @@ mod tests {
             table[2..6].copy_from_slice(&lie);
             assert_eq!(control.execute(&table), None, "{lie:?}");
         }
-        assert_eq!(*control.receives(), before);
-        assert_eq!(control.execute(&[1, 1, 2, 0, 0, 0, 0, 9]), Some(Done::Kept));
-        assert_eq!(control.receives().mac, Some([2, 0, 0, 0, 0, 9]));
+        assert_eq!(*control.rx_filter(), before);
+        assert_eq!(control.execute(&[1, 1, 2, 0, 0, 0, 0, 9]), Some(CommandOutcome::Recorded));
+        assert_eq!(control.rx_filter().mac, Some([2, 0, 0, 0, 0, 9]));
         assert_eq!(control.execute(&[1, 1, 2, 0, 0, 0, 0]), None);
 
         for vlan in [7, 4095_u16] {
-            assert_eq!(control.execute(&[&[2, 0][..], &vlan.to_le_bytes()].concat()), Some(Done::Kept));
+            assert_eq!(control.execute(&[&[2, 0][..], &vlan.to_le_bytes()].concat()), Some(CommandOutcome::Recorded));
         }
         assert_eq!(control.execute(&[2, 0, 0, 0x10]), None, "4096");
-        assert_eq!(control.execute(&[2, 1, 7, 0]), Some(Done::Kept));
+        assert_eq!(control.execute(&[2, 1, 7, 0]), Some(CommandOutcome::Recorded));
         assert_eq!(control.vlans().collect::<Vec<_>>(), [4095]);
     }
 
@@ -281,16 +281,16 @@ mod tests {
     fn pairs_offloads_and_announcement() {
         let mut control = all();
         assert_eq!(control.pairs(), 1);
-        assert_eq!(control.execute(&[4, 0, 4, 0]), Some(Done::Changed));
-        assert_eq!(control.execute(&[4, 0, 4, 0]), Some(Done::Kept), "as it was");
+        assert_eq!(control.execute(&[4, 0, 4, 0]), Some(CommandOutcome::Changed));
+        assert_eq!(control.execute(&[4, 0, 4, 0]), Some(CommandOutcome::Recorded), "as it was");
         for bad in [&[4, 0, 0, 0][..], &[4, 0, 5, 0], &[4, 0, 4], &[4, 1, 1, 0]] {
             assert_eq!(control.execute(bad), None);
         }
         assert_eq!(control.pairs(), 4);
-        assert_eq!(control.execute(&[3, 0]), Some(Done::Announced));
+        assert_eq!(control.execute(&[3, 0]), Some(CommandOutcome::Announced));
         let offloads = |bits: u64| [&[5, 0][..], &bits.to_le_bytes()].concat();
-        assert_eq!(control.execute(&offloads(f::VIRTIO_NET_F_GUEST_CSUM)), Some(Done::Changed));
-        assert_eq!(control.execute(&offloads(f::VIRTIO_NET_F_GUEST_CSUM)), Some(Done::Kept), "as it was");
+        assert_eq!(control.execute(&offloads(f::VIRTIO_NET_F_GUEST_CSUM)), Some(CommandOutcome::Changed));
+        assert_eq!(control.execute(&offloads(f::VIRTIO_NET_F_GUEST_CSUM)), Some(CommandOutcome::Recorded), "as it was");
         assert_eq!(control.features() & OFFLOADS, f::VIRTIO_NET_F_GUEST_CSUM);
         assert_eq!(control.features() | OFFLOADS, u64::MAX);
         assert_eq!(control.execute(&offloads(1)), None, "the device's own");

@@ -69,13 +69,13 @@ impl NetHeader {
 
     /// Whether a header from a driver asks for anything: its flags or its kind of segmentation.
     #[inline]
-    pub fn asks(b: &[u8; LEN]) -> bool {
+    pub fn requests_offload(b: &[u8; LEN]) -> bool {
         b[0] & NEEDS_CSUM != 0 || b[1] != GSO_NONE
     }
 
     /// Whether a header from a driver asks for segmentation of whatever kind.
     #[inline]
-    pub fn is_to_be_cut(b: &[u8; LEN]) -> bool {
+    pub fn requests_segmentation(b: &[u8; LEN]) -> bool {
         b[1] != GSO_NONE
     }
 

@@ -47,7 +47,7 @@ fn marks_are_those_of_a_model_wherever_the_log_lies_in_its_file() {
                 model[usize::try_from(offset + page / 8).unwrap()] |= 1 << (page % 8);
             }
         }
-        assert!(log.is_sound());
+        assert!(log.is_intact());
         assert_eq!(bytes(&fd, 8192), model, "offset {offset}");
         // What the frontend took away is marked anew.
         pwrite(&fd, &[0], offset).expect("pwrite");
@@ -72,9 +72,9 @@ fn a_mark_outside_is_none_and_is_remembered() {
     ] {
         let fd = file(4096);
         let log = DirtyLog::map(fd.as_fd(), 8, 8).expect("a log");
-        assert!(log.is_sound());
+        assert!(log.is_intact());
         log.after_writes().mark(addr, len);
-        assert!(!log.is_sound(), "{addr:#x} + {len:#x}");
+        assert!(!log.is_intact(), "{addr:#x} + {len:#x}");
         assert_eq!(bytes(&fd, 4096), vec![0; 4096]);
     }
 }
@@ -114,9 +114,9 @@ fn a_log_that_vanished_is_known_and_nothing_else_happens() {
     let log = DirtyLog::map(fd.as_fd(), 0, 4096).expect("a log");
     log.after_writes().mark(0, 1);
     ftruncate(&fd, 0).expect("ftruncate");
-    assert!(log.is_sound(), "nobody has looked");
+    assert!(log.is_intact(), "nobody has looked");
     log.after_writes().mark(0, 1);
-    assert!(!log.is_sound());
+    assert!(!log.is_intact());
 }
 
 #[test]

@@ -38,7 +38,7 @@ impl DirtyLog {
     /// Whether everything that was marked is in it: no write lay outside, and its file has not vanished (see
     /// [`super::fault`]).
     #[inline]
-    pub fn is_sound(&self) -> bool {
+    pub fn is_intact(&self) -> bool {
         !self.overrun.load(Ordering::Relaxed) && !self.map.poisoned()
     }
 

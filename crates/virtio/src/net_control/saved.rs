@@ -22,7 +22,7 @@
 //!
 //! There is one way to write each state, and nothing else is read.
 
-use super::{LONGEST, NetControl, OFFLOADS, Receives, VLANS};
+use super::{LONGEST, NetControl, OFFLOADS, RxFilter, VLANS};
 use crate::features as f;
 
 const KIND: [u8; 8] = *b"SL-net-1";
@@ -39,20 +39,20 @@ const NOT_THE_DRIVER_S: u64 = f::VHOST_F_LOG_ALL | f::VHOST_USER_F_PROTOCOL_FEAT
 
 /// A device's state, on its way from one backend to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Saved {
+pub struct SavedState {
     features: u64,
     offloads: u64,
     pairs: u16,
     announces: bool,
-    receives: Receives,
+    rx_filter: RxFilter,
     vlans: Box<[bool]>,
 }
 
 /// Why bytes are no state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SavedError {
+pub enum SavedStateError {
     /// See the message.
-    #[error("it has {0} bytes; right are {least} to {most}", least = HEAD + CRC, most = Saved::LONGEST)]
+    #[error("it has {0} bytes; right are {least} to {most}", least = HEAD + CRC, most = SavedState::LONGEST)]
     Length(usize),
     /// See the message.
     #[error("it is not the state of a network device of this switch")]
@@ -62,7 +62,7 @@ pub enum SavedError {
     Version(u16),
     /// See the message.
     #[error("it says that it has {said} bytes, and has {got}")]
-    Cut {
+    Truncated {
         /// By its head.
         said: u32,
         /// What came.
@@ -76,7 +76,7 @@ pub enum SavedError {
     Value(&'static str),
 }
 
-impl Saved {
+impl SavedState {
     /// Bytes of the longest state: with as many addresses as a command can set.
     pub const LONGEST: usize = HEAD + LONGEST + CRC;
 
@@ -102,9 +102,9 @@ impl Saved {
 
     /// As it is sent.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let Receives { mac, unicast, multicast, .. } = &self.receives;
+        let RxFilter { mac, unicast, multicast, .. } = &self.rx_filter;
         let flags = if self.announces { ANNOUNCES } else { 0 } | if mac.is_some() { HAS_MAC } else { 0 };
-        let modes = modes(&self.receives).into_iter().rev().fold(0_u16, |bits, on| bits << 1 | u16::from(on));
+        let modes = modes(&self.rx_filter).into_iter().rev().fold(0_u16, |bits, on| bits << 1 | u16::from(on));
         let count = |table: &[[u8; 6]]| u16::try_from(table.len()).unwrap_or(u16::MAX).to_le_bytes();
         let len = HEAD + 6 * (unicast.len() + multicast.len()) + CRC;
         let mut bytes = Vec::with_capacity(len);
@@ -130,26 +130,26 @@ impl Saved {
     ///
     /// # Errors
     /// What is wrong with them; they may come from anybody.
-    pub fn read(bytes: &[u8]) -> Result<Self, SavedError> {
+    pub fn read(bytes: &[u8]) -> Result<Self, SavedStateError> {
         let got = bytes.len();
-        let wrong = SavedError::Length(got);
+        let wrong = SavedStateError::Length(got);
         let (all, sum) = bytes.split_last_chunk::<CRC>().filter(|_| got <= Self::LONGEST).ok_or(wrong)?;
         let (head, tables) = all.split_first_chunk::<HEAD>().ok_or(wrong)?;
         let mut fields = Fields(head);
         if fields.take() != Some(KIND) {
-            return Err(SavedError::Kind);
+            return Err(SavedStateError::Kind);
         }
         let version = fields.u16().ok_or(wrong)?;
         if version != VERSION {
-            return Err(SavedError::Version(version));
+            return Err(SavedStateError::Version(version));
         }
         let flags = fields.u16().ok_or(wrong)?;
         let said = fields.take().map(u32::from_le_bytes).ok_or(wrong)?;
         if usize::try_from(said) != Ok(got) {
-            return Err(SavedError::Cut { said, got });
+            return Err(SavedStateError::Truncated { said, got });
         }
         if *sum != crc(all).to_le_bytes() {
-            return Err(SavedError::Checksum);
+            return Err(SavedStateError::Checksum);
         }
         let features = fields.take().map(u64::from_le_bytes).ok_or(wrong)?;
         let offloads = fields.take().map(u64::from_le_bytes).ok_or(wrong)?;
@@ -172,12 +172,12 @@ impl Saved {
             ("number of addresses", counted),
         ] {
             if !right {
-                return Err(SavedError::Value(what));
+                return Err(SavedStateError::Value(what));
             }
         }
         let (unicast, multicast) = addresses.split_at(usize::from(unicast));
         let on = |mode: u16| modes >> mode & 1 == 1;
-        let receives = Receives {
+        let rx_filter = RxFilter {
             promiscuous: on(0),
             all_multicast: on(1),
             all_unicast: on(2),
@@ -188,30 +188,30 @@ impl Saved {
             unicast: unicast.to_vec(),
             multicast: multicast.to_vec(),
         };
-        Ok(Saved { features, offloads, pairs, announces: flags & ANNOUNCES != 0, receives, vlans })
+        Ok(SavedState { features, offloads, pairs, announces: flags & ANNOUNCES != 0, rx_filter, vlans })
     }
 }
 
 impl NetControl {
     /// The state, to go on by elsewhere. `announces`: the configuration space says that the driver is to announce itself.
-    pub fn save(&self, announces: bool) -> Saved {
-        Saved {
+    pub fn save(&self, announces: bool) -> SavedState {
+        SavedState {
             features: self.acked & !NOT_THE_DRIVER_S,
             offloads: self.offloads,
             pairs: self.pairs,
             announces,
-            receives: self.receives.clone(),
+            rx_filter: self.rx_filter.clone(),
             vlans: self.vlans.clone(),
         }
     }
 
     /// Goes on by what was saved elsewhere, for a driver that negotiated the same. `None` where it cannot: with other
     /// features, or fewer pairs than are in use.
-    pub fn restore(saved: &Saved, acked: u64, max_pairs: u16) -> Option<Self> {
+    pub fn restore(saved: &SavedState, acked: u64, max_pairs: u16) -> Option<Self> {
         (saved.fits(acked) && saved.pairs <= max_pairs).then(|| NetControl {
             acked,
             max_pairs,
-            receives: saved.receives.clone(),
+            rx_filter: saved.rx_filter.clone(),
             vlans: saved.vlans.clone(),
             pairs: saved.pairs,
             offloads: saved.offloads,
@@ -222,7 +222,7 @@ impl NetControl {
 const MODES: usize = 6;
 
 /// In the order of their commands.
-fn modes(r: &Receives) -> [bool; MODES] {
+fn modes(r: &RxFilter) -> [bool; MODES] {
     [r.promiscuous, r.all_multicast, r.all_unicast, r.no_multicast, r.no_unicast, r.no_broadcast]
 }
 
@@ -299,11 +299,11 @@ mod tests {
             assert_eq!(bytes.len(), 558 + 3 * 6 + 4);
             let flags = 2 | u8::from(announces);
             assert_eq!(bytes[..16], [&b"SL-net-1"[..], &[1, 0, flags, 0, 0x44, 2, 0, 0]].concat());
-            assert_eq!(Saved::read(&bytes).as_ref(), Ok(&saved));
+            assert_eq!(SavedState::read(&bytes).as_ref(), Ok(&saved));
             assert_eq!(saved.announces(), announces);
             // The log and the frontend's own features may be other ones.
             let there = NetControl::restore(&saved, ALL, 4).expect("the same features");
-            assert_eq!((there.receives(), there.pairs()), (control.receives(), 3));
+            assert_eq!((there.rx_filter(), there.pairs()), (control.rx_filter(), 3));
             assert!(there.vlans().eq([42, 4095]));
             assert_eq!(there.features() & OFFLOADS, f::VIRTIO_NET_F_GUEST_CSUM | f::VIRTIO_NET_F_GUEST_USO6);
             assert_eq!(there.save(announces), saved);
@@ -311,27 +311,30 @@ mod tests {
             assert!(NetControl::restore(&saved, ALL & !f::VIRTIO_NET_F_CSUM, 4).is_none());
         }
         let untouched = NetControl::new(0, 1).save(false);
-        assert_eq!(Saved::read(&untouched.to_bytes()), Ok(untouched));
+        assert_eq!(SavedState::read(&untouched.to_bytes()), Ok(untouched));
     }
 
     #[test]
     fn bytes_that_are_no_state_are_refused_in_words() {
         let bytes = set_up().save(false).to_bytes();
         for cut in 0..bytes.len() {
-            assert!(Saved::read(&bytes[..cut]).is_err(), "{cut}");
+            assert!(SavedState::read(&bytes[..cut]).is_err(), "{cut}");
         }
         let error = |at: usize, value: u8| {
             let mut bytes = bytes.clone();
             bytes[at] = value;
-            (Saved::read(&bytes).expect_err("another byte"), Saved::read(&summed(bytes)))
+            (SavedState::read(&bytes).expect_err("another byte"), SavedState::read(&summed(bytes)))
         };
-        assert_eq!(Saved::read(&[]), Err(SavedError::Length(0)));
-        assert_eq!(Saved::read(&vec![0; Saved::LONGEST + 1]), Err(SavedError::Length(Saved::LONGEST + 1)));
+        assert_eq!(SavedState::read(&[]), Err(SavedStateError::Length(0)));
+        assert_eq!(
+            SavedState::read(&vec![0; SavedState::LONGEST + 1]),
+            Err(SavedStateError::Length(SavedState::LONGEST + 1))
+        );
         let longer = [&bytes[..], &[0]].concat();
-        assert_eq!(Saved::read(&longer), Err(SavedError::Cut { said: 580, got: 581 }));
-        assert_eq!(error(0, 0).0, SavedError::Kind);
-        assert_eq!(error(8, 2).0, SavedError::Version(2));
-        assert_eq!(error(100, 0xaa).0, SavedError::Checksum);
+        assert_eq!(SavedState::read(&longer), Err(SavedStateError::Truncated { said: 580, got: 581 }));
+        assert_eq!(error(0, 0).0, SavedStateError::Kind);
+        assert_eq!(error(8, 2).0, SavedStateError::Version(2));
+        assert_eq!(error(100, 0xaa).0, SavedStateError::Checksum);
         for (at, value, what) in [
             (10, 7, "flags"),
             (11, 1, "flags"),
@@ -344,17 +347,17 @@ mod tests {
             (42, 2, "number of addresses"),
             (45, 0xff, "number of addresses"),
         ] {
-            assert_eq!(error(at, value).1, Err(SavedError::Value(what)), "{at}");
+            assert_eq!(error(at, value).1, Err(SavedStateError::Value(what)), "{at}");
         }
         // A kilobyte of table that nobody counted.
         let mut longer = [&bytes[..bytes.len() - CRC], &[0; 1024 + CRC]].concat();
         let len = u32::try_from(longer.len()).expect("short");
         longer[12..16].copy_from_slice(&len.to_le_bytes());
-        assert_eq!(Saved::read(&summed(longer)), Err(SavedError::Value("number of addresses")));
+        assert_eq!(SavedState::read(&summed(longer)), Err(SavedStateError::Value("number of addresses")));
         // Pairs need the feature.
         let mut saved = set_up().save(false);
         saved.features &= !f::VIRTIO_NET_F_MQ;
-        assert_eq!(Saved::read(&saved.to_bytes()), Err(SavedError::Value("number of queue pairs")));
+        assert_eq!(SavedState::read(&saved.to_bytes()), Err(SavedStateError::Value("number of queue pairs")));
     }
 
     proptest! {
@@ -364,12 +367,12 @@ mod tests {
             changes in proptest::collection::vec((0..580_usize, any::<u8>()), 0..6),
             sums: bool,
         ) {
-            let _ = Saved::read(&bytes);
+            let _ = SavedState::read(&bytes);
             // Near a state, with a checksum that is right: what is read is written the same way again.
             let mut near = set_up().save(true).to_bytes();
             changes.iter().for_each(|(at, byte)| near[*at] = *byte);
             let near = if sums { summed(near) } else { near };
-            if let Ok(saved) = Saved::read(&near) {
+            if let Ok(saved) = SavedState::read(&near) {
                 prop_assert_eq!(saved.to_bytes(), near);
             }
         }

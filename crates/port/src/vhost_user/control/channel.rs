@@ -12,7 +12,7 @@ use std::time::Instant;
 use rustix::fs::{FileType, fstat, fstatfs};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with, splice};
-use straightline_virtio::net_control::Saved;
+use straightline_virtio::net_control::SavedState;
 
 use super::transfer::LIMIT;
 
@@ -116,8 +116,8 @@ impl Moving {
                 Ok(n) => self.bytes.extend(&piece[..n]),
                 Err(error) => return self.later(error).map(|()| false),
             }
-            if self.bytes.len() > Saved::LONGEST {
-                return Err(format!("it has more than {} bytes", Saved::LONGEST));
+            if self.bytes.len() > SavedState::LONGEST {
+                return Err(format!("it has more than {} bytes", SavedState::LONGEST));
             }
         }
     }
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn all_arrives_by_every_channel() {
-        for len in [0, 1, PIECE - 1, PIECE, PIECE + 1, Saved::LONGEST] {
+        for len in [0, 1, PIECE - 1, PIECE, PIECE + 1, SavedState::LONGEST] {
             for (reader, writer) in [waiting_pipe(), sockets()] {
                 let mut there = Moving::begin(writer, some(len)).expect("a channel");
                 let mut here = Moving::begin(reader, Vec::new()).expect("a channel");
@@ -231,7 +231,7 @@ mod tests {
         for (reader, writer) in [waiting_pipe(), sockets()] {
             let mut here = Moving::begin(reader, Vec::new()).expect("a channel");
             // More than there can be, and no end.
-            rustix::io::write(&writer, &some(Saved::LONGEST + 1)).expect("room");
+            rustix::io::write(&writer, &some(SavedState::LONGEST + 1)).expect("room");
             assert!(here.read(false).expect_err("too long").contains("more than"));
         }
         // The wrong end of a pipe.

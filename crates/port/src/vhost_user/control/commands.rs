@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use straightline_packet::{Arena, AtTurnEnd, MemorySegment, Settings, Turn};
-use straightline_virtio::net_control::{self, Done, NetControl};
+use straightline_virtio::net_control::{self, CommandOutcome, NetControl};
 use straightline_virtio::ring::{Device, Direction, Fault, First, Ring, RingFault};
 use tracing::Level;
 
@@ -191,8 +191,8 @@ fn burst<'t>(
                 None => log.after_writes().missed(),
             }
         }
-        outcome.changed |= done == Some(Done::Changed);
-        outcome.announced |= done == Some(Done::Announced);
+        outcome.changed |= done == Some(CommandOutcome::Changed);
+        outcome.announced |= done == Some(CommandOutcome::Announced);
     }
     // That it is not logged, the port has said.
     let _ = link.is_logged();

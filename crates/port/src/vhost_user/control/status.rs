@@ -21,7 +21,7 @@ impl Guest {
             mac: self.session.told_mac(),
             receives: self.running_control().map(|_| {
                 let state = &self.commands.state;
-                (state.receives().clone(), state.vlans().collect())
+                (state.rx_filter().clone(), state.vlans().collect())
             }),
             ring: self
                 .rings

@@ -13,7 +13,7 @@ use std::thread::{Builder, Thread, park_timeout};
 use std::time::Duration;
 
 use straightline_virtio::features::{list, names};
-use straightline_virtio::net_control::{NetControl, Saved};
+use straightline_virtio::net_control::{NetControl, SavedState};
 
 use super::channel::Moving;
 use super::frontend::Guest;
@@ -34,9 +34,9 @@ pub(crate) enum Transfer {
     Saving(Mover),
     Loading(Mover),
     /// All was written.
-    Saved,
+    SavedState,
     /// All was read, and can be gone on by.
-    Loaded(Box<Saved>),
+    Loaded(Box<SavedState>),
     Failed(String),
 }
 
@@ -48,7 +48,7 @@ pub(crate) enum Kept {
     /// What it was before SET_STATUS with 0, by which QEMU stops a device that it is about to save.
     Stopped(NetControl),
     /// What a frontend has loaded, for a driver that negotiated the same. Its frontend may say so only later.
-    Loaded(Box<Saved>),
+    Loaded(Box<SavedState>),
 }
 
 impl Guest {
@@ -83,8 +83,8 @@ impl Guest {
     /// Whether the last transfer was whole; what was loaded is what the device goes on by.
     pub(crate) fn check_state(&mut self) -> Result<(), String> {
         let done = match std::mem::take(&mut self.transfer) {
-            Transfer::Saving(mover) => mover.finish().map(|_| Transfer::Saved),
-            Transfer::Loading(mover) => mover.finish().and_then(|bytes| match Saved::read(&bytes) {
+            Transfer::Saving(mover) => mover.finish().map(|_| Transfer::SavedState),
+            Transfer::Loading(mover) => mover.finish().and_then(|bytes| match SavedState::read(&bytes) {
                 Ok(saved) => Ok(Transfer::Loaded(Box::new(saved))),
                 Err(error) => Err(error.to_string()),
             }),
@@ -92,7 +92,7 @@ impl Guest {
         };
         self.transfer = done.unwrap_or_else(Transfer::Failed);
         let loaded = match &self.transfer {
-            Transfer::Saved => return Ok(()),
+            Transfer::SavedState => return Ok(()),
             Transfer::Loaded(saved) => saved,
             Transfer::Failed(why) => return Err(format!("device state: {why}")),
             _ => return Err("device state: none was moved".to_owned()),

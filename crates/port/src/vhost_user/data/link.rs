@@ -76,7 +76,7 @@ impl Link {
     /// Whether what was written is marked, if it is to be; if it cannot be, the port stops.
     #[inline]
     pub(crate) fn is_logged(&self) -> bool {
-        self.log.as_ref().is_none_or(|log| log.is_sound() || self.unlogged())
+        self.log.as_ref().is_none_or(|log| log.is_intact() || self.unlogged())
     }
 
     #[cold]

@@ -153,7 +153,7 @@ impl<R: Device> WithKernels for Taking<'_, '_, R> {
             let header = single.and_then(|segment| if link.reads_header { segment.read12() } else { None });
             let plain = single.and_then(|segment| take_plain(kernels, link, turn, source, segment, header));
             let packet = match (plain, single) {
-                (Some(id), _) if !header.is_some_and(|header| NetHeader::asks(&header)) => Ok(id),
+                (Some(id), _) if !header.is_some_and(|header| NetHeader::requests_offload(&header)) => Ok(id),
                 (Some(id), _) => check_sum(link, turn, id, header),
                 (None, Some(segment)) => take_single(link, turn, source, segment, header),
                 (None, None) => take_chain(link, turn, source, ring, first),
@@ -199,7 +199,7 @@ fn take_plain<'t>(
 ) -> Option<PacketId> {
     let (before, frame) = segment.split_at(HEADER);
     let fits = before.len() == HEADER && (MIN_FRAME..=link.max_len).contains(&frame.len());
-    if !fits || header.is_some_and(|header| NetHeader::is_to_be_cut(&header)) {
+    if !fits || header.is_some_and(|header| NetHeader::requests_segmentation(&header)) {
         return None;
     }
     turn.accept_by(kernels, link.index, source, frame)
