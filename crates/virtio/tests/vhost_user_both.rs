@@ -138,7 +138,7 @@ fn without_acknowledgements_a_failure_ends_the_connection_with_its_reason() {
     client.set_vring_num(0, 100).unwrap();
     assert!(client.get_features().is_err());
     let reason = backend.join().unwrap().end.unwrap_err().to_string();
-    assert_eq!(reason, "ring 0 with a size of 100; right is a power of two, 1 to 32768");
+    assert_eq!(reason, "ring 0 has a size of 100; expected a power of two, 1 to 32768");
 }
 
 #[test]

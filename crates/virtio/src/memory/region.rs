@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rustix::fs::{fstat, fstatfs};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
-use super::fault::{Watch, WatchError};
+use super::fault::{MAX_REGIONS, Watch, WatchError};
 
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
@@ -25,11 +25,11 @@ static MAPPED: AtomicUsize = AtomicUsize::new(0);
 /// Why a region cannot be mapped.
 #[derive(Debug, thiserror::Error)]
 pub enum MapError {
-    /// See the message.
+    /// The region has no bytes.
     #[error("region at {0:#x} is empty")]
     Empty(u64),
-    /// See the message.
-    #[error("region at {guest:#x}: offset {offset:#x} and size {size:#x} overflow")]
+    /// An address or offset of the region overflows 64 bits.
+    #[error("region at {guest:#x}: its address or offset {offset:#x} plus its size {size:#x} overflows")]
     Overflow {
         /// Guest address.
         guest: u64,
@@ -38,23 +38,23 @@ pub enum MapError {
         /// Bytes.
         size: u64,
     },
-    /// See the message.
+    /// The region extends beyond the end of its file.
     #[error("region at {guest:#x} ends at byte {end:#x} of its file, which has {len:#x}")]
     BeyondFile {
         /// Guest address.
         guest: u64,
-        /// Where the region would end.
+        /// Byte of the file at which the region would end.
         end: u64,
         /// Bytes in the file.
         len: u64,
     },
-    /// See the message.
+    /// The file cannot be shared with the guest: it is on another filesystem.
     #[error("guest memory must be a memfd or a file on tmpfs or hugetlbfs (share=on), not a file on filesystem {0:#x}")]
     NotShareable(u64),
-    /// See the message.
-    #[error("region at {0:#x}: too many regions are mapped in this process")]
+    /// The process has as many regions as the SIGBUS handler can watch ([`MAX_REGIONS`]).
+    #[error("region at {0:#x}: this process maps {MAX_REGIONS} regions already, which is the most")]
     TooMany(u64),
-    /// See the message.
+    /// The regions of all ports would take more address space than [`MAX_MAPPED`].
     #[error(
         "region at {guest:#x} of {size:#x} bytes: the regions of all ports may have {MAX_MAPPED:#x} bytes of address \
          space together, and have {mapped:#x} already"
@@ -64,10 +64,10 @@ pub enum MapError {
         guest: u64,
         /// Bytes.
         size: u64,
-        /// What the regions of all ports have.
+        /// Bytes of address space that the regions of all ports have.
         mapped: usize,
     },
-    /// See the message.
+    /// A system call failed.
     #[error("region at {guest:#x} of {size:#x} bytes: {what}: {source}")]
     System {
         /// Guest address.
@@ -76,7 +76,7 @@ pub enum MapError {
         size: u64,
         /// The step that failed.
         what: &'static str,
-        /// Its error.
+        /// The error of that step.
         source: rustix::io::Errno,
     },
 }

@@ -51,28 +51,28 @@ pub struct SavedState {
 /// Why bytes are no state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SavedStateError {
-    /// See the message.
-    #[error("it has {0} bytes; right are {least} to {most}", least = HEAD + CRC, most = SavedState::LONGEST)]
+    /// The state is too short or too long.
+    #[error("it has {0} bytes; expected {least} to {most}", least = HEAD + CRC, most = SavedState::LONGEST)]
     Length(usize),
-    /// See the message.
+    /// The state does not begin with the identifier of this format.
     #[error("it is not the state of a network device of this switch")]
     Kind,
-    /// See the message.
-    #[error("its format is version {0}; known is {VERSION}")]
+    /// The format has an unknown version.
+    #[error("its format is version {0}; expected version {VERSION}")]
     Version(u16),
-    /// See the message.
-    #[error("it says that it has {said} bytes, and has {got}")]
+    /// The length in the head is not the number of bytes.
+    #[error("its header gives a length of {said} bytes, but it has {got}")]
     Truncated {
-        /// By its head.
+        /// Bytes by the field in the head.
         said: u32,
-        /// What came.
+        /// Bytes that were read.
         got: usize,
     },
-    /// See the message.
-    #[error("its checksum is wrong")]
+    /// The checksum does not match.
+    #[error("its checksum does not match its contents")]
     Checksum,
-    /// See the message.
-    #[error("its {0} cannot be")]
+    /// A field has a value that it cannot have.
+    #[error("it has an invalid value for its {0}")]
     Value(&'static str),
 }
 

@@ -37,46 +37,46 @@ impl ChainFault {
 /// A fault of the ring itself: nothing in it can be trusted any more, it stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RingFault {
-    /// See the message.
-    #[error("available index {index}, with {taken} taken, makes more chains than the ring's {size} entries")]
+    /// The driver's available index is further ahead than the ring has entries.
+    #[error("available index {index} is too far ahead of {taken}, the next entry to take, in a ring of {size} entries")]
     IndexJump {
-        /// As read.
+        /// The index as read.
         index: u16,
-        /// How far we have taken.
+        /// The next available entry that the device takes.
         taken: u16,
         /// Entries.
         size: u16,
     },
-    /// See the message.
-    #[error("available entry {entry} names descriptor {head} of a table of {size}")]
+    /// An available entry names a descriptor outside the table.
+    #[error("available entry {entry} names descriptor {head}, but the table has {size}")]
     Head {
-        /// Which entry.
+        /// Slot of the entry in the available ring.
         entry: u16,
-        /// As read.
+        /// The descriptor's index as read.
         head: u16,
         /// Entries.
         size: u16,
     },
-    /// See the message.
-    #[error("descriptor {at} goes on at {next} in a table of {size}")]
+    /// A descriptor's `next` is outside the table.
+    #[error("descriptor {at} chains to {next}, but the table has {size} descriptors")]
     Next {
-        /// The descriptor.
+        /// The descriptor with the faulty field.
         at: u16,
-        /// As read.
+        /// The field `next` as read.
         next: u16,
         /// Entries.
         size: u16,
     },
-    /// See the message.
+    /// A chain loops: it has more descriptors than the ring.
     #[error("the chain from descriptor {head} is longer than the ring's {size} entries: it loops")]
     Loop {
-        /// Where it starts.
+        /// The first descriptor of the chain.
         head: u16,
         /// Entries.
         size: u16,
     },
-    /// See the message.
-    #[error("descriptor {0} is indirect, which was not negotiated")]
+    /// A descriptor is indirect, but INDIRECT_DESC was not negotiated.
+    #[error("descriptor {0} is indirect, but INDIRECT_DESC was not negotiated")]
     Indirect(u16),
 }
 

@@ -8,29 +8,29 @@ use crate::memory::{Area, GuestMemory};
 /// nothing more and finds nothing more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceFault {
-    /// See the message.
-    #[error("the device gave back chain {0}, which is not out")]
+    /// The device returned a chain that is not outstanding.
+    #[error("the device returned chain {0}, which is not outstanding")]
     Id(u32),
-    /// See the message.
-    #[error("the device's used index went {ahead} on, with {published} chains out")]
+    /// The device's used index is further ahead than chains are outstanding.
+    #[error("the device's used index advanced by {ahead}, but {published} chains are outstanding")]
     IndexJump {
-        /// Chains that it says it has used.
+        /// Chains that the device reports as used.
         ahead: u16,
-        /// Chains that it can have used.
+        /// Chains that are outstanding.
         published: u16,
     },
-    /// See the message.
+    /// The device reports more bytes than the chain's buffers can hold.
     #[error("the device wrote {bytes} bytes into chain {id}, which has a capacity of {capacity}")]
     Length {
-        /// The chain.
+        /// The chain's id.
         id: u16,
-        /// As the device says.
+        /// Bytes that the device reports.
         bytes: u32,
-        /// What the chain has.
+        /// Bytes that the device may write.
         capacity: u32,
     },
-    /// See the message.
-    #[error("the device gave back chain {0} and those before it, more than it says it has used")]
+    /// In order: the device returned a batch of more chains than its used index covers.
+    #[error("the device returned a batch up to chain {0}, which has more chains than its used index covers")]
     Batch(u16),
 }
 

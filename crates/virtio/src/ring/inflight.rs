@@ -99,40 +99,40 @@ pub struct InflightTable {
 /// Why a table cannot be mapped, or a ring cannot go on by its part of one.
 #[derive(Debug, thiserror::Error)]
 pub enum InflightError {
-    /// See the message.
+    /// The table's file cannot be mapped.
     #[error(transparent)]
     Map(#[from] MapError),
-    /// See the message.
-    #[error("a table of buffers in flight at {0:#x}; it must be a multiple of 8")]
+    /// The table begins at an unaligned offset of its file.
+    #[error("the in-flight table is at offset {0:#x} of its file; expected a multiple of 8")]
     Misaligned(u64),
-    /// See the message.
-    #[error("a table of buffers in flight of {bytes:#x} bytes; it needs {needed:#x}")]
+    /// The table is too short for its rings.
+    #[error("the in-flight table has {bytes:#x} bytes; its rings need {needed:#x}")]
     Short {
-        /// What it has.
+        /// Bytes that the frontend gives it.
         bytes: u64,
-        /// What its rings need.
+        /// Bytes that its rings need.
         needed: u64,
     },
-    /// See the message.
+    /// A part of the ring is not in guest memory.
     #[error("its {0} is not in guest memory")]
     Ring(&'static str),
-    /// See the message.
-    #[error("its table of buffers in flight is for {0} rings")]
+    /// The table is for rings of the other layout.
+    #[error("its in-flight table is for {0} rings")]
     Layout(&'static str),
-    /// See the message.
-    #[error("it has {size} entries, its table of buffers in flight has a capacity of {capacity}")]
+    /// The ring has more entries than the table has states.
+    #[error("it has {size} entries, but its in-flight table has a capacity of {capacity}")]
     Size {
-        /// The ring's.
+        /// Entries of the ring.
         size: u16,
-        /// The table's.
+        /// Entries that the table has states for.
         capacity: u16,
     },
-    /// See the message.
-    #[error("its table of buffers in flight is of version {0}; known is 1")]
+    /// The table has an unknown version.
+    #[error("its in-flight table has version {0}; expected 1")]
     Version(u16),
-    /// See the message.
-    #[error("its table of buffers in flight contradicts itself: {0}")]
-    Contradictory(&'static str),
+    /// The table's fields cannot all be true.
+    #[error("its in-flight table is inconsistent: {0}")]
+    Inconsistent(&'static str),
 }
 
 /// The file of the tables that a frontend is given: one for all that it asks for.
@@ -284,12 +284,12 @@ impl Inflight {
         let area = &self.area;
         let last = used.wrapping_sub(area.read_u16(split::USED_IDX));
         if last > self.size {
-            return Err(InflightError::Contradictory("its used index is not one of the last round"));
+            return Err(InflightError::Inconsistent("its used index is more than one round behind the ring's"));
         }
         let mut at = area.read_u16(split::LAST_BATCH_HEAD);
         for _ in 0..last {
             if at >= self.size {
-                return Err(InflightError::Contradictory("its last batch goes beyond the ring"));
+                return Err(InflightError::Inconsistent("an entry of its last batch is outside the ring"));
             }
             self.clear_flag(at);
             at = area.read_u16(self.state(at) + split::NEXT);
@@ -305,7 +305,7 @@ impl Inflight {
         let [wrap, old_wrap] = area.read_u16(packed::WRAPS).to_le_bytes().map(|wrap| wrap != 0);
         let (new, old) = (area.read_u16(packed::USED_IDX), area.read_u16(packed::OLD_USED_IDX));
         if new >= self.size || old >= self.size {
-            return Err(InflightError::Contradictory("its used index is beyond the ring"));
+            return Err(InflightError::Inconsistent("its used index is outside the ring"));
         }
         let at_rest = (new, wrap) == (old, old_wrap);
         let committed = at_rest || is_used(old, old_wrap);
@@ -324,12 +324,12 @@ impl Inflight {
         let chains = self.chains_in_flight(|state| {
             let (id, num) = (area.read_u16(state + packed::ID), area.read_u16(state + packed::NUM));
             if num == 0 || num > self.size {
-                return Err(InflightError::Contradictory("a chain in flight is longer than the ring"));
+                return Err(InflightError::Inconsistent("a chain in flight is longer than the ring"));
             }
             Ok((area.read_u64(state + packed::COUNTER), Some(id), num))
         })?;
         if chains.iter().map(|chain| u32::from(chain.span)).sum::<u32>() > u32::from(self.size) {
-            return Err(InflightError::Contradictory("more is in flight than the ring holds"));
+            return Err(InflightError::Inconsistent("more is in flight than the ring holds"));
         }
         let (at, wrap) = if committed { (new, wrap) } else { (old, old_wrap) };
         Ok(Reconnected { position: at | u16::from(wrap) << 15, is_interrupted: !committed, chains })

@@ -47,21 +47,21 @@ enum ReplyError {
 #[expect(missing_docs, reason = "each variant has its one line; the fields are the numbers in that line")]
 pub enum FrontendError {
     /// The backend did not offer what the request needs.
-    #[error("{request} needs {feature}, which the backend did not offer or we did not acknowledge")]
+    #[error("{request} needs the feature {feature}, which the backend did not offer or we did not acknowledge")]
     NotNegotiated { request: Request, feature: String },
     /// The request is for another kind of device.
     #[error("{request} is for a {device} device")]
     OtherDevice { request: Request, device: &'static str },
     /// We were about to acknowledge what was not offered.
-    #[error("{request} with features that the backend did not offer: {extra}")]
+    #[error("{request} acknowledges features that the backend did not offer: {extra}")]
     NotOffered { request: Request, extra: String },
     /// The backend says that it failed.
-    #[error("{request} failed, says the backend (code {code})")]
+    #[error("the backend reports that {request} failed (code {code})")]
     Failed { request: &'static str, code: u64 },
     /// The answer is not one.
     #[error(
         "{request} was answered with request {code}, flags {flags:#x}, {len} bytes and {fds} file descriptors; \
-         right is {want}"
+         expected {want}"
     )]
     BadReply { request: &'static str, code: u32, flags: u32, len: usize, fds: usize, want: &'static str },
 }
@@ -341,7 +341,7 @@ mod tests {
         assert!(old.ask(Request::GetProtocolFeatures).is_err());
         assert!(old.set_features(VIRTIO_NET_F_CSUM).is_ok());
         let error = old.set_features(VIRTIO_NET_F_CSUM | VIRTIO_NET_F_MAC).unwrap_err();
-        assert_eq!(error.to_string(), "SET_FEATURES with features that the backend did not offer: mac");
+        assert_eq!(error.to_string(), "SET_FEATURES acknowledges features that the backend did not offer: mac");
         assert!(old.set_protocol_features(VHOST_USER_PROTOCOL_F_MQ).is_err());
         for request in [Request::GetQueueNum, Request::GetConfig, Request::AddMemReg, Request::GpuSetSocket] {
             assert!(old.call(request, Vec::new()).is_err(), "{request}");

@@ -50,7 +50,7 @@ impl Connection {
         }
         let Header { request, flags, size } = Header::decode(&header);
         let size = usize::try_from(size).ok().filter(|size| *size <= MAX_PAYLOAD).ok_or_else(|| {
-            invalid(format!("request {request} with a payload of {size} bytes; at most {MAX_PAYLOAD} are taken"))
+            invalid(format!("request {request} has a payload of {size} bytes; at most {MAX_PAYLOAD} are accepted"))
         })?;
         let mut payload = vec![0; size];
         let got = self.fill(&mut payload, &mut fds)?;
@@ -63,7 +63,10 @@ impl Connection {
     /// Sends bytes, with file descriptors beside the first of them.
     pub fn send(&self, mut bytes: &[u8], mut fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         if fds.len() > MAX_FDS {
-            return Err(invalid(format!("{} file descriptors to send; at most {MAX_FDS} are", fds.len())));
+            return Err(invalid(format!(
+                "{} file descriptors are too many for one message; at most {MAX_FDS} can be sent",
+                fds.len()
+            )));
         }
         while !bytes.is_empty() {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
@@ -106,7 +109,7 @@ impl Connection {
             // The kernel closed what did not fit: the message is not whole.
             if received.flags.contains(ReturnFlags::CTRUNC) || fds.len() > MAX_FDS {
                 return Err(invalid(format!(
-                    "more than {MAX_FDS} file descriptors with one message, or none left to take them"
+                    "a message has more than {MAX_FDS} file descriptors, or this process has none left to receive them"
                 )));
             }
             if received.bytes == 0 {

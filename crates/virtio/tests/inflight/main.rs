@@ -364,7 +364,7 @@ fn tables_that_contradict_themselves() {
         let kept = Kept::new(if packed_ring { PACKED } else { SPLIT });
         prepare(&kept);
         let result = if packed_ring { packed(&guest, &kept, 0).err() } else { split(&guest, &kept).err() };
-        assert!(matches!(result, Some(InflightError::Contradictory(_))), "{result:?}");
+        assert!(matches!(result, Some(InflightError::Inconsistent(_))), "{result:?}");
     };
     fails(|kept| kept.left_split(100, &[]), false);
     let far = |kept: &Kept| {

@@ -37,7 +37,7 @@ fn cve_2026_86565_a_ring_larger_than_its_table() {
                 break;
             }
         }
-        scene.rig.wait_down(0, "room for 64");
+        scene.rig.wait_down(0, "a capacity of 64");
         scene.victims.go_on();
         drop(client);
         scene.recovers("a ring larger than its table");

@@ -51,7 +51,7 @@ fn states_that_are_none() {
         (noise(1, 600), "not the state of a network device"),
         (changed(8, 2), "version 2"),
         (changed(100, 0xaa), "checksum"),
-        ([&good[..], &[0]].concat(), "it says that it has"),
+        ([&good[..], &[0]].concat(), "its header gives a length of"),
         (noise(2, 60_000), "it has more than"),
     ];
     states.extend((1..good.len()).step_by(37).map(|cut| (good[..cut].to_vec(), "device state: it ")));

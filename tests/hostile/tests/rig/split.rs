@@ -70,7 +70,7 @@ pub(crate) fn bad_chains(mut scene: Scene) {
     scene.sends("a header without a frame", &Dropped("runt"), |guest| {
         guest.publish_chain(ring, 0, &[Descriptor { len: 12, ..fine(guest, ring) }]);
     });
-    scene.sends("next out of range", &Down("goes on at 16"), |guest| {
+    scene.sends("next out of range", &Down("chains to 16"), |guest| {
         guest.publish_chain(ring, 0, &[Descriptor { flags: NEXT, next: 16, ..fine(guest, ring) }]);
     });
     scene.sends("a loop of one", &Down("it loops"), |guest| {
@@ -168,7 +168,7 @@ pub(crate) fn bad_buffers(mut scene: Scene) {
     scene.receives("read-only", &Down("receive ring"), one(|desc| desc.flags = 0));
     scene.receives("an address outside memory", &Down("receive ring"), one(|desc| desc.addr = 0x10));
     scene.receives("a length of 4 GiB", &Down("receive ring"), one(|desc| desc.len = u32::MAX));
-    scene.receives("next out of range", &Down("goes on at"), one(|desc| (desc.flags, desc.next) = (WRITE | NEXT, 99)));
+    scene.receives("next out of range", &Down("chains to"), one(|desc| (desc.flags, desc.next) = (WRITE | NEXT, 99)));
     scene.receives("a loop", &Down("it loops"), one(|desc| desc.flags = WRITE | NEXT));
     scene.receives("a head out of range", &Down("names descriptor 99"), |guest| {
         guest.write_available(ring, 0, 99);

@@ -194,7 +194,7 @@ fn tables_of_buffers_in_flight() {
     let refused = error(&mut session, Request::SetInflightFd, inflight(5, 0), 1);
     assert_eq!(
         refused.to_string(),
-        "SET_INFLIGHT_FD for 5 rings of 0 entries; there are 4 rings, of 1 to 32768 entries"
+        "SET_INFLIGHT_FD is for 5 rings of 0 entries; expected 1 to 4 rings of 1 to 32768 entries"
     );
 
     let mut early = Session::new(offer());

@@ -90,7 +90,7 @@ fn features_are_refused_by_name_and_a_refusal_to_serve_is_a_state() {
     assert_eq!(session.refusal(), Some(Refusal::NoFeatures));
     let extra = VIRTIO_NET_F_HOST_USO | 1 << 45;
     let error = error(&mut session, Request::SetFeatures, u64_payload(FEATURES | extra), 0);
-    assert_eq!(error.to_string(), "SET_FEATURES with features that were not offered: bit-45, host-uso");
+    assert_eq!(error.to_string(), "SET_FEATURES acknowledges features that were not offered: bit-45, host-uso");
     // QEMU before the guest's driver: few bits. Then the driver.
     assert!(matches!(ok(&mut session, Request::SetFeatures, u64_payload(0)), Effect::Features(0)));
     assert_eq!(session.refusal(), Some(Refusal::LegacyDriver));
@@ -163,7 +163,7 @@ fn requests_of_our_features_wait_for_them() {
         }
     }
     let refused = error(&mut session, Request::SetProtocolFeatures, u64_payload(1 << 11 | 1), 0);
-    assert_eq!(refused.to_string(), "SET_PROTOCOL_FEATURES with features that were not offered: host-notifier");
+    assert_eq!(refused.to_string(), "SET_PROTOCOL_FEATURES acknowledges features that were not offered: host-notifier");
 }
 
 #[test]
