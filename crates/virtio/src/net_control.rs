@@ -12,7 +12,7 @@
 //! let mut control = NetControl::new(VIRTIO_NET_F_CTRL_VQ | VIRTIO_NET_F_CTRL_RX, 1);
 //! // VIRTIO_NET_CTRL_RX, VIRTIO_NET_CTRL_RX_ALLMULTI, on.
 //! assert_eq!(control.execute(&[0, 1, 1]), Some(CommandOutcome::Recorded));
-//! assert!(control.receives().all_multicast);
+//! assert!(control.rx_filter().all_multicast);
 //! ```
 
 mod saved;
