@@ -1,8 +1,12 @@
-//! Fail points: named places in the code where a test lets the process die, to see what the next one makes of it.
+//! Fail points: named places in the code where a test can crash the process, to check what its
+//! successor finds.
 //!
-//! Without the feature `fail-points`, [`hit`] is nothing. With it, a thread's own handler is called if it has one (see
-//! `with`); else the process kills itself at the `count`-th hit of `name` where the environment says
-//! `STRAIGHTLINE_KILL=name:count`, and with `STRAIGHTLINE_PANIC=name:count` the thread panics that comes there.
+//! Without the feature `fail-points`, [`hit`] does nothing. With it, a hit has one of these
+//! effects:
+//! - The thread's own handler runs, if it has one (see `with`).
+//! - Otherwise the process kills itself at the `count`-th hit of `name`, if the environment has
+//!   `STRAIGHTLINE_KILL=name:count`.
+//! - With `STRAIGHTLINE_PANIC=name:count` the thread that makes the `count`-th hit panics.
 
 /// The code has come to this place.
 #[cfg(not(feature = "fail-points"))]
@@ -26,10 +30,10 @@ mod enabled {
         static HANDLER: RefCell<Option<Handler>> = const { RefCell::new(None) };
     }
 
-    /// A place, and how many hits of it are left.
+    /// The name of a fail point, and the number of hits left.
     type Trigger = OnceLock<Option<(String, AtomicU64)>>;
 
-    /// Where to die, and where to panic.
+    /// The fail points at which the process kills itself and at which a thread panics.
     static KILL: Trigger = Trigger::new();
     static PANIC: Trigger = Trigger::new();
 
@@ -51,8 +55,8 @@ mod enabled {
         place == name && left.fetch_sub(1, Ordering::Relaxed) == 1
     }
 
-    /// Runs `f` with a handler for this thread's hits. It may panic: what is unwound is a crash that leaves memory as it
-    /// is. It must not come to a fail point itself.
+    /// Runs `f` with a handler for this thread's hits. The handler may panic: unwinding then
+    /// simulates a crash that leaves memory as it is. The handler must not hit a fail point itself.
     pub fn with<R>(handler: impl FnMut(&'static str) + 'static, f: impl FnOnce() -> R) -> R {
         struct Restore(Option<Handler>);
         impl Drop for Restore {

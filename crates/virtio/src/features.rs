@@ -1,22 +1,23 @@
 //! Feature bits by their names in the specifications, and the short names that operators see.
 //!
-//! Three kinds share the two 64-bit masks of this file:
-//! - `VIRTIO_F_*` and `VIRTIO_NET_F_*` (virtio 1.3, sections 6 and 5.1.3), agreed with the guest's driver;
+//! Three kinds of bits share the two 64-bit masks of this file:
+//! - `VIRTIO_F_*` and `VIRTIO_NET_F_*` (virtio 1.3, sections 6 and 5.1.3), negotiated with the
+//!   guest's driver;
 //! - `VHOST_F_LOG_ALL` and `VHOST_USER_F_PROTOCOL_FEATURES`, which travel in the same mask but are
-//!   between the frontend and us only;
-//! - `VHOST_USER_PROTOCOL_F_*`, a mask of their own, agreed with the frontend.
+//!   negotiated between the frontend and the backend only;
+//! - `VHOST_USER_PROTOCOL_F_*`, a mask of their own, negotiated with the frontend.
 //!
-//! Every constant is a mask of one bit, so that they can be joined with `|`.
+//! Every constant is a mask of one bit, so that masks can be joined with `|`.
 //!
 //! ```
 //! use straightline_virtio::features::{VIRTIO_F_VERSION_1, VIRTIO_NET_F_CSUM, list, names};
 //!
-//! let agreed = VIRTIO_NET_F_CSUM | VIRTIO_F_VERSION_1;
-//! assert_eq!(names(agreed).collect::<Vec<_>>(), ["csum", "version-1"]);
-//! assert_eq!(list(names(agreed)), "csum, version-1");
+//! let acked = VIRTIO_NET_F_CSUM | VIRTIO_F_VERSION_1;
+//! assert_eq!(names(acked).collect::<Vec<_>>(), ["csum", "version-1"]);
+//! assert_eq!(list(names(acked)), "csum, version-1");
 //! ```
 
-/// Defines one mask a feature and a table of the short names by bit.
+/// Defines a mask for each feature, and a table of the short names by bit.
 macro_rules! feature_bits {
     ($table:ident; $($bit:literal $name:ident $short:literal $doc:literal;)+) => {
         $(
@@ -24,7 +25,7 @@ macro_rules! feature_bits {
             pub const $name: u64 = 1 << $bit;
         )+
 
-        /// Short names by bit; a bit that no specification names is `bit-N`.
+        /// Short names by bit. A bit that no specification names is `bit-N`.
         const $table: [&str; 64] = {
             let mut table = UNNAMED;
             $(table[$bit] = $short;)+
@@ -122,17 +123,17 @@ const UNNAMED: [&str; 64] = [
     "bit-56", "bit-57", "bit-58", "bit-59", "bit-60", "bit-61", "bit-62", "bit-63",
 ];
 
-/// Short names of virtio and vhost features, lowest bit first.
+/// Returns the short names of virtio and vhost features, lowest bit first.
 pub fn names(features: u64) -> impl Iterator<Item = &'static str> {
     set_bits(features, &FEATURE_NAMES)
 }
 
-/// Short names of vhost-user protocol features, lowest bit first.
+/// Returns the short names of vhost-user protocol features, lowest bit first.
 pub fn protocol_names(protocol_features: u64) -> impl Iterator<Item = &'static str> {
     set_bits(protocol_features, &PROTOCOL_NAMES)
 }
 
-/// Names joined for a message: `csum, mac`, or `none`.
+/// Joins names for a message: `csum, mac`, or `none`.
 pub fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let joined = names.collect::<Vec<_>>().join(", ");
     if joined.is_empty() { "none".to_owned() } else { joined }

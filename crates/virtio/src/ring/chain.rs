@@ -1,29 +1,29 @@
-//! What a chain is, whichever ring it is in: its first descriptor, its buffers on their way to segments, and all that
-//! can be wrong with it.
+//! Descriptor chains of either layout: the first descriptor, the walk from descriptors to staged
+//! segments, and all faults.
 
 use straightline_packet::{MAX_FRAME, MemorySegment, Reason, Turn};
 
 use super::layout::{Descriptor, INDIRECT, NEXT, WRITE};
 use crate::memory::GuestMemory;
 
-/// Most chains looked at in one go: what is prefetched must not fall out of the cache before it is used.
+/// The most chains read at once: prefetched lines must not leave the cache before they are used.
 pub const BURST: usize = 64;
 
-/// A fault of one chain: it is given back unused, the ring goes on.
+/// A fault of one chain. The chain is given back unused; the ring continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChainFault {
     /// A buffer lies outside guest memory.
     Address,
-    /// A buffer is for reading where it must be for writing, or the reverse.
+    /// A buffer is device-readable where it must be device-writable, or the reverse.
     Direction,
-    /// An indirect table is empty, nested, too long, loops, or is no multiple of 16 bytes.
+    /// An indirect table is empty, nested, too long, loops, or is not a multiple of 16 bytes.
     Indirect,
-    /// More bytes than a frame can have.
+    /// The chain has more bytes than the longest Ethernet frame.
     Long,
 }
 
 impl ChainFault {
-    /// As which drop it is counted.
+    /// Returns the drop reason by which the fault is counted.
     pub fn reason(self) -> Reason {
         match self {
             ChainFault::Address => Reason::BadAddress,
@@ -34,7 +34,7 @@ impl ChainFault {
     }
 }
 
-/// A fault of the ring itself: nothing in it can be trusted any more, it stops.
+/// A fault of the ring itself. Nothing in the ring can be trusted any more, so the ring stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RingFault {
     /// The driver's available index is further ahead than the ring has entries.
@@ -80,40 +80,43 @@ pub enum RingFault {
     Indirect(u16),
 }
 
-/// What stops a chain, or the ring.
+/// A fault that stops a chain or the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The chain alone.
+    /// The fault concerns the chain alone.
     Chain(ChainFault),
-    /// The ring.
+    /// The fault concerns the ring.
     Ring(RingFault),
 }
 
-/// Which way the bytes of a chain go.
+/// The direction in which the bytes of a chain go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// The device reads: what the guest sends.
+    /// The device reads what the guest sends.
     FromGuest,
-    /// The device writes: what the guest receives.
+    /// The device writes what the guest receives.
     ToGuest,
-    /// The device reads, then writes: a command and its answer.
+    /// The device reads a command, then writes its answer.
     Command,
 }
 
-/// The first descriptor of a taken chain, read once.
+/// The first descriptor of a chain, read once.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct First {
-    /// What goes back to the driver: the index of the first descriptor; in a packed ring, the buffer's id.
+    /// The value returned to the driver with the used chain: the index of the first descriptor, or
+    /// in a packed ring the buffer's id.
     pub head: u16,
-    /// Its fields.
+    /// The fields of the descriptor.
     pub desc: Descriptor,
-    /// In a packed ring: how many descriptors the chain has, and where those behind the first are kept.
+    /// The number of descriptors of the chain (packed rings only).
     pub(super) span: u16,
+    /// Index of the descriptors behind the first one in the device half's `following`.
     pub(super) following: u16,
 }
 
 impl First {
-    /// The one buffer of a chain that has only one, in one region: the common case, without staging.
+    /// Returns the buffer of a chain that has one buffer, in one region. This is the common case,
+    /// and it needs no staging.
     #[inline(always)]
     pub(super) fn single<'t>(
         &self,
@@ -132,34 +135,35 @@ impl First {
 /// A chain whose bytes are all staged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chain {
-    /// Bytes in its buffers.
+    /// Bytes in all buffers.
     pub len: u32,
-    /// Of these, the bytes that the device reads; they come first (2.7.4.2).
+    /// The bytes of these that the device reads; they come first (2.7.4.2).
     pub readable: u32,
 }
 
-/// A chain on its way from descriptors to staged segments.
+/// A walk over one chain, which turns descriptors into staged segments.
 pub(super) struct Walk<'w, 't> {
     pub(super) memory: &'t GuestMemory,
     pub(super) turn: &'w mut Turn<'t>,
     pub(super) hint: usize,
     pub(super) direction: Direction,
     pub(super) len: u64,
-    /// Bytes before the first buffer that the device writes.
+    /// Bytes before the first device-writable buffer.
     readable: u64,
     pub(super) descriptors: u32,
-    /// Where its segments begin among those staged.
+    /// Index of the chain's first segment among those staged.
     mark: usize,
 }
 
 impl<'w, 't> Walk<'w, 't> {
-    /// A walk that begins; `hint` is where the last one was.
+    /// Begins a walk. `hint` is the region in which the last walk ended.
     pub(super) fn new(memory: &'t GuestMemory, turn: &'w mut Turn<'t>, hint: usize, direction: Direction) -> Self {
         let mark = turn.mark();
         Walk { memory, turn, hint, direction, len: 0, readable: 0, descriptors: 0, mark }
     }
 
-    /// The chain, after its last buffer, and where the next walk begins to look. On a fault nothing stays staged.
+    /// Ends the walk: returns the chain and updates `hint` for the next walk. On a fault nothing
+    /// stays staged.
     pub(super) fn end(self, result: Result<(), Fault>, hint: &mut usize) -> Result<Chain, Fault> {
         *hint = self.hint;
         self.turn.count_descriptors(self.descriptors);
@@ -189,7 +193,7 @@ impl<'w, 't> Walk<'w, 't> {
         if !writable {
             self.readable = self.len;
         }
-        // A header and the longest frame; what the guest offers for receiving may be larger.
+        // The limit is a header and the longest frame. Receive buffers of the guest may be larger.
         if self.direction != Direction::ToGuest && self.len > u64::from(MAX_FRAME) + 12 {
             return Err(ChainFault::Long);
         }

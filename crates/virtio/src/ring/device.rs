@@ -1,4 +1,4 @@
-//! The device half of a ring of either layout: what a port needs of it.
+//! The device half of a ring of either layout, as a port uses it.
 
 use std::sync::Arc;
 
@@ -8,24 +8,34 @@ use super::chain::{Chain, Direction, Fault, First, RingFault};
 use super::{Inflight, PackedDevice, SplitDevice, Standing};
 use crate::memory::{DirtyLog, GuestMemory};
 
-/// What the loops over a burst need. They are compiled for each layout, so that nothing is asked for each packet.
+/// The operations that the loops over a burst need. The loops are compiled for each layout, so no
+/// packet pays for a choice between layouts.
+///
+/// A chain goes through three states: *available* (found, and possibly read), *taken* (kept by this
+/// half), and *used* (given back to the driver). Chains are given back in the order in which they
+/// were taken.
 pub trait Device {
-    /// Finds the next chains that are available, as many as `into` has room for; returns how many.
+    /// Finds the next available chains, at most `into.len()`, and returns their number. The first
+    /// descriptors are read into `into`; nothing is taken yet.
     fn find(&mut self, into: &mut [First]) -> Result<usize, RingFault>;
     /// Takes the next chain, whose first descriptor is `first`.
     fn take(&mut self, first: &First);
-    /// Takes the next chains, whose first descriptors are `firsts`; `bytes` says of each how many are written into it.
+    /// Takes the next chains, whose first descriptors are `firsts`. `bytes` returns the number of
+    /// bytes written into the chain of each index.
     fn take_all(&mut self, firsts: &[First], bytes: impl Fn(usize) -> u32)
     where
         Self: Sized;
-    /// Un-takes the last `n` chains.
+    /// Makes the last `n` taken chains available again.
     fn untake(&mut self, n: u16);
-    /// Says how many bytes were written into the chain that was taken last.
+    /// Sets the number of bytes written into the chain that was taken last. Without this call the
+    /// chain counts as read only.
     fn written(&mut self, bytes: u32);
-    /// The one buffer of a chain that has only one, in one region.
+    /// Returns the buffer of a chain that has one buffer, in one region. This is the common case,
+    /// and it needs no staging.
     fn single<'t>(&mut self, memory: &'t GuestMemory, first: &First, direction: Direction)
     -> Option<MemorySegment<'t>>;
-    /// Stages all buffers of a chain found last. On a fault nothing is staged.
+    /// Stages all buffers of a chain that the last [`Self::find`] returned. On a fault nothing
+    /// stays staged.
     fn chain<'t>(
         &mut self,
         memory: &'t GuestMemory,
@@ -35,22 +45,25 @@ pub trait Device {
     ) -> Result<Chain, Fault>;
     /// Gives back the oldest `n` taken chains.
     fn give_back(&mut self, n: u16);
-    /// Chains taken and not given back.
+    /// Returns the number of chains taken and not given back.
     fn outstanding(&self) -> u16;
-    /// What is known to be available, without a look at the ring: chains, or, in a packed ring, descriptors.
+    /// Returns the number of entries known to be available without a look at the ring: chains, or
+    /// descriptors in a packed ring.
     fn known(&self) -> u16;
-    /// Descriptors that the last [`Self::find`] read behind the first ones of its chains.
+    /// Returns the number of descriptors that the last [`Self::find`] read behind the first ones of
+    /// its chains.
     fn followed(&self) -> u32;
-    /// Whether the taken chains are all that the ring can hold, so that the driver has no more to give.
+    /// Returns whether the taken chains are all that the ring can hold, so that the driver has no
+    /// more to give.
     fn is_all_taken(&self) -> bool;
 }
 
-/// A ring of either layout, for what is done once a burst or less.
+/// A ring of either layout, for operations that run once a burst or less.
 #[derive(Debug)]
 pub enum Ring {
-    /// Virtio 1.2, 2.7.
+    /// A split ring (virtio 1.2, 2.7).
     Split(SplitDevice),
-    /// Virtio 1.2, 2.8.
+    /// A packed ring (virtio 1.2, 2.8).
     Packed(PackedDevice),
 }
 
@@ -64,12 +77,12 @@ macro_rules! both {
 }
 
 impl Ring {
-    /// Entries.
+    /// Returns the number of entries.
     pub fn size(&self) -> u16 {
         both!(self, ring => ring.size())
     }
 
-    /// Where a successor goes on, in vhost-user's form.
+    /// Returns the position at which a successor continues, in vhost-user's form.
     pub fn base(&self) -> u32 {
         match self {
             Ring::Split(ring) => ring.base().into(),
@@ -77,24 +90,25 @@ impl Ring {
         }
     }
 
-    /// What is written into the ring is marked in `log` from now on.
+    /// Sets the log in which all later writes to the ring are marked.
     pub fn set_log(&mut self, log: Option<Arc<DirtyLog>>) {
         both!(self, ring => ring.set_log(log));
     }
 
-    /// What is in flight is kept in this table from now on, or in none.
+    /// Sets the in-flight table in which this half keeps its position from now on; `None` stops
+    /// that.
     pub fn track(&mut self, inflight: Option<Inflight>) {
         let position = self.used();
         inflight.iter().for_each(|table| table.begin(position));
         both!(self, ring => ring.inflight = inflight);
     }
 
-    /// Whether it is a packed ring.
+    /// Returns whether this is a packed ring.
     pub fn is_packed(&self) -> bool {
         matches!(self, Ring::Packed(_))
     }
 
-    /// Chains taken and not given back.
+    /// Returns the number of chains taken and not given back.
     #[inline]
     pub fn outstanding(&self) -> u16 {
         both!(self, ring => ring.outstanding())
@@ -106,24 +120,26 @@ impl Ring {
         both!(self, ring => ring.give_back(n));
     }
 
-    /// Un-takes the last `n` chains.
+    /// Makes the last `n` taken chains available again.
     pub fn untake(&mut self, n: u16) {
         both!(self, ring => ring.untake(n));
     }
 
-    /// Whether the memory it lies in has vanished.
+    /// Returns whether the memory of the ring has vanished.
     #[inline]
     pub fn poisoned(&self) -> bool {
         both!(self, ring => ring.poisoned())
     }
 
-    /// Whether the driver is to be notified of what was given back since the last call.
+    /// Returns whether the driver asked for a notification of the chains given back since the last
+    /// call.
     #[inline]
     pub fn must_notify(&mut self) -> bool {
         both!(self, ring => ring.must_notify())
     }
 
-    /// Returns the position of the next used entry: an index, or in a packed ring a position with its wrap counter.
+    /// Returns the position of the next used entry: an index, or in a packed ring an index with its
+    /// wrap counter.
     #[inline]
     pub fn used(&self) -> u16 {
         match self {
@@ -132,19 +148,19 @@ impl Ring {
         }
     }
 
-    /// Returns where both sides stand, or `None` without the event index: then a ring does not say whether its driver
-    /// waits.
+    /// Returns the progress of both sides, or `None` without the event index: then a ring does not
+    /// show whether its driver waits.
     pub fn standing(&self) -> Option<Standing> {
         both!(self, ring => ring.standing())
     }
 
-    /// Asks the driver for a kick when there are more than `beyond` chains (in a packed ring, descriptors); `true` if there
-    /// are already.
+    /// Asks the driver for a kick once there are more than `beyond` chains (descriptors in a packed
+    /// ring). Returns true if there are already.
     pub fn arm(&mut self, beyond: u16) -> Result<bool, RingFault> {
         both!(self, ring => ring.arm(beyond))
     }
 
-    /// Asks the driver for no kicks.
+    /// Asks the driver for no kicks: the worker polls.
     pub fn disarm(&mut self) {
         both!(self, ring => ring.disarm());
     }

@@ -1,11 +1,11 @@
-//! What the driver halves of both layouts share: indirect tables, what they keep of a chain that is out, and what a device
-//! may not say.
+//! Code that the driver halves of both layouts share: indirect tables, the record of outstanding
+//! chains, and faults of the device.
 
 use super::layout::{DESCRIPTOR, Descriptor, INDIRECT, NEXT, WRITE};
 use crate::memory::{Area, GuestMemory};
 
-/// What a device said that cannot be. The driver half is then broken: where the device stands nobody knows, so it takes
-/// nothing more and finds nothing more.
+/// An impossible statement of the device. The driver half is then broken: the device's position is
+/// unknown, so this half accepts no more chains and finds no more used ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceFault {
     /// The device returned a chain that is not outstanding.
@@ -34,18 +34,20 @@ pub enum DeviceFault {
     Batch(u16),
 }
 
-/// Where a driver half may put indirect tables: one for each entry of its ring, one behind the other.
+/// The memory in which a driver half may put indirect tables: one for each entry of its ring, one
+/// behind the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tables {
-    /// Where they are in the guest's memory, at a multiple of 16.
+    /// Guest address of the tables, a multiple of 16.
     pub guest: u64,
-    /// The same place as the frontend has it.
+    /// The frontend's address of the same memory.
     pub user: u64,
-    /// Descriptors of each, of which no more are used than the ring has. A longer chain goes into the ring itself.
+    /// Descriptors in each table. No more are used than the ring has. A longer chain goes into the
+    /// ring itself.
     pub entries: u16,
 }
 
-/// The same, found in memory.
+/// The tables, located in memory.
 #[derive(Debug)]
 pub(super) struct TableArea {
     area: Area,
@@ -53,7 +55,7 @@ pub(super) struct TableArea {
     entries: u16,
 }
 
-/// In a table, which of a descriptor's last two fields is which.
+/// The ring layout, which sets the order of the last two fields of a descriptor in a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Layout {
     Split,
@@ -69,8 +71,8 @@ impl TableArea {
         Ok(TableArea { area, guest: tables.guest, entries })
     }
 
-    /// Writes the buffers into the table of this number; returns the descriptor of the table. `None` where it is too
-    /// short for them, or where they need none.
+    /// Writes the buffers into table `number`, and returns the descriptor of the table. Returns
+    /// `None` if the table is too short for them, or if they need none.
     pub(super) fn write(&self, number: u16, buffers: &[(u64, u32, bool)], layout: Layout) -> Option<Descriptor> {
         let count = u16::try_from(buffers.len()).ok().filter(|&n| n > 1 && n <= self.entries)?;
         let start = usize::from(number) * usize::from(self.entries);
@@ -79,7 +81,8 @@ impl TableArea {
             let desc = match layout {
                 Layout::Split if next < count => Descriptor { addr, len, flags: write | NEXT, next },
                 Layout::Split => Descriptor { addr, len, flags: write, next: 0 },
-                // 2.8.7: in their order, without NEXT; the id is that of the descriptor in the ring.
+                // 2.8.7: entries are used in order, without NEXT; the id is that of the descriptor
+                // in the ring.
                 Layout::Packed => Descriptor { addr, len, flags: 0, next: write },
             };
             desc.write_at(&self.area, (start + usize::from(next) - 1) * DESCRIPTOR);
@@ -91,8 +94,8 @@ impl TableArea {
     }
 }
 
-/// What is kept of a chain that is out: its descriptors in the ring (0: it is not out), and the bytes that the device may
-/// write.
+/// The private record of an outstanding chain: its descriptors in the ring (0: the chain is not
+/// outstanding), and the bytes that the device may write.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Outstanding {
     pub(super) span: u16,
@@ -105,7 +108,8 @@ impl Outstanding {
         Outstanding { span, capacity }
     }
 
-    /// The bytes written into it as the device says. Of a chain that it only reads that means nothing.
+    /// Checks the number of bytes that the device reports as written. For a chain that it only
+    /// reads the number means nothing.
     #[inline]
     pub(super) fn written(self, id: u16, bytes: u32) -> Result<u32, DeviceFault> {
         match self.capacity {

@@ -1,19 +1,19 @@
-//! Where things are in a split ring (virtio 1.2, 2.7.5 to 2.7.8).
+//! The layout of both rings in memory (virtio 1.2, 2.7.5 to 2.7.8 and 2.8.13).
 
 use straightline_packet::{Level, MemorySegment};
 
 use crate::memory::{Area, DirtyLog, GuestMemory};
 
-/// The chain goes on at `next`.
+/// Descriptor flag: the chain continues at `next`.
 pub const NEXT: u16 = 1;
-/// The device writes this buffer; without it, the device reads it.
+/// Descriptor flag: the device writes this buffer. Without it, the device reads the buffer.
 pub const WRITE: u16 = 2;
-/// The buffer holds a table of descriptors.
+/// Descriptor flag: the buffer holds a table of descriptors.
 pub const INDIRECT: u16 = 4;
 
-/// The other side of `avail.flags`: the driver wants no interrupts.
+/// Bit of `avail.flags`: the driver asks for no interrupts.
 pub(super) const NO_INTERRUPT: u16 = 1;
-/// `used.flags`: the device wants no kicks.
+/// Bit of `used.flags`: the device asks for no kicks.
 pub(super) const NO_NOTIFY: u16 = 1;
 
 /// Bytes of a descriptor.
@@ -42,7 +42,7 @@ impl Descriptor {
         (self.addr, u64::from(self.len) | u64::from(self.flags) << 32 | u64::from(self.next) << 48)
     }
 
-    /// Reads descriptor `index` of a table in guest memory, once.
+    /// Reads descriptor `index` of a table in guest memory, each half once.
     #[inline]
     pub(super) fn read(table: &Area, index: u16) -> Self {
         let at = usize::from(index) * DESCRIPTOR;
@@ -59,10 +59,11 @@ impl Descriptor {
         Self::from_words(word(addr), word(rest))
     }
 
-    /// Reads the first descriptor of an indirect table of a packed ring, once: length, then id, then flags.
+    /// Reads the first descriptor of an indirect table of a packed ring, once. Its fields are
+    /// address, length, id and flags.
     pub(super) fn read_indirect_packed(level: Level, table: MemorySegment<'_>) -> Self {
         let desc = Self::read_indirect(level, table);
-        // The two 16-bit fields have changed places.
+        // In a packed ring flags come last; in a split ring they precede `next`.
         Descriptor { flags: desc.next, next: desc.flags, ..desc }
     }
 
@@ -77,23 +78,23 @@ impl Descriptor {
     }
 }
 
-/// The size of a ring and the places of its three parts, as the frontend says them.
+/// The size of a ring and the addresses of its three parts, as the frontend gives them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Entries: a power of two, at most 32768.
     pub size: u16,
     /// The descriptor table: 16 bytes an entry, at a multiple of 16.
     pub desc: u64,
-    /// What the driver makes available: 6 bytes and 2 an entry, at a multiple of 2.
+    /// The available ring: 6 bytes and 2 for each entry, at a multiple of 2.
     pub avail: u64,
-    /// What the device has used: 6 bytes and 8 an entry, at a multiple of 4.
+    /// The used ring: 6 bytes and 8 for each entry, at a multiple of 4.
     pub used: u64,
 }
 
-/// What driver and device have agreed on about a ring (virtio 1.2, 6).
+/// The ring features that driver and device negotiated (virtio 1.2, 6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// EVENT_IDX: notifications are asked for by index.
+    /// EVENT_IDX: notifications are suppressed by index.
     pub event_idx: bool,
     /// INDIRECT_DESC: a descriptor may name a table of descriptors.
     pub indirect: bool,
@@ -105,13 +106,16 @@ pub struct Options {
 #[derive(Debug)]
 pub(super) struct PackedParts {
     pub(super) desc: Area,
-    /// What the driver wants to be told of.
+    /// The driver event suppression structure: the used descriptors for which the driver asks for a
+    /// call.
     pub(super) driver: Area,
-    /// What the device wants to be told of.
+    /// The device event suppression structure: the available descriptors for which the device asks
+    /// for a kick.
     pub(super) device: Area,
 }
 
-/// Offsets in either event suppression structure: a place with its wrap counter, then the mode (2.8.14).
+/// Offsets in either event suppression structure: the position with its wrap counter, then the mode
+/// (2.8.14).
 pub(super) mod event {
     pub(in crate::ring) const POSITION: usize = 0;
     pub(in crate::ring) const MODE: usize = 2;
@@ -127,8 +131,8 @@ pub(super) struct Parts {
 }
 
 impl Geometry {
-    /// Finds a packed ring in guest memory, with the driver's event suppression at `avail` and the device's at `used`;
-    /// says which part is not wholly there.
+    /// Finds a packed ring in guest memory, with the driver event suppression at `avail` and the
+    /// device's at `used`. The error names the part that is not wholly in memory.
     pub(super) fn locate_packed(&self, memory: &GuestMemory) -> Result<PackedParts, &'static str> {
         let n = usize::from(self.size);
         if n == 0 || n > 32768 {
@@ -141,7 +145,7 @@ impl Geometry {
         })
     }
 
-    /// Finds the ring in guest memory; says which part is not wholly there.
+    /// Finds a split ring in guest memory. The error names the part that is not wholly in memory.
     pub(super) fn locate(&self, memory: &GuestMemory) -> Result<Parts, &'static str> {
         let n = usize::from(self.size);
         if !self.size.is_power_of_two() || n > 32768 {
@@ -155,7 +159,8 @@ impl Geometry {
     }
 }
 
-/// Offsets in the available ring: flags, index, entries, then the index after which the driver wants to be told.
+/// Offsets in the available ring: flags, index, entries, then the driver's event index, after which
+/// it asks for a call.
 pub(super) mod avail {
     pub(in crate::ring) const FLAGS: usize = 0;
     pub(in crate::ring) const INDEX: usize = 2;
@@ -167,7 +172,8 @@ pub(super) mod avail {
     }
 }
 
-/// Offsets in the used ring: flags, index, entries (id, length), then the index after which the device wants a kick.
+/// Offsets in the used ring: flags, index, entries (id, length), then the device's event index,
+/// after which it asks for a kick.
 pub(super) mod used {
     pub(in crate::ring) const FLAGS: usize = 0;
     pub(in crate::ring) const INDEX: usize = 2;
@@ -185,7 +191,8 @@ pub(super) fn mark(log: &DirtyLog, area: &Area, offset: usize, len: usize) {
     log.after_writes().mark(area.guest_addr() + wide(offset), wide(len));
 }
 
-/// Marks `n` entries of `entry` bytes, from the one at `start` on, of a table of `size` that begins at `offset` of an area.
+/// Marks `n` entries of `entry` bytes, beginning with entry `start`, of a table of `size` entries
+/// that begins at `offset` of an area. The range may wrap.
 pub(super) fn mark_entries(log: &DirtyLog, area: &Area, offset: usize, entry: usize, start: u16, n: u16, size: u16) {
     let marks = log.after_writes();
     let to_end = n.min(size - start);

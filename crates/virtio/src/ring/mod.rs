@@ -1,4 +1,19 @@
-//! Virtqueues: the split ring and the packed ring, the device half and the driver half of each (virtio 1.2, 2.7 and 2.8).
+//! Virtqueues: the split ring and the packed ring, the device half and the driver half of each
+//! (virtio 1.2, 2.7 and 2.8).
+//!
+//! | file | holds |
+//! |---|---|
+//! | `layout` | offsets in both layouts; descriptors as read from memory |
+//! | `chain` | descriptor chains: checks and faults |
+//! | `device` | [`Device`], the operations of a device half; [`Ring`], a device half of either layout |
+//! | `split_device`, `packed_device` | the two device halves |
+//! | `driver` | what both driver halves share |
+//! | `split_driver`, `packed_driver` | the two driver halves, for chains of any length |
+//! | `bursts` | driver halves for single buffers, as cheap as possible |
+//! | `notify` | event suppression: the only place where two sides race |
+//! | `standing` | the progress of both sides, to detect lost calls |
+//! | `inflight` | the in-flight table that a frontend keeps |
+//! | `recover` | the position of a lost device half in a packed ring |
 
 mod bursts;
 mod chain;
@@ -28,14 +43,15 @@ pub use split_device::SplitDevice;
 pub use split_driver::SplitDriver;
 pub use standing::Standing;
 
-/// What `notify` works on; its test has others.
+/// The types that `notify` works on; its test substitutes loom's.
 mod shared {
     pub(super) use crate::memory::Area;
     pub(super) use std::sync::atomic::{Ordering, fence};
 }
 
-/// Whether the other side wants to be told of entries `old..new`, given the index after which it asked to be told
-/// (virtio 1.2, 2.7.10: `vring_need_event`). All indexes wrap at 65536.
+/// Returns whether the other side asked for a notification of entries `old..new`, where `event` is
+/// the index after which it asked for one (virtio 1.2, 2.7.10: `vring_need_event`). All indexes
+/// wrap at 65536.
 #[inline]
 pub fn need_event(event: u16, new: u16, old: u16) -> bool {
     new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)

@@ -1,17 +1,25 @@
-//! Telling the other side, and asking to be told: what two sides of a ring share without a lock.
+//! Event suppression: the decision to notify the other side, and the request to be notified.
 //!
-//! A *giver* (a driver with available chains, a device with used ones) and the *waiter* for them each write, and then
-//! look at what the other one writes:
+//! Two sides of a ring share this without a lock. A *producer* is a driver with available chains or
+//! a device with used ones. A *consumer* waits for them. Each side first writes, and then reads
+//! what the other one writes:
 //!
 //! ```text
-//! giver                            waiter
-//! publish index or flags           write the field
+//! producer                         consumer
+//! publish index or flags           write event suppression
 //! fence(SeqCst)          (a)       fence(SeqCst)          (b)
-//! read the field: tell it?          read index or flags: is there anything?
+//! read event suppression           read index or flags
+//! notify if it is asked for        sleep if there is nothing new
 //! ```
-//! The fences are ordered one way or the other. If (a) is first, the waiter sees what was given and does not sleep; if
-//! (b) is first, the giver sees the field and tells it (virtio 1.2, 2.7.7.2, 2.7.13.4.1, 2.8.14, 2.8.21.3.1). Without one
-//! of them both may have looked too early, and a full ring waits for ever.
+//!
+//! All SeqCst fences have one total order, so either (a) comes before (b) or (b) before (a):
+//!
+//! 1. If (a) is first, the consumer's read sees what was published. It does not sleep.
+//! 2. If (b) is first, the producer's read sees the event suppression. It notifies.
+//!
+//! Virtio requires both fences (1.2: 2.7.7.2, 2.7.13.4.1, 2.8.14, 2.8.21.3.1). If one of them is
+//! missing, a store may still wait in the store buffer while the load behind it is done. Then both
+//! sides may read too early, and a full ring waits for ever.
 //!
 //! `notify_loom.rs` builds this file a second time, on loom's atomics, and tries every order.
 
@@ -20,12 +28,12 @@ use crate::ring::layout::event;
 use crate::ring::need_event;
 use crate::ring::packed_device::{EVENTS_AT, EVENTS_OFF, RingPosition};
 
-/// Where a split ring's waiter says what it suppression.
+/// The field in which the consumer of a split ring keeps its event suppression.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum SuppressionField {
-    /// Here is the index of the entry that it wants to be told of (2.7.10).
+    /// The event index at this offset: the entry for which it asks for a notification (2.7.10).
     Event(usize),
-    /// Here are flags, and this bit in them says that it wants to be told of none.
+    /// Flags at this offset, and the bit in them that suppresses all notifications.
     Flags(usize, u16),
 }
 
@@ -36,10 +44,12 @@ impl SuppressionField {
     }
 }
 
-/// Whether the waiter of a split ring is to be told of entries `old..new`, which were published. Without `old`, nothing
-/// is known of what it was told before.
+/// Returns whether the consumer of a split ring asked for a notification of entries `old..new`,
+/// which were published. Without `old` it is not known of which entries it was notified before, so
+/// with the event index the answer is yes.
 #[inline]
 pub(super) fn needs_notification(suppression: &Area, field: SuppressionField, old: Option<u16>, new: u16) -> bool {
+    // (a): the published index comes before this read of the event suppression.
     fence(Ordering::SeqCst);
     let word = suppression.read_u16(field.offset());
     match field {
@@ -48,7 +58,8 @@ pub(super) fn needs_notification(suppression: &Area, field: SuppressionField, ol
     }
 }
 
-/// The field of a split ring's waiter becomes `word`; then it looks at the giver's index.
+/// Requests a notification in a split ring by writing `word` into the consumer's field, and then
+/// looks at the producer's index.
 #[inline]
 pub(super) fn request_notification<R>(
     suppression: &Area,
@@ -57,30 +68,33 @@ pub(super) fn request_notification<R>(
     look: impl FnOnce() -> R,
 ) -> R {
     suppression.write_u16(field.offset(), word);
+    // (b): the event suppression comes before this look at the index.
     fence(Ordering::SeqCst);
     look()
 }
 
-/// Whether the waiter of a packed ring is to be told of the `count` descriptors before `new`, which were published: at
-/// most a round of them. The field is where the waiter is, or at most a round ahead: then it is told once too often at worst.
-/// Without a count, the position it asked for says nothing.
+/// Returns whether the consumer of a packed ring asked for a notification of the `count`
+/// descriptors before `new`, which were published: at most one round. The position it asked for is
+/// where the consumer is, or at most a round ahead; in the worst case it gets one notification too
+/// many. Without a count, the position says nothing.
 #[inline]
 pub(super) fn needs_notification_packed(suppression: &Area, count: Option<u16>, new: RingPosition, size: u16) -> bool {
+    // (a): the published descriptors come before this read of the event suppression.
     fence(Ordering::SeqCst);
     match (suppression.read_u16(event::MODE), count) {
         (EVENTS_OFF, _) => false,
         (EVENTS_AT, Some(count)) => {
-            let wanted = RingPosition::from_bits(suppression.read_u16(event::POSITION));
-            // Places of the round before are counted down from this one's start.
-            let wanted = if wanted.wrap == new.wrap { wanted.at } else { wanted.at.wrapping_sub(size) };
-            need_event(wanted, new.at, new.at.wrapping_sub(count))
+            let event = RingPosition::from_bits(suppression.read_u16(event::POSITION));
+            // A position of the round before is counted down from the start of this round.
+            let event = if event.wrap == new.wrap { event.at } else { event.at.wrapping_sub(size) };
+            need_event(event, new.at, new.at.wrapping_sub(count))
         }
         _ => true,
     }
 }
 
-/// The field of a packed ring's waiter becomes `mode`, for the descriptor at `position` where the mode is about one; then it
-/// looks at the descriptors.
+/// Requests a notification in a packed ring by writing `mode` (and `position`, for the mode that
+/// names one) into the consumer's structure, and then looks at the descriptors.
 #[inline]
 pub(super) fn request_notification_packed<R>(
     suppression: &Area,
@@ -91,7 +105,9 @@ pub(super) fn request_notification_packed<R>(
     if mode == EVENTS_AT {
         suppression.write_u16(event::POSITION, position.bits());
     }
+    // Release: a producer that reads this mode sees the position that belongs to it.
     suppression.release_u16(event::MODE, mode);
+    // (b): the event suppression comes before this look at the descriptors.
     fence(Ordering::SeqCst);
     look()
 }

@@ -1,5 +1,5 @@
-//! `notify.rs` on loom's atomics: a producer and a waiter in every order, and with every stale value that the memory model
-//! allows.
+//! `notify.rs` on loom's atomics: a producer and a consumer in every order, and with every stale
+//! value that the memory model allows.
 
 use loom::sync::Arc;
 use loom::thread;
@@ -8,7 +8,7 @@ use loom::thread;
 #[expect(clippy::duplicate_mod, reason = "the same source on other atomics is what is tested")]
 mod notify;
 
-/// In position of `Area` and of the processor's fence: loom cannot watch mapped memory.
+/// Stands in for `Area` and for the processor's fence: loom cannot watch mapped memory.
 mod shared {
     use loom::sync::atomic::AtomicU16;
     pub(super) use loom::sync::atomic::{Ordering, fence};
@@ -46,16 +46,19 @@ use shared::Area;
 /// Entries that a producer publishes, one by one.
 const COUNT: u16 = 2;
 
-/// What producer and waiter share.
+/// The words that producer and consumer share.
 struct Ring {
     /// A split ring's index, or the flags of a packed ring's descriptors.
     published: Area,
     suppression: Area,
 }
 
-/// One gives and looks after each entry whether it is to tell (`publish`: entries before, and whether it is wanted). The
-/// other one takes all there is and asks (`arm`: entries seen, and how many it sees then), until there is nothing. Then it
-/// sleeps, and must have been notified of what it has not seen.
+/// Checks that no consumer sleeps over entries that it was not notified of.
+///
+/// The producer publishes entries one by one (`publish`: the number published before; returns
+/// whether it notifies). The consumer takes all it sees and requests a notification (`arm`: the
+/// number seen; returns the number it sees then), until there is nothing new. Then it sleeps, and
+/// must have been notified of whatever it has not seen.
 fn check_no_lost_wakeup(
     ring: fn() -> Ring,
     publish: impl Fn(&Ring, u16) -> bool + Copy + Send + Sync + 'static,
@@ -77,7 +80,7 @@ fn check_no_lost_wakeup(
         let notified = producer.join().expect("the producer ends");
         assert!(
             seen == COUNT || notified > seen,
-            "the waiter sleeps with {seen} of {COUNT} entries, notified of {notified}"
+            "the consumer sleeps with {seen} of {COUNT} entries, notified of {notified}"
         );
     });
 }
@@ -89,7 +92,7 @@ fn split(field: SuppressionField, ring: fn() -> Ring, word: fn(u16) -> u16) {
     };
     let arm = move |ring: &Ring, seen| {
         if let SuppressionField::Flags(at, bit) = field {
-            // It polled until now.
+            // The consumer polled until now.
             ring.suppression.write_u16(at, bit);
         }
         notify::request_notification(&ring.suppression, field, word(seen), || ring.published.acquire_u16(0))
@@ -105,12 +108,13 @@ fn split_with_flags() {
 
 #[test]
 fn split_with_the_event_index() {
-    // The field of before was fulfilled: it is behind the index.
+    // The last event index is behind the index: its notification was sent.
     let ring = || Ring { published: Area::new(&[0]), suppression: Area::new(&[u16::MAX]) };
     split(SuppressionField::Event(0), ring, |seen| seen);
 }
 
-/// Of the packed ring, which is at its last position: what is published lies on both sides of the wrap.
+/// The packed ring is at its last position, so that the published descriptors lie on both sides of
+/// the wrap.
 const SIZE: u16 = 4;
 const START: RingPosition = RingPosition { at: SIZE - 1, wrap: true };
 
@@ -129,7 +133,7 @@ fn packed(event_idx: bool) {
         notify::needs_notification_packed(&ring.suppression, event_idx.then_some(1), position.plus(1, SIZE), SIZE)
     };
     let arm = move |ring: &Ring, seen| {
-        // It polled until now.
+        // The consumer polled until now.
         ring.suppression.write_u16(event::MODE, EVENTS_OFF);
         let position = START.plus(seen, SIZE);
         let mode = if event_idx { EVENTS_AT } else { EVENTS_ON };

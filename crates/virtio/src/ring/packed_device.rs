@@ -1,7 +1,9 @@
-//! The device half of a packed ring (virtio 1.2, 2.8): descriptors in one table that both sides write in turn.
+//! The device half of a packed ring (virtio 1.2, 2.8): one table of descriptors that both sides
+//! write in turn.
 //!
-//! A descriptor is available while its AVAIL bit is the driver's wrap counter and its USED bit is not. What is read of
-//! a chain is kept here, each field once; a used chain is one descriptor, and the rest of its positions are left out.
+//! A descriptor is available while its AVAIL bit equals the driver's wrap counter and its USED bit
+//! does not. The fields of a chain are read once each and kept in private memory. A used chain is
+//! returned as one descriptor; its remaining positions are skipped.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,15 +22,16 @@ use crate::memory::{DirtyLog, GuestMemory};
 pub(super) const AVAIL: u16 = 1 << 7;
 pub(super) const USED: u16 = 1 << 15;
 
-/// The bits, among length, id and flags, that say whether a descriptor is available and a chain of one.
+/// The bits in a descriptor's second word (length, id, flags) that show whether it is available and
+/// a chain of one.
 const SINGLE: u64 = (AVAIL as u64 | USED as u64 | NEXT as u64) << 48;
 
-/// Event suppression (2.8.10): always, never, at one position.
+/// Modes of event suppression (2.8.10): notify always, never, or at one position.
 pub(super) const EVENTS_ON: u16 = 0;
 pub(super) const EVENTS_OFF: u16 = 1;
 pub(super) const EVENTS_AT: u16 = 2;
 
-/// A position in the ring: the next one after the last has the other wrap counter.
+/// A position in a packed ring: an index and a wrap counter, which changes behind the last index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RingPosition {
     pub(super) at: u16,
@@ -36,7 +39,7 @@ pub(super) struct RingPosition {
 }
 
 impl RingPosition {
-    /// In vhost-user's form: 15 bits and the wrap counter above them.
+    /// Reads vhost-user's form: 15 bits of index, and the wrap counter above them.
     pub(super) fn from_bits(bits: u16) -> Self {
         RingPosition { at: bits & 0x7fff, wrap: bits & 0x8000 != 0 }
     }
@@ -59,10 +62,11 @@ impl RingPosition {
     }
 }
 
-/// What was read of a line's four descriptors, from this position on: length, id and flags of each.
+/// The second words (length, id and flags) of the four descriptors of a cache line, and the index
+/// of the first one.
 type ReadAhead = (u16, [u64; 4]);
 
-/// A taken chain, as it is given back.
+/// A taken chain, as it will be given back.
 #[derive(Clone, Copy, Debug, Default)]
 struct Taken {
     id: u16,
@@ -70,43 +74,49 @@ struct Taken {
     bytes: u32,
 }
 
-/// See the module.
+/// The device half of a packed ring.
 #[derive(Debug)]
 pub struct PackedDevice {
     parts: PackedParts,
     size: u16,
     options: Options,
-    /// The next descriptor to take.
+    /// Position of the next descriptor to take.
     next_avail: RingPosition,
-    /// The next position to write a used descriptor to.
+    /// Position of the next used descriptor to write.
     next_used: RingPosition,
-    /// Descriptors given back since the last decision whether to notify, at most a round; `None` before the first.
+    /// Descriptors given back since the last notification decision, at most one round; `None`
+    /// before the first.
     unsignalled: Option<u16>,
     /// Taken chains, the oldest at `first_taken`.
     taken: Box<[Taken]>,
-    /// Where the chain taken last stands in `taken`: to find it by the fields of 16 bits that taking it has just changed
-    /// would wait for their stores.
+    /// Index in `taken` of the chain that was taken last. Computing it from the 16-bit fields that
+    /// taking has just changed would have to wait for their stores.
     last: usize,
     first_taken: u16,
     outstanding: u16,
     /// Descriptors of all taken chains.
     spans: u16,
-    /// Descriptors seen to be available, and not taken.
+    /// Descriptors seen to be available and not taken.
     known: u16,
-    /// Descriptors of the chains looked at, behind their first ones.
+    /// Descriptors of the chains found last, without their first ones.
     following: Vec<Descriptor>,
     hint: usize,
     log: Option<Arc<DirtyLog>>,
-    /// What the frontend keeps for a successor of ours, where it does.
+    /// This ring's part of the in-flight table that the frontend keeps for a successor, if there is
+    /// one.
     pub(super) inflight: Option<Inflight>,
 }
 
 impl PackedDevice {
-    /// The ring at `geometry` (its table, then the driver's and the device's event suppression), going on at `base`:
-    /// 15 bits of position and a wrap counter for the next available descriptor, and above them the same for the next used
-    /// one (vhost-user, "Vring state descriptor indices for packed virtqueues"). The latter is not looked at: a ring is
-    /// stopped when all that was taken is given back, so the two are one position, and DPDK's driver says the first alone.
-    /// Fails with the part that is not in guest memory.
+    /// Creates the device half of the ring at `geometry` (its table, then the driver's and the
+    /// device's event suppression), which continues at `base`. The error names the part that is not
+    /// in guest memory.
+    ///
+    /// The low half of `base` is the position of the next available descriptor: 15 bits of index
+    /// and a wrap counter. The high half is the same for the next used one (vhost-user, "Vring
+    /// state descriptor indices for packed virtqueues"). The high half is ignored. A ring stops
+    /// only when all that was taken is given back, so both positions are the same. DPDK's driver
+    /// sends the low half alone.
     pub fn new(memory: &GuestMemory, geometry: Geometry, base: u32, options: Options) -> Result<Self, &'static str> {
         let parts = geometry.locate_packed(memory)?;
         let size = geometry.size;
@@ -135,37 +145,38 @@ impl PackedDevice {
         })
     }
 
-    /// What this half writes into its ring is marked in `log` from now on.
+    /// Sets the log in which all later writes to the ring are marked.
     pub fn set_log(&mut self, log: Option<Arc<DirtyLog>>) {
         self.log = log;
     }
 
-    /// The log that is in use.
+    /// Returns the log in use.
     pub(super) fn log(&self) -> Option<&DirtyLog> {
         self.log.as_deref()
     }
 
-    /// Entries.
+    /// Returns the number of descriptors.
     pub fn size(&self) -> u16 {
         self.size
     }
 
-    /// Where a successor goes on, in the form of [`Self::new`].
+    /// Returns the position at which a successor continues, in the form of [`Self::new`].
     pub fn base(&self) -> u32 {
         u32::from(self.next_avail.bits()) | u32::from(self.next_used.bits()) << 16
     }
 
-    /// The next position to write a used descriptor to, in vhost-user's form.
+    /// Returns the position of the next used descriptor, in vhost-user's form.
     pub(super) fn used_position(&self) -> u16 {
         self.next_used.bits()
     }
 
-    /// Whether the memory it lies in has vanished.
+    /// Returns whether the memory of the ring has vanished.
     pub fn poisoned(&self) -> bool {
         self.parts.desc.poisoned() || self.parts.driver.poisoned() || self.parts.device.poisoned()
     }
 
-    /// Reads the rest of a chain: the descriptors that follow in the ring (2.8.6). The id is that of the last one.
+    /// Reads the rest of a chain: the descriptors that follow in the ring (2.8.6). The id is that
+    /// of the last one.
     #[cold]
     fn follow(
         &mut self,
@@ -190,26 +201,27 @@ impl PackedDevice {
         }
     }
 
-    /// The same of the taken chain that has `n` before it.
+    /// Sets the bytes written into the taken chain that has `n` older ones.
     pub(super) fn written_at(&mut self, n: u16, bytes: u32) {
         let at = self.slot(n);
         self.taken[at].bytes = bytes;
     }
 
-    /// Descriptors of a chain found by the last [`Device::find`], behind its first one.
+    /// Returns the descriptors of a chain behind its first one; the last [`Device::find`] found it.
     pub(super) fn rest(&self, first: &First) -> &[Descriptor] {
         let rest =
             usize::from(first.following)..usize::from(first.following) + usize::from(first.span.saturating_sub(1));
         if first.span > 1 { self.following.get(rest).unwrap_or_default() } else { &[] }
     }
 
-    /// Descriptors of the oldest `n` taken chains.
+    /// Returns the number of descriptors of the oldest `n` taken chains.
     fn spans_of(&self, n: u16) -> u16 {
         (0..n).map(|i| self.taken[self.slot(i)].span).sum()
     }
 
-    /// Marks the descriptors behind a chain's first one as used, from the last one. No driver looks at them (2.8.6), but
-    /// who recovers the ring does: where the chain ends, and its id, stay readable.
+    /// Marks the descriptors behind a chain's first one as used, beginning with the last one.
+    /// Drivers do not look at them (2.8.6), but recovery does. The end of the chain and its id stay
+    /// readable.
     #[cold]
     fn mark_skipped(&self, start: RingPosition, span: u16) {
         for i in (1..span).rev() {
@@ -220,14 +232,15 @@ impl PackedDevice {
         }
     }
 
-    /// Marks the device's event suppression.
+    /// Marks the device event suppression in the dirty log.
     fn mark_suppression(&self) {
         if let Some(log) = &self.log {
             layout::mark(log, &self.parts.device, 0, event::LEN);
         }
     }
 
-    /// Whether the driver is to be notified of what was given back since the last call.
+    /// Returns whether the driver asked for a notification of the chains given back since the last
+    /// call.
     pub fn must_notify(&mut self) -> bool {
         let given = self.unsignalled.replace(0);
         if given == Some(0) {
@@ -237,7 +250,8 @@ impl PackedDevice {
         notify::needs_notification_packed(&self.parts.driver, given, self.next_used, self.size)
     }
 
-    /// Returns where both sides stand, or `None` without the event index. What the driver wrote is only compared.
+    /// Returns the progress of both sides, or `None` without the event index. The driver's words
+    /// are only compared.
     pub fn standing(&self) -> Option<Standing> {
         if !self.options.event_idx {
             return None;
@@ -256,9 +270,10 @@ impl PackedDevice {
         })
     }
 
-    /// Asks the driver for a kick with the next chain that it makes available behind `beyond` descriptors, which are known
-    /// to be. `true` if there is one already, so that sleeping would miss it. One position of the ring is looked at: a driver
-    /// makes its chains available in the ring's order.
+    /// Asks the driver for a kick with the next chain that it makes available behind the `beyond`
+    /// descriptors known to be available. Returns true if there is one already, so that sleeping
+    /// would miss it. One look at that position suffices: a driver makes chains available in the
+    /// ring's order.
     pub fn arm(&mut self, beyond: u16) -> Result<bool, RingFault> {
         let mode = if self.options.event_idx { EVENTS_AT } else { EVENTS_ON };
         let beyond = beyond.min(self.size);
@@ -270,28 +285,31 @@ impl PackedDevice {
         Ok(there)
     }
 
-    /// Asks the driver for no kicks: we are polling.
+    /// Asks the driver for no kicks: the worker polls.
     pub fn disarm(&mut self) {
         self.parts.device.write_u16(event::MODE, EVENTS_OFF);
         self.mark_suppression();
     }
 
-    /// Where the taken chain stands that has `n` before it.
+    /// Returns the index in `taken` of the chain that has `n` older ones.
     #[inline]
     fn slot(&self, n: u16) -> usize {
         let at = usize::from(self.first_taken) + usize::from(n);
         if at >= usize::from(self.size) { at - usize::from(self.size) } else { at }
     }
 
-    /// Length, id and flags of the descriptor at `position`, read together, before its address. The driver writes flags last,
-    /// and what one load of eight aligned bytes has of two stores is never the later one alone.
+    /// Reads length, id and flags of the descriptor at `position` by one load, before its address.
+    ///
+    /// The driver writes the flags last. One load of eight aligned bytes never sees the later of
+    /// two stores without the earlier one.
     #[inline]
     fn tail(&self, position: RingPosition) -> u64 {
-        // Acquire: the address, and the rest of its chain, are visible once its flags are (2.8.21).
+        // Acquire: once the flags are visible, so are the address and the rest of the chain
+        // (2.8.21).
         self.parts.desc.acquire_u64(usize::from(position.at) * layout::DESCRIPTOR + 8)
     }
 
-    /// The same where it may have been read already: nothing is read twice.
+    /// Returns the same from `ahead` if it was read already, so that nothing is read twice.
     #[inline]
     fn tail_ahead(&self, position: RingPosition, ahead: Option<ReadAhead>) -> u64 {
         let read = ahead.and_then(|(from, tails)| tails.get(usize::from(position.at.checked_sub(from)?)).copied());
@@ -302,7 +320,8 @@ impl PackedDevice {
         flags_of(self.tail(position))
     }
 
-    /// The descriptor at `position` (its id as `next`), of which all but the address was read before.
+    /// Reads the address of the descriptor at `position`, whose other fields are in `tail`. The id
+    /// goes into `next`.
     #[inline]
     fn read(&self, position: RingPosition, tail: u64) -> Descriptor {
         let [a, b, c, d, id @ .., _, _] = tail.to_le_bytes();
@@ -313,18 +332,20 @@ impl PackedDevice {
 }
 
 impl Device for PackedDevice {
+    /// Reads all descriptors of the chains that it finds, each once.
     #[inline]
     fn find(&mut self, into: &mut [First]) -> Result<usize, RingFault> {
         self.following.clear();
         self.known = 0;
         let mut position = self.next_avail;
-        // Descriptors that the driver can have made available: those of taken chains it cannot.
+        // The driver can have made at most these descriptors available: those of taken chains are
+        // not free.
         let mut free = self.size - self.spans;
         let mut found = 0;
         let mut ahead = None;
-        // A cache line of four descriptors at a time, as long as they are chains of one. What is wrong with any of their flags
-        // is found by one comparison.
-        let wanted = (u64::from(AVAIL) << 48, u64::from(USED) << 48);
+        // Fast path: a cache line of four descriptors at a time, while all of them are available
+        // chains of one. One comparison checks the flags of all four.
+        let expected = (u64::from(AVAIL) << 48, u64::from(USED) << 48);
         while let Some(four) = into.get_mut(found..found + 4)
             && free >= 4
             && position.at.is_multiple_of(4)
@@ -332,8 +353,8 @@ impl Device for PackedDevice {
         {
             let at = usize::from(position.at) * layout::DESCRIPTOR;
             let tails = [0, 1, 2, 3].map(|i| self.parts.desc.acquire_u64(at + i * layout::DESCRIPTOR + 8));
-            let wanted = if position.wrap { wanted.0 } else { wanted.1 };
-            if tails.iter().fold(0, |wrong, tail| wrong | (tail ^ wanted)) & SINGLE != 0 {
+            let expected = if position.wrap { expected.0 } else { expected.1 };
+            if tails.iter().fold(0, |differences, tail| differences | (tail ^ expected)) & SINGLE != 0 {
                 ahead = Some((position.at, tails));
                 break;
             }
@@ -432,7 +453,7 @@ impl Device for PackedDevice {
             } else if !self.options.indirect {
                 Err(Fault::Ring(RingFault::Indirect(first.head)))
             } else if first.span > 1 {
-                // 2.8.19: an indirect descriptor stands alone.
+                // 2.8.19: an indirect descriptor is a chain of one.
                 Err(Fault::Chain(ChainFault::Indirect))
             } else {
                 walk.packed_table(*desc, self.size).map_err(Fault::Chain)
@@ -442,6 +463,16 @@ impl Device for PackedDevice {
         walk.end(result, &mut self.hint)
     }
 
+    /// Writes one used descriptor for each chain, from the last chain to the first.
+    ///
+    /// The driver looks at one position after the other, so it sees all of them at once, with the
+    /// first.
+    ///
+    /// This process may be killed at any step, and a successor must then find the position in the
+    /// ring (see [`Self::recover`]). Two rules make that possible:
+    /// 1. A used descriptor is one store: it is there or it is not.
+    /// 2. The positions that a chain skips are marked as used before its used descriptor is
+    ///    written. So every descriptor behind a written one is written too.
     #[inline]
     fn give_back(&mut self, n: u16) {
         let n = n.min(self.outstanding);
@@ -466,13 +497,14 @@ impl Device for PackedDevice {
             fail::hit("packed-element");
             let flags = if position.wrap { AVAIL | USED } else { 0 } | if bytes > 0 { WRITE } else { 0 };
             let element = u64::from(bytes) | u64::from(id) << 32 | u64::from(flags) << 48;
-            // Release: all bytes copied into or out of the buffers, and all elements behind it, come before this one;
-            // with the last store, which is the first one's, the driver sees all (2.8.22).
+            // Release: all bytes copied into or out of the buffers, and all used descriptors behind
+            // this one, are visible before it. The last store is that of the first descriptor, so
+            // with it the driver sees all (2.8.22).
             cells[usize::from(position.at) * 2 + 1].store(element.to_le(), Ordering::Release);
         }
         fail::hit("packed-published");
         if let Some(log) = &self.log {
-            // With the positions that were left out.
+            // The range includes the skipped positions.
             let start = self.next_used.at;
             layout::mark_entries(log, &self.parts.desc, 0, layout::DESCRIPTOR, start, spans, self.size);
         }
@@ -511,14 +543,16 @@ fn flags_of(tail: u64) -> u16 {
     u16::from_le_bytes([low, high])
 }
 
-/// 2.8.1: available while the AVAIL bit is the driver's wrap counter and the USED bit is not.
+/// Returns whether a descriptor with these flags is available: AVAIL equals the driver's wrap
+/// counter, and USED does not (2.8.1).
 #[inline]
 pub(super) fn is_available(flags: u16, wrap: bool) -> bool {
     (flags & AVAIL != 0) == wrap && (flags & USED != 0) != wrap
 }
 
 impl Walk<'_, '_> {
-    /// All entries of an indirect table, in their order (2.8.7): of their flags only WRITE means anything.
+    /// Walks an indirect table: all of its entries, in order (2.8.7). WRITE is the only flag in
+    /// them that has a meaning.
     fn packed_table(&mut self, outer: Descriptor, size: u16) -> Result<(), ChainFault> {
         let bytes = u32::try_from(layout::DESCRIPTOR).unwrap_or(16);
         let entries = outer.len / bytes;
@@ -529,8 +563,9 @@ impl Walk<'_, '_> {
         for at in 0..entries {
             let mut desc = Descriptor::read_indirect_packed(self.turn.level(), table.split_at(at * bytes).1);
             if self.direction == Direction::FromGuest {
-                // DPDK's driver (22.11) leaves WRITE in tables of what it sends: always in the header's entry, now and
-                // then in another. A device should not read such a buffer (2.8.5.1); it harms nobody that this one does.
+                // DPDK's driver (22.11) leaves WRITE in the tables of packets that it sends: always
+                // in the header's entry, and now and then in another one. A device should not read
+                // such a buffer (2.8.5.1), but reading it harms nobody.
                 desc.flags &= !WRITE;
             }
             self.buffer(desc)?;

@@ -1,4 +1,5 @@
-//! The driver half of a packed ring (virtio 1.2, 2.8): what a guest does. Its memory is ours, its device a stranger's.
+//! The driver half of a packed ring (virtio 1.2, 2.8): the guest's side. It trusts its memory, but
+//! not the device.
 
 use std::collections::VecDeque;
 
@@ -8,41 +9,45 @@ use super::notify;
 use super::packed_device::{AVAIL, EVENTS_AT, EVENTS_OFF, EVENTS_ON, RingPosition, USED};
 use crate::memory::GuestMemory;
 
-/// A chain of at most one buffer for each free descriptor goes out with [`PackedDriver::add`] and comes back with
-/// [`PackedDriver::used`]. What the device writes is checked; what describes our chains is kept apart from the ring,
-/// which the device overwrites as it goes.
+/// The driver half of a packed ring.
 ///
-/// A device that returns an id which is not out has lost its position in the ring, and so have we: how many descriptors
-/// it passed nobody knows. From then on the driver half is broken: it takes nothing more and finds nothing more.
+/// [`PackedDriver::add`] sends out a chain of at most one buffer for each free descriptor;
+/// [`PackedDriver::used`] returns it. Everything that the device writes is checked. The record of
+/// our chains is kept apart from the ring, which the device overwrites as it goes.
+///
+/// A device that returns an id which is not outstanding has lost its position in the ring. The
+/// driver half has then lost it too: nobody knows how many descriptors the device passed. From then
+/// on the driver half is broken: it accepts no more chains and finds no more used ones.
 #[derive(Debug)]
 pub struct PackedDriver {
     parts: PackedParts,
     size: u16,
     options: Options,
     tables: Option<TableArea>,
-    /// Free descriptors: those from `next_avail` on.
+    /// Number of free descriptors, which begin at `next_avail`.
     free: u16,
-    /// Free ids, the next one to use at the end.
+    /// Free ids; the next one to use is the last.
     ids: Vec<u16>,
-    /// The chain with this id.
+    /// The outstanding chain of each id.
     outstanding: Box<[Outstanding]>,
-    /// In order: ids that are out, the oldest first; and the batch that is being returned, by its last chain and the bytes
-    /// in that.
+    /// In order only: outstanding ids, the oldest first, and the batch that is being returned, by
+    /// its last chain and the bytes in that chain.
     order: VecDeque<u16>,
     batch: Option<(u16, u32)>,
     next_avail: RingPosition,
     next_used: RingPosition,
     /// The first descriptor that is not published, and its flags, which are not in the ring yet.
     held: Option<(RingPosition, u16)>,
-    /// Up to where it is published, and how many descriptors of that, at most a round, since we last decided to kick.
+    /// The end of what is published, and the number of descriptors published since the last kick
+    /// decision, at most one round.
     published: RingPosition,
     unkicked: u16,
     broken: bool,
 }
 
 impl PackedDriver {
-    /// An empty ring at `geometry` (its table, then the driver's and the device's event suppression), in memory that
-    /// is all zeros there. Fails with the part that is not in memory.
+    /// Creates an empty ring at `geometry` (its table, then the driver's and the device's event
+    /// suppression), in memory that is all zeros. The error names the part that is not in memory.
     pub fn new(memory: &GuestMemory, geometry: Geometry, options: Options) -> Result<Self, &'static str> {
         let parts = geometry.locate_packed(memory)?;
         let size = geometry.size;
@@ -67,20 +72,22 @@ impl PackedDriver {
         })
     }
 
-    /// Puts chains of several buffers into tables, where INDIRECT_DESC was agreed on. Fails where they are not in memory.
+    /// Puts chains of several buffers into indirect tables, if INDIRECT_DESC was negotiated. Fails
+    /// if the tables are not in memory.
     pub fn with_tables(self, memory: &GuestMemory, tables: Tables) -> Result<Self, &'static str> {
         let tables = self.options.indirect.then(|| TableArea::new(memory, tables, self.size)).transpose()?;
         Ok(PackedDriver { tables, ..self })
     }
 
-    /// Descriptors that are free.
+    /// Returns the number of free descriptors.
     pub fn free(&self) -> u16 {
         self.free
     }
 
-    /// Makes a chain of `buffers` (guest address, length, whether the device writes it) ready, to be seen by the
-    /// device after [`Self::publish`]; where it makes a batch of the whole ring, those before it are published now.
-    /// Returns its id, or `None` where too few descriptors are free.
+    /// Adds a chain of `buffers` (guest address, length, whether the device writes it). The device
+    /// sees it after [`Self::publish`]. If the chain would complete a batch of the whole ring, the
+    /// chains before it are published now. Returns the chain's id, or `None` if too few descriptors
+    /// are free.
     pub fn add(&mut self, buffers: &[(u64, u32, bool)]) -> Option<u16> {
         if buffers.is_empty() || self.free == 0 || self.broken {
             return None;
@@ -89,8 +96,8 @@ impl PackedDriver {
         let table = self.tables.as_ref().and_then(|tables| tables.write(id, buffers, Layout::Packed));
         let count = if table.is_some() { 1 } else { u16::try_from(buffers.len()).ok().filter(|&n| n <= self.free)? };
         if self.held.is_some() && self.unpublished() + count == self.size {
-            // A batch of the whole ring, but for its first flags, would look like a burst that a device was killed in the
-            // middle of giving back (see `recover`).
+            // A batch of the whole ring whose first flags are still missing would look like a burst
+            // of used descriptors that was interrupted by a crash (see `recover`).
             self.publish();
         }
         if let Some(table) = table {
@@ -110,7 +117,8 @@ impl PackedDriver {
         Some(id)
     }
 
-    /// Writes the next descriptor. The id counts in the last one of a chain only (2.8.6); it harms in no other.
+    /// Writes the next descriptor. The id has a meaning in the last one of a chain only (2.8.6); in
+    /// the others it does no harm.
     #[inline]
     fn put(&mut self, addr: u64, len: u32, id: u16, flags: u16) {
         let position = self.next_avail;
@@ -118,34 +126,37 @@ impl PackedDriver {
         self.parts.desc.write_u64(at, addr);
         self.parts.desc.write_u32(at + 8, len);
         self.parts.desc.write_u16(at + 12, id);
-        // 2.8.1: available is AVAIL as the wrap counter and USED as its inverse.
+        // 2.8.1: available means that AVAIL equals the wrap counter and USED is its inverse.
         let flags = flags | if position.wrap { AVAIL } else { USED };
         if self.held.is_none() {
             self.held = Some((position, flags));
         } else {
-            // The device comes here over the first one, which it cannot pass yet.
+            // Relaxed: the device reaches this descriptor over the first one, which it cannot pass
+            // yet.
             self.parts.desc.write_u16(at + 14, flags);
         }
         self.next_avail = position.plus(1, self.size);
     }
 
-    /// Lets the device see all that was added.
+    /// Makes all added chains visible to the device.
     pub fn publish(&mut self) {
         let Some((position, flags)) = self.held.take() else { return };
-        // Release: all other descriptors, and this one's other fields, come before its flags (2.8.21.1).
+        // Release: all other descriptors, and this one's other fields, are visible before its flags
+        // (2.8.21.1).
         self.parts.desc.release_u16(usize::from(position.at) * layout::DESCRIPTOR + 14, flags);
         self.unkicked = self.unkicked.saturating_add(self.unpublished()).min(self.size);
         self.published = self.next_avail;
     }
 
-    /// Descriptors that were added and are not published, where there are any.
+    /// Returns the number of descriptors that were added and are not published; there is at least
+    /// one.
     fn unpublished(&self) -> u16 {
         let (old, new) = (self.published.at, self.next_avail.at);
-        // No more than the ring holds: the same position again is a whole round later.
+        // Equal indexes mean a whole round: the ring holds no more.
         if new > old { new - old } else { self.size - old + new }
     }
 
-    /// Whether the device wants a kick for what was published since the last call.
+    /// Returns whether the device asked for a kick for the chains published since the last call.
     pub fn must_kick(&mut self) -> bool {
         let count = std::mem::take(&mut self.unkicked);
         if count == 0 {
@@ -155,8 +166,8 @@ impl PackedDriver {
         notify::needs_notification_packed(&self.parts.device, count, self.published, self.size)
     }
 
-    /// The next chain that the device has used: its id and the bytes written. What the device says that cannot be is an
-    /// `Err`, once; nothing comes after it.
+    /// Returns the next chain that the device has used: its id and the bytes written. A fault of
+    /// the device is returned once; nothing comes after it.
     pub fn used(&mut self) -> Option<Result<(u16, u32), DeviceFault>> {
         if !self.has_used() {
             return None;
@@ -181,7 +192,8 @@ impl PackedDriver {
         Ok((id, bytes))
     }
 
-    /// The used descriptor at our position: a chain that is out, and the bytes written as the device says.
+    /// Reads the used descriptor at `next_used`: an outstanding chain, and the bytes that the
+    /// device reports as written.
     #[inline]
     fn element(&self) -> Result<(u16, u32), DeviceFault> {
         let at = usize::from(self.next_used.at) * layout::DESCRIPTOR;
@@ -193,16 +205,16 @@ impl PackedDriver {
         if is_out { Ok((id, bytes)) } else { Err(DeviceFault::Id(id.into())) }
     }
 
-    /// The oldest chain, of a batch that ends with `last`: those before it have no used descriptor, and are wholly used
-    /// (2.8, "In-order use of descriptors").
+    /// Returns the oldest chain of a batch that ends with `last`. The chains before `last` have no
+    /// used descriptor and are wholly used (2.8, "In-order use of descriptors").
     fn in_order(&mut self, last: u16, bytes: u32) -> Result<(u16, u32), DeviceFault> {
         let oldest = self.order.pop_front().ok_or(DeviceFault::Id(last.into()))?;
         self.batch = (oldest != last).then_some((last, bytes));
         Ok(if oldest == last { (last, bytes) } else { (oldest, self.outstanding[usize::from(oldest)].capacity) })
     }
 
-    /// Where a device goes on that knows nothing of what was before, in vhost-user's form: behind the last chain that
-    /// was used.
+    /// Returns the position at which a device continues that knows nothing of its predecessor, in
+    /// vhost-user's form: behind the last used chain.
     pub fn base(&self) -> u32 {
         let mut position = self.next_used;
         let mut out = self.size - self.free;
@@ -221,7 +233,8 @@ impl PackedDriver {
         u32::from(position.bits()) * 0x1_0001
     }
 
-    /// Asks for no interrupts (we poll), or for one with the next used chain; `true` if there is one already.
+    /// Asks for no interrupts (the driver polls), or for one with the next used chain. Returns true
+    /// if there is a used chain already.
     pub fn want_interrupt(&mut self, enabled: bool) -> bool {
         let mode = match (enabled, self.options.event_idx) {
             (false, _) => EVENTS_OFF,
@@ -231,16 +244,17 @@ impl PackedDriver {
         notify::request_notification_packed(&self.parts.driver, mode, self.next_used, || self.has_used())
     }
 
-    /// Whether the device has used the descriptor at our position, while chains are out.
+    /// Returns whether the device has used the descriptor at `next_used`, while chains are
+    /// outstanding.
     fn has_used(&self) -> bool {
         !self.broken && self.free != self.size && (self.batch.is_some() || self.is_used(self.next_used))
     }
 
     #[inline]
     fn is_used(&self, position: RingPosition) -> bool {
-        // Acquire: id, length and the bytes in the buffers are visible once the flags are.
+        // Acquire: once the flags are visible, so are id, length and the bytes in the buffers.
         let flags = self.parts.desc.acquire_u16(usize::from(position.at) * layout::DESCRIPTOR + 14);
-        // 2.8.1: used while both bits are the device's wrap counter.
+        // 2.8.1: used means that both bits equal the device's wrap counter.
         (flags & AVAIL != 0) == position.wrap && (flags & USED != 0) == position.wrap
     }
 }

@@ -1,11 +1,14 @@
-//! The device half of a split ring: takes chains that the driver made available, gives them back as used.
+//! The device half of a split ring (virtio 1.2, 2.7): takes chains that the driver made available,
+//! and gives them back as used.
 //!
-//! Chains are taken and given back in the same order. Between, up to a ring's size of them are *taken*: their heads
-//! are kept here, in memory of ours, so that what the driver writes into its ring meanwhile changes nothing.
+//! Chains are given back in the order in which they were taken. Up to a ring's size of them are
+//! *taken* in between. Their heads are kept in private memory, so later writes by the driver into
+//! its ring change nothing.
 //!
-//! What the driver owns is read once for each use, and checked and used as it was read: an index, an entry and each half
-//! of a descriptor by one atomic load (`Area` has nothing else, and the compiler may not repeat it), an entry of an
-//! indirect table by one copy into a local array. No function keeps a place in the ring to look at again.
+//! What the driver owns is read once for each use, and is checked and used as it was read. An
+//! index, an entry and each half of a descriptor is one atomic load: `Area` offers nothing else,
+//! and the compiler may not repeat such a load. An entry of an indirect table is one copy into a
+//! local array. No function keeps a pointer into the ring to read through again.
 
 use std::sync::Arc;
 
@@ -20,35 +23,37 @@ use super::standing::{Standing, is_used_split};
 use crate::fail;
 use crate::memory::{DirtyLog, GuestMemory};
 
-/// See the module.
+/// The device half of a split ring.
 #[derive(Debug)]
 pub struct SplitDevice {
     parts: Parts,
     size: u16,
-    /// The size less one. Apart from it, and as wide as it is used: what was stored a moment ago beside a field of 16 bits
-    /// keeps a load of 32 bits waiting for the cache.
+    /// The size less one, as a field of its own and as wide as it is used: a load of 32 bits that
+    /// overlaps a store of 16 bits made a moment before has to wait for the cache.
     mask: usize,
     options: Options,
-    /// The next available entry to take.
+    /// Index of the next available entry to take.
     next_avail: u16,
-    /// The driver's index as last read.
+    /// The driver's index as it was last read.
     seen_avail: u16,
-    /// The next used entry to write.
+    /// Index of the next used entry to write.
     next_used: u16,
-    /// The used index at the last decision whether to notify; `None` before the first.
+    /// The used index at the last notification decision; `None` before the first.
     signalled: Option<u16>,
-    /// Heads of taken chains and the bytes written into each, by their place in the ring.
+    /// Heads of taken chains and the bytes written into each, by their slot in the ring.
     taken: Box<[(u16, u32)]>,
-    /// Where the chain taken last stands in `taken`.
+    /// Index in `taken` of the chain that was taken last.
     last: usize,
     hint: usize,
     log: Option<Arc<DirtyLog>>,
-    /// What the frontend keeps for a successor of ours, where it does.
+    /// This ring's part of the in-flight table that the frontend keeps for a successor, if there is
+    /// one.
     pub(super) inflight: Option<Inflight>,
 }
 
 impl SplitDevice {
-    /// The ring at `geometry`, going on at index `base`. Fails with the part that is not in guest memory.
+    /// Creates the device half of the ring at `geometry`, which continues at index `base`. The
+    /// error names the part that is not in guest memory.
     pub fn new(memory: &GuestMemory, geometry: Geometry, base: u16, options: Options) -> Result<Self, &'static str> {
         let parts = geometry.locate(memory)?;
         Ok(SplitDevice {
@@ -68,34 +73,37 @@ impl SplitDevice {
         })
     }
 
-    /// As [`Self::new`], going on behind the last chain that the ring itself says is used. A device that uses chains in
-    /// their order needs no other base, and frontends lose it with their backend: DPDK's then says 0.
+    /// Creates the device half as [`Self::new`] does, but continues behind the last chain that the
+    /// ring itself shows as used. A device that uses chains in order needs no other base. Frontends
+    /// lose the base together with their backend: DPDK's then sends 0.
     pub fn recover(memory: &GuestMemory, geometry: Geometry, options: Options) -> Result<Self, &'static str> {
         let base = geometry.locate(memory)?.used.acquire_u16(layout::used::INDEX);
         Self::new(memory, geometry, base, options)
     }
 
-    /// What this half writes into its ring is marked in `log` from now on.
+    /// Sets the log in which all later writes to the ring are marked.
     pub fn set_log(&mut self, log: Option<Arc<DirtyLog>>) {
         self.log = log;
     }
 
-    /// Entries.
+    /// Returns the number of entries.
     pub fn size(&self) -> u16 {
         self.size
     }
 
-    /// Where a successor goes on: the next available entry that nobody has taken.
+    /// Returns the index at which a successor continues: the next available entry that was not
+    /// taken.
     pub fn base(&self) -> u16 {
         self.next_avail
     }
 
-    /// Whether the memory it lies in has vanished.
+    /// Returns whether the memory of the ring has vanished.
     pub fn poisoned(&self) -> bool {
         self.parts.desc.poisoned() || self.parts.avail.poisoned() || self.parts.used.poisoned()
     }
 
-    /// Chains that can be taken. Reads the driver's index only when the ones known of are fewer than `wanted`.
+    /// Returns the number of chains that can be taken. Reads the driver's index only if fewer than
+    /// `count` are known.
     #[inline]
     pub fn available(&mut self, count: u16) -> Result<u16, RingFault> {
         let known = self.seen_avail.wrapping_sub(self.next_avail);
@@ -105,15 +113,17 @@ impl SplitDevice {
     /// Reads the driver's index.
     #[inline]
     fn refresh(&mut self) -> Result<u16, RingFault> {
-        // Acquire: the entries and descriptors behind the index are visible once the index is (2.7.13.3).
+        // Acquire: once the index is visible, so are the entries and descriptors before it
+        // (2.7.13.3).
         self.saw(self.parts.avail.acquire_u16(layout::avail::INDEX))
     }
 
-    /// The driver's index is this.
+    /// Checks the driver's index and keeps it. Returns the number of chains that can be taken.
     #[inline]
     fn saw(&mut self, index: u16) -> Result<u16, RingFault> {
         let ahead = index.wrapping_sub(self.next_avail);
-        // A driver has as many descriptors as the ring has entries, and those of taken chains are not free yet.
+        // A driver has as many descriptors as the ring has entries, and those of taken chains are
+        // not free yet.
         if u32::from(ahead) + u32::from(self.outstanding()) > u32::from(self.size) {
             return Err(RingFault::IndexJump { index, taken: self.next_avail, size: self.size });
         }
@@ -121,8 +131,9 @@ impl SplitDevice {
         Ok(ahead)
     }
 
-    /// Reads the next `into.len()` chains' first descriptors, in two passes so that their lines arrive together.
-    /// As many must be available. Nothing is taken yet: [`Self::take`] does that.
+    /// Reads the first descriptors of the next `into.len()` chains, which must be available. Two
+    /// passes let their cache lines arrive together. Nothing is taken yet: [`Device::take`] does
+    /// that.
     #[inline]
     pub fn peek(&mut self, into: &mut [First]) -> Result<(), RingFault> {
         let mask = self.size - 1;
@@ -149,20 +160,21 @@ impl SplitDevice {
         layout::mark(log, &self.parts.used, layout::used::INDEX, 2);
     }
 
-    /// Marks the two bytes at `offset` of the used ring.
+    /// Marks a field of the event suppression: the two bytes at `offset` of the used ring.
     fn mark_suppression(&self, offset: usize) {
         if let Some(log) = &self.log {
             layout::mark(log, &self.parts.used, offset, 2);
         }
     }
 
-    /// Where the taken chain stands that has `n` before it, here and in the used ring.
+    /// Returns the slot of the `n`th oldest taken chain, here and in the used ring.
     #[inline]
     fn slot(&self, n: u16) -> usize {
         usize::from(self.next_used.wrapping_add(n)) & self.mask
     }
 
-    /// Whether the driver is to be notified of what was given back since the last call.
+    /// Returns whether the driver asked for a notification of the chains given back since the last
+    /// call.
     pub fn must_notify(&mut self) -> bool {
         let new = self.next_used;
         let old = self.signalled.replace(new);
@@ -177,8 +189,8 @@ impl SplitDevice {
         notify::needs_notification(&self.parts.avail, field, old, new)
     }
 
-    /// Returns where both sides stand, or `None` without the event index. The driver's words are read once and only
-    /// compared.
+    /// Returns the progress of both sides, or `None` without the event index. The driver's words
+    /// are read once and only compared.
     pub fn standing(&self) -> Option<Standing> {
         if !self.options.event_idx {
             return None;
@@ -192,8 +204,9 @@ impl SplitDevice {
         })
     }
 
-    /// Asks the driver for a kick with the next chain that it makes available behind `beyond`, which are known to be.
-    /// `true` if there is one already, so that sleeping would miss it.
+    /// Asks the driver for a kick with the next chain that it makes available behind the `beyond`
+    /// chains known to be available. Returns true if there is one already, so that sleeping would
+    /// miss it.
     pub fn arm(&mut self, beyond: u16) -> Result<bool, RingFault> {
         let (at, field, word) = if self.options.event_idx {
             let at = layout::used::avail_event(usize::from(self.size));
@@ -202,14 +215,14 @@ impl SplitDevice {
             (layout::used::FLAGS, SuppressionField::Flags(layout::used::FLAGS, NO_NOTIFY), 0)
         };
         let Parts { avail, used, .. } = &self.parts;
-        // Acquire as in `refresh`.
+        // Acquire: as in `refresh`.
         let index = notify::request_notification(used, field, word, || avail.acquire_u16(layout::avail::INDEX));
         self.mark_suppression(at);
         Ok(self.saw(index)? > beyond)
     }
 
-    /// Asks the driver for no kicks: we are polling. With the event index nothing is to be done: the field that was
-    /// fulfilled is behind the index for the next 65535 chains.
+    /// Asks the driver for no kicks: the worker polls. With the event index nothing has to be done:
+    /// the event index whose kick was sent is behind the available index for the next 65535 chains.
     pub fn disarm(&mut self) {
         if !self.options.event_idx {
             self.parts.used.write_u16(layout::used::FLAGS, NO_NOTIFY);
@@ -276,14 +289,16 @@ impl Device for SplitDevice {
         walk.end(result, &mut self.hint)
     }
 
+    /// Writes the used elements of all `n` chains, and then the index, once.
     #[inline]
     fn give_back(&mut self, n: u16) {
         debug_assert!(n <= self.outstanding());
         if n == 0 {
             return;
         }
-        // In order, one element stands for a batch: it names the last chain, and those before count as wholly used (2.7.9),
-        // which is true of what was only read. Lengths need an element each.
+        // In order, one element can stand for a batch (2.7.9). It names the last chain, and the
+        // driver takes those before it as wholly used, which is true for chains that were only
+        // read. Chains with bytes written need an element each, for their lengths.
         let is_batch = self.options.in_order && (0..n).all(|i| self.taken[self.slot(i)].1 == 0);
         let (elements, ahead) = if is_batch { (1, n - 1) } else { (n, 0) };
         for i in 0..elements {
@@ -294,7 +309,8 @@ impl Device for SplitDevice {
         }
         self.next_used = self.next_used.wrapping_add(n);
         fail::hit("split-index");
-        // Release: all elements, and all bytes copied into or out of the buffers, come before the index (2.7.8.2).
+        // Release: all elements, and all bytes copied into or out of the buffers, are visible
+        // before the index (2.7.8.2).
         self.parts.used.release_u16(layout::used::INDEX, self.next_used);
         fail::hit("split-published");
         if let Some(log) = &self.log {
@@ -325,23 +341,26 @@ impl Device for SplitDevice {
 }
 
 impl Walk<'_, '_> {
+    /// Walks the chain in the descriptor table (2.7.5).
     fn direct(&mut self, parts: &Parts, size: u16, indirect: bool, first: &First) -> Result<(), Fault> {
         let (mut at, mut desc) = (first.head, first.desc);
         let mut fault = Ok(());
         for _ in 0..size {
-            // Buffers are counted as they are staged; this is for what is none.
+            // `buffer` counts what it stages. An indirect descriptor is no buffer and is counted
+            // here.
             self.descriptors += u32::from(desc.flags & INDIRECT != 0);
             let step = if desc.flags & INDIRECT == 0 {
                 self.buffer(desc)
             } else if !indirect {
                 return Err(Fault::Ring(RingFault::Indirect(at)));
             } else if desc.flags & NEXT != 0 {
-                // 2.7.5.3.1: a descriptor has at most one of the two.
+                // 2.7.5.3.1: a descriptor has at most one of INDIRECT and NEXT.
                 Err(ChainFault::Indirect)
             } else {
                 self.table(desc, size)
             };
-            // A fault of the chain must not hide one of the ring behind it: the chain is followed to its end.
+            // The walk continues after a fault of the chain, to the chain's end: it must not hide a
+            // fault of the ring behind it.
             fault = fault.and(step.map_err(Fault::Chain));
             if desc.flags & NEXT == 0 {
                 return fault;
@@ -355,7 +374,8 @@ impl Walk<'_, '_> {
         Err(Fault::Ring(RingFault::Loop { head: first.head, size }))
     }
 
-    /// Follows an indirect table (2.7.5.3): its own chain, with indexes into the table.
+    /// Walks an indirect table (2.7.5.3), which holds a chain of its own, with indexes into the
+    /// table.
     fn table(&mut self, outer: Descriptor, size: u16) -> Result<(), ChainFault> {
         let bytes = u32::try_from(layout::DESCRIPTOR).unwrap_or(16);
         let entries = outer.len / bytes;

@@ -1,31 +1,35 @@
-//! The driver half of a split ring: what a guest does. Its memory is ours, its device is a stranger's.
+//! The driver half of a split ring (virtio 1.2, 2.7): the guest's side. It trusts its memory, but
+//! not the device.
 
 use super::driver::{DeviceFault, Layout, Outstanding, TableArea, Tables};
 use super::layout::{self, Descriptor, Geometry, NEXT, NO_INTERRUPT, NO_NOTIFY, Options, Parts, WRITE};
 use super::notify::{self, SuppressionField};
 use crate::memory::GuestMemory;
 
-/// A chain of at most one buffer for each free descriptor goes out with [`SplitDriver::add`] and comes back with
-/// [`SplitDriver::used`]. What the device writes is checked; what describes our chains is kept apart from the ring,
-/// where the device could change it.
+/// The driver half of a split ring.
+///
+/// [`SplitDriver::add`] sends out a chain of at most one buffer for each free descriptor;
+/// [`SplitDriver::used`] returns it. Everything that the device writes is checked. The record of
+/// our chains is kept apart from the ring, where the device could change it.
 #[derive(Debug)]
 pub struct SplitDriver {
     parts: Parts,
     size: u16,
     options: Options,
     tables: Option<TableArea>,
-    /// Free descriptors, a list through `next`. In order they are taken and come back around the table, so that the list
-    /// stays what it was at first (2.7.5.2).
+    /// Free descriptors, as a list linked through `next`. In order, descriptors are taken and
+    /// returned around the table, so the list stays in its first order (2.7.5.2).
     free_head: u16,
     free: u16,
     next: Box<[u16]>,
-    /// The chain that begins here.
+    /// The outstanding chain that begins at each descriptor.
     outstanding: Box<[Outstanding]>,
-    /// In order: the first descriptor of the oldest chain that is out; and the batch that is being returned, by its
-    /// last chain and the bytes in that.
+    /// In order only: the first descriptor of the oldest outstanding chain, and the batch that is
+    /// being returned, by its last chain and the bytes in that chain.
     oldest: u16,
     batch: Option<(u16, u32)>,
-    /// The next available entry to fill, what of it is published, and how far it was when we last decided to kick.
+    /// The next available entry to fill, the published index, and the index at the last kick
+    /// decision.
     next_avail: u16,
     published: u16,
     kicked: u16,
@@ -35,7 +39,8 @@ pub struct SplitDriver {
 }
 
 impl SplitDriver {
-    /// An empty ring at `geometry`, in memory that is all zeros there. Fails with the part that is not in memory.
+    /// Creates an empty ring at `geometry`, in memory that is all zeros. The error names the part
+    /// that is not in memory.
     pub fn new(memory: &GuestMemory, geometry: Geometry, options: Options) -> Result<Self, &'static str> {
         let parts = geometry.locate(memory)?;
         let size = geometry.size;
@@ -59,19 +64,21 @@ impl SplitDriver {
         })
     }
 
-    /// Puts chains of several buffers into tables, where INDIRECT_DESC was agreed on. Fails where they are not in memory.
+    /// Puts chains of several buffers into indirect tables, if INDIRECT_DESC was negotiated. Fails
+    /// if the tables are not in memory.
     pub fn with_tables(self, memory: &GuestMemory, tables: Tables) -> Result<Self, &'static str> {
         let tables = self.options.indirect.then(|| TableArea::new(memory, tables, self.size)).transpose()?;
         Ok(SplitDriver { tables, ..self })
     }
 
-    /// Descriptors that are free.
+    /// Returns the number of free descriptors.
     pub fn free(&self) -> u16 {
         self.free
     }
 
-    /// Makes a chain of `buffers` (guest address, length, whether the device writes it) ready, to be seen by the
-    /// device after [`Self::publish`]. Returns its head, or `None` where too few descriptors are free.
+    /// Adds a chain of `buffers` (guest address, length, whether the device writes it). The device
+    /// sees it after [`Self::publish`]. Returns the chain's head, or `None` if too few descriptors
+    /// are free.
     pub fn add(&mut self, buffers: &[(u64, u32, bool)]) -> Option<u16> {
         if buffers.is_empty() || self.free == 0 || self.broken {
             return None;
@@ -93,7 +100,7 @@ impl SplitDriver {
         Some(head)
     }
 
-    /// A descriptor for each buffer; returns how many.
+    /// Writes a descriptor for each buffer, and returns their number.
     #[inline]
     fn add_direct(&mut self, buffers: &[(u64, u32, bool)]) -> Option<u16> {
         let count = u16::try_from(buffers.len()).ok().filter(|&n| n <= self.free)?;
@@ -109,15 +116,16 @@ impl SplitDriver {
         Some(count)
     }
 
-    /// Lets the device see all that was added.
+    /// Makes all added chains visible to the device.
     pub fn publish(&mut self) {
         if self.published != self.next_avail {
             self.published = self.next_avail;
+            // Release: entries and descriptors are visible before the index (2.7.13.3).
             self.parts.avail.release_u16(layout::avail::INDEX, self.next_avail);
         }
     }
 
-    /// Whether the device wants a kick for what was published since the last call.
+    /// Returns whether the device asked for a kick for the chains published since the last call.
     pub fn must_kick(&mut self) -> bool {
         let (old, new) = (self.kicked, self.published);
         if old == new {
@@ -132,8 +140,8 @@ impl SplitDriver {
         notify::needs_notification(&self.parts.used, field, Some(old), new)
     }
 
-    /// The next chain that the device has used: its head and the bytes written. What the device says that cannot be is
-    /// an `Err`, once; nothing comes after it.
+    /// Returns the next chain that the device has used: its head and the bytes written. A fault of
+    /// the device is returned once; nothing comes after it.
     pub fn used(&mut self) -> Option<Result<(u16, u32), DeviceFault>> {
         if self.broken || !self.has_used() {
             return None;
@@ -143,11 +151,13 @@ impl SplitDriver {
         Some(used)
     }
 
-    /// Whether the device's index is ahead of us; reads it where what we know of it is used up.
+    /// Returns whether the device's index is ahead. Reads the index if all known used chains are
+    /// consumed.
     #[inline]
     fn has_used(&mut self) -> bool {
         if self.last_used == self.seen_used {
-            // Acquire: the elements behind the index are visible once the index is, and so are the bytes in the buffers.
+            // Acquire: once the index is visible, so are the elements before it and the bytes in
+            // the buffers (2.7.14).
             self.seen_used = self.parts.used.acquire_u16(layout::used::INDEX);
         }
         self.last_used != self.seen_used
@@ -182,7 +192,8 @@ impl SplitDriver {
         Ok((head, bytes))
     }
 
-    /// The next used element: a chain that is out, and the bytes written as the device says.
+    /// Reads the next used element: an outstanding chain, and the bytes that the device reports as
+    /// written.
     #[inline]
     fn element(&self) -> Result<(u16, u32), DeviceFault> {
         let at = layout::used::entry(usize::from(self.last_used & (self.size - 1)));
@@ -194,7 +205,8 @@ impl SplitDriver {
         }
     }
 
-    /// The oldest chain, of a batch that ends with `last`: those before it have no element, and are wholly used (2.7.9).
+    /// Returns the oldest chain of a batch that ends with `last`. The chains before `last` have no
+    /// element and are wholly used (2.7.9).
     fn in_order(&mut self, last: u16, bytes: u32) -> Result<(u16, u32), DeviceFault> {
         self.batch = None;
         if self.oldest == last {
@@ -207,21 +219,24 @@ impl SplitDriver {
         Ok((self.oldest, self.outstanding[usize::from(self.oldest)].capacity))
     }
 
-    /// Where a device goes on that knows nothing of what was before: behind the last chain that was used.
+    /// Returns the index at which a device continues that knows nothing of its predecessor: behind
+    /// the last used chain.
     pub fn base(&self) -> u16 {
         self.parts.used.acquire_u16(layout::used::INDEX)
     }
 
-    /// Asks for no interrupts (we poll), or for one with the next used chain; `true` if there is one already.
+    /// Asks for no interrupts (the driver polls), or for one with the next used chain. Returns true
+    /// if there is a used chain already.
     pub fn want_interrupt(&mut self, enabled: bool) -> bool {
         let (field, word) = if self.options.event_idx {
-            // Without a field the event stays behind the index: far from what the device will pass, and further back than
-            // any entry that we may not have looked at.
+            // To suppress interrupts, the event index stays behind the used index: far from what
+            // the device will pass, and further back than any entry that may not have been looked
+            // at.
             let behind = self.last_used.wrapping_sub(self.size).wrapping_sub(1);
             let event = if enabled { self.last_used } else { behind };
             (SuppressionField::Event(layout::avail::used_event(usize::from(self.size))), event)
         } else {
-            // With the event index the flags stay 0 (2.7.7.1).
+            // Without the event index; with it, the flags stay 0 (2.7.7.1).
             (SuppressionField::Flags(layout::avail::FLAGS, NO_INTERRUPT), if enabled { 0 } else { NO_INTERRUPT })
         };
         let Parts { avail, used, .. } = &self.parts;

@@ -1,43 +1,50 @@
-//! Where a ring stands, for who watches whether its driver answers a call.
+//! The progress of both sides of a ring, by which a port detects that a driver does not answer a
+//! call.
 //!
-//! With the event index (virtio 1.2, 2.7.10 and 2.8.14), a driver's event word names the used entry that it wants a call
-//! for. A driver that gets the call looks at the used entries and then moves the word beyond them. If the word asks for an
-//! entry that has been used, and nothing moves, the driver has not looked. Then the call may be lost. But a driver that
-//! polls may leave an old word too, and the ring does not say which it is.
+//! With the event index (virtio 1.2, 2.7.10 and 2.8.14), a driver's event word names the used entry
+//! for which it asks for a call. A driver that gets the call looks at the used entries and then
+//! moves the word beyond them. If the word asks for an entry that has been used, and nothing moves,
+//! the driver has not looked. Then the call may be lost. A driver that polls may leave an old word
+//! too, and the ring does not show which of the two it is.
 
 use super::packed_device::RingPosition;
 
-/// Where both sides of a ring stood at one look. Two equal values mean that nothing has moved in between.
+/// The progress of both sides of a ring at one moment. Two equal values mean that nothing moved in
+/// between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// The driver's event word as it is in memory; of a packed ring, the position and above it the mode.
+    /// The driver's event word as it is in memory; in a packed ring, the position and above it the
+    /// mode.
     pub event: u32,
-    /// The driver's available index; of a packed ring, the position behind the last available descriptor.
+    /// The driver's available index; in a packed ring, the position behind the last available
+    /// descriptor.
     pub available: u16,
-    /// Where the device writes the next used entry. Of a packed ring the wrap counter is the top bit of each position.
+    /// The position of the next used entry. In a packed ring the top bit of each position is the
+    /// wrap counter.
     pub used: u16,
-    /// Whether the event word asks for an entry that has been used.
+    /// True if the event word asks for an entry that has been used.
     pub is_asked: bool,
 }
 
-/// Whether the used entry at index `event` of a split ring is one of the last `size` before `used`. The driver has seen
-/// older ones: it has made their positions available again.
+/// Returns whether the used entry at index `event` of a split ring is one of the last `size` before
+/// `used`. The driver has seen older ones: it has made their entries available again.
 pub(super) fn is_used_split(event: u16, used: u16, size: u16) -> bool {
     (1..=size).contains(&used.wrapping_sub(event))
 }
 
-/// Whether the descriptor at `event` of a packed ring is one of the last `size` before `used`.
+/// Returns whether the descriptor at `event` of a packed ring is one of the last `size` before
+/// `used`.
 pub(super) fn is_used_packed(event: RingPosition, used: RingPosition, size: u16) -> bool {
     match event.wrap == used.wrap {
         _ if event.at >= size => false,
         true => event.at < used.at,
-        // The round before: the device has not come to this position again.
+        // The position is of the round before: the device has not reached it again.
         false => event.at >= used.at,
     }
 }
 
-/// Returns how many numbers of `0..n` satisfy `is_so`, where those that do come first, by bisection. In any other order
-/// the result is some number up to `n`.
+/// Returns how many numbers of `0..n` satisfy `is_so`, by bisection, if those that do come first.
+/// In any other order the result is some number up to `n`.
 pub(super) fn partition_point(n: u16, is_so: impl Fn(u16) -> bool) -> u16 {
     let (mut low, mut high) = (0, n);
     while low < high {
@@ -51,7 +58,7 @@ pub(super) fn partition_point(n: u16, is_so: impl Fn(u16) -> bool) -> u16 {
 mod tests {
     use super::*;
 
-    /// The position of the `n`th descriptor since the ring began.
+    /// Returns the position of the `n`th descriptor since the ring began.
     fn position(n: u32, size: u16) -> RingPosition {
         let (round, at) = (n / u32::from(size), n % u32::from(size));
         RingPosition { at: u16::try_from(at).expect("less than the size"), wrap: round.is_multiple_of(2) }
@@ -60,7 +67,7 @@ mod tests {
     #[test]
     fn a_split_rings_last_entries_have_been_used() {
         for size in [1_u16, 2, 4, 8] {
-            // Around the position where indexes wrap.
+            // These indexes include the point at which they wrap.
             for used in 65_500..65_600_u32 {
                 for event in used - 2 * u32::from(size)..used + 2 * u32::from(size) {
                     let is_used = event < used && event + u32::from(size) >= used;
