@@ -1,14 +1,16 @@
-//! The table of buffers in flight, which a frontend keeps while its backend is away (vhost-user, "Inflight I/O
-//! tracking").
+//! The in-flight table: a record of the buffers in flight, which a frontend keeps while its backend
+//! is away (vhost-user, "Inflight I/O tracking").
 //!
-//! It is for devices that give buffers back in any order: a successor learns from it which ones it has to do again. Ours
-//! give back in the order in which they take, so all that a successor has to know is where the used index stands:
-//! whatever comes behind it is still in the ring, as the specification says of in-order devices. So we write into the
-//! table the used index alone, once for a burst, and mark nothing as in flight: the procedures of the specification, done
-//! by any successor, then give exactly our position.
+//! The table is meant for devices that give buffers back in any order: from it a successor learns
+//! which buffers it has to process again. Our devices give back in the order in which they take. So
+//! a successor has to know the used index only: everything behind it is still in the ring, as the
+//! specification says of in-order devices. We write only the used index into the table, once for a
+//! burst, and mark no buffer as in flight. A successor that follows the specification's procedures
+//! then finds exactly our position.
 //!
-//! A predecessor may have been one that works in any order. What it left in flight is given back at start, as buffers of
-//! no bytes: for a network device these are lost packets, and no buffer is lost.
+//! A predecessor may have worked in any order. The buffers that it left in flight are given back at
+//! start, with no bytes written. For a network device these are lost packets, and no buffer is
+//! lost.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,26 +25,27 @@ use super::packed_device::{AVAIL, USED};
 use super::{PackedDevice, SplitDevice};
 use crate::memory::{Area, DirtyLog, GuestMemory, MapError, Region};
 
-/// Regions of queues begin at multiples of this.
+/// Alignment of a queue's region in the table.
 const ALIGN: u64 = 64;
 
-/// Most entries of a ring (virtio 1.2, 2.7 and 2.8.10.1).
+/// The most entries of a ring (virtio 1.2, 2.7 and 2.8.10.1).
 const MAX_SIZE: u16 = 1 << 15;
 
-/// The base of a packed ring that says nothing: the ring itself is asked.
+/// A base of a packed ring that says nothing, so that the ring itself is asked.
 const UNKNOWN: u32 = 0;
 
-/// The version of a region that somebody has begun to use; 0 is one that nobody has.
+/// The version of a region in use. Version 0 is a region that was never used.
 const VERSION: u16 = 1;
 
-/// Offsets in `QueueRegionSplit` and `QueueRegionPacked`: where both have the same, and where they differ.
+/// Offsets in `QueueRegionSplit` and `QueueRegionPacked`: first the common ones, then those that
+/// differ.
 const AT_VERSION: usize = 8;
 const AT_DESC_NUM: usize = 10;
 mod split {
     pub(super) const LAST_BATCH_HEAD: usize = 12;
     pub(super) const USED_IDX: usize = 14;
     pub(super) const DESC: usize = 16;
-    /// Bytes of a `DescStateSplit`, and its fields.
+    /// Bytes of a `DescStateSplit`, and offsets in it.
     pub(super) const STATE: usize = 16;
     pub(super) const NEXT: usize = 6;
     pub(super) const COUNTER: usize = 8;
@@ -52,10 +55,10 @@ mod packed {
     pub(super) const OLD_FREE_HEAD: usize = 14;
     pub(super) const USED_IDX: usize = 16;
     pub(super) const OLD_USED_IDX: usize = 18;
-    /// `used_wrap_counter` and `old_used_wrap_counter`, a byte each.
+    /// `used_wrap_counter` and `old_used_wrap_counter`, one byte each.
     pub(super) const WRAPS: usize = 20;
     pub(super) const DESC: usize = 32;
-    /// Bytes of a `DescStatePacked`, and its fields.
+    /// Bytes of a `DescStatePacked`, and offsets in it.
     pub(super) const STATE: usize = 32;
     pub(super) const NEXT: usize = 2;
     pub(super) const LAST: usize = 4;
@@ -64,39 +67,39 @@ mod packed {
     pub(super) const ID: usize = 16;
 }
 
-/// What a table is made for.
+/// The rings that a table is made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InflightShape {
-    /// For packed rings.
+    /// True for packed rings.
     pub packed: bool,
-    /// Rings.
+    /// Number of rings.
     pub queues: u16,
-    /// Entries of the largest of them.
+    /// Entries of the largest ring.
     pub size: u16,
 }
 
 impl InflightShape {
-    /// Bytes of one queue's region.
+    /// Returns the bytes of one queue's region.
     fn queue_len(self) -> u64 {
         let (head, state) = if self.packed { (packed::DESC, packed::STATE) } else { (split::DESC, split::STATE) };
         let len = head + usize::from(self.size) * state;
         u64::try_from(len).unwrap_or(u64::MAX).next_multiple_of(ALIGN)
     }
 
-    /// Bytes of the table.
+    /// Returns the bytes of the table.
     pub fn bytes(self) -> u64 {
         self.queue_len() * u64::from(self.queues)
     }
 }
 
-/// A table, mapped.
+/// A mapped in-flight table.
 #[derive(Debug)]
 pub struct InflightTable {
     memory: GuestMemory,
     shape: InflightShape,
 }
 
-/// Why a table cannot be mapped, or a ring cannot go on by its part of one.
+/// The reason why a table cannot be mapped, or why a ring cannot continue from its part of one.
 #[derive(Debug, thiserror::Error)]
 pub enum InflightError {
     /// The table's file cannot be mapped.
@@ -135,10 +138,11 @@ pub enum InflightError {
     Inconsistent(&'static str),
 }
 
-/// The file of the tables that a frontend is given: one for all that it asks for.
+/// The file of the in-flight tables that a frontend gets: one for all its requests.
 ///
-/// A frontend may keep each file that it gets, and the kernel charges the pages to whoever touched them first, which is us.
-/// A new file for each question would let it fill memory at our expense.
+/// A frontend may keep each file that it gets, and the kernel charges the pages to the process that
+/// touched them first, which is this one. A new file for each request would let a frontend fill
+/// memory at our expense.
 #[derive(Debug)]
 pub struct InflightFile {
     file: OwnedFd,
@@ -146,24 +150,24 @@ pub struct InflightFile {
 }
 
 impl InflightFile {
-    /// Makes an empty file that is long enough for any table of so many rings.
+    /// Creates an empty file that is long enough for any table of `queues` rings.
     ///
     /// # Errors
-    /// What the system says.
+    /// Fails if a system call fails.
     pub fn create(queues: u16) -> io::Result<Self> {
         let file = memfd_create("straightline-inflight", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         let len = InflightShape { packed: true, queues, size: MAX_SIZE }.bytes();
         ftruncate(&file, len)?;
-        // Whoever keeps it cannot take it away from under us.
+        // A frontend that keeps the file cannot truncate it under our mapping.
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         Ok(InflightFile { file, len })
     }
 
-    /// An empty table at the beginning of the file. Tables that were made before lose what is in them, and the kernel
-    /// takes their pages back.
+    /// Creates an empty table at the beginning of the file. Earlier tables in it lose their
+    /// contents, and the kernel takes their pages back.
     ///
     /// # Errors
-    /// Why it cannot be mapped, or emptied.
+    /// Fails if the file cannot be mapped or emptied.
     pub fn table(&self, shape: InflightShape) -> io::Result<InflightTable> {
         fallocate(&self.file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, self.len)?;
         InflightTable::map(shape, 0, shape.bytes(), self.as_fd()).map_err(io::Error::other)
@@ -180,7 +184,7 @@ impl InflightTable {
     /// Maps a table that a frontend has kept: `bytes` bytes at `offset` of `file`.
     ///
     /// # Errors
-    /// Why it cannot be mapped; also if it is too small for its shape.
+    /// Fails if the file cannot be mapped, or if the table is too small for its shape.
     pub fn map(shape: InflightShape, offset: u64, bytes: u64, file: BorrowedFd<'_>) -> Result<Self, InflightError> {
         let needed = shape.bytes();
         if bytes < needed {
@@ -189,21 +193,22 @@ impl InflightTable {
         if !offset.is_multiple_of(8) {
             return Err(InflightError::Misaligned(offset));
         }
-        // No more of it than is ours, at addresses of its own.
+        // Map the table alone, with addresses of its own.
         let region = Region::map(file, offset, needed, 0, 0)?;
         // One region overlaps none.
         Ok(InflightTable { memory: GuestMemory::new(vec![Arc::new(region)]).unwrap_or_default(), shape })
     }
 
-    /// What it is made for.
+    /// Returns the rings that the table is made for.
     pub fn shape(&self) -> InflightShape {
         self.shape
     }
 
-    /// The part of a ring of this size and layout; `None` where the table has none for it.
+    /// Returns the part of a ring of this size and layout, or `None` if the table has no part for
+    /// it.
     ///
     /// # Errors
-    /// Why the ring cannot use it.
+    /// Fails if the ring cannot use the table.
     pub fn queue(&self, index: u16, size: u16, packed: bool) -> Result<Option<Inflight>, InflightError> {
         let shape = self.shape;
         if packed != shape.packed {
@@ -220,8 +225,9 @@ impl InflightTable {
         Ok(Some(Inflight { area, size, packed, is_new: version == 0 }))
     }
 
-    /// The part of a ring that runs already, for [`Ring::track`](super::Ring::track): whatever it says of that ring is
-    /// void. `None` also where the ring cannot use it.
+    /// Returns the part of a ring that runs already, for [`Ring::track`](super::Ring::track).
+    /// Everything that the table said of that ring is void. Returns `None` also if the ring cannot
+    /// use the table.
     pub fn queue_anew(&self, index: u16, size: u16, packed: bool) -> Option<Inflight> {
         let mut inflight = self.queue(index, size, packed).ok()??;
         inflight.is_new = true;
@@ -229,8 +235,8 @@ impl InflightTable {
         Some(inflight)
     }
 
-    /// Forgets what was in flight in a ring: it was stopped in order, and whoever stopped it knows its position, or it begins
-    /// anew.
+    /// Forgets what was in flight in a ring. The ring was stopped in order, and its position is
+    /// known; or it starts anew.
     pub fn clear(&self, index: u16) {
         if let Some(area) = self.area(index) {
             area.write_u16(AT_VERSION, 0);
@@ -246,40 +252,41 @@ impl InflightTable {
     }
 }
 
-/// A ring's part of a table.
+/// A ring's part of an in-flight table.
 #[derive(Debug)]
 pub struct Inflight {
     area: Area,
     size: u16,
     packed: bool,
-    /// Nobody has used it before.
+    /// True if the part was never used.
     is_new: bool,
 }
 
 /// A chain that a predecessor had taken and not given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct InflightChain {
-    /// Its head; in a packed ring, its id.
+    /// Head of the chain; in a packed ring, its id.
     head: u16,
-    /// Its descriptors.
+    /// Number of its descriptors.
     span: u16,
     /// Its entry in the table.
     at: u16,
     counter: u64,
 }
 
-/// Where a predecessor in a packed ring stood.
+/// The position of a predecessor in a packed ring.
 struct Reconnected {
-    /// 15 bits of position, and the wrap counter.
+    /// 15 bits of index, and the wrap counter above them.
     position: u16,
-    /// It died while it gave a batch back, of which the driver has seen nothing.
+    /// True if the predecessor was killed while it gave a batch back of which the driver has seen
+    /// nothing.
     is_interrupted: bool,
     chains: Vec<InflightChain>,
 }
 
 impl Inflight {
-    /// What a predecessor left in flight in a split ring whose used index is `used`, in the order in which it had taken
-    /// it ("When reconnecting").
+    /// Returns the chains that a predecessor left in flight in a split ring whose used index is
+    /// `used`, in the order in which they were taken ("When reconnecting").
     fn reconnect_split(&self, used: u16) -> Result<Vec<InflightChain>, InflightError> {
         let area = &self.area;
         let last = used.wrapping_sub(area.read_u16(split::USED_IDX));
@@ -298,8 +305,8 @@ impl Inflight {
         self.chains_in_flight(|state| Ok((area.read_u64(state + split::COUNTER), None, 1)))
     }
 
-    /// The same for a packed ring. `is_used` says whether the descriptor at a position was used in the round of this wrap
-    /// counter.
+    /// Does the same for a packed ring. `is_used` returns whether the descriptor at an index was
+    /// used in the round of this wrap counter.
     fn reconnect_packed(&self, is_used: impl FnOnce(u16, bool) -> bool) -> Result<Reconnected, InflightError> {
         let area = &self.area;
         let [wrap, old_wrap] = area.read_u16(packed::WRAPS).to_le_bytes().map(|wrap| wrap != 0);
@@ -313,7 +320,7 @@ impl Inflight {
         let mut free = area.read_u16(free);
         area.write_u16(packed::FREE_HEAD, free);
         area.write_u16(packed::OLD_FREE_HEAD, free);
-        // Whatever the list of free entries holds is not in flight.
+        // Entries in the list of free entries are not in flight.
         for _ in 0..self.size {
             if free >= self.size {
                 break;
@@ -335,7 +342,7 @@ impl Inflight {
         Ok(Reconnected { position: at | u16::from(wrap) << 15, is_interrupted: !committed, chains })
     }
 
-    /// The entries in flight, the oldest first.
+    /// Returns the entries in flight, the oldest first.
     fn chains_in_flight(
         &self,
         read: impl Fn(usize) -> Result<(u64, Option<u16>, u16), InflightError>,
@@ -352,12 +359,14 @@ impl Inflight {
         Ok(chains)
     }
 
-    /// These are about to be given back, as one batch ("When supplying used buffers to the driver").
+    /// Records that these chains are about to be given back, as one batch ("When supplying used
+    /// buffers to the driver").
     fn begin_giving_back(&self, chains: &[InflightChain]) {
         let area = &self.area;
         for chain in chains {
             let (link, head) = if self.packed {
-                // An entry that the table does not have is its writer's mistake, and its own only.
+                // An entry outside the table is an error of its writer, and harms only that
+                // frontend.
                 let last = area.read_u16(self.state(chain.at) + packed::LAST).min(self.size - 1);
                 (self.state(last) + packed::NEXT, packed::FREE_HEAD)
             } else {
@@ -368,7 +377,7 @@ impl Inflight {
         }
     }
 
-    /// These were given back.
+    /// Records that these chains were given back.
     fn end_giving_back(&self, chains: &[InflightChain]) {
         chains.iter().for_each(|chain| self.clear_flag(chain.at));
         if self.packed {
@@ -376,7 +385,7 @@ impl Inflight {
         }
     }
 
-    /// One that nobody has used gets its first state.
+    /// Sets the first state of a part that was never used.
     fn prepare(&self) {
         self.area.write_u16(AT_DESC_NUM, self.size);
         if !self.is_new {
@@ -384,24 +393,25 @@ impl Inflight {
         }
         (0..self.size).for_each(|at| self.clear_flag(at));
         if self.packed {
-            // A list of all entries, though none is ever taken from it.
+            // The free list has all entries, although none is ever taken from it.
             (0..self.size).for_each(|at| self.area.write_u16(self.state(at) + packed::NEXT, at + 1));
             self.area.write_u16(packed::FREE_HEAD, 0);
             self.area.write_u16(packed::OLD_FREE_HEAD, 0);
         }
     }
 
-    /// From here on it is ours, with the ring at `position`: an index, or in vhost-user's form. It is prepared.
+    /// Begins to keep the position of a ring at `position`: an index, or vhost-user's form. The
+    /// part must be prepared.
     pub(super) fn begin(&self, position: u16) {
         if self.packed {
             self.begin_batch(position);
         }
         self.end_batch(position);
-        // Release: whoever sees the version sees the rest.
+        // Release: the rest of the part is visible before its version.
         self.area.release_u16(AT_VERSION, VERSION);
     }
 
-    /// A batch is about to be published, behind which the used position is this (packed rings).
+    /// Records that a batch is about to be published, which ends at `position` (packed rings only).
     #[inline]
     pub(super) fn begin_batch(&self, position: u16) {
         self.area.write_u16(packed::USED_IDX, position & 0x7fff);
@@ -409,10 +419,10 @@ impl Inflight {
         self.area.write_u16(packed::WRAPS, u16::from_le_bytes([u8::from(position & 0x8000 != 0), old_wrap]));
     }
 
-    /// A batch is published; the used index, or position, is this.
+    /// Records that a batch was published: the used index or position is `position`.
     #[inline]
     pub(super) fn end_batch(&self, position: u16) {
-        // Release: what was published comes before the word that it was.
+        // Release: the batch is visible before the record of it.
         if self.packed {
             let wrap = u8::from(position & 0x8000 != 0);
             self.area.release_u16(packed::OLD_USED_IDX, position & 0x7fff);
@@ -428,16 +438,17 @@ impl Inflight {
     }
 
     fn clear_flag(&self, at: u16) {
-        // The byte beside it is padding.
+        // The byte beside the flag is padding.
         self.area.write_u16(self.state(at), 0);
     }
 }
 
 impl SplitDevice {
-    /// As [`SplitDevice::recover`], and keeps a table of what is in flight.
+    /// Creates the device half as [`SplitDevice::recover`] does, and keeps its position in an
+    /// in-flight table.
     ///
     /// # Errors
-    /// Why the ring cannot go on.
+    /// Fails if the ring cannot continue.
     pub fn tracked(
         memory: &GuestMemory,
         geometry: Geometry,
@@ -452,7 +463,8 @@ impl SplitDevice {
         let mut found = vec![First::default(); chains.len()];
         let wanted = u16::try_from(chains.len()).unwrap_or(u16::MAX);
         let there = device.available(wanted).is_ok_and(|n| n >= wanted) && device.peek(&mut found).is_ok();
-        // In the ring's own order it can be taken again; what another order has overwritten there is given back.
+        // Chains in flight in the ring's own order can be taken again. Chains that another order
+        // has overwritten in the ring are given back.
         if there && chains.iter().zip(&found).all(|(chain, found)| chain.head == found.head) {
             inflight.end_giving_back(&chains);
         } else {
@@ -471,11 +483,11 @@ impl SplitDevice {
 }
 
 impl PackedDevice {
-    /// As [`PackedDevice::recover`], and keeps a table of what is in flight. If a predecessor has kept it before, its position is
-    /// believed, and not `base`.
+    /// Creates the device half as [`PackedDevice::recover`] does, and keeps its position in an
+    /// in-flight table. If a predecessor has kept one, its position is used instead of `base`.
     ///
     /// # Errors
-    /// Why the ring cannot go on.
+    /// Fails if the ring cannot continue.
     pub fn tracked(
         memory: &GuestMemory,
         geometry: Geometry,
@@ -498,7 +510,8 @@ impl PackedDevice {
                 (flags & AVAIL != 0) == wrap && (flags & USED != 0) == wrap
             };
             let Reconnected { position, is_interrupted, chains } = inflight.reconnect_packed(is_used)?;
-            // One of ours marks nothing: what it has written of a batch is in the ring, and nowhere else.
+            // A predecessor of our kind marks no chain in flight: the part of the batch that it has
+            // written is in the ring, and nowhere else.
             let ours = is_interrupted && chains.is_empty();
             let mut device = if ours { recover(UNKNOWN)? } else { new(u32::from(position) * 0x1_0001)? };
             let mut found = vec![First::default(); chains.len()];

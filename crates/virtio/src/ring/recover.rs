@@ -1,31 +1,60 @@
-//! Where a lost device stood in a packed ring, found in the ring itself.
+//! The position of a lost device half in a packed ring, recovered from the ring itself.
 //!
-//! A frontend that comes back after its backend was killed cannot say where a packed ring stood: QEMU sends 0, and so
-//! does User Mode Linux for a new ring. Nothing else has to be kept, for the ring says it:
+//! A frontend that connects again after its backend was killed cannot give the position in a packed
+//! ring: QEMU sends 0, and so does User Mode Linux for a new ring. The ring itself has all that is
+//! needed.
 //!
-//! - The USED bit of a descriptor is changed by the device alone. The driver makes a descriptor available with USED as
-//!   the inverse of its wrap counter (2.8.1), which is what the device left there a round ago, or what zeroed memory has.
-//!   So the bit says how often the device has passed the descriptor, and the driver may go on meanwhile.
-//! - The device passes every descriptor ([`PackedDevice::give_back`] marks those that it leaves out). So around the ring,
-//!   with each bit compared to its position's wrap counter, there is one boundary between what was passed in this round and
-//!   what was not: the device's position.
-//! - A burst is published from its last descriptor to its first. Killed in the middle, it leaves a part that is not
-//!   passed, one that is, and then the rest of the ring: three boundaries. The driver has not seen any of the burst, since
-//!   it waits at the first descriptor; so the first part is wholly available and the second wholly used. That tells which
-//!   is which.
-//! - A burst of the whole ring has no rest; it leaves one boundary, with the part that is available before it.
+//! # One boundary
 //!
-//! What a frontend says can be long past: QEMU, which could not ask, says again what it said or heard before. And it gives
-//! back itself what it finds in a transmit ring while no backend is there (`virtqueue_packed_drop_all`), from where it
-//! believes to be: mostly at the ring's start in the first round. Where what is available goes on that far, that leaves
-//! the same three boundaries, and QEMU then says where it stopped, which is where a interrupted publication ends. So a ring with one
-//! boundary is believed, and no frontend against it, unless it names the end of a chain of which only the first descriptor
-//! is passed: that is how other devices leave a ring. One with more boundaries is theirs.
+//! Only the device changes the USED bit of a descriptor. When the driver makes a descriptor
+//! available, it writes USED as the inverse of its wrap counter (2.8.1). That is the value that the
+//! device left there a round ago, or the value in zeroed memory. So the bit counts how often the
+//! device has passed the descriptor, modulo 2, whatever the driver does meanwhile.
 //!
-//! A publication that was interrupted is completed: what was written before is not written again. Of a transmit ring that is
-//! all: the packets were delivered before they were given back. In a receive ring the bytes are there, but lengths are
-//! lost. Where the rest of a packet is in the published part, its first buffers are full. Any other packet is lost: each
-//! buffer becomes one of a header without a frame, which drivers drop and count.
+//! The device passes every descriptor: [`PackedDevice::give_back`] marks those that it skips.
+//! Compare the bit of each position with the position's wrap counter. Around the ring there is then
+//! one boundary between descriptors passed in this round and descriptors not passed yet: the
+//! device's position.
+//!
+//! ```text
+//! index            0   1   2   3   4   5   6   7
+//! passed           y   y   y   -   -   -   -   -      one boundary: the position is 3
+//! passed           y   y   y   -   -   y   y   -      three: a burst from 3 to 6 was interrupted
+//! ```
+//!
+//! # Three boundaries
+//!
+//! A burst is published from its last descriptor to its first. A crash in the middle leaves a part
+//! that is not passed, a part that is, and then the rest of the ring: three boundaries. The driver
+//! has seen nothing of the burst, because it waits at the first descriptor. So the first part is
+//! wholly available and the second part wholly used. That shows which part is which.
+//!
+//! A burst of the whole ring has no rest. It leaves one boundary, with the available part before
+//! it.
+//!
+//! # The frontend's base
+//!
+//! A base from a frontend may be out of date: QEMU, which could not ask, repeats what it sent or
+//! heard before. QEMU also gives buffers back itself, those that it finds in a transmit ring while
+//! no backend is there (`virtqueue_packed_drop_all`). It begins where it believes the device to be,
+//! mostly at the ring's start in the first round. If the available buffers extend that far, this
+//! leaves the same three boundaries. QEMU then sends the position where it stopped, which is the
+//! end of an interrupted burst.
+//!
+//! So there are two rules:
+//! - A ring with one boundary is believed, and a frontend that contradicts it is not. One
+//!   exception: the frontend names the end of a chain of which only the first descriptor is passed.
+//!   That is how other devices leave a ring.
+//! - In a ring with more boundaries the frontend's base is believed, if it knows one. Otherwise the
+//!   interrupted burst is completed.
+//!
+//! # Completion
+//!
+//! An interrupted burst is completed; what was written before is not written again. In a transmit
+//! ring that is all: the packets were delivered before they were given back. In a receive ring the
+//! bytes are there, but the lengths are lost. If the rest of a packet is in the published part, its
+//! first buffers are full. Any other packet is lost: each of its buffers becomes a packet that has
+//! a header without a frame, which drivers drop and count.
 
 use std::sync::Arc;
 
@@ -38,28 +67,32 @@ use super::packed_device::{AVAIL, PackedDevice, RingPosition, USED, is_available
 use crate::memory::{DirtyLog, GuestMemory};
 use crate::net_header::{LEN, NetHeader};
 
-/// Bytes of a header, as a length of guest memory.
+/// Bytes of a virtio-net header, as a length of guest memory.
 const HEADER: u32 = 12;
 const _: () = assert!(LEN == 12);
 
-/// What frontends send that do not know: QEMU and User Mode Linux, and those that say where a new ring begins.
+/// Bases sent by frontends that do not know the position: by QEMU and User Mode Linux, and by those
+/// that give the start of a new ring.
 const UNKNOWN: [u32; 2] = [0, 0x8000_8000];
 
-/// Where a device stood.
+/// The position that the ring shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Recovered {
     position: RingPosition,
-    /// Of a publication that was interrupted: how many descriptors are not written, and how many behind them are.
+    /// For an interrupted burst: the number of descriptors that are not written, and the number of
+    /// written ones behind them.
     interrupted: Option<(u16, u16)>,
-    /// There is one boundary.
+    /// True if there is one boundary.
     is_unambiguous: bool,
 }
 
 impl PackedDevice {
-    /// As [`PackedDevice::new`], but the base is not believed if the ring itself says where its last device stood: frontends
-    /// also send one when they do not know (see the module). If that device was killed while it gave back buffers, they
-    /// are given back now, and what is written for it is marked in `log`. `direction` is that of the ring's buffers.
-    /// Whatever the ring holds, some position comes out.
+    /// Creates the device half as [`PackedDevice::new`] does, but takes the position from the ring
+    /// if the ring shows it: frontends also send a base when they do not know it (see the module).
+    ///
+    /// If the last device was killed while it gave back buffers, they are given back now. The bytes
+    /// written for that are marked in `log`. `direction` is that of the ring's buffers. Whatever
+    /// the ring holds, the result is some position.
     pub fn recover(
         memory: &GuestMemory,
         geometry: Geometry,
@@ -101,7 +134,8 @@ impl PackedDevice {
         let mut buffers = Vec::new();
         let mut covered = 0;
         let mut first = [First::default()];
-        // One at a time: the last may go on into the part that is written, and nothing behind it is available.
+        // One chain at a time: the last one may extend into the written part, and nothing behind it
+        // is available.
         while covered < descriptors && self.find(&mut first) == Ok(1) {
             self.take(&first[0]);
             covered += first[0].span;
@@ -123,11 +157,11 @@ impl PackedDevice {
     }
 }
 
-/// Finds the position in a ring of `size` descriptors with these `flags`; reads those of each once, and those of a interrupted
-/// publication once more.
+/// Finds the position in a ring of `size` descriptors with these `flags`. Reads the flags of each
+/// descriptor once, and those of an interrupted burst once more.
 fn find(size: u16, flags: impl Fn(u16) -> u16) -> Recovered {
     let mut boundaries = Boundaries::default();
-    // At the ring's start the wrap counter changes: there, equal bits are a boundary.
+    // The wrap counter changes at the ring's start, so there equal bits are a boundary.
     let mut before = flags(size - 1) & USED == 0;
     for at in 0..size {
         let used = flags(at) & USED != 0;
@@ -143,17 +177,19 @@ fn find(size: u16, flags: impl Fn(u16) -> u16) -> Recovered {
     let around = |from: u16, n: u16| RingPosition { at: from, wrap: false }.plus(n, size).at;
     let all = |from: u16, n: u16, used: bool| (0..n).all(|i| is_used(around(from, i)) == used);
     let length = |from: u16, to: u16| if to > from { to - from } else { size - from + to };
-    // What is not passed shows the inverse of the wrap counter that it is to be passed with.
+    // A descriptor that is not passed has the inverse of the wrap counter with which it will be
+    // passed.
     let position = |at: u16| RingPosition { at, wrap: flags(at) & USED == 0 };
     let [a, b, c] = boundaries.at;
     let interrupted = match boundaries.count {
-        // A burst of the whole ring has no rest, and its first boundary is the same as its last. Available descriptors just
-        // before the boundary that is left can be nothing else, but a driver's half-made chain of the whole ring.
+        // An interrupted burst of the whole ring: it has no rest, so its first boundary is also its
+        // last. Available descriptors just before the one boundary cannot be anything else, except
+        // a driver's half-made chain of the whole ring.
         1 => {
             let written = (0..size).find(|&i| !is_used(around(a, i))).unwrap_or(size);
             let start = around(a, written % size);
-            // The first part again: a driver at work may have filled the ring behind our back, but it cannot touch what
-            // is used until it has seen all of it.
+            // Check the first part again: a driver at work may have filled the ring meanwhile. It
+            // cannot touch the used part until it has seen all of it.
             let is_cut = written > 0 && written < size && all(start, size - written, false) && all(a, written, true);
             is_cut.then_some((start, size - written, written))
         }
@@ -172,7 +208,7 @@ fn find(size: u16, flags: impl Fn(u16) -> u16) -> Recovered {
     }
 }
 
-/// Whether the descriptors between two positions are the rest of a chain.
+/// Returns whether the descriptors between two positions are the rest of a chain.
 fn is_rest_of_chain(size: u16, from: RingPosition, to: RingPosition, flags: impl Fn(u16) -> u16) -> bool {
     let mut position = from;
     for _ in 0..size {
@@ -186,7 +222,7 @@ fn is_rest_of_chain(size: u16, from: RingPosition, to: RingPosition, flags: impl
     false
 }
 
-/// The first three boundaries, and how many there are: an odd number, so at least one.
+/// The first three boundaries, and the number of all. The number is odd, so there is at least one.
 #[derive(Default)]
 struct Boundaries {
     at: [u16; 3],
@@ -202,11 +238,12 @@ impl Boundaries {
     }
 }
 
-/// Entries of an indirect table that are looked at: a receive buffer has a header and as many pages as a segment.
+/// The most entries of an indirect table that are read: a receive buffer has a header and as many
+/// pages as a GSO packet.
 const MAX_TABLE_ENTRIES: u32 = 64;
 
-/// A receive buffer that a predecessor has filled: what it can hold, and the header in it, which is made harmless when it
-/// is lost.
+/// A receive buffer that a predecessor has filled: its capacity, and the segments with its header,
+/// which is overwritten if the packet is lost.
 struct Buffer<'m> {
     capacity: u32,
     front: Vec<MemorySegment<'m>>,
@@ -219,8 +256,9 @@ impl<'m> Buffer<'m> {
             if desc.flags & INDIRECT == 0 {
                 buffer.add(memory, desc);
             } else if let Some(table) = memory.segment(desc.addr, desc.len, &mut 0) {
-                // 2.8.7: as many entries as have room; a interrupted burst may have as many tables as the ring has positions, and
-                // a guest may have made them all.
+                // 2.8.7: as many entries as fit. An interrupted burst may have as many tables as
+                // the ring has positions, and the guest may have made all of them, so the number of
+                // entries is limited.
                 let bytes = u32::try_from(DESCRIPTOR).unwrap_or(16);
                 for at in 0..(desc.len / bytes).min(size.into()).min(MAX_TABLE_ENTRIES) {
                     let entry = Descriptor::read_indirect_packed(Level::Scalar, table.split_at(at * bytes).1);
@@ -245,7 +283,7 @@ impl<'m> Buffer<'m> {
         self.capacity = self.capacity.saturating_add(desc.len);
     }
 
-    /// How many buffers the packet has that begins in this one.
+    /// Returns the number of buffers of the packet that begins in this one.
     fn count(&self) -> usize {
         let mut header = [0; LEN];
         let mut at = 0;
@@ -255,7 +293,7 @@ impl<'m> Buffer<'m> {
         usize::from(NetHeader::parse(&header).num_buffers).max(1)
     }
 
-    /// Makes it a packet of its own without a frame; returns its bytes.
+    /// Overwrites the buffer with a packet that has a header and no frame; returns its bytes.
     fn empty(&self) -> u32 {
         let header = NetHeader { num_buffers: 1, ..NetHeader::default() }.to_bytes();
         let mut at = 0;
@@ -266,14 +304,15 @@ impl<'m> Buffer<'m> {
     }
 }
 
-/// The bytes in each of these buffers, behind which others have been published.
+/// Returns the number of bytes in each of these buffers, behind which others were published.
 fn lengths(buffers: &[Buffer<'_>]) -> Vec<u32> {
     let mut lengths = Vec::new();
     let mut rest = buffers;
     while let Some(first) = rest.first() {
         let count = first.count();
         if count > rest.len() {
-            // Its last buffer is among those that were published: these are full (5.1.6.4.1).
+            // The packet's last buffer is among those that were published, so these are full
+            // (5.1.6.4.1).
             lengths.extend(rest.iter().map(|buffer| buffer.capacity));
             break;
         }
@@ -288,11 +327,12 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    /// The flags of a ring whose device has passed all before `position`, and whose driver has made `available` descriptors
-    /// available from there on.
+    /// Returns the flags at index `at` of a ring whose device has passed everything before
+    /// `position`, and whose driver has made `available` descriptors available from there on.
     fn flags(at: u16, position: RingPosition, available: u16, size: u16) -> u16 {
         let ahead = if at >= position.at { at - position.at } else { size - position.at + at };
-        // What was used was used in the round before, the ring's start in this one.
+        // Indexes from the position on were used in the round before, those before it in this
+        // round.
         let wrap = if at >= position.at { position.wrap } else { !position.wrap };
         match (ahead < available, wrap) {
             (true, true) => AVAIL,
@@ -302,8 +342,8 @@ mod tests {
         }
     }
 
-    /// A driver at work may fill the ring between any two reads of ours. Nothing was interrupted, and nothing may be taken for interrupted:
-    /// it would be given back though nobody has filled or emptied it.
+    /// A driver at work may fill the ring between any two reads. No burst was interrupted, and none
+    /// may be found: its buffers would be given back although nobody has filled or emptied them.
     #[test]
     fn a_driver_that_fills_the_ring_behind_our_back() {
         for size in 1..=5 {

@@ -1,14 +1,16 @@
-//! Driver halves whose every chain is one buffer, and that move whole bursts: for a guest that does nothing with packets
-//! but take and send them, and whose own cost is to be as low as it can be.
+//! Driver halves for chains of one buffer, which move whole bursts. They are for guests that only
+//! receive and send packets, and whose own cost must be as low as possible.
 //!
-//! What makes them cheap: a buffer is known by its address alone, so one that was received is sent by writing that
-//! address into the other ring's descriptor; devices use buffers in the order in which they were made available, so what
-//! names the next one is expected and compared (a device that does not is followed, by a slower way); entries of the
-//! available ring that are right already are not written; the driver's side of a burst becomes visible by one store for
-//! each ring.
+//! Four properties make them cheap:
+//! 1. A buffer is identified by its address alone. A received buffer is sent by writing its address
+//!    into a descriptor of the other ring.
+//! 2. Devices use buffers in the order in which they were made available. So the next id is
+//!    predicted and compared. A slower path follows a device that does otherwise.
+//! 3. Entries of the available ring that are right already are not written.
+//! 4. The driver's side of a burst becomes visible by one store for each ring.
 //!
-//! What they cannot do: chains of several descriptors, indirect tables, notifications by event index. A packet in several
-//! receive buffers is several of them to who collects, and is not to be forwarded.
+//! They support no chains of several descriptors, no indirect tables, and no notifications by event
+//! index. A packet in several receive buffers counts as several packets, and must not be forwarded.
 
 mod packed;
 mod split;
@@ -19,28 +21,29 @@ use crate::memory::GuestMemory;
 pub use packed::PackedBursts;
 pub use split::SplitBursts;
 
-/// What a ring's buffers are for.
+/// The use of a ring's buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Buffers {
-    /// The device fills them: each has room for so many bytes.
+    /// The device fills the buffers; each has a capacity of this many bytes.
     Receive(u32),
-    /// The device reads them.
+    /// The device reads the buffers.
     Transmit,
 }
 
-/// What a call has moved.
+/// The packets that a call moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
-    /// Packets.
+    /// Number of packets.
     pub packets: usize,
-    /// Bytes that the device says it has written, headers included; nothing of transmitted ones.
+    /// Bytes that the device reports as written, headers included; 0 for transmitted packets.
     pub bytes: u64,
-    /// The most in one buffer.
+    /// The most bytes in one buffer.
     pub longest: u32,
 }
 
 impl Moved {
-    /// Counts a buffer, unless the device says that it holds more than it can: nothing of that burst is reported to others.
+    /// Counts a buffer, unless the device reports more bytes than its capacity. Then nothing of
+    /// that burst is published elsewhere.
     #[inline]
     fn add(&mut self, id: u16, bytes: u32, capacity: u32) -> Result<(), DeviceFault> {
         if bytes > capacity {
@@ -53,33 +56,37 @@ impl Moved {
     }
 }
 
-/// A driver half of either layout. After an error it is not to be used any more: where the device stands nobody knows.
+/// A driver half of either layout. It must not be used after an error: the device's position is
+/// unknown then.
 pub trait Bursts: Sized {
-    /// An empty ring at `geometry`, in memory that is all zeros there, that wants no interrupts. Of the options it knows
-    /// `in_order`.
+    /// Creates an empty ring at `geometry`, in memory that is all zeros. The ring asks for no
+    /// interrupts. `in_order` is the only option that it uses.
     ///
     /// # Errors
-    /// The part that is not in memory; of a packed ring also the size, where it is no power of two.
+    /// The error names the part that is not in memory. For a packed ring it may also be the size,
+    /// if that is no power of two.
     fn new(memory: &GuestMemory, geometry: Geometry, options: Options, buffers: Buffers) -> Result<Self, &'static str>;
 
-    /// Makes these buffers available: their guest addresses, and of those to be transmitted the length. As many as there
-    /// is room for; returns how many.
+    /// Makes buffers available, given by guest address and, for transmission, length. Takes as many
+    /// as descriptors are free, and returns their number.
     fn fill(&mut self, buffers: impl IntoIterator<Item = (u64, u32)>) -> usize;
 
-    /// Sends what has come by `from`, at most `most` packets, by `to`, buffer by buffer as it is; `from` gets the last of
-    /// `spare` in their place. No more than `to` has room for, and than there are spare ones.
+    /// Sends the packets received by `from`, at most `most`, through `to`, buffer by buffer and
+    /// unchanged. `from` gets the last buffers of `spare` in their place. The free descriptors of
+    /// `to` and the number of spare buffers are limits too.
     ///
     /// # Errors
-    /// What the device of `from` says that cannot be.
+    /// Fails if the device of `from` reports something impossible.
     #[inline]
     fn forward(from: &mut Self, to: &mut Self, spare: &mut Vec<u64>, most: usize) -> Result<Moved, DeviceFault> {
         Self::forward_each(from, to, spare, most, |_, _| {})
     }
 
-    /// As [`Self::forward`]; `each` is reported address and length of every packet before it is sent.
+    /// Forwards as [`Self::forward`] does. `each` gets address and length of every packet before it
+    /// is sent.
     ///
     /// # Errors
-    /// What the device of `from` says that cannot be.
+    /// Fails if the device of `from` reports something impossible.
     fn forward_each(
         from: &mut Self,
         to: &mut Self,
@@ -88,54 +95,58 @@ pub trait Bursts: Sized {
         each: impl FnMut(u64, u32),
     ) -> Result<Moved, DeviceFault>;
 
-    /// Takes all transmitted buffers back; returns how many.
+    /// Moves all transmitted buffers to `spare`, and returns their number.
     ///
     /// # Errors
-    /// What the device says that cannot be.
+    /// Fails if the device reports something impossible.
     fn reclaim(&mut self, spare: &mut Vec<u64>) -> Result<usize, DeviceFault>;
 
-    /// Gives what the device has used, at most `most` buffers, to it again: what was received is dropped, what was sent
-    /// is sent once more, as it was filled in. For a ring that was filled wholly: each goes where it was taken from.
+    /// Gives used buffers, at most `most`, to the device again. Received packets are dropped; sent
+    /// packets are sent once more, as they were filled in. The ring must have been filled
+    /// completely, so that each buffer returns to its slot.
     ///
     /// # Errors
-    /// What the device says that cannot be.
+    /// Fails if the device reports something impossible.
     fn recycle(&mut self, most: usize) -> Result<Moved, DeviceFault>;
 
-    /// As [`Self::recycle`]; `each` is reported the address of every packet before its buffer is given back, and its length: as
-    /// the device says, or as it was filled to be sent.
+    /// Recycles as [`Self::recycle`] does. `each` gets the address of every packet before its
+    /// buffer is given back, and its length: as the device reports it, or as it was filled in for
+    /// sending.
     ///
     /// # Errors
-    /// What the device says that cannot be.
+    /// Fails if the device reports something impossible.
     fn recycle_each(&mut self, most: usize, each: impl FnMut(u64, u32)) -> Result<Moved, DeviceFault>;
 
-    /// Takes what has been received, at most `most` buffers, out of the ring for good: address and length. Nothing of them
-    /// is to be believed where it fails.
+    /// Removes received buffers, at most `most`, from the ring for good. `each` gets address and
+    /// length. If the call fails, nothing that `each` got can be trusted.
     ///
     /// # Errors
-    /// What the device says that cannot be.
+    /// Fails if the device reports something impossible.
     fn collect(&mut self, most: usize, each: impl FnMut(u64, u32)) -> Result<usize, DeviceFault>;
 
-    /// Whether the device wants a kick for what has been made available since the last time that it did. It may be missed
-    /// where this follows the publishing at once: then look again behind a fence.
+    /// Returns whether the device asked for a kick for what was made available since the last time
+    /// that it did. No fence comes before the read, so a request may be missed right after
+    /// publishing: then look again behind a fence.
     fn kick_due(&mut self) -> bool;
 
-    /// Buffers that the device has, or has used and nobody has looked at.
+    /// Returns the number of buffers that the device holds, or has used and nobody has looked at.
     fn out(&self) -> usize;
 }
 
-/// What is kept of a ring: positions count up for ever, and wrap around the ring.
+/// The private state of a ring. Positions count up for ever and wrap around the ring.
 #[derive(Debug)]
 struct RingState {
     size: u32,
-    /// The id at each place of the ring: what was made available there, or what will be.
+    /// The id in each slot of the ring: of the buffer that was made available there, or that will
+    /// be.
     ids: Box<[u16]>,
-    /// The buffer of each id, and the length that it was filled with.
+    /// The buffer of each id, and the length that it was filled in with.
     addrs: Box<[u64]>,
     lens: Box<[u32]>,
     next_avail: u32,
     next_used: u32,
     kicked: u32,
-    /// Whether ids still are what the places are.
+    /// True while the id in each slot is the slot's index.
     sorted: bool,
     in_order: bool,
     buffers: Buffers,
@@ -157,7 +168,7 @@ impl RingState {
         }
     }
 
-    /// The place of a position in the ring, whose size is a power of two.
+    /// Returns the slot of a position in the ring, whose size is a power of two.
     #[inline]
     fn slot(&self, position: u32) -> usize {
         (position & (self.size - 1)) as usize
@@ -173,18 +184,19 @@ impl RingState {
         (self.size - self.out()) as usize
     }
 
-    /// The id of what was used at a position: `reported`, which is the one that was made available there, unless the device
-    /// does not keep to the order.
+    /// Returns the id used at a position. The device reports `reported`, which is the id made
+    /// available there, unless the device does not keep the order.
     #[inline]
     fn resolve(&mut self, position: u32, reported: u32) -> Result<u16, DeviceFault> {
         let expected = self.ids[self.slot(position)];
         if u32::from(expected) == reported { Ok(expected) } else { self.resolve_out_of_order(position, reported) }
     }
 
-    /// The place where `reported` was made available takes what was made available here.
+    /// Finds the later slot that has the id `reported`, and swaps it with the id of this position.
     #[cold]
     fn resolve_out_of_order(&mut self, position: u32, reported: u32) -> Result<u16, DeviceFault> {
-        // Of a batch (2.7.9) the lengths are not reported, and a buffer that is full holds a part of a packet only.
+        // In order, only the last buffer of a batch has a length (2.7.9), and a full buffer holds a
+        // part of a packet only. So no id may be skipped.
         let mut later =
             (1..self.next_avail.wrapping_sub(position)).map(|ahead| self.slot(position.wrapping_add(ahead)));
         let there = later.find(|&slot| u32::from(self.ids[slot]) == reported && !self.in_order);
@@ -194,8 +206,8 @@ impl RingState {
         Ok(self.ids[here])
     }
 
-    /// Of what was sent in order: how many are done where the device says that `reported` is (2.7.9; 2.8, "In-order use of
-    /// descriptors").
+    /// Returns how many sent buffers are done, in order, if the device reports that `reported` is
+    /// (2.7.9; 2.8, "In-order use of descriptors").
     #[inline]
     fn batch(&self, position: u32, reported: u32) -> Result<u32, DeviceFault> {
         let ahead = reported.wrapping_sub(position) & (self.size - 1);
@@ -203,7 +215,8 @@ impl RingState {
         if is_out { Ok(ahead + 1) } else { Err(DeviceFault::Id(reported)) }
     }
 
-    /// What a buffer has room for. Of those that were only read the device says nothing.
+    /// Returns the capacity of a buffer. For buffers that the device only reads, it reports no
+    /// length that has to be checked.
     #[inline]
     fn capacity(&self) -> u32 {
         match self.buffers {
@@ -222,7 +235,7 @@ impl RingState {
     }
 }
 
-/// A count of entries as a number of positions: a ring has at most 32768.
+/// Returns a count of entries as a number of positions: a ring has at most 32768.
 #[inline]
 fn positions(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)

@@ -1,4 +1,4 @@
-//! The packed ring (virtio 1.2, 2.8).
+//! Bursts over the packed ring (virtio 1.2, 2.8).
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -9,18 +9,19 @@ use crate::ring::driver::DeviceFault;
 use crate::ring::layout::{Geometry, Options, PackedParts, WRITE, event};
 use crate::ring::packed_device::{AVAIL, EVENTS_OFF, USED};
 
-/// Descriptors that become visible at once where a ring is filled: fewer than the ring has (see `PackedDriver::add`).
+/// Descriptors that become visible at once when a ring is filled: fewer than the ring has (see
+/// `PackedDriver::add`).
 const FILL: usize = 32;
 
-/// See [`Bursts`].
+/// A driver half of a packed ring for bursts.
 #[derive(Debug)]
 pub struct PackedBursts {
     parts: PackedParts,
     state: RingState,
 }
 
-/// A burst on its way into a ring: all of it is written but the flags of its first descriptor, which the device cannot
-/// pass.
+/// A burst that is being written into a ring. All of it is written except the flags of its first
+/// descriptor, which the device cannot pass.
 struct Burst<'a> {
     table: &'a [AtomicU64],
     first: Option<(usize, u64)>,
@@ -32,11 +33,12 @@ impl<'a> Burst<'a> {
         Burst { table, first: None }
     }
 
-    /// The descriptor at a position becomes this buffer.
+    /// Writes this buffer into the descriptor at a position.
     #[inline]
     fn put(&mut self, state: &RingState, position: u32, id: u16, addr: u64, len: u32) {
         let write = if state.buffers == Buffers::Transmit { 0 } else { WRITE };
-        // 2.8.1: available is AVAIL as the wrap counter, which begins with 1, and USED as its inverse.
+        // 2.8.1: available means that AVAIL equals the wrap counter, which begins with 1, and USED
+        // is its inverse.
         let flags = write | if position & state.size == 0 { AVAIL } else { USED };
         let word = (u64::from(len) | u64::from(id) << 32 | u64::from(flags) << 48).to_le();
         let at = 2 * state.slot(position);
@@ -51,19 +53,20 @@ impl<'a> Burst<'a> {
     #[inline]
     fn publish(self) {
         if let Some((at, word)) = self.first {
-            // Release: all other descriptors, and this one's address, come before its flags (2.8.21.1).
+            // Release: all other descriptors, and this one's address, are visible before its flags
+            // (2.8.21.1).
             self.table[at].store(word, Release);
         }
     }
 }
 
-/// A used descriptor's id and length; `None` where the device has not used it yet.
+/// Returns id and length of a used descriptor, or `None` if the device has not used it yet.
 #[inline]
 fn used(table: &[AtomicU64], state: &RingState, position: u32) -> Option<(u32, u32)> {
-    // Acquire: the bytes in the buffer are visible once the flags are.
+    // Acquire: once the flags are visible, so are the bytes in the buffer.
     let word = u64::from_le(table[2 * state.slot(position) + 1].load(Acquire));
     let both = u64::from(AVAIL | USED) << 48;
-    // 2.8.1: used while both bits are the device's wrap counter, which begins with 1.
+    // 2.8.1: used means that both bits equal the device's wrap counter, which begins with 1.
     let is_used = word & both == if position & state.size == 0 { both } else { 0 };
     let len = u32::try_from(word & u64::from(u32::MAX)).unwrap_or(u32::MAX);
     let id = u32::try_from(word >> 32 & 0xffff).unwrap_or(u32::MAX);
@@ -96,7 +99,7 @@ impl PackedBursts {
                 continue;
             }
             let id = state.resolve(position, reported)?;
-            // 2.8.4: of what the device only read the length means nothing.
+            // 2.8.4: without WRITE the length means nothing.
             moved.add(id, if state.buffers == Buffers::Transmit { 0 } else { len }, capacity)?;
             each(state, k, id, len);
             k += 1;
@@ -152,7 +155,7 @@ impl Bursts for PackedBursts {
             let addr = state.addrs[usize::from(id)];
             each(addr, len);
             let position = refilled.wrapping_add(k);
-            // The same one, where all buffers were out: then it is the one that has just come.
+            // If all buffers were outstanding, this is the id that was just returned.
             let refill = state.ids[state.slot(position)];
             let fresh = spare.pop().unwrap_or_default();
             state.addrs[usize::from(refill)] = fresh;

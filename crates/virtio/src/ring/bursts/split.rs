@@ -1,4 +1,4 @@
-//! The split ring (virtio 1.2, 2.7).
+//! Bursts over the split ring (virtio 1.2, 2.7).
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -7,7 +7,7 @@ use crate::memory::GuestMemory;
 use crate::ring::driver::DeviceFault;
 use crate::ring::layout::{self, Descriptor, Geometry, NO_INTERRUPT, NO_NOTIFY, Options, Parts, WRITE};
 
-/// See [`Bursts`].
+/// A driver half of a split ring for bursts.
 #[derive(Debug)]
 pub struct SplitBursts {
     parts: Parts,
@@ -15,10 +15,11 @@ pub struct SplitBursts {
 }
 
 impl SplitBursts {
-    /// How many the device has used, at most `most`.
+    /// Returns the number of used buffers, at most `most`.
     #[inline]
     fn ready(&self, most: usize) -> Result<usize, DeviceFault> {
-        // Acquire: the elements behind the index are visible once the index is, and so are the bytes in the buffers.
+        // Acquire: once the index is visible, so are the elements before it and the bytes in the
+        // buffers (2.7.14).
         let seen = self.parts.used.acquire_u16(layout::used::INDEX);
         let ahead = seen.wrapping_sub(low(self.state.next_used));
         let published = low(self.state.out());
@@ -28,7 +29,7 @@ impl SplitBursts {
         Ok(usize::from(ahead).min(most))
     }
 
-    /// Makes the next `n` places available, whose descriptors are written.
+    /// Makes the next `n` positions available, whose descriptors are written.
     #[inline]
     fn publish(&mut self, n: usize) {
         let SplitBursts { parts, state } = self;
@@ -39,10 +40,11 @@ impl SplitBursts {
             }
         }
         state.next_avail = state.next_avail.wrapping_add(positions(n));
+        // Release: entries and descriptors are visible before the index (2.7.13.3).
         parts.avail.release_u16(layout::avail::INDEX, low(state.next_avail));
     }
 
-    /// Calls `each` with address and length of `n` used buffers, of which `ready` has reported.
+    /// Calls `each` with number, id and length of `n` used buffers, a number that `ready` returned.
     #[inline]
     fn take(
         Parts { used, .. }: &Parts,
@@ -110,7 +112,7 @@ impl Bursts for SplitBursts {
         let moved = SplitBursts::take(&from.parts, &mut from.state, n, |state, k, id, len| {
             let addr = state.addrs[usize::from(id)];
             each(addr, len);
-            // The same one, where all buffers were out: then it is the one that has just come.
+            // If all buffers were outstanding, this is the id that was just returned.
             let refill = state.ids[state.slot(refilled.wrapping_add(k))];
             let fresh = fresh[k as usize];
             state.addrs[usize::from(refill)] = fresh;
@@ -118,7 +120,7 @@ impl Bursts for SplitBursts {
             let id = usize::from(to.state.ids[to.state.slot(next.wrapping_add(k))]);
             to.state.addrs[id] = addr;
             sent[2 * id].store(addr.to_le(), Relaxed);
-            // Without flags and without a next one.
+            // No flags, and no next descriptor.
             sent[2 * id + 1].store(u64::from(len).to_le(), Relaxed);
         })?;
         spare.truncate(rest);
@@ -132,7 +134,7 @@ impl Bursts for SplitBursts {
         let n = self.ready(usize::MAX)?;
         let SplitBursts { parts, state } = self;
         if state.in_order {
-            // All up to the index, whatever the elements say (2.7.9).
+            // In order, everything up to the index is done, whatever the elements say (2.7.9).
             let done = (0..positions(n)).map(|k| state.slot(state.next_used.wrapping_add(k)));
             spare.extend(done.map(|slot| state.addrs[usize::from(state.ids[slot])]));
             state.next_used = state.next_used.wrapping_add(positions(n));
@@ -201,7 +203,7 @@ impl Bursts for SplitBursts {
     }
 }
 
-/// A position as the ring's indexes have it.
+/// Returns a position as the ring's indexes have it.
 #[expect(clippy::cast_possible_truncation, reason = "indexes wrap at 65536 (2.7.13)")]
 #[inline]
 fn low(position: u32) -> u16 {
