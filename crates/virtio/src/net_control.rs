@@ -1,9 +1,10 @@
-//! The control queue's commands of a network device (virtio 1.2, 5.1.6.5): bytes in, another state or a refusal out.
+//! The commands of a network device's control queue (virtio 1.2, 5.1.6.5): bytes in, a changed
+//! state or a refusal out.
 //!
-//! A command comes as it was read, once, from guest memory; where its acknowledgement goes is the caller's matter. What
-//! the driver asks for about receiving is kept, and shown to operators. Nothing is filtered by it: all of it is best effort
-//! (5.1.6.5.1, 5.1.6.5.3: "unwanted packets could still arrive"), and what a bridge sends to a port is looked at once more
-//! by the guest in any case.
+//! The caller reads a command once from guest memory, and writes its acknowledgement. The driver's
+//! receive settings are recorded and shown to operators. No packet is filtered by them: all of them
+//! are best effort (5.1.6.5.1, 5.1.6.5.3: "unwanted packets could still arrive"). The guest checks
+//! what a bridge sends to a port once more in any case.
 //!
 //! ```
 //! use straightline_virtio::features::{VIRTIO_NET_F_CTRL_RX, VIRTIO_NET_F_CTRL_VQ};
@@ -24,12 +25,13 @@ pub use saved::{SavedState, SavedStateError};
 /// Bytes of the longest command that is read: an address table of more than two thousand entries.
 pub const LONGEST: usize = 16 << 10;
 
-/// The acknowledgements (5.1.6.5).
+/// Acknowledgement (5.1.6.5): the command was executed.
 pub const OK: u8 = 0;
-/// The command was not executed.
+/// Acknowledgement: the command was not executed.
 pub const ERR: u8 = 1;
 
-/// The offloads that a driver can turn on and off (5.1.6.5.8): their bits are those of the features.
+/// The offloads that a driver can turn on and off (5.1.6.5.8). Their bits are those of the
+/// features.
 const OFFLOADS: u64 = f::VIRTIO_NET_F_GUEST_CSUM
     | f::VIRTIO_NET_F_GUEST_TSO4
     | f::VIRTIO_NET_F_GUEST_TSO6
@@ -38,25 +40,25 @@ const OFFLOADS: u64 = f::VIRTIO_NET_F_GUEST_CSUM
     | f::VIRTIO_NET_F_GUEST_USO4
     | f::VIRTIO_NET_F_GUEST_USO6;
 
-/// VLANs: 12 bits of a tag (IEEE 802.1Q, 9.6).
+/// The number of VLANs: 12 bits of a tag (IEEE 802.1Q, 9.6).
 const VLANS: usize = 4096;
 
-/// What the driver wants to receive.
+/// The driver's receive settings. They are recorded, not applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RxFilter {
-    /// Everything.
+    /// Receive everything.
     pub promiscuous: bool,
-    /// Every multicast frame.
+    /// Receive every multicast frame.
     pub all_multicast: bool,
-    /// Every unicast frame.
+    /// Receive every unicast frame.
     pub all_unicast: bool,
-    /// No multicast frame.
+    /// Receive no multicast frame.
     pub no_multicast: bool,
-    /// No unicast frame.
+    /// Receive no unicast frame.
     pub no_unicast: bool,
-    /// No broadcast frame.
+    /// Receive no broadcast frame.
     pub no_broadcast: bool,
-    /// Its own address, where it has set one.
+    /// The driver's own address, if it has set one.
     pub mac: Option<[u8; 6]>,
     /// Further unicast addresses.
     pub unicast: Vec<[u8; 6]>,
@@ -64,18 +66,19 @@ pub struct RxFilter {
     pub multicast: Vec<[u8; 6]>,
 }
 
-/// What a command came to.
+/// The outcome of an executed command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandOutcome {
-    /// It is kept, and concerns nobody else.
+    /// The setting is recorded. Nothing else has to be done.
     Recorded,
-    /// The driver has announced itself: its status is to say no more that it should (5.1.6.5.4).
+    /// The driver has announced itself. Its status must stop asking for that (5.1.6.5.4).
     Announced,
-    /// Other queue pairs or other offloads, before the command is acknowledged.
+    /// The queue pairs or the offloads have changed. The change must take effect before the command
+    /// is acknowledged.
     Changed,
 }
 
-/// A device's state as far as its driver sets it by commands.
+/// The state of a device that its driver sets by commands.
 #[derive(Clone, Debug)]
 pub struct NetControl {
     acked: u64,
@@ -87,7 +90,7 @@ pub struct NetControl {
 }
 
 impl NetControl {
-    /// A device that was just reset, with a driver that negotiated `acked` features.
+    /// Creates the state after a reset, for a driver that negotiated the features `acked`.
     pub fn new(acked: u64, max_pairs: u16) -> Self {
         NetControl {
             acked,
@@ -106,32 +109,33 @@ impl NetControl {
             vlans: vec![false; VLANS].into(),
             // 5.1.6.5.5: one pair until the driver asks for more.
             pairs: 1,
-            // 5.1.6.5.8: all that were negotiated, until the driver asks for fewer.
+            // 5.1.6.5.8: all negotiated offloads, until the driver asks for fewer.
             offloads: acked & OFFLOADS,
         }
     }
 
-    /// What the driver wants to receive.
+    /// Returns the driver's receive settings.
     pub fn rx_filter(&self) -> &RxFilter {
         &self.rx_filter
     }
 
-    /// The VLANs that the driver wants to receive.
+    /// Returns the VLANs that the driver wants to receive.
     pub fn vlans(&self) -> impl Iterator<Item = u16> {
         (0..).zip(&*self.vlans).filter(|(_, wanted)| **wanted).map(|(vlan, _)| vlan)
     }
 
-    /// Queue pairs that the driver uses.
+    /// Returns the number of queue pairs that the driver uses.
     pub fn pairs(&self) -> u16 {
         self.pairs
     }
 
-    /// The negotiated features, without the offloads that the driver has turned off.
+    /// Returns the negotiated features, without the offloads that the driver has turned off.
     pub fn features(&self) -> u64 {
         self.acked & !OFFLOADS | self.offloads
     }
 
-    /// Executes a command: class, command, and what belongs to it. `None`, and nothing changed, if it cannot be.
+    /// Executes a command: class, command, and its data. Returns `None`, and changes nothing, if
+    /// the command cannot be executed.
     pub fn execute(&mut self, command: &[u8]) -> Option<CommandOutcome> {
         let (&[class, command], data) = command.split_first_chunk()?;
         match class {
@@ -206,7 +210,7 @@ impl NetControl {
     }
 }
 
-/// A table of addresses behind their number, and what follows it (5.1.6.5.2).
+/// Splits off a table of addresses behind its count, and returns the rest (5.1.6.5.2).
 fn addresses(data: &[u8]) -> Option<(Vec<[u8; 6]>, &[u8])> {
     let (&count, rest) = data.split_first_chunk()?;
     let len = usize::try_from(u32::from_le_bytes(count)).ok()?.checked_mul(6)?;
@@ -214,7 +218,8 @@ fn addresses(data: &[u8]) -> Option<(Vec<[u8; 6]>, &[u8])> {
     Some((table.as_chunks().0.to_vec(), rest))
 }
 
-/// A guest that says the same again and again must not have workers look each time.
+/// Sets a value. A guest that repeats the same command must not disturb workers each time, so an
+/// equal value changes nothing.
 fn changed<T: PartialEq>(value: &mut T, new: T) -> CommandOutcome {
     if std::mem::replace(value, new) == *value { CommandOutcome::Recorded } else { CommandOutcome::Changed }
 }
@@ -259,7 +264,7 @@ mod tests {
         for cut in 2..table.len() {
             assert_eq!(control.execute(&table[..cut]), None, "{cut}");
         }
-        // Numbers that lie.
+        // Counts larger than the table.
         for lie in [[3, 0, 0, 0], [0, 0, 0, 0x80], [0xff; 4]] {
             table[2..6].copy_from_slice(&lie);
             assert_eq!(control.execute(&table), None, "{lie:?}");

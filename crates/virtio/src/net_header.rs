@@ -1,4 +1,5 @@
-//! The virtio-net header: 12 bytes before every frame (virtio 1.2, 5.1.6), and what they mean once checked.
+//! The virtio-net header: 12 bytes before every packet (virtio 1.2, 5.1.6), and their meaning once
+//! checked.
 
 use straightline_packet::{Checksum, Gso, GsoKind, Offload, PacketId, Reason, Turn};
 use straightline_wire::geometry::{self, Layers};
@@ -6,7 +7,7 @@ use straightline_wire::{IpProtocol, IpVersion};
 
 use crate::features as f;
 
-/// Its size with VERSION_1 or mergeable buffers, which we insist on.
+/// Size of the header with VERSION_1 or mergeable buffers. VERSION_1 is required.
 pub const LEN: usize = 12;
 
 const NEEDS_CSUM: u8 = 1;
@@ -18,25 +19,26 @@ const GSO_TCPV6: u8 = 4;
 const GSO_UDP_L4: u8 = 5;
 const GSO_ECN: u8 = 0x80;
 
-/// How far into a packet headers are looked for, where they do not end within the head.
+/// The most bytes of a packet in which headers are searched, if they do not end within the head.
 const DEEPEST: u32 = 512;
 
-/// The fields, as read once.
+/// The fields of a header, read once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NetHeader {
     /// NEEDS_CSUM (1), DATA_VALID (2).
     pub flags: u8,
-    /// 0, or the kind of segmentation, with 0x80 for ECN.
+    /// 0, or the type of segmentation, with 0x80 for ECN.
     pub gso_type: u8,
-    /// The sender's hint of the headers' length. Never trusted: it is found anew.
+    /// The sender's hint of the length of the headers. It is never trusted: the length is computed
+    /// anew.
     pub hdr_len: u16,
-    /// Payload bytes of a segment.
+    /// Payload bytes of a GSO segment.
     pub gso_size: u16,
-    /// Where the checksum starts.
+    /// Offset at which the checksum starts.
     pub csum_start: u16,
-    /// From there to its field.
+    /// Offset of the checksum's field from there.
     pub csum_offset: u16,
-    /// To a driver that merges buffers: how many hold this packet.
+    /// The number of buffers that hold this packet, for a driver that merges buffers.
     pub num_buffers: u16,
 }
 
@@ -67,20 +69,22 @@ impl NetHeader {
         b
     }
 
-    /// Whether a header from a driver asks for anything: its flags or its kind of segmentation.
+    /// Returns whether a header from a driver requests any offload, by its flags or its type of
+    /// segmentation.
     #[inline]
     pub fn requests_offload(b: &[u8; LEN]) -> bool {
         b[0] & NEEDS_CSUM != 0 || b[1] != GSO_NONE
     }
 
-    /// Whether a header from a driver asks for segmentation of whatever kind.
+    /// Returns whether a header from a driver requests segmentation of any type.
     #[inline]
     pub fn requests_segmentation(b: &[u8; LEN]) -> bool {
         b[1] != GSO_NONE
     }
 
-    /// What the header asks for, checked against the packet and against what the driver negotiated. May pull bytes
-    /// of the packet up into its head, so that all headers and the checksum's field are there.
+    /// Checks the offloads that the header requests against the packet and the negotiated features.
+    /// It may pull up bytes of the packet into its head, so that the head has all headers and the
+    /// checksum's field.
     #[inline]
     pub fn check(&self, acked: u64, turn: &mut Turn<'_>, id: PacketId) -> Result<Offload, Reason> {
         if self.flags & NEEDS_CSUM == 0 && self.gso_type == GSO_NONE {
@@ -93,7 +97,7 @@ impl NetHeader {
 
     #[inline]
     fn check_checksum(&self, acked: u64, turn: &mut Turn<'_>, id: PacketId) -> Result<Checksum, Reason> {
-        // 5.1.6.2.1: segmentation needs the partial checksum, both need the feature.
+        // 5.1.6.2.1: segmentation requires the partial checksum, and both require the feature.
         if self.flags & NEEDS_CSUM == 0 || acked & f::VIRTIO_NET_F_CSUM == 0 {
             return Err(Reason::BadHeader);
         }
@@ -122,7 +126,7 @@ impl NetHeader {
             return Err(Reason::SegmentSize);
         }
         let layers = locate(turn, id).ok_or(Reason::SegmentHeaders)?;
-        // The checksum's place must be that of the transport header which is cut.
+        // The checksum must be that of the transport header, which segmentation rewrites.
         let field = layers.checksum().filter(|&at| {
             layers.l4 == self.csum_start && u32::from(at) == u32::from(self.csum_start) + u32::from(self.csum_offset)
         });
@@ -135,8 +139,8 @@ impl NetHeader {
             (_, IpVersion::V4) => GsoKind::Udp4,
             (_, IpVersion::V6) => GsoKind::Udp6,
         };
-        // Pieces of fewer bytes than the header that each of them has are not sent by anybody; they would only multiply
-        // our work.
+        // Nobody sends segments with less payload than their own transport header; they would only
+        // multiply our work.
         if self.gso_size < layers.l4_len {
             return Err(Reason::SegmentSize);
         }
@@ -145,7 +149,7 @@ impl NetHeader {
         Ok(Gso { kind, ecn, size: self.gso_size, l3: layers.l3, l4: layers.l4, header_len })
     }
 
-    /// The header for a receiver of this packet: rebuilt from checked fields.
+    /// Returns the header for the receiver of a packet, built from checked fields.
     #[inline]
     pub fn for_receiver(offload: Offload, num_buffers: u16) -> Self {
         let mut header = NetHeader { num_buffers, ..NetHeader::default() };
@@ -169,31 +173,31 @@ impl NetHeader {
     }
 }
 
-/// What a receiver's driver can take, from what it negotiated.
+/// The offloads that a receiver's driver accepts, from the features that it negotiated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receiver {
     acked: u64,
 }
 
 impl Receiver {
-    /// A receiver that negotiated these features.
+    /// Creates a receiver that negotiated these features.
     pub fn new(acked: u64) -> Self {
         Receiver { acked }
     }
 
-    /// Whether it takes partial checksums.
+    /// Returns whether the driver accepts partial checksums.
     #[inline]
     pub fn takes_partial(self) -> bool {
         self.acked & f::VIRTIO_NET_F_GUEST_CSUM != 0
     }
 
-    /// Whether it takes any packet of TCP that is still to be segmented.
+    /// Returns whether the driver accepts any unsegmented TCP packet.
     #[inline]
     pub fn takes_tcp(self) -> bool {
         self.takes_partial() && self.acked & (f::VIRTIO_NET_F_GUEST_TSO4 | f::VIRTIO_NET_F_GUEST_TSO6) != 0
     }
 
-    /// Whether it takes a packet that is still to be segmented.
+    /// Returns whether the driver accepts this unsegmented packet.
     #[inline]
     pub fn takes(self, gso: Gso) -> bool {
         let feature = match gso.kind {
@@ -208,7 +212,7 @@ impl Receiver {
     }
 }
 
-/// Follows the headers, pulling up as many bytes as they take.
+/// Locates the headers, and pulls up as many bytes as they need.
 fn locate(turn: &mut Turn<'_>, id: PacketId) -> Option<Layers> {
     if let Ok(layers) = geometry::locate(turn.head(id)) {
         return Some(layers);

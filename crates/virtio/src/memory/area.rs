@@ -1,12 +1,13 @@
-//! A fixed place in guest memory that keeps its region mapped: a ring's table, read and written by atomics.
+//! A fixed range of guest memory that keeps its region mapped: a ring's table, accessed by atomics.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use super::Region;
 
-/// `len` bytes of a region. Every access is checked against the length and its alignment, and is one atomic load or
-/// store: what is read once cannot change afterwards, and the compiler cannot read it twice.
+/// A range of bytes in a region. Every access is checked against the length and its alignment, and
+/// is one atomic load or store. A value that was read cannot change afterwards, and the compiler
+/// cannot read it twice.
 #[derive(Debug)]
 pub struct Area {
     at: *mut u8,
@@ -15,9 +16,9 @@ pub struct Area {
     region: Arc<Region>,
 }
 
-// SAFETY: the pointer is into the region, which is Send and Sync and lives as long as this.
+// SAFETY: the pointer points into the region, which is Send and Sync and lives as long as the area.
 unsafe impl Send for Area {}
-// SAFETY: as above; all accesses are atomic.
+// SAFETY: as above. All accesses are atomic.
 unsafe impl Sync for Area {}
 
 macro_rules! access {
@@ -26,8 +27,8 @@ macro_rules! access {
         fn $cell(&self, offset: usize) -> &$atomic {
             const SIZE: usize = size_of::<$type>();
             assert!(offset < self.len && SIZE <= self.len - offset && offset % SIZE == 0 && SIZE <= self.align);
-            // SAFETY: in bounds, and aligned since both the area's start and the offset are; atomics may be shared
-            // with whoever else writes the memory.
+            // SAFETY: the number is in bounds, and aligned since both the area's start and the
+            // offset are. Atomics may be shared with other writers of the memory.
             unsafe { <$atomic>::from_ptr(self.at.add(offset).cast()) }
         }
 
@@ -49,14 +50,15 @@ macro_rules! access {
 }
 
 impl Area {
-    /// `len` bytes from `offset` of the region, if it has them and they begin at a multiple of `align` here.
+    /// Returns `len` bytes from `offset` of the region, if the region has them and they begin at a
+    /// multiple of `align` in this process.
     pub(super) fn new(region: Arc<Region>, offset: u64, len: usize, align: usize) -> Option<Area> {
         let end = offset.checked_add(u64::try_from(len).ok()?)?;
         if len == 0 || end > region.size() {
             return None;
         }
         let offset = usize::try_from(offset).ok()?;
-        // SAFETY: the offset is within the region's mapping, checked above.
+        // SAFETY: the offset is within the region's mapping, as checked above.
         let at = unsafe { region.host().add(offset) };
         (at.addr() % align == 0).then_some(Area { at, len, align, region })
     }
@@ -65,12 +67,13 @@ impl Area {
     access!(u32, AtomicU32, cell32, read_u32, write_u32);
     access!(u64, AtomicU64, cell64, read_u64, write_u64);
 
-    /// Reads the two little-endian numbers at `offset` and behind it, each once, as [`Self::read_u64`] does.
+    /// Reads the two little-endian numbers at `offset`, each by one load, as [`Self::read_u64`]
+    /// does.
     #[inline]
     pub fn read_two_u64(&self, offset: usize) -> (u64, u64) {
         assert!(offset < self.len && 16 <= self.len - offset && offset.is_multiple_of(8) && 8 <= self.align);
-        // SAFETY: in bounds, and aligned since both the area's start and the offset are; atomics may be shared with whoever
-        // else writes the memory.
+        // SAFETY: both numbers are in bounds, and aligned since both the area's start and the
+        // offset are. Atomics may be shared with other writers of the memory.
         let words: &[AtomicU64; 2] = unsafe { &*self.at.add(offset).cast() };
         let both = words.each_ref().map(|word| u64::from_le(word.load(Ordering::Relaxed)));
         #[cfg(feature = "memory-double")]
@@ -78,7 +81,8 @@ impl Area {
         both.into()
     }
 
-    /// Writes two little-endian numbers, at `offset` and behind it, as [`Self::write_u32`] does.
+    /// Writes two little-endian numbers at `offset`, each by one store, as [`Self::write_u32`]
+    /// does.
     #[inline]
     pub fn write_two_u32(&self, offset: usize, first: u32, second: u32) {
         assert!(offset < self.len && 8 <= self.len - offset && offset.is_multiple_of(4) && 4 <= self.align);
@@ -88,16 +92,17 @@ impl Area {
         words[1].store(second.to_le(), Ordering::Relaxed);
     }
 
-    /// All of it as cells of 32 bits, for loops over a table. It is aligned to them.
+    /// Returns the area as cells of 32 bits, for loops over a table. The area must be aligned to
+    /// them.
     #[inline]
     pub fn cells32(&self) -> &[AtomicU32] {
         assert!(self.align.is_multiple_of(4));
-        // SAFETY: as many as fit into the area, which is mapped as long as this lives and aligned to `align`; atomics may
-        // be shared with whoever else writes the memory.
+        // SAFETY: the cells fit into the area, which is mapped as long as it lives and aligned to
+        // `align`. Atomics may be shared with other writers of the memory.
         unsafe { std::slice::from_raw_parts(self.at.cast(), self.len / 4) }
     }
 
-    /// The same, as cells of 64 bits.
+    /// Returns the area as cells of 64 bits. The area must be aligned to them.
     #[inline]
     pub fn cells64(&self) -> &[AtomicU64] {
         assert!(self.align.is_multiple_of(8));
@@ -105,7 +110,7 @@ impl Area {
         unsafe { std::slice::from_raw_parts(self.at.cast(), self.len / 8) }
     }
 
-    /// Reads a 16-bit index; what its writer stored before it is then visible.
+    /// Reads a 16-bit index (acquire): everything that its writer stored before it is then visible.
     #[inline]
     pub fn acquire_u16(&self, offset: usize) -> u16 {
         let value = u16::from_le(self.cell16(offset).load(Ordering::Acquire));
@@ -114,13 +119,14 @@ impl Area {
         value
     }
 
-    /// Writes a 16-bit index behind everything that was stored before it.
+    /// Writes a 16-bit index (release), behind everything that was stored before it.
     #[inline]
     pub fn release_u16(&self, offset: usize, value: u16) {
         self.cell16(offset).store(value.to_le(), Ordering::Release);
     }
 
-    /// Reads 64 bits at once; what the writer of any of them stored before that is then visible.
+    /// Reads 64 bits at once (acquire): everything that the writer of any of them stored before it
+    /// is then visible.
     #[inline]
     pub fn acquire_u64(&self, offset: usize) -> u64 {
         let value = u64::from_le(self.cell64(offset).load(Ordering::Acquire));
@@ -129,26 +135,26 @@ impl Area {
         value
     }
 
-    /// Here a double of guest memory changes what was read.
+    /// Lets a double of guest memory change the bytes that were just read.
     #[cfg(feature = "memory-double")]
     fn loaded(&self, offset: usize, len: usize) {
         straightline_packet::double::loaded(self.at.wrapping_add(offset), len);
     }
 
-    /// The guest address of its first byte.
+    /// Returns the guest address of the first byte.
     pub fn guest_addr(&self) -> u64 {
         // The area begins within the region, so neither the difference nor the sum overflows.
         let offset = self.at.addr() - self.region.host().addr();
         self.region.guest_addr() + u64::try_from(offset).unwrap_or(0)
     }
 
-    /// Asks for the line at `offset` early.
+    /// Prefetches the cache line at `offset`.
     #[inline]
     pub fn prefetch(&self, offset: usize) {
         straightline_simd::prefetch_read(self.at.wrapping_add(offset));
     }
 
-    /// Whether its region has vanished in part.
+    /// Returns whether a part of the region has vanished.
     #[inline]
     pub fn poisoned(&self) -> bool {
         self.region.poisoned()

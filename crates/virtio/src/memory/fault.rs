@@ -1,9 +1,10 @@
-//! Guest memory can vanish: a guest that truncates its memory file turns our next access into SIGBUS.
+//! Guest memory can vanish: if a guest truncates its memory file, our next access raises SIGBUS.
 //!
-//! The handler puts zeros in the place of what has vanished, marks the region as poisoned and lets the access go on.
-//! Workers look at [`epoch`] before they publish anything; the port whose region is poisoned stops, nobody else.
+//! The handler maps zeros where memory has vanished, marks the region as poisoned, and lets the
+//! access continue. Workers check [`epoch`] before they publish anything. The port whose region is
+//! poisoned stops; no other port does.
 //!
-//! The zeros are pages of a memfd of ours, which `substitute` describes.
+//! The zeros are pages of a memfd of this process; see `substitute`.
 
 mod substitute;
 
@@ -16,19 +17,20 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use substitute::{Page, Substitute};
 
-/// Most regions mapped at one time in this process.
+/// The most regions that this process can map at one time.
 pub const MAX_REGIONS: usize = 4096;
 
-/// An address beyond all regions.
+/// An address beyond all regions, for entries without a substitute.
 const NOT_REPLACED: usize = usize::MAX;
 
 struct Entry {
     start: AtomicUsize,
-    /// One past the last byte; 0 while the entry is free.
+    /// Address behind the last byte; 0 while the entry is free.
     end: AtomicUsize,
     taken: AtomicBool,
     poisoned: AtomicBool,
-    /// From this address on, the substitute is mapped in the region's place; [`NOT_REPLACED`] if it is not.
+    /// Address from which on the substitute is mapped in place of the region; [`NOT_REPLACED`] if
+    /// it is not mapped.
     replaced_from: AtomicUsize,
 }
 
@@ -42,31 +44,32 @@ static TABLE: [Entry; MAX_REGIONS] = [const {
     }
 }; MAX_REGIONS];
 
-/// On lines of its own: all workers read it with every burst, and what lies beside it may be written as often.
+/// The epoch, on cache lines of its own: all workers read it with every burst, and neighbouring
+/// data may be written as often.
 #[repr(align(128))]
 struct Epoch(AtomicU64);
 
 static EPOCH: Epoch = Epoch(AtomicU64::new(0));
 
-/// What handled SIGBUS before us.
+/// The SIGBUS handler that was installed before ours.
 static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
 
-/// Changes whenever any region of the process is poisoned.
+/// Returns a number that changes whenever any region of the process is poisoned.
 #[inline]
 pub fn epoch() -> u64 {
     EPOCH.0.load(Ordering::Acquire)
 }
 
-/// A range of addresses that the handler watches, for as long as this lives.
+/// A range of addresses that the handler watches, for as long as this value lives.
 #[derive(Debug)]
 pub(super) struct Watch(usize);
 
-/// Why a range cannot be watched.
+/// The reason why a range cannot be watched.
 #[derive(Debug)]
 pub(super) enum WatchError {
     /// The table is full.
     TooMany,
-    /// The substitute cannot be made.
+    /// The memfd of the substitute cannot be created.
     NoSubstitute(Errno),
 }
 
@@ -85,7 +88,7 @@ impl Watch {
         Ok(Watch(at))
     }
 
-    /// Whether a part of the range has vanished.
+    /// Returns whether a part of the range has vanished.
     #[inline]
     pub(super) fn poisoned(&self) -> bool {
         TABLE[self.0].poisoned.load(Ordering::Acquire)
@@ -108,8 +111,9 @@ impl Drop for Watch {
 
 fn install() {
     PREVIOUS.get_or_init(|| {
-        // SAFETY: both structures are plain data for which zeros are valid; the handler has the signature that
-        // SA_SIGINFO asks for and does only what a signal handler may (atomics, mmap and fallocate).
+        // SAFETY: both structures are plain data for which zeros are valid. The handler has the
+        // signature that SA_SIGINFO asks for. It does only what a signal handler may do (atomics,
+        // mmap and fallocate).
         unsafe {
             let mut before = MaybeUninit::<libc::sigaction>::zeroed();
             let mut ours: libc::sigaction = MaybeUninit::zeroed().assume_init();
@@ -124,16 +128,18 @@ fn install() {
 }
 
 extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel hands a valid siginfo to an SA_SIGINFO handler; SIGBUS has an address in it.
+    // SAFETY: the kernel passes a valid siginfo to an SA_SIGINFO handler; for SIGBUS it has an
+    // address.
     let address = unsafe { (*info).si_addr() }.addr();
     for entry in &TABLE {
         let end = entry.end.load(Ordering::Acquire);
         let start = entry.start.load(Ordering::Acquire);
-        // The same end twice: start is not that of a region that takes over the entry meanwhile.
+        // The end is the same before and after: `start` does not belong to a region that took over
+        // the entry meanwhile.
         if address < start || address >= end || entry.end.load(Ordering::Relaxed) != end {
             continue;
         }
-        // Before anybody can see zeros, everybody can see that something has vanished.
+        // Mark before mapping: whoever can see zeros can see that memory has vanished.
         entry.poisoned.store(true, Ordering::Release);
         EPOCH.0.fetch_add(1, Ordering::AcqRel);
         if replace(entry, start, end, address) {
@@ -144,13 +150,14 @@ extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context
     forward_signal(signal, info, context);
 }
 
-/// Makes the region from `start` to `end` accessible again from `address` on. `false` where the system refuses.
+/// Makes the region from `start` to `end` accessible again from `address` on. Returns false if the
+/// system refuses.
 fn replace(entry: &Entry, start: usize, end: usize, address: usize) -> bool {
     let Some(substitute) = Substitute::get() else { return false };
     let map = |start: usize, len, offset| {
-        // SAFETY: the range is a mapping of ours that guest memory was in, or a page of it. It is replaced in place, so
-        // every pointer into it stays valid. Its users expect its bytes to change at any time. mmap is a plain system
-        // call.
+        // SAFETY: the range is a mapping of guest memory by this process, or a page of it. It is
+        // replaced in place, so every pointer into it stays valid. Its users expect its bytes to
+        // change at any time. mmap is a plain system call.
         let mapped = unsafe {
             rustix::mm::mmap(
                 std::ptr::without_provenance_mut(start),
@@ -164,11 +171,12 @@ fn replace(entry: &Entry, start: usize, end: usize, address: usize) -> bool {
         mapped.is_ok()
     };
     let page = address & !(substitute.page() - 1);
-    // A file loses its end, so the rest of the region goes too. Page by page, a guest could make more mappings than a process
-    // may have; adjoining parts of the substitute become one mapping. Two threads may do it at once, which changes nothing.
-    // A fault in what is replaced is that of a page that the kernel could not give.
+    // A truncated file loses its end, so the rest of the region is replaced too. Page by page, a
+    // guest could make more mappings than a process may have; adjoining parts of the substitute
+    // become one mapping. Two threads may replace the same range at once, which changes nothing. A
+    // fault inside a replaced range means that the kernel had no page to give.
     if page < entry.replaced_from.load(Ordering::Acquire) {
-        // Of a mapping of huge pages no smaller part can be replaced.
+        // The second attempt is for huge pages, of which no smaller part can be replaced.
         let Some(from) = [page, start].into_iter().find(|&from| map(from, end - from, Substitute::offset(from))) else {
             return false;
         };
@@ -180,19 +188,22 @@ fn replace(entry: &Entry, start: usize, end: usize, address: usize) -> bool {
     }
 }
 
-/// Not ours: what was there before us decides, or the default action ends the process.
+/// Forwards a signal that does not concern a region to the previous handler. Without one, the
+/// default action ends the process.
 fn forward_signal(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let before = PREVIOUS.get();
     match before {
         Some(b) if b.sa_flags & libc::SA_SIGINFO != 0 && b.sa_sigaction > libc::SIG_IGN => {
-            // SAFETY: with SA_SIGINFO the kernel would have called this same address with these arguments.
+            // SAFETY: with SA_SIGINFO the kernel would have called this same address with these
+            // arguments.
             unsafe {
                 let call: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) =
                     std::mem::transmute(b.sa_sigaction);
                 call(signal, info, context);
             }
         }
-        // SAFETY: the default action is restored; the access repeats and ends the process, as it must.
+        // SAFETY: this restores the default action. The access repeats and ends the process, as it
+        // must.
         _ => unsafe {
             libc::signal(signal, libc::SIG_DFL);
         },

@@ -1,26 +1,28 @@
-//! The dirty log: a bitmap that a frontend shares with us while it moves its guest, one bit for each page that we wrote
-//! (vhost-user, "Migration").
+//! The dirty log: a bitmap that a frontend shares with us while it migrates its guest, with one bit
+//! for each page that we wrote (vhost-user, "Migration").
 //!
-//! The frontend takes a bit away and then copies the page. A bit that it took away must not stand for a write that it did
-//! not see: first the bytes are written, then the mark is made, with a fence between.
+//! The frontend clears a bit and then copies the page. A bit that it cleared must not stand for a
+//! write that its copy misses. So the bytes are written first and the mark is made afterwards, with
+//! a fence between.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering, fence};
 
 use super::{GuestMemory, MapError, Region};
 
-/// Bytes of guest memory that one bit stands for, whatever its pages are (`VHOST_LOG_PAGE`).
+/// Bytes of guest memory for each bit, whatever the page size of the guest (`VHOST_LOG_PAGE`).
 pub const LOG_PAGE: u64 = 4096;
 
 /// A frontend's bitmap: bit 0 of byte 0 is the page at guest address 0.
 #[derive(Debug)]
 pub struct DirtyLog {
     map: Region,
-    /// A write lay outside of what the log has bits for.
+    /// True if a write lay outside the pages that the log has bits for.
     overrun: AtomicBool,
 }
 
-/// Marks made after the writes that they stand for: see [`DirtyLog::after_writes`].
+/// Permission to make marks: the writes that they stand for are done (see
+/// [`DirtyLog::after_writes`]).
 #[derive(Debug)]
 pub struct Marks<'l>(&'l DirtyLog);
 
@@ -30,22 +32,23 @@ impl DirtyLog {
         Ok(DirtyLog { map: Region::map(file, offset, size, 0, 0)?, overrun: AtomicBool::new(false) })
     }
 
-    /// Whether it has a bit for every byte of `memory`.
+    /// Returns whether the log has a bit for every byte of `memory`.
     pub fn covers(&self, memory: &GuestMemory) -> bool {
         self.map.size() >= memory.end().div_ceil(8 * LOG_PAGE)
     }
 
-    /// Whether everything that was marked is in it: no write lay outside, and its file has not vanished (see
-    /// [`super::fault`]).
+    /// Returns whether the log has all marks: no write lay outside, and its file has not vanished
+    /// (see [`super::fault`]).
     #[inline]
     pub fn is_intact(&self) -> bool {
         !self.overrun.load(Ordering::Relaxed) && !self.map.poisoned()
     }
 
-    /// For marks of what this thread has written so far.
+    /// Returns a value by which this thread marks what it has written so far.
     pub fn after_writes(&self) -> Marks<'_> {
-        // A mark that is there already is not made again. SeqCst against the frontend's exchange: either we see that it
-        // has taken the bit away, or it sees what we wrote before this fence.
+        // SeqCst, against the frontend's atomic exchange: `set` does not repeat a mark that it
+        // sees. Either it sees that the frontend has cleared the bit, or the frontend sees
+        // everything written before this fence.
         fence(Ordering::SeqCst);
         Marks(self)
     }
@@ -63,7 +66,7 @@ impl Marks<'_> {
         }
     }
 
-    /// Something was written that cannot be marked.
+    /// Records that something was written that cannot be marked.
     #[cold]
     pub fn missed(&self) {
         self.0.overrun.store(true, Ordering::Relaxed);
@@ -71,8 +74,8 @@ impl Marks<'_> {
 
     fn set(&self, page: u64) {
         let Ok(at) = usize::try_from(page / 8) else { return };
-        // SAFETY: the byte is within the mapping, since the page's bit is (`mark`), and the log keeps it mapped; it is
-        // shared with the frontend, so all access to it is atomic.
+        // SAFETY: the byte is within the mapping, since the page's bit is (`mark`), and the log
+        // keeps it mapped. It is shared with the frontend, so all access to it is atomic.
         let byte = unsafe { AtomicU8::from_ptr(self.0.map.host().add(at)) };
         let bit = 1 << (page % 8);
         if byte.load(Ordering::Relaxed) & bit == 0 {

@@ -1,8 +1,9 @@
-//! Guest memory: the one door to it.
+//! Guest memory: the only module that reaches it.
 //!
-//! Regions come from file descriptors that a frontend sent. Addresses are translated and checked here, and nowhere
-//! else; what comes out is a [`MemorySegment`] that lives for a turn, or an [`Area`] that keeps its region mapped. Nothing
-//! is ever a `&[u8]`: the guest writes the bytes whenever it likes.
+//! Regions come from file descriptors that a frontend sent. This module alone translates and checks
+//! addresses. The result is a [`MemorySegment`] that lives for a turn, or an [`Area`] that keeps
+//! its region mapped. Guest memory is never a `&[u8]`: the guest writes the bytes whenever it
+//! likes.
 
 mod area;
 pub mod fault;
@@ -17,7 +18,7 @@ pub use area::Area;
 pub use log::{DirtyLog, LOG_PAGE, Marks};
 pub use region::{MAX_MAPPED, MapError, Region};
 
-/// The part of a region that translation needs, kept together for the cache.
+/// The fields of a region that translation needs, kept together for the cache.
 #[derive(Clone, Copy, Debug)]
 struct Window {
     start: u64,
@@ -32,13 +33,14 @@ pub struct GuestMemory {
     regions: Vec<Arc<Region>>,
 }
 
-// SAFETY: the pointers in the windows are those of the regions beside them, which are Send and Sync.
+// SAFETY: the pointers in the windows are those of the regions beside them, which are Send and
+// Sync.
 unsafe impl Send for GuestMemory {}
-// SAFETY: as above; the map is immutable.
+// SAFETY: as above. The map is immutable.
 unsafe impl Sync for GuestMemory {}
 
 impl GuestMemory {
-    /// A map of these regions, which must not overlap in guest addresses. `None` where they do.
+    /// Creates a map of these regions. Returns `None` if they overlap in guest addresses.
     pub fn new(mut regions: Vec<Arc<Region>>) -> Option<Self> {
         regions.sort_by_key(|r| r.guest_addr());
         if regions.windows(2).any(|w| w[0].guest_addr() + w[0].size() > w[1].guest_addr()) {
@@ -49,17 +51,17 @@ impl GuestMemory {
         Some(GuestMemory { windows, regions })
     }
 
-    /// Its regions by guest address.
+    /// Returns the regions, ordered by guest address.
     pub fn regions(&self) -> &[Arc<Region>] {
         &self.regions
     }
 
-    /// One past the last guest address; 0 where there is none.
+    /// Returns the address behind the last guest address; 0 if there is no region.
     pub fn end(&self) -> u64 {
         self.regions.last().map_or(0, |r| r.guest_addr() + r.size())
     }
 
-    /// The guest address of a place in it; `None` for other memory.
+    /// Returns the guest address of a segment's first byte, or `None` for other memory.
     pub fn guest_addr(&self, place: MemorySegment<'_>) -> Option<u64> {
         self.windows.iter().find_map(|w| {
             let offset = u64::try_from(place.address().checked_sub(w.host.addr())?).ok()?;
@@ -67,12 +69,13 @@ impl GuestMemory {
         })
     }
 
-    /// Whether any part of it has vanished.
+    /// Returns whether any part of the memory has vanished.
     pub fn poisoned(&self) -> bool {
         self.regions.iter().any(|r| r.poisoned())
     }
 
-    /// `len` bytes from `addr`, if one region has them all. `hint` remembers the region that was hit last.
+    /// Translates `len` bytes from `addr`, if they lie in one region. `hint` remembers the region
+    /// of the last hit.
     #[inline]
     pub fn segment(&self, addr: u64, len: u32, hint: &mut usize) -> Option<MemorySegment<'_>> {
         if let Some(window) = self.windows.get(*hint)
@@ -91,8 +94,9 @@ impl GuestMemory {
         Some(found)
     }
 
-    /// `len` bytes from `addr`, in as many pieces as there are regions that adjoin without a gap. `false`, with some
-    /// pieces given perhaps, where the guest does not have all of them.
+    /// Translates `len` bytes from `addr`, which may extend over regions that adjoin without a gap.
+    /// Calls `each` with the segment in each region. Returns false if the guest does not have all
+    /// of the bytes; `each` may have been called before.
     pub fn segments<'m>(
         &'m self,
         addr: u64,
@@ -118,7 +122,8 @@ impl GuestMemory {
         true
     }
 
-    /// `len` bytes at the frontend's address `user_addr`, aligned to `align`, within one region: where a ring lies.
+    /// Returns `len` bytes at the frontend's address `user_addr`, aligned to `align`, within one
+    /// region. Rings lie at such addresses.
     pub fn area(&self, user_addr: u64, len: usize, align: usize) -> Option<Area> {
         let region = self.regions.iter().find(|r| (r.user_addr()..r.user_addr() + r.size()).contains(&user_addr))?;
         Area::new(Arc::clone(region), user_addr - region.user_addr(), len, align)
@@ -129,13 +134,14 @@ impl Window {
     #[inline]
     fn segment<'m>(&self, addr: u64, len: u32) -> Option<MemorySegment<'m>> {
         let offset = addr.wrapping_sub(self.start);
-        // Two comparisons that cannot overflow: the offset is inside, and the length fits behind it.
+        // Neither comparison can overflow: the offset is inside, and the length fits behind it.
         if offset >= self.size || u64::from(len) > self.size - offset {
             return None;
         }
         let offset = usize::try_from(offset).ok()?;
-        // SAFETY: `len` bytes from `offset` lie in the region's mapping, which lives as long as the map's borrow
-        // ('m is bound to it by the public functions). Guest memory is never borrowed by a Rust reference.
+        // SAFETY: `len` bytes from `offset` lie in the region's mapping, which lives as long as the
+        // map's borrow ('m is bound to it by the public functions). Guest memory is never borrowed
+        // by a Rust reference.
         Some(unsafe { MemorySegment::new(self.host.add(offset), len) })
     }
 }

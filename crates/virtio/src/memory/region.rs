@@ -12,17 +12,19 @@ use super::fault::{MAX_REGIONS, Watch, WatchError};
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
 
-/// Most bytes of address space that all regions of this process may have together, guard pages included.
+/// The most bytes of address space that all regions of this process may have together, guard pages
+/// included.
 ///
-/// A process has 128 TiB of address space on x86-64 with four-level page tables. A file may be sparse, so its length
-/// costs a frontend nothing: without a limit, one frontend could use up all of it, and nobody could map anything more.
-/// The other half stays free, for threads and the heap.
+/// A process has 128 TiB of address space on x86-64 with four-level page tables. A file may be
+/// sparse, so its length costs a frontend nothing. Without a limit, one frontend could use up all
+/// address space, and nobody could map anything more. The other half stays free, for threads and
+/// the heap.
 pub const MAX_MAPPED: usize = 64 << 40;
 
-/// Bytes of address space that regions have now.
+/// Bytes of address space that all regions have now.
 static MAPPED: AtomicUsize = AtomicUsize::new(0);
 
-/// Why a region cannot be mapped.
+/// The reason why a region cannot be mapped.
 #[derive(Debug, thiserror::Error)]
 pub enum MapError {
     /// The region has no bytes.
@@ -81,21 +83,22 @@ pub enum MapError {
     },
 }
 
-/// A part of guest memory, mapped for as long as this lives.
+/// A part of guest memory, mapped for as long as this value lives.
 pub struct Region {
     guest_addr: u64,
     user_addr: u64,
     size: u64,
     host: *mut u8,
-    // In this order: once unmapped, the addresses may be another region's, which has a watch of its own.
+    // The order of these fields is the order of their drops. Once the addresses are unmapped,
+    // another region with a watch of its own may get them.
     watch: Watch,
     _reserved: Reservation,
 }
 
-// SAFETY: the pointers are to a shared mapping that lives as long as the region; every access goes through atomics
-// or through the kernels for memory that others write.
+// SAFETY: the pointers point into a shared mapping that lives as long as the region. Every access
+// goes through atomics or through the kernels for memory that others write.
 unsafe impl Send for Region {}
-// SAFETY: as above; the region itself is immutable.
+// SAFETY: as above. The region itself is immutable.
 unsafe impl Sync for Region {}
 
 impl fmt::Debug for Region {
@@ -105,8 +108,8 @@ impl fmt::Debug for Region {
 }
 
 impl Region {
-    /// Maps `size` bytes at `offset` of `file` as guest memory from `guest_addr` on; the frontend has the same bytes
-    /// at `user_addr` of its own.
+    /// Maps `size` bytes at `offset` of `file` as guest memory from `guest_addr` on. The frontend
+    /// has the same bytes at `user_addr` of its own.
     pub fn map(
         file: BorrowedFd<'_>,
         offset: u64,
@@ -153,13 +156,13 @@ impl Region {
                 system("cannot make a substitute for the case that it vanishes")(source)
             }
         })?;
-        // SAFETY: the inset is less than a page, and the span at least that.
+        // SAFETY: the inset is less than a page, and the span is at least a page.
         let host = unsafe { start.add(inset) };
         Ok(Region { guest_addr, user_addr, size, host, watch, _reserved: reserved })
     }
 
-    /// Maps `span` bytes of the file with at least a page without access on either side. The share is that of three
-    /// pages more than the span.
+    /// Maps `span` bytes of the file with at least one inaccessible page on either side. `share`
+    /// covers three pages more than the span.
     fn map_guarded(
         file: BorrowedFd<'_>,
         low: u64,
@@ -167,8 +170,9 @@ impl Region {
         page: usize,
         share: Share,
     ) -> Result<(Reservation, *mut u8), rustix::io::Errno> {
-        // SAFETY: a fresh reservation without access, wherever the kernel likes; then, inside it and aligned to the
-        // file's page size, the file. Nothing else of the process is replaced.
+        // SAFETY: the first call makes a fresh reservation without access, at an address that the
+        // kernel chooses. The second call maps the file inside it, aligned to the file's page size.
+        // Nothing else of the process is replaced.
         unsafe {
             let reserved = mmap_anonymous(
                 std::ptr::null_mut(),
@@ -188,47 +192,48 @@ impl Region {
                 file.as_fd(),
                 low,
             )?;
-            // Guest memory belongs neither in our core dumps nor in a child. Best effort: it changes no result.
+            // Keep guest memory out of our core dumps and of child processes. Best effort: it
+            // changes no result.
             let _ = madvise(start.cast(), span, Advice::LinuxDontDump);
             let _ = madvise(start.cast(), span, Advice::LinuxDontFork);
             Ok((reservation, start))
         }
     }
 
-    /// First guest address.
+    /// Returns the first guest address.
     pub fn guest_addr(&self) -> u64 {
         self.guest_addr
     }
 
-    /// The frontend's own address of the same byte.
+    /// Returns the frontend's own address of the first byte.
     pub fn user_addr(&self) -> u64 {
         self.user_addr
     }
 
-    /// Bytes.
+    /// Returns the number of bytes.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// Whether a part of it has vanished (see [`super::fault`]).
+    /// Returns whether a part of the region has vanished (see [`super::fault`]).
     #[inline]
     pub fn poisoned(&self) -> bool {
         self.watch.poisoned()
     }
 
-    /// Where its first byte is in this process.
+    /// Returns the address of the first byte in this process.
     pub(super) fn host(&self) -> *mut u8 {
         self.host
     }
 }
 
-/// Addresses of ours, guard pages included, with the file in their midst.
+/// Reserved addresses, guard pages included, with the file mapped in their midst.
 struct Reservation(*mut u8, Share);
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        // SAFETY: the reservation is ours; whoever held a pointer into it has ended its turn (the region lives in
-        // what a `Published` holds) or holds the region itself.
+        // SAFETY: this value owns the reservation. Every holder of a pointer into it has ended its
+        // turn (the region lives in what an `RcuCell` holds) or holds the region itself.
         let _ = unsafe { munmap(self.0.cast(), self.1.0) };
     }
 }
@@ -240,7 +245,7 @@ impl Share {
     /// Takes `bytes`. The error is the number of bytes that are taken already.
     fn take(bytes: usize) -> Result<Share, usize> {
         let more = |mapped: usize| mapped.checked_add(bytes).filter(|sum| *sum <= MAX_MAPPED);
-        // Relaxed: the number guards nothing but itself.
+        // Relaxed: the counter guards no other data.
         MAPPED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).map(|_| Share(bytes))
     }
 }

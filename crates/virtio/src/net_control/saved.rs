@@ -1,26 +1,27 @@
-//! A device's state as bytes, for a frontend that moves its guest (vhost-user, "Migrating back-end state"): what the
-//! driver has set by commands, and nothing that is in guest memory or that a frontend sets up again on the other side.
+//! A device's state as bytes, for a frontend that migrates its guest (vhost-user, "Migrating
+//! back-end state"). It has what the driver has set by commands. It has nothing that is in guest
+//! memory, or that a frontend sets up again at the destination.
 //!
 //! Numbers are little-endian.
 //!
-//! | at | bytes | what |
+//! | at | bytes | field |
 //! |---|---|---|
 //! | 0 | 8 | `SL-net-1`: the kind of the device and of the format |
 //! | 8 | 2 | version of the format: 1 |
-//! | 10 | 2 | bit 0: the driver is to announce itself; bit 1: it has set an address; others 0 |
-//! | 12 | 4 | bytes of the whole |
-//! | 16 | 8 | the features that were negotiated, without those between frontend and backend |
+//! | 10 | 2 | bit 0: the driver has still to announce itself; bit 1: it has set an address; others 0 |
+//! | 12 | 4 | bytes of the whole state |
+//! | 16 | 8 | the negotiated features, without those between frontend and backend |
 //! | 24 | 8 | the offloads that are on |
 //! | 32 | 2 | queue pairs in use |
 //! | 34 | 2 | receive modes in the order of their commands (virtio 1.2, 5.1.6.5.1), from bit 0 on; others 0 |
 //! | 36 | 6 | the address that the driver has set, or zeros |
-//! | 42 | 2 | unicast addresses |
-//! | 44 | 2 | multicast addresses |
-//! | 46 | 512 | wanted VLANs, a bit for each |
+//! | 42 | 2 | number of unicast addresses |
+//! | 44 | 2 | number of multicast addresses |
+//! | 46 | 512 | VLANs that the driver wants to receive, a bit for each |
 //! | 558 | 6 each | the unicast, then the multicast addresses |
-//! | at the end | 4 | CRC-32 (IEEE 802.3, 3.2.9) of all before |
+//! | at the end | 4 | CRC-32 (IEEE 802.3, 3.2.9) of all bytes before |
 //!
-//! There is one way to write each state, and nothing else is read.
+//! Each state has exactly one form, and nothing else is accepted.
 
 use super::{LONGEST, NetControl, OFFLOADS, RxFilter, VLANS};
 use crate::features as f;
@@ -34,7 +35,7 @@ const CRC: usize = 4;
 const ANNOUNCES: u16 = 1;
 const HAS_MAC: u16 = 2;
 
-/// What a frontend negotiates for itself: it may differ on the other side.
+/// Features that a frontend negotiates for itself: they may differ at the destination.
 const NOT_THE_DRIVER_S: u64 = f::VHOST_F_LOG_ALL | f::VHOST_USER_F_PROTOCOL_FEATURES;
 
 /// A device's state, on its way from one backend to another.
@@ -48,7 +49,7 @@ pub struct SavedState {
     vlans: Box<[bool]>,
 }
 
-/// Why bytes are no state.
+/// The reason why bytes are not a valid state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SavedStateError {
     /// The state is too short or too long.
@@ -80,27 +81,28 @@ impl SavedState {
     /// Bytes of the longest state: with as many addresses as a command can set.
     pub const LONGEST: usize = HEAD + LONGEST + CRC;
 
-    /// What was negotiated with the driver.
+    /// Returns the features that were negotiated with the driver.
     pub fn features(&self) -> u64 {
         self.features
     }
 
-    /// Whether these features are the ones that it was made with, whatever the frontend negotiated for itself.
+    /// Returns whether the state was saved with these features, apart from those that the frontend
+    /// negotiated for itself.
     pub fn fits(&self, acked: u64) -> bool {
         self.features == acked & !NOT_THE_DRIVER_S
     }
 
-    /// Queue pairs in use.
+    /// Returns the number of queue pairs in use.
     pub fn pairs(&self) -> u16 {
         self.pairs
     }
 
-    /// Whether the driver has still to announce itself.
+    /// Returns whether the driver has still to announce itself.
     pub fn announces(&self) -> bool {
         self.announces
     }
 
-    /// As it is sent.
+    /// Returns the bytes to send.
     pub fn to_bytes(&self) -> Vec<u8> {
         let RxFilter { mac, unicast, multicast, .. } = &self.rx_filter;
         let flags = if self.announces { ANNOUNCES } else { 0 } | if mac.is_some() { HAS_MAC } else { 0 };
@@ -126,10 +128,10 @@ impl SavedState {
         bytes
     }
 
-    /// Reads what [`to_bytes`](Self::to_bytes) wrote.
+    /// Reads the bytes that [`to_bytes`](Self::to_bytes) wrote.
     ///
     /// # Errors
-    /// What is wrong with them; they may come from anybody.
+    /// Fails if the bytes are not a valid state; they may come from anybody.
     pub fn read(bytes: &[u8]) -> Result<Self, SavedStateError> {
         let got = bytes.len();
         let wrong = SavedStateError::Length(got);
@@ -193,7 +195,8 @@ impl SavedState {
 }
 
 impl NetControl {
-    /// The state, to go on by elsewhere. `announces`: the configuration space says that the driver is to announce itself.
+    /// Returns the state, with which another backend can continue. `announces`: the configuration
+    /// space asks the driver to announce itself.
     pub fn save(&self, announces: bool) -> SavedState {
         SavedState {
             features: self.acked & !NOT_THE_DRIVER_S,
@@ -205,8 +208,9 @@ impl NetControl {
         }
     }
 
-    /// Goes on by what was saved elsewhere, for a driver that negotiated the same. `None` where it cannot: with other
-    /// features, or fewer pairs than are in use.
+    /// Continues with a state that was saved elsewhere, for a driver that negotiated the same
+    /// features. Returns `None` with other features, or if `max_pairs` is less than the pairs in
+    /// use.
     pub fn restore(saved: &SavedState, acked: u64, max_pairs: u16) -> Option<Self> {
         (saved.fits(acked) && saved.pairs <= max_pairs).then(|| NetControl {
             acked,
@@ -221,19 +225,19 @@ impl NetControl {
 
 const MODES: usize = 6;
 
-/// In the order of their commands.
+/// Returns the receive modes in the order of their commands.
 fn modes(r: &RxFilter) -> [bool; MODES] {
     [r.promiscuous, r.all_multicast, r.all_unicast, r.no_multicast, r.no_unicast, r.no_broadcast]
 }
 
-/// CRC-32, bit by bit: states are short and seldom.
+/// Returns the CRC-32, computed bit by bit: states are short and rare.
 fn crc(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(u32::MAX, |crc, byte| {
         (0..8).fold(crc ^ u32::from(*byte), |crc, _| crc >> 1 ^ if crc & 1 == 1 { 0xedb8_8320 } else { 0 })
     })
 }
 
-/// Takes fields off the front.
+/// A reader that takes fields off the front.
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {
@@ -256,7 +260,7 @@ mod tests {
 
     const ALL: u64 = !NOT_THE_DRIVER_S;
 
-    /// A device whose driver has sent commands of each kind.
+    /// Returns a device whose driver has sent commands of each kind.
     fn set_up() -> NetControl {
         let mut control = NetControl::new(u64::MAX, 4);
         let offloads = f::VIRTIO_NET_F_GUEST_CSUM | f::VIRTIO_NET_F_GUEST_USO6;
@@ -277,7 +281,7 @@ mod tests {
         control
     }
 
-    /// The bytes with another checksum, which is right.
+    /// Returns the bytes with a checksum that matches.
     fn summed(mut bytes: Vec<u8>) -> Vec<u8> {
         let end = bytes.len() - CRC;
         let sum = crc(&bytes[..end]).to_le_bytes();
@@ -301,7 +305,7 @@ mod tests {
             assert_eq!(bytes[..16], [&b"SL-net-1"[..], &[1, 0, flags, 0, 0x44, 2, 0, 0]].concat());
             assert_eq!(SavedState::read(&bytes).as_ref(), Ok(&saved));
             assert_eq!(saved.announces(), announces);
-            // The log and the frontend's own features may be other ones.
+            // The log and the frontend's own features may differ.
             let there = NetControl::restore(&saved, ALL, 4).expect("the same features");
             assert_eq!((there.rx_filter(), there.pairs()), (control.rx_filter(), 3));
             assert!(there.vlans().eq([42, 4095]));
@@ -349,7 +353,7 @@ mod tests {
         ] {
             assert_eq!(error(at, value).1, Err(SavedStateError::Value(what)), "{at}");
         }
-        // A kilobyte of table that nobody counted.
+        // The table has a kilobyte more than its counts.
         let mut longer = [&bytes[..bytes.len() - CRC], &[0; 1024 + CRC]].concat();
         let len = u32::try_from(longer.len()).expect("short");
         longer[12..16].copy_from_slice(&len.to_le_bytes());
@@ -368,7 +372,7 @@ mod tests {
             sums: bool,
         ) {
             let _ = SavedState::read(&bytes);
-            // Near a state, with a checksum that is right: what is read is written the same way again.
+            // Bytes near a valid state: whatever is accepted is written back unchanged.
             let mut near = set_up().save(true).to_bytes();
             changes.iter().for_each(|(at, byte)| near[*at] = *byte);
             let near = if sums { summed(near) } else { near };

@@ -1,11 +1,13 @@
-//! What the SIGBUS handler maps where guest memory has vanished: a memfd of zeros.
+//! The substitute for vanished guest memory, which the SIGBUS handler maps: a memfd of zeros.
 //!
-//! A private mapping would be simpler, but the kernel charges all of it to the process. It refuses the mapping where the
-//! process has reached RLIMIT_DATA, or the machine its commit limit (`vm.overcommit_memory=2`). A shared mapping of a
-//! file is never charged, and adjoining parts of it are one mapping.
+//! A private mapping would be simpler, but the kernel charges all of it to the process. It refuses
+//! the mapping if the process has reached RLIMIT_DATA, or the machine its commit limit
+//! (`vm.overcommit_memory=2`). A shared mapping of a file is never charged, and adjoining parts of
+//! it are one mapping.
 //!
-//! The memfd is sparse and as long as the address space: the substitute for the byte at an address lies at that same
-//! offset. So no two regions share a page, and mapping a region's substitute again changes nothing.
+//! The memfd is sparse and as long as the address space. The substitute for the byte at an address
+//! lies at the same offset. So no two regions share a page, and mapping a region's substitute again
+//! changes nothing.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
@@ -13,32 +15,33 @@ use std::sync::OnceLock;
 use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, ftruncate, memfd_create};
 use rustix::io::{Errno, Result};
 
-/// Beyond every address of a process: x86-64 has 56 bits with five-level page tables and 47 without, arm64 at most 52.
+/// Length of the memfd, beyond every address of a process: x86-64 has 56 bits with five-level page
+/// tables and 47 without, arm64 at most 52.
 const LEN: u64 = 1 << 56;
 
-/// The memfd.
+/// The memfd and the size of a page.
 #[derive(Debug)]
 pub(super) struct Substitute {
     file: OwnedFd,
     page: usize,
 }
 
-/// Where in the memfd a page comes from.
+/// The part of the memfd that backs a page.
 #[derive(Debug)]
 pub(super) enum Page {
-    /// From its own place: it is allocated, or the access will ask for it.
+    /// The page's own offset: it is allocated, or the next access asks for it.
     Own,
-    /// From this place, which all may use: the kernel has no page to give.
+    /// This offset, which all may share: the kernel has no page to give.
     Spare(u64),
 }
 
 static SUBSTITUTE: OnceLock<Substitute> = OnceLock::new();
 
 impl Substitute {
-    /// The place of the spare page: no region is at address 0.
+    /// Offset of the spare page: no region is at address 0.
     const SPARE: u64 = 0;
 
-    /// Makes the memfd, unless it is there.
+    /// Creates the memfd, unless it exists.
     pub(super) fn prepare() -> Result<()> {
         if SUBSTITUTE.get().is_none() {
             let file = memfd_create("straightline-vanished", MemfdFlags::CLOEXEC)?;
@@ -51,40 +54,44 @@ impl Substitute {
         Ok(())
     }
 
-    /// The memfd, if it is there. As all below it neither allocates nor locks: the signal handler calls it.
+    /// Returns the memfd, if it exists. Like everything below, this neither allocates nor locks:
+    /// the signal handler calls it.
     pub(super) fn get() -> Option<&'static Substitute> {
         SUBSTITUTE.get()
     }
 
-    /// The memfd as a file to map.
+    /// Returns the memfd as a file to map.
     pub(super) fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 
-    /// The offset of an address.
+    /// Returns the offset of an address.
     pub(super) fn offset(address: usize) -> u64 {
         wide(address)
     }
 
-    /// Bytes of a page.
+    /// Returns the bytes of a page.
     pub(super) fn page(&self) -> usize {
         self.page
     }
 
-    /// Allocates the page that begins at `address`. The commit limit can be in the way here too; then the spare page is
-    /// to be mapped, which was allocated in advance. Regions may share it: nothing that was read from them is published.
+    /// Allocates the page that begins at `address`. The commit limit can prevent this too. Then the
+    /// spare page must be mapped, which was allocated in advance. Regions may share it: nothing
+    /// that was read from them is published.
     pub(super) fn allocate(&self, address: usize) -> Page {
         match fallocate(&self.file, FallocateFlags::empty(), wide(address), wide(self.page)) {
-            // Interrupted by another signal: the access repeats, and faults again if the page is still missing.
+            // Another signal interrupted the call: the access repeats, and faults again if the page
+            // is still missing.
             Ok(()) | Err(Errno::INTR) => Page::Own,
             Err(_) => Page::Spare(Self::SPARE),
         }
     }
 
-    /// Frees the pages of a region that nobody accesses any more. The next region at the same addresses finds zeros.
+    /// Frees the pages of a region that nobody accesses any more. The next region at the same
+    /// addresses finds zeros.
     pub(super) fn free(&self, start: usize, len: usize) {
         let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        // It fails for a range beyond the file or a sealed file, and this is neither.
+        // The call fails for a range beyond the file or a sealed file, and this is neither.
         let _ = fallocate(&self.file, punch, wide(start), wide(len));
     }
 }
