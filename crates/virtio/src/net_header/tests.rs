@@ -257,7 +257,7 @@ fn a_receiver_gets_an_equivalent_header() {
         [(GSO_TCPV4 | GSO_ECN, 4, 6), (GSO_TCPV6, 6, 6), (GSO_UDP_L4, 4, 17), (GSO_UDP_L4, 6, 17), (GSO_NONE, 4, 17)]
     {
         let frame = frame(version, protocol, 1, 0, 3000);
-        // What the sender says of the headers' length is not passed on.
+        // The sender's hint of the headers' length is not passed on.
         let mut header = NetHeader { hdr_len: 3, num_buffers: 99, ..gso(gso_type, &frame) };
         if gso_type == GSO_NONE {
             header.gso_size = 0;

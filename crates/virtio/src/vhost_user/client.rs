@@ -1,7 +1,8 @@
-//! The frontend half on a socket: for embedded guests and for tests.
+//! The frontend half on a socket, for embedded guests and for tests.
 //!
-//! Each method sends one request and waits for its answer, if there is one. With REPLY_ACK negotiated a failure of the
-//! backend is an error of the method; without it the next method may find the connection closed.
+//! Each method sends one request and waits for its answer, if there is one. With REPLY_ACK
+//! negotiated, a failure of the backend is an error of the method. Without it, the next method may
+//! find the connection closed.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -24,10 +25,11 @@ pub struct FrontendClient {
     frontend: Frontend,
 }
 
-/// What a handshake agreed on.
+/// The features that a handshake negotiated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Negotiated {
-    /// The backend's features that were wanted. They are not set yet: that is for when the driver has chosen.
+    /// The backend's features that the caller asked for. They are not set yet: the driver has to
+    /// choose first.
     pub features: u64,
     /// The protocol features, which are set.
     pub protocol_features: u64,
@@ -36,13 +38,13 @@ pub struct Negotiated {
 /// A memory region and the file that it lies in.
 #[derive(Debug, Clone, Copy)]
 pub struct RegionRef<'a> {
-    /// Where it lies.
+    /// Addresses and size.
     pub spec: RegionSpec,
     /// The file.
     pub fd: BorrowedFd<'a>,
 }
 
-/// Where the parts of a ring lie, in our own addresses.
+/// The addresses of the parts of a ring, in this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RingAddresses {
     /// Descriptor table; descriptor ring, if packed.
@@ -53,16 +55,16 @@ pub struct RingAddresses {
     pub used: u64,
 }
 
-/// What can go wrong with a request.
+/// The reason why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// The socket.
+    /// The socket reported an error.
     #[error("vhost-user socket: {0}")]
     Io(#[from] io::Error),
     /// The backend closed the connection instead of answering.
     #[error("the backend closed the connection at {0}")]
     Closed(&'static str),
-    /// The backend's answer, or a request that must not be made.
+    /// The backend's answer is an error or malformed, or the request must not be made.
     #[error(transparent)]
     Protocol(#[from] FrontendError),
 }
@@ -70,34 +72,35 @@ pub enum ClientError {
 type Result<T> = std::result::Result<T, ClientError>;
 
 impl FrontendClient {
-    /// Connects to a backend that listens.
+    /// Connects to a listening backend.
     pub fn connect(path: impl AsRef<Path>) -> io::Result<Self> {
         Ok(Self::from_stream(UnixStream::connect(path)?))
     }
 
-    /// Takes a stream that is connected, such as one from a listener to which the backend connects.
+    /// Creates a client on a connected stream, such as one from a listener to which the backend
+    /// connects.
     pub fn from_stream(stream: UnixStream) -> Self {
         Self { connection: Connection::new(stream), frontend: Frontend::default() }
     }
 
-    /// How long a backend may take to answer; `None` waits for ever.
+    /// Sets how long a backend may take to answer; `None` waits for ever.
     pub fn set_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         self.connection.stream().set_read_timeout(timeout)?;
         self.connection.stream().set_write_timeout(timeout)
     }
 
-    /// A handle that ends the connection from another thread.
+    /// Returns a handle that ends the connection from another thread.
     pub fn stopper(&self) -> io::Result<Stopper> {
         self.connection.stopper()
     }
 
-    /// What is known of the backend.
+    /// Returns what is known about the backend.
     pub fn frontend(&self) -> &Frontend {
         &self.frontend
     }
 
-    /// The beginning of every session: features, protocol features (set at once), ownership. The features that it
-    /// returns are to be set later, without those that the driver does not know.
+    /// Begins a session: features, protocol features (set at once), ownership. The caller sets the
+    /// returned features later, without those that the driver does not know.
     pub fn handshake(&mut self, features: u64, protocol_features: u64) -> Result<Negotiated> {
         let offered = self.get_features()?;
         let mut agreed = Negotiated { features: choose(offered, features), protocol_features: 0 };
@@ -140,8 +143,8 @@ impl FrontendClient {
         self.set(Request::SetOwner, Vec::new(), &[])
     }
 
-    /// GET_QUEUE_NUM. Backends for network devices count pairs, others rings; ours counts rings once CONFIG is
-    /// acknowledged.
+    /// GET_QUEUE_NUM. Backends of network devices count pairs, others rings. Ours counts rings once
+    /// CONFIG is acknowledged.
     pub fn get_queue_num(&mut self) -> Result<u64> {
         self.get(Request::GetQueueNum)
     }
@@ -157,7 +160,7 @@ impl FrontendClient {
         self.run(&call, &[])
     }
 
-    /// SET_MEM_TABLE: the whole table, at most eight regions.
+    /// SET_MEM_TABLE: the complete table, at most eight regions.
     pub fn set_mem_table(&mut self, regions: &[RegionRef<'_>]) -> Result<()> {
         let specs: Vec<_> = regions.iter().map(|region| region.spec).collect();
         let fds: Vec<_> = regions.iter().map(|region| region.fd).collect();
@@ -214,7 +217,7 @@ impl FrontendClient {
         self.set_ring(Request::SetVringBase, index, base)
     }
 
-    /// GET_VRING_BASE: stops the ring and says where it stands.
+    /// GET_VRING_BASE: stops the ring and returns its position.
     pub fn get_vring_base(&mut self, index: u16) -> Result<u32> {
         let call = self.frontend.get_vring_base(u32::from(index))?;
         self.run(&call, &[])
@@ -225,23 +228,23 @@ impl FrontendClient {
         self.set_ring(Request::SetVringEnable, index, u32::from(enabled))
     }
 
-    /// SET_VRING_KICK; `None`: the backend has to poll.
+    /// SET_VRING_KICK; with `None` the backend has to poll.
     pub fn set_vring_kick(&mut self, index: u16, fd: Option<BorrowedFd<'_>>) -> Result<()> {
         self.set_ring_fd(Request::SetVringKick, index, fd)
     }
 
-    /// SET_VRING_CALL; `None`: we poll.
+    /// SET_VRING_CALL; `None` means that this side polls.
     pub fn set_vring_call(&mut self, index: u16, fd: Option<BorrowedFd<'_>>) -> Result<()> {
         self.set_ring_fd(Request::SetVringCall, index, fd)
     }
 
-    /// SET_VRING_ERR; `None`: we do not want to know.
+    /// SET_VRING_ERR; `None` means that this side ignores errors.
     pub fn set_vring_err(&mut self, index: u16, fd: Option<BorrowedFd<'_>>) -> Result<()> {
         self.set_ring_fd(Request::SetVringErr, index, fd)
     }
 
-    /// GET_INFLIGHT_FD: a table of buffers in flight for so many rings, to keep while the backend is away. `None` where it
-    /// makes none.
+    /// GET_INFLIGHT_FD: returns an in-flight table for `queues` rings, to keep while the backend is
+    /// away, or `None` if the backend makes none.
     pub fn get_inflight_fd(&mut self, queues: u16, queue_size: u16) -> Result<Option<(InflightSpec, OwnedFd)>> {
         let call = self.frontend.get_inflight_fd(queues, queue_size)?;
         self.connection.send(&call.message.to_bytes(), &[])?;
@@ -250,14 +253,14 @@ impl FrontendClient {
         Ok(fds.pop().filter(|_| spec.mmap_size > 0).map(|fd| (spec, fd)))
     }
 
-    /// SET_INFLIGHT_FD: go on by this table.
+    /// SET_INFLIGHT_FD: lets the backend continue from this table.
     pub fn set_inflight_fd(&mut self, spec: InflightSpec, fd: BorrowedFd<'_>) -> Result<()> {
         let call = self.frontend.set_inflight_fd(spec)?;
         self.run(&call, &[fd])
     }
 
-    /// SET_DEVICE_STATE_FD: the backend saves its device's state to this channel, or loads it from there (`load`). What
-    /// comes back is a channel of the backend's, to be used instead.
+    /// SET_DEVICE_STATE_FD: the backend saves its device's state to this channel, or loads it from
+    /// there (`load`). A returned channel is the backend's own, and must be used instead.
     pub fn set_device_state_fd(&mut self, load: bool, channel: BorrowedFd<'_>) -> Result<Option<OwnedFd>> {
         let call = self.frontend.set_device_state_fd(TransferSpec { direction: u32::from(load), phase: 0 })?;
         self.connection.send(&call.message.to_bytes(), &[channel])?;
@@ -266,13 +269,13 @@ impl FrontendClient {
         Ok(fds.pop().filter(|_| own))
     }
 
-    /// CHECK_DEVICE_STATE: whether all of it was written, or read and understood.
+    /// CHECK_DEVICE_STATE: succeeds if the complete state was written, or was read and accepted.
     pub fn check_device_state(&mut self) -> Result<()> {
         let call = self.frontend.check_device_state()?;
         self.run(&call, &[])
     }
 
-    /// The state of the backend's device, whose rings are stopped, by a pipe.
+    /// Returns the state of the backend's device, whose rings must be stopped, read through a pipe.
     pub fn save_state(&mut self) -> Result<Vec<u8>> {
         let (mut reader, writer) = io::pipe()?;
         let own = self.set_device_state_fd(false, writer.as_fd())?;
@@ -286,8 +289,8 @@ impl FrontendClient {
         Ok(state)
     }
 
-    /// Has the backend's device, whose rings are stopped, go on by this state, by a pipe. A backend that does not read
-    /// holds us up.
+    /// Loads this state, through a pipe, into the backend's device, whose rings must be stopped.
+    /// The call blocks while the backend does not read.
     pub fn load_state(&mut self, state: &[u8]) -> Result<()> {
         let (reader, mut writer) = io::pipe()?;
         let own = self.set_device_state_fd(true, reader.as_fd())?;
@@ -330,12 +333,12 @@ impl FrontendClient {
         self.set(Request::ResetDevice, Vec::new(), &[])
     }
 
-    /// Sends any message as it is and waits for nothing: for tests that send nonsense.
+    /// Sends any message unchanged and waits for nothing. Tests send invalid messages with it.
     pub fn send_raw(&self, message: &Message, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         self.connection.send(&message.to_bytes(), fds)
     }
 
-    /// Receives any message as it is; `None` when the backend has closed.
+    /// Receives any message unchanged; `None` if the backend has closed.
     pub fn recv_raw(&self) -> io::Result<Option<Message>> {
         Ok(self.connection.recv()?.map(|(message, _fds)| message))
     }
@@ -360,7 +363,7 @@ impl FrontendClient {
         self.run(&call, fd.as_slice())
     }
 
-    /// Sends a request and waits for its answer, if there is one to come.
+    /// Sends a request and waits for its answer, if it has one.
     fn run<T: Default>(&mut self, call: &Call<T>, fds: &[BorrowedFd<'_>]) -> Result<T> {
         self.connection.send(&call.message.to_bytes(), fds)?;
         if !call.is_answered() {

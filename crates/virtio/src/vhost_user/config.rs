@@ -1,28 +1,30 @@
 //! The configuration space of a virtio-net device (virtio 1.3, section 5.1.4).
 
-/// What a guest's driver can read about its network device.
+/// The fields that a guest's driver can read about its network device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct NetConfig {
-    /// MAC address; meant if `VIRTIO_NET_F_MAC` is offered.
+    /// MAC address; valid if `VIRTIO_NET_F_MAC` is offered.
     pub mac: [u8; 6],
-    /// Bit 0 is link up; meant if `VIRTIO_NET_F_STATUS` is offered.
+    /// Link status, bit 0 for link up; valid if `VIRTIO_NET_F_STATUS` is offered.
     pub status: u16,
-    /// Queue pairs; meant if `VIRTIO_NET_F_MQ` is offered.
+    /// Queue pairs; valid if `VIRTIO_NET_F_MQ` is offered.
     pub max_virtqueue_pairs: u16,
-    /// Largest MTU; meant if `VIRTIO_NET_F_MTU` is offered.
+    /// Largest MTU; valid if `VIRTIO_NET_F_MTU` is offered.
     pub mtu: u16,
 }
 
 impl NetConfig {
-    /// Bytes that can be read: as many as QEMU asks for at most (its `VHOST_USER_MAX_CONFIG_SIZE`).
+    /// Bytes that can be read: the most that QEMU asks for (its `VHOST_USER_MAX_CONFIG_SIZE`).
     pub const LEN: usize = 256;
-    /// The link is up.
+    /// Status bit: the link is up.
     pub const STATUS_LINK_UP: u16 = 1;
 
-    /// The driver is to announce itself, and to say by the control queue that it has.
+    /// Status bit: the driver must announce itself, and acknowledge by the control queue that it
+    /// has.
     pub const STATUS_ANNOUNCE: u16 = 2;
 
-    /// The space as the driver sees it: little-endian, and zero behind the fields that we know.
+    /// Returns the space as the driver sees it: little-endian, and zero behind the fields that we
+    /// know.
     pub fn to_bytes(&self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
         bytes[..6].copy_from_slice(&self.mac);

@@ -1,7 +1,8 @@
-//! The frontend half without I/O: requests, and what their answers must look like.
+//! The frontend half without I/O: requests, and the expected form of their answers.
 //!
-//! It refuses what would be a mistake of its own (a request whose feature was not negotiated), so that an error of the
-//! backend is one. Tests that want to send nonsense build a [`Message`] themselves.
+//! It refuses requests that would be an error of its own, such as one whose feature was not
+//! negotiated. So every error of a backend is the backend's own. Tests that send invalid messages
+//! build a [`Message`] themselves.
 
 use crate::features::{VHOST_USER_F_PROTOCOL_FEATURES, VHOST_USER_PROTOCOL_F_REPLY_ACK, list, names, protocol_names};
 
@@ -11,7 +12,7 @@ use super::message::{
 };
 use super::request::{Request, Requirement};
 
-/// What a frontend knows of its backend.
+/// A frontend's knowledge of its backend.
 #[derive(Debug, Clone, Default)]
 pub struct Frontend {
     offered: u64,
@@ -19,30 +20,31 @@ pub struct Frontend {
     protocol_acked: u64,
 }
 
-/// A request to send, and how its answer becomes a `T`.
+/// A request to send, and the way in which its answer becomes a `T`.
 #[derive(Debug, Clone)]
 pub struct Call<T> {
     /// The request.
     pub message: Message,
-    /// Reads the answer; without it there is none, and whether it worked is not known.
+    /// Reads the answer. With `None` there is no answer, and success is not known.
     read: Option<ReadReply<T>>,
-    /// Most file descriptors that come with the answer.
+    /// The most file descriptors that come with the answer.
     fds: usize,
 }
 
-/// Reads the answer (second) to a request (first), whose headers fit.
+/// A function that reads the answer (second argument) to a request (first argument); their headers
+/// match.
 type ReadReply<T> = fn(&Message, &Message) -> Result<T, ReplyError>;
 
-/// What can be wrong with an answer whose header fits.
+/// The error in an answer whose header is right.
 #[derive(Debug)]
 enum ReplyError {
-    /// It says that the request failed.
+    /// The answer reports that the request failed.
     Failed(u64),
-    /// It has no such form.
+    /// The payload does not have this expected form.
     Malformed(&'static str),
 }
 
-/// Why a request cannot be made, or what was wrong with its answer.
+/// The reason why a request cannot be made, or the error in its answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "each variant has its one line; the fields are the numbers in that line")]
 pub enum FrontendError {
@@ -52,13 +54,13 @@ pub enum FrontendError {
     /// The request is for another kind of device.
     #[error("{request} is for a {device} device")]
     OtherDevice { request: Request, device: &'static str },
-    /// We were about to acknowledge what was not offered.
+    /// The request would acknowledge features that were not offered.
     #[error("{request} acknowledges features that the backend did not offer: {extra}")]
     NotOffered { request: Request, extra: String },
-    /// The backend says that it failed.
+    /// The backend reports a failure.
     #[error("the backend reports that {request} failed (code {code})")]
     Failed { request: &'static str, code: u64 },
-    /// The answer is not one.
+    /// The message is not an answer to the request.
     #[error(
         "{request} was answered with request {code}, flags {flags:#x}, {len} bytes and {fds} file descriptors; \
          expected {want}"
@@ -67,18 +69,19 @@ pub enum FrontendError {
 }
 
 impl Frontend {
-    /// The features that the backend offers, as far as it was asked.
+    /// Returns the features that the backend offers, as far as they are known.
     pub fn offered(&self) -> u64 {
         self.offered
     }
 
-    /// The protocol features that were acknowledged.
+    /// Returns the protocol features that were acknowledged.
     pub fn acked_protocol_features(&self) -> u64 {
         self.protocol_acked
     }
 
-    /// A request with any payload, acknowledged if that was negotiated. Those that have an answer of their own are
-    /// [`ask`](Self::ask)ed instead, since their answer is no acknowledgement.
+    /// Returns a request with any payload, to be acknowledged if that was negotiated. Requests that
+    /// have an answer of their own must be [`ask`](Self::ask)ed instead, since their answer is no
+    /// acknowledgement.
     pub fn call(&self, request: Request, payload: Vec<u8>) -> Result<Call<()>, FrontendError> {
         self.check_requirement(request)?;
         let message = Message::request(request, payload);
@@ -88,18 +91,19 @@ impl Frontend {
         Ok(Call { message: message.with_need_reply(), read: Some(read_ack), fds: 0 })
     }
 
-    /// A request without payload that is answered with a number.
+    /// Returns a request without payload that is answered with a number.
     pub fn ask(&self, request: Request) -> Result<Call<u64>, FrontendError> {
         self.check_requirement(request)?;
         Ok(Call { message: Message::request(request, Vec::new()), read: Some(read_number), fds: 0 })
     }
 
-    /// What the backend answered to GET_FEATURES: from here on this may be set.
+    /// Records the backend's answer to GET_FEATURES. From then on these features may be set.
     pub fn learn_features(&mut self, offered: u64) {
         self.offered = offered;
     }
 
-    /// What the backend answered to GET_PROTOCOL_FEATURES: from here on this may be set.
+    /// Records the backend's answer to GET_PROTOCOL_FEATURES. From then on these features may be
+    /// set.
     pub fn learn_protocol_features(&mut self, offered: u64) {
         self.protocol_offered = offered;
     }
@@ -114,7 +118,8 @@ impl Frontend {
         self.call(request, number(features))
     }
 
-    /// SET_PROTOCOL_FEATURES; bits that were not offered are an error. From here on they count as acknowledged.
+    /// SET_PROTOCOL_FEATURES; bits that were not offered are an error. From then on the features
+    /// count as acknowledged.
     pub fn set_protocol_features(&mut self, features: u64) -> Result<Call<()>, FrontendError> {
         let request = Request::SetProtocolFeatures;
         let extra = features & !self.protocol_offered;
@@ -126,7 +131,7 @@ impl Frontend {
         Ok(call)
     }
 
-    /// SET_MEM_TABLE; one file for each region goes beside it.
+    /// SET_MEM_TABLE; the message carries one file for each region.
     pub fn set_mem_table(&self, regions: &[RegionSpec]) -> Result<Call<()>, FrontendError> {
         self.call(Request::SetMemTable, RegionSpec::encode_table(regions))
     }
@@ -141,12 +146,12 @@ impl Frontend {
         self.call(Request::SetVringAddr, addr.encode())
     }
 
-    /// SET_VRING_KICK, CALL or ERR; its file descriptor, if there is one, goes beside it.
+    /// SET_VRING_KICK, CALL or ERR; the message carries its file descriptor, if there is one.
     pub fn set_ring_fd(&self, request: Request, index: u32, has_fd: bool) -> Result<Call<()>, FrontendError> {
         self.call(request, number(u64::from(index) | if has_fd { 0 } else { VRING_NOFD }))
     }
 
-    /// SET_LOG_BASE; the log's file goes beside it. It is always answered.
+    /// SET_LOG_BASE; the message carries the log's file. It is always answered.
     pub fn set_log_base(&self, log: LogSpec) -> Result<Call<()>, FrontendError> {
         let request = Request::SetLogBase;
         self.check_requirement(request)?;
@@ -170,8 +175,8 @@ impl Frontend {
         Ok(Call { message: Message::request(request, payload), read: Some(read_config), fds: 0 })
     }
 
-    /// GET_INFLIGHT_FD: a table of buffers in flight for so many rings; its file comes with the answer, unless the backend
-    /// says that it has no bytes.
+    /// GET_INFLIGHT_FD: an in-flight table for `queues` rings. Its file comes with the answer,
+    /// unless the backend returns a size of 0.
     pub fn get_inflight_fd(&self, queues: u16, queue_size: u16) -> Result<Call<InflightSpec>, FrontendError> {
         let request = Request::GetInflightFd;
         self.check_requirement(request)?;
@@ -179,20 +184,20 @@ impl Frontend {
         Ok(Call { message: Message::request(request, payload), read: Some(read_inflight), fds: 1 })
     }
 
-    /// SET_INFLIGHT_FD; the table's file goes beside it.
+    /// SET_INFLIGHT_FD; the message carries the table's file.
     pub fn set_inflight_fd(&self, spec: InflightSpec) -> Result<Call<()>, FrontendError> {
         self.call(Request::SetInflightFd, spec.encode())
     }
 
-    /// SET_DEVICE_STATE_FD; our end of a channel goes beside it. The answer says whether the backend's own channel comes
-    /// back, which is then to be used instead.
+    /// SET_DEVICE_STATE_FD; the message carries our end of a channel. The answer is true if the
+    /// backend's own channel comes back, which must then be used instead.
     pub fn set_device_state_fd(&self, transfer: TransferSpec) -> Result<Call<bool>, FrontendError> {
         let request = Request::SetDeviceStateFd;
         self.check_requirement(request)?;
         Ok(Call { message: Message::request(request, transfer.encode()), read: Some(read_channel), fds: 1 })
     }
 
-    /// CHECK_DEVICE_STATE: whether the transfer was whole.
+    /// CHECK_DEVICE_STATE: succeeds if the transfer was complete.
     pub fn check_device_state(&self) -> Result<Call<()>, FrontendError> {
         let request = Request::CheckDeviceState;
         self.check_requirement(request)?;
@@ -215,17 +220,17 @@ impl Frontend {
 }
 
 impl<T> Call<T> {
-    /// Whether the backend answers it.
+    /// Returns whether the backend answers the request.
     pub fn is_answered(&self) -> bool {
         self.read.is_some()
     }
 
-    /// The request's name.
+    /// Returns the request's name.
     pub fn name(&self) -> &'static str {
         name(self.message.request)
     }
 
-    /// Reads the answer, which came with so many file descriptors.
+    /// Reads the answer, which came with `fds` file descriptors.
     pub fn answer(&self, reply: &Message, fds: usize) -> Result<T, FrontendError> {
         let (code, flags, len) = (reply.request, reply.flags, reply.payload.len());
         let request = self.message.request;
@@ -243,7 +248,8 @@ impl<T> Call<T> {
     }
 }
 
-/// The features that a frontend acknowledges: what it wants of what is offered, and protocol features always.
+/// Returns the features that a frontend acknowledges: those of the offered ones that it wants, and
+/// always protocol features.
 pub fn choose(offered: u64, wanted: u64) -> u64 {
     offered & (wanted | VHOST_USER_F_PROTOCOL_FEATURES)
 }
@@ -283,7 +289,7 @@ fn read_base(request: &Message, reply: &Message) -> Result<u32, ReplyError> {
 }
 
 fn read_config(request: &Message, reply: &Message) -> Result<Vec<u8>, ReplyError> {
-    // "GET_CONFIG": no payload says that it failed.
+    // "GET_CONFIG": an empty payload reports a failure.
     if reply.payload.is_empty() {
         return Err(ReplyError::Failed(0));
     }

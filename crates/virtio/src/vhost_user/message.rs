@@ -1,18 +1,18 @@
 //! Messages as bytes: header and payloads.
 //!
-//! Numbers are in the machine's byte order ("Message Specification"). Nothing here can fail other than by
-//! returning `None` for bytes of the wrong length; what a value means is the session's business.
+//! Numbers are in the machine's byte order ("Message Specification"). The only failure here is
+//! `None` for bytes of the wrong length. The session judges what a value means.
 
 use super::request::Request;
 
 /// Bytes of a header.
 pub const HEADER_LEN: usize = 12;
 
-/// Longest payload that is accepted. The longest one that is legal here is a memory table or a configuration
-/// space, some 270 bytes; a larger size in a header is an error before anything is allocated.
+/// The longest accepted payload. The longest legal one is a memory table or a configuration space,
+/// some 270 bytes. A larger size in a header is an error before anything is allocated.
 pub const MAX_PAYLOAD: usize = 4096;
 
-/// Most file descriptors that one message carries: one for each region of a memory table.
+/// The most file descriptors that one message carries: one for each region of a memory table.
 pub const MAX_FDS: usize = 8;
 
 /// The protocol version, in the two lowest bits of the flags.
@@ -22,19 +22,21 @@ pub const FLAG_REPLY: u32 = 1 << 2;
 /// Flag of a request that wants an acknowledgement (REPLY_ACK).
 pub const FLAG_NEED_REPLY: u32 = 1 << 3;
 
-/// Code of the backend's request that says that the configuration space has changed ("Back-end message types").
+/// Code of the backend's request that reports a change of the configuration space ("Back-end
+/// message types").
 pub const BACKEND_CONFIG_CHANGE: u32 = 2;
 
-/// Bit 8 of the payload of SET_VRING_KICK, CALL and ERR: no file descriptor comes with it.
+/// Bit 8 of the payload of SET_VRING_KICK, CALL and ERR: the message has no file descriptor.
 pub const VRING_NOFD: u64 = 1 << 8;
-/// Bit 8 of the answer to SET_DEVICE_STATE_FD: no file descriptor comes with it, and the frontend's own is used.
+/// Bit 8 of the answer to SET_DEVICE_STATE_FD: the answer has no file descriptor, and the
+/// frontend's own is used.
 pub const STATE_NOFD: u64 = 1 << 8;
-/// Bits 0 to 7 of that answer: 0, or it failed.
+/// Bits 0 to 7 of that answer: 0 for success, other values for a failure.
 pub const STATE_ERROR: u64 = 0xff;
 /// Flag of SET_VRING_ADDR: writes to the used ring are logged.
 pub const VRING_FLAG_LOG: u32 = 1;
 
-/// The three numbers before each payload.
+/// The header: the three numbers before each payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     /// Request code.
@@ -60,51 +62,52 @@ impl Header {
 /// One message: a request of the frontend or a reply of the backend.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    /// Request code as it came; [`Request::from_code`] names it.
+    /// Request code as received; [`Request::from_code`] names it.
     pub request: u32,
-    /// Version and flags as they came.
+    /// Version and flags as received.
     pub flags: u32,
-    /// The payload, at most [`MAX_PAYLOAD`] bytes when it came from a [`Connection`](super::Connection).
+    /// The payload, at most [`MAX_PAYLOAD`] bytes if it came from a
+    /// [`Connection`](super::Connection).
     pub payload: Vec<u8>,
 }
 
 impl Message {
-    /// A request without flags.
+    /// Returns a request without flags.
     pub fn request(request: Request, payload: Vec<u8>) -> Self {
         Self { request: request.code(), flags: VERSION, payload }
     }
 
-    /// The backend's reply to the request of this code.
+    /// Returns the backend's reply to the request of this code.
     pub fn reply(code: u32, payload: Vec<u8>) -> Self {
         Self { request: code, flags: VERSION | FLAG_REPLY, payload }
     }
 
-    /// The same message, with an acknowledgement asked for.
+    /// Returns the message with the flag that asks for an acknowledgement.
     #[must_use]
     pub fn with_need_reply(mut self) -> Self {
         self.flags |= FLAG_NEED_REPLY;
         self
     }
 
-    /// The protocol version in the flags.
+    /// Returns the protocol version in the flags.
     pub fn version(&self) -> u32 {
         self.flags & 0b11
     }
 
-    /// Whether it is a reply.
+    /// Returns whether the message is a reply.
     pub fn is_reply(&self) -> bool {
         self.flags & FLAG_REPLY != 0
     }
 
-    /// Whether it asks for an acknowledgement.
+    /// Returns whether the message asks for an acknowledgement.
     pub fn needs_reply(&self) -> bool {
         self.flags & FLAG_NEED_REPLY != 0
     }
 
-    /// The bytes for the wire.
+    /// Returns the bytes for the wire.
     ///
     /// # Panics
-    /// If the payload has 4 GiB or more; payloads are ours here, and small.
+    /// Panics if the payload has 4 GiB or more. Payloads are our own here, and small.
     pub fn to_bytes(&self) -> Vec<u8> {
         let size = u32::try_from(self.payload.len()).expect("a payload of less than 4 GiB");
         let mut bytes = Vec::with_capacity(HEADER_LEN + self.payload.len());
@@ -116,7 +119,7 @@ impl Message {
     }
 }
 
-/// A single 64-bit integer, if the payload is just that.
+/// Reads a payload that is a single 64-bit integer.
 pub fn decode_u64(payload: &[u8]) -> Option<u64> {
     payload.try_into().map(u64::from_ne_bytes).ok()
 }
@@ -134,14 +137,14 @@ impl VringState {
     /// Bytes on the wire.
     pub const LEN: usize = 8;
 
-    /// Reads it from a payload of exactly [`Self::LEN`] bytes.
+    /// Reads a payload of exactly [`Self::LEN`] bytes.
     pub fn decode(payload: &[u8]) -> Option<Self> {
         let mut fields = Fields(payload);
         let state = Self { index: fields.u32()?, num: fields.u32()? };
         fields.end(state)
     }
 
-    /// The payload's bytes.
+    /// Returns the payload's bytes.
     pub fn encode(self) -> Vec<u8> {
         [self.index.to_ne_bytes(), self.num.to_ne_bytes()].concat()
     }
@@ -168,7 +171,7 @@ impl VringAddr {
     /// Bytes on the wire.
     pub const LEN: usize = 40;
 
-    /// Reads it from a payload of exactly [`Self::LEN`] bytes.
+    /// Reads a payload of exactly [`Self::LEN`] bytes.
     pub fn decode(payload: &[u8]) -> Option<Self> {
         let mut fields = Fields(payload);
         let addr = Self {
@@ -182,7 +185,7 @@ impl VringAddr {
         fields.end(addr)
     }
 
-    /// The payload's bytes.
+    /// Returns the payload's bytes.
     pub fn encode(self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(Self::LEN);
         bytes.extend(self.index.to_ne_bytes());
@@ -194,12 +197,12 @@ impl VringAddr {
     }
 }
 
-/// "Log description": which part of the file that comes along is the dirty log.
+/// "Log description": the part of the message's file that is the dirty log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogSpec {
     /// Bytes.
     pub size: u64,
-    /// Where it begins in the file.
+    /// Offset in the file.
     pub offset: u64,
 }
 
@@ -207,20 +210,20 @@ impl LogSpec {
     /// Bytes on the wire.
     pub const LEN: usize = 16;
 
-    /// Reads it from a payload of exactly [`Self::LEN`] bytes.
+    /// Reads a payload of exactly [`Self::LEN`] bytes.
     pub fn decode(payload: &[u8]) -> Option<Self> {
         let mut fields = Fields(payload);
         let log = Self { size: fields.u64()?, offset: fields.u64()? };
         fields.end(log)
     }
 
-    /// The payload's bytes.
+    /// Returns the payload's bytes.
     pub fn encode(self) -> Vec<u8> {
         [self.size.to_ne_bytes(), self.offset.to_ne_bytes()].concat()
     }
 }
 
-/// "Memory region description": a piece of guest memory, without its file.
+/// "Memory region description": a part of guest memory, without its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RegionSpec {
     /// Guest physical address of the first byte.
@@ -229,7 +232,7 @@ pub struct RegionSpec {
     pub size: u64,
     /// Address of the first byte in the frontend's own process; rings are given in these addresses.
     pub user_addr: u64,
-    /// Where the region begins in the file.
+    /// Offset of the region in the file.
     pub mmap_offset: u64,
 }
 
@@ -262,7 +265,7 @@ impl RegionSpec {
         fields.end(region)
     }
 
-    /// The bytes of "Single memory region description".
+    /// Returns the bytes of "Single memory region description".
     pub fn encode_single(self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(Self::SINGLE_LEN);
         bytes.extend(0_u64.to_ne_bytes());
@@ -270,13 +273,14 @@ impl RegionSpec {
         bytes
     }
 
-    /// Reads "Multiple memory regions description" (SET_MEM_TABLE): as many regions as it says. Room for more regions
-    /// behind them is no error: User Mode Linux always sends its whole table of two.
+    /// Reads "Multiple memory regions description" (SET_MEM_TABLE): as many regions as it counts.
+    /// Space for more regions behind them is legal: User Mode Linux always sends its complete table
+    /// of two.
     pub fn decode_table(payload: &[u8]) -> Option<Vec<Self>> {
         let mut fields = Fields(payload);
         let count = usize::try_from(fields.u32()?).ok()?;
         let _padding = fields.u32()?;
-        // The count is believed only as far as bytes are there: it is not what sizes the allocation.
+        // The count is trusted only as far as bytes are there: it does not size the allocation.
         let capacity = fields.0.len() / Self::LEN;
         if count > capacity || fields.0.len() % Self::LEN != 0 {
             return None;
@@ -284,7 +288,7 @@ impl RegionSpec {
         (0..count).map(|_| Self::read(&mut fields)).collect()
     }
 
-    /// The bytes of "Multiple memory regions description".
+    /// Returns the bytes of "Multiple memory regions description".
     pub fn encode_table(regions: &[Self]) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(8 + regions.len() * Self::LEN);
         bytes.extend(u32::try_from(regions.len()).unwrap_or(u32::MAX).to_ne_bytes());
@@ -296,12 +300,12 @@ impl RegionSpec {
     }
 }
 
-/// "Inflight description": a table of buffers in flight, and the rings that it is for.
+/// "Inflight description": an in-flight table, and the rings that it is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct InflightSpec {
     /// Bytes of the table.
     pub mmap_size: u64,
-    /// Where it begins in its file.
+    /// Offset in its file.
     pub mmap_offset: u64,
     /// Rings.
     pub queues: u16,
@@ -312,10 +316,10 @@ pub struct InflightSpec {
 impl InflightSpec {
     /// Bytes on the wire.
     pub const LEN: usize = 20;
-    /// The same as a C structure with its padding, which is what QEMU and others send.
+    /// Bytes of the same as a C structure with its padding, which QEMU and others send.
     pub const PADDED: usize = 24;
 
-    /// Reads it, with or without padding.
+    /// Reads a payload with or without padding.
     pub fn decode(payload: &[u8]) -> Option<Self> {
         let mut fields = Fields(payload);
         let (mmap_size, mmap_offset, last) = (fields.u64()?, fields.u64()?, fields.u32()?.to_ne_bytes());
@@ -332,7 +336,7 @@ impl InflightSpec {
         }
     }
 
-    /// The payload's bytes, as a C structure.
+    /// Returns the payload's bytes, as a C structure.
     pub fn encode(self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(Self::PADDED);
         bytes.extend(self.mmap_size.to_ne_bytes());
@@ -344,39 +348,39 @@ impl InflightSpec {
     }
 }
 
-/// "Device state transfer parameters".
+/// "Device state transfer parameters": the direction and the phase of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TransferSpec {
     /// 0: from the backend, which saves; 1: to the backend, which loads.
     pub direction: u32,
-    /// 0: the guest and the device are stopped. There is no other yet.
+    /// 0: the guest and the device are stopped. No other phase is defined yet.
     pub phase: u32,
 }
 
 impl TransferSpec {
-    /// Reads it.
+    /// Reads a payload.
     pub fn decode(payload: &[u8]) -> Option<Self> {
         let mut fields = Fields(payload);
         let spec = Self { direction: fields.u32()?, phase: fields.u32()? };
         fields.end(spec)
     }
 
-    /// The payload's bytes.
+    /// Returns the payload's bytes.
     pub fn encode(self) -> Vec<u8> {
         [self.direction.to_ne_bytes(), self.phase.to_ne_bytes()].concat()
     }
 }
 
-/// "Virtio device config space": which bytes, and for a write or an answer the bytes themselves.
+/// "Virtio device config space": a range of bytes, and for a write or an answer their contents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigAccess {
     /// First byte.
     pub offset: u32,
-    /// How many.
+    /// Number of bytes.
     pub size: u32,
-    /// 0, or 1 when it is for live migration.
+    /// 0, or 1 for live migration.
     pub flags: u32,
-    /// The contents; may be missing in a request to read.
+    /// The contents, which may be missing in a request to read.
     pub bytes: Vec<u8>,
 }
 
@@ -384,7 +388,7 @@ impl ConfigAccess {
     /// Bytes before the contents.
     pub const HEADER_LEN: usize = 12;
 
-    /// Reads it; the contents are `size` bytes, or none at all.
+    /// Reads a payload whose contents are `size` bytes, or none at all.
     pub fn decode(payload: &[u8]) -> Option<Self> {
         let mut fields = Fields(payload);
         let (offset, size, flags) = (fields.u32()?, fields.u32()?, fields.u32()?);
@@ -393,7 +397,7 @@ impl ConfigAccess {
         (is_complete || bytes.is_empty()).then_some(Self { offset, size, flags, bytes })
     }
 
-    /// The payload's bytes.
+    /// Returns the payload's bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(Self::HEADER_LEN + self.bytes.len());
         for number in [self.offset, self.size, self.flags] {
@@ -404,7 +408,7 @@ impl ConfigAccess {
     }
 }
 
-/// Takes numbers off the front of a payload.
+/// A reader that takes numbers off the front of a payload.
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {
@@ -420,7 +424,7 @@ impl Fields<'_> {
         Some(u64::from_ne_bytes(*number))
     }
 
-    /// The value, if nothing is left over.
+    /// Returns the value, if no bytes are left over.
     fn end<T>(self, value: T) -> Option<T> {
         self.0.is_empty().then_some(value)
     }

@@ -1,24 +1,26 @@
-//! The vhost-user protocol: how a frontend (a VMM) hands a guest's rings and memory to a backend (us).
+//! The vhost-user protocol, by which a frontend (a VMM) hands a guest's rings and memory to a backend
+//! (this process).
 //!
 //! The specification is QEMU's `docs/interop/vhost-user.rst`; sections are cited by their titles.
-//! The protocol itself does no I/O: a message goes in, the state changes, an effect comes out.
+//! The protocol itself does no I/O: a message goes in, the state changes, and an effect comes out.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `request` | the codes and names of all requests, and what must be negotiated for each |
 //! | `message` | header and payloads: bytes to values and back |
-//! | `session` | the backend half: [`Session`], what the frontend set up so far; what each request does is in `session/requests` |
+//! | `session` | the backend half: [`Session`], the state that the frontend has set up; `session/requests` has the effect of each request |
 //! | `regions` | the memory table's rules (no mapping) |
 //! | `ring` | the set-up of one ring (no memory of the guest) |
 //! | `config` | the configuration space of a virtio-net device |
-//! | `error` | everything that a frontend can do wrong |
-//! | `frontend` | the frontend half: requests, and what their answers must look like |
+//! | `error` | all errors that a frontend can cause |
+//! | `frontend` | the frontend half: requests, and the form of their answers |
 //! | `socket` | [`Connection`]: messages and file descriptors over a Unix socket |
 //! | `client` | [`FrontendClient`]: the frontend half on a socket, for embedded guests and tests |
 //!
-//! What it does not know: how memory is mapped, how rings are read, threads, reconnection.
+//! The protocol does not know how memory is mapped or how rings are read, and it knows neither threads
+//! nor reconnection.
 //!
-//! A backend's loop (see [`Session`] for the rules of each step):
+//! This is a backend's loop (see [`Session`] for the rules of each step):
 //!
 //! ```
 //! use straightline_virtio::features::{VIRTIO_F_VERSION_1, VIRTIO_NET_F_CSUM};
@@ -29,7 +31,7 @@
 //! fn serve(connection: &Connection, session: &mut Session) -> std::io::Result<()> {
 //!     while let Some((message, fds)) = connection.recv()? {
 //!         let answer = match session.handle(message, fds) {
-//!             // Here the effect is carried out: memory mapped, rings started and stopped.
+//!             // A real backend carries the effect out here: it maps memory, starts and stops rings.
 //!             Ok(Effect::StopRing(_)) => session.reply(Outcome::RingBase(0)),
 //!             Ok(_) => session.reply(Outcome::Done),
 //!             Err(error) => match session.refuse(&error) {
@@ -57,8 +59,8 @@
 //!     serve(&Connection::new(ours), &mut session)
 //! });
 //! let mut frontend = FrontendClient::from_stream(theirs);
-//! let agreed = frontend.handshake(u64::MAX, u64::MAX)?;
-//! assert_ne!(agreed.features & VIRTIO_NET_F_CSUM, 0);
+//! let negotiated = frontend.handshake(u64::MAX, u64::MAX)?;
+//! assert_ne!(negotiated.features & VIRTIO_NET_F_CSUM, 0);
 //! assert_eq!(frontend.get_config(10, 2)?, 1500_u16.to_le_bytes());
 //! drop(frontend);
 //! backend.join().unwrap()?;

@@ -1,19 +1,21 @@
-//! The rules that a memory table keeps. Files and mappings are the caller's.
+//! The rules of a memory table. Files and mappings are the caller's responsibility.
 
 use super::error::ProtocolError;
 use super::message::RegionSpec;
 
-/// Most regions whatever the offer says: each lookup walks the table, and each pair is compared when it is set.
+/// The most regions, whatever the offer says: each lookup walks the table, and each pair is
+/// compared when the table is set.
 pub(super) const MAX_SLOTS: usize = 512;
 
-/// Most bytes that all regions of one frontend may have together.
+/// The most bytes that all regions of one frontend may have together.
 ///
-/// The files may be sparse, so the size says nothing about memory: it is our address space that it uses up. The largest
-/// virtual machines that are rented out have some 12 TiB. Three tables of this size fit into
-/// [`MAX_MAPPED`](crate::memory::MAX_MAPPED); one that replaces another needs space beside it for a moment.
+/// The files may be sparse, so the size says nothing about memory: it uses up our address space.
+/// The largest virtual machines that are rented out have some 12 TiB. Three tables of this size fit
+/// into [`MAX_MAPPED`](crate::memory::MAX_MAPPED); a table that replaces another one needs space
+/// beside it for a moment.
 pub(super) const MAX_TOTAL: u64 = 16 << 40;
 
-/// Checks one region by itself: not empty, and no sum of its numbers overflows.
+/// Checks one region by itself: it is not empty, and no sum of its numbers overflows.
 pub(super) fn check(region: &RegionSpec) -> Result<(), ProtocolError> {
     if region.size == 0 {
         return Err(ProtocolError::RegionEmpty { guest_addr: region.guest_addr });
@@ -28,14 +30,14 @@ pub(super) fn check(region: &RegionSpec) -> Result<(), ProtocolError> {
     Ok(())
 }
 
-/// Checks that a region shares no byte with any of a table, neither in guest nor in user addresses.
-/// Every one of them has passed [`check`].
+/// Checks that a region shares no byte with the regions of a table, neither in guest nor in user
+/// addresses. All of them must have passed [`check`].
 pub(super) fn check_disjoint(table: &[RegionSpec], region: &RegionSpec) -> Result<(), ProtocolError> {
     for other in table {
         for (what, a, b) in
             [("guest", other.guest_addr, region.guest_addr), ("user", other.user_addr, region.user_addr)]
         {
-            // Neither sum can overflow: both regions are checked.
+            // Neither sum can overflow: both regions passed `check`.
             if a < b + region.size && b < a + other.size {
                 return Err(ProtocolError::RegionOverlap {
                     what,
@@ -56,7 +58,7 @@ pub(super) fn check_total(table: &[RegionSpec]) -> Result<(), ProtocolError> {
     if total > MAX_TOTAL { Err(ProtocolError::TooMuchMemory { total, max: MAX_TOTAL }) } else { Ok(()) }
 }
 
-/// Checks a whole table.
+/// Checks a complete table.
 pub(super) fn check_table(table: &[RegionSpec], max: usize) -> Result<(), ProtocolError> {
     if table.len() > max {
         return Err(ProtocolError::TooManyRegions { got: table.len(), max });
@@ -68,13 +70,13 @@ pub(super) fn check_table(table: &[RegionSpec], max: usize) -> Result<(), Protoc
     check_total(table)
 }
 
-/// Whether some region has this user address.
+/// Returns whether some region has this user address.
 pub(super) fn has_user_addr(table: &[RegionSpec], addr: u64) -> bool {
     table.iter().any(|region| addr.checked_sub(region.user_addr).is_some_and(|offset| offset < region.size))
 }
 
-/// Which region REM_MEM_REG means: the one of the same guest address, user address and size; the offset in the file
-/// is ignored.
+/// Finds the region that REM_MEM_REG names: the one of the same guest address, user address and
+/// size. The offset in the file is ignored.
 pub(super) fn find(table: &[RegionSpec], region: &RegionSpec) -> Option<usize> {
     table.iter().position(|other| {
         (other.guest_addr, other.user_addr, other.size) == (region.guest_addr, region.user_addr, region.size)

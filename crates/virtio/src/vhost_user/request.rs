@@ -1,4 +1,4 @@
-//! The requests of a frontend: their codes, names, and what must have been negotiated for each.
+//! The requests of a frontend: their codes, their names, and what must be negotiated for each.
 
 use std::fmt;
 
@@ -12,19 +12,19 @@ use crate::features::{
     VHOST_USER_PROTOCOL_F_SHMEM, VHOST_USER_PROTOCOL_F_STATUS, VIRTIO_F_ACCESS_PLATFORM,
 };
 
-/// What must have been negotiated before a request is legal.
+/// The negotiation that must come before a request is legal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Requirement {
-    /// Always legal.
+    /// Nothing: the request is always legal.
     Nothing,
-    /// Legal if this feature was offered (GET_FEATURES).
+    /// This feature was offered (GET_FEATURES).
     Feature(u64),
-    /// Legal if this protocol feature was offered (GET_PROTOCOL_FEATURES): the specification's words for
+    /// This protocol feature was offered (GET_PROTOCOL_FEATURES). The specification words it so for
     /// GET_QUEUE_NUM, SEND_RARP and NET_SET_MTU.
     ProtocolOffered(u64),
-    /// Legal once this protocol feature was acknowledged.
+    /// This protocol feature was acknowledged.
     Protocol(u64),
-    /// Of another kind of device.
+    /// The request is for another kind of device.
     OtherDevice(&'static str),
 }
 
@@ -41,7 +41,7 @@ macro_rules! requests {
             /// Every request, in the order of its code.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
-            /// The request of this code.
+            /// Returns the request of this code.
             pub fn from_code(code: u32) -> Option<Self> {
                 match code {
                     $($code => Some(Self::$variant),)+
@@ -49,28 +49,29 @@ macro_rules! requests {
                 }
             }
 
-            /// The code on the wire.
+            /// Returns the code on the wire.
             pub fn code(self) -> u32 {
                 match self {
                     $(Self::$variant => $code,)+
                 }
             }
 
-            /// The specification's name without its prefix, such as `SET_MEM_TABLE`.
+            /// Returns the specification's name without its prefix, such as `SET_MEM_TABLE`.
             pub fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $name,)+
                 }
             }
 
-            /// What must have been negotiated for it.
+            /// Returns the negotiation that must come before the request.
             pub fn requirement(self) -> Requirement {
                 match self {
                     $(Self::$variant => $requirement,)+
                 }
             }
 
-            /// Whether its answer has a payload of its own; a plain acknowledgement is then no answer to it.
+            /// Returns whether the answer has a payload of its own. A plain acknowledgement is then
+            /// no answer.
             pub fn has_own_reply(self) -> bool {
                 match self {
                     $(Self::$variant => $reply,)+

@@ -1,12 +1,13 @@
-//! What the frontend said about one ring.
+//! The set-up of one ring by the frontend.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// Set-up of one ring, as far as it came. Addresses are the frontend's own (user addresses).
+/// The set-up of one ring, as far as it has arrived. Addresses are the frontend's own (user
+/// addresses).
 ///
-/// File descriptors are shared, so that a worker can hold one without a `dup`, and see with [`Arc::ptr_eq`] whether
-/// it was replaced; they close when the last holder lets go.
+/// File descriptors are shared. A worker can hold one without a `dup`, and see with [`Arc::ptr_eq`]
+/// whether it was replaced. A descriptor closes when its last holder drops it.
 #[derive(Debug, Default)]
 pub struct RingSetup {
     /// Descriptors in the ring; 0 until it is set.
@@ -17,36 +18,40 @@ pub struct RingSetup {
     pub avail: u64,
     /// Used ring; device event suppression area, if packed.
     pub used: u64,
-    /// Where to go on: for a split ring the next available index (16 bits); for a packed ring bits 0 to 14 the next
-    /// available position, bit 15 its wrap counter, bits 16 to 30 the next used position, bit 31 its wrap counter.
+    /// The position at which the ring continues. For a split ring: the next available index (16
+    /// bits). For a packed ring: bits 0 to 14 the next available position, bit 15 its wrap counter,
+    /// bits 16 to 30 the next used position, bit 31 its wrap counter.
     pub base: u32,
-    /// Readable when the driver made buffers available. Not always an eventfd: some frontends send pipes.
+    /// The kick descriptor, readable when the driver has made buffers available. It is not always
+    /// an eventfd: some frontends send pipes.
     pub kick: Option<Arc<OwnedFd>>,
-    /// To write to when buffers were used.
+    /// The call descriptor, to write to when buffers were used.
     pub call: Option<Arc<OwnedFd>>,
-    /// To write to when the ring is broken.
+    /// The error descriptor, to write to when the ring is unusable.
     pub err: Option<Arc<OwnedFd>>,
-    /// The frontend started the ring without a kick descriptor: it must be polled.
+    /// True if the frontend started the ring without a kick descriptor: it must be polled.
     pub polled: bool,
-    /// How often it was started, with a kick descriptor or without: a ring that broke goes on when it is started again.
+    /// The number of times the ring was started, with or without a kick descriptor. A ring that
+    /// stopped because of a fault continues when it is started again.
     pub starts: u32,
-    /// Whether buffers may be used. A ring that is ready and disabled gets no packet, and what it sends is dropped
-    /// ("Ring states").
+    /// True if buffers may be used. A ring that is ready and disabled gets no packet, and packets
+    /// that it sends are dropped ("Ring states").
     pub enabled: bool,
-    /// Whether the ring was enabled since it was last stopped. Until then its packets wait: Cloud Hypervisor lets its
-    /// driver send before it enables the ring.
+    /// True if the ring was enabled since it was last stopped. Until then its packets wait: Cloud
+    /// Hypervisor lets its driver send before it enables the ring.
     pub was_enabled: bool,
-    /// Whether the three addresses were set (0 is a valid address).
+    /// True if the three addresses were set (0 is a valid address).
     pub(super) has_addresses: bool,
 }
 
 impl RingSetup {
-    /// Whether the frontend started it, with a kick descriptor or for polling.
+    /// Returns whether the frontend started the ring, with a kick descriptor or for polling.
     pub fn is_started(&self) -> bool {
         self.kick.is_some() || self.polled
     }
 
-    /// The kick goes: the ring is stopped until another comes. Size, addresses and base stay.
+    /// Drops the kick descriptor: the ring is stopped until another one arrives. Size, addresses
+    /// and base stay.
     pub(super) fn stop(&mut self) {
         self.kick = None;
         self.polled = false;
@@ -56,17 +61,18 @@ impl RingSetup {
     /// Enables or disables the ring.
     pub(super) fn set_enabled(&mut self, enabled: bool) {
         self.enabled = enabled;
-        // A ring that is stopped begins anew.
+        // A stopped ring begins anew.
         self.was_enabled = enabled || (self.was_enabled && self.is_started());
     }
 
-    /// Back to the beginning, but for the call and error descriptors: they are the frontend's wiring and no state of
-    /// the device, and QEMU does not always send them again after a reset. Starts go on being counted.
+    /// Returns to the first state, except for the call and error descriptors: they are the
+    /// frontend's wiring and no state of the device, and QEMU does not always send them again after
+    /// a reset. The count of starts continues.
     pub(super) fn reset(&mut self) {
         *self = Self { call: self.call.take(), err: self.err.take(), starts: self.starts, ..Self::default() };
     }
 
-    /// After a failure: it must be set up again before it can start.
+    /// Discards the set-up after a failure: the ring must be set up again before it can start.
     pub(super) fn abandon(&mut self) {
         self.stop();
         self.has_addresses = false;

@@ -1,13 +1,15 @@
-//! The backend half: what a frontend set up so far, one message at a time.
+//! The backend half: the state that a frontend has set up, changed by one message at a time.
 //!
-//! For each message the caller does three things, in this order:
-//! 1. [`Session::handle`] checks the message, changes the state and says which effect it has;
-//! 2. the caller carries the effect out: maps memory, starts and stops rings between two turns of its workers;
-//! 3. [`Session::reply`] tells the session how that went and gives the bytes to send, if any.
+//! For each message the caller takes three steps, in this order:
+//! 1. [`Session::handle`] checks the message, changes the state and returns the effect.
+//! 2. The caller carries the effect out: it maps memory, or starts and stops rings between two
+//!    turns of its workers.
+//! 3. [`Session::reply`] gets the outcome, and returns the bytes to send, if any.
 //!
-//! A frontend may wait for step 3, and frees what it took back as soon as it has the answer: an effect must be over,
-//! not begun, when the answer goes out. A message that `handle` refuses has changed nothing; [`Session::refuse`] then
-//! says whether there is an answer or the connection must close.
+//! A frontend may wait for step 3, and frees withdrawn memory as soon as it has the answer. So an
+//! effect must be over, not only begun, when the answer is sent. A message that `handle` refuses
+//! has changed nothing. [`Session::refuse`] then decides whether it is answered or the connection
+//! must close.
 
 use std::os::fd::OwnedFd;
 
@@ -34,12 +36,14 @@ mod tests;
 
 pub use effect::{Effect, LogFd, Outcome, Refused, RegionFd};
 
-/// Most queue pairs: a kick descriptor's message has eight bits for the ring ("SET_VRING_KICK").
+/// The most queue pairs: the message of a kick descriptor has eight bits for the ring
+/// ("SET_VRING_KICK").
 pub const MAX_QUEUE_PAIRS: u16 = 127;
 
-/// The protocol features that a session can keep; what else an offer names is left out.
+/// The protocol features that a session supports. Others in an offer are left out.
 ///
-/// Of the backend's channel User Mode Linux has its interrupts; no driver of it starts without.
+/// User Mode Linux receives its interrupts over the backend's channel (BACKEND_REQ); none of its
+/// drivers starts without it.
 pub const SUPPORTED_PROTOCOL_FEATURES: u64 = VHOST_USER_PROTOCOL_F_MQ
     | VHOST_USER_PROTOCOL_F_LOG_SHMFD
     | VHOST_USER_PROTOCOL_F_BACKEND_REQ
@@ -53,18 +57,20 @@ pub const SUPPORTED_PROTOCOL_FEATURES: u64 = VHOST_USER_PROTOCOL_F_MQ
     | VHOST_USER_PROTOCOL_F_STATUS
     | VHOST_USER_PROTOCOL_F_DEVICE_STATE;
 
-/// What a device offers to its frontend.
+/// The features and limits that a device offers to its frontend.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Offer {
-    /// virtio features. Protocol features are added to them if there are any; the dirty log is left out where it
-    /// cannot be a shared file, since nobody could read it.
+    /// Virtio features. PROTOCOL_FEATURES is added if there are protocol features. The dirty log is
+    /// left out if it cannot be a shared file, since nobody could read it.
     pub features: u64,
-    /// vhost-user protocol features, of which [`SUPPORTED_PROTOCOL_FEATURES`] are offered.
+    /// vhost-user protocol features. Those in [`SUPPORTED_PROTOCOL_FEATURES`] are offered.
     pub protocol_features: u64,
-    /// Most queue pairs that a frontend may start, 1 to [`MAX_QUEUE_PAIRS`]. There are two rings for each, and one more
-    /// if `VIRTIO_NET_F_CTRL_VQ` is offered. A frontend that follows the configuration space has the pairs named there.
+    /// The most queue pairs that a frontend may start, 1 to [`MAX_QUEUE_PAIRS`]. There are two
+    /// rings for each, and one more if `VIRTIO_NET_F_CTRL_VQ` is offered. A frontend that follows
+    /// the configuration space has the pairs named there.
     pub queue_pairs: u16,
-    /// Most memory regions, 1 to 512. A frontend that does not ask for the number sends up to eight.
+    /// The most memory regions, 1 to 512. A frontend that does not ask for the number sends up to
+    /// eight.
     pub max_mem_slots: u64,
     /// The configuration space.
     pub config: NetConfig,
@@ -80,8 +86,8 @@ pub struct Session {
     mtu: Option<u16>,
     rings: Vec<RingSetup>,
     regions: Vec<RegionSpec>,
-    /// Regions that were added again, once for each time: QEMU 7.2 adds each one for every queue pair, and removes it as
-    /// often.
+    /// Regions that were added again, once for each repetition. QEMU 7.2 adds each region for every
+    /// queue pair, and removes it as often.
     repeated: Vec<RegionSpec>,
     pending: Option<Pending>,
     backend_channel: Option<OwnedFd>,
@@ -98,26 +104,28 @@ struct Pending {
 
 #[derive(Debug)]
 enum Answer {
-    /// An acknowledgement, if one was asked for.
+    /// An acknowledgement, if the frontend asked for one.
     Ack,
-    /// This payload.
+    /// A reply with this payload.
     Payload(Vec<u8>),
-    /// The number 0, if it worked. A frontend that waits for it does not look at it (QEMU), so a failure has no answer.
+    /// The number 0 for a success. A frontend that waits for it does not look at it (QEMU), so a
+    /// failure has no answer.
     Success,
-    /// These flags, and 1 if it failed.
+    /// These flags, and 1 for a failure.
     State { flags: u64 },
     /// The position of this ring.
     RingBase(usize),
-    /// The table that was made, in a payload as long as the request's: with padding or without.
+    /// The in-flight table that was made, in a payload as long as the request's: with padding or
+    /// without.
     Inflight(InflightSpec, usize),
 }
 
-/// How the state goes back when the effect failed.
+/// The change to roll back when the effect has failed.
 #[derive(Debug)]
 enum Rollback {
     None,
     Regions(Vec<RegionSpec>),
-    /// With `enabled` and `was_enabled` of each ring.
+    /// The features, and `enabled` and `was_enabled` of each ring.
     Features {
         acked: Option<u64>,
         enabled: Vec<(bool, bool)>,
@@ -126,11 +134,12 @@ enum Rollback {
     Mtu(Option<u16>),
 }
 
-/// What a handled message comes to.
+/// The result of handling a message.
 type Handled = Result<(Effect, Answer, Rollback), ProtocolError>;
 
 impl Session {
-    /// A session in its first state: nothing negotiated, no memory, every ring stopped and disabled.
+    /// Creates a session in its first state: nothing negotiated, no memory, every ring stopped and
+    /// disabled.
     pub fn new(mut offer: Offer) -> Self {
         offer.protocol_features &= SUPPORTED_PROTOCOL_FEATURES;
         if offer.protocol_features & VHOST_USER_PROTOCOL_F_LOG_SHMFD == 0 {
@@ -158,8 +167,8 @@ impl Session {
         }
     }
 
-    /// Takes a message and the file descriptors that came with it. Descriptors that the message has no use for are
-    /// closed, whatever the result.
+    /// Handles a message and the file descriptors that came with it. Descriptors that the message
+    /// does not use are closed, whatever the result.
     pub fn handle(&mut self, message: Message, fds: Vec<OwnedFd>) -> Result<Effect, ProtocolError> {
         self.pending = None;
         if message.version() != VERSION {
@@ -184,8 +193,9 @@ impl Session {
         Ok(effect)
     }
 
-    /// Ends a message that [`handle`](Self::handle) took. `None`: there is nothing to send. If the effect failed and
-    /// there is nothing to send, the frontend does not know, and the connection should close.
+    /// Ends a message that [`handle`](Self::handle) accepted, and returns the bytes to send. `None`
+    /// means that there is nothing to send. If the effect failed and there is nothing to send, the
+    /// frontend does not know of the failure, and the connection should close.
     pub fn reply(&mut self, outcome: Outcome) -> Option<Vec<u8>> {
         let Pending { code, need_reply, answer, rollback } = self.pending.take()?;
         if outcome == Outcome::Failed {
@@ -209,7 +219,7 @@ impl Session {
                 payload.truncate(len);
                 payload
             }
-            // "REPLY_ACK": 0 says that it worked. Judged by what is acknowledged now, so that the
+            // "REPLY_ACK": 0 reports success. The features acknowledged now decide, so that the
             // acknowledgement of REPLY_ACK itself can be acknowledged.
             Answer::Ack if need_reply && self.replies() => u64::from(outcome == Outcome::Failed).to_ne_bytes().to_vec(),
             Answer::Ack => return None,
@@ -217,7 +227,7 @@ impl Session {
         Some(Message::reply(code, payload).to_bytes())
     }
 
-    /// What to do about an error of [`handle`](Self::handle).
+    /// Decides how to treat an error of [`handle`](Self::handle).
     pub fn refuse(&mut self, error: &ProtocolError) -> Refused {
         let Some(Pending { code, need_reply, .. }) = self.pending.take() else {
             return Refused::Close;
@@ -226,10 +236,10 @@ impl Session {
         if error.fatal() {
             Refused::Close
         } else if matches!(error, ProtocolError::ConfigRange { .. }) {
-            // "GET_CONFIG": a payload of no bytes is the error.
+            // "GET_CONFIG": a payload of no bytes reports the failure.
             Refused::Answer(Message::reply(code, Vec::new()).to_bytes())
         } else if matches!(error, ProtocolError::StateTransfer { .. } | ProtocolError::StateWhileRunning { .. }) {
-            // Both answers have room for it, in the same place.
+            // Both answers report a failure in the same bits.
             let flags = if request == Some(Request::SetDeviceStateFd) { STATE_NOFD } else { 0 };
             Refused::Answer(Message::reply(code, (flags | 1).to_ne_bytes().to_vec()).to_bytes())
         } else if request.is_some_and(Request::has_own_reply) {
@@ -243,28 +253,28 @@ impl Session {
         }
     }
 
-    /// The features that are offered.
+    /// Returns the features that are offered.
     pub fn offered_features(&self) -> u64 {
         self.offer.features
     }
 
-    /// The features that were acknowledged; 0 before SET_FEATURES.
+    /// Returns the features that were acknowledged; 0 before SET_FEATURES.
     pub fn acked_features(&self) -> u64 {
         self.acked_features.unwrap_or(0)
     }
 
-    /// The protocol features that are offered.
+    /// Returns the protocol features that are offered.
     pub fn offered_protocol_features(&self) -> u64 {
         self.offer.protocol_features
     }
 
-    /// The protocol features that were acknowledged.
+    /// Returns the protocol features that were acknowledged.
     pub fn acked_protocol_features(&self) -> u64 {
         self.acked_protocol_features
     }
 
-    /// Sets the link's status in the configuration space. Where the frontend is to be told that it changed: its channel,
-    /// and the message ("VHOST_USER_BACKEND_CONFIG_CHANGE_MSG").
+    /// Sets the link's status in the configuration space. If the frontend must be told of the
+    /// change, returns its channel and the message ("VHOST_USER_BACKEND_CONFIG_CHANGE_MSG").
     pub fn set_link(&mut self, up: bool) -> Option<(&OwnedFd, Vec<u8>)> {
         let status = &mut self.offer.config.status;
         *status = if up { *status | NetConfig::STATUS_LINK_UP } else { *status & !NetConfig::STATUS_LINK_UP };
@@ -273,12 +283,13 @@ impl Session {
         Some((channel, message.to_bytes()))
     }
 
-    /// Whether writes to guest memory are to be logged, once there is a log.
+    /// Returns whether writes to guest memory must be logged, once there is a log.
     pub fn logs(&self) -> bool {
         self.acked_features() & VHOST_F_LOG_ALL != 0
     }
 
-    /// Why the device is not to be served, if so; rings must not be touched then, ready or not.
+    /// Returns the reason why the device is not served, if there is one. Then rings must not be
+    /// touched, ready or not.
     pub fn refusal(&self) -> Option<Refusal> {
         match self.acked_features {
             None => Some(Refusal::NoFeatures),
@@ -288,8 +299,9 @@ impl Session {
         }
     }
 
-    /// Queue pairs that the driver can have: one, unless several were negotiated (virtio 1.2, 5.1.2). It has those that our
-    /// configuration space names where its frontend follows that; otherwise the frontend decides.
+    /// Returns the number of queue pairs that the driver can have: one, unless several were
+    /// negotiated (virtio 1.2, 5.1.2). If the frontend follows our configuration space, the number
+    /// is the one there; otherwise the frontend decides.
     pub fn queue_pairs(&self) -> u16 {
         if self.acked_features() & VIRTIO_NET_F_MQ == 0 {
             1
@@ -300,49 +312,51 @@ impl Session {
         }
     }
 
-    /// Whether the frontend shows its driver our configuration space, as far as it has said so.
+    /// Returns whether the frontend shows our configuration space to its driver, as far as it has
+    /// told us.
     pub fn reads_config(&self) -> bool {
         self.acked_protocol_features & VHOST_USER_PROTOCOL_F_CONFIG != 0
     }
 
-    /// The MAC address that the driver is told, if it is told one.
+    /// Returns the MAC address that the driver is told, if it is told one.
     pub fn told_mac(&self) -> Option<[u8; 6]> {
         let told = self.reads_config() && self.acked_features() & VIRTIO_NET_F_MAC != 0;
         told.then_some(self.offer.config.mac)
     }
 
-    /// The ring by which the driver sends commands, if it has one: the one behind all pairs (virtio 1.2, 5.1.2).
+    /// Returns the control ring, if the driver has one: it is the one behind all pairs (virtio 1.2,
+    /// 5.1.2).
     pub fn control_ring(&self) -> Option<u16> {
         (self.acked_features() & VIRTIO_NET_F_CTRL_VQ != 0).then_some(2 * self.queue_pairs())
     }
 
-    /// Whether the configuration space tells the driver to announce itself.
+    /// Sets whether the configuration space asks the driver to announce itself.
     pub fn set_announce(&mut self, wanted: bool) {
         let status = &mut self.offer.config.status;
         *status = if wanted { *status | NetConfig::STATUS_ANNOUNCE } else { *status & !NetConfig::STATUS_ANNOUNCE };
     }
 
-    /// Whether it does.
+    /// Returns whether the configuration space asks the driver to announce itself.
     pub fn announces(&self) -> bool {
         self.offer.config.status & NetConfig::STATUS_ANNOUNCE != 0
     }
 
-    /// How many rings there are.
+    /// Returns the number of rings.
     pub fn rings(&self) -> u16 {
         u16::try_from(self.rings.len()).unwrap_or(u16::MAX)
     }
 
-    /// The set-up of a ring; `None` if there is no such ring.
+    /// Returns the set-up of a ring, or `None` if there is no such ring.
     pub fn ring(&self, index: u16) -> Option<&RingSetup> {
         self.rings.get(usize::from(index))
     }
 
-    /// Whether a ring has all that it needs to run: memory, size, addresses and kick.
+    /// Returns whether a ring has all that it needs to run: memory, size, addresses and kick.
     pub fn ready(&self, index: u16) -> bool {
         self.missing(index).is_none()
     }
 
-    /// What a ring still waits for.
+    /// Returns what a ring still lacks.
     pub fn missing(&self, index: u16) -> Option<&'static str> {
         let Some(ring) = self.ring(index) else {
             return Some("no such ring");
@@ -363,25 +377,26 @@ impl Session {
         }
     }
 
-    /// Notes where a ring stands that the caller stopped for another reason than [`Effect::StopRing`], such as memory
-    /// that went away: [`RingSetup::base`] says from then on where to go on.
+    /// Records the position of a ring that the caller stopped for another reason than
+    /// [`Effect::StopRing`], such as removed memory. From then on [`RingSetup::base`] is the
+    /// position at which to continue.
     pub fn stopped_at(&mut self, index: u16, base: u32) {
         if let Some(ring) = self.rings.get_mut(usize::from(index)) {
             ring.base = base;
         }
     }
 
-    /// The memory table.
+    /// Returns the memory table.
     pub fn regions(&self) -> &[RegionSpec] {
         &self.regions
     }
 
-    /// The device status, if the frontend tells it.
+    /// Returns the device status, if the frontend sends it.
     pub fn status(&self) -> Option<u8> {
         (self.acked_protocol_features & VHOST_USER_PROTOCOL_F_STATUS != 0).then_some(self.status)
     }
 
-    /// The MTU that the frontend told, if it did.
+    /// Returns the MTU that the frontend has set, if it has set one.
     pub fn mtu(&self) -> Option<u16> {
         self.mtu
     }
@@ -398,17 +413,19 @@ impl Session {
         usize::try_from(self.offer.max_mem_slots).unwrap_or(regions::MAX_SLOTS)
     }
 
-    /// The answer to GET_QUEUE_NUM. Frontends count different things, and tell who they are only by the protocol features
-    /// that they acknowledge. `tests/frontends` of `lab` has the table of them with their sources.
+    /// Returns the answer to GET_QUEUE_NUM. Frontends count different things, and show which one
+    /// they are only by the protocol features that they acknowledge. `tests/frontends` of `lab` has
+    /// the table of them with their sources.
     fn queue_num(&self) -> u64 {
         let pairs = u64::from(self.offer.queue_pairs);
         if self.follows_config() {
-            // crosvm makes just as many queues as it hears. Its driver looks for the control queue behind the pairs.
+            // crosvm makes exactly this number of queues. Its driver looks for the control queue
+            // behind the pairs.
             let control = u64::from(self.offer.features & VIRTIO_NET_F_CTRL_VQ != 0);
             2 * u64::from(self.offer.config.max_virtqueue_pairs) + control
         } else if self.acked_protocol_features & VHOST_USER_PROTOCOL_F_RARP != 0 && !self.reads_config() {
-            // QEMU refuses to start with more pairs than it hears. It acknowledges all that it knows but CONFIG; no other
-            // frontend knows RARP.
+            // QEMU refuses to start with more pairs than this number. It acknowledges all protocol
+            // features that it knows except CONFIG; no other frontend knows RARP.
             pairs
         } else {
             // Cloud Hypervisor and other users of rust-vmm's crate count rings.
@@ -416,9 +433,10 @@ impl Session {
         }
     }
 
-    /// Whether the driver has the queues that our configuration space names, and sends its commands to us: crosvm, User
-    /// Mode Linux. Later versions of Cloud Hypervisor read the space too, but name their own number of pairs to the
-    /// driver and execute its commands. They track buffers in flight, the others do not.
+    /// Returns whether the driver has the queues that our configuration space names, and sends its
+    /// commands to us. This holds for crosvm and User Mode Linux. Later versions of Cloud
+    /// Hypervisor read the space too, but give their own number of pairs to the driver and execute
+    /// its commands themselves. They track buffers in flight; the others do not.
     fn follows_config(&self) -> bool {
         self.reads_config() && self.acked_protocol_features & VHOST_USER_PROTOCOL_F_INFLIGHT_SHMFD == 0
     }

@@ -13,33 +13,35 @@ use rustix::net::{
 
 use super::message::{HEADER_LEN, Header, MAX_FDS, MAX_PAYLOAD, Message};
 
-/// One end of a vhost-user connection. Calls block; a peer that stops in the middle of a message, or does not read,
-/// holds up only the thread that waits for it, and a [`Stopper`] frees that one.
+/// One end of a vhost-user connection. Calls block. A peer that stops in the middle of a message,
+/// or does not read, blocks only the thread that waits for it. A [`Stopper`] frees that thread.
 #[derive(Debug)]
 pub struct Connection {
     stream: UnixStream,
 }
 
 impl Connection {
-    /// Takes a connected stream, which must block.
+    /// Creates a connection on a connected stream, which must block.
     pub fn new(stream: UnixStream) -> Self {
         Self { stream }
     }
 
-    /// The stream, for timeouts, credentials of the peer, and waiting for it together with others.
+    /// Returns the stream, for timeouts, for the credentials of the peer, and for waiting on
+    /// several streams.
     pub fn stream(&self) -> &UnixStream {
         &self.stream
     }
 
-    /// A handle with which another thread can end this connection.
+    /// Returns a handle with which another thread can end this connection.
     pub fn stopper(&self) -> io::Result<Stopper> {
         Ok(Stopper { stream: self.stream.try_clone()? })
     }
 
-    /// The next message with its file descriptors; `None` when the peer closed between two messages.
+    /// Receives the next message with its file descriptors; `None` if the peer closed between two
+    /// messages.
     ///
-    /// An error leaves the stream in the middle of something: close the connection. Descriptors that came before the
-    /// error are closed.
+    /// After an error the stream may be in the middle of a message: close the connection.
+    /// Descriptors that came before the error are closed.
     pub fn recv(&self) -> io::Result<Option<(Message, Vec<OwnedFd>)>> {
         let mut fds = Vec::new();
         let mut header = [0; HEADER_LEN];
@@ -60,7 +62,7 @@ impl Connection {
         Ok(Some((Message { request, flags, payload }, fds)))
     }
 
-    /// Sends bytes, with file descriptors beside the first of them.
+    /// Sends bytes, and file descriptors together with the first of them.
     pub fn send(&self, mut bytes: &[u8], mut fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         if fds.len() > MAX_FDS {
             return Err(invalid(format!(
@@ -75,7 +77,7 @@ impl Connection {
                 let fits = control.push(SendAncillaryMessage::ScmRights(fds));
                 debug_assert!(fits, "the space is for as many as may be sent");
             }
-            // NOSIGNAL: a peer that is gone is an error of this call, not a SIGPIPE for the process.
+            // NOSIGNAL: if the peer is gone, this call fails, and the process gets no SIGPIPE.
             match sendmsg(&self.stream, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL) {
                 Ok(sent) => {
                     bytes = bytes.get(sent..).unwrap_or(&[]);
@@ -88,8 +90,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads until the buffer is full or the peer closes; returns how many bytes came. Never reads beyond the buffer,
-    /// so that the next message's descriptors stay with the next message.
+    /// Reads until the buffer is full or the peer closes, and returns the number of bytes. It never
+    /// reads beyond the buffer, so that the next message's descriptors stay with that message.
     fn fill(&self, buffer: &mut [u8], fds: &mut Vec<OwnedFd>) -> io::Result<usize> {
         let mut filled = 0;
         while filled < buffer.len() {
@@ -106,7 +108,7 @@ impl Connection {
                     fds.extend(rights);
                 }
             }
-            // The kernel closed what did not fit: the message is not whole.
+            // The kernel closed the descriptors that did not fit, so the message is incomplete.
             if received.flags.contains(ReturnFlags::CTRUNC) || fds.len() > MAX_FDS {
                 return Err(invalid(format!(
                     "a message has more than {MAX_FDS} file descriptors, or this process has none left to receive them"
@@ -134,9 +136,10 @@ pub struct Stopper {
 }
 
 impl Stopper {
-    /// Ends both directions: a thread that waits in `recv` sees the end, one that waits in `send` an error.
+    /// Ends both directions. A thread that waits in `recv` sees the end, one that waits in `send`
+    /// an error.
     pub fn stop(&self) {
-        // The only error is that the peer was faster.
+        // The only possible error is that the peer was faster.
         let _ = self.stream.shutdown(Shutdown::Both);
     }
 }
@@ -202,7 +205,8 @@ mod tests {
         let (reader, _writer) = pipe();
         let sender = thread::spawn(move || {
             for (i, byte) in bytes.iter().enumerate() {
-                // One with the first byte of the header, one with the last, one with the payload.
+                // One descriptor with the first byte of the header, one with the last, one with the
+                // payload.
                 let fds = [reader.as_fd()];
                 let with = [0, HEADER_LEN - 1, HEADER_LEN + 3].contains(&i);
                 a.send(&[*byte], if with { &fds } else { &[] }).unwrap();
@@ -249,7 +253,7 @@ mod tests {
         a.send(&request().to_bytes(), &[reader.as_fd(); MAX_FDS]).unwrap();
         assert_eq!(b.recv().unwrap().unwrap().1.len(), MAX_FDS);
         assert!(a.send(&request().to_bytes(), &[reader.as_fd(); MAX_FDS + 1]).is_err());
-        // Nine in two pieces of one message.
+        // Nine descriptors in two parts of one message.
         let bytes = request().to_bytes();
         a.send(&bytes[..4], &[reader.as_fd(); 5]).unwrap();
         a.send(&bytes[4..], &[reader.as_fd(); 4]).unwrap();

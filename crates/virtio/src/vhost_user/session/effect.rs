@@ -1,4 +1,4 @@
-//! What a message asks of whoever serves the session, and what is said of how that went.
+//! The effect that a message has outside the session, and the outcome that the caller reports.
 
 use std::os::fd::OwnedFd;
 
@@ -6,62 +6,68 @@ use super::super::message::{InflightSpec, RegionSpec};
 #[cfg(doc)]
 use super::{RingSetup, Session};
 
-/// What the caller has to do before it calls [`Session::reply`].
+/// The work that the caller has to do before it calls [`Session::reply`].
 #[derive(Debug)]
 pub enum Effect {
-    /// Nothing.
+    /// Do nothing.
     None,
-    /// Replace the whole memory table; it may be empty. Rings that were resolved against the old one must be resolved
-    /// again, and those that are no longer [ready](Session::ready) stop.
+    /// Replace the complete memory table, which may become empty. Rings that were resolved against
+    /// the old table must be resolved again. Rings that are no longer [ready](Session::ready) stop.
     Memory(Vec<RegionFd>),
     /// Add a region to the table.
     AddRegion(RegionFd),
-    /// Take a region out of the table. A ring that lies in it is no longer ready and stops.
+    /// Remove a region from the table. A ring that lies in it is no longer ready and stops.
     RemoveRegion(RegionSpec),
-    /// From here on writes to guest memory are marked in this log, if and as long as `VHOST_F_LOG_ALL` is acknowledged.
-    /// It takes the place of the one before.
+    /// Mark all later writes to guest memory in this log, if and as long as `VHOST_F_LOG_ALL` is
+    /// acknowledged. It replaces the previous log.
     Log(LogFd),
-    /// These features are acknowledged; look at [`Session::refusal`]. Every ring may have become enabled.
+    /// These features are acknowledged; check [`Session::refusal`]. Every ring may have become
+    /// enabled.
     Features(u64),
-    /// A ring's set-up changed: look at [`Session::ring`] and [`Session::ready`].
+    /// A ring's set-up changed; check [`Session::ring`] and [`Session::ready`].
     Ring(u16),
-    /// Stop a ring, and answer with [`Outcome::RingBase`]: where it would go on.
+    /// Stop a ring, and report by [`Outcome::RingBase`] the position at which it would continue.
     StopRing(u16),
     /// Every ring is disabled (RESET_OWNER).
     DisableRings,
-    /// Stop every ring (SET_STATUS with 0). QEMU 7.2 asks only afterwards where they stand, to go on there, when it stops
-    /// or moves its guest: see [`Session::stopped_at`].
+    /// Stop every ring (SET_STATUS with 0). When QEMU 7.2 stops or migrates its guest, it asks only
+    /// afterwards for the positions at which to continue; see [`Session::stopped_at`].
     StopRings,
     /// Stop every ring: the device is reset (RESET_DEVICE). The memory table stays.
     Reset,
-    /// The driver's progress (virtio 1.3, section 2.1); never 0.
+    /// The driver's progress, as the device status (virtio 1.3, section 2.1); never 0.
     Status(u8),
-    /// The frontend tells the guest this MTU. [`Outcome::Failed`] if it cannot be had.
+    /// The frontend tells the guest this MTU. Report [`Outcome::Failed`] if the MTU is not
+    /// possible.
     Mtu(u16),
-    /// Announce this MAC address: its guest has just moved here.
+    /// Announce this MAC address: its guest has just migrated to this host.
     Rarp([u8; 6]),
-    /// Make a table of buffers in flight for rings of the layout that is negotiated, and answer with
-    /// [`Outcome::Inflight`]; its file goes beside the answer. Without one the frontend keeps nothing.
+    /// Make an in-flight table for rings of the negotiated layout, and report it by
+    /// [`Outcome::Inflight`]; its file is sent with the answer. Without a table the frontend keeps
+    /// nothing.
     MakeInflight(InflightSpec),
-    /// Go on by this table, which the frontend has kept. Of rings that run already it says nothing, and keeps it from here
-    /// on.
+    /// Continue from this in-flight table, which the frontend has kept. It says nothing about rings
+    /// that run already, but keeps their position from now on.
     KeepInflight(InflightSpec, OwnedFd),
-    /// Write the device's state to this channel and close it ("Migrating back-end state"). Every ring is stopped. The
-    /// frontend reads once it has the answer; what went wrong later is for [`Effect::CheckState`]. A transfer that was
-    /// under way ends.
+    /// Write the device's state to this channel and close it ("Migrating back-end state"). Every
+    /// ring is stopped. The frontend reads once it has the answer; later failures are reported by
+    /// [`Effect::CheckState`]. A transfer in progress ends.
     SaveState(OwnedFd),
-    /// Read the device's state from this channel until its end, which may come after the answer; as above.
+    /// Read the device's state from this channel until its end, which may come after the answer.
+    /// The rest is as for [`Effect::SaveState`].
     LoadState(OwnedFd),
-    /// [`Outcome::Done`] if the last transfer was whole and, for one that was loaded, the device will go on by it.
+    /// Report [`Outcome::Done`] if the last transfer was complete and, if it was a load, the device
+    /// will continue from it.
     CheckState,
 }
 
 /// A dirty log with its file.
 #[derive(Debug)]
 pub struct LogFd {
-    /// Bytes, not 0. Whether the file has as many is not checked here, nor whether they suffice for the memory.
+    /// Bytes, not 0. The session checks neither that the file has as many, nor that they suffice
+    /// for the memory.
     pub size: u64,
-    /// Where it begins in the file; `offset + size` does not overflow.
+    /// Offset of the log in the file; `offset + size` does not overflow.
     pub offset: u64,
     /// The file.
     pub fd: OwnedFd,
@@ -72,11 +78,11 @@ pub struct LogFd {
 pub struct RegionFd {
     /// Guest physical address of the first byte.
     pub guest_addr: u64,
-    /// Bytes, not 0. Whether the file has as many is not checked here.
+    /// Bytes, not 0. The session does not check that the file has as many.
     pub size: u64,
     /// Address of the first byte in the frontend's process.
     pub user_addr: u64,
-    /// Where the region begins in the file; `mmap_offset + size` does not overflow.
+    /// Offset of the region in the file; `mmap_offset + size` does not overflow.
     pub mmap_offset: u64,
     /// The file.
     pub fd: OwnedFd,
@@ -88,34 +94,36 @@ impl RegionFd {
         Self { guest_addr, size, user_addr, mmap_offset, fd }
     }
 
-    /// The region without its file.
+    /// Returns the region without its file.
     pub fn spec(&self) -> RegionSpec {
         let Self { guest_addr, size, user_addr, mmap_offset, .. } = *self;
         RegionSpec { guest_addr, size, user_addr, mmap_offset }
     }
 }
 
-/// How carrying out an effect went.
+/// The outcome of an effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// As it should.
+    /// The effect succeeded.
     Done,
-    /// It did not, and nothing has changed: a failed memory effect leaves the old table in place here as in the
-    /// session, failed features the old ones, and a ring whose set-up failed is stopped until it is set up again.
+    /// The effect failed, and nothing has changed. A failed memory effect leaves the old table in
+    /// place here as in the session, and failed features the old ones. A ring whose set-up failed
+    /// is stopped until it is set up again.
     Failed,
     /// The ring is stopped, and this is its position in the form of [`RingSetup::base`].
     RingBase(u32),
-    /// The table of buffers in flight has so many bytes, from the start of its file on.
+    /// The in-flight table has this many bytes, from the start of its file on.
     Inflight(u64),
 }
 
-/// What to do about a message that was refused.
+/// The treatment of a refused message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refused {
-    /// Send these bytes, which say that it failed, and go on.
+    /// Send these bytes, which report the failure, and continue.
     Answer(Vec<u8>),
-    /// Go on: nobody waits for an answer, and what was asked for does not matter to the rings.
+    /// Continue: nobody waits for an answer, and the request does not concern the rings.
     Ignore,
-    /// Close the connection: the frontend cannot be told, and would rely on something that is not so.
+    /// Close the connection: the frontend cannot be told of the failure, and would rely on a
+    /// success.
     Close,
 }

@@ -1,4 +1,4 @@
-//! What each request does to a [`Session`].
+//! The effect of each request on a [`Session`].
 
 use std::mem;
 use std::os::fd::OwnedFd;
@@ -21,17 +21,17 @@ use super::super::request::Request;
 use super::super::ring::RingSetup;
 use super::{Answer, Effect, Handled, LogFd, RegionFd, Rollback, Session};
 
-/// Smallest MTU that virtio allows (virtio 1.3, section 5.1.4.1).
+/// The smallest MTU that virtio allows (virtio 1.3, section 5.1.4.1).
 const MIN_MTU: u64 = 68;
 
-/// Most bytes of a dirty log: a bit for each page of the 52 bits of address that x86-64 and arm64 have at most. The log is
-/// mapped, and as for regions, its size uses up our address space.
+/// The most bytes of a dirty log: a bit for each page of the 52 bits of address that x86-64 and
+/// arm64 have at most. The log is mapped, so like regions it uses up our address space.
 pub(super) const MAX_LOG: u64 = (1 << 52) / LOG_PAGE / 8;
 
 impl Session {
-    /// Does what a request says whose gate is open.
+    /// Executes a request whose requirement is met.
     pub(super) fn dispatch(&mut self, request: Request, payload: &[u8], fds: Vec<OwnedFd>) -> Handled {
-        // The kinds of message that may bring file descriptors count them themselves.
+        // Requests that may carry file descriptors count them themselves.
         match request {
             Request::SetMemTable => return self.set_mem_table(payload, fds),
             Request::AddMemReg => return self.add_mem_reg(payload, fds),
@@ -59,7 +59,7 @@ impl Session {
                 done(Effect::None)
             }
             Request::ResetOwner => {
-                // Deprecated; the specification has it disable the rings or do nothing.
+                // Deprecated: the specification lets it disable the rings or do nothing.
                 expect_empty(request, payload)?;
                 self.rings.iter_mut().for_each(|ring| ring.enabled = false);
                 done(Effect::DisableRings)
@@ -104,15 +104,16 @@ impl Session {
                 let [a, b, c, d, e, f, _, _] = expect_u64(request, payload)?.to_ne_bytes();
                 done(Effect::Rarp([a, b, c, d, e, f]))
             }
-            // What is left needs a feature that no session offers, but for the IOTLB, whose feature is the caller's
-            // to offer (and then the refusal says why nothing moves).
+            // The remaining requests need a feature that no session offers. The IOTLB is an
+            // exception: the caller decides whether to offer its feature, and then `refusal` says
+            // why the device is not served.
             _ => {
                 Err(ProtocolError::NotOffered { request, feature: RequiredFeature::Feature(VIRTIO_F_ACCESS_PLATFORM) })
             }
         }
     }
 
-    /// A socket for requests of ours.
+    /// Keeps a socket for the backend's own requests.
     fn set_backend_channel(&mut self, payload: &[u8], mut fds: Vec<OwnedFd>) -> Handled {
         let request = Request::SetBackendReqFd;
         expect_empty(request, payload)?;
@@ -126,8 +127,8 @@ impl Session {
         if extra != 0 {
             return Err(ProtocolError::FeaturesNotOffered { extra });
         }
-        // QEMU sends them once for each queue pair, while the first already runs: the same ones are no change. The log
-        // is turned on and off under running rings ("Migration").
+        // QEMU sends the features once for each queue pair, while the first pair already runs. The
+        // same features are no change. The log is turned on and off while rings run ("Migration").
         let changed = self.acked_features.map_or(0, |acked| acked ^ features) & !VHOST_F_LOG_ALL;
         if changed != 0
             && let Some(index) = (0..self.rings()).find(|index| self.ready(*index))
@@ -136,8 +137,8 @@ impl Session {
         }
         let enabled = self.rings.iter().map(|ring| (ring.enabled, ring.was_enabled)).collect();
         let rollback = Rollback::Features { acked: self.acked_features.replace(features), enabled };
-        // "Ring states": without PROTOCOL_FEATURES all rings are enabled at once. With it they stay as they are, since
-        // QEMU enables the first pair before it sets features.
+        // "Ring states": without PROTOCOL_FEATURES all rings are enabled at once. With it they stay
+        // as they are, since QEMU enables the first pair before it sets features.
         if features & VHOST_USER_F_PROTOCOL_FEATURES == 0 {
             self.rings.iter_mut().for_each(|ring| ring.set_enabled(true));
         }
@@ -149,7 +150,8 @@ impl Session {
         if extra != 0 {
             return Err(ProtocolError::ProtocolFeaturesNotOffered { extra });
         }
-        // They say which ring is the control ring, and a ring that runs stays what it is.
+        // These features decide which ring is the control ring, and a ring that runs keeps its
+        // role.
         let changed = (self.acked_protocol_features ^ features)
             & (VHOST_USER_PROTOCOL_F_CONFIG | VHOST_USER_PROTOCOL_F_INFLIGHT_SHMFD);
         if changed != 0
@@ -165,15 +167,16 @@ impl Session {
         let status = u8::try_from(status).map_err(|_| ProtocolError::Status { status })?;
         self.status = status;
         if status == 0 {
-            // Rings keep their set-up, but for the kick: QEMU starts from the positions that it was told, or asks for them
-            // now. Whoever resets for good says where rings begin.
+            // Rings keep their set-up except the kick. QEMU starts again from the positions that it
+            // was told, or asks for them now. A frontend that resets for good sets the bases anew.
             self.rings.iter_mut().for_each(RingSetup::stop);
             return done(Effect::StopRings);
         }
         done(Effect::Status(status))
     }
 
-    /// "RESET_DEVICE": to the first state, but for what belongs to the connection: memory, protocol features, MTU.
+    /// "RESET_DEVICE": returns to the first state, except for what belongs to the connection:
+    /// memory, protocol features, MTU.
     fn reset(&mut self) {
         self.rings.iter_mut().for_each(RingSetup::reset);
         self.acked_features = None;
@@ -223,7 +226,7 @@ impl Session {
     fn rem_mem_reg(&mut self, payload: &[u8], fds: Vec<OwnedFd>) -> Handled {
         let request = Request::RemMemReg;
         let spec = RegionSpec::decode_single(payload).ok_or_else(|| payload_size(request, payload, "40"))?;
-        // "REM_MEM_REG": one descriptor is borne for the sake of old frontends, and closed unused.
+        // "REM_MEM_REG": one descriptor is accepted from old frontends, and closed unused.
         if fds.len() > 1 {
             count_fds(request, &fds, 0)?;
         }
@@ -239,7 +242,8 @@ impl Session {
 
     fn set_vring_num(&mut self, state: VringState) -> Handled {
         let index = self.stopped_ring(Request::SetVringNum, state.index)?;
-        // virtio 1.3, section 2.7: a power of two; section 2.8.10.1: packed rings may have any size to 2^15.
+        // virtio 1.3, section 2.7: a power of two; section 2.8.10.1: packed rings may have any size
+        // up to 2^15.
         let packed = self.packed();
         let want = if packed { "1 to 32768" } else { "a power of two, 1 to 32768" };
         let size = u16::try_from(state.num)
@@ -264,13 +268,15 @@ impl Session {
         let request = Request::SetVringAddr;
         let addr = VringAddr::decode(payload).ok_or_else(|| payload_size(request, payload, "40"))?;
         let index = self.ring_index(request, u64::from(addr.index))?;
-        // The flag asks for marks of the used ring, and `log` says where it lies. With `VHOST_F_LOG_ALL` all that we write
-        // is marked, the used ring where our map says that it lies, so neither changes anything.
+        // The flag asks for marks of the used ring, and `log` is its address in the log. With
+        // `VHOST_F_LOG_ALL` all our writes are marked, and the used ring at the address of our own
+        // map. So neither changes anything.
         let flags = if self.offer.features & VHOST_F_LOG_ALL == 0 { 0 } else { VRING_FLAG_LOG };
         if addr.flags & !flags != 0 {
             return Err(ProtocolError::RingFlags { index, flags: addr.flags });
         }
-        // virtio 1.3, sections 2.7 and 2.8.10.1: descriptors 16, split rings 2 and 4, packed event areas 4 each.
+        // virtio 1.3, sections 2.7 and 2.8.10.1: descriptors at 16; available and used ring at 2
+        // and 4; both event suppression areas of a packed ring at 4.
         let avail_align = if self.packed() { 4 } else { 2 };
         for (part, addr, align) in
             [("descriptors", addr.desc, 16), ("available ring", addr.avail, avail_align), ("used ring", addr.used, 4)]
@@ -279,7 +285,8 @@ impl Session {
                 return Err(ProtocolError::RingAlignment { index, part, addr, align });
             }
         }
-        // "Ring states": some things change on the fly. The flag does; where the ring lies does not.
+        // "Ring states": some settings may change while the ring runs. The flag may; the addresses
+        // may not.
         let running = self.ready(short(index));
         let ring = &mut self.rings[index];
         if running && (ring.desc, ring.avail, ring.used) != (addr.desc, addr.avail, addr.used) {
@@ -293,7 +300,8 @@ impl Session {
     fn set_vring_enable(&mut self, state: VringState) -> Handled {
         let request = Request::SetVringEnable;
         let index = self.ring_index(request, u64::from(state.index))?;
-        // QEMU enables before it sets features, so only an explicit no to PROTOCOL_FEATURES is one.
+        // QEMU enables rings before it sets features. So only features without PROTOCOL_FEATURES
+        // are an error.
         if self.acked_features.is_some_and(|acked| acked & VHOST_USER_F_PROTOCOL_FEATURES == 0) {
             let feature = RequiredFeature::Feature(VHOST_USER_F_PROTOCOL_FEATURES);
             return Err(ProtocolError::NotNegotiated { request, feature });
@@ -310,7 +318,7 @@ impl Session {
         let value = expect_u64(request, payload)?;
         let no_fd = value & VRING_NOFD != 0;
         count_fds(request, &fds, usize::from(!no_fd))?;
-        // All other bits are the index, none is cut off; there are fewer than 256 rings.
+        // All other bits are the index, and none is cut off. There are fewer than 256 rings.
         let index = self.ring_index(request, value & !VRING_NOFD)?;
         let fd = fds.pop().map(Arc::new);
         let ring = &mut self.rings[index];
@@ -363,7 +371,8 @@ impl Session {
         Ok((effect, Answer::State { flags: STATE_NOFD }, Rollback::None))
     }
 
-    /// "While all vrings are stopped, the device is suspended": only then its state can be moved.
+    /// Checks that the device is suspended ("While all vrings are stopped, the device is
+    /// suspended"): its state can be moved only then.
     fn check_suspended(&self, request: Request) -> Result<(), ProtocolError> {
         match self.rings.iter().position(RingSetup::is_started) {
             Some(index) => Err(ProtocolError::StateWhileRunning { request, index }),
@@ -371,7 +380,8 @@ impl Session {
         }
     }
 
-    /// Reads the description of a table, and checks the rings that it is for: the whole range of both numbers.
+    /// Reads the description of an in-flight table, and checks the rings that it is for: both
+    /// numbers over their full range.
     fn inflight(&self, request: Request, payload: &[u8]) -> Result<InflightSpec, ProtocolError> {
         let spec =
             InflightSpec::decode(payload).ok_or_else(|| payload_size(request, payload, "20, or 24 with padding"))?;
@@ -383,7 +393,7 @@ impl Session {
         Ok(spec)
     }
 
-    /// Checks a ring's index over its whole width.
+    /// Checks a ring's index over its full width.
     fn ring_index(&self, request: Request, index: u64) -> Result<usize, ProtocolError> {
         let rings = self.rings.len();
         usize::try_from(index).ok().filter(|index| *index < rings).ok_or(ProtocolError::RingIndex {
@@ -393,14 +403,14 @@ impl Session {
         })
     }
 
-    /// The index of a ring that does not run.
+    /// Checks the index of a ring that must not run.
     fn stopped_ring(&self, request: Request, index: u32) -> Result<usize, ProtocolError> {
         let index = self.ring_index(request, u64::from(index))?;
         if self.ready(short(index)) { Err(ProtocolError::RingRunning { request, index }) } else { Ok(index) }
     }
 }
 
-/// "SET_LOG_BASE", in the form that LOG_SHMFD gives it.
+/// "SET_LOG_BASE", in the form of LOG_SHMFD.
 fn set_log_base(payload: &[u8], mut fds: Vec<OwnedFd>) -> Handled {
     let request = Request::SetLogBase;
     let LogSpec { size, offset } = LogSpec::decode(payload).ok_or_else(|| payload_size(request, payload, "16"))?;
@@ -414,8 +424,8 @@ fn set_log_base(payload: &[u8], mut fds: Vec<OwnedFd>) -> Handled {
     Ok((Effect::Log(LogFd { size, offset, fd }), Answer::Success, Rollback::None))
 }
 
-/// "SET_LOG_FD": a descriptor by which the frontend could be told of new marks. It is closed: a frontend reads the log at
-/// times of its own, and none is known that sends one.
+/// "SET_LOG_FD": a descriptor by which the frontend could be told of new marks. It is closed: a
+/// frontend reads the log whenever it likes, and no known frontend sends the request.
 fn set_log_fd(payload: &[u8], fds: &[OwnedFd]) -> Handled {
     let request = Request::SetLogFd;
     expect_empty(request, payload)?;
@@ -431,7 +441,7 @@ fn ring_changed(index: usize) -> Handled {
     Ok((Effect::Ring(short(index)), Answer::Ack, Rollback::Ring(index)))
 }
 
-/// A checked index as it is passed around; there are at most 255 rings.
+/// Returns a checked index as it is passed around; there are at most 255 rings.
 fn short(index: usize) -> u16 {
     u16::try_from(index).unwrap_or(u16::MAX)
 }

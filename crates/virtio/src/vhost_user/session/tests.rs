@@ -33,7 +33,7 @@ fn negotiated() -> Session {
     session
 }
 
-/// The same, with memory, and ring `index` running.
+/// Returns the same session, with memory, and ring `index` running.
 fn running(index: u32) -> Session {
     let mut session = negotiated();
     ok_fds(&mut session, Request::SetMemTable, table(&[region(0)]), 1);
@@ -101,7 +101,7 @@ fn error(session: &mut Session, request: Request, payload: Vec<u8>, fds: usize) 
     error
 }
 
-/// What can be seen of a session's state.
+/// Returns everything that can be observed of a session's state.
 fn picture(session: &Session) -> String {
     let Session { acked_features, acked_protocol_features, status, mtu, rings, regions, .. } = session;
     format!("{acked_features:?} {acked_protocol_features} {status} {mtu:?} {rings:?} {regions:?}")

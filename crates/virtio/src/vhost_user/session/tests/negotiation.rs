@@ -116,7 +116,7 @@ fn headers_are_checked() {
         let refused = session.handle(message, vec![fd()]).unwrap_err();
         assert_eq!(session.refuse(&refused), Refused::Close, "{refused}");
     }
-    // Who asks for an answer gets one.
+    // A request that asks for an answer gets one.
     let message = Message { request: 45, flags: VERSION | FLAG_NEED_REPLY, payload: Vec::new() };
     let refused = session.handle(message, Vec::new()).unwrap_err();
     assert_eq!(refused, ProtocolError::UnknownRequest { code: 45 });
