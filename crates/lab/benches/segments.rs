@@ -55,10 +55,10 @@ struct Cell {
     /// Bytes in each of a buffer's descriptors; 0: one descriptor.
     cut: u32,
     /// The sender cuts for itself.
-    pieces: bool,
+    segments: bool,
 }
 
-const PLAIN: Cell = Cell { name: "", features: MERGE, buffer_len: 2048, ring_size: 256, cut: 0, pieces: false };
+const PLAIN: Cell = Cell { name: "", features: MERGE, buffer_len: 2048, ring_size: 256, cut: 0, segments: false };
 
 const CELLS: [Cell; 10] = [
     Cell { name: "cut-sums", ..PLAIN },
@@ -69,8 +69,8 @@ const CELLS: [Cell; 10] = [
     Cell { name: "whole-4096", features: MERGE | TAKE, buffer_len: 4096, ring_size: 128, ..PLAIN },
     Cell { name: "whole-one", features: BASIC | TAKE, buffer_len: 65_600, ring_size: 8, ..PLAIN },
     Cell { name: "whole-17-parts", features: BASIC | TAKE, buffer_len: 65_600, ring_size: 128, cut: 4096, ..PLAIN },
-    Cell { name: "pieces", features: MERGE | f::VIRTIO_NET_F_GUEST_CSUM, pieces: true, ..PLAIN },
-    Cell { name: "pieces-together", features: MERGE | TAKE, pieces: true, ..PLAIN },
+    Cell { name: "pieces", features: MERGE | f::VIRTIO_NET_F_GUEST_CSUM, segments: true, ..PLAIN },
+    Cell { name: "pieces-together", features: MERGE | TAKE, segments: true, ..PLAIN },
 ];
 
 fn main() -> anyhow::Result<()> {
@@ -134,19 +134,19 @@ impl Rig {
         ports.iter().for_each(|port| graph.input(port.for_worker(0), node));
         let arena = Arena::new(rcu.reader(), Settings::default(), drops);
         let worker = Worker::new(graph, arena, waiter, Arc::new(WorkerStats::default()), Idle::Spin);
-        let Cell { features, buffer_len, ring_size, cut, pieces, .. } = *cell;
-        let (len, size) = if pieces { (2048, 64) } else { (65_600, 8) };
+        let Cell { features, buffer_len, ring_size, cut, segments, .. } = *cell;
+        let (len, size) = if segments { (2048, 64) } else { (65_600, 8) };
         let sends = GuestOptions { features: SEND, buffer_len: len, ring_size: size, ..GuestOptions::default() };
-        let takes = GuestOptions { features, buffer_len, ring_size, receive_cut: cut, ..GuestOptions::default() };
+        let takes = GuestOptions { features, buffer_len, ring_size, receive_split: cut, ..GuestOptions::default() };
         let mut source = Guest::connect(&dir.path().join("p0"), &sends)?;
         let sink = Guest::connect(&dir.path().join("p1"), &takes)?;
         ensure!(sink.features() & features == features, "{}: not all of it was agreed on", cell.name);
-        let sent = match pieces {
+        let sent = match segments {
             true => (0..PIECES).map(|nth| Ok((front(Some(nth))?, SIZE.into()))).collect::<anyhow::Result<_>>()?,
             false => vec![(front(None)?, PAYLOAD.into()); BURST],
         };
         let bodies =
-            fill(&mut source, &sent)?.chunks(if pieces { PIECES.into() } else { 1 }).map(<[_]>::to_vec).collect();
+            fill(&mut source, &sent)?.chunks(if segments { PIECES.into() } else { 1 }).map(<[_]>::to_vec).collect();
         let mut rig = Rig {
             worker,
             source,
@@ -176,10 +176,10 @@ impl Rig {
         ensure!(took == self.sent.len(), "{took} packets in a turn");
         self.source.flush();
         let (mut places, memory) = (Vec::new(), Arc::clone(self.sink.memory()));
-        let got = self.sink.receive(usize::MAX, |_, pieces| {
-            let first = pieces.iter().take(1).map(|piece| piece.split_at(HEADERS.into()).1);
-            let rest = first.chain(pieces.iter().skip(1).copied());
-            places.extend(rest.filter_map(|piece| Some((memory.guest_addr(piece)?, piece.len()))));
+        let got = self.sink.receive(usize::MAX, |_, segments| {
+            let first = segments.iter().take(1).map(|segment| segment.split_at(HEADERS.into()).1);
+            let rest = first.chain(segments.iter().skip(1).copied());
+            places.extend(rest.filter_map(|segment| Some((memory.guest_addr(segment)?, segment.len()))));
         });
         ensure!(got == burst * self.packets, "{got} packets arrived");
         let bytes: u64 = places.iter().map(|place| u64::from(place.1)).sum();
@@ -246,9 +246,9 @@ impl Rig {
 }
 
 /// What stands before the payload in a transmit buffer: of a segment, or of one of its pieces.
-fn front(piece: Option<u16>) -> anyhow::Result<Vec<u8>> {
-    let nth = piece.unwrap_or(0);
-    let last = piece.is_none_or(|nth| nth + 1 == PIECES);
+fn front(segment: Option<u16>) -> anyhow::Result<Vec<u8>> {
+    let nth = segment.unwrap_or(0);
+    let last = segment.is_none_or(|nth| nth + 1 == PIECES);
     let headers = Frame {
         src: MacAddr([2, 0, 0, 0, 0, 1]),
         dst: MacAddr([2, 0, 0, 0, 0, 2]),
@@ -262,10 +262,10 @@ fn front(piece: Option<u16>) -> anyhow::Result<Vec<u8>> {
             flags: Flags(if last { 0x18 } else { 0x10 }),
             window: 500,
         },
-        payload_len: if piece.is_some() { SIZE } else { PAYLOAD },
+        payload_len: if segment.is_some() { SIZE } else { PAYLOAD },
     };
-    let gso_size = if piece.is_some() { 0 } else { SIZE };
-    let gso_type = u8::from(piece.is_none());
+    let gso_size = if segment.is_some() { 0 } else { SIZE };
+    let gso_type = u8::from(segment.is_none());
     let ask =
         NetHeader { flags: 1, gso_type, hdr_len: HEADERS, gso_size, csum_start: 34, csum_offset: 16, num_buffers: 0 };
     let mut bytes = ask.to_bytes().to_vec();

@@ -158,7 +158,7 @@ fn drive(mut guests: Vec<Guest>, live: &Live, stop: &AtomicBool) -> anyhow::Resu
             }
             guest.flush();
             let (level, other) = (guest.level(), &mut ways[1 - from]);
-            guest.receive(BURST, |_, pieces| other.arrived.note(level, pieces));
+            guest.receive(BURST, |_, parts| other.arrived.note(level, parts));
         }
         rounds += 1;
         if rounds.is_multiple_of(1024) {
@@ -172,7 +172,7 @@ fn drive(mut guests: Vec<Guest>, live: &Live, stop: &AtomicBool) -> anyhow::Resu
         for (from, guest) in guests.iter_mut().enumerate() {
             guest.flush();
             let (level, other) = (guest.level(), &mut ways[1 - from]);
-            guest.receive(BURST, |_, pieces| other.arrived.note(level, pieces));
+            guest.receive(BURST, |_, parts| other.arrived.note(level, parts));
         }
     }
     publish(&mut ways, live);

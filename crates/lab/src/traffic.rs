@@ -95,14 +95,14 @@ pub struct Sequence {
 
 impl Sequence {
     /// Takes note of a packet, given as the pieces of its frame.
-    pub fn note(&mut self, guest_level: straightline_packet::Level, pieces: &[MemorySegment<'_>]) {
+    pub fn note(&mut self, guest_level: straightline_packet::Level, parts: &[MemorySegment<'_>]) {
         let mut number = [0; 8];
-        let Some(first) = pieces.first() else { return };
+        let Some(first) = parts.first() else { return };
         // The number is in the first buffer: none is smaller than the headers and it.
         first.split_at(HEADERS.into()).1.read(guest_level, &mut number);
         let number = u64::from_be_bytes(number);
         self.packets += 1;
-        self.bytes += pieces.iter().map(|piece| u64::from(piece.len())).sum::<u64>();
+        self.bytes += parts.iter().map(|part| u64::from(part.len())).sum::<u64>();
         if number < self.expected {
             self.late += 1;
         } else {

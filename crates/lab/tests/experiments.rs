@@ -77,8 +77,8 @@ fn samples(name: &str, settings: &Settings, chosen: impl Fn(&Cell) -> bool) -> (
     }
     assert_eq!(samples.len(), plan.trials(), "variants that count: {samples:?}");
     for sample in &samples {
-        for (metric, figure) in &sample.metrics {
-            assert!(figure.is_finite() && *figure >= 0.0, "{metric} of {sample:?}");
+        for (metric, value) in &sample.metrics {
+            assert!(value.is_finite() && *value >= 0.0, "{metric} of {sample:?}");
         }
         let rate = if name == "offload" { "gbit_per_s" } else { "mpps" };
         // Beside a neighbour on the tester's CPU a rate says nothing.
@@ -105,9 +105,9 @@ fn memcpy() {
     samples("memcpy", &settings, |cell| at(cell, "size", "1518") && at(cell, "path", "flood"));
     let (_, samples) = samples("memcpy", &settings, |cell| at(cell, "size", "imix") && at(cell, "path", "pvp"));
     for sample in &samples {
-        let figure = |name: &str| sample.metrics[name];
-        assert!(figure("guest_cycles_per_packet") > 0.0 && figure("generator_limit_mpps") > 0.0, "{sample:?}");
-        assert!((64.0..=1518.0).contains(&figure("frame_bytes")), "{sample:?}");
+        let metric = |name: &str| sample.metrics[name];
+        assert!(metric("guest_cycles_per_packet") > 0.0 && metric("generator_limit_mpps") > 0.0, "{sample:?}");
+        assert!((64.0..=1518.0).contains(&metric("frame_bytes")), "{sample:?}");
     }
 }
 
@@ -147,8 +147,8 @@ fn touch() {
 fn prefetch() {
     let (_, samples) = samples("prefetch", &settings(), |cell| at(cell, "node", "swap"));
     for sample in &samples {
-        let figure = |metric: &str| sample.metrics[metric];
-        assert!(figure("node_cycles_per_packet") > 0.0 && figure("node_packets_per_call") >= 1.0, "{sample:?}");
+        let metric = |metric: &str| sample.metrics[metric];
+        assert!(metric("node_cycles_per_packet") > 0.0 && metric("node_packets_per_call") >= 1.0, "{sample:?}");
     }
 }
 
@@ -166,7 +166,7 @@ fn noisy() {
 fn offload() {
     let (_, samples) = samples("offload", &settings(), |_| true);
     for sample in &samples {
-        let figure = |metric: &str| sample.metrics[metric];
+        let metric = |metric: &str| sample.metrics[metric];
         let is_whole = sample.cell["load"] == "segments" && sample.variant == "passed";
         let bytes = match sample.cell["load"].as_str() {
             // A window need not have as many of each length as the mix.
@@ -174,11 +174,11 @@ fn offload() {
             _ if is_whole => 64_294.0..64_295.0,
             _ => 1514.0..1515.0,
         };
-        assert!(bytes.contains(&figure("frame_bytes")), "{sample:?}");
+        assert!(bytes.contains(&metric("frame_bytes")), "{sample:?}");
         // At the end of each trial as many as may be under way are looked at: some 512 frames from each, or 16 segments.
         let checked = if is_whole { 2.0 * 16.0 } else { 2.0 * 400.0 };
-        assert!(figure("checked_packets") >= checked, "{sample:?}");
-        assert!(figure("payload_gbit_per_s") < figure("gbit_per_s"), "{sample:?}");
+        assert!(metric("checked_packets") >= checked, "{sample:?}");
+        assert!(metric("payload_gbit_per_s") < metric("gbit_per_s"), "{sample:?}");
     }
 }
 

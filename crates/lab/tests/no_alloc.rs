@@ -260,7 +260,7 @@ fn a_tester_and_a_guest_that_forwards() {
                 let sockets = ports.map(|port| rig.socket(port).clone());
                 VhostPort::connect_all(&sockets, options).expect("ports")
             };
-            let mut tester = connect([0, 3], &ports);
+            let mut generator = connect([0, 3], &ports);
             let options = forward::Options { mode, touch: Touch::Read, ports, ..forward::Options::default() };
             let mut guest = forward::guest(connect([1, 2], &options.ports), &options).expect("a guest");
             (0..4).for_each(|port| rig.wait_up(port));
@@ -273,15 +273,16 @@ fn a_tester_and_a_guest_that_forwards() {
                 let end = std::time::Instant::now() + common::PATIENCE;
                 let mut sent = 0;
                 while came < packets {
-                    if sent < packets && sent < came + 16 && tester[0].send(0, &header, &frame, &[(60, &[1, 2, 3])]) {
+                    if sent < packets && sent < came + 16 && generator[0].send(0, &header, &frame, &[(60, &[1, 2, 3])])
+                    {
                         sent += 1;
                     }
-                    tester[0].flush().expect("a sound backend");
+                    generator[0].flush().expect("a sound backend");
                     let moved = guest.turn(0).expect("a sound backend");
-                    came += tester[1].receive(32, &mut |_| {}).expect("a sound backend");
+                    came += generator[1].receive(32, &mut |_| {}).expect("a sound backend");
                     if moved == 0 {
                         guest.wake();
-                        tester.iter_mut().for_each(TestPort::wake);
+                        generator.iter_mut().for_each(TestPort::wake);
                         assert!(std::time::Instant::now() < end, "{came} of {packets} have come");
                         std::thread::yield_now();
                     }

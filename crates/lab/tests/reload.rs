@@ -155,7 +155,7 @@ fn a_port_that_moves_loses_none_of_its_guests_packets() {
         source.flush();
         for sink in &mut sinks {
             let level = sink.level();
-            sink.receive(64, |_, pieces| seen.note(level, pieces));
+            sink.receive(64, |_, parts| seen.note(level, parts));
         }
         stream.sent()
     };

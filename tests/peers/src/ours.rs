@@ -167,8 +167,8 @@ impl Twins {
             pair_of.send(&NetHeader::default(), &frame)
         } else {
             let header = NetHeader::default().to_bytes();
-            let pieces: Vec<&[u8]> = std::iter::once(&header[..]).chain(frame.chunks(PIECE)).collect();
-            pair_of.send_chain(&pieces, false)
+            let parts: Vec<&[u8]> = std::iter::once(&header[..]).chain(frame.chunks(PIECE)).collect();
+            pair_of.send_chain(&parts, false)
         };
         self.sent[at][pair] += u64::from(sent);
         sent
@@ -239,12 +239,12 @@ impl Twins {
 
 fn take(pair: &mut Pair, at: usize, frames: &mut Vec<(usize, Vec<u8>)>) {
     let level = pair.level();
-    pair.receive(64, |_, pieces| {
+    pair.receive(64, |_, parts| {
         let mut frame = Vec::new();
-        for piece in pieces {
+        for part in parts {
             let from = frame.len();
-            frame.resize(from + piece.len() as usize, 0);
-            piece.read(level, &mut frame[from..]);
+            frame.resize(from + part.len() as usize, 0);
+            part.read(level, &mut frame[from..]);
         }
         frames.push((at, frame));
     });

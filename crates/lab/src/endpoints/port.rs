@@ -22,7 +22,7 @@ pub trait Received {
 /// One port of the tester, with one queue pair. Nothing of it waits.
 pub trait TestPort: Send {
     /// Frames that can be sent now.
-    fn room(&mut self) -> usize;
+    fn free_buffers(&mut self) -> usize;
 
     /// Puts one frame into the next free buffer; the backend sees it with [`Self::flush`]. False where there is no room.
     /// The buffer may hold what was sent with the same `template` before: then only `patches`, each an offset into the

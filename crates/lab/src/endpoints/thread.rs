@@ -38,30 +38,30 @@ pub struct Work {
 /// its own back afterwards. Returns what each has done, and how it ended: with the first error of an actor, or as there is
 /// no such CPU, or well.
 pub fn drive(
-    actors: &mut [&mut dyn Endpoint],
+    endpoints: &mut [&mut dyn Endpoint],
     cpu: Option<usize>,
     stop: &AtomicBool,
 ) -> (Vec<Work>, anyhow::Result<()>) {
-    let mut work = vec![Work::default(); actors.len()];
-    let ended = cpu.map(Pinned::to).transpose().and_then(|_pinned| go_on(actors, &mut work, stop));
+    let mut work = vec![Work::default(); endpoints.len()];
+    let ended = cpu.map(Pinned::to).transpose().and_then(|_pinned| go_on(endpoints, &mut work, stop));
     (work, ended)
 }
 
-fn go_on(actors: &mut [&mut dyn Endpoint], work: &mut [Work], stop: &AtomicBool) -> anyhow::Result<()> {
+fn go_on(endpoints: &mut [&mut dyn Endpoint], work: &mut [Work], stop: &AtomicBool) -> anyhow::Result<()> {
     let mut idle = 0;
     let mut looked = Instant::now();
     while !stop.load(Ordering::Relaxed) {
         for _ in 0..TURNS {
             let mut moved_any = false;
             let mut clock = cycles();
-            for (actor, work) in actors.iter_mut().zip(work.iter_mut()) {
-                let moved = actor.turn(clock)?;
+            for (endpoint, work) in endpoints.iter_mut().zip(work.iter_mut()) {
+                let moved = endpoint.turn(clock)?;
                 let now = cycles();
                 if moved > 0 {
                     work.note(clock, now, moved);
                     moved_any = true;
                 } else {
-                    actor.wake();
+                    endpoint.wake();
                 }
                 clock = now;
             }
@@ -73,10 +73,10 @@ fn go_on(actors: &mut [&mut dyn Endpoint], work: &mut [Work], stop: &AtomicBool)
         }
         if looked.elapsed() > LOOK {
             looked = Instant::now();
-            for actor in actors.iter_mut() {
+            for endpoint in endpoints.iter_mut() {
                 // One backend may sleep while another one keeps us busy.
-                actor.wake();
-                actor.check()?;
+                endpoint.wake();
+                endpoint.check()?;
             }
         }
     }
@@ -180,11 +180,11 @@ mod tests {
         let (work, ended) = drive(&mut [&mut a, &mut b], None, &stop);
         ended.expect("no error");
         assert_eq!((a.turns, b.turns), (2 * u64::from(TURNS), 2 * u64::from(TURNS)));
-        for (actor, work) in [(&a, work[0]), (&b, work[1])] {
+        for (endpoint, work) in [(&a, work[0]), (&b, work[1])] {
             // A turn that the system has interrupted is not counted.
-            assert!(work.turns <= actor.turns / 3 && work.packets == 2 * work.turns, "{work:?}");
+            assert!(work.turns <= endpoint.turns / 3 && work.packets == 2 * work.turns, "{work:?}");
             assert!(work.span.is_some_and(|(first, last)| last >= first));
-            assert!(actor.woken >= actor.turns - actor.turns / 3);
+            assert!(endpoint.woken >= endpoint.turns - endpoint.turns / 3);
         }
     }
 

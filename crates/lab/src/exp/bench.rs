@@ -162,7 +162,7 @@ pub(super) fn of_switch(before: &Runtime, after: &Runtime, frame_bytes: f64) -> 
     let cycles = phases(before, after)?;
     let all: f64 = cycles.values().sum();
     let phase = |name: &str| cycles.get(name).copied().unwrap_or(0.0);
-    let figures = [
+    let values = [
         ("switch_cycles_per_packet", all),
         ("switch_cycles_per_byte", all / frame_bytes),
         // The way into the switch and the way out of it, rings and copies each.
@@ -171,7 +171,7 @@ pub(super) fn of_switch(before: &Runtime, after: &Runtime, frame_bytes: f64) -> 
         ("frame_bytes", frame_bytes),
     ];
     let mut measured = Measured::default();
-    measured.note(figures);
+    measured.note(values);
     let vectors = vectors(before, after).map(|(phase, packets)| (format!("{phase}_packets_per_call"), packets));
     measured.metrics.extend(vectors);
     Ok(Measured { cycles, ..measured })
@@ -247,8 +247,8 @@ mod tests {
             });
             let why = measured.invalid.as_deref().expect("it is not whole");
             assert!(why.starts_with("interrupted, after ") && why.ends_with(" of 3600.0 s"), "{why}");
-            for figure in ["mpps", "gbit_per_s", "switch_cycles_per_packet", "guest_cycles_per_packet"] {
-                assert!(measured.metrics[figure] > 0.0, "{figure} of {measured:?}");
+            for metric in ["mpps", "gbit_per_s", "switch_cycles_per_packet", "guest_cycles_per_packet"] {
+                assert!(measured.metrics[metric] > 0.0, "{metric} of {measured:?}");
             }
             assert!(measured.negotiated.is_some(), "{measured:?}");
         }

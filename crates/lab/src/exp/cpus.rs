@@ -40,9 +40,10 @@ pub(crate) fn warning(cpus: [usize; 2]) -> Option<String> {
 }
 
 /// The CPUs of a tester and a switch as results have them.
-pub(crate) fn used([tester, switch]: [usize; 2]) -> BTreeMap<String, String> {
-    let core = if tester != switch && share_core(tester, switch) { ", a thread of the tester's core" } else { "" };
-    [("tester", tester.to_string()), ("switch", format!("{switch}{core}"))]
+pub(crate) fn used([generator, switch]: [usize; 2]) -> BTreeMap<String, String> {
+    let core =
+        if generator != switch && share_core(generator, switch) { ", a thread of the tester's core" } else { "" };
+    [("tester", generator.to_string()), ("switch", format!("{switch}{core}"))]
         .map(|(who, cpu)| (who.to_owned(), cpu))
         .into()
 }
@@ -66,10 +67,10 @@ fn too_few(usable: &[usize]) -> String {
     )
 }
 
-fn warned(topology: &Topology, [tester, switch]: [usize; 2]) -> Option<String> {
-    (tester != switch && topology.share_core(tester, switch)).then(|| {
+fn warned(topology: &Topology, [generator, switch]: [usize; 2]) -> Option<String> {
+    (generator != switch && topology.share_core(generator, switch)).then(|| {
         format!(
-            "CPUs {tester} and {switch} are two threads of one core, and each slows the other down: figures are not those of \
+            "CPUs {generator} and {switch} are two threads of one core, and each slows the other down: figures are not those of \
              cores of their own (`taskset -c` gives this process CPUs of two cores, where the machine has them)"
         )
     })

@@ -28,8 +28,8 @@ pub struct Measured {
 
 impl Measured {
     /// Adds figures.
-    pub(super) fn note<'a>(&mut self, figures: impl IntoIterator<Item = (&'a str, f64)>) {
-        self.metrics.extend(figures.into_iter().map(|(name, figure)| (name.to_owned(), figure)));
+    pub(super) fn note<'a>(&mut self, values: impl IntoIterator<Item = (&'a str, f64)>) {
+        self.metrics.extend(values.into_iter().map(|(name, value)| (name.to_owned(), value)));
     }
 }
 
@@ -318,9 +318,9 @@ mod tests {
                     settings.stop.store(true, Ordering::Relaxed);
                 }
                 anyhow::ensure!(!fails || made > 4, "the backend refused");
-                let figure = f64::from(u32::try_from(made)?);
+                let value = f64::from(u32::try_from(made)?);
                 Ok(Measured {
-                    metrics: BTreeMap::from([("mpps".to_owned(), figure)]),
+                    metrics: BTreeMap::from([("mpps".to_owned(), value)]),
                     negotiated: Some(("split", vec!["version-1"])),
                     peer: is_peer.then(|| ("bound", "0.1.0".to_owned())),
                     invalid: says.filter(|_| made == last).map(str::to_owned),

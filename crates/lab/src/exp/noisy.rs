@@ -24,9 +24,9 @@ pub(super) fn plan(settings: &Settings, quick: bool) -> Plan {
 }
 
 fn plan_at(root: &Path, settings: &Settings, quick: bool) -> Plan {
-    let [tester, worker] = settings.cpus;
+    let [generator, worker] = settings.cpus;
     let mut left_out = Vec::new();
-    let seat = NeighbourCpu::find(worker, tester).unwrap_or(NeighbourCpu::SharedWithGenerator(tester));
+    let seat = NeighbourCpu::find(worker, generator).unwrap_or(NeighbourCpu::SharedWithGenerator(generator));
     left_out.extend(missed(seat, worker, are_apart));
     let allocation = Allocation::open(root);
     if let Err(why) = &allocation {
@@ -98,7 +98,7 @@ fn trial(
         bench(settings, TrafficPath::LOOP, |_| (), |options: &mut Options| options.sizes = Sizes::one(size))?;
     measured.metrics.retain(|metric, _| !says_nothing(seat, metric));
     if let Some((neighbour, _classes)) = guards {
-        measured.metrics.extend(figures(&neighbour.stop()?));
+        measured.metrics.extend(metrics(&neighbour.stop()?));
     }
     Ok(measured)
 }
@@ -121,15 +121,15 @@ fn divide(allocation: &Allocation, neighbour: &Neighbour) -> anyhow::Result<[Cla
     Ok([theirs, ours])
 }
 
-fn figures(proof: &Proof) -> impl Iterator<Item = (String, f64)> {
+fn metrics(proof: &Proof) -> impl Iterator<Item = (String, f64)> {
     let count = |n: u64| f64::from(u32::try_from(n).unwrap_or(u32::MAX));
-    let figures = [
+    let values = [
         ("neighbour_lines", Some(count(u64::try_from(proof.lines).unwrap_or(u64::MAX)))),
         ("neighbour_rounds", Some(count(proof.rounds))),
         ("neighbour_line_ns", proof.ns_per_line),
         ("neighbour_spread_ratio", proof.spread_ratio),
     ];
-    figures.into_iter().filter_map(|(name, figure)| Some((name.to_owned(), figure?)))
+    values.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)))
 }
 
 #[cfg(test)]

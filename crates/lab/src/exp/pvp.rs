@@ -27,34 +27,34 @@ const TRACED: Duration = Duration::from_millis(5);
 pub(super) fn measure(options: &Options, sockets: &[PathBuf], runtime: &Ask<'_>) -> anyhow::Result<Measured> {
     let limit_mpps = Some(limit(&options.sizes, options.seed, options.cpu)?);
     let how = forward::Options { touch: options.touch, ports: options.port(), ..forward::Options::default() };
-    let mut parties = connect(options, sockets, |ports| forward::guest(ports, &how))?;
+    let mut endpoints = connect(options, sockets, |ports| forward::guest(ports, &how))?;
     if !options.verify {
-        parties.count_only();
+        endpoints.count_only();
     }
     let plan = Plan { burst: 1, warm_up: Duration::ZERO, cpu: options.cpu, limit_mpps };
     let never = AtomicBool::new(false);
     let stop = options.stop.as_deref().unwrap_or(&never);
     // Trials have an end of their own for what is under way: so the figures are read in silence. What came of the first does
     // not matter.
-    parties.run(&plan, stop, Rate::Max, options.warm_up);
+    endpoints.run(&plan, stop, Rate::Max, options.warm_up);
     let before = runtime()?;
-    let sample = parties.run(&plan, stop, Rate::Max, options.time).sample;
+    let sample = endpoints.run(&plan, stop, Rate::Max, options.time).sample;
     let after = runtime()?;
-    let features = f::names(parties.features).collect();
-    parties.stop();
+    let features = f::names(endpoints.features).collect();
+    endpoints.stop();
     let invalid = match sample.invalid {
         // That has figures of the time until then.
         Some(why) if !why.starts_with(INTERRUPTED) => bail!("not a valid trial: {why}"),
         interrupted => interrupted,
     };
-    let figure = |name: &str| sample.metrics.get(name).copied().unwrap_or(0.0);
+    let metric = |name: &str| sample.metrics.get(name).copied().unwrap_or(0.0);
     for wrong in ["corrupt", "duplicates", "foreign"] {
-        let count = figure(wrong);
+        let count = metric(wrong);
         ensure!(count < 0.5, "not a valid trial: {count} packets of those that came were {wrong}");
     }
-    ensure!(figure("mpps") > 0.0, "not a valid trial: nothing has come back while it was measured");
+    ensure!(metric("mpps") > 0.0, "not a valid trial: nothing has come back while it was measured");
     // Gbit are 125 Mbyte.
-    let mut measured = of_switch(&before, &after, figure("gbit_per_s") * 125.0 / figure("mpps"))?;
+    let mut measured = of_switch(&before, &after, metric("gbit_per_s") * 125.0 / metric("mpps"))?;
     let names = [
         "mpps",
         "gbit_per_s",
@@ -78,11 +78,11 @@ pub(super) fn trace(settings: &Settings, choose: impl FnOnce(&mut Options)) -> a
     let switch = Switch::start(&patched(settings.cpus[1], &sockets))?;
     let mut options = options(settings, TrafficPath::Pvp, &sockets);
     choose(&mut options);
-    let mut parties = connect(&options, &sockets, |ports| Ok(forward::traced(ports, options.touch)))?;
+    let mut endpoints = connect(&options, &sockets, |ports| Ok(forward::traced(ports, options.touch)))?;
     let plan = Plan { burst: 1, warm_up: Duration::ZERO, cpu: options.cpu, limit_mpps: None };
-    let sample = parties.run(&plan, &settings.stop, Rate::Max, TRACED).sample;
-    let notes = parties.guest_notes();
-    parties.stop();
+    let sample = endpoints.run(&plan, &settings.stop, Rate::Max, TRACED).sample;
+    let notes = endpoints.guest_notes();
+    endpoints.stop();
     switch.stop();
     let [packets, lines, touched] = ["packets", "lines", "touched lines"].map(|wanted| {
         let count = notes.iter().find(|(name, _)| *name == wanted).map_or(0, |&(_, count)| count);

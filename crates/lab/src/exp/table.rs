@@ -50,21 +50,21 @@ fn one(text: &mut String, plan: &Plan, shown: Shown, samples: &[Sample]) {
     for cell in &plan.cells {
         let at = |axis: &str| cell.axes.get(axis).map_or("", String::as_str);
         let mut row: Vec<String> = axes.iter().map(|axis| at(axis).to_owned()).collect();
-        let figures = |variant: &str| {
+        let by_round = |variant: &str| {
             let of_it = |sample: &&Sample| sample.cell == cell.axes && sample.variant == variant;
             series(samples.iter().filter(of_it), shown.metric)
         };
-        let first = cell.variants.first().map(|variant| figures(&variant.name)).unwrap_or_default();
+        let first = cell.variants.first().map(|variant| by_round(&variant.name)).unwrap_or_default();
         for (number, variant) in variants.iter().enumerate() {
-            let figures = figures(variant);
-            let values: Vec<f64> = figures.iter().map(|&(_, value)| value).collect();
+            let trials = by_round(variant);
+            let values: Vec<f64> = trials.iter().map(|&(_, value)| value).collect();
             let Some(found) = estimate(&values) else {
                 row.push("-".to_owned());
                 continue;
             };
-            let mut text = format!("{} ({}-{})", figure(found.median), figure(found.lowest), figure(found.highest));
+            let mut text = format!("{} ({}-{})", show(found.median), show(found.lowest), show(found.highest));
             if number > 0
-                && let Some(Ratio { value, interval }) = ratio(&figures, &first, Pairing::ByRound)
+                && let Some(Ratio { value, interval }) = ratio(&trials, &first, Pairing::ByRound)
             {
                 let _ = write!(text, " x{value:.3}");
                 if let Some(interval) = interval {
@@ -79,7 +79,7 @@ fn one(text: &mut String, plan: &Plan, shown: Shown, samples: &[Sample]) {
 }
 
 /// Three digits or so.
-fn figure(n: f64) -> String {
+fn show(n: f64) -> String {
     match n.abs() {
         100.0.. => format!("{n:.0}"),
         10.0.. => format!("{n:.1}"),

@@ -48,7 +48,7 @@ impl<P: TestPort> Endpoint for FlowGen<P> {
         let mut packets = 0;
         for Port { port, frame, sum, next } in &mut self.ports {
             packets += port.receive(BURST, &mut |_| {})?;
-            for _ in 0..port.room().min(BURST) {
+            for _ in 0..port.free_buffers().min(BURST) {
                 let check = !checksum::add(*sum, *next);
                 let patches: [(usize, &[u8]); 2] =
                     [(CHECKSUM, &check.to_be_bytes()), (DESTINATION, &next.to_be_bytes())];

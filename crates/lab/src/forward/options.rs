@@ -97,7 +97,7 @@ impl Default for Options {
 impl Mode {
     /// Whether the guest hands on all that comes, in its order.
     #[must_use]
-    pub fn hands_on(self) -> bool {
+    pub fn forwards(self) -> bool {
         matches!(self, Mode::Io | Mode::Mac | Mode::MacSwap | Mode::FiveTupleSwap | Mode::Csum | Mode::Noisy)
     }
 }

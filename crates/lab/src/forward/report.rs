@@ -64,18 +64,18 @@ impl ForwardReport {
         let secs = work.span.map_or(0.0, |(first, last)| float(last.saturating_sub(first)) / hertz());
         let mpps = |packets: u64| if secs > 0.0 { float(packets) / secs / 1e6 } else { 0.0 };
         let port = |port: &crate::endpoints::VhostPort| {
-            let counts = port.counts();
+            let counters = port.counters();
             PortReport {
                 socket: port.socket().display().to_string(),
-                rx_packets: counts.rx_packets,
-                rx_bytes: counts.rx_bytes,
-                tx_packets: counts.tx_packets,
-                tx_bytes: counts.tx_bytes,
-                rx_mpps: mpps(counts.rx_packets),
-                tx_mpps: mpps(counts.tx_packets),
-                dropped: counts.dropped,
-                too_long: counts.too_long,
-                kicks: counts.kicks,
+                rx_packets: counters.rx_packets,
+                rx_bytes: counters.rx_bytes,
+                tx_packets: counters.tx_packets,
+                tx_bytes: counters.tx_bytes,
+                rx_mpps: mpps(counters.rx_packets),
+                tx_mpps: mpps(counters.tx_packets),
+                dropped: counters.dropped,
+                too_long: counters.too_long,
+                kicks: counters.kicks,
                 features: f::names(port.features()).collect(),
             }
         };

@@ -242,7 +242,7 @@ fn csum_leaves_what_has_none_and_finishes_what_is_partial() {
 /// A port that keeps what is sent, as a backend would see it: in buffers that hold templates.
 #[derive(Default)]
 struct Kept {
-    room: usize,
+    free: usize,
     buffer: Vec<u8>,
     shown: Vec<Vec<u8>>,
     sent: Vec<Vec<u8>>,
@@ -250,12 +250,12 @@ struct Kept {
 }
 
 impl TestPort for Kept {
-    fn room(&mut self) -> usize {
-        self.room
+    fn free_buffers(&mut self) -> usize {
+        self.free
     }
 
     fn send(&mut self, template: usize, header: &NetHeader, frame: &[u8], patches: &[(usize, &[u8])]) -> bool {
-        if self.room == 0 {
+        if self.free == 0 {
             return false;
         }
         assert_eq!((template, *header), (0, NetHeader::default()));
@@ -266,7 +266,7 @@ impl TestPort for Kept {
             self.buffer[*at..at + bytes.len()].copy_from_slice(bytes);
         }
         self.sent.push(self.buffer.clone());
-        self.room -= 1;
+        self.free -= 1;
         true
     }
 
@@ -284,7 +284,7 @@ impl TestPort for Kept {
 
 #[test]
 fn txonly_sends_what_there_is_room_for_and_receives_nothing() {
-    let ports = vec![Kept { room: 100, waiting: 5, ..Kept::default() }, Kept { room: 3, ..Kept::default() }];
+    let ports = vec![Kept { free: 100, waiting: 5, ..Kept::default() }, Kept { free: 3, ..Kept::default() }];
     let mut txonly = TxOnly::new(ports, 100).expect("a frame");
     assert_eq!(txonly.turn(0).expect("a turn"), 64 + 3);
     assert_eq!(txonly.turn(0).expect("a turn"), 36);
@@ -303,7 +303,7 @@ fn txonly_sends_what_there_is_room_for_and_receives_nothing() {
 #[test]
 fn flowgen_sends_to_one_after_the_other() {
     for flows in [1, 7, u16::MAX] {
-        let port = Kept { room: 300, waiting: 10, ..Kept::default() };
+        let port = Kept { free: 300, waiting: 10, ..Kept::default() };
         let mut flowgen = FlowGen::new(vec![port], 64, flows).expect("a frame");
         assert_eq!(flowgen.turn(0).expect("a turn"), 74);
         while flowgen.turn(0).expect("a turn") > 0 {}

@@ -6,7 +6,7 @@ use super::Touch;
 use crate::endpoints::{Packet, Received};
 
 /// Bytes that are copied at once.
-const PIECE: usize = 2048;
+const CHUNK: usize = 2048;
 
 /// Bytes of an Ethernet header: behind it bytes are changed.
 const ETHERNET: usize = 14;
@@ -15,12 +15,12 @@ const ETHERNET: usize = 14;
 pub(super) struct Toucher {
     pub(super) touch: Touch,
     /// Where bytes are copied to: they are in memory that others write, so that nobody looks at them there.
-    scratch: Box<[u8; PIECE]>,
+    scratch: Box<[u8; CHUNK]>,
 }
 
 impl Toucher {
     pub(super) fn new(touch: Touch) -> Self {
-        Toucher { touch, scratch: Box::new([0; PIECE]) }
+        Toucher { touch, scratch: Box::new([0; CHUNK]) }
     }
 
     #[inline]
@@ -40,8 +40,8 @@ impl Toucher {
 
     fn read(&mut self, packet: &Packet<'_>) {
         black_box(packet.header());
-        for from in (0..packet.len()).step_by(PIECE) {
-            let len = PIECE.min(packet.len() - from);
+        for from in (0..packet.len()).step_by(CHUNK) {
+            let len = CHUNK.min(packet.len() - from);
             packet.read(from, &mut self.scratch[..len]);
         }
         black_box(&self.scratch);
@@ -49,8 +49,8 @@ impl Toucher {
 
     fn edit(&mut self, packet: &Packet<'_>) {
         packet.set_header(&packet.header());
-        for from in (0..packet.len()).step_by(PIECE) {
-            let len = PIECE.min(packet.len() - from);
+        for from in (0..packet.len()).step_by(CHUNK) {
+            let len = CHUNK.min(packet.len() - from);
             let bytes = &mut self.scratch[..len];
             packet.read(from, bytes);
             let kept = if from == 0 { ETHERNET.min(len) } else { 0 };

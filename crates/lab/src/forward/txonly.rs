@@ -26,7 +26,7 @@ impl<P: TestPort> Endpoint for TxOnly<P> {
     fn turn(&mut self, _now: u64) -> anyhow::Result<usize> {
         let mut packets = 0;
         for (port, frame) in self.ports.iter_mut().zip(&self.frames) {
-            let burst = port.room().min(BURST);
+            let burst = port.free_buffers().min(BURST);
             packets += (0..burst).take_while(|_| port.send(0, &NetHeader::default(), frame, &[])).count();
             port.flush()?;
         }

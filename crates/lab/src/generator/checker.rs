@@ -16,7 +16,7 @@ const ARRIVALS: u64 = 1024;
 const DEEPEST: usize = 256;
 
 /// Bytes that are copied out at once, to be hashed.
-const PIECE: usize = 32 * ROUND;
+const CHUNK: usize = 32 * ROUND;
 
 /// VXLAN's port and the length of its header (RFC 7348).
 const VXLAN: (u16, usize) = (4789, 8);
@@ -78,7 +78,7 @@ struct Track {
     /// What `next` was after each of the last arrivals.
     maxima: Box<[u64]>,
     arrivals: u64,
-    counts: StreamCounters,
+    counters: StreamCounters,
 }
 
 /// Looks at what comes.
@@ -119,16 +119,16 @@ impl Checker {
     /// StreamCounters from here on: of each stream packets from this number.
     pub(super) fn begin(&mut self, from: impl Iterator<Item = u64>) {
         for (track, from) in self.tracks.iter_mut().zip(from) {
-            (track.from, track.counts) = (from, StreamCounters::default());
+            (track.from, track.counters) = (from, StreamCounters::default());
         }
         self.latencies.clear();
         self.foreign = 0;
     }
 
     /// What came of the streams, of which this many had been sent altogether.
-    pub(super) fn counts(&self, sent: impl Iterator<Item = u64>) -> Vec<StreamCounters> {
+    pub(super) fn counters(&self, sent: impl Iterator<Item = u64>) -> Vec<StreamCounters> {
         let of =
-            |(track, sent): (&Track, u64)| StreamCounters { sent: sent.saturating_sub(track.from), ..track.counts };
+            |(track, sent): (&Track, u64)| StreamCounters { sent: sent.saturating_sub(track.from), ..track.counters };
         let streams: Vec<StreamCounters> = self.tracks.iter().zip(sent).map(of).collect();
         if self.counts_only {
             // Nobody knows of which stream a packet is.
@@ -139,7 +139,7 @@ impl Checker {
 
     /// Whether all that counts has come.
     pub(super) fn complete(&self, sent: impl Iterator<Item = u64>) -> bool {
-        let of = |(track, sent): (&Track, u64)| (track.counts.received, sent.saturating_sub(track.from));
+        let of = |(track, sent): (&Track, u64)| (track.counters.received, sent.saturating_sub(track.from));
         let mut streams = self.tracks.iter().zip(sent).map(of);
         if self.counts_only {
             // Nobody knows of which stream a packet is.
@@ -156,7 +156,8 @@ impl Checker {
         if self.counts_only {
             self.arrived = [self.arrived[0] + 1, self.arrived[1] + bytes];
             if let Some(track) = self.tracks.first_mut() {
-                (track.counts.received, track.counts.bytes) = (track.counts.received + 1, track.counts.bytes + bytes);
+                (track.counters.received, track.counters.bytes) =
+                    (track.counters.received + 1, track.counters.bytes + bytes);
             }
             return true;
         }
@@ -167,18 +168,18 @@ impl Checker {
             self.foreign += 1;
             return false;
         };
-        let counts = tag.sequence >= track.from;
-        if track.note(tag.sequence, bytes, counts) {
+        let counted = tag.sequence >= track.from;
+        if track.note(tag.sequence, bytes, counted) {
             self.arrived = [self.arrived[0] + 1, self.arrived[1] + bytes];
-            if counts {
+            if counted {
                 self.latencies.note(tag.age(now));
             }
         }
         self.countdown = self.countdown.wrapping_sub(1);
         if self.countdown == 0 {
             self.countdown = self.every;
-            if self.every > 0 && counts && !is_whole(frame, at + tag::LEN, tag.hash) {
-                track.counts.corrupt += 1;
+            if self.every > 0 && counted && !is_intact(frame, at + tag::LEN, tag.hash) {
+                track.counters.corrupt += 1;
             }
         }
         true
@@ -237,14 +238,14 @@ fn look(frame: &dyn Received, sent: &[u64]) -> Option<(usize, Tag)> {
 }
 
 /// Whether a frame's bytes from `at` on have this hash.
-fn is_whole(frame: &dyn Received, mut at: usize, wanted: u32) -> bool {
+fn is_intact(frame: &dyn Received, mut at: usize, wanted: u32) -> bool {
     let mut hash = Hash::new();
-    let mut piece = [0; PIECE];
+    let mut chunk = [0; CHUNK];
     loop {
-        let read = frame.read(at, &mut piece);
-        hash.update(&piece[..read]);
+        let read = frame.read(at, &mut chunk);
+        hash.update(&chunk[..read]);
         at += read;
-        if read < PIECE {
+        if read < CHUNK {
             return hash.finish() == wanted;
         }
     }
@@ -260,46 +261,46 @@ impl Track {
             seen: vec![0; words].into(),
             maxima: vec![0; arrivals].into(),
             arrivals: 0,
-            counts: StreamCounters::default(),
+            counters: StreamCounters::default(),
         }
     }
 
     /// Takes note of a packet's number, which may be one that counts; whether it came for the first time.
     #[inline]
-    fn note(&mut self, sequence: u64, bytes: u64, counts: bool) -> bool {
+    fn note(&mut self, sequence: u64, bytes: u64, counted: bool) -> bool {
         if sequence >= self.next {
             // In order. Numbers between were not seen yet, nor was this one, 65536 packets ago.
             self.forget(self.next, sequence);
             self.set(sequence);
             self.next = sequence + 1;
         } else if self.next - sequence > WINDOW {
-            self.counts.stale += u64::from(counts);
+            self.counters.stale += u64::from(counted);
             return false;
         } else if self.has(sequence) {
-            self.counts.duplicates += u64::from(counts);
+            self.counters.duplicates += u64::from(counted);
             return false;
         } else {
             self.set(sequence);
-            self.late(sequence, counts);
+            self.late(sequence, counted);
         }
         // The ring of maxima is as long as a power of two.
         let at = usize::try_from(self.arrivals % ARRIVALS).unwrap_or(0);
         self.maxima[at] = self.next;
         self.arrivals += 1;
-        if counts {
-            self.counts.received += 1;
-            self.counts.bytes += bytes;
+        if counted {
+            self.counters.received += 1;
+            self.counters.bytes += bytes;
         }
         true
     }
 
     /// RFC 4737, 4.2.2: the extent is how many arrivals ago a packet with a higher number came, for the first time.
     #[cold]
-    fn late(&mut self, sequence: u64, counts: bool) {
-        if !counts {
+    fn late(&mut self, sequence: u64, counted: bool) {
+        if !counted {
             return;
         }
-        self.counts.reordered += 1;
+        self.counters.reordered += 1;
         // What `next` was grows with arrivals: the first that was beyond us is found by halving.
         let (mut low, mut high) = (self.arrivals.saturating_sub(ARRIVALS), self.arrivals);
         while low < high {
@@ -311,7 +312,7 @@ impl Track {
                 low = middle + 1;
             }
         }
-        self.counts.extent = self.counts.extent.max(self.arrivals - low);
+        self.counters.extent = self.counters.extent.max(self.arrivals - low);
     }
 
     #[inline]
@@ -384,7 +385,7 @@ mod tests {
             })
             .collect();
         assert_eq!(complete, [false, false, false, false, true]);
-        assert_eq!(checker.counts(sent.into_iter()).iter().map(StreamCounters::lost).sum::<u64>(), 0);
+        assert_eq!(checker.counters(sent.into_iter()).iter().map(StreamCounters::lost).sum::<u64>(), 0);
     }
 
     /// Where another stream's tag would stand, one packet in 65536 has bytes with a right check.
@@ -411,7 +412,7 @@ mod tests {
             checker.begin([0, 123_456].into_iter());
             let is_ours = checker.note(&frame, 99, &sent);
             assert_eq!((is_ours, checker.foreign, checker.arrived[0]), (true, 0, 1), "{places:?}");
-            assert_eq!(checker.counts(sent.into_iter())[1].corrupt, 0, "{places:?}");
+            assert_eq!(checker.counters(sent.into_iter())[1].corrupt, 0, "{places:?}");
         }
         // Alone it is none.
         let mut checker = Checker::new(2, &[42], 1);
@@ -426,7 +427,7 @@ mod tests {
         let sent = WINDOW + 1000;
         (0..sent).filter(|sequence| *sequence != WINDOW).for_each(|sequence| _ = track.note(sequence, 60, true));
         track.note(1, 60, true);
-        let counts = StreamCounters { sent, ..track.counts };
-        assert_eq!((counts.lost(), counts.stale, counts.duplicates), (1, 1, 0));
+        let counters = StreamCounters { sent, ..track.counters };
+        assert_eq!((counters.lost(), counters.stale, counters.duplicates), (1, 1, 0));
     }
 }

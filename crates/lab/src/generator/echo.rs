@@ -42,7 +42,7 @@ impl Received for Buffer {
 }
 
 impl TestPort for Echo {
-    fn room(&mut self) -> usize {
+    fn free_buffers(&mut self) -> usize {
         BUFFERS - self.sent.len()
     }
 

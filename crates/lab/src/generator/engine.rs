@@ -83,8 +83,8 @@ impl Measured {
 
     /// Latencies of all packets that count: quantiles in microseconds, by the names that samples have for them.
     #[must_use]
-    pub fn latency_figures(&self) -> Vec<(&'static str, f64)> {
-        self.latencies.figures(hertz())
+    pub fn latency_metrics(&self) -> Vec<(&'static str, f64)> {
+        self.latencies.metrics(hertz())
     }
 
     /// Latencies of all packets that count.
@@ -151,7 +151,7 @@ struct Window {
     since: u64,
     lasted: u64,
     arrived: [u64; 2],
-    kept: PaceCounters,
+    pace_counters: PaceCounters,
     still_coming: bool,
     not_taken: bool,
 }
@@ -247,17 +247,17 @@ impl<P: TestPort> Generator<P> {
                 ..Measured::default()
             };
         }
-        let Window { mut kept, mut lasted, mut arrived, still_coming, not_taken, since } = self.window;
+        let Window { mut pace_counters, mut lasted, mut arrived, still_coming, not_taken, since } = self.window;
         if self.phase == Phase::Measure {
-            (kept, lasted, arrived) = (self.kept(), self.now.saturating_sub(since), self.arrived());
+            (pace_counters, lasted, arrived) = (self.pace_counters(), self.now.saturating_sub(since), self.arrived());
         }
         let hertz = hertz();
         Measured {
-            streams: self.checker.counts(self.sent.iter().copied()),
+            streams: self.checker.counters(self.sent.iter().copied()),
             foreign: self.checker.foreign,
-            meant: self.plan.interval.map(|_| kept.sent + kept.refused + kept.missed),
-            refused: kept.refused,
-            missed: kept.missed,
+            meant: self.plan.interval.map(|_| pace_counters.sent + pace_counters.refused + pace_counters.missed),
+            refused: pace_counters.refused,
+            missed: pace_counters.missed,
             seconds: [self.plan.time, lasted].map(|cycles| seconds(cycles, hertz)),
             arrived,
             still_coming,
@@ -291,8 +291,8 @@ impl<P: TestPort> Generator<P> {
             }
             Phase::Measure if passed >= self.plan.time && self.sides.iter_mut().all(|side| side.is_over(now)) => {
                 self.phase = Phase::Drain;
-                let (arrived, kept) = (self.arrived(), self.kept());
-                self.window = Window { since: now, lasted: passed, arrived, kept, ..self.window };
+                let (arrived, pace_counters) = (self.arrived(), self.pace_counters());
+                self.window = Window { since: now, lasted: passed, arrived, pace_counters, ..self.window };
                 self.heard = now;
             }
             Phase::Drain => {
@@ -327,12 +327,12 @@ impl<P: TestPort> Generator<P> {
         [0, 1].map(|n| self.checker.arrived[n] - self.window.arrived[n])
     }
 
-    fn kept(&self) -> PaceCounters {
+    fn pace_counters(&self) -> PaceCounters {
         let paces = self.sides.iter().filter_map(|side| side.pace.as_ref());
-        paces.fold(PaceCounters::default(), |all, Pace { kept, .. }| PaceCounters {
-            sent: all.sent + kept.sent,
-            refused: all.refused + kept.refused,
-            missed: all.missed + kept.missed,
+        paces.fold(PaceCounters::default(), |all, Pace { counters, .. }| PaceCounters {
+            sent: all.sent + counters.sent,
+            refused: all.refused + counters.refused,
+            missed: all.missed + counters.missed,
         })
     }
 
@@ -376,10 +376,10 @@ impl<P: TestPort> Side<P> {
         if self.order.is_empty() {
             return Ok(0);
         }
-        let room = self.port.room();
+        let free = self.port.free_buffers();
         let due = match &mut self.pace {
-            None => room.min(BURST),
-            Some(pace) => usize::try_from(pace.due(now, u64::try_from(room)?, u64::try_from(BURST)?))?,
+            None => free.min(BURST),
+            Some(pace) => usize::try_from(pace.due(now, u64::try_from(free)?, u64::try_from(BURST)?))?,
         };
         // What a packet waits for us, or for room, is part of its latency.
         let handed_out = u64::try_from(due)?;

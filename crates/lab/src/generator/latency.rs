@@ -76,7 +76,7 @@ impl Latencies {
     }
 
     /// The figures of a sample, in microseconds: none where nothing came, and no quantile that wants more packets than came.
-    pub(crate) fn figures(&self, hertz: f64) -> Vec<(&'static str, f64)> {
+    pub(crate) fn metrics(&self, hertz: f64) -> Vec<(&'static str, f64)> {
         // Three digits are more than the array keeps. The histogram grows as it needs.
         let Ok(mut histogram) = Histogram::<u64>::new(3) else { return Vec::new() };
         for (end, count) in self.nanoseconds(hertz) {
@@ -87,16 +87,16 @@ impl Latencies {
         if histogram.is_empty() {
             return Vec::new();
         }
-        let mut figures = vec![("latency_min_us", micros(nanoseconds(self.least, hertz)))];
+        let mut metrics = vec![("latency_min_us", micros(nanoseconds(self.least, hertz)))];
         // A step of the histogram may end behind the slowest packet.
         let most = nanoseconds(self.most, hertz);
         let known = QUANTILES.iter().filter(|(one_in, _)| histogram.len() >= u64::from(*one_in));
-        figures.extend(known.map(|&(one_in, name)| {
+        metrics.extend(known.map(|&(one_in, name)| {
             let quantile = 1.0 - 1.0 / f64::from(one_in);
             (name, micros(histogram.value_at_quantile(quantile).min(most)))
         }));
-        figures.push(("latency_max_us", micros(most)));
-        figures
+        metrics.push(("latency_max_us", micros(most)));
+        metrics
     }
 }
 
@@ -163,20 +163,20 @@ mod tests {
     #[test]
     fn quantiles_are_those_of_the_packets() {
         let mut latencies = Latencies::new();
-        assert!(latencies.figures(1e9).is_empty() && latencies.steps(1e9).steps.is_empty());
+        assert!(latencies.metrics(1e9).is_empty() && latencies.steps(1e9).steps.is_empty());
         (1..=1_000_000).for_each(|cycles| latencies.note(cycles));
-        let figures = latencies.figures(1e9);
-        let figure = |name: &str| figures.iter().find(|f| f.0 == name).expect(name).1;
+        let metrics = latencies.metrics(1e9);
+        let metric = |name: &str| metrics.iter().find(|f| f.0 == name).expect(name).1;
         for (name, wanted) in [
             ("latency_p50_us", 500.0),
             ("latency_p90_us", 900.0),
             ("latency_p99_9_us", 999.0),
             ("latency_p99_9999_us", 999.999),
         ] {
-            assert!((figure(name) / wanted - 1.0).abs() < 0.02, "{name}: {}", figure(name));
+            assert!((metric(name) / wanted - 1.0).abs() < 0.02, "{name}: {}", metric(name));
         }
         assert_eq!(
-            (figure("latency_min_us").to_bits(), figure("latency_max_us").to_bits()),
+            (metric("latency_min_us").to_bits(), metric("latency_max_us").to_bits()),
             (0.001_f64.to_bits(), 1000.0_f64.to_bits())
         );
         let steps = latencies.steps(1e9).steps;
@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(steps.last().expect("steps").0, 1_000_000);
         assert!(steps.is_sorted_by(|a, b| a.0 < b.0));
         latencies.clear();
-        assert!(latencies.figures(1e9).is_empty());
+        assert!(latencies.metrics(1e9).is_empty());
     }
 
     #[test]
@@ -192,7 +192,7 @@ mod tests {
         let names = |packets: u64| {
             let mut latencies = Latencies::new();
             (0..packets).for_each(|cycles| latencies.note(cycles));
-            latencies.figures(1e9).into_iter().map(|(name, _)| name).collect::<Vec<_>>()
+            latencies.metrics(1e9).into_iter().map(|(name, _)| name).collect::<Vec<_>>()
         };
         assert_eq!(names(1), ["latency_min_us", "latency_max_us"]);
         assert_eq!(names(99), ["latency_min_us", "latency_p50_us", "latency_p90_us", "latency_max_us"]);

@@ -48,10 +48,10 @@ pub(super) struct Pace {
     /// Whether there was less room then than packets that could be sent at once.
     full: bool,
     /// Of what is open, so much became due while nobody asked: no port is to blame for it, and for none that waits behind it.
-    owed: u64,
+    descheduled: u64,
     /// Nothing is due from here on, in fractions since the start.
     end: u64,
-    pub(super) kept: PaceCounters,
+    pub(super) counters: PaceCounters,
 }
 
 impl Pace {
@@ -72,14 +72,14 @@ impl Pace {
             open: 0,
             asked: now,
             full: false,
-            owed: 0,
+            descheduled: 0,
             end: fractions(lasts),
-            kept: PaceCounters::default(),
+            counters: PaceCounters::default(),
         }
     }
 
     /// Packets to be sent now: for which the port has room, and at most `most`.
-    pub(super) fn due(&mut self, now: u64, room: u64, most: u64) -> u64 {
+    pub(super) fn due(&mut self, now: u64, free: u64, most: u64) -> u64 {
         let since = self.since(now);
         self.forget(now, since);
         if self.next < self.end.min(since.saturating_add(1)) {
@@ -88,14 +88,14 @@ impl Pace {
             self.next += bursts * self.interval;
             self.open += bursts * self.burst;
             if fractions(now - self.asked) > self.bound / AWAY {
-                self.owed += bursts * self.burst;
+                self.descheduled += bursts * self.burst;
             }
         }
         self.asked = now;
-        self.full = room < self.open.min(most);
-        let due = self.open.min(room).min(most);
+        self.full = free < self.open.min(most);
+        let due = self.open.min(free).min(most);
         self.open -= due;
-        self.kept.sent += due;
+        self.counters.sent += due;
         due
     }
 
@@ -119,7 +119,7 @@ impl Pace {
     /// Gives back packets that were due and could not be sent after all.
     pub(super) fn unsent(&mut self, packets: u64) {
         self.open += packets;
-        self.kept.sent -= packets;
+        self.counters.sent -= packets;
         self.full |= packets > 0;
     }
 
@@ -132,7 +132,7 @@ impl Pace {
 
     /// What is later than the bound is not sent any more, and nothing after the end but for its tail.
     fn forget(&mut self, now: u64, since: u64) {
-        self.owed = self.owed.min(self.open);
+        self.descheduled = self.descheduled.min(self.open);
         let is_past = since >= self.end.saturating_add(self.tail);
         let horizon = if is_past { Some(u64::MAX) } else { since.checked_sub(self.bound) };
         let Some(horizon) = horizon else { return };
@@ -150,12 +150,12 @@ impl Pace {
         let forgotten = late + old;
         // Whoever was not asked for so long cannot blame the port.
         let is_ours = !self.full || fractions(now - self.asked) >= self.bound;
-        let owed = old.min(self.owed);
+        let descheduled = old.min(self.descheduled);
         // What never was open became due since it was asked last.
-        let ours = if is_ours { forgotten } else { late + owed };
-        self.owed -= owed;
-        self.kept.missed += ours;
-        self.kept.refused += forgotten - ours;
+        let ours = if is_ours { forgotten } else { late + descheduled };
+        self.descheduled -= descheduled;
+        self.counters.missed += ours;
+        self.counters.refused += forgotten - ours;
     }
 
     fn since(&self, now: u64) -> u64 {
@@ -187,14 +187,14 @@ mod tests {
         assert_eq!(pace.due(1900, 99, 99), 4);
         assert!(pace.over(1901));
         assert_eq!(pace.due(9999, 99, 99), 0);
-        assert_eq!(pace.kept, PaceCounters { sent: 10, refused: 0, missed: 0 });
+        assert_eq!(pace.counters, PaceCounters { sent: 10, refused: 0, missed: 0 });
         // In bursts: as many, together.
         let mut pace = Pace::new(0, 1000, 100.0, 4, patience(1000));
         assert_eq!([0, 1, 399, 400, 999].map(|now| pace.due(now, 99, 99)), [4, 0, 0, 4, 4]);
         // Those that come late know when it was.
         let mut pace = Pace::new(1000, 10_000, 100.0, 2, patience(1000));
-        let mut times = |now, room| {
-            let due = pace.due(now, room, 99);
+        let mut times = |now, free| {
+            let due = pace.due(now, free, 99);
             pace.times(due).take(usize::try_from(due).expect("few")).collect::<Vec<_>>()
         };
         assert_eq!([times(1250, 3), times(1260, 9)], [vec![1000, 1000, 1200], vec![1200]]);
@@ -210,18 +210,18 @@ mod tests {
         for now in 0..5000 {
             assert_eq!(pace.due(now, 0, 99), 0);
         }
-        assert!((485..=491).contains(&pace.kept.refused), "{:?}", pace.kept);
-        assert_eq!(pace.kept.missed, 0);
+        assert!((485..=491).contains(&pace.counters.refused), "{:?}", pace.counters);
+        assert_eq!(pace.counters.missed, 0);
         // Then it takes all: no more than the bound's worth at once.
         let due = pace.due(5000, 999, 999);
         assert!((9..=12).contains(&due), "{due}");
         // A generator that was away for long has missed what was due meanwhile.
         pace.due(5001, 999, 999);
-        let before = pace.kept;
+        let before = pace.counters;
         let due = pace.due(8001, 999, 999);
         assert!((9..=12).contains(&due), "{due}");
-        assert_eq!(pace.kept.missed - before.missed + due, 300);
-        assert_eq!(pace.kept.refused, before.refused);
+        assert_eq!(pace.counters.missed - before.missed + due, 300);
+        assert_eq!(pace.counters.refused, before.refused);
     }
 
     #[test]
@@ -229,8 +229,12 @@ mod tests {
         // It could send more at once than it does, for it is given 8 at a time.
         let mut pace = Pace::new(0, 10_000, 1.0, 1, patience(100));
         let sent: u64 = (0..1000).map(|n| pace.due(10 * n, 50, 8)).sum();
-        assert!(sent == pace.kept.sent && (7900..=8000).contains(&sent) && pace.kept.refused == 0, "{:?}", pace.kept);
-        assert!((1850..=2100).contains(&pace.kept.missed), "{:?}", pace.kept);
+        assert!(
+            sent == pace.counters.sent && (7900..=8000).contains(&sent) && pace.counters.refused == 0,
+            "{:?}",
+            pace.counters
+        );
+        assert!((1850..=2100).contains(&pace.counters.missed), "{:?}", pace.counters);
     }
 
     #[test]
@@ -238,25 +242,25 @@ mod tests {
         // A port that takes each packet in its time, and nothing more.
         let mut pace = Pace::new(0, 100_000, 10.0, 1, patience(1000));
         (0..1000).for_each(|n| _ = pace.due(10 * n, 1, 99));
-        assert_eq!((pace.kept.sent, pace.owed), (1000, 0));
+        assert_eq!((pace.counters.sent, pace.descheduled), (1000, 0));
         // After it was away for half of what may be caught up with, all packets are later; that alone loses none.
         (1050..2000).for_each(|n| _ = pace.due(10 * n, 1, 99));
-        assert_eq!((pace.kept.refused, pace.kept.missed), (0, 0));
-        assert!((48..=51).contains(&pace.owed), "{pace:?}");
+        assert_eq!((pace.counters.refused, pace.counters.missed), (0, 0));
+        assert!((48..=51).contains(&pace.descheduled), "{pace:?}");
         // Then the port takes half of them: those that the absence had put off before the others are not its fault.
         (2000..4000).for_each(|n| _ = pace.due(10 * n, n % 2, 99));
-        let PaceCounters { refused, missed, .. } = pace.kept;
-        assert!((48..=51).contains(&missed) && pace.owed == 0, "{pace:?}");
+        let PaceCounters { refused, missed, .. } = pace.counters;
+        assert!((48..=51).contains(&missed) && pace.descheduled == 0, "{pace:?}");
         assert!((840..=960).contains(&refused), "{pace:?}");
-        // Where all are sent, nothing is owed any more.
+        // Where all are sent, nothing is descheduled any more.
         pace.due(41_000, 999, 999);
         pace.due(41_001, 999, 999);
-        assert!(pace.owed == 0 && pace.open == 0, "{pace:?}");
-        // What a port then has no room for after all, though it had promised it, is still owed.
+        assert!(pace.descheduled == 0 && pace.open == 0, "{pace:?}");
+        // What a port then has no room for after all, though it had promised it, is still descheduled.
         let due = pace.due(41_500, 999, 999);
         pace.unsent(due);
         pace.due(41_501, 0, 999);
-        assert_eq!((due, pace.owed), (50, 50));
+        assert_eq!((due, pace.descheduled), (50, 50));
     }
 
     #[test]
@@ -264,15 +268,15 @@ mod tests {
         let patience = Patience { bound: 1000, tail: 50 };
         let mut pace = Pace::new(0, 10_000, 10.0, 1, patience);
         (0..1000).for_each(|n| _ = pace.due(10 * n, u64::from(n < 950), 99));
-        assert_eq!((pace.kept.sent, pace.over(10_049)), (950, false));
+        assert_eq!((pace.counters.sent, pace.over(10_049)), (950, false));
         assert!(pace.over(10_050), "{pace:?}");
-        assert_eq!(pace.kept, PaceCounters { sent: 950, refused: 50, missed: 0 });
+        assert_eq!(pace.counters, PaceCounters { sent: 950, refused: 50, missed: 0 });
         assert_eq!(pace.due(10_051, 99, 99), 0);
         // Who is away across the end has missed what was due then, though the port was full before.
         let mut pace = Pace::new(0, 10_000, 10.0, 1, patience);
         (0..=970).for_each(|n| _ = pace.due(10 * n, u64::from(n < 960), 99));
         assert!(pace.over(10_060), "{pace:?}");
-        assert_eq!(pace.kept, PaceCounters { sent: 960, refused: 11, missed: 29 });
+        assert_eq!(pace.counters, PaceCounters { sent: 960, refused: 11, missed: 29 });
     }
 
     #[test]
@@ -301,17 +305,17 @@ mod tests {
             let lasts = 200_000;
             let mut pace = Pace::new(77, lasts, interval, burst, patience(bound));
             let mut now = 77;
-            for (step, room, back) in steps {
+            for (step, free, back) in steps {
                 now += step;
-                let due = pace.due(now, room, 64);
-                prop_assert!(due <= room);
+                let due = pace.due(now, free, 64);
+                prop_assert!(due <= free);
                 pace.unsent(back.min(due));
             }
             while !pace.over(now) {
                 pace.due(now, 50, 50);
                 now += 1000;
             }
-            let PaceCounters { sent, refused, missed } = pace.kept;
+            let PaceCounters { sent, refused, missed } = pace.counters;
             #[expect(clippy::cast_precision_loss, reason = "small")]
             let meant = (lasts as f64 / interval / f64::from(burst)).ceil() * f64::from(burst);
             #[expect(clippy::cast_precision_loss, reason = "small")]

@@ -394,8 +394,8 @@ mod tests {
     }
 
     impl TestPort for Faulty {
-        fn room(&mut self) -> usize {
-            self.echo.room()
+        fn free_buffers(&mut self) -> usize {
+            self.echo.free_buffers()
         }
 
         fn send(&mut self, template: usize, header: &NetHeader, frame: &[u8], patches: &[(usize, &[u8])]) -> bool {

@@ -91,15 +91,15 @@ impl Hash {
 
     /// The next piece; all but the last are multiples of [`ROUND`] long.
     #[inline]
-    pub(crate) fn update(&mut self, piece: &[u8]) {
-        let (rounds, rest) = piece.as_chunks::<ROUND>();
+    pub(crate) fn update(&mut self, chunk: &[u8]) {
+        let (rounds, rest) = chunk.as_chunks::<ROUND>();
         rounds.iter().for_each(|round| self.round(round));
         if !rest.is_empty() {
             let mut last = [0; ROUND];
             last[..rest.len()].copy_from_slice(rest);
             self.round(&last);
         }
-        self.len += u64::try_from(piece.len()).unwrap_or(0);
+        self.len += u64::try_from(chunk.len()).unwrap_or(0);
     }
 
     #[inline]
@@ -171,10 +171,10 @@ mod tests {
         let mut swapped = bytes.clone();
         swapped.swap(10, 42);
         assert_ne!(hash(&swapped), whole);
-        let mut pieces = Hash::new();
-        for piece in [&bytes[..64], &bytes[64..96], &bytes[96..]] {
-            pieces.update(piece);
+        let mut chunks = Hash::new();
+        for chunk in [&bytes[..64], &bytes[64..96], &bytes[96..]] {
+            chunks.update(chunk);
         }
-        assert_eq!(pieces.finish(), whole);
+        assert_eq!(chunks.finish(), whole);
     }
 }

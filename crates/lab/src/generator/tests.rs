@@ -67,7 +67,7 @@ fn spoil(payload: &mut [u8], first: usize) {
 #[derive(Debug, Default)]
 struct Fake {
     faults: VecDeque<Fault>,
-    room: usize,
+    free: usize,
     sent: u64,
     line: VecDeque<Packet>,
     held: Vec<(usize, Packet)>,
@@ -89,25 +89,25 @@ struct Fake {
 
 impl Fake {
     fn new(faults: Vec<Fault>) -> Fake {
-        Fake { faults: faults.into(), room: 1000, ..Fake::default() }
+        Fake { faults: faults.into(), free: 1000, ..Fake::default() }
     }
 
-    fn hand_on(&mut self, packet: Packet) {
+    fn forward(&mut self, packet: Packet) {
         self.line.push_back(packet);
         self.held.iter_mut().for_each(|held| held.0 = held.0.saturating_sub(1));
         let (now, later) = std::mem::take(&mut self.held).into_iter().partition(|held| held.0 == 0);
         self.held = later;
         let now: Vec<(usize, Packet)> = now;
-        now.into_iter().for_each(|(_, packet)| self.hand_on(packet));
+        now.into_iter().for_each(|(_, packet)| self.forward(packet));
     }
 }
 
 impl TestPort for Fake {
-    fn room(&mut self) -> usize {
+    fn free_buffers(&mut self) -> usize {
         if self.full.contains(&self.calls) {
             return 0;
         }
-        self.room.saturating_sub(self.line.len())
+        self.free.saturating_sub(self.line.len())
     }
 
     fn send(&mut self, template: usize, _: &NetHeader, frame: &[u8], patches: &[(usize, &[u8])]) -> bool {
@@ -134,10 +134,10 @@ impl TestPort for Fake {
         match fault {
             Fault::Late(by) => self.held.push((by, packet(bytes))),
             Fault::Twice => {
-                self.hand_on(packet(bytes.clone()));
-                self.hand_on(packet(bytes));
+                self.forward(packet(bytes.clone()));
+                self.forward(packet(bytes));
             }
-            _ => self.hand_on(packet(bytes)),
+            _ => self.forward(packet(bytes)),
         }
         true
     }
@@ -205,27 +205,27 @@ fn streams(texts: &[&str]) -> Vec<StreamSpec> {
 
 /// What the words mean, taken literally (RFC 4737).
 fn literally(sent: u64, log: &[(u64, Fault)]) -> (StreamCounters, u64) {
-    let (mut counts, mut foreign) = (StreamCounters { sent, ..StreamCounters::default() }, 0);
+    let (mut counters, mut foreign) = (StreamCounters { sent, ..StreamCounters::default() }, 0);
     let mut order: Vec<u64> = Vec::new();
     for (number, fault) in log {
         if matches!(fault, Fault::Tag(_)) {
             foreign += 1;
             continue;
         }
-        counts.corrupt += u64::from(matches!(fault, Fault::Body(_)));
+        counters.corrupt += u64::from(matches!(fault, Fault::Body(_)));
         if order.contains(number) {
-            counts.duplicates += 1;
+            counters.duplicates += 1;
             continue;
         }
         if let Some(overtaker) = order.iter().position(|earlier| earlier > number) {
-            counts.reordered += 1;
-            counts.extent = counts.extent.max(u64::try_from(order.len() - overtaker).expect("small"));
+            counters.reordered += 1;
+            counters.extent = counters.extent.max(u64::try_from(order.len() - overtaker).expect("small"));
         }
         order.push(*number);
-        counts.received += 1;
-        counts.bytes += 200 + if matches!(fault, Fault::Push) { 4 } else { 0 };
+        counters.received += 1;
+        counters.bytes += 200 + if matches!(fault, Fault::Push) { 4 } else { 0 };
     }
-    (counts, foreign)
+    (counters, foreign)
 }
 
 fn fault() -> impl Strategy<Value = Fault> {
@@ -250,8 +250,8 @@ proptest! {
         let mut generator = Generator::new(vec![(Fake::new(faults), specs)], 1).expect("a generator");
         let measured = run(&mut generator, load("500kpps"), &TIMING);
         let fake = generator.into_ports().next().expect("a port");
-        let (counts, foreign) = literally(fake.sent, &fake.log);
-        prop_assert_eq!(measured.total(), counts);
+        let (counters, foreign) = literally(fake.sent, &fake.log);
+        prop_assert_eq!(measured.total(), counters);
         prop_assert_eq!(measured.foreign, foreign);
         prop_assert_eq!(measured.meant, Some(fake.sent));
     }
@@ -268,7 +268,7 @@ fn streams_are_counted_each_for_itself_by_their_weights() {
     let ports = vec![(Fake::new(faults), specs.clone()), (Fake::new(Vec::new()), vec![specs[0].reversed()])];
     let mut generator = Generator::new(ports, 1).expect("a generator");
     let measured = run(&mut generator, load("4.999mpps"), &TIMING);
-    let sent: Vec<u64> = measured.streams.iter().map(|counts| counts.sent).collect();
+    let sent: Vec<u64> = measured.streams.iter().map(|counters| counters.sent).collect();
     assert_eq!(sent, [1500, 500, 500, 2500]);
     let lost: Vec<u64> = measured.streams.iter().map(StreamCounters::lost).collect();
     assert_eq!((lost.iter().sum::<u64>(), lost[0], lost[3]), (10, 6, 0));
@@ -299,8 +299,8 @@ fn warm_up_and_what_comes_late_of_it_do_not_count() {
     let mut generator = Generator::new(vec![(Fake::new(faults), streams(&["size=200"]))], 1).expect("a generator");
     let timing = Timing { warm_up: Duration::from_millis(1), ..TIMING };
     let measured = run(&mut generator, load("499.5kpps"), &timing);
-    let counts = measured.total();
-    assert_eq!((counts.sent, counts.lost(), counts.duplicates, counts.reordered), (500, 1, 0, 0));
+    let counters = measured.total();
+    assert_eq!((counters.sent, counters.lost(), counters.duplicates, counters.reordered), (500, 1, 0, 0));
     assert_eq!(measured.meant, Some(500));
     assert!((measured.seconds[1] / measured.seconds[0] - 1.0).abs() < 0.01, "{:?}", measured.seconds);
 }
@@ -310,9 +310,9 @@ fn what_comes_again_is_no_throughput() {
     let twice = Fake::new(vec![Fault::Twice; 600]);
     let mut generator = Generator::new(vec![(twice, streams(&["size=200"]))], 1).expect("a generator");
     let measured = run(&mut generator, load("500kpps"), &TIMING);
-    let counts = measured.total();
-    assert!(counts.sent > 400 && counts.duplicates == counts.sent, "{counts:?}");
-    assert!(measured.arrived[0] <= counts.sent && measured.arrived[1] <= 200 * counts.sent, "{measured:?}");
+    let counters = measured.total();
+    assert!(counters.sent > 400 && counters.duplicates == counters.sent, "{counters:?}");
+    assert!(measured.arrived[0] <= counters.sent && measured.arrived[1] <= 200 * counters.sent, "{measured:?}");
 }
 
 #[test]
@@ -347,7 +347,7 @@ fn a_trial_that_ends_in_its_warm_up_has_nothing_of_the_one_before() {
     (0..10).for_each(|turn| _ = generator.turn(later + turn * cycles(1e-6)).expect("a turn"));
     let measured = generator.measured();
     assert_eq!((measured.total(), measured.foreign, measured.arrived), (StreamCounters::default(), 0, [0, 0]));
-    assert!(measured.latency_figures().is_empty() && measured.seconds[1].abs() < f64::EPSILON, "{measured:?}");
+    assert!(measured.latency_metrics().is_empty() && measured.seconds[1].abs() < f64::EPSILON, "{measured:?}");
 }
 
 #[test]
@@ -359,7 +359,7 @@ fn the_rate_is_kept_and_what_was_not_taken_is_said() {
         assert!(measured.total().sent.abs_diff(meant) <= 1, "{rate}: {measured:?}");
         assert_eq!((measured.refused, measured.missed), (0, 0));
     }
-    let closed = Fake { room: 0, ..Fake::new(Vec::new()) };
+    let closed = Fake { free: 0, ..Fake::new(Vec::new()) };
     let mut generator = Generator::new(vec![(closed, streams(&["size=200"]))], 0).expect("a generator");
     let measured = run(&mut generator, load("1mpps"), &TIMING);
     assert_eq!((measured.total().sent, measured.missed), (0, 0));
@@ -385,7 +385,7 @@ fn latency_begins_when_a_packet_is_due() {
         let mut generator = Generator::new(vec![(fake, streams(&["size=200"]))], 0).expect("a generator");
         let measured = run(&mut generator, Load { burst, ..load("1mpps") }, &TIMING);
         assert_eq!((measured.total().lost(), measured.refused, measured.missed), (0, 0, 0), "{measured:?}");
-        let latencies = measured.latency_figures();
+        let latencies = measured.latency_metrics();
         let us = |name: &str| latencies.iter().find(|(known, _)| *known == name).expect("a figure").1;
         assert!(us("latency_p50_us") < median && (35.0..45.0).contains(&us("latency_max_us")), "{latencies:?}");
     }
@@ -445,8 +445,8 @@ fn an_echo_returns_all_and_holds_its_templates() {
     let specs = streams(&["size=imix,src-ip=step:10.0.0.1-10.0.0.200", "size=uniform:200-900,protocol=tcp"]);
     let mut generator = Generator::new(vec![(Echo::default(), specs)], 1).expect("a generator");
     let measured = run(&mut generator, load("max"), &TIMING);
-    let counts = measured.total();
-    assert!(counts.sent > 50_000, "{counts:?}");
-    assert_eq!((counts.lost(), counts.corrupt, counts.reordered, measured.foreign), (0, 0, 0, 0));
+    let counters = measured.total();
+    assert!(counters.sent > 50_000, "{counters:?}");
+    assert_eq!((counters.lost(), counters.corrupt, counters.reordered, measured.foreign), (0, 0, 0, 0));
     assert_eq!((measured.meant, measured.still_coming), (None, false));
 }

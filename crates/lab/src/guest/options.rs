@@ -33,7 +33,7 @@ pub struct GuestOptions {
     /// Bytes in each buffer, header included.
     pub buffer_len: u32,
     /// Bytes of a receive buffer in each descriptor; 0: the whole buffer in one.
-    pub receive_cut: u32,
+    pub receive_split: u32,
     /// Whether it keeps its receive buffers until it is told to [`give`](super::Pair::give) them.
     pub withhold: bool,
     /// Where it lives, if not in a file of its own.
@@ -51,7 +51,7 @@ impl Default for GuestOptions {
             queue_pairs: 1,
             ring_size: 256,
             buffer_len: 2048,
-            receive_cut: 0,
+            receive_split: 0,
             withhold: false,
             place: None,
             keep_inflight: false,

@@ -46,7 +46,7 @@ impl Pair {
         options: &GuestOptions,
         features: u64,
     ) -> anyhow::Result<Pair> {
-        let &GuestOptions { ring_size, buffer_len, receive_cut, withhold, .. } = options;
+        let &GuestOptions { ring_size, buffer_len, receive_split, withhold, .. } = options;
         let half = |ring: Ring| {
             let at = ring as u16;
             let buffers = 2 * RING_ROOM + u64::from(at) * u64::from(ring_size) * u64::from(buffer_len);
@@ -59,7 +59,7 @@ impl Pair {
             memory: Arc::clone(memory),
             level: Level::detect(),
             mergeable: features & f::VIRTIO_NET_F_MRG_RXBUF != 0,
-            inbox: Inbox { kept: (0..ring_size).rev().collect(), withhold, cut: receive_cut },
+            inbox: Inbox { kept: (0..ring_size).rev().collect(), withhold, cut: receive_split },
             spare: (0..ring_size).rev().collect(),
             chained: HashMap::new(),
         })

@@ -76,7 +76,7 @@ fn collect<D: Driver>(
     mut each: impl FnMut(&NetHeader, &[MemorySegment<'_>]),
 ) -> usize {
     let mut packets = 0;
-    let mut pieces: Vec<MemorySegment<'_>> = Vec::new();
+    let mut parts: Vec<MemorySegment<'_>> = Vec::new();
     while packets < most {
         let Some((buffer, segment)) = take(driver, buffers, view.memory) else { break };
         let mut bytes = [0; HEADER];
@@ -87,16 +87,16 @@ fn collect<D: Driver>(
         if more == 0 {
             each(&header, &[first]);
         } else {
-            pieces.clear();
-            pieces.push(first);
+            parts.clear();
+            parts.push(first);
             let mut further = Vec::with_capacity(more.into());
             for _ in 0..more {
                 // All buffers of a packet become visible together.
                 let Some((buffer, segment)) = take(driver, buffers, view.memory) else { break };
-                pieces.push(segment);
+                parts.push(segment);
                 further.push(buffer);
             }
-            each(&header, &pieces);
+            each(&header, &parts);
             for buffer in further {
                 inbox.offer(driver, buffers, buffer);
             }

@@ -58,23 +58,27 @@ impl Pair {
 
     /// Sends `pieces` as one chain, each in a buffer of its own; `indirect`: by way of a table in one more. The header
     /// is whatever the pieces begin with. `false` where buffers are too few or too small.
-    pub fn send_chain(&mut self, pieces: &[&[u8]], indirect: bool) -> bool {
-        let buffers = pieces.len() + usize::from(indirect);
-        let table = if indirect { DESCRIPTOR * pieces.len() } else { 0 };
-        let largest = pieces.iter().map(|p| p.len()).max().unwrap_or(0).max(table);
-        if pieces.is_empty() || buffers > self.spare.len() || largest > self.transmit.buffers.len as usize {
+    pub fn send_chain(&mut self, parts: &[&[u8]], indirect: bool) -> bool {
+        let buffers = parts.len() + usize::from(indirect);
+        let table = if indirect { DESCRIPTOR * parts.len() } else { 0 };
+        let largest = parts.iter().map(|p| p.len()).max().unwrap_or(0).max(table);
+        if parts.is_empty() || buffers > self.spare.len() || largest > self.transmit.buffers.len as usize {
             return false;
         }
         let mut taken = self.spare.split_off(self.spare.len() - buffers);
-        let mut parts = Vec::with_capacity(pieces.len());
-        for (&buffer, piece) in taken.iter().zip(pieces) {
-            let len = u32::try_from(piece.len()).unwrap_or(u32::MAX);
+        let mut descriptors = Vec::with_capacity(parts.len());
+        for (&buffer, part) in taken.iter().zip(parts) {
+            let len = u32::try_from(part.len()).unwrap_or(u32::MAX);
             if let Some(segment) = self.transmit.buffers.segment(&self.memory, buffer, len) {
-                segment.write(self.level, piece);
+                segment.write(self.level, part);
             }
-            parts.push((self.transmit.buffers.address(buffer), len, false));
+            descriptors.push((self.transmit.buffers.address(buffer), len, false));
         }
-        let head = if indirect { self.add_table(taken[buffers - 1], &parts) } else { self.transmit.driver.add(&parts) };
+        let head = if indirect {
+            self.add_table(taken[buffers - 1], &descriptors)
+        } else {
+            self.transmit.driver.add(&descriptors)
+        };
         let Some(head) = head else {
             self.spare.append(&mut taken);
             return false;

@@ -220,8 +220,8 @@ impl NeighbourCpu {
     ///
     /// # Errors
     /// If it cannot be known which CPUs we may use.
-    pub fn find(worker: usize, tester: usize) -> anyhow::Result<NeighbourCpu> {
-        Ok(NeighbourCpu::among(usable_cpus()?, worker, tester, share_core, are_apart))
+    pub fn find(worker: usize, generator: usize) -> anyhow::Result<NeighbourCpu> {
+        Ok(NeighbourCpu::among(usable_cpus()?, worker, generator, share_core, are_apart))
     }
 
     /// On a core of its own on the worker's memory node; or else with the tester on a core, on another node, with the worker on
@@ -229,15 +229,15 @@ impl NeighbourCpu {
     fn among(
         cpus: impl IntoIterator<Item = usize>,
         worker: usize,
-        tester: usize,
+        generator: usize,
         share_core: impl Fn(usize, usize) -> bool,
         are_apart: impl Fn(usize, usize) -> bool,
     ) -> NeighbourCpu {
-        let others = cpus.into_iter().filter(|&cpu| cpu != worker && cpu != tester);
+        let others = cpus.into_iter().filter(|&cpu| cpu != worker && cpu != generator);
         // From another node it takes nothing of the worker's last cache.
-        let rank = |&cpu: &usize| (share_core(cpu, worker), are_apart(cpu, worker), share_core(cpu, tester));
+        let rank = |&cpu: &usize| (share_core(cpu, worker), are_apart(cpu, worker), share_core(cpu, generator));
         let other = others.min_by_key(rank);
-        other.map_or(NeighbourCpu::SharedWithGenerator(tester), NeighbourCpu::Own)
+        other.map_or(NeighbourCpu::SharedWithGenerator(generator), NeighbourCpu::Own)
     }
 
     /// The CPU.

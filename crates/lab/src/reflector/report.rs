@@ -96,7 +96,7 @@ impl Count {
 /// What was measured.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window {
-    pub(super) counts: [Count; 2],
+    pub(super) counters: [Count; 2],
     pub(super) work: Work,
     pub(super) secs: f64,
 }
@@ -143,7 +143,7 @@ impl ReflectorReport {
         window: Window,
         totals: Totals,
     ) -> anyhow::Result<ReflectorReport> {
-        let [a, b] = window.counts;
+        let [a, b] = window.counters;
         for (at, mine, other) in [(0, a, b), (1, b, a)] {
             let port = &ports[at];
             ensure!(
@@ -165,8 +165,8 @@ impl ReflectorReport {
         );
         let port = |at: usize| PortReport {
             socket: ports[at].socket.display().to_string(),
-            mpps: float(window.counts[at].packets) / window.secs / 1e6,
-            gbit_per_s: gbit(window.counts[at], window.secs),
+            mpps: float(window.counters[at].packets) / window.secs / 1e6,
+            gbit_per_s: gbit(window.counters[at], window.secs),
             rx_packets: totals.received[at],
             tx_packets: totals.sent[at],
         };

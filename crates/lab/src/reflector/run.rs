@@ -206,10 +206,10 @@ impl<R: Bursts, T: Toucher> ReflectorGuest<R, T> {
         self.begin::<FLOOD>(options, memory, frames)?;
         self.go_on::<FLOOD>(options, options.warm_up, false)?;
         at_edge()?;
-        let (counts, work, start) = (self.received, self.work, Instant::now());
+        let (counters, work, start) = (self.received, self.work, Instant::now());
         self.go_on::<FLOOD>(options, options.time, options.may_end_early)?;
         let window = Window {
-            counts: [0, 1].map(|at| self.received[at].since(counts[at])),
+            counters: [0, 1].map(|at| self.received[at].since(counters[at])),
             work: self.work.since(work),
             secs: start.elapsed().as_secs_f64(),
         };

@@ -103,8 +103,8 @@ impl<'a> Scenario<'a> {
         let mut scenario =
             Scenario { name, variants, axes, fixed, cells, metrics: Vec::new(), trials: (count, samples.len()) };
         // A figure that only trials have that do not count is none, unless there is no other.
-        let has_figures = samples.iter().filter(|sample| count == 0 || sample.invalid.is_none());
-        let names = has_figures.flat_map(|sample| sample.metrics.keys().map(String::as_str));
+        let has_metrics = samples.iter().filter(|sample| count == 0 || sample.invalid.is_none());
+        let names = has_metrics.flat_map(|sample| sample.metrics.keys().map(String::as_str));
         let names: BTreeSet<&str> = names.filter(|&name| name != AT_LEAST).collect();
         let mut metrics: Vec<Metric> = names.into_iter().map(Metric::new).collect();
         metrics.sort_by(|a, b| a.order().cmp(&b.order()));
@@ -119,31 +119,31 @@ impl<'a> Scenario<'a> {
     }
 
     /// A figure of all cells and variants.
-    pub(super) fn outcomes(&self, figure: impl Fn(&Sample) -> Option<f64>) -> Vec<Vec<Option<VariantResult>>> {
-        self.estimated(figure, Summary::ratio)
+    pub(super) fn outcomes(&self, metric: impl Fn(&Sample) -> Option<f64>) -> Vec<Vec<Option<VariantResult>>> {
+        self.estimated(metric, Summary::ratio)
     }
 
     /// A figure of all cells and variants that nobody compares: ratios are most of the work.
-    pub(super) fn alone(&self, figure: impl Fn(&Sample) -> Option<f64>) -> Vec<Vec<Option<VariantResult>>> {
-        self.estimated(figure, |_, _| None)
+    pub(super) fn alone(&self, metric: impl Fn(&Sample) -> Option<f64>) -> Vec<Vec<Option<VariantResult>>> {
+        self.estimated(metric, |_, _| None)
     }
 
     fn estimated(
         &self,
-        figure: impl Fn(&Sample) -> Option<f64>,
+        metric: impl Fn(&Sample) -> Option<f64>,
         ratio: fn(&[Trial], &[Trial]) -> Option<Summary>,
     ) -> Vec<Vec<Option<VariantResult>>> {
         let values = |trials: &[&Sample]| -> Vec<Trial> {
-            let values = trials.iter().filter_map(|sample| Some((sample.round, figure(sample)?)));
+            let values = trials.iter().filter_map(|sample| Some((sample.round, metric(sample)?)));
             values.filter(|trial| plausible(trial.1)).collect()
         };
         let outcome = |cell: &Cell| -> Vec<Option<VariantResult>> {
             let trials: Vec<Vec<Trial>> = cell.trials.iter().map(|trials| values(trials)).collect();
             let outcome = |(variant, of): (usize, &Vec<Trial>)| {
                 let values: Vec<f64> = of.iter().map(|trial| trial.1).collect();
-                let figure = Summary::of(&values)?;
+                let summary = Summary::of(&values)?;
                 let ratio = if variant == 0 { None } else { ratio(of, &trials[0]) };
-                Some(VariantResult { figure, ratio })
+                Some(VariantResult { summary, ratio })
             };
             trials.iter().enumerate().map(outcome).collect()
         };
@@ -256,6 +256,6 @@ mod tests {
         samples[1].invalid = Some("drained late".to_owned());
         let scenario = &Scenario::all(&samples)[0];
         let outcome = scenario.metrics[0].1[0][0].expect("one counts");
-        assert_eq!((outcome.figure.median, outcome.figure.n, scenario.trials), (1.0, 1, (1, 2)));
+        assert_eq!((outcome.summary.median, outcome.summary.n, scenario.trials), (1.0, 1, (1, 2)));
     }
 }

@@ -38,14 +38,14 @@ pub(super) fn write(page: &mut Page, scenario: &Scenario<'_>) {
     }
     page.push(&format!("<p class=\"soft\">{}.</p>\n", escape(&facts.join("; "))));
     for (place, (metric, outcomes)) in scenario.metrics.iter().enumerate() {
-        figures(page, scenario, metric, outcomes, place == 0);
+        plots(page, scenario, metric, outcomes, place == 0);
     }
     cycles(page, scenario);
     latencies(page, scenario);
 }
 
 /// One figure: bars by the axis across, and a map where there are two axes.
-fn figures(
+fn plots(
     page: &mut Page,
     scenario: &Scenario<'_>,
     metric: &Metric,
@@ -54,8 +54,8 @@ fn figures(
 ) {
     let all = || outcomes.iter().flatten().flatten();
     let Some(first) = all().next() else { return };
-    if all().all(|outcome| outcome.figure.median == first.figure.median) && all().count() > 1 {
-        let value = super::text::number(first.figure.median);
+    if all().all(|outcome| outcome.summary.median == first.summary.median) && all().count() > 1 {
+        let value = super::text::number(first.summary.median);
         page.push(&format!("<p>{}: {value} everywhere.</p>\n", escape(&metric.title())));
         return;
     }
@@ -65,13 +65,13 @@ fn figures(
     }
     page.note("Whiskers are 95 % intervals of the medians, and want six trials. × is a place without a valid trial.");
     let across = scenario.across();
-    let also: Vec<f64> = all().flat_map(|outcome| Groups::values(&outcome.figure)).collect();
+    let also: Vec<f64> = all().flat_map(|outcome| Groups::values(&outcome.summary)).collect();
     for panel in scenario.panels(across, None) {
         let cells: Vec<usize> = panel.rows.iter().flatten().copied().flatten().collect();
         let axis = across.map(|axis| &scenario.axes[axis]);
         let by = axis.map_or(String::new(), |axis| format!(" by {}", axis.name));
-        let figure = |cell: usize| -> Vec<Option<Summary>> {
-            (0..scenario.variants.len()).map(|variant| Some(outcomes[cell][variant].as_ref()?.figure)).collect()
+        let summary = |cell: usize| -> Vec<Option<Summary>> {
+            (0..scenario.variants.len()).map(|variant| Some(outcomes[cell][variant].as_ref()?.summary)).collect()
         };
         // A place that nobody measured is none without a valid trial.
         let measured = || panel.rows[0].iter().enumerate().filter_map(|(value, cell)| Some((value, (*cell)?)));
@@ -85,7 +85,7 @@ fn figures(
                 .map(|(value, _)| axis.map_or_else(String::new, |axis| axis.values[value].to_owned()))
                 .collect(),
             series: scenario.variants.clone(),
-            figures: measured().map(|(_, cell)| figure(cell)).collect(),
+            summaries: measured().map(|(_, cell)| summary(cell)).collect(),
             also: also.clone(),
         };
         let axes: Vec<usize> = across.into_iter().collect();
@@ -158,7 +158,7 @@ fn cycles(page: &mut Page, scenario: &Scenario<'_>) {
     page.note("Medians of each phase; at the end of a bar is the median of the trials' sums.");
     let across = scenario.across();
     let median = |outcomes: &[Vec<Option<VariantResult>>], cell: usize, variant: usize| {
-        outcomes[cell][variant].as_ref().map(|outcome| outcome.figure.median)
+        outcomes[cell][variant].as_ref().map(|outcome| outcome.summary.median)
     };
     let height = |cell: usize, variant: usize| -> f64 {
         outcomes.iter().filter_map(|phase| median(phase, cell, variant)).map(|cycles| cycles.max(0.0)).sum()
@@ -178,15 +178,15 @@ fn cycles(page: &mut Page, scenario: &Scenario<'_>) {
             for (variant, name) in scenario.variants.iter().enumerate() {
                 let Some(total) = &sum[cell][variant] else { continue };
                 let heights = outcomes.iter().map(|phase| median(phase, cell, variant).unwrap_or(0.0)).collect();
-                bars.push((*name, heights, total.figure.median));
+                bars.push((*name, heights, total.summary.median));
                 let parts = names.iter().zip(&outcomes).map(|(name, phase)| (*name, &phase[cell][variant]));
                 for (phase, outcome) in parts.chain([("sum", &sum[cell][variant])]) {
-                    if outcome.as_ref().is_some_and(|outcome| outcome.figure.is_nothing()) {
+                    if outcome.as_ref().is_some_and(|outcome| outcome.summary.is_nothing()) {
                         continue;
                     }
                     let mut row: Vec<String> = place.map(str::to_owned).into_iter().collect();
                     row.extend([(*name).to_owned(), phase.to_owned()]);
-                    row.extend(tables::figure(outcome.as_ref().map(|outcome| &outcome.figure)));
+                    row.extend(tables::summary(outcome.as_ref().map(|outcome| &outcome.summary)));
                     table.rows.push(row);
                 }
             }
@@ -258,7 +258,7 @@ fn latencies(page: &mut Page, scenario: &Scenario<'_>) {
             for &(name, cell, variant) in &curves {
                 let all = distributions[cell][variant].as_ref().and_then(|all| all.above(*one_in));
                 let (Some(outcome), Some(all)) = (&outcomes[cell][variant], all) else { continue };
-                let [median, trials] = tables::figure(Some(&outcome.figure));
+                let [median, trials] = tables::summary(Some(&outcome.summary));
                 table.rows.push(vec![(*percentile).to_owned(), name.to_owned(), median, trials, microseconds(all)]);
             }
         }

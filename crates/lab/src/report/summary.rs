@@ -15,7 +15,7 @@ pub(super) struct Summary {
 /// A variant's figure in a cell, and its ratio to the first variant's there.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct VariantResult {
-    pub(super) figure: Summary,
+    pub(super) summary: Summary,
     pub(super) ratio: Option<Summary>,
 }
 

@@ -54,7 +54,7 @@ pub(super) fn of_cells(
             }
             let mut row: Vec<String> = place.collect();
             row.push((*name).to_owned());
-            let [shown, trials] = figure(outcome.map(|outcome| &outcome.figure));
+            let [shown, trials] = summary(outcome.map(|outcome| &outcome.summary));
             let least = || at_least(&scenario.cells[cell].least[variant], &metric.name);
             let least = if outcome.is_none() { least() } else { None };
             row.extend([least.unwrap_or(shown), trials]);
@@ -75,9 +75,9 @@ fn at_least(samples: &[&Sample], metric: &str) -> Option<String> {
 }
 
 /// A median with its interval, and its trials.
-pub(super) fn figure(figure: Option<&Summary>) -> [String; 2] {
-    let Some(figure) = figure else { return ["no valid trial".to_owned(), "0".to_owned()] };
-    [with_interval(figure, number), figure.n.to_string()]
+pub(super) fn summary(summary: Option<&Summary>) -> [String; 2] {
+    let Some(summary) = summary else { return ["no valid trial".to_owned(), "0".to_owned()] };
+    [with_interval(summary, number), summary.n.to_string()]
 }
 
 /// A ratio with its interval, and what it says.
@@ -89,10 +89,10 @@ pub(super) fn ratio(metric: &Metric, variant: usize, outcome: Option<&VariantRes
     [with_interval(ratio, short), verdict.to_owned()]
 }
 
-fn with_interval(figure: &Summary, number: fn(f64) -> String) -> String {
-    match figure.interval {
-        Some((low, high)) => format!("{} [{}, {}]", number(figure.median), number(low), number(high)),
-        None => number(figure.median),
+fn with_interval(summary: &Summary, number: fn(f64) -> String) -> String {
+    match summary.interval {
+        Some((low, high)) => format!("{} [{}, {}]", number(summary.median), number(low), number(high)),
+        None => number(summary.median),
     }
 }
 
@@ -124,7 +124,7 @@ pub(super) fn finding(scenario: &Scenario<'_>, metric: &Metric, outcomes: &[Vec<
     let title = metric.title();
     let (first, others) = scenario.variants.split_first().map_or(("", &[][..]), |(first, others)| (*first, others));
     if others.is_empty() {
-        let medians = outcomes.iter().flatten().flatten().map(|outcome| outcome.figure.median);
+        let medians = outcomes.iter().flatten().flatten().map(|outcome| outcome.summary.median);
         let what = spread(medians, number).unwrap_or_else(|| "no trial counts".to_owned());
         return Finding {
             about: format!("{title} of {first} in {cells}: {what}; nothing to compare it with"),

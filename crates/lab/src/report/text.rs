@@ -47,8 +47,8 @@ fn em(c: char) -> f64 {
 
 /// As much of a text as finds room, with a mark in its middle where something is left out: names that differ do so at
 /// their beginning or at their end.
-pub(super) fn fit(text: &str, size: f64, room: f64) -> String {
-    if width(text, size) <= room {
+pub(super) fn fit(text: &str, size: f64, space: f64) -> String {
+    if width(text, size) <= space {
         return text.to_owned();
     }
     let chars: Vec<char> = text.chars().collect();
@@ -57,7 +57,7 @@ pub(super) fn fit(text: &str, size: f64, room: f64) -> String {
         kept = kept.saturating_sub(1);
         let (head, tail) = (kept.div_ceil(2), kept / 2);
         let short: String = chars[..head].iter().chain(&['…']).chain(&chars[chars.len() - tail..]).collect();
-        if kept == 0 || width(&short, size) <= room {
+        if kept == 0 || width(&short, size) <= space {
             return short;
         }
     }

@@ -63,11 +63,11 @@ impl Comparison {
         let environment = first.environment.differences(&second.environment);
         let mut comparison =
             Comparison { environment, figures: Vec::new(), only_first: Vec::new(), only_second: Vec::new() };
-        let counts = |samples: &[&Sample]| samples.iter().any(|sample| sample.invalid.is_none());
+        let has_valid = |samples: &[&Sample]| samples.iter().any(|sample| sample.invalid.is_none());
         let mut theirs: BTreeMap<SeriesKey, Vec<&Sample>> = second.places().into_iter().collect();
-        theirs.retain(|_, samples| counts(samples));
+        theirs.retain(|_, samples| has_valid(samples));
         for (place, ours) in first.places() {
-            if !counts(&ours) {
+            if !has_valid(&ours) {
                 continue;
             }
             match theirs.remove(&place) {

@@ -212,8 +212,8 @@ pub(super) fn read_one(folder: &Path) -> anyhow::Result<Results> {
 
 /// A figure of those samples that count and have it, each with its round, as `statistics` takes it.
 pub fn series<'a>(samples: impl IntoIterator<Item = &'a Sample>, metric: &str) -> Vec<(u32, f64)> {
-    let counts = samples.into_iter().filter(|sample| sample.invalid.is_none());
-    counts.filter_map(|sample| Some((sample.round, *sample.metrics.get(metric)?))).collect()
+    let valid = samples.into_iter().filter(|sample| sample.invalid.is_none());
+    valid.filter_map(|sample| Some((sample.round, *sample.metrics.get(metric)?))).collect()
 }
 
 /// What every folder of results says, of whatever format it is.
@@ -279,8 +279,8 @@ fn check(sample: &Sample) -> Result<(), String> {
     if sample.round == 0 {
         return Err("round 0; rounds are counted from 1".to_owned());
     }
-    let figures = sample.metrics.iter().chain(&sample.cycles);
-    match figures.into_iter().find(|(_, value)| !value.is_finite()) {
+    let values = sample.metrics.iter().chain(&sample.cycles);
+    match values.into_iter().find(|(_, value)| !value.is_finite()) {
         Some((name, value)) => Err(format!("{name} is {value}; leave out what could not be measured")),
         None => Ok(()),
     }

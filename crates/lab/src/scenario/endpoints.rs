@@ -34,7 +34,7 @@ pub(crate) struct TrialResult {
     pub(crate) sent: u64,
     pub(crate) lost: u64,
     /// Whether it does not count by the tester's doing alone, and no backend's.
-    pub(crate) by_tester: bool,
+    pub(crate) by_generator: bool,
 }
 
 impl Endpoints {
@@ -88,7 +88,7 @@ impl Endpoints {
             sample.metrics.insert("guest_cycles_per_packet".to_owned(), cycles);
         }
         let (sent, lost) = outcome.sent_and_lost();
-        TrialResult { sample, sent, lost, by_tester: outcome.by_tester }
+        TrialResult { sample, sent, lost, by_generator: outcome.by_generator }
     }
 
     /// Packets are only counted, and not looked at.

@@ -41,43 +41,43 @@ pub(super) type Faults = BTreeMap<&'static str, f64>;
 const CARRIED: f64 = 0.9;
 
 /// Searches for what is asked for, and measures what depends on it.
-pub(super) fn find(run: &mut Run<'_, '_>, bed: &mut Testbed<'_>) -> anyhow::Result<()> {
+pub(super) fn find(run: &mut Run<'_, '_>, testbed: &mut Testbed<'_>) -> anyhow::Result<()> {
     let (options, goals) = (run.options, goals(run.options));
     let names = goals.iter().map(name).collect::<Vec<_>>().join(", ");
     let mut made = TrialLog::default();
-    let most = match most(run, bed, &mut made) {
+    let most = match most(run, testbed, &mut made) {
         Ok(most) => most,
         Err(why) => {
-            run.keep_trials(bed, made.trials)?;
+            run.keep_trials(testbed, made.trials)?;
             let mut sample = spoilt(&made.faults);
             sample.invalid = sample.invalid.or(Some(why));
-            return run.keep(bed, &names, sample);
+            return run.keep(testbed, &names, sample);
         }
     };
-    let place = run.place(bed);
-    let mut measure = |trial: Trial| made.trial(options, bed, trial);
+    let place = run.place(testbed);
+    let mut measure = |trial: Trial| made.trial(options, testbed, trial);
     let mut progress = |step: &search::Step<'_>| {
         let bound = |bound: Option<f64>| bound.map_or_else(|| "?".to_owned(), |pps| format!("{:.3}", pps / 1e6));
         let (lower, upper) = (bound(step.lower), bound(step.upper));
         run.says(&place, &format!("{}: {lower} to {upper} Mpps", step.goal), Some(step.left));
     };
     let found = search::search(&goals, &Limits::new(most * LEAST, most), &mut measure, &mut progress)?;
-    run.keep_trials(bed, made.trials)?;
+    run.keep_trials(testbed, made.trials)?;
     for result in &found.results {
         let load = name(&result.goal);
-        run.keep(bed, &load, sample(result, &found, bed.mean_len(), &made.faults))?;
+        run.keep(testbed, &load, sample(result, &found, testbed.mean_len(), &made.faults))?;
     }
     if options.is_stopped() {
         return Ok(());
     }
     if let Some((pdr, is_least)) = carried(&found, "PDR").filter(|_| options.loads.latency) {
-        remark(run, bed, "latency", pdr, is_least);
-        latencies(run, bed, pdr)?;
+        remark(run, testbed, "latency", pdr, is_least);
+        latencies(run, testbed, pdr)?;
     }
     match (options.loads.soak, options.loads.rate, carried(&found, "NDR")) {
         (Some(time), None, Some((ndr, is_least))) => {
-            remark(run, bed, "soak", ndr, is_least);
-            soak::carry(run, bed, Rate::Pps(CARRIED * ndr), time)
+            remark(run, testbed, "soak", ndr, is_least);
+            soak::carry(run, testbed, Rate::Pps(CARRIED * ndr), time)
         }
         _ => Ok(()),
     }
@@ -93,10 +93,10 @@ fn carried(found: &Found, wanted: &str) -> Option<(f64, bool)> {
 }
 
 /// Says of what the loads to come are parts, where that is no bound.
-fn remark(run: &mut Run<'_, '_>, bed: &Testbed<'_>, load: &str, pps: f64, is_least: bool) {
+fn remark(run: &mut Run<'_, '_>, testbed: &Testbed<'_>, load: &str, pps: f64, is_least: bool) {
     if is_least {
         let what = format!("in parts of {:.3} Mpps, the most that was tried: nothing was too much", pps / 1e6);
-        run.note(bed, load, &what);
+        run.note(testbed, load, &what);
     }
 }
 
@@ -111,64 +111,69 @@ pub(super) struct TrialLog {
 
 impl TrialLog {
     /// A trial; an error where it is to end.
-    pub(super) fn trial(&mut self, options: &Options, bed: &mut Testbed<'_>, trial: Trial) -> anyhow::Result<Measured> {
+    pub(super) fn trial(
+        &mut self,
+        options: &Options,
+        testbed: &mut Testbed<'_>,
+        trial: Trial,
+    ) -> anyhow::Result<Measured> {
         anyhow::ensure!(!options.is_stopped(), INTERRUPTED);
         let rate = rate(trial.load);
-        let taken = bed.trial(rate, trial.duration);
-        self.note(rate, &taken);
-        let TrialResult { sample: Sample { invalid, .. }, sent, lost, by_tester } = taken;
+        let trial_result = testbed.trial(rate, trial.duration);
+        self.note(rate, &trial_result);
+        let TrialResult { sample: Sample { invalid, .. }, sent, lost, by_generator } = trial_result;
         // It was not drained: what it lost is not known.
         anyhow::ensure!(invalid.is_none() || !options.is_stopped(), INTERRUPTED);
-        self.failed.extend(invalid.clone().filter(|_| !by_tester));
+        self.failed.extend(invalid.clone().filter(|_| !by_generator));
         // What never began will not begin the next time.
-        Ok(Measured { sent, lost, invalid, late: by_tester && sent > 0 })
+        Ok(Measured { sent, lost, invalid, late: by_generator && sent > 0 })
     }
 
     /// A trial was made, whether it counts or not.
-    pub(super) fn note(&mut self, rate: Rate, taken: &TrialResult) {
+    pub(super) fn note(&mut self, rate: Rate, trial_result: &TrialResult) {
         for name in FAULTS {
-            if let Some(count) = taken.sample.metrics.get(name) {
+            if let Some(count) = trial_result.sample.metrics.get(name) {
                 *self.faults.entry(name).or_default() += count;
             }
         }
-        self.trials.push((rate, taken.sample.clone()));
+        self.trials.push((rate, trial_result.sample.clone()));
     }
 }
 
 /// Latencies of packets that are alone, and at parts of what can be carried.
-fn latencies(run: &mut Run<'_, '_>, bed: &mut Testbed<'_>, pdr: f64) -> anyhow::Result<()> {
+fn latencies(run: &mut Run<'_, '_>, testbed: &mut Testbed<'_>, pdr: f64) -> anyhow::Result<()> {
     let patience = usize::try_from(Retries::default().late)?;
     for percent in LATENCIES {
         if run.options.is_stopped() {
             break;
         }
         let load = format!("latency {percent} %");
-        run.says(&run.place(bed), &load, None);
+        run.says(&run.place(testbed), &load, None);
         let pps = if percent == 0 { LONE.min(pdr) } else { pdr * f64::from(percent) / 100.0 };
         // It was carried before: that the tester is late says nothing about it.
         let (rate, mut late) = (Rate::Pps(pps), Vec::new());
         let sample = loop {
-            let TrialResult { sample, sent, by_tester, .. } = bed.trial(rate, run.options.time);
-            if !by_tester || sent == 0 || late.len() >= patience || run.options.is_stopped() {
+            let TrialResult { sample, sent, by_generator, .. } = testbed.trial(rate, run.options.time);
+            if !by_generator || sent == 0 || late.len() >= patience || run.options.is_stopped() {
                 break sample;
             }
             late.push((rate, sample));
         };
-        run.keep_trials(bed, late)?;
-        run.keep(bed, &load, sample)?;
+        run.keep_trials(testbed, late)?;
+        run.keep(testbed, &load, sample)?;
     }
     Ok(())
 }
 
 /// The greatest load that is searched: the switch is asked for as much as there is room for.
-fn most(run: &mut Run<'_, '_>, bed: &mut Testbed<'_>, made: &mut TrialLog) -> Result<f64, String> {
+fn most(run: &mut Run<'_, '_>, testbed: &mut Testbed<'_>, made: &mut TrialLog) -> Result<f64, String> {
     let (mut most, mut why) = (None::<f64>, String::new());
     for _ in 0..ATTEMPTS {
-        run.says(&run.place(bed), "looking how much is too much", None);
-        let taken = bed.trial(Rate::Max, run.options.time);
-        made.note(Rate::Max, &taken);
-        match (taken.sample.invalid, taken.sample.metrics.get("offered_mpps")) {
-            (None, Some(&offered)) => most = Some(greatest(offered, bed.limit_mpps).max(most.unwrap_or(0.0))),
+        run.says(&run.place(testbed), "looking how much is too much", None);
+        let trial_result = testbed.trial(Rate::Max, run.options.time);
+        made.note(Rate::Max, &trial_result);
+        match (trial_result.sample.invalid, trial_result.sample.metrics.get("offered_mpps")) {
+            (None, Some(&offered)) => most = Some(greatest(offered, testbed.limit_mpps).max(most.unwrap_or(0.0))),
             (reason, _) => why = reason.unwrap_or_else(|| "nothing was sent".to_owned()),
         }
         if run.options.is_stopped() {
@@ -224,7 +229,7 @@ pub(super) fn spoilt(faults: &Faults) -> Sample {
 fn sample(result: &GoalResult, found: &Found, mean_len: f64, faults: &Faults) -> Sample {
     let mpps = |pps: Option<f64>| pps.map(|pps| pps / 1e6);
     let throughput = mpps(result.throughput);
-    let figures = [
+    let values = [
         ("mpps", throughput),
         ("gbit_per_s", throughput.map(|mpps| gbit(mpps, mean_len))),
         ("lower_mpps", mpps(result.lower)),
@@ -232,7 +237,7 @@ fn sample(result: &GoalResult, found: &Found, mean_len: f64, faults: &Faults) ->
         ("trials", u32::try_from(found.trials).ok().map(f64::from)),
     ];
     let mut sample = spoilt(faults);
-    sample.metrics.extend(figures.into_iter().filter_map(|(name, figure)| Some((name.to_owned(), figure?))));
+    sample.metrics.extend(values.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
     // What was copied wrongly is no result at all.
     if sample.invalid.is_none() && found.stopped.is_none() && result.lower.is_some() && result.upper.is_none() {
         sample.metrics.insert(AT_LEAST.to_owned(), 1.0);
@@ -343,16 +348,21 @@ mod tests {
     #[test]
     fn whatever_trial_was_made_is_noted() {
         let mut made = TrialLog::default();
-        let taken = |figures: &[(&str, f64)], invalid: Option<&str>| {
-            let metrics = figures.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
+        let trial_result = |values: &[(&str, f64)], invalid: Option<&str>| {
+            let metrics = values.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
             let invalid = invalid.map(str::to_owned);
-            TrialResult { sample: Sample { metrics, invalid, ..Sample::default() }, sent: 9, lost: 0, by_tester: false }
+            TrialResult {
+                sample: Sample { metrics, invalid, ..Sample::default() },
+                sent: 9,
+                lost: 0,
+                by_generator: false,
+            }
         };
         // There may have been nobody to send to.
-        made.note(Rate::Max, &taken(&[], Some("nobody listens")));
+        made.note(Rate::Max, &trial_result(&[], Some("nobody listens")));
         assert!(made.faults.is_empty());
-        made.note(Rate::Max, &taken(&[("duplicates", 2.0), ("corrupt", 1.0)], Some("wrong")));
-        made.note(Rate::Pps(5e5), &taken(&[("duplicates", 1.0), ("corrupt", 0.0), ("sent", 9.0)], None));
+        made.note(Rate::Max, &trial_result(&[("duplicates", 2.0), ("corrupt", 1.0)], Some("wrong")));
+        made.note(Rate::Pps(5e5), &trial_result(&[("duplicates", 1.0), ("corrupt", 0.0), ("sent", 9.0)], None));
         assert_eq!(made.faults, Faults::from([("duplicates", 3.0), ("corrupt", 1.0)]));
         let rates: Vec<_> = made.trials.iter().map(|(rate, _)| rate.to_string()).collect();
         assert_eq!(rates, ["max", "max", "500kpps"]);

@@ -220,10 +220,10 @@ impl Options {
         );
         ensure!(!self.time.is_zero() && self.rounds > 0, "nothing is measured in no time and in no round");
         ensure!(
-            self.mode.hands_on(),
+            self.mode.forwards(),
             "a guest in mode {} does not hand on what comes: one of {} does",
             self.mode,
-            Mode::ALL.iter().filter(|mode| mode.hands_on()).map(|mode| mode.name()).collect::<Vec<_>>().join(", ")
+            Mode::ALL.iter().filter(|mode| mode.forwards()).map(|mode| mode.name()).collect::<Vec<_>>().join(", ")
         );
         ensure!(
             self.touch != Touch::Edit,

@@ -55,12 +55,12 @@ pub(super) type Keep<'k> = dyn FnMut(ScenarioRecord<'_>) -> anyhow::Result<()> +
 /// What is asked for cannot be; and those of `keep`.
 pub fn run(options: &Options, watch: &mut dyn Watch, keep: &mut Keep<'_>) -> anyhow::Result<Outcome> {
     options.check()?;
-    let mut beds = Vec::new();
+    let mut testbeds = Vec::new();
     for (layout, sizes) in options.cells() {
-        beds.push(Testbed::new(options, layout, sizes)?);
+        testbeds.push(Testbed::new(options, layout, sizes)?);
     }
     let tasks = Task::all(&options.loads);
-    let count = tasks.len() * beds.len() * options.rounds as usize;
+    let count = tasks.len() * testbeds.len() * options.rounds as usize;
     let mut run = Run {
         options,
         watch,
@@ -71,15 +71,15 @@ pub fn run(options: &Options, watch: &mut dyn Watch, keep: &mut Keep<'_>) -> any
     };
     for round in 1..=options.rounds {
         run.step.round = round;
-        for bed in &mut beds {
+        for testbed in &mut testbeds {
             for &task in &tasks {
                 if !options.is_stopped() {
                     run.step.trial += 1;
-                    run.task(bed, task)?;
+                    run.task(testbed, task)?;
                 }
             }
             // Two cells do not share a backend's two sockets.
-            bed.end();
+            testbed.end();
         }
     }
     Ok(run.outcome)
@@ -96,13 +96,13 @@ pub(super) struct Run<'a, 'k> {
 }
 
 impl Run<'_, '_> {
-    fn task(&mut self, bed: &mut Testbed<'_>, task: Task) -> anyhow::Result<()> {
+    fn task(&mut self, testbed: &mut Testbed<'_>, task: Task) -> anyhow::Result<()> {
         let began = Instant::now();
         match task {
-            Task::Max => self.fixed(bed, Rate::Max)?,
-            Task::Rate(rate) => self.fixed(bed, rate)?,
-            Task::Find => find::find(self, bed)?,
-            Task::Soak(rate, time) => soak::carry(self, bed, rate, time)?,
+            Task::Max => self.fixed(testbed, Rate::Max)?,
+            Task::Rate(rate) => self.fixed(testbed, rate)?,
+            Task::Find => find::find(self, testbed)?,
+            Task::Soak(rate, time) => soak::carry(self, testbed, rate, time)?,
         }
         if !self.options.is_stopped() {
             self.outcome.tasks[1] += 1;
@@ -112,11 +112,11 @@ impl Run<'_, '_> {
     }
 
     /// One trial at a rate.
-    fn fixed(&mut self, bed: &mut Testbed<'_>, rate: Rate) -> anyhow::Result<()> {
+    fn fixed(&mut self, testbed: &mut Testbed<'_>, rate: Rate) -> anyhow::Result<()> {
         let load = rate.to_string();
-        self.says(&self.place(bed), &load, None);
-        let taken = bed.trial(rate, self.options.time);
-        self.keep(bed, &load, taken.sample)
+        self.says(&self.place(testbed), &load, None);
+        let trial_result = testbed.trial(rate, self.options.time);
+        self.keep(testbed, &load, trial_result.sample)
     }
 
     /// What happens now, and how long this task still takes, if that is known.
@@ -127,25 +127,25 @@ impl Run<'_, '_> {
     }
 
     /// Notes what has to be known besides.
-    pub(super) fn note(&mut self, bed: &Testbed<'_>, load: &str, what: &str) {
-        self.outcome.notes.push(format!("{}: {what}", label(&self.cell(bed, Some(load)))));
+    pub(super) fn note(&mut self, testbed: &Testbed<'_>, load: &str, what: &str) {
+        self.outcome.notes.push(format!("{}: {what}", label(&self.cell(testbed, Some(load)))));
     }
 
     /// Keeps the trials of a search, also where it was stopped.
-    pub(super) fn keep_trials(&mut self, bed: &Testbed<'_>, trials: Vec<(Rate, Sample)>) -> anyhow::Result<()> {
+    pub(super) fn keep_trials(&mut self, testbed: &Testbed<'_>, trials: Vec<(Rate, Sample)>) -> anyhow::Result<()> {
         for (rate, sample) in trials {
-            let sample = self.placed(bed, &rate.to_string(), sample);
+            let sample = self.placed(testbed, &rate.to_string(), sample);
             (self.keep)(ScenarioRecord::Trial(&sample))?;
         }
         Ok(())
     }
 
     /// Keeps a sample, unless it was interrupted before anything had come.
-    pub(super) fn keep(&mut self, bed: &Testbed<'_>, load: &str, sample: Sample) -> anyhow::Result<()> {
+    pub(super) fn keep(&mut self, testbed: &Testbed<'_>, load: &str, sample: Sample) -> anyhow::Result<()> {
         if self.options.is_stopped() && sample.metrics.get("mpps").is_none_or(|&mpps| mpps <= 0.0) {
             return Ok(());
         }
-        let sample = self.placed(bed, load, sample);
+        let sample = self.placed(testbed, load, sample);
         if let Some(why) = &sample.invalid {
             self.step.what = label(&sample.cell);
             self.watch.is_invalid(&self.step, why);
@@ -153,32 +153,32 @@ impl Run<'_, '_> {
         self.outcome.samples[usize::from(sample.invalid.is_some())] += 1;
         self.outcome.at_least += usize::from(sample.is_at_least());
         self.outcome.not_carried += usize::from(soak::is_not_carried(&sample));
-        let layout = bed.layout().name();
-        for (whose, features) in [layout.to_owned(), format!("{layout}, guest")].into_iter().zip(bed.features) {
+        let layout = testbed.layout().name();
+        for (whose, features) in [layout.to_owned(), format!("{layout}, guest")].into_iter().zip(testbed.features) {
             self.outcome.features.extend(features.map(|features| (whose, Options::names(features))));
         }
         (self.keep)(ScenarioRecord::Result(&sample))
     }
 
     /// A sample with all that tells where it was taken.
-    fn placed(&self, bed: &Testbed<'_>, load: &str, mut sample: Sample) -> Sample {
+    fn placed(&self, testbed: &Testbed<'_>, load: &str, mut sample: Sample) -> Sample {
         sample.scenario = self.options.scenario.name().to_owned();
         sample.round = self.step.round;
         sample.variant.clone_from(&self.options.name);
-        sample.cell = self.cell(bed, Some(load));
-        sample.metrics.insert("generator_limit_mpps".to_owned(), bed.limit_mpps);
+        sample.cell = self.cell(testbed, Some(load));
+        sample.metrics.insert("generator_limit_mpps".to_owned(), testbed.limit_mpps);
         sample
     }
 
     /// The cell in words.
-    pub(super) fn place(&self, bed: &Testbed<'_>) -> String {
-        label(&self.cell(bed, None))
+    pub(super) fn place(&self, testbed: &Testbed<'_>) -> String {
+        label(&self.cell(testbed, None))
     }
 
-    fn cell(&self, bed: &Testbed<'_>, load: Option<&str>) -> BTreeMap<String, String> {
+    fn cell(&self, testbed: &Testbed<'_>, load: Option<&str>) -> BTreeMap<String, String> {
         let mut cell = BTreeMap::from([
-            ("size".to_owned(), bed.sizes().name()),
-            ("ring".to_owned(), bed.layout().name().to_owned()),
+            ("size".to_owned(), testbed.sizes().name()),
+            ("ring".to_owned(), testbed.layout().name().to_owned()),
         ]);
         cell.extend(load.map(|load| ("load".to_owned(), load.to_owned())));
         cell.extend(self.options.particulars().into_iter().map(|(axis, value)| (axis.to_owned(), value)));

@@ -19,33 +19,38 @@ const CARRIED_OR_NOT: &str = "carried";
 const LONGER: u32 = 10;
 
 /// Carries a load for long.
-pub(super) fn carry(run: &mut Run<'_, '_>, bed: &mut Testbed<'_>, rate: Rate, time: Duration) -> anyhow::Result<()> {
+pub(super) fn carry(
+    run: &mut Run<'_, '_>,
+    testbed: &mut Testbed<'_>,
+    rate: Rate,
+    time: Duration,
+) -> anyhow::Result<()> {
     let load = format!("soak {} s", time.as_secs_f64());
-    let Some(pps) = rate.pps(bed.mean_len()) else {
+    let Some(pps) = rate.pps(testbed.mean_len()) else {
         anyhow::bail!("a soak needs a rate such as 1mpps, or none: then it is 90 % of the NDR");
     };
-    let (options, place, mut made) = (run.options, run.place(bed), TrialLog::default());
+    let (options, place, mut made) = (run.options, run.place(testbed), TrialLog::default());
     let mut goal = SoakGoal::new(pps, time);
     // Whoever makes short trials has a reason: much longer ones are disturbed.
     goal.trial = goal.trial.min(options.time * LONGER);
     goal.shortest = goal.shortest.min(options.time).min(goal.trial);
-    let mut measure = |trial: Trial| made.trial(options, bed, trial);
+    let mut measure = |trial: Trial| made.trial(options, testbed, trial);
     run.says(&place, &load, Some(time));
     let mut progress = |soaked: &Soaked| {
         let what = format!("{load} at {:.3} Mpps: {} of {} packets lost", pps / 1e6, soaked.lost, soaked.sent);
         run.says(&place, &what, Some(time.saturating_sub(soaked.time)));
     };
     let soaked = search::soak(&goal, &mut measure, &mut progress)?;
-    let sample = soak_sample(&soaked, time, bed.mean_len(), &made);
-    run.keep_trials(bed, made.trials)?;
+    let sample = soak_sample(&soaked, time, testbed.mean_len(), &made);
+    run.keep_trials(testbed, made.trials)?;
     if let Some(remark) = remark_on(&soaked.soak) {
-        run.note(bed, &load, remark);
+        run.note(testbed, &load, remark);
     }
     if let Some(last) = made.failed.last() {
         let what = format!("trials that did not count because of a backend: {}, the last as {last}", made.failed.len());
-        run.note(bed, &load, &what);
+        run.note(testbed, &load, &what);
     }
-    run.keep(bed, &load, sample)
+    run.keep(testbed, &load, sample)
 }
 
 fn remark_on(soak: &Soak) -> Option<&'static str> {
@@ -67,7 +72,7 @@ fn soak_sample(soaked: &Soaked, time: Duration, mean_len: f64, made: &TrialLog) 
     let mut sample = spoilt(&made.faults);
     if seconds > 0.0 && sent > 0.0 {
         let came = (sent - lost) / seconds / 1e6;
-        let figures = [
+        let values = [
             ("mpps", came),
             ("gbit_per_s", gbit(came, mean_len)),
             ("offered_mpps", sent / seconds / 1e6),
@@ -77,12 +82,12 @@ fn soak_sample(soaked: &Soaked, time: Duration, mean_len: f64, made: &TrialLog) 
             ("secs", seconds),
             ("shortest_trial_secs", soaked.shortest.as_secs_f64()),
         ];
-        sample.metrics.extend(figures.map(|(name, figure)| (name.to_owned(), figure)));
+        sample.metrics.extend(values.map(|(name, value)| (name.to_owned(), value)));
     }
     if let Soak::Stopped(why) = &soaked.soak {
         if let Some((_, last)) = made.trials.last().filter(|_| seconds <= 0.0 && why == INTERRUPTED) {
-            let figures = last.metrics.iter().filter(|(name, _)| !FAULTS.contains(&name.as_str()));
-            sample.metrics.extend(figures.map(|(name, figure)| (name.clone(), *figure)));
+            let values = last.metrics.iter().filter(|(name, _)| !FAULTS.contains(&name.as_str()));
+            sample.metrics.extend(values.map(|(name, value)| (name.clone(), *value)));
         }
         // Where nothing was carried there is no time to be told.
         let seconds = sample.metrics.get("secs").copied().filter(|&seconds| seconds > 0.0);
@@ -146,18 +151,18 @@ mod tests {
     #[test]
     fn a_soak_that_is_interrupted_in_its_first_trial_has_the_figures_of_that() {
         let mut made = TrialLog::default();
-        let mut takes = |figures: [(&str, f64); 3], why: &str| {
-            let metrics = figures.map(|(name, figure)| (name.to_owned(), figure)).into();
+        let mut takes = |values: [(&str, f64); 3], why: &str| {
+            let metrics = values.map(|(name, value)| (name.to_owned(), value)).into();
             let sample = Sample { metrics, invalid: Some(why.to_owned()), ..Sample::default() };
-            made.note(Rate::Pps(1e6), &TrialResult { sample, sent: 0, lost: 0, by_tester: false });
+            made.note(Rate::Pps(1e6), &TrialResult { sample, sent: 0, lost: 0, by_generator: false });
         };
         takes([("mpps", 0.5), ("secs", 10.1), ("duplicates", 1.0)], "it lasted too long");
         takes([("mpps", 0.9), ("secs", 3.21), ("duplicates", 2.0)], "interrupted, after 3.2 of 10.0 s");
         let of = |why: &str| {
             let soaked = none(Soak::Stopped(why.to_owned()));
             let sample = soak_sample(&soaked, Duration::from_secs(60), 64.0, &made);
-            let figure = |name: &str| sample.metrics.get(name).copied();
-            ([figure("mpps"), figure("duplicates"), figure("carried")], sample.invalid.clone().expect("no end"))
+            let metric = |name: &str| sample.metrics.get(name).copied();
+            ([metric("mpps"), metric("duplicates"), metric("carried")], sample.invalid.clone().expect("no end"))
         };
         let why = "interrupted, after 3.2 of 60.0 s".to_owned();
         assert_eq!(of(INTERRUPTED), ([Some(0.9), Some(3.0), None], why));

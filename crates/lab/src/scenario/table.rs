@@ -85,9 +85,9 @@ fn row(text: &mut String, name: &str, samples: &[&Sample], width: usize) {
         let values: Vec<f64> = shown.filter_map(|sample| sample.metrics.get(metric).copied()).collect();
         let factor = if metric == "loss_ratio" { 100.0 } else { 1.0 };
         let sign = if at_least && BOUNDS.contains(&metric) { ">" } else { "" };
-        let figure = |value: f64| format!("{sign}{:.digits$}", value * factor);
-        let figure = median(&values).map_or_else(|| "-".to_owned(), figure);
-        let _ = write!(text, " {figure:>wide$}");
+        let show = |value: f64| format!("{sign}{:.digits$}", value * factor);
+        let value = median(&values).map_or_else(|| "-".to_owned(), show);
+        let _ = write!(text, " {value:>wide$}");
     }
     let count = samples.iter().filter(|sample| sample.invalid.is_none()).count();
     let _ = writeln!(text, " {:>5}", format!("{count}/{}", samples.len()));

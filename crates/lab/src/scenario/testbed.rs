@@ -37,7 +37,7 @@ pub(super) struct Testbed<'a> {
 
 /// All of it, connected. Who is connected to the switch goes before it.
 struct Live {
-    parties: Endpoints,
+    endpoints: Endpoints,
     is_new: bool,
     ours: Option<Ours>,
 }
@@ -81,7 +81,7 @@ impl<'a> Testbed<'a> {
             Ok(live) => live,
             Err(error) => {
                 let sample = Sample { invalid: Some(format!("{error:#}")), ..Sample::default() };
-                return TrialResult { sample, sent: 0, lost: 0, by_tester: false };
+                return TrialResult { sample, sent: 0, lost: 0, by_generator: false };
             }
         };
         let plan = Plan {
@@ -92,10 +92,10 @@ impl<'a> Testbed<'a> {
             limit_mpps: Some(self.limit_mpps),
         };
         live.is_new = false;
-        self.features = [Some(live.parties.features), live.parties.guest_features];
+        self.features = [Some(live.endpoints.features), live.endpoints.guest_features];
         let before = live.runtime();
-        let mut taken = live.parties.run(&plan, &self.options.stop, rate, time);
-        let sample = &mut taken.sample;
+        let mut trial_result = live.endpoints.run(&plan, &self.options.stop, rate, time);
+        let sample = &mut trial_result.sample;
         if let (Some(before), Some(after)) = (before, live.runtime())
             && let Ok(cycles) = phases(&before, &after)
         {
@@ -107,7 +107,7 @@ impl<'a> Testbed<'a> {
         } else {
             live.end();
         }
-        taken
+        trial_result
     }
 
     /// Lets backends know that it is over.
@@ -128,8 +128,8 @@ impl<'a> Testbed<'a> {
         };
         let guest = |ports| forward::guest(ports, &options);
         let load = (self.sizes, self.options.seed);
-        let parties = Endpoints::connect(self.options.scenario, &sockets, [&self.ports; 2], load, guest)?;
-        Ok(Live { parties, is_new: true, ours })
+        let endpoints = Endpoints::connect(self.options.scenario, &sockets, [&self.ports; 2], load, guest)?;
+        Ok(Live { endpoints, is_new: true, ours })
     }
 
     /// A switch of ours, unless there is another, and its sockets.
@@ -152,7 +152,7 @@ impl Live {
     }
 
     fn end(self) {
-        self.parties.stop();
+        self.endpoints.stop();
         if let Some(ours) = self.ours {
             ours.switch.stop();
         }

@@ -76,11 +76,11 @@ fn packets_come_as_they_were_sent_in_each_cell() {
         let round = |n| [(n, "split", "64"), (n, "split", "imix"), (n, "packed", "64"), (n, "packed", "imix")];
         assert_eq!(order, [round(1), round(2)].concat());
         for sample in &samples {
-            let figure = |name: &str| sample.metrics.get(name).copied().unwrap_or(-1.0);
-            assert!(figure("sent") > 0.0 && figure("lost") < figure("sent"), "{sample:?}");
-            assert!(figure("corrupt") == 0.0 && figure("duplicates") == 0.0 && figure("foreign") == 0.0, "{sample:?}");
-            assert!(figure("generator_limit_mpps") > 0.0 && figure("switch_cycles_per_packet") > 0.0, "{sample:?}");
-            assert_eq!(figure("guest_cycles_per_packet") > 0.0, scenario == Scenario::Pvp, "{sample:?}");
+            let metric = |name: &str| sample.metrics.get(name).copied().unwrap_or(-1.0);
+            assert!(metric("sent") > 0.0 && metric("lost") < metric("sent"), "{sample:?}");
+            assert!(metric("corrupt") == 0.0 && metric("duplicates") == 0.0 && metric("foreign") == 0.0, "{sample:?}");
+            assert!(metric("generator_limit_mpps") > 0.0 && metric("switch_cycles_per_packet") > 0.0, "{sample:?}");
+            assert_eq!(metric("guest_cycles_per_packet") > 0.0, scenario == Scenario::Pvp, "{sample:?}");
             assert_eq!((sample.scenario.as_str(), sample.variant.as_str()), (scenario.name(), "straightline"));
         }
         let mut whose = vec!["packed", "packed, guest", "split", "split, guest"];
@@ -275,8 +275,8 @@ fn a_search_finds_bounds_or_says_why_not() {
     // On a machine that has other things to do no trial may count.
     match &samples[0].invalid {
         None => {
-            let figures = ["duplicates", "corrupt"].map(|name| samples[0].metrics[name]);
-            assert!(samples[0].metrics["mpps"] > 0.0 && figures == [0.0; 2], "{samples:?}");
+            let values = ["duplicates", "corrupt"].map(|name| samples[0].metrics[name]);
+            assert!(samples[0].metrics["mpps"] > 0.0 && values == [0.0; 2], "{samples:?}");
             assert!((1.0..=counted).contains(&samples[0].metrics["trials"]), "{counted}: {samples:?}");
             let loads: Vec<_> = samples[1..].iter().map(|sample| sample.cell["load"].as_str()).collect();
             assert_eq!(loads, ["latency 0 %", "latency 10 %", "latency 50 %", "latency 90 %"]);

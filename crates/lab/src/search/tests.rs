@@ -77,14 +77,14 @@ fn halves_of_times_that_are_no_powers_of_two_are_halves() {
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "counts of packets")]
-fn counts(trial: Trial, loss_ratio: f64) -> Measured {
+fn valid_trial(trial: Trial, loss_ratio: f64) -> Measured {
     let sent = trial.load * trial.duration.as_secs_f64();
     Measured { sent: sent as u64, lost: (sent * loss_ratio) as u64, ..Measured::default() }
 }
 
 /// A switch that takes so many packets a second and no more.
 fn hard_limit(trial: Trial, most: f64) -> Measured {
-    counts(trial, (1.0 - most / trial.load).max(0.0))
+    valid_trial(trial, (1.0 - most / trial.load).max(0.0))
 }
 
 fn run(goals: &[Goal], measure: &mut Measure<'_>) -> Found {
@@ -108,12 +108,12 @@ fn bounds_of_a_hard_limit_are_on_both_of_its_sides() {
 
 #[test]
 fn limits_that_are_no_bounds_are_said_to_be_none() {
-    let found = run(&[Goal::ndr()], &mut |trial| Ok(counts(trial, 0.0)));
+    let found = run(&[Goal::ndr()], &mut |trial| Ok(valid_trial(trial, 0.0)));
     let result = &found.results[0];
     assert_eq!((result.lower, result.upper, result.throughput), (Some(1e7), None, Some(1e7)));
     assert!(result.irregular.as_ref().expect("no upper bound").contains("up to 10000000"), "{result:?}");
 
-    let found = run(&[Goal::ndr()], &mut |trial| Ok(counts(trial, 0.5)));
+    let found = run(&[Goal::ndr()], &mut |trial| Ok(valid_trial(trial, 0.5)));
     let result = &found.results[0];
     assert_eq!((result.lower, result.upper, result.throughput), (None, Some(1e4), None));
     assert!(result.irregular.as_ref().expect("no lower bound").contains("even 10000"), "{result:?}");
@@ -123,7 +123,7 @@ fn limits_that_are_no_bounds_are_said_to_be_none() {
 fn a_load_that_lost_is_an_upper_bound_though_a_greater_one_did_not_lose() {
     // Between 4 and 5 million it loses, above it does not, and above 8 it does ("Loss Inversion").
     let loses = |load: f64| (4e6..5e6).contains(&load) || load >= 8e6;
-    let measure = &mut |trial: Trial| Ok(counts(trial, if loses(trial.load) { 0.1 } else { 0.0 }));
+    let measure = &mut |trial: Trial| Ok(valid_trial(trial, if loses(trial.load) { 0.1 } else { 0.0 }));
     let found = run(&[Goal::ndr(), Goal::pdr(0.2)], measure);
     let [ndr, pdr] = &found.results[..] else { panic!("{found:?}") };
     assert_eq!((pdr.lower, pdr.upper), (Some(1e7), None));
@@ -133,7 +133,7 @@ fn a_load_that_lost_is_an_upper_bound_though_a_greater_one_did_not_lose() {
 
 #[test]
 fn trials_that_do_not_count_are_made_again_and_then_the_search_ends() {
-    let bad = |trial: Trial| Measured { invalid: Some("the backend was silent".into()), ..counts(trial, 0.0) };
+    let bad = |trial: Trial| Measured { invalid: Some("the backend was silent".into()), ..valid_trial(trial, 0.0) };
     // Each one is bad three times, which is what is allowed.
     let mut n = 0;
     let found = run(&[Goal::ndr()], &mut |trial| {
@@ -172,7 +172,7 @@ fn a_tester_that_is_late_now_and_then_is_waited_for_where_it_could_be_in_time() 
     let mut n = 0;
     let found = run(&[Goal::ndr()], &mut |trial| {
         n += 1;
-        Ok(Measured { sent: 0, late: true, invalid: Some("late".into()), ..counts(trial, 0.0) })
+        Ok(Measured { sent: 0, late: true, invalid: Some("late".into()), ..valid_trial(trial, 0.0) })
     });
     assert!(n == 4 && found.stopped.expect("an end").ends_with("of 4: late"), "{n}");
 }
@@ -185,7 +185,7 @@ fn what_had_no_room_is_no_proof_of_what_the_tester_can_send() {
         let refuses = load > 9e6;
         let late = load > 6e6 && !refuses;
         let sent = Trial { load: if late { 5.99e6 } else { load }, duration };
-        let counted = if refuses { counts(sent, 0.5) } else { counts(sent, 0.0) };
+        let counted = if refuses { valid_trial(sent, 0.5) } else { valid_trial(sent, 0.0) };
         Ok(Measured { late, invalid: late.then(|| "late".into()), ..counted })
     });
     assert_eq!(found.stopped, None);
@@ -200,7 +200,7 @@ fn a_soak_is_made_of_shorter_trials_where_longer_ones_are_disturbed() {
     let mut measure = |trial: Trial| {
         n += 1;
         let late = trial.duration > Duration::from_millis(700) || n % 3 == 0;
-        Ok(Measured { late, invalid: late.then(|| "late".into()), ..counts(trial, 0.0) })
+        Ok(Measured { late, invalid: late.then(|| "late".into()), ..valid_trial(trial, 0.0) })
     };
     let goal = SoakGoal { shortest: Duration::from_millis(100), ..SoakGoal::new(1e6, secs(20)) };
     let came = soak(&goal, &mut measure, &mut |_| {}).expect("a goal that makes sense");
@@ -313,7 +313,7 @@ fn a_soak_is_carried_lost_or_too_short_to_say() {
         let mut n = 0;
         let mut measure = |trial| {
             n += 1;
-            Ok(Measured { lost: if n == 2 { lost } else { 0 }, ..counts(trial, 0.0) })
+            Ok(Measured { lost: if n == 2 { lost } else { 0 }, ..valid_trial(trial, 0.0) })
         };
         soak(&goal, &mut measure, &mut |_| {}).expect("a goal that makes sense")
     };
@@ -345,7 +345,7 @@ fn no_trial_of_a_soak_is_shorter_than_others() {
         let mut trials = Vec::new();
         let mut measure = |trial: Trial| {
             trials.push(trial.duration);
-            Ok(counts(trial, 0.0))
+            Ok(valid_trial(trial, 0.0))
         };
         let came = soak(&SoakGoal::new(1e6, time), &mut measure, &mut |_| {}).expect("a goal that makes sense");
         assert_eq!((came.time, trials.iter().sum::<Duration>(), trials.len()), (time, time, count));

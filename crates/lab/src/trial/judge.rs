@@ -30,7 +30,7 @@ pub(super) fn judge(measured: &Measured, load: Load, mean_len: f64) -> Option<St
 }
 
 /// Whether it does not count as the tester was not on time, and for nothing that a backend did.
-pub(super) fn is_by_tester(measured: &Measured, load: Load, mean_len: f64) -> bool {
+pub(super) fn is_by_generator(measured: &Measured, load: Load, mean_len: f64) -> bool {
     failed(measured, mean_len).is_none() && untimely(measured, load, mean_len).is_some()
 }
 
@@ -121,10 +121,10 @@ mod tests {
 
     /// A million packets in a second, and all came.
     fn good() -> Measured {
-        let counts =
+        let counters =
             StreamCounters { sent: 1_000_000, received: 1_000_000, bytes: 64_000_000, ..StreamCounters::default() };
         Measured {
-            streams: vec![counts],
+            streams: vec![counters],
             meant: Some(1_000_000),
             seconds: [1.0, 1.0],
             arrived: [1_000_000, 64_000_000],
@@ -157,20 +157,20 @@ mod tests {
 
     #[test]
     fn who_was_not_on_time_is_told_from_a_backend_that_fails() {
-        let is_by_tester = |change: fn(&mut Measured)| {
+        let is_by_generator = |change: fn(&mut Measured)| {
             let mut measured = good();
             change(&mut measured);
-            super::is_by_tester(&measured, LOAD, 64.0)
+            super::is_by_generator(&measured, LOAD, 64.0)
         };
-        assert!(is_by_tester(|m| m.seconds[1] = 1.0011));
-        assert!(is_by_tester(|m| m.meant = Some(990_000)));
-        assert!(is_by_tester(|m| m.missed = 1001));
-        assert!(!is_by_tester(|_| {}));
-        assert!(!is_by_tester(|m| m.still_coming = true));
+        assert!(is_by_generator(|m| m.seconds[1] = 1.0011));
+        assert!(is_by_generator(|m| m.meant = Some(990_000)));
+        assert!(is_by_generator(|m| m.missed = 1001));
+        assert!(!is_by_generator(|_| {}));
+        assert!(!is_by_generator(|m| m.still_coming = true));
         // Whoever else was late.
-        assert!(!is_by_tester(|m| (m.not_taken, m.missed) = (true, 1001)));
-        assert!(!is_by_tester(|m| (m.streams[0].received, m.missed) = (0, 1001)));
-        assert!(!is_by_tester(|m| (m.streams[0].corrupt, m.missed) = (1, 1001)));
+        assert!(!is_by_generator(|m| (m.not_taken, m.missed) = (true, 1001)));
+        assert!(!is_by_generator(|m| (m.streams[0].received, m.missed) = (0, 1001)));
+        assert!(!is_by_generator(|m| (m.streams[0].corrupt, m.missed) = (1, 1001)));
     }
 
     #[test]
@@ -184,8 +184,8 @@ mod tests {
     #[test]
     fn a_stream_of_which_nothing_comes_is_no_loss() {
         let judged = |streams: &[(u64, u64)]| {
-            let counts = |&(sent, received)| StreamCounters { sent, received, ..StreamCounters::default() };
-            judged(|m| m.streams = streams.iter().map(counts).collect())
+            let counters = |&(sent, received)| StreamCounters { sent, received, ..StreamCounters::default() };
+            judged(|m| m.streams = streams.iter().map(counters).collect())
         };
         let why = judged(&[(500_000, 500_000), (500_000, 0)]).expect("a direction is dead");
         assert!(why.contains("500000 packets of stream 2, of all 2"), "{why}");

@@ -63,7 +63,7 @@ pub fn run<P: TestPort>(
     let load = Load { rate, burst: plan.burst };
     let timing = Timing { warm_up: plan.warm_up, time, quiet: QUIET, drain: DRAIN };
     let (measured, mut work, ended) = go(generator, others, load, &timing, plan.cpu);
-    let by_tester = ended.is_ok() && judge::is_by_tester(&measured, load, generator.mean_len());
+    let by_generator = ended.is_ok() && judge::is_by_generator(&measured, load, generator.mean_len());
     let invalid = match ended {
         Err(error) => Some(match measured.seconds {
             [time, lasted] if 0.0 < lasted && lasted < time => cut_short(&format!("{error:#}"), lasted, time),
@@ -73,7 +73,7 @@ pub fn run<P: TestPort>(
     };
     let others = work.split_off(work.len().min(1));
     let work = work.first().copied().unwrap_or_default();
-    Outcome { rate, measured: Some(measured), work, others, limit_mpps: plan.limit_mpps, invalid, by_tester }
+    Outcome { rate, measured: Some(measured), work, others, limit_mpps: plan.limit_mpps, invalid, by_generator }
 }
 
 /// Million packets a second that the generator makes of these streams if nothing is between it and itself: it sends into
@@ -130,9 +130,9 @@ fn go<P: TestPort>(
     let mut all = vec![Work::default(); 1 + others.len()];
     loop {
         let (work, ended) = {
-            let mut actors: Vec<&mut dyn Endpoint> = vec![&mut until];
-            actors.extend(others.iter_mut().map(|other| &mut **other as &mut dyn Endpoint));
-            drive(&mut actors, cpu, &stop)
+            let mut endpoints: Vec<&mut dyn Endpoint> = vec![&mut until];
+            endpoints.extend(others.iter_mut().map(|other| &mut **other as &mut dyn Endpoint));
+            drive(&mut endpoints, cpu, &stop)
         };
         all.iter_mut().zip(work).for_each(|(all, work)| all.add(work));
         let sending = ended
@@ -192,9 +192,9 @@ mod tests {
     fn a_trial_through_nothing_comes_to_what_was_sent() {
         let mut generator = generator(&["size=imix,dst-port=step:1-9"]);
         let outcome = run(&mut generator, &mut [], &plan(), Rate::Pps(10_000.0), Duration::from_millis(50));
-        let counts = outcome.measured.as_ref().expect("it was made").total();
+        let counters = outcome.measured.as_ref().expect("it was made").total();
         // Whether it could be kept on time is the machine's business; that all came back is ours.
-        assert_eq!((counts.lost(), counts.corrupt, counts.duplicates), (0, 0, 0));
+        assert_eq!((counters.lost(), counters.corrupt, counters.duplicates), (0, 0, 0));
         let mut again = run(&mut generator, &mut [], &plan(), Rate::Max, Duration::from_millis(10));
         again.limit_mpps = Some(9.0);
         let sample = again.sample();
@@ -220,8 +220,8 @@ mod tests {
     }
 
     impl<F: Fn() -> usize + Send> TestPort for Held<F> {
-        fn room(&mut self) -> usize {
-            self.echo.room()
+        fn free_buffers(&mut self) -> usize {
+            self.echo.free_buffers()
         }
 
         fn send(&mut self, template: usize, header: &NetHeader, frame: &[u8], patches: &[(usize, &[u8])]) -> bool {
@@ -233,7 +233,7 @@ mod tests {
         }
 
         fn is_sending(&mut self) -> anyhow::Result<bool> {
-            Ok(self.tells && self.echo.room() < Echo::default().room())
+            Ok(self.tells && self.echo.free_buffers() < Echo::default().free_buffers())
         }
 
         fn receive(&mut self, most: usize, each: &mut dyn FnMut(&dyn Received)) -> anyhow::Result<usize> {
@@ -265,8 +265,8 @@ mod tests {
         let mut generator = Held::generator(gate(&open), false);
         let (plan, time) = (Plan { warm_up: Duration::ZERO, ..plan() }, Duration::from_millis(10));
         let outcome = run(&mut generator, &mut [&mut Guest(&open)], &plan, Rate::Pps(10_000.0), time);
-        let counts = outcome.measured.as_ref().expect("it was made").total();
-        assert!(counts.sent > 0 && counts.lost() == 0, "{outcome:?}");
+        let counters = outcome.measured.as_ref().expect("it was made").total();
+        assert!(counters.sent > 0 && counters.lost() == 0, "{outcome:?}");
     }
 
     #[test]

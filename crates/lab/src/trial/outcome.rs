@@ -25,13 +25,13 @@ pub struct Outcome {
     /// Why the trial does not count.
     pub invalid: Option<String>,
     /// Whether that is the tester's doing alone, and no backend's: it was not on time, or was asked for more than it can do.
-    pub by_tester: bool,
+    pub by_generator: bool,
 }
 
 impl Outcome {
     pub(super) fn never_began(plan: &Plan, rate: Rate, why: String) -> Outcome {
         let (work, others, invalid) = (Work::default(), Vec::new(), Some(why));
-        Outcome { rate, measured: None, work, others, limit_mpps: plan.limit_mpps, invalid, by_tester: true }
+        Outcome { rate, measured: None, work, others, limit_mpps: plan.limit_mpps, invalid, by_generator: true }
     }
 
     /// Packets that were meant to be sent, or at a rate of all that there is room for were sent; and of these how many have
@@ -48,8 +48,8 @@ impl Outcome {
     #[must_use]
     pub fn sample(&self) -> Sample {
         let mut sample = Sample { invalid: self.invalid.clone(), ..Sample::default() };
-        let mut note = |name: &str, figure: f64| {
-            sample.metrics.insert(name.to_owned(), figure);
+        let mut note = |name: &str, value: f64| {
+            sample.metrics.insert(name.to_owned(), value);
         };
         if let Some(limit) = self.limit_mpps {
             note("generator_limit_mpps", limit);
@@ -77,8 +77,8 @@ impl Outcome {
         if let Some(cycles) = self.work.cycles_per_packet() {
             note("generator_cycles_per_packet", cycles);
         }
-        for (name, figure) in measured.latency_figures() {
-            note(name, figure);
+        for (name, value) in measured.latency_metrics() {
+            note(name, value);
         }
         sample.latency = Some(measured.latency()).filter(|latency| !latency.steps.is_empty());
         sample
@@ -88,28 +88,28 @@ impl Outcome {
 impl fmt::Display for Outcome {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sample = self.sample();
-        let figure = |name: &str| sample.metrics.get(name).copied().unwrap_or_default();
+        let metric = |name: &str| sample.metrics.get(name).copied().unwrap_or_default();
         if self.measured.is_some() {
             writeln!(
                 to,
                 "{:>9.3} Mpps {:>8.2} Gbit/s received in {:.3} s, {:.3} Mpps offered ({})",
-                figure("mpps"),
-                figure("gbit_per_s"),
-                figure("secs"),
-                figure("offered_mpps"),
+                metric("mpps"),
+                metric("gbit_per_s"),
+                metric("secs"),
+                metric("offered_mpps"),
                 self.rate
             )?;
-            writeln!(to, "{} lost of {}, a part of {:.6}", figure("lost"), figure("sent"), figure("loss_ratio"))?;
+            writeln!(to, "{} lost of {}, a part of {:.6}", metric("lost"), metric("sent"), metric("loss_ratio"))?;
             for name in ["refused", "duplicates", "reordered", "corrupt", "foreign"] {
-                write!(to, "{} {name}{}", figure(name), if name == "foreign" { "\n" } else { ", " })?;
+                write!(to, "{} {name}{}", metric(name), if name == "foreign" { "\n" } else { ", " })?;
             }
         }
         if sample.latency.is_some() {
             write!(to, "latency in us:")?;
             for name in ["min", "p50", "p90", "p99", "p99_9", "p99_99", "p99_9999", "max"] {
                 // Of few packets nobody knows all.
-                if let Some(figure) = sample.metrics.get(&format!("latency_{name}_us")) {
-                    write!(to, " {} {figure:.1}", name.replace('_', "."))?;
+                if let Some(value) = sample.metrics.get(&format!("latency_{name}_us")) {
+                    write!(to, " {} {value:.1}", name.replace('_', "."))?;
                 }
             }
             writeln!(to)?;

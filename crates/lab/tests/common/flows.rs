@@ -57,9 +57,9 @@ pub(crate) fn numbered(flow: u16, number: u64) -> Vec<u8> {
 pub(crate) fn collect(pair: &mut Pair) -> Vec<(u16, u64)> {
     let level = pair.level();
     let mut got = Vec::new();
-    pair.receive(usize::MAX, |_, pieces| {
+    pair.receive(usize::MAX, |_, parts| {
         let mut bytes = [0; 52];
-        assert_eq!(pieces[0].read(level, &mut bytes), 52);
+        assert_eq!(parts[0].read(level, &mut bytes), 52);
         let (flow, number) = bytes[42..].split_at(2);
         let number = number.try_into().map(u64::from_be_bytes).expect("eight bytes");
         got.push((flow.try_into().map(u16::from_be_bytes).expect("two bytes"), number));

@@ -134,12 +134,12 @@ pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 pub(crate) fn arrived(guest: &mut Guest) -> Vec<(NetHeader, Vec<u8>)> {
     let level = guest.level();
     let mut packets = Vec::new();
-    guest.receive(usize::MAX, |header, pieces| {
+    guest.receive(usize::MAX, |header, parts| {
         let mut bytes = Vec::new();
-        for piece in pieces {
+        for part in parts {
             let at = bytes.len();
-            bytes.resize(at + piece.len() as usize, 0);
-            piece.read(level, &mut bytes[at..]);
+            bytes.resize(at + part.len() as usize, 0);
+            part.read(level, &mut bytes[at..]);
         }
         packets.push((*header, bytes));
     });
@@ -235,7 +235,7 @@ impl Victims {
                     }
                     source.flush();
                     let level = sink.level();
-                    let received = sink.receive(64, |_, pieces| seen.note(level, pieces));
+                    let received = sink.receive(64, |_, parts| seen.note(level, parts));
                     let gap = last_arrival.elapsed();
                     longest_gap.fetch_max(gap.as_micros().try_into().unwrap_or(u64::MAX), Ordering::Relaxed);
                     if received == 0 {

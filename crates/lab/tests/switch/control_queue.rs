@@ -78,9 +78,9 @@ impl Control {
         assert!(guest.write_memory(self.command, command) && guest.write_memory(answer, &[UNTOUCHED]));
         let mut parts = Vec::new();
         let mut at = self.command;
-        for piece in command.chunks(cut) {
-            parts.push((at, u32::try_from(piece.len()).expect("short"), false));
-            at += piece.len() as u64;
+        for part in command.chunks(cut) {
+            parts.push((at, u32::try_from(part.len()).expect("short"), false));
+            at += part.len() as u64;
         }
         parts.push((answer, 1, true));
         assert!(self.driver.add(&parts).is_some());

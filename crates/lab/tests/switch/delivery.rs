@@ -17,7 +17,7 @@ enum Layout {
     Anywhere,
 }
 
-fn pieces(bytes: &[u8], layout: Layout, seed: u64, longest: usize) -> Vec<&[u8]> {
+fn parts(bytes: &[u8], layout: Layout, seed: u64, longest: usize) -> Vec<&[u8]> {
     let random = noise(seed, 4);
     let at = |n: usize| usize::from(random[n]);
     let (first, step) = match layout {
@@ -31,10 +31,10 @@ fn pieces(bytes: &[u8], layout: Layout, seed: u64, longest: usize) -> Vec<&[u8]>
 
 fn send(guest: &mut Guest, frame: &[u8], layout: Layout, indirect: bool, seed: u64, longest: usize) {
     let bytes = [&NetHeader::default().to_bytes(), frame].concat();
-    let pieces = pieces(&bytes, layout, seed, longest);
+    let parts = parts(&bytes, layout, seed, longest);
     wait_until("there are transmit buffers", || {
         guest.flush();
-        guest.send_chain(&pieces, indirect)
+        guest.send_chain(&parts, indirect)
     });
 }
 
@@ -134,19 +134,19 @@ fn indirect_tables_without_merging() {
 
 #[test]
 fn receive_buffers_of_several_descriptors() {
-    let options = GuestOptions { receive_cut: 700, ..mergeable(2048, 0) };
+    let options = GuestOptions { receive_split: 700, ..mergeable(2048, 0) };
     exchange(&options, Layout::HeaderApart, lengths(), 80 * 2048);
 }
 
 #[test]
 fn receive_buffers_that_cut_the_header() {
-    let options = GuestOptions { receive_cut: 5, ring_size: 1024, ..mergeable(60, 0) };
+    let options = GuestOptions { receive_split: 5, ring_size: 1024, ..mergeable(60, 0) };
     exchange(&options, Layout::Anywhere, 14..=2100, 80 * 60);
 }
 
 #[test]
 fn whole_packets_in_chains_as_legacy_drivers_offer_them() {
-    let options = GuestOptions { receive_cut: 4096, ring_size: 256, ..whole(0) };
+    let options = GuestOptions { receive_split: 4096, ring_size: 256, ..whole(0) };
     exchange(&options, Layout::HeaderApart, lengths(), 14 * 65_600);
 }
 

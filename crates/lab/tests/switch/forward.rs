@@ -93,22 +93,22 @@ fn exchange([from, to]: [&mut VhostPort; 2], frames: &[Vec<u8>], rounds: usize, 
 fn through(options: &Options, lens: &[usize], expect: impl Fn(&[u8]) -> Vec<u8>) -> ForwardReport {
     let rig = two_patches();
     let guest = Running::start(&rig, &[1, 2], options);
-    let mut tester = [0, 3].map(|port| {
+    let mut generator = [0, 3].map(|port| {
         let longest = 9216;
         let port = VhostPort::connect(rig.socket(port), &PortOptions { longest, ..options.ports.clone() });
         port.expect("a port")
     });
     [0, 3].iter().for_each(|&port| rig.wait_up(port));
     let frames = frames(lens);
-    let [a, b] = &mut tester;
+    let [a, b] = &mut generator;
     exchange([a, b], &frames, 20, &expect);
     exchange([b, a], &frames, 20, &expect);
     let total = u64::try_from(20 * lens.len()).expect("a count");
     let bytes = 20 * u64::try_from(lens.iter().sum::<usize>()).expect("a count");
-    for port in &tester {
-        let counts = port.counts();
-        assert_eq!((counts.rx_packets, counts.tx_packets), (total, total));
-        assert_eq!((counts.rx_bytes, counts.tx_bytes), (bytes, bytes));
+    for port in &generator {
+        let counters = port.counters();
+        assert_eq!((counters.rx_packets, counters.tx_packets), (total, total));
+        assert_eq!((counters.rx_bytes, counters.tx_bytes), (bytes, bytes));
     }
     let report = guest.stop();
     for port in &report.ports {
@@ -178,10 +178,10 @@ fn a_guest_of_one_port_sends_back() {
         let rig = two_patches();
         let options = Options { ports: PortOptions { layout, ..ports() }, ..Options::default() };
         let guest = Running::start(&rig, &[1], &options);
-        let mut tester = VhostPort::connect_all(&[rig.socket(0).clone()], &options.ports).expect("a port");
+        let mut generator = VhostPort::connect_all(&[rig.socket(0).clone()], &options.ports).expect("a port");
         rig.wait_up(0);
-        let port = &mut tester[0];
-        assert_eq!(port.room(), 64);
+        let port = &mut generator[0];
+        assert_eq!(port.free_buffers(), 64);
         for n in 0..200_u8 {
             assert!(port.send(0, &NetHeader::default(), &[7; 60], &[(30, &[n, n])]));
             port.flush().expect("a sound backend");
@@ -207,26 +207,26 @@ fn what_is_longer_than_was_said_is_counted() {
     let rig = two_patches();
     let options = Options { ports: PortOptions { buffer_len: 1600, ..ports() }, ..Options::default() };
     let guest = Running::start(&rig, &[1], &options);
-    let mut tester =
+    let mut generator =
         VhostPort::connect(rig.socket(0), &PortOptions { longest: 4000, ..options.ports.clone() }).expect("a port");
     rig.wait_up(0);
     // Of two that are in several buffers and one that is not, this one comes back.
     for (template, len) in [4000, 1600, 1000].into_iter().enumerate() {
-        assert!(tester.send(template, &NetHeader::default(), &vec![1; len], &[]));
+        assert!(generator.send(template, &NetHeader::default(), &vec![1; len], &[]));
     }
-    tester.flush().expect("a sound backend");
+    generator.flush().expect("a sound backend");
     let end = Instant::now() + PATIENCE;
     let mut lens = Vec::new();
     while lens.is_empty() {
         assert!(Instant::now() < end, "nothing has come back");
-        tester.receive(9, &mut |packet| lens.push(packet.len())).expect("a sound backend");
+        generator.receive(9, &mut |packet| lens.push(packet.len())).expect("a sound backend");
     }
     assert_eq!(lens, [1000]);
     let report = guest.stop();
     assert_eq!((report.ports[0].rx_packets, report.ports[0].tx_packets, report.ports[0].too_long), (3, 1, 2));
     // And of what the tester itself was not made for it says so.
-    assert!(!tester.send(9, &NetHeader::default(), &[1; 4001], &[]));
-    let error = tester.flush().expect_err("too long").to_string();
+    assert!(!generator.send(9, &NetHeader::default(), &[1; 4001], &[]));
+    let error = generator.flush().expect_err("too long").to_string();
     assert!(error.contains("4000") && error.contains("4001"), "{error}");
 }
 

@@ -68,7 +68,7 @@ fn receive_buffers_in_pieces() {
     let features = options(true).features & !f::VIRTIO_NET_F_MRG_RXBUF;
     let mut source = rig.guest(0, &options(true));
     // Chains of three descriptors, one packet in each.
-    let mut sink = rig.guest(1, &GuestOptions { features, receive_cut: 700, ..options(true) });
+    let mut sink = rig.guest(1, &GuestOptions { features, receive_split: 700, ..options(true) });
     exchange(&mut source, &mut sink, 100, 1514);
     rig.no_drops();
 }
@@ -120,14 +120,14 @@ fn a_connection_that_ends_costs_no_buffer() {
             wait_until("all transmit buffers are back", || {
                 source.flush();
                 let level = sink.level();
-                sink.receive(64, |_, pieces| seen.note(level, pieces));
+                sink.receive(64, |_, parts| seen.note(level, parts));
                 source.spare() == 64
             });
         }
         // Those for which no port was there are lost; no buffer is, so that a ring full arrives at once.
         let level = sink.level();
         wait_until("what is delivered is seen", || {
-            sink.receive(64, |_, pieces| seen.note(level, pieces));
+            sink.receive(64, |_, parts| seen.note(level, parts));
             rig.port(1).queues[0].tx.packets == seen.packets
         });
         let before = seen.packets;
@@ -137,7 +137,7 @@ fn a_connection_that_ends_costs_no_buffer() {
         }
         source.flush();
         wait_until("a whole ring of packets has arrived", || {
-            sink.receive(64, |_, pieces| seen.note(level, pieces));
+            sink.receive(64, |_, parts| seen.note(level, parts));
             seen.packets == before + 64
         });
     }

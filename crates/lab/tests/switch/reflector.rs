@@ -31,13 +31,13 @@ fn patched() -> Rig {
 fn run(rig: &Rig, change: impl FnOnce(&mut Options)) -> ReflectorReport {
     let mut options = options(rig);
     change(&mut options);
-    let counts = || [0, 1].map(|at| rig.port(at).queues.first().map(|queue| (queue.rx.packets, queue.tx.packets)));
-    let before = counts();
+    let counters = || [0, 1].map(|at| rig.port(at).queues.first().map(|queue| (queue.rx.packets, queue.tx.packets)));
+    let before = counters();
     let report = reflector::run(&options).unwrap_or_else(|error| panic!("{options:?}: {error:#}"));
     for (at, before) in before.into_iter().enumerate() {
         let (rx, tx) = before.unwrap_or_default();
         let ours = (report.ports[at].tx_packets + rx, report.ports[at].rx_packets + tx);
-        assert_eq!(counts()[at], Some(ours), "port {at} of {options:?}");
+        assert_eq!(counters()[at], Some(ours), "port {at} of {options:?}");
     }
     // What it cost may not be known: where each turn was interrupted, none is counted.
     assert!(report.mpps > 0.0, "{report:?}");
@@ -45,7 +45,7 @@ fn run(rig: &Rig, change: impl FnOnce(&mut Options)) -> ReflectorReport {
 }
 
 /// None of `packets` is lost. Where the switch is slow to begin, some were sent twice to see whether it is there.
-fn is_whole(report: &ReflectorReport, packets: u64) {
+fn is_intact(report: &ReflectorReport, packets: u64) {
     assert!(report.lost == Some(0) && report.verified >= packets, "{report:?}");
 }
 
@@ -58,7 +58,7 @@ fn everything_comes_through_whole() {
                 (o.layout, o.mergeable, o.in_order) = (layout, mergeable, in_order);
                 o.sizes = "64:7,570:4,1518:1".parse().expect("sizes");
             });
-            is_whole(&report, 1024);
+            is_intact(&report, 1024);
             let wanted = [("mrg-rxbuf", mergeable), ("in-order", in_order), ("ring-packed", layout == Layout::Packed)];
             for (feature, wanted) in wanted {
                 assert_eq!(report.features.contains(&feature), wanted, "{feature} in {report:?}");
@@ -161,9 +161,9 @@ fn what_was_measured_until_a_stop_may_be_kept() {
 fn frames_and_rings_of_other_sizes() {
     let rig = patched();
     let report = run(&rig, |o| (o.sizes, o.queue_size) = (Sizes::one(9018), 32));
-    is_whole(&report, 64);
+    is_intact(&report, 64);
     assert_eq!(report.queue_size, 32);
-    is_whole(&run(&rig, |o| (o.header_offset, o.bursts) = (0, Some(1))), 64);
+    is_intact(&run(&rig, |o| (o.header_offset, o.bursts) = (0, Some(1))), 64);
     let report = run(&rig, |o| (o.sizes, o.buffer_len, o.queue_size) = (Sizes::one(1518), Some(1531), 64));
     assert_eq!((report.lost, report.buffer_len), (Some(0), 1531));
 }
@@ -176,7 +176,7 @@ fn large_segments_stay_whole() {
             (o.layout, o.segments, o.queue_size) = (layout, true, 32);
             o.sizes = "65214,1514".parse().expect("sizes");
         });
-        is_whole(&report, 64);
+        is_intact(&report, 64);
     }
 }
 

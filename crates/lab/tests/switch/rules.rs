@@ -102,7 +102,7 @@ fn goes_on(sink: &mut Guest) {
     let level = sink.level();
     let mut seen = Sequence::default();
     wait_until("packets arrive again", || {
-        sink.receive(64, |_, pieces| seen.note(level, pieces));
+        sink.receive(64, |_, parts| seen.note(level, parts));
         seen.packets > 300
     });
 }

@@ -116,29 +116,29 @@ impl Packet {
     }
 
     /// What a sender would have made of it that cuts for itself.
-    fn pieces(&self, size: u16) -> Vec<Packet> {
+    fn segments(&self, size: u16) -> Vec<Packet> {
         let count = self.payload.len().div_ceil(size.into());
-        let mut pieces = Vec::new();
+        let mut segments = Vec::new();
         for (nth, payload) in self.payload.chunks(size.into()).enumerate() {
-            let mut piece = Packet { payload: payload.to_vec(), ..self.clone() };
-            piece.ident = self.ident.wrapping_add(u16::try_from(nth).expect("few"));
-            piece.seq = self.seq.wrapping_add(u32::try_from(nth * usize::from(size)).expect("short"));
+            let mut segment = Packet { payload: payload.to_vec(), ..self.clone() };
+            segment.ident = self.ident.wrapping_add(u16::try_from(nth).expect("few"));
+            segment.seq = self.seq.wrapping_add(u32::try_from(nth * usize::from(size)).expect("short"));
             if nth > 0 {
-                piece.flags &= !CWR;
+                segment.flags &= !CWR;
             }
             if nth + 1 < count {
-                piece.flags &= !(FIN | PSH);
+                segment.flags &= !(FIN | PSH);
             }
-            pieces.push(piece);
+            segments.push(segment);
         }
-        pieces
+        segments
     }
 
     /// Sends the pieces each for itself, their checksums partial, to be seen by the backend all at once.
-    fn send_cut(&self, from: &mut Guest, size: u16) {
-        for piece in self.pieces(size) {
-            let header = NetHeader { gso_type: 0, gso_size: 0, ..piece.header(size) };
-            assert!(from.send(&header, &piece.frame(true)));
+    fn send_split(&self, from: &mut Guest, size: u16) {
+        for segment in self.segments(size) {
+            let header = NetHeader { gso_type: 0, gso_size: 0, ..segment.header(size) };
+            assert!(from.send(&header, &segment.frame(true)));
         }
         from.flush();
     }
@@ -161,13 +161,13 @@ impl Packet {
             assert!(frame == self.frame(true), "passed on as it is");
             return;
         }
-        let pieces = self.pieces(size);
-        for ((header, frame), piece) in take(at, pieces.len()).iter().zip(&pieces) {
+        let segments = self.segments(size);
+        for ((header, frame), segment) in take(at, segments.len()).iter().zip(&segments) {
             let NetHeader { flags, csum_start, csum_offset, .. } = sent;
             let told = NetHeader { flags, csum_start, csum_offset, num_buffers: 1, ..NetHeader::default() };
             let told = if is_partial { told } else { NetHeader { num_buffers: 1, ..NetHeader::default() } };
             assert_eq!(*header, told);
-            let expected = piece.frame(is_partial);
+            let expected = segment.frame(is_partial);
             assert!(*frame == expected, "{frame:x?}\nshould be\n{expected:x?}");
         }
     }
@@ -209,10 +209,10 @@ fn pieces_fill_as_many_buffers_as_they_need() {
             for len in [1, 999, 1000, 1001, 9000, 15_500] {
                 let packet = Packet::new(Kind::Tcp4, 0, noise(len as u64, len));
                 packet.send(&mut source, 1000);
-                let pieces = packet.pieces(1000);
-                for ((header, frame), piece) in take(&mut sink, pieces.len()).iter().zip(&pieces) {
+                let segments = packet.segments(1000);
+                for ((header, frame), segment) in take(&mut sink, segments.len()).iter().zip(&segments) {
                     assert_eq!(usize::from(header.num_buffers), (12 + frame.len()).div_ceil(buffer_len as usize));
-                    assert!(*frame == piece.frame(sums != 0));
+                    assert!(*frame == segment.frame(sums != 0));
                 }
             }
             rig.no_drops();
@@ -285,8 +285,8 @@ fn pieces_beyond_the_ring_are_each_counted() {
     let packet = Packet::new(Kind::Tcp4, 0, noise(1, 65_495));
     packet.send(&mut source, 20);
     rig.wait_drops(1, "no-buffer", 3275 - 128);
-    for ((_, frame), piece) in take(&mut sink, 128).iter().zip(packet.pieces(20)) {
-        assert!(*frame == piece.frame(false));
+    for ((_, frame), segment) in take(&mut sink, 128).iter().zip(packet.segments(20)) {
+        assert!(*frame == segment.frame(false));
     }
 }
 
@@ -394,18 +394,18 @@ fn segments_of_a_burst_arrive_as_the_packet_that_they_are() {
             for tags in 0..=2 {
                 for (len, size) in [(4321, 999), (4200, 1400), (65_000, 1401), (2000, 1400)] {
                     let packet = Packet::new(kind, tags, noise(len as u64, len));
-                    packet.send_cut(&mut source, size);
-                    sent += packet.pieces(size).len() as u64;
+                    packet.send_split(&mut source, size);
+                    sent += packet.segments(size).len() as u64;
                     if kind.is_tcp() && features & TAKE == TAKE {
                         packet.arrives(&mut sink, size);
                         got += 1;
                     } else {
-                        let pieces = packet.pieces(size);
+                        let segments = packet.segments(size);
                         let is_partial = features & f::VIRTIO_NET_F_GUEST_CSUM != 0;
-                        for ((_, frame), piece) in take(&mut sink, pieces.len()).iter().zip(&pieces) {
-                            assert!(*frame == piece.frame(is_partial));
+                        for ((_, frame), segment) in take(&mut sink, segments.len()).iter().zip(&segments) {
+                            assert!(*frame == segment.frame(is_partial));
                         }
-                        got += pieces.len() as u64;
+                        got += segments.len() as u64;
                     }
                     source.flush();
                 }
@@ -442,8 +442,8 @@ fn flows_that_take_turns_stay_in_order() {
     let rig = rig(2, |config| config.patches.push(patch(0, 1)));
     let mut source = guest(&rig, 0, CSUM);
     let mut sink = guest(&rig, 1, CSUM | TAKE);
-    let one = Packet::new(Kind::Tcp4, 0, noise(1, 10_000)).pieces(1000);
-    let two = Packet::new(Kind::Tcp6, 0, noise(2, 10_000)).pieces(1000);
+    let one = Packet::new(Kind::Tcp4, 0, noise(1, 10_000)).segments(1000);
+    let two = Packet::new(Kind::Tcp6, 0, noise(2, 10_000)).segments(1000);
     let other = common::frame(mac(2), mac(1), 700, 3);
     // As many in a row of each, and what comes of them.
     let rows: [(&[Packet], usize); 7] = [
@@ -458,9 +458,9 @@ fn flows_that_take_turns_stay_in_order() {
     ];
     let mut expected = Vec::new();
     for (row, packets) in rows {
-        for piece in row {
-            let header = NetHeader { gso_type: 0, gso_size: 0, ..piece.header(1000) };
-            assert!(source.send(&header, &piece.frame(true)));
+        for segment in row {
+            let header = NetHeader { gso_type: 0, gso_size: 0, ..segment.header(1000) };
+            assert!(source.send(&header, &segment.frame(true)));
         }
         assert!(source.send(&NetHeader::default(), &other));
         expected.push((row.to_vec(), packets));
@@ -468,7 +468,7 @@ fn flows_that_take_turns_stay_in_order() {
     source.flush();
     let mut arrived = take(&mut sink, expected.iter().map(|(_, packets)| packets + 1).sum()).into_iter();
     for (row, packets) in expected {
-        let bytes: Vec<u8> = row.iter().flat_map(|piece| piece.payload.clone()).collect();
+        let bytes: Vec<u8> = row.iter().flat_map(|segment| segment.payload.clone()).collect();
         let got: Vec<_> = arrived.by_ref().take(packets).collect();
         let payload: Vec<u8> = got.iter().flat_map(|(_, frame)| check(frame, true).payload).collect();
         assert!(payload == bytes);
@@ -489,10 +489,10 @@ fn a_run_that_finds_no_room_goes_in_one_by_one() {
         let mut sink = rig.guest(1, &options);
         assert_eq!(sink.give(5), 5);
         let packet = Packet::new(Kind::Tcp4, 0, noise(1, 20 * 1400));
-        let pieces = packet.pieces(1400);
-        packet.send_cut(&mut source, 1400);
-        for ((_, frame), piece) in take(&mut sink, 5).iter().zip(&pieces) {
-            assert!(*frame == piece.frame(true));
+        let segments = packet.segments(1400);
+        packet.send_split(&mut source, 1400);
+        for ((_, frame), segment) in take(&mut sink, 5).iter().zip(&segments) {
+            assert!(*frame == segment.frame(true));
         }
         if full == WhenFull::Drop {
             rig.wait_drops(1, "no-buffer", 15);

@@ -56,7 +56,7 @@ fn an_unrelated_region_comes_and_goes_and_no_packet_is_lost() {
         let guest = if round / 2 % 2 == 0 { &mut source } else { &mut sink };
         guest.client().add_mem_region(&region).expect("a slot");
         let level = sink.level();
-        sink.receive(64, |_, pieces| seen.note(level, pieces));
+        sink.receive(64, |_, parts| seen.note(level, parts));
         while stream.sent() - seen.packets < 128 && stream.send(&mut source) {}
         source.flush();
         let guest = if round / 2 % 2 == 0 { &mut source } else { &mut sink };
@@ -64,7 +64,7 @@ fn an_unrelated_region_comes_and_goes_and_no_packet_is_lost() {
     }
     wait_until("all have arrived", || {
         let level = sink.level();
-        sink.receive(64, |_, pieces| seen.note(level, pieces));
+        sink.receive(64, |_, parts| seen.note(level, parts));
         source.flush();
         seen.packets == stream.sent()
     });

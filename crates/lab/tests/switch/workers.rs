@@ -80,7 +80,7 @@ fn with_one_pair_each_has_a_direction() {
                 while stream.sent() < 5000 && stream.sent() - other.packets < 128 && stream.send(guest) {}
                 guest.flush();
                 let level = guest.level();
-                guest.receive(64, |_, pieces| seen[at].note(level, pieces));
+                guest.receive(64, |_, parts| seen[at].note(level, parts));
             }
             seen.iter().all(|seen| seen.packets == 5000)
         });

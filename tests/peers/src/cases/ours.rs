@@ -160,7 +160,7 @@ fn testpmd_forward(lab: &Lab) -> Result<()> {
             ensure!((came, wrong) == (PACKETS, 0), "{came} have come, {wrong} are not what they should be");
             testpmd.command("stop", "Done.")?;
             let stats = testpmd.stats()?;
-            let ours = [tester.counts(), guest.ports().first().context("a port")?.counts()];
+            let ours = [tester.counters(), guest.ports().first().context("a port")?.counters()];
             for (theirs, ours) in stats.iter().zip(ours) {
                 ensure!(
                     (theirs.rx_packets, theirs.tx_packets) == (ours.tx_packets, ours.rx_packets),

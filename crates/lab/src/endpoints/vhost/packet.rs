@@ -54,25 +54,25 @@ impl<'m> Packet<'m> {
             return frame.split_at(low(offset)).1.write(self.level, bytes);
         }
         let mut done = 0;
-        self.pieces(offset, bytes.len(), |piece| done += piece.write(self.level, &bytes[done..]));
+        self.chunks(offset, bytes.len(), |chunk| done += chunk.write(self.level, &bytes[done..]));
         done
     }
 
     /// Calls `each` with the pieces of at most `len` bytes of the frame from `offset` on.
-    pub(crate) fn pieces(&self, offset: usize, len: usize, mut each: impl FnMut(MemorySegment<'m>)) {
+    pub(crate) fn chunks(&self, offset: usize, len: usize, mut each: impl FnMut(MemorySegment<'m>)) {
         let (mut skip, mut left) = (low(offset), low(len));
         for (at, &(addr, bytes)) in self.buffers.iter().enumerate() {
-            let piece = match at {
+            let chunk = match at {
                 0 => Some(self.first.split_at(HEADER_LEN).1),
                 _ => self.memory.buffer(addr, bytes),
             };
-            let Some(piece) = piece else { return };
-            let step = skip.min(piece.len());
-            let piece = piece.split_at(step).1.split_at(left).0;
+            let Some(chunk) = chunk else { return };
+            let step = skip.min(chunk.len());
+            let chunk = chunk.split_at(step).1.split_at(left).0;
             skip -= step;
-            left -= piece.len();
-            if !piece.is_empty() {
-                each(piece);
+            left -= chunk.len();
+            if !chunk.is_empty() {
+                each(chunk);
             }
         }
     }
@@ -96,7 +96,7 @@ impl Received for Packet<'_> {
             return frame.split_at(low(offset)).1.read(self.level, bytes);
         }
         let (mut done, len) = (0, bytes.len());
-        self.pieces(offset, len, |piece| done += piece.read(self.level, &mut bytes[done..]));
+        self.chunks(offset, len, |chunk| done += chunk.read(self.level, &mut bytes[done..]));
         done
     }
 }
@@ -124,9 +124,9 @@ pub(crate) mod tests {
             let memory = Memory::new(&options, 8).expect("memory");
             let bytes = [&header.to_bytes(), frame].concat();
             let mut buffers = Vec::new();
-            for (addr, piece) in memory.buffers().into_iter().zip(bytes.chunks(buffer_len as usize)) {
-                let len = u32::try_from(piece.len()).expect("a buffer's length");
-                memory.buffer(addr, len).expect("a buffer").write(Level::Scalar, piece);
+            for (addr, chunk) in memory.buffers().into_iter().zip(bytes.chunks(buffer_len as usize)) {
+                let len = u32::try_from(chunk.len()).expect("a buffer's length");
+                memory.buffer(addr, len).expect("a buffer").write(Level::Scalar, chunk);
                 buffers.push((addr, len));
             }
             Laid { memory, buffers }

@@ -47,7 +47,7 @@ pub struct VhostPort {
     pub(super) level: Level,
     pub(super) inbox: Inbox,
     pub(super) outbox: Outbox,
-    pub(super) counts: PortCounters,
+    pub(super) counters: PortCounters,
 }
 
 /// The receive ring.
@@ -57,7 +57,7 @@ pub(super) struct Inbox {
     /// Whether a packet may be in several buffers.
     mergeable: bool,
     /// Bytes of each.
-    pub(super) room: u32,
+    pub(super) buffer_len: u32,
     size: usize,
     /// What has been taken and is not given back: address and length.
     pub(super) burst: Vec<(u64, u32)>,
@@ -68,7 +68,7 @@ pub(super) struct Inbox {
 pub(super) struct Outbox {
     pub(super) ring: Transmit,
     size: usize,
-    room: u32,
+    buffer_len: u32,
     longest: usize,
     /// Buffers that nobody has.
     pub(super) spare: Vec<u64>,
@@ -130,14 +130,14 @@ impl VhostPort {
             inbox: Inbox {
                 ring,
                 mergeable: options.mergeable,
-                room: options.buffer_len,
+                buffer_len: options.buffer_len,
                 size,
                 burst: Vec::with_capacity(size),
             },
             outbox: Outbox {
                 ring: Transmit::new(&connection, &memory, options)?,
                 size,
-                room: options.buffer_len,
+                buffer_len: options.buffer_len,
                 longest: options.longest as usize,
                 spare,
                 pending: Vec::with_capacity(size),
@@ -151,7 +151,7 @@ impl VhostPort {
             connection,
             memory,
             level: Level::detect(),
-            counts: PortCounters::default(),
+            counters: PortCounters::default(),
         })
     }
 
@@ -169,8 +169,8 @@ impl VhostPort {
 
     /// What it has counted.
     #[must_use]
-    pub fn counts(&self) -> PortCounters {
-        self.counts
+    pub fn counters(&self) -> PortCounters {
+        self.counters
     }
 
     /// Stops both rings. A backend that is gone needs not be told.
@@ -180,7 +180,7 @@ impl VhostPort {
 
     /// As [`TestPort::receive`], for who may also write to what has come.
     pub(crate) fn take(&mut self, most: usize, mut each: impl FnMut(&Packet<'_>)) -> anyhow::Result<usize> {
-        let VhostPort { connection, memory, level, inbox, counts, .. } = self;
+        let VhostPort { connection, memory, level, inbox, counters, .. } = self;
         inbox.ring.take(most, &mut inbox.burst).map_err(|fault| broken(connection, fault))?;
         let (mut at, mut packets) = (0, 0);
         while let Some(span) = inbox.span(at, memory)? {
@@ -188,13 +188,13 @@ impl VhostPort {
                 break;
             }
             if let Some(packet) = Packet::new(memory, *level, &inbox.burst[at..at + span]) {
-                counts.rx_bytes += u64::try_from(packet.len()).unwrap_or(0);
+                counters.rx_bytes += u64::try_from(packet.len()).unwrap_or(0);
                 each(&packet);
             }
             at += span;
             packets += 1;
         }
-        counts.rx_packets += u64::try_from(packets).unwrap_or(0);
+        counters.rx_packets += u64::try_from(packets).unwrap_or(0);
         inbox.ring.give(inbox.burst.drain(..at).map(|(addr, _)| addr));
         Ok(packets)
     }
@@ -204,7 +204,7 @@ impl VhostPort {
     pub(super) fn kick(&mut self) {
         if self.outbox.ring.kick_due() {
             self.connection.kick(1);
-            self.counts.kicks += 1;
+            self.counters.kicks += 1;
         }
     }
 }
@@ -215,7 +215,7 @@ impl Inbox {
     pub(super) fn span(&self, at: usize, memory: &Memory) -> anyhow::Result<Option<usize>> {
         let Some(&(addr, len)) = self.burst.get(at) else { return Ok(None) };
         // All but the last are full (virtio 1.2, 5.1.6.4.1).
-        if !self.mergeable || len < self.room { Ok(Some(1)) } else { self.merged(at, addr, memory) }
+        if !self.mergeable || len < self.buffer_len { Ok(Some(1)) } else { self.merged(at, addr, memory) }
     }
 
     #[cold]
@@ -230,7 +230,7 @@ impl Inbox {
 impl Outbox {
     /// Buffers that packets can be put into now, after looking for those that the backend is done with.
     #[inline]
-    pub(super) fn room(&mut self) -> Result<usize, DeviceFault> {
+    pub(super) fn free_buffers(&mut self) -> Result<usize, DeviceFault> {
         self.ring.reclaim(&mut self.spare)?;
         Ok(self.free())
     }
@@ -242,29 +242,29 @@ impl Outbox {
 
     /// Whether a buffer holds this piece of a template; it will.
     #[inline]
-    fn remembers(&mut self, buffer: u64, piece: u64) -> bool {
+    fn remembers(&mut self, buffer: u64, chunk: u64) -> bool {
         let holds = usize::try_from(buffer).ok().and_then(|buffer| self.holds.get_mut(buffer));
-        holds.is_some_and(|holds| std::mem::replace(holds, piece) == piece)
+        holds.is_some_and(|holds| std::mem::replace(holds, chunk) == chunk)
     }
 
     /// Shows the backend what is pending. Returns whether there was anything.
     #[inline]
-    pub(super) fn publish(&mut self, counts: &mut PortCounters) -> bool {
+    pub(super) fn publish(&mut self, counters: &mut PortCounters) -> bool {
         if self.pending.is_empty() {
             return false;
         }
         self.ring.send(&self.pending, &self.spans);
         self.pending.clear();
         self.spans.clear();
-        counts.tx_packets += std::mem::take(&mut self.packets);
-        counts.tx_bytes += std::mem::take(&mut self.bytes);
+        counters.tx_packets += std::mem::take(&mut self.packets);
+        counters.tx_bytes += std::mem::take(&mut self.bytes);
         true
     }
 }
 
 impl TestPort for VhostPort {
-    fn room(&mut self) -> usize {
-        match self.outbox.room() {
+    fn free_buffers(&mut self) -> usize {
+        match self.outbox.free_buffers() {
             Ok(buffers) => buffers / self.outbox.ring.longest(),
             Err(fault) => {
                 self.outbox.fault = Some(fault);
@@ -281,25 +281,25 @@ impl TestPort for VhostPort {
             outbox.too_long = Some(frame.len());
             return false;
         }
-        let span = if total <= outbox.room as usize { 1 } else { total.div_ceil(outbox.room as usize) };
+        let span = if total <= outbox.buffer_len as usize { 1 } else { total.div_ceil(outbox.buffer_len as usize) };
         if outbox.free() < span {
             outbox.fault = outbox.fault.or(outbox.ring.reclaim(&mut outbox.spare).err());
             if outbox.free() < span {
                 return false;
             }
         }
-        for piece in 0..span {
+        for chunk in 0..span {
             let Some(addr) = outbox.spare.pop() else { return false };
-            let from = piece * outbox.room as usize;
-            let len = (total - from).min(outbox.room as usize);
-            let Some(buffer) = memory.buffer(addr, outbox.room) else { return false };
+            let from = chunk * outbox.buffer_len as usize;
+            let len = (total - from).min(outbox.buffer_len as usize);
+            let Some(buffer) = memory.buffer(addr, outbox.buffer_len) else { return false };
             // Where the frame's part in this buffer begins, in the frame and in the buffer.
-            let (start, behind) = if piece == 0 { (0, HEADER) } else { (from - HEADER, 0) };
+            let (start, behind) = if chunk == 0 { (0, HEADER) } else { (from - HEADER, 0) };
             let body = buffer.split_at(narrow(behind)).1;
             let part = &frame[start..start + len - behind];
-            let held = u64::try_from(template).unwrap_or(u64::MAX) << 16 | u64::try_from(piece).unwrap_or(0);
+            let held = u64::try_from(template).unwrap_or(u64::MAX) << 16 | u64::try_from(chunk).unwrap_or(0);
             if !outbox.remembers(memory.number(addr), held) {
-                if piece == 0 {
+                if chunk == 0 {
                     buffer.write(*level, &header.to_bytes());
                 }
                 body.write(*level, part);
@@ -329,7 +329,7 @@ impl TestPort for VhostPort {
         if let Some(len) = self.outbox.too_long {
             bail!("frames of {} bytes can be sent at most, as the port was made: not of {len}", self.outbox.longest);
         }
-        if self.outbox.publish(&mut self.counts) {
+        if self.outbox.publish(&mut self.counters) {
             self.kick();
         }
         Ok(())
@@ -353,7 +353,7 @@ impl TestPort for VhostPort {
         let due = [self.inbox.ring.kick_due(), self.outbox.ring.kick_due()];
         for ring in (0..2).filter(|&ring| due[ring]) {
             self.connection.kick(ring);
-            self.counts.kicks += 1;
+            self.counters.kicks += 1;
         }
     }
 

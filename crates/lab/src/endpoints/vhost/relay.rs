@@ -32,9 +32,10 @@ pub(crate) fn relay<L: Look>(
     most: usize,
     look: &mut L,
 ) -> anyhow::Result<usize> {
-    let room = to.room_to_relay()?;
-    let VhostPort { connection, memory, level, inbox, counts, .. } = from;
-    let packets = Source { connection, memory, level: *level, inbox, counts }.pass(&mut to.outbox, room, most, look)?;
+    let free = to.free_to_relay()?;
+    let VhostPort { connection, memory, level, inbox, counters, .. } = from;
+    let packets =
+        Source { connection, memory, level: *level, inbox, counters }.pass(&mut to.outbox, free, most, look)?;
     to.show();
     Ok(packets)
 }
@@ -44,9 +45,9 @@ pub(crate) fn relay<L: Look>(
 /// # Errors
 /// What the backend did wrong.
 pub(crate) fn relay_back<L: Look>(port: &mut VhostPort, most: usize, look: &mut L) -> anyhow::Result<usize> {
-    let room = port.room_to_relay()?;
-    let VhostPort { connection, memory, level, inbox, outbox, counts } = port;
-    let packets = Source { connection, memory, level: *level, inbox, counts }.pass(outbox, room, most, look)?;
+    let free = port.free_to_relay()?;
+    let VhostPort { connection, memory, level, inbox, outbox, counters } = port;
+    let packets = Source { connection, memory, level: *level, inbox, counters }.pass(outbox, free, most, look)?;
     port.show();
     Ok(packets)
 }
@@ -57,18 +58,18 @@ struct Source<'a> {
     memory: &'a Memory,
     level: Level,
     inbox: &'a mut Inbox,
-    counts: &'a mut PortCounters,
+    counters: &'a mut PortCounters,
 }
 
 impl Source<'_> {
     /// Takes some `most` buffers, `room` at the most, and puts those of packets that go on into `to`; the ring gets as many
     /// of `to`'s spare ones.
     #[inline]
-    fn pass<L: Look>(self, to: &mut Outbox, room: usize, most: usize, look: &mut L) -> anyhow::Result<usize> {
-        let Source { connection, memory, level, inbox, counts } = self;
+    fn pass<L: Look>(self, to: &mut Outbox, free: usize, most: usize, look: &mut L) -> anyhow::Result<usize> {
+        let Source { connection, memory, level, inbox, counters } = self;
         // With what is left of a packet whose other buffers had not come. So there are never more in the burst than there is
         // room for, whatever the backend now says of how many are one packet: what was left had room, which only we use up.
-        let most = room.saturating_sub(inbox.burst.len()).min(most);
+        let most = free.saturating_sub(inbox.burst.len()).min(most);
         inbox.ring.take(most, &mut inbox.burst).map_err(|fault| broken(connection, fault))?;
         if inbox.burst.is_empty() {
             return Ok(0);
@@ -76,7 +77,7 @@ impl Source<'_> {
         let (mut at, mut packets, before) = (0, 0, to.bytes);
         // What does not fill its buffer is alone in it: then there is nothing to be looked at.
         let longest = inbox.burst.iter().map(|part| part.1).max().unwrap_or(0);
-        if !L::LOOKS && longest < inbox.room {
+        if !L::LOOKS && longest < inbox.buffer_len {
             at = inbox.burst.len();
             packets = at;
             to.bytes += inbox.burst.iter().map(|part| u64::from(part.1.saturating_sub(HEADER_LEN))).sum::<u64>();
@@ -85,7 +86,7 @@ impl Source<'_> {
             if to.ring.chains() {
                 to.spans.extend(std::iter::repeat_n(1, at));
             }
-            counts.rx_bytes += to.bytes - before;
+            counters.rx_bytes += to.bytes - before;
         } else {
             // They are in the cache of whoever has written them, and come while the first are looked at.
             let first = inbox.burst.iter().filter_map(|&(addr, len)| memory.buffer(addr, len));
@@ -104,14 +105,14 @@ impl Source<'_> {
                     to.bytes += len;
                 } else {
                     to.spare.extend(buffers.iter().map(|part| part.0));
-                    *if fits { &mut counts.dropped } else { &mut counts.too_long } += 1;
+                    *if fits { &mut counters.dropped } else { &mut counters.too_long } += 1;
                 }
-                counts.rx_bytes += len;
+                counters.rx_bytes += len;
                 at += span;
                 packets += 1;
             }
         }
-        counts.rx_packets += wide(packets);
+        counters.rx_packets += wide(packets);
         let rest = to.spare.len() - at;
         inbox.ring.give(to.spare.drain(rest..));
         inbox.burst.drain(..at);
@@ -123,14 +124,14 @@ impl Source<'_> {
 
 impl VhostPort {
     #[inline]
-    fn room_to_relay(&mut self) -> anyhow::Result<usize> {
-        self.outbox.room().map_err(|fault| broken(&self.connection, fault))
+    fn free_to_relay(&mut self) -> anyhow::Result<usize> {
+        self.outbox.free_buffers().map_err(|fault| broken(&self.connection, fault))
     }
 
     /// Shows the backend what is to be sent.
     #[inline]
     fn show(&mut self) {
-        if self.outbox.publish(&mut self.counts) {
+        if self.outbox.publish(&mut self.counters) {
             self.kick();
         }
     }

@@ -54,7 +54,7 @@ pub(super) struct Window {
     pub(super) cycles: u64,
     pub(super) payload: u64,
     /// Whether it was stopped, and is shorter than it was meant to be.
-    pub(super) is_cut: bool,
+    pub(super) is_interrupted: bool,
     /// The switch's figures when it began, and when it was over.
     pub(super) edges: Vec<Runtime>,
 }
@@ -136,9 +136,9 @@ impl Side {
         if stream.payload >= end {
             return Ok(0);
         }
-        let room = port.room().min(BURST);
+        let free = port.free_buffers().min(BURST);
         let mut count = 0;
-        while count < room && stream.payload < end && stream.send(port) {
+        while count < free && stream.payload < end && stream.send(port) {
             count += 1;
         }
         port.flush()?;
@@ -192,7 +192,7 @@ impl Guests {
                 (self.phase, self.since) = (Phase::Measure, cycles());
             }
             Phase::Measure if passed >= self.times[1] || self.is_stopped() => {
-                (self.window.secs, self.window.is_cut) = (seconds(passed), passed < self.times[1]);
+                (self.window.secs, self.window.is_interrupted) = (seconds(passed), passed < self.times[1]);
                 self.window.got = [0, 1].map(|at| self.sides[at].got.since(self.window.got[at]));
                 let (then, now) = (self.window.sent, self.sent());
                 self.window.sent = [0, 1].map(|n| now[n] - then[n]);

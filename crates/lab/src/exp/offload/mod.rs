@@ -175,12 +175,13 @@ fn measure(settings: &Settings, load: Workload, sides: [Side; 2], source: Arc<dy
     drive(&mut [&mut guests], Some(settings.cpus[0]), &over).1?;
     let (window, checked) = guests.end()?;
     let [before, after] = &window.edges[..] else { anyhow::bail!("the switch's figures were not read") };
-    let measured = figures(&window, before, after, checked)?;
-    let invalid = window.is_cut.then(|| trial::cut_short(INTERRUPTED, window.secs, settings.time.as_secs_f64()));
+    let measured = metrics(&window, before, after, checked)?;
+    let invalid =
+        window.is_interrupted.then(|| trial::cut_short(INTERRUPTED, window.secs, settings.time.as_secs_f64()));
     Ok(Measured { invalid, ..measured })
 }
 
-fn figures(window: &Window, before: &Runtime, after: &Runtime, checked: u64) -> anyhow::Result<Measured> {
+fn metrics(window: &Window, before: &Runtime, after: &Runtime, checked: u64) -> anyhow::Result<Measured> {
     let [a, b] = window.got;
     let (packets, bytes, payload) =
         (float(a.packets + b.packets), float(a.frame_bytes + b.frame_bytes), float(a.payload + b.payload));

@@ -19,10 +19,10 @@ use crate::random::Random;
 use crate::sizes::Sizes;
 
 /// Payload of a frame of 1500 bytes, behind 20 of IPv4 and 20 of TCP.
-pub(super) const PIECE: usize = 1460;
+pub(super) const SEGMENT_PAYLOAD: usize = 1460;
 
 /// As much as IPv4 can say the length of, in whole pieces: what a guest hands to its device at once.
-const WHOLE: usize = 44 * PIECE;
+const LARGE_PAYLOAD: usize = 44 * SEGMENT_PAYLOAD;
 
 /// Bytes of Ethernet, IPv4 and TCP headers, and where the last two and their fields are.
 pub(super) const HEADERS: usize = 54;
@@ -85,10 +85,10 @@ struct Shape {
 }
 
 /// In which lengths the payload of a stream comes, and again: sent whole, or in pieces.
-fn lens(load: Workload, whole: bool) -> anyhow::Result<Vec<usize>> {
+fn lens(load: Workload, unsegmented: bool) -> anyhow::Result<Vec<usize>> {
     Ok(match load {
-        Workload::Segments if whole => vec![WHOLE],
-        Workload::Segments | Workload::Frames => vec![PIECE],
+        Workload::Segments if unsegmented => vec![LARGE_PAYLOAD],
+        Workload::Segments | Workload::Frames => vec![SEGMENT_PAYLOAD],
         Workload::Mix => MIX.parse::<Sizes>()?.deal(1).iter().map(|&len| len as usize - HEADERS).collect(),
     })
 }
@@ -102,7 +102,7 @@ pub(super) fn longest(load: Workload, who: OffloadCase) -> anyhow::Result<usize>
 pub(super) fn window(load: Workload) -> anyhow::Result<usize> {
     let lens = lens(load, false)?;
     Ok(match load {
-        Workload::Segments => SEGMENTS * WHOLE,
+        Workload::Segments => SEGMENTS * LARGE_PAYLOAD,
         Workload::Frames | Workload::Mix => FRAMES * lens.iter().sum::<usize>() / lens.len().max(1),
     })
 }
@@ -110,12 +110,12 @@ pub(super) fn window(load: Workload) -> anyhow::Result<usize> {
 /// The payload behind the stamp.
 fn noise() -> Vec<u8> {
     let mut random = Random::new(1);
-    (0..PIECE).map(|_| random.next().to_le_bytes()[0]).collect()
+    (0..SEGMENT_PAYLOAD).map(|_| random.next().to_le_bytes()[0]).collect()
 }
 
 /// Where in a cycle a piece is that begins so far from the stream's beginning.
 fn stamp(offset: u64) -> [u8; STAMP] {
-    sequence(offset % WHOLE as u64)
+    sequence(offset % LARGE_PAYLOAD as u64)
 }
 
 /// The sequence number of a byte so far from the stream's beginning: it wraps.
@@ -138,9 +138,9 @@ fn frame(from: u8, payload: usize, checksum: Checksum) -> anyhow::Result<Vec<u8>
     let mut frame = vec![0; HEADERS + payload];
     headers.emit(&mut frame, checksum)?;
     let noise = noise();
-    for (nth, piece) in (0..).zip(frame[HEADERS..].chunks_mut(PIECE)) {
-        piece.copy_from_slice(&noise[..piece.len()]);
-        piece[..STAMP].copy_from_slice(&stamp(nth * PIECE as u64));
+    for (nth, segment) in (0..).zip(frame[HEADERS..].chunks_mut(SEGMENT_PAYLOAD)) {
+        segment.copy_from_slice(&noise[..segment.len()]);
+        segment[..STAMP].copy_from_slice(&stamp(nth * SEGMENT_PAYLOAD as u64));
     }
     Ok(frame)
 }
@@ -152,10 +152,10 @@ fn asked(frame: usize, left: bool) -> anyhow::Result<NetHeader> {
     }
     let (flags, csum_start) = (NEEDS_CSUM, u16::try_from(L4)?);
     let header = NetHeader { flags, csum_start, csum_offset: u16::try_from(tcp::CHECKSUM)?, ..NetHeader::default() };
-    if frame <= HEADERS + PIECE {
+    if frame <= HEADERS + SEGMENT_PAYLOAD {
         return Ok(header);
     }
-    let (gso_size, hdr_len) = (u16::try_from(PIECE)?, u16::try_from(HEADERS)?);
+    let (gso_size, hdr_len) = (u16::try_from(SEGMENT_PAYLOAD)?, u16::try_from(HEADERS)?);
     Ok(NetHeader { gso_type: GSO_TCPV4, gso_size, hdr_len, ..header })
 }
 
@@ -280,11 +280,14 @@ impl Proof {
             checksum::add(pseudo, checksum::sum(&frame[L4..])) == 0xffff
         };
         ensure!(is_right, "its TCP checksum is wrong");
-        for (nth, piece) in (0..).zip(frame[HEADERS..].chunks(PIECE)) {
-            let at = nth * PIECE as u64;
-            ensure!(piece[..STAMP] == stamp(offset + at), "another piece is where byte {at} of its payload should be");
-            let is_same = piece[STAMP..] == self.noise[STAMP..piece.len()];
-            ensure!(is_same, "its payload is not what was sent, in the {PIECE} bytes from byte {at} on");
+        for (nth, segment) in (0..).zip(frame[HEADERS..].chunks(SEGMENT_PAYLOAD)) {
+            let at = nth * SEGMENT_PAYLOAD as u64;
+            ensure!(
+                segment[..STAMP] == stamp(offset + at),
+                "another piece is where byte {at} of its payload should be"
+            );
+            let is_same = segment[STAMP..] == self.noise[STAMP..segment.len()];
+            ensure!(is_same, "its payload is not what was sent, in the {SEGMENT_PAYLOAD} bytes from byte {at} on");
         }
         Ok(())
     }
@@ -302,7 +305,7 @@ mod tests {
     struct Sink(Vec<(NetHeader, Vec<u8>)>);
 
     impl TestPort for Sink {
-        fn room(&mut self) -> usize {
+        fn free_buffers(&mut self) -> usize {
             usize::MAX
         }
 
@@ -334,7 +337,7 @@ mod tests {
     }
 
     /// Those that come as they are sent.
-    const UNCUT: [(Workload, OffloadCase); 8] = [
+    const UNSEGMENTED: [(Workload, OffloadCase); 8] = [
         (Workload::Frames, OffloadCase::Passed),
         (Workload::Frames, OffloadCase::Guest),
         (Workload::Segments, OffloadCase::Passed),
@@ -347,11 +350,12 @@ mod tests {
 
     #[test]
     fn what_is_sent_is_what_should_come() {
-        for (load, who) in UNCUT {
+        for (load, who) in UNSEGMENTED {
             let mut stream = Stream::new(load, who, 1).expect("a stream");
             let proof = Proof::new(load, who, 1).expect("a proof");
             // Sequence numbers wrap.
-            stream.payload = (u64::from(u32::MAX) + 1).next_multiple_of(WHOLE as u64) - 10 * WHOLE as u64;
+            stream.payload =
+                (u64::from(u32::MAX) + 1).next_multiple_of(LARGE_PAYLOAD as u64) - 10 * LARGE_PAYLOAD as u64;
             for (nth, (offset, header, frame)) in (0..).zip(packets(&mut stream, 700)) {
                 let found = proof.check(nth, offset, &header, &frame);
                 found.unwrap_or_else(|why| panic!("{load:?} {who:?} {nth}: {why}"));
@@ -374,7 +378,7 @@ mod tests {
 
     #[test]
     fn no_byte_may_be_another() {
-        for (load, who) in UNCUT {
+        for (load, who) in UNSEGMENTED {
             let mut stream = Stream::new(load, who, 2).expect("a stream");
             let proof = Proof::new(load, who, 2).expect("a proof");
             let step = if stream.shapes.iter().any(|shape| shape.frame.len() > 2000) { 997 } else { 1 };
@@ -387,7 +391,7 @@ mod tests {
                 for other in [&frame[..frame.len() - 1], &[&frame[..], &[0]].concat(), &[]] {
                     assert!(proof.check(nth, offset, &header, other).is_err());
                 }
-                let at_another_place = proof.check(nth, offset + PIECE as u64, &header, &frame);
+                let at_another_place = proof.check(nth, offset + SEGMENT_PAYLOAD as u64, &header, &frame);
                 assert!(at_another_place.expect_err("another place").to_string().contains("sequence number"));
                 for wrong in [NetHeader { flags: header.flags ^ 1, ..header }, NetHeader { gso_type: 4, ..header }] {
                     assert!(proof.check(nth, offset, &wrong, &frame).is_err());
@@ -401,8 +405,8 @@ mod tests {
         let mut stream = Stream::new(Workload::Segments, OffloadCase::Passed, 1).expect("a stream");
         let proof = Proof::new(Workload::Segments, OffloadCase::Passed, 1).expect("a proof");
         let (offset, header, mut frame) = packets(&mut stream, 1).remove(0);
-        let (a, b) = frame[HEADERS..].split_at_mut(7 * PIECE);
-        a[3 * PIECE..4 * PIECE].swap_with_slice(&mut b[..PIECE]);
+        let (a, b) = frame[HEADERS..].split_at_mut(7 * SEGMENT_PAYLOAD);
+        a[3 * SEGMENT_PAYLOAD..4 * SEGMENT_PAYLOAD].swap_with_slice(&mut b[..SEGMENT_PAYLOAD]);
         let why = proof.check(0, offset, &header, &frame).expect_err("two have changed places").to_string();
         assert!(why.contains("another piece") && why.contains("byte 4380 "), "{why}");
     }
@@ -424,6 +428,6 @@ mod tests {
         }
         assert!((FRAMES..1024).contains(&most), "{most} packets");
         assert_eq!(window % (lens.iter().sum::<usize>() / lens.len()), 0);
-        assert!(self::window(Workload::Segments).expect("a window") / PIECE + 44 < 1024);
+        assert!(self::window(Workload::Segments).expect("a window") / SEGMENT_PAYLOAD + 44 < 1024);
     }
 }

@@ -15,7 +15,7 @@ pub(in crate::report) struct Groups<'a> {
     pub(in crate::report) groups: Vec<String>,
     pub(in crate::report) series: Vec<&'a str>,
     /// By group and series.
-    pub(in crate::report) figures: Vec<Vec<Option<Summary>>>,
+    pub(in crate::report) summaries: Vec<Vec<Option<Summary>>>,
     /// Values that the scale is to hold as well: those of the plots beside this one.
     pub(in crate::report) also: Vec<f64>,
 }
@@ -25,9 +25,9 @@ const HAIR: f64 = 3.5;
 
 impl Groups<'_> {
     /// All values that the scale must hold.
-    pub(in crate::report) fn values(figure: &Summary) -> impl Iterator<Item = f64> {
-        let (low, high) = figure.interval.unwrap_or((figure.median, figure.median));
-        [figure.median, low, high].into_iter()
+    pub(in crate::report) fn values(summary: &Summary) -> impl Iterator<Item = f64> {
+        let (low, high) = summary.interval.unwrap_or((summary.median, summary.median));
+        [summary.median, low, high].into_iter()
     }
 
     pub(in crate::report) fn draw(&self, layout: Layout) -> String {
@@ -35,7 +35,7 @@ impl Groups<'_> {
         let lines = self.are_lines();
         let mark = if lines { Mark::Line } else { Mark::Area };
         let top = canvas.legend(2.0, mark, self.series.iter().copied());
-        let values = self.figures.iter().flatten().flatten().flat_map(Groups::values);
+        let values = self.summaries.iter().flatten().flatten().flat_map(Groups::values);
         let scale = Linear::over(values.chain(self.also.iter().copied()));
         let ticks = scale.ticks();
         let left = ticks.iter().map(|tick| canvas.text_width(&tick.1)).fold(0.0, f64::max) + 10.0;
@@ -58,19 +58,19 @@ impl Groups<'_> {
         let mut centres = Vec::new();
         let mut curves = vec![Vec::new(); self.series.len()];
         let mut centre = left + slot / 2.0;
-        for figures in &self.figures {
+        for summaries in &self.summaries {
             centres.push(centre);
             let mut x = centre - bar * series / 2.0 + bar / 2.0;
-            for (index, figure) in figures.iter().enumerate() {
-                if let Some(figure) = figure {
-                    let y = height(figure.median);
+            for (index, summary) in summaries.iter().enumerate() {
+                if let Some(summary) = summary {
+                    let y = height(summary.median);
                     if lines {
                         curves[index].push((centre, y));
                     } else {
                         let (from, to) = (y.min(height(0.0)), y.max(height(0.0)));
                         canvas.area((x - bar * 0.44, from), (bar * 0.88, to - from), &fill(index));
                     }
-                    whisker(&mut canvas, if lines { centre } else { x }, figure, &height, bar);
+                    whisker(&mut canvas, if lines { centre } else { x }, summary, &height, bar);
                 } else {
                     let (x, y) = (if lines { centre } else { x }, height(0.0) - 5.0);
                     canvas.push(format_args!(
@@ -106,8 +106,8 @@ impl Groups<'_> {
     }
 }
 
-fn whisker(canvas: &mut Canvas, x: f64, figure: &Summary, height: &impl Fn(f64) -> f64, bar: f64) {
-    let Some((low, high)) = figure.interval else { return };
+fn whisker(canvas: &mut Canvas, x: f64, summary: &Summary, height: &impl Fn(f64) -> f64, bar: f64) {
+    let Some((low, high)) = summary.interval else { return };
     let (low, high, half) = (height(low), height(high), (bar * 0.25).clamp(1.5, 5.0));
     canvas.line((x, low), (x, high), "whisker");
     canvas.line((x - half, low), (x + half, low), "whisker");

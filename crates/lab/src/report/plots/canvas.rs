@@ -116,8 +116,8 @@ impl Canvas {
     }
 
     /// As [`Canvas::text`], shortened to the room there is; what was left out is shown to who points at it.
-    pub(super) fn text_within(&mut self, at: (f64, f64), anchor: Anchor, class: &str, text: &str, room: f64) {
-        let short = fit(text, self.font(), room);
+    pub(super) fn text_within(&mut self, at: (f64, f64), anchor: Anchor, class: &str, text: &str, space: f64) {
+        let short = fit(text, self.font(), space);
         if short == text {
             return self.text(at, anchor, class, text);
         }
@@ -129,8 +129,8 @@ impl Canvas {
     }
 
     /// A text that reads upwards and ends at this place.
-    pub(super) fn upright(&mut self, (x, y): (f64, f64), text: &str, room: f64) {
-        let (short, font) = (fit(text, self.font(), room), self.font());
+    pub(super) fn upright(&mut self, (x, y): (f64, f64), text: &str, space: f64) {
+        let (short, font) = (fit(text, self.font(), space), self.font());
         let (short, whole) = (escape(&short), escape(text));
         self.push(format_args!(
             r#"<text x="{x:.1}" y="{y:.1}" font-size="{font}" text-anchor="end" transform="rotate(-90 {x:.1} {y:.1})">{short}<title>{whole}</title></text>"#
@@ -143,8 +143,8 @@ impl Canvas {
         let (line, right) = (self.line_height() + 2.0, self.width() - 4.0);
         let (mut x, mut y) = (4.0, top);
         for (series, name) in names.into_iter().enumerate() {
-            let room = right - 4.0 - SIGN - 5.0;
-            let wide = SIGN + 5.0 + self.text_width(&fit(name, self.font(), room)) + 14.0;
+            let space = right - 4.0 - SIGN - 5.0;
+            let wide = SIGN + 5.0 + self.text_width(&fit(name, self.font(), space)) + 14.0;
             if x > 4.0 && x + wide - 14.0 > right {
                 (x, y) = (4.0, y + line);
             }
@@ -156,7 +156,7 @@ impl Canvas {
                     self.marker((x + SIGN / 2.0, middle), series);
                 }
             }
-            self.text_within((x + SIGN + 5.0, middle + self.font() * 0.35), Anchor::Start, "", name, room);
+            self.text_within((x + SIGN + 5.0, middle + self.font() * 0.35), Anchor::Start, "", name, space);
             x += wide;
         }
         y + line

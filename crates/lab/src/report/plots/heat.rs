@@ -35,8 +35,8 @@ impl Map<'_> {
         let (line, font) = (canvas.line_height(), canvas.font());
         let mut y = self.legend(&mut canvas);
         let rows = self.rows.iter().chain([&self.down]).map(|name| canvas.text_width(name)).fold(0.0, f64::max);
-        let room = rows.min(canvas.width() * 0.3);
-        let (left, right) = (room + 10.0, canvas.width() - 2.0);
+        let space = rows.min(canvas.width() * 0.3);
+        let (left, right) = (space + 10.0, canvas.width() - 2.0);
         let longest = self.columns.iter().map(|name| canvas.text_width(name)).fold(0.0, f64::max);
         let least = (longest + 8.0).clamp(canvas.text_width("(0.00)") + 6.0, 110.0);
         // Columns for which there is no room begin anew below.
@@ -47,7 +47,7 @@ impl Map<'_> {
         for begin in (0..self.columns.len()).step_by(fits) {
             let end = (begin + fits).min(self.columns.len());
             let mut x = left;
-            canvas.text_within((left - 8.0, y + 2.0 * line - 4.0), Anchor::End, "axis", self.down, room);
+            canvas.text_within((left - 8.0, y + 2.0 * line - 4.0), Anchor::End, "axis", self.down, space);
             canvas.text_within((left + 2.0, y + line - 4.0), Anchor::Start, "axis", self.across, right - left - 4.0);
             for column in &self.columns[begin..end] {
                 canvas.text_within((x + wide / 2.0, y + 2.0 * line - 4.0), Anchor::Middle, "", column, wide - 4.0);
@@ -56,7 +56,7 @@ impl Map<'_> {
             y += 2.0 * line;
             for (row, ratios) in self.rows.iter().zip(&self.ratios) {
                 let foot = y + high / 2.0 + font * 0.35;
-                canvas.text_within((left - 8.0, foot), Anchor::End, "", row, room);
+                canvas.text_within((left - 8.0, foot), Anchor::End, "", row, space);
                 let mut x = left;
                 for ratio in &ratios[begin..end] {
                     self.cell(&mut canvas, (x, y), (wide, high), ratio.as_ref());

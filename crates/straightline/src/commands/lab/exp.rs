@@ -68,7 +68,7 @@ pub(crate) fn execute(args: &Exp) -> anyhow::Result<()> {
     let own = |experiment: &Experiment| if args.all { folder.join(experiment.name) } else { folder.clone() };
     // Nothing is measured where the last one would have no place.
     wanted.iter().try_for_each(|experiment| Writer::check(&own(experiment)))?;
-    let mut nothing_counts = Vec::new();
+    let mut without_valid_trial = Vec::new();
     for experiment in &wanted {
         let own = own(experiment);
         // When this one begins, not the first.
@@ -82,10 +82,10 @@ pub(crate) fn execute(args: &Exp) -> anyhow::Result<()> {
             experiment.name
         );
         if outcome.invalid == made {
-            nothing_counts.push(experiment.name);
+            without_valid_trial.push(experiment.name);
         }
     }
-    ensure!(nothing_counts.is_empty(), "no trial of {} counts; why stands above", nothing_counts.join(", "));
+    ensure!(without_valid_trial.is_empty(), "no trial of {} counts; why stands above", without_valid_trial.join(", "));
     Ok(())
 }
 
