@@ -1,4 +1,4 @@
-//! ARP for IPv4 over Ethernet, RFC 826; RARP (RFC 903) has the same form.
+//! ARP for IPv4 over Ethernet, RFC 826. RARP (RFC 903) has the same format.
 //!
 //! ```text
 //! | hardware type 2 | protocol type 2 | 6 | 4 | operation 2 | sender MAC 6, IP 4 | target MAC 6, IP 4 |
@@ -9,10 +9,10 @@ use std::net::Ipv4Addr;
 use crate::field::{cleared, get, put, u16_at};
 use crate::{EtherType, MacAddr, WireError};
 
-/// The length of a message.
+/// Length of a message, in bytes.
 pub const LEN: usize = 28;
 
-/// The hardware type of Ethernet.
+/// Hardware type of Ethernet.
 pub const ETHERNET: u16 = 1;
 
 const HARDWARE_TYPE: usize = 0;
@@ -24,32 +24,34 @@ const SENDER_IP: usize = 14;
 const TARGET_MAC: usize = 18;
 const TARGET_IP: usize = 24;
 
-/// The lengths of a MAC address and of an IPv4 address.
+/// Lengths of a MAC address and of an IPv4 address.
 const LENGTHS: [u8; 2] = [6, 4];
 
-/// What a message says. The numbers of RARP (3, 4) and of inverse ARP (8, 9, RFC 2390) share the field.
+/// Operation of a message. RARP (3, 4) and inverse ARP (8, 9, RFC 2390) use the same field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Operation(pub u16);
 
 impl Operation {
-    /// Who has the target's IP address?
+    /// Asks for the MAC address of the target's IP address.
     pub const REQUEST: Self = Self(1);
-    /// The sender has the sender's IP address.
+    /// Says that the sender has the sender's IP address.
     pub const REPLY: Self = Self(2);
 }
 
-/// A view of a message; what follows it in the bytes is ignored.
+/// View of a message. Bytes behind the message are ignored.
 #[derive(Clone, Copy, Debug)]
 pub struct Header<T> {
     bytes: T,
 }
 
 impl<T: AsRef<[u8]>> Header<T> {
-    /// A view of the message at the beginning of `bytes`. It checks the lengths of the addresses, so that the fields stand
-    /// where the view finds them. It does not check the types: receivers differ in which ones they take.
+    /// Creates a view of the message at the beginning of `bytes`. The lengths of the addresses are
+    /// checked, because they determine the offsets of the fields. The types are not checked:
+    /// receivers differ in which types they accept.
     ///
     /// # Errors
-    /// [`WireError::Truncated`] below 28 bytes; [`WireError::BadLength`] if an address is not 6 or not 4 bytes long.
+    /// [`WireError::Truncated`] if there are fewer than 28 bytes; [`WireError::BadLength`] if the
+    /// length of a hardware address is not 6, or of a protocol address not 4.
     pub fn new_checked(bytes: T) -> Result<Self, WireError> {
         if bytes.as_ref().len() < LEN {
             return Err(WireError::Truncated);
@@ -58,13 +60,13 @@ impl<T: AsRef<[u8]>> Header<T> {
         if lengths == LENGTHS { Ok(Self { bytes }) } else { Err(WireError::BadLength) }
     }
 
-    /// The hardware type; 1 is Ethernet.
+    /// Returns the hardware type. 1 is Ethernet.
     #[must_use]
     pub fn hardware_type(&self) -> u16 {
         u16_at(self.bytes.as_ref(), HARDWARE_TYPE)
     }
 
-    /// The protocol type, [`EtherType::IPV4`] where it is right.
+    /// Returns the protocol type. [`EtherType::IPV4`] is the right one.
     #[must_use]
     pub fn protocol_type(&self) -> EtherType {
         EtherType(u16_at(self.bytes.as_ref(), PROTOCOL_TYPE))
@@ -76,13 +78,13 @@ impl<T: AsRef<[u8]>> Header<T> {
         Operation(u16_at(self.bytes.as_ref(), OPERATION))
     }
 
-    /// The MAC address that the sender claims.
+    /// Returns the MAC address that the sender claims.
     #[must_use]
     pub fn sender_mac(&self) -> MacAddr {
         MacAddr(get(self.bytes.as_ref(), SENDER_MAC))
     }
 
-    /// The IP address that the sender claims; 0.0.0.0 in a probe (RFC 5227).
+    /// Returns the IP address that the sender claims; 0.0.0.0 in a probe (RFC 5227).
     #[must_use]
     pub fn sender_ip(&self) -> Ipv4Addr {
         get::<4>(self.bytes.as_ref(), SENDER_IP).into()
@@ -101,7 +103,7 @@ impl<T: AsRef<[u8]>> Header<T> {
     }
 }
 
-/// The values of a message about IPv4 over Ethernet.
+/// Values of a message about IPv4 over Ethernet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repr {
     /// The operation.
@@ -117,7 +119,7 @@ pub struct Repr {
 }
 
 impl Repr {
-    /// The values that a view shows, without both types.
+    /// Reads the values from a view. The two types are left out.
     #[must_use]
     pub fn parse<T: AsRef<[u8]>>(header: &Header<T>) -> Self {
         Self {
@@ -132,7 +134,7 @@ impl Repr {
     /// Writes the message to the beginning of `buffer` and returns its length.
     ///
     /// # Errors
-    /// [`WireError::BufferTooSmall`].
+    /// [`WireError::BufferTooSmall`] if `buffer` is shorter than 28 bytes.
     pub fn emit(&self, buffer: &mut [u8]) -> Result<usize, WireError> {
         let bytes = cleared(buffer, LEN)?;
         put(bytes, HARDWARE_TYPE, &ETHERNET.to_be_bytes());

@@ -1,14 +1,14 @@
 //! The Internet checksum (RFC 1071) over headers and pseudo-headers.
 //!
-//! A *sum* is the folded one's complement sum as the value of a big-endian word; a *checksum*, the field of a header,
-//! is the complement of a sum. Bodies are summed elsewhere, in the pass that copies them; their sum comes in
-//! as a `u16`.
+//! A *sum* is the folded one's complement sum, as the value of a big-endian word. A *checksum*, the
+//! field of a header, is the complement of a sum. Bodies are summed elsewhere, in the pass that
+//! copies them. Their sum is passed in as a `u16`.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::IpProtocol;
 
-/// The sum of a header. An odd last byte counts as the high half of a word.
+/// Returns the sum of a header. An odd last byte counts as the high half of a word.
 #[must_use]
 pub fn sum(header: &[u8]) -> u16 {
     let (words, rest) = header.as_chunks::<2>();
@@ -17,7 +17,7 @@ pub fn sum(header: &[u8]) -> u16 {
     words.chain(last).fold(0, add)
 }
 
-/// The sum of two sums: addition with end-around carry.
+/// Adds two sums, with end-around carry.
 #[must_use]
 pub fn add(a: u16, b: u16) -> u16 {
     let (sum, carry) = a.overflowing_add(b);
@@ -25,16 +25,17 @@ pub fn add(a: u16, b: u16) -> u16 {
     sum + u16::from(carry)
 }
 
-/// The sum of the pseudo-header of TCP (RFC 9293 section 3.1) or UDP (RFC 768) over IPv4. `len` is that of the transport
-/// header and the body.
+/// Returns the sum of the pseudo-header of TCP (RFC 9293 section 3.1) or UDP (RFC 768) over IPv4.
+/// `len` is the length of the transport header and the body.
 #[must_use]
 pub fn pseudo_header_v4(src: Ipv4Addr, dst: Ipv4Addr, protocol: IpProtocol, len: u16) -> u16 {
     let addresses = add(sum(&src.octets()), sum(&dst.octets()));
     add(add(addresses, u16::from(protocol.0)), len)
 }
 
-/// The sum of the pseudo-header over IPv6 (RFC 8200 section 8.1). `len` is that of the transport header and the body;
-/// `protocol` is that of the transport header, whatever extension headers stand before it.
+/// Returns the sum of the pseudo-header over IPv6 (RFC 8200 section 8.1). `len` is the length of
+/// the transport header and the body. `protocol` is the protocol of the transport header, even
+/// behind extension headers.
 #[must_use]
 pub fn pseudo_header_v6(src: Ipv6Addr, dst: Ipv6Addr, protocol: IpProtocol, len: u32) -> u16 {
     let addresses = add(sum(&src.octets()), sum(&dst.octets()));

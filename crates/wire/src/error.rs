@@ -1,33 +1,33 @@
-//! Why bytes are not the header that they should be.
+//! Errors of checked views and of builders.
 
-/// Why bytes are not the header that they should be, or why a header cannot be built.
+/// Error of a check of a header's bytes, or of building a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum WireError {
-    /// The header goes on beyond the bytes at hand.
+    /// The header is longer than the bytes given.
     #[error("the header is truncated")]
     Truncated,
-    /// The version field of an IP header is not the one that the Ethernet type promised.
-    #[error("wrong IP version")]
+    /// The version field of an IP header contradicts the Ethernet type.
+    #[error("the IP version does not match the Ethernet type")]
     BadVersion,
-    /// A header length below the protocol's least.
-    #[error("bad header length")]
+    /// The header length is below the protocol's minimum.
+    #[error("the header length is below the protocol's minimum")]
     BadHeaderLength,
-    /// A length field that does not even cover its own header.
-    #[error("bad length")]
+    /// A length field does not cover its own header.
+    #[error("a length field does not cover its own header")]
     BadLength,
-    /// An IPv6 extension header where it may not stand.
+    /// An IPv6 extension header stands where RFC 8200 does not allow it.
     #[error("misplaced IPv6 extension header")]
     BadExtension,
-    /// More IPv6 extension headers than anybody needs.
+    /// There are more IPv6 extension headers than [`MAX_EXTENSIONS`](crate::ipv6::MAX_EXTENSIONS).
     #[error("too many IPv6 extension headers")]
     TooManyExtensions,
     /// The frame carries neither IPv4 nor IPv6.
     #[error("not an IP packet")]
     NotIp,
-    /// Building: the caller's buffer is too short.
-    #[error("no room for the header")]
+    /// The caller's buffer is too short for the header to build.
+    #[error("the buffer is too short for the header")]
     BufferTooSmall,
-    /// Building: a value does not fit its field.
+    /// A value does not fit its field in the header to build.
     #[error("a value does not fit its field")]
     BadValue,
 }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use crate::WireError;
 use crate::field::{cleared, get, put, u16_at};
 
-/// The length of the header without tags.
+/// Length of the header without tags, in bytes.
 pub const LEN: usize = 14;
 
 const DST: usize = 0;
@@ -18,28 +18,30 @@ const TYPE: usize = 12;
 pub struct MacAddr(pub [u8; 6]);
 
 impl MacAddr {
-    /// All ones: every station.
+    /// The broadcast address: all bits set.
     pub const BROADCAST: Self = Self([0xff; 6]);
 
-    /// Whether it names a group: the lowest bit of the first byte (IEEE 802 section 8.2). Broadcast is a group too.
+    /// Returns whether this is a group address: the lowest bit of the first byte is set (IEEE 802
+    /// section 8.2). The broadcast address is a group address too.
     #[must_use]
     pub fn is_multicast(self) -> bool {
         self.0[0] & 1 != 0
     }
 
-    /// Whether it names every station.
+    /// Returns whether this is the broadcast address.
     #[must_use]
     pub fn is_broadcast(self) -> bool {
         self == Self::BROADCAST
     }
 
-    /// Whether it names one station.
+    /// Returns whether this is the address of one station.
     #[must_use]
     pub fn is_unicast(self) -> bool {
         !self.is_multicast()
     }
 
-    /// The address as a number below 2^48, its first byte the highest; for keys and hashes.
+    /// Returns the address as a number below 2^48, with its first byte as the highest; for keys and
+    /// hashes.
     #[must_use]
     pub fn as_u64(self) -> u64 {
         let [a, b, c, d, e, f] = self.0;
@@ -63,13 +65,13 @@ impl fmt::Debug for MacAddr {
 impl FromStr for MacAddr {
     type Err = ParseMacError;
 
-    /// Reads six pairs of hexadecimal digits with colons between them.
+    /// Parses six pairs of hexadecimal digits, separated by colons.
     fn from_str(text: &str) -> Result<Self, ParseMacError> {
         let mut pairs = text.split(':');
         let mut address = [0; 6];
         for byte in &mut address {
             let pair = pairs.next().ok_or(ParseMacError)?;
-            // `from_str_radix` alone would take a sign.
+            // `from_str_radix` alone would accept a sign.
             if pair.len() != 2 || !pair.bytes().all(|digit| digit.is_ascii_hexdigit()) {
                 return Err(ParseMacError);
             }
@@ -79,12 +81,12 @@ impl FromStr for MacAddr {
     }
 }
 
-/// A text is not a MAC address.
+/// Error of parsing a MAC address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a MAC address: expected six pairs of hexadecimal digits such as 02:00:00:00:00:01")]
 pub struct ParseMacError;
 
-/// What an Ethernet frame carries. Values below 0x600 are lengths of old 802.3 frames.
+/// Type of an Ethernet frame's payload. A value below 0x600 is the length of an 802.3 frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct EtherType(pub u16);
 
@@ -95,31 +97,31 @@ impl EtherType {
     pub const ARP: Self = Self(0x0806);
     /// Reverse ARP.
     pub const RARP: Self = Self(0x8035);
-    /// A customer's VLAN tag, 802.1Q.
+    /// Customer VLAN tag, 802.1Q.
     pub const VLAN: Self = Self(0x8100);
     /// IPv6.
     pub const IPV6: Self = Self(0x86dd);
-    /// A provider's VLAN tag, 802.1ad.
+    /// Provider VLAN tag, 802.1ad.
     pub const SERVICE_VLAN: Self = Self(0x88a8);
 
-    /// Whether a VLAN tag follows instead of a payload.
+    /// Returns whether a VLAN tag follows.
     #[must_use]
     pub fn is_vlan(self) -> bool {
         self == Self::VLAN || self == Self::SERVICE_VLAN
     }
 }
 
-/// A view of a header; what follows it in the bytes is ignored.
+/// View of a header. Bytes behind the header are ignored.
 #[derive(Clone, Copy, Debug)]
 pub struct Header<T> {
     bytes: T,
 }
 
 impl<T: AsRef<[u8]>> Header<T> {
-    /// A view of the header at the beginning of `bytes`.
+    /// Creates a view of the header at the beginning of `bytes`.
     ///
     /// # Errors
-    /// [`WireError::Truncated`] below 14 bytes.
+    /// [`WireError::Truncated`] if there are fewer than 14 bytes.
     pub fn new_checked(bytes: T) -> Result<Self, WireError> {
         if bytes.as_ref().len() < LEN { Err(WireError::Truncated) } else { Ok(Self { bytes }) }
     }
@@ -136,7 +138,7 @@ impl<T: AsRef<[u8]>> Header<T> {
         MacAddr(get(self.bytes.as_ref(), SRC))
     }
 
-    /// The type: that of the first tag, if the frame is tagged.
+    /// Returns the type. In a tagged frame it is the type of the first tag.
     #[must_use]
     pub fn ether_type(&self) -> EtherType {
         EtherType(u16_at(self.bytes.as_ref(), TYPE))
@@ -160,7 +162,7 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Header<T> {
     }
 }
 
-/// The values of a header.
+/// Values of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repr {
     /// The destination address.
@@ -172,7 +174,7 @@ pub struct Repr {
 }
 
 impl Repr {
-    /// The values that a view shows.
+    /// Reads the values from a view.
     #[must_use]
     pub fn parse<T: AsRef<[u8]>>(header: &Header<T>) -> Self {
         Self { dst: header.dst(), src: header.src(), ether_type: header.ether_type() }
@@ -181,7 +183,7 @@ impl Repr {
     /// Writes the header to the beginning of `buffer` and returns its length.
     ///
     /// # Errors
-    /// [`WireError::BufferTooSmall`].
+    /// [`WireError::BufferTooSmall`] if `buffer` is shorter than 14 bytes.
     pub fn emit(&self, buffer: &mut [u8]) -> Result<usize, WireError> {
         let mut header = Header { bytes: cleared(buffer, LEN)? };
         header.set_dst(self.dst);

@@ -1,6 +1,7 @@
-//! Reading and writing fields in bytes whose length a view has checked.
+//! Reads and writes fields in bytes whose length a view has checked.
 //!
-//! An index out of range here is a bug of a view, not of the bytes: views check before they are made.
+//! An index out of range here is a bug in a view, not in the bytes: a view checks them when it is
+//! made.
 
 use crate::WireError;
 
@@ -26,7 +27,7 @@ pub(crate) fn put(bytes: &mut [u8], at: usize, field: &[u8]) {
     bytes[at..at + field.len()].copy_from_slice(field);
 }
 
-/// The first `len` bytes of the caller's buffer, cleared, for a builder to fill.
+/// Returns the first `len` bytes of the caller's buffer, set to zero, for a builder to fill.
 pub(crate) fn cleared(buffer: &mut [u8], len: usize) -> Result<&mut [u8], WireError> {
     let bytes = buffer.get_mut(..len).ok_or(WireError::BufferTooSmall)?;
     bytes.fill(0);

@@ -1,25 +1,28 @@
-//! Which flow a frame belongs to, as one number: whoever spreads frames by it keeps each flow in order.
+//! Hash of a frame's flow. Spreading frames over queues by this hash keeps each flow in order.
 
 use crate::field::{get, u32_at};
 use crate::geometry::locate;
 use crate::{IpProtocol, IpVersion};
 
-/// Odd, with bits all over it (from the digits of the golden ratio).
+/// Odd multiplier with set bits spread over its whole length (from the digits of the golden ratio).
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// A hash over what all frames of a flow have in common: both MAC addresses, and, where there are such, both IP addresses,
-/// the protocol, and the ports of TCP and UDP. `head` is the frame's beginning with its headers.
+/// Returns a hash over the fields that all frames of a flow share: both MAC addresses and, if
+/// present, both IP addresses, the protocol, and the ports of TCP and UDP. `head` is the beginning
+/// of the frame with its headers.
 ///
-/// Fragments are told apart by their addresses and their protocol alone, since only the first one has the ports. The two
-/// directions of a connection have different hashes. It has no seed: a sender can choose its flows so that they meet, to
-/// its own harm and that of whoever shares their queue.
+/// - The hash of a fragment covers its addresses and its protocol alone, because only the first
+///   fragment has ports.
+/// - The two directions of a connection have different hashes.
+/// - There is no seed. A sender can choose flows that share a queue. This harms the sender itself
+///   and the other flows of that queue.
 #[must_use]
 pub fn flow_hash(head: &[u8]) -> u32 {
     let Some(addresses) = head.first_chunk::<12>() else { return 0 };
     let mut hash = mix(FACTOR, u64::from_le_bytes(get(addresses, 0)));
     hash = mix(hash, u32_at(addresses, 8).into());
     if let Ok(layers) = locate(head) {
-        // Both addresses stand side by side: at 12 in IPv4 (RFC 791, 3.1), at 8 in IPv6 (RFC 8200, 3).
+        // Both addresses are adjacent: at 12 in IPv4 (RFC 791, 3.1), at 8 in IPv6 (RFC 8200, 3).
         let (at, len) = match layers.version {
             IpVersion::V4 => (usize::from(layers.l3) + 12, 8),
             IpVersion::V6 => (usize::from(layers.l3) + 8, 32),
@@ -31,12 +34,13 @@ pub fn flow_hash(head: &[u8]) -> u32 {
         let ports = if has_ports { u32_at(head, layers.l4.into()) } else { 0 };
         hash = mix(hash, u64::from(ports) << 8 | u64::from(layers.protocol.0));
     }
-    // Once more, so that every bit of the last word comes to every bit of the result.
+    // One more round, so that every bit of the last word affects every bit of the result.
     let [a, b, c, d, ..] = mix(hash, FACTOR.rotate_left(32)).to_be_bytes();
     u32::from_be_bytes([a, b, c, d])
 }
 
-/// Every bit of both numbers in many bits of the result: the halves of a product folded onto each other.
+/// Mixes a word into the hash: multiplies, then XORs the two halves of the product. Every input bit
+/// affects many bits of the result.
 #[expect(clippy::cast_possible_truncation, reason = "the two halves of the product")]
 #[inline]
 fn mix(hash: u64, word: u64) -> u64 {
@@ -83,7 +87,7 @@ mod tests {
     fn fragments_stay_together() {
         let mut first = frame(v4(2), udp(1000, 2000));
         let mut later = frame(v4(2), udp(0x4141, 0x4242));
-        // MF with offset 0, and an offset of 8 bytes.
+        // "More fragments" with offset 0, and an offset of 8 bytes.
         (first[20], first[21], later[20], later[21]) = (0x20, 0, 0, 1);
         assert_eq!(flow_hash(&first), flow_hash(&later));
     }
@@ -100,8 +104,9 @@ mod tests {
         assert_eq!(flow_hash(&arp[..11]), 0);
     }
 
-    /// Neighbouring flows spread evenly over any number of queues: the sum of squares of a fair die is a handful for each
-    /// side, that of a hash which follows its input is hundreds of times more.
+    /// Neighbouring flows spread evenly over any number of queues. The test sums the squares of the
+    /// deviations. For a fair die this sum is a handful for each side; for a hash that follows its
+    /// input it is hundreds of times larger.
     #[test]
     fn flows_spread() {
         let v6 = |n: u16| Net::v6([0xfd00, 0, 0, 0, 0, 0, 0, 1].into(), [0xfd00, 0, 0, 0, 0, 0, 0, n].into());
@@ -111,7 +116,7 @@ mod tests {
         let six: Kind<'_> = &|n| frame(v6(n), udp(1, 2));
         for (make, flows) in [(ports, 4096_u16), (ports, 40), (hosts, 128), (six, 4096)] {
             for queues in [2_u64, 3, 4, 7, 127] {
-                // By the upper bits of the hash, and by lower ones.
+                // Queues are chosen by the upper bits of the hash, and by lower bits.
                 for fraction in [true, false] {
                     let mut counts = vec![0_i64; usize::try_from(queues).unwrap()];
                     for n in 0..flows {

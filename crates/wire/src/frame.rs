@@ -1,31 +1,31 @@
-//! Builds the headers of a whole frame: Ethernet, tags, IP, UDP or TCP.
+//! Builder for the headers of a whole frame: Ethernet, tags, IP, UDP or TCP.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::ethernet::{self, EtherType, MacAddr};
 use crate::{IpProtocol, WireError, checksum, ipv4, ipv6, tcp, udp, vlan};
 
-/// The headers of a frame, lengths and checksums excepted: those follow from the rest.
+/// Headers of a frame without lengths and checksums, which follow from the other values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
     /// The source address.
     pub src: MacAddr,
     /// The destination address.
     pub dst: MacAddr,
-    /// VLAN tags, the outer first; gaps are closed.
+    /// VLAN tags, outer tag first. An empty entry before a tag is skipped.
     pub tags: [Option<vlan::Tag>; vlan::MAX_TAGS],
     /// The network layer.
     pub net: Net,
     /// The transport layer.
     pub transport: Transport,
-    /// The length of the body that will follow the headers.
+    /// Length in bytes of the body that will follow the headers.
     pub payload_len: u16,
 }
 
-/// The network layer of a [`Frame`].
+/// Network layer of a [`Frame`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Net {
-    /// IPv4 without options, not to be fragmented.
+    /// IPv4 without options, with "don't fragment" set.
     V4 {
         /// The source address.
         src: Ipv4Addr,
@@ -50,20 +50,20 @@ pub enum Net {
 }
 
 impl Net {
-    /// IPv4 with an identification of 0 and a time to live of 64.
+    /// Returns IPv4 with an identification of 0 and a time to live of 64.
     #[must_use]
     pub fn v4(src: Ipv4Addr, dst: Ipv4Addr) -> Self {
         Self::V4 { src, dst, ident: 0, ttl: 64 }
     }
 
-    /// IPv6 with a flow label of 0 and a hop limit of 64.
+    /// Returns IPv6 with a flow label of 0 and a hop limit of 64.
     #[must_use]
     pub fn v6(src: Ipv6Addr, dst: Ipv6Addr) -> Self {
         Self::V6 { src, dst, flow_label: 0, hop_limit: 64 }
     }
 }
 
-/// The transport layer of a [`Frame`].
+/// Transport layer of a [`Frame`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// UDP.
@@ -90,24 +90,24 @@ pub enum Transport {
     },
 }
 
-/// What to write into the checksum field of the transport header.
+/// Content of the checksum field of the transport header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checksum {
-    /// Zero: over IPv4 and UDP it says that there is none.
+    /// Zero. For UDP over IPv4 it means "no checksum".
     Zero,
-    /// The sum of the pseudo-header, not complemented: what virtio's `VIRTIO_NET_HDR_F_NEEDS_CSUM` expects of whoever
-    /// leaves the rest to the other side (virtio 1.3 section 5.1.6.2.1).
+    /// Sum of the pseudo-header, not complemented. virtio's `VIRTIO_NET_HDR_F_NEEDS_CSUM` expects
+    /// this value when the other side completes the checksum (virtio 1.3 section 5.1.6.2.1).
     Partial,
-    /// The checksum of all, given the body's sum: folded, the value of a big-endian word, the body's first byte the high
-    /// half of its first word.
+    /// Complete checksum, computed from the sum of the body.
     Complete {
-        /// The body's sum.
+        /// Folded sum of the body, as the value of a big-endian word. The body's first byte is the
+        /// high half of its first word.
         payload_sum: u16,
     },
 }
 
 impl Frame {
-    /// The length of all headers together.
+    /// Returns the length of all headers together, in bytes.
     #[must_use]
     pub fn headers_len(&self) -> usize {
         let net = match self.net {
@@ -120,8 +120,12 @@ impl Frame {
     /// Writes the headers to the beginning of `buffer` and returns their length.
     ///
     /// # Errors
-    /// [`WireError::BufferTooSmall`]; [`WireError::BadValue`] if the body is too long for a length field, or a tag's value or the
-    /// flow label is out of range. What stands in `buffer` is then unspecified.
+    /// - [`WireError::BufferTooSmall`] if `buffer` is shorter than
+    ///   [`headers_len`](Self::headers_len).
+    /// - [`WireError::BadValue`] if the body is too long for a length field, or if a tag's value or
+    ///   the flow label is out of range.
+    ///
+    /// After an error the content of `buffer` is unspecified.
     pub fn emit(&self, buffer: &mut [u8], checksum: Checksum) -> Result<usize, WireError> {
         let buffer = buffer.get_mut(..self.headers_len()).ok_or(WireError::BufferTooSmall)?;
         let l4_len = self.transport.len(self.payload_len)?;
@@ -132,7 +136,7 @@ impl Frame {
         Ok(self.headers_len())
     }
 
-    /// Ethernet and tags; returns their length.
+    /// Writes Ethernet and the tags. Returns their length.
     fn emit_link(&self, buffer: &mut [u8]) -> Result<usize, WireError> {
         let ether_type = match self.net {
             Net::V4 { .. } => EtherType::IPV4,
@@ -143,12 +147,12 @@ impl Frame {
         for tag in self.tags.iter().flatten() {
             at += tag.emit(&mut buffer[at..])?;
         }
-        // A tag has taken the place of the type, which goes behind the last one.
+        // Each tag has overwritten the type, which belongs behind the last tag.
         buffer[at..at + 2].copy_from_slice(&ether_type.0.to_be_bytes());
         Ok(at + 2)
     }
 
-    /// IP; returns the length of its header and the sum of the pseudo-header.
+    /// Writes the IP header. Returns its length and the sum of the pseudo-header.
     fn emit_net(&self, buffer: &mut [u8], l4_len: u16) -> Result<(usize, u16), WireError> {
         let protocol = self.transport.protocol();
         match self.net {
@@ -188,7 +192,8 @@ impl Frame {
             Checksum::Zero => 0,
             Checksum::Partial => pseudo,
             Checksum::Complete { payload_sum } => {
-                // The headers have an even length, so the body begins with the high half of a word, as its sum supposes.
+                // The headers have an even length, so the body begins with the high half of a word,
+                // as its sum supposes.
                 let sum = checksum::add(checksum::add(pseudo, checksum::sum(buffer)), payload_sum);
                 match self.transport {
                     Transport::Udp { .. } => udp::checksum_of(sum),

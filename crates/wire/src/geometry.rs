@@ -1,36 +1,38 @@
-//! Where the headers of a frame stand: from Ethernet over tags and IP to the transport header.
+//! Offsets of a frame's headers: Ethernet, VLAN tags, IP and the transport header.
 
 use crate::{EtherType, IpProtocol, IpVersion, WireError, ipv4, ipv6, tcp, udp, vlan};
 
-/// The places of a frame's headers. All offsets are in bytes from the beginning of the frame.
+/// Offsets of a frame's headers, in bytes from the beginning of the frame.
 ///
-/// All of `..headers_len()` lies within the bytes that [`locate`] was given.
+/// The range `..headers_len()` lies within the bytes given to [`locate`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layers {
-    /// Where the IP header begins: 14, 18 or 22.
+    /// Offset of the IP header: 14, 18 or 22.
     pub l3: u16,
-    /// The version of the IP header, as both the Ethernet type and the header itself say.
+    /// Version of the IP header. The Ethernet type and the header agree on it.
     pub version: IpVersion,
-    /// Where the transport header begins, behind IPv4's options or IPv6's extension headers.
+    /// Offset of the transport header, behind IPv4 options or IPv6 extension headers.
     pub l4: u16,
-    /// The transport protocol. It may be any number: only TCP and UDP are looked into.
+    /// Transport protocol. It may be any number; only the headers of TCP and UDP are checked.
     pub protocol: IpProtocol,
-    /// The length of the transport header: of TCP with its options, of UDP 8; 0 for other protocols and for fragments.
+    /// Length of the transport header. TCP: with its options. UDP: 8. Other protocols and
+    /// fragments: 0.
     pub l4_len: u16,
-    /// Whether the packet is a fragment. The bytes at `l4` are then not looked at, because only the first fragment
-    /// has a transport header.
+    /// True if the packet is a fragment. The bytes at `l4` are then not checked, because only the
+    /// first fragment has a transport header.
     pub fragment: bool,
 }
 
 impl Layers {
-    /// The length of all headers: where the body begins.
+    /// Returns the length of all headers, which is the offset of the body.
     #[must_use]
     pub fn headers_len(&self) -> u16 {
-        // `locate` has seen that the sum is the place of a byte in a frame of at most 65 535.
+        // `locate` has checked that the sum is an offset within at most 65 535 bytes.
         self.l4 + self.l4_len
     }
 
-    /// Where the checksum of the transport header stands, if that is TCP or UDP and no fragment.
+    /// Returns the offset of the checksum of a TCP or UDP header; `None` for other protocols and
+    /// for fragments.
     #[must_use]
     pub fn checksum(&self) -> Option<u16> {
         if self.fragment {
@@ -45,15 +47,17 @@ impl Layers {
     }
 }
 
-/// Walks through the headers at the beginning of a frame: Ethernet, up to two VLAN tags, IPv4 with options or IPv6
-/// with extension headers, TCP with options or UDP.
+/// Finds the headers at the beginning of a frame: Ethernet, up to two VLAN tags, IPv4 with options
+/// or IPv6 with extension headers, TCP with options or UDP.
 ///
-/// `head` may hold less than the frame, but must hold these headers. Neither checksums are looked at, nor length fields
-/// beyond what the headers themselves need.
+/// `head` may be a part of the frame, but must hold these headers. Checksums are not verified.
+/// Length fields are checked only as far as they concern the headers themselves.
 ///
 /// # Errors
-/// [`WireError::NotIp`] for other types, and for more than two tags; [`WireError::Truncated`] where a header is
-/// not wholly in `head`, of which at most 65 535 bytes are looked at; and the errors of each header's check.
+/// - [`WireError::NotIp`] for other Ethernet types, and for more than two tags.
+/// - [`WireError::Truncated`] if `head` does not hold a header wholly. At most 65 535 bytes of
+///   `head` are read.
+/// - The errors of each header's check.
 pub fn locate(head: &[u8]) -> Result<Layers, WireError> {
     let head = &head[..head.len().min(usize::from(u16::MAX))];
     let tags = vlan::skip(head)?;
@@ -90,7 +94,7 @@ pub fn locate(head: &[u8]) -> Result<Layers, WireError> {
 mod tests {
     use super::*;
 
-    /// Ethernet addresses and `rest`.
+    /// Returns a frame: two Ethernet addresses and `rest`.
     fn frame(rest: &[&[u8]]) -> Vec<u8> {
         [&[2; 12][..], &rest.concat()].concat()
     }

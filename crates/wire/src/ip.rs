@@ -1,6 +1,6 @@
-//! What IPv4 and IPv6 have in common.
+//! Types that IPv4 and IPv6 share.
 
-/// The version of the Internet Protocol.
+/// Version of the Internet Protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum IpVersion {
     /// IPv4, RFC 791.
@@ -9,7 +9,7 @@ pub enum IpVersion {
     V6,
 }
 
-/// The number of the protocol in an IP packet: IPv4's Protocol field, IPv6's Next Header.
+/// Protocol number in an IP packet: the Protocol field of IPv4, the Next Header field of IPv6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct IpProtocol(pub u8);
 

@@ -5,10 +5,10 @@ use std::net::Ipv4Addr;
 use crate::field::{cleared, get, put, u16_at};
 use crate::{IpProtocol, WireError, checksum};
 
-/// The length of a header without options, the least.
+/// Length of a header without options, the minimum.
 pub const MIN_LEN: usize = 20;
 
-/// The length of a header with all the options that fit.
+/// Length of a header with all options that fit, the maximum.
 pub const MAX_LEN: usize = 60;
 
 const VERSION_IHL: usize = 0;
@@ -26,20 +26,21 @@ const DONT_FRAGMENT: u16 = 0x4000;
 const MORE_FRAGMENTS: u16 = 0x2000;
 const FRAGMENT_OFFSET: u16 = 0x1fff;
 
-/// A view of a header; what follows it in the bytes is ignored, and need not be the whole packet.
+/// View of a header. Bytes behind the header are ignored and need not be the whole packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Header<T> {
     bytes: T,
 }
 
 impl<T: AsRef<[u8]>> Header<T> {
-    /// A view of the header at the beginning of `bytes`. The checksum is not looked at: see
+    /// Creates a view of the header at the beginning of `bytes`. The checksum is not verified; see
     /// [`checksum_ok`](Self::checksum_ok).
     ///
     /// # Errors
-    /// [`WireError::Truncated`] if the header with its options is longer than `bytes`; [`WireError::BadVersion`];
-    /// [`WireError::BadHeaderLength`] below 20 bytes; [`WireError::BadLength`] if the total length does not cover
-    /// the header.
+    /// - [`WireError::Truncated`] if the header with its options is longer than `bytes`.
+    /// - [`WireError::BadVersion`] if the version is not 4.
+    /// - [`WireError::BadHeaderLength`] if the header length is below 20.
+    /// - [`WireError::BadLength`] if the total length does not cover the header.
     pub fn new_checked(bytes: T) -> Result<Self, WireError> {
         let header = Self { bytes };
         let available = header.bytes.as_ref().len();
@@ -62,73 +63,74 @@ impl<T: AsRef<[u8]>> Header<T> {
         Ok(header)
     }
 
-    /// The length of the header with its options in bytes, 20 to 60.
+    /// Returns the length of the header with its options, 20 to 60 bytes.
     #[must_use]
     pub fn header_len(&self) -> usize {
         usize::from(self.bytes.as_ref()[VERSION_IHL] & 0x0f) * 4
     }
 
-    /// Type of service: DSCP and ECN (RFC 2474, RFC 3168).
+    /// Returns the type of service: DSCP and ECN (RFC 2474, RFC 3168).
     #[must_use]
     pub fn tos(&self) -> u8 {
         self.bytes.as_ref()[TOS]
     }
 
-    /// The length of the packet, header included.
+    /// Returns the length of the packet, header included.
     #[must_use]
     pub fn total_len(&self) -> u16 {
         u16_at(self.bytes.as_ref(), TOTAL_LEN)
     }
 
-    /// The identification, which the fragments of a packet share.
+    /// Returns the identification, which all fragments of a packet share.
     #[must_use]
     pub fn ident(&self) -> u16 {
         u16_at(self.bytes.as_ref(), IDENT)
     }
 
-    /// Whether the packet must not be fragmented.
+    /// Returns whether the packet must not be fragmented.
     #[must_use]
     pub fn dont_fragment(&self) -> bool {
         u16_at(self.bytes.as_ref(), FRAGMENT) & DONT_FRAGMENT != 0
     }
 
-    /// Whether this is a fragment and not the last.
+    /// Returns whether this is a fragment, but not the last one.
     #[must_use]
     pub fn more_fragments(&self) -> bool {
         u16_at(self.bytes.as_ref(), FRAGMENT) & MORE_FRAGMENTS != 0
     }
 
-    /// Where the payload belongs in the whole packet's, in units of 8 bytes.
+    /// Returns the offset of this fragment's payload in the payload of the whole packet, in units
+    /// of 8 bytes.
     #[must_use]
     pub fn fragment_offset(&self) -> u16 {
         u16_at(self.bytes.as_ref(), FRAGMENT) & FRAGMENT_OFFSET
     }
 
-    /// Whether this is a part of a packet: the first, the last or one between.
+    /// Returns whether this is a fragment: the first, the last or one in between.
     #[must_use]
     pub fn is_fragment(&self) -> bool {
         u16_at(self.bytes.as_ref(), FRAGMENT) & (MORE_FRAGMENTS | FRAGMENT_OFFSET) != 0
     }
 
-    /// The time to live, in hops.
+    /// Returns the time to live, in hops.
     #[must_use]
     pub fn ttl(&self) -> u8 {
         self.bytes.as_ref()[TTL]
     }
 
-    /// The protocol of the payload.
+    /// Protocol of the payload.
     #[must_use]
     pub fn protocol(&self) -> IpProtocol {
         IpProtocol(self.bytes.as_ref()[PROTOCOL])
     }
 
-    /// The checksum field as it stands.
+    /// Returns the checksum, as written in the header.
     #[must_use]
     pub fn checksum(&self) -> u16 {
         u16_at(self.bytes.as_ref(), CHECKSUM)
     }
 
-    /// Whether the checksum is right.
+    /// Returns whether the checksum is right.
     #[must_use]
     pub fn checksum_ok(&self) -> bool {
         checksum::sum(&self.bytes.as_ref()[..self.header_len()]) == 0xffff
@@ -146,13 +148,13 @@ impl<T: AsRef<[u8]>> Header<T> {
         Ipv4Addr::from_octets(get(self.bytes.as_ref(), DST))
     }
 
-    /// The options with their padding; empty in most packets.
+    /// Returns the options with their padding. Most packets have none.
     #[must_use]
     pub fn options(&self) -> &[u8] {
         &self.bytes.as_ref()[MIN_LEN..self.header_len()]
     }
 
-    /// The sum of the pseudo-header for a transport header and body of `len` bytes.
+    /// Returns the sum of the pseudo-header for a transport header and body of `len` bytes.
     #[must_use]
     pub fn pseudo_header_sum(&self, len: u16) -> u16 {
         checksum::pseudo_header_v4(self.src(), self.dst(), self.protocol(), len)
@@ -190,7 +192,7 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Header<T> {
         put(self.bytes.as_mut(), DST, &address.octets());
     }
 
-    /// Computes the checksum and writes it: the last step after other fields were set.
+    /// Computes the checksum and writes it. Call it after all other fields are set.
     pub fn fill_checksum(&mut self) {
         let len = self.header_len();
         let bytes = self.bytes.as_mut();
@@ -200,24 +202,25 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Header<T> {
     }
 }
 
-/// The values of a header without options. The checksum is no value: it follows from the others.
+/// Values of a header without options. The checksum is not among them, because it follows from the
+/// others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repr {
     /// Type of service.
     pub tos: u8,
-    /// The length of what follows the header.
+    /// Length of the payload behind the header.
     pub payload_len: u16,
     /// The identification.
     pub ident: u16,
-    /// Whether the packet must not be fragmented.
+    /// True if the packet must not be fragmented.
     pub dont_fragment: bool,
-    /// Whether more fragments follow.
+    /// True if more fragments follow.
     pub more_fragments: bool,
-    /// The place of this fragment, in units of 8 bytes, below 8192.
+    /// Offset of this fragment, in units of 8 bytes, below 8192.
     pub fragment_offset: u16,
     /// The time to live.
     pub ttl: u8,
-    /// The protocol of the payload.
+    /// Protocol of the payload.
     pub protocol: IpProtocol,
     /// The source address.
     pub src: Ipv4Addr,
@@ -226,7 +229,7 @@ pub struct Repr {
 }
 
 impl Repr {
-    /// The values that a view shows; options are left out, and do not count as payload.
+    /// Reads the values from a view. Options are left out and do not count as payload.
     #[must_use]
     pub fn parse<T: AsRef<[u8]>>(header: &Header<T>) -> Self {
         let header_len = u16::from(header.bytes.as_ref()[VERSION_IHL] & 0x0f) * 4;
@@ -244,11 +247,12 @@ impl Repr {
         }
     }
 
-    /// Writes a header of 20 bytes, checksum included, to the beginning of `buffer` and returns its length.
+    /// Writes a header of 20 bytes, checksum included, to the beginning of `buffer` and returns its
+    /// length.
     ///
     /// # Errors
-    /// [`WireError::BufferTooSmall`]; [`WireError::BadValue`] if the payload is longer than 65 515 bytes or the fragment's place
-    /// is out of range.
+    /// [`WireError::BufferTooSmall`] if `buffer` is shorter than 20 bytes; [`WireError::BadValue`]
+    /// if the payload is longer than 65 515 bytes or the fragment offset is out of range.
     pub fn emit(&self, buffer: &mut [u8]) -> Result<usize, WireError> {
         let total_len = self.payload_len.checked_add(20).ok_or(WireError::BadValue)?;
         if self.fragment_offset > FRAGMENT_OFFSET {

@@ -1,15 +1,15 @@
-//! IPv6, RFC 8200: the fixed header, and the way through extension headers.
+//! IPv6, RFC 8200: the fixed header, and the walk through extension headers.
 
 use std::net::Ipv6Addr;
 
 use crate::field::{cleared, get, put, u16_at, u32_at};
 use crate::{IpProtocol, WireError, checksum};
 
-/// The length of the fixed header.
+/// Length of the fixed header, in bytes.
 pub const LEN: usize = 40;
 
-/// More extension headers than this are refused. RFC 8200 section 4.1 lists six that may stand before the transport
-/// header, one of them twice.
+/// Maximum number of extension headers. RFC 8200 section 4.1 lists six that may stand before the
+/// transport header, one of them twice.
 pub const MAX_EXTENSIONS: usize = 8;
 
 const VERSION_CLASS_FLOW: usize = 0;
@@ -21,17 +21,18 @@ const DST: usize = 24;
 
 const FLOW_LABEL: u32 = 0x000f_ffff;
 
-/// A view of the fixed header; what follows it in the bytes is ignored, and need not be the whole packet.
+/// View of the fixed header. Bytes behind it are ignored and need not be the whole packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Header<T> {
     bytes: T,
 }
 
 impl<T: AsRef<[u8]>> Header<T> {
-    /// A view of the header at the beginning of `bytes`.
+    /// Creates a view of the header at the beginning of `bytes`.
     ///
     /// # Errors
-    /// [`WireError::Truncated`] below 40 bytes; [`WireError::BadVersion`].
+    /// [`WireError::Truncated`] if there are fewer than 40 bytes; [`WireError::BadVersion`] if the
+    /// version is not 6.
     pub fn new_checked(bytes: T) -> Result<Self, WireError> {
         if bytes.as_ref().len() < LEN {
             return Err(WireError::Truncated);
@@ -42,7 +43,7 @@ impl<T: AsRef<[u8]>> Header<T> {
         Ok(Self { bytes })
     }
 
-    /// The traffic class: DSCP and ECN.
+    /// Returns the traffic class: DSCP and ECN.
     #[must_use]
     pub fn traffic_class(&self) -> u8 {
         let [_, class, _, _] = (self.first_word() >> 4).to_be_bytes();
@@ -55,13 +56,13 @@ impl<T: AsRef<[u8]>> Header<T> {
         self.first_word() & FLOW_LABEL
     }
 
-    /// The length of what follows this header, extension headers included.
+    /// Returns the length of the payload, extension headers included.
     #[must_use]
     pub fn payload_len(&self) -> u16 {
         u16_at(self.bytes.as_ref(), PAYLOAD_LEN)
     }
 
-    /// What follows this header: an extension header or the transport protocol.
+    /// Returns the type of the next header: an extension header or the transport protocol.
     #[must_use]
     pub fn next_header(&self) -> IpProtocol {
         IpProtocol(self.bytes.as_ref()[NEXT_HEADER])
@@ -85,8 +86,9 @@ impl<T: AsRef<[u8]>> Header<T> {
         Ipv6Addr::from_octets(get(self.bytes.as_ref(), DST))
     }
 
-    /// The sum of the pseudo-header for a transport header and body of `len` bytes. With a routing header the address that
-    /// counts is the final destination (RFC 8200 section 8.1), which this header does not show.
+    /// Returns the sum of the pseudo-header for a transport header and body of `len` bytes. With a
+    /// routing header, the sum must cover the final destination (RFC 8200 section 8.1), which this
+    /// header does not contain.
     #[must_use]
     pub fn pseudo_header_sum(&self, protocol: IpProtocol, len: u32) -> u16 {
         checksum::pseudo_header_v6(self.src(), self.dst(), protocol, len)
@@ -119,16 +121,16 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Header<T> {
     }
 }
 
-/// The values of the fixed header.
+/// Values of the fixed header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repr {
     /// The traffic class.
     pub traffic_class: u8,
     /// The flow label, below 2^20.
     pub flow_label: u32,
-    /// The length of what follows.
+    /// Length of the payload, extension headers included.
     pub payload_len: u16,
-    /// What follows.
+    /// Type of the next header.
     pub next_header: IpProtocol,
     /// The hop limit.
     pub hop_limit: u8,
@@ -139,7 +141,7 @@ pub struct Repr {
 }
 
 impl Repr {
-    /// The values that a view shows.
+    /// Reads the values from a view.
     #[must_use]
     pub fn parse<T: AsRef<[u8]>>(header: &Header<T>) -> Self {
         Self {
@@ -156,7 +158,8 @@ impl Repr {
     /// Writes the header to the beginning of `buffer` and returns its length.
     ///
     /// # Errors
-    /// [`WireError::BufferTooSmall`]; [`WireError::BadValue`] if the flow label is out of range.
+    /// [`WireError::BufferTooSmall`] if `buffer` is shorter than 40 bytes; [`WireError::BadValue`]
+    /// if the flow label is out of range.
     pub fn emit(&self, buffer: &mut [u8]) -> Result<usize, WireError> {
         if self.flow_label > FLOW_LABEL {
             return Err(WireError::BadValue);
@@ -174,36 +177,41 @@ impl Repr {
     }
 }
 
-/// Where a walk through extension headers ended.
+/// End of a walk through extension headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extensions {
-    /// What stands behind them. It may be a protocol that the walk does not know, such as ESP.
+    /// Protocol behind the extension headers. It may be one that the walk does not know, such as
+    /// ESP.
     pub protocol: IpProtocol,
-    /// Their length together.
+    /// Length of all extension headers together, in bytes.
     pub len: usize,
-    /// Whether there was a fragment header, at which the walk ends. `protocol` is then what it says of the first
-    /// fragment, which in other fragments does not begin behind it. An atomic fragment (RFC 6946) counts as one too.
+    /// True if the walk ended at a fragment header. `protocol` is then the fragment header's Next
+    /// Header; only in the first fragment does that protocol begin behind it. An atomic fragment
+    /// (RFC 6946) counts as a fragment.
     pub fragment: bool,
 }
 
-/// The length of a fragment header.
+/// Length of a fragment header, in bytes.
 pub const FRAGMENT_LEN: usize = 8;
 
-/// Returns the place of a fragment in its packet, in units of 8 bytes, from its fragment header (RFC 8200, 4.5). The first
-/// fragment has 0.
+/// Returns the offset of a fragment in its packet, in units of 8 bytes, read from its fragment
+/// header (RFC 8200, 4.5). The first fragment has offset 0.
 ///
 /// # Errors
-/// [`WireError::Truncated`] below 8 bytes.
+/// [`WireError::Truncated`] if there are fewer than 8 bytes.
 pub fn fragment_offset(header: &[u8]) -> Result<u16, WireError> {
     if header.len() < FRAGMENT_LEN { Err(WireError::Truncated) } else { Ok(u16_at(header, 2) >> 3) }
 }
 
-/// Walks through the extension headers at the beginning of `bytes`, which follow the fixed header: hop-by-hop options,
-/// routing, destination options, fragment. `first` is the fixed header's Next Header.
+/// Walks through the extension headers at the beginning of `bytes`, which follow the fixed header:
+/// hop-by-hop options, routing, destination options, fragment. `first` is the fixed header's Next
+/// Header.
 ///
 /// # Errors
-/// [`WireError::Truncated`] if one is longer than `bytes`; [`WireError::BadExtension`] for hop-by-hop options behind
-/// another header (RFC 8200 section 4.1); [`WireError::TooManyExtensions`] above [`MAX_EXTENSIONS`].
+/// - [`WireError::Truncated`] if an extension header ends behind `bytes`.
+/// - [`WireError::BadExtension`] for hop-by-hop options behind another header (RFC 8200 section
+///   4.1).
+/// - [`WireError::TooManyExtensions`] if there are more than [`MAX_EXTENSIONS`].
 pub fn skip_extensions(bytes: &[u8], first: IpProtocol) -> Result<Extensions, WireError> {
     let (mut protocol, mut len) = (first, 0);
     for count in 0..=MAX_EXTENSIONS {
@@ -221,8 +229,9 @@ pub fn skip_extensions(bytes: &[u8], first: IpProtocol) -> Result<Extensions, Wi
         let Some(&[next, units]) = bytes.get(len..).and_then(|rest| rest.first_chunk()) else {
             return Err(WireError::Truncated);
         };
-        // RFC 8200 sections 4.3, 4.4 and 4.6: the length in units of 8 bytes, not counting the first 8. That of a fragment
-        // header is fixed (section 4.5), and the byte reserved.
+        // RFC 8200 sections 4.3, 4.4 and 4.6: the length is in units of 8 bytes and does not count
+        // the first 8. A fragment header has a fixed length, and this byte is reserved (section
+        // 4.5).
         len += if fragment { 8 } else { (usize::from(units) + 1) * 8 };
         protocol = IpProtocol(next);
         if len > bytes.len() {
@@ -270,7 +279,7 @@ mod tests {
         assert_eq!(REPR.emit(&mut bytes[..39]), Err(WireError::BufferTooSmall));
     }
 
-    /// An extension header of `units` times 8 bytes beyond the first 8.
+    /// Returns an extension header of 8 bytes and `units` times 8 bytes more.
     fn extension(next: IpProtocol, units: u8) -> Vec<u8> {
         let mut bytes = vec![0; 8 + 8 * usize::from(units)];
         bytes[..2].copy_from_slice(&[next.0, units]);
@@ -297,7 +306,7 @@ mod tests {
 
     #[test]
     fn a_fragment_header_ends_the_walk() {
-        // Its second byte is reserved, and no length.
+        // The second byte of a fragment header is reserved. It is not a length.
         let bytes = [extension(IpProtocol::FRAGMENT, 1), vec![60, 0xff, 0, 1, 0, 0, 0, 9]].concat();
         let walked = skip_extensions(&bytes, IpProtocol::HOP_BY_HOP).unwrap();
         assert_eq!(fragment_offset(&bytes[walked.len - FRAGMENT_LEN..]), Ok(0));

@@ -1,11 +1,15 @@
 //! Protocol headers: their fields, checked views, and builders.
 //!
-//! What it is: one protocol a file, each by the same recipe: a view `Header` over bytes that checks once, when it
-//! is made, that the header lies within them; plain values (`Repr`) that a header is built from; tests.
-//! [`locate`] walks a whole frame down to its transport header, and [`frame::Frame`] builds one.
+//! Each protocol has its own file, and all files follow one pattern:
+//! - `Header` is a view over bytes. Its constructor checks once that the header lies within them.
+//! - `Repr` holds plain values, from which a header is built.
+//! - Tests stand at the end of the file.
 //!
-//! What it is not: it does not touch bodies (no copy of them, no checksum over them), keeps no state, allocates
-//! nothing and has no unsafe code. It does not say whether a frame should be accepted: that is for a node.
+//! [`locate`] walks through a whole frame down to its transport header. [`frame::Frame`] builds
+//! such a frame.
+//!
+//! This crate does not copy or sum bodies, keeps no state, allocates nothing and has no unsafe
+//! code. It does not decide whether a frame is accepted: a node does.
 //!
 //! ```
 //! use straightline_wire::frame::{Checksum, Frame, Net, Transport};
@@ -28,7 +32,8 @@
 //! assert_eq!((udp.dst_port(), udp.length()), (2000, 26));
 //! ```
 //!
-//! All numbers are values on the host; the wire's byte order (big-endian) stays inside the views.
+//! All numbers are host values. Only the views know the byte order of the wire, which is
+//! big-endian.
 #![forbid(unsafe_code)]
 
 pub mod arp;

@@ -1,4 +1,5 @@
-//! Neighbour discovery for IPv6, RFC 4861: the messages of ICMPv6 that say which link-layer address a node has.
+//! Neighbour discovery for IPv6, RFC 4861: the ICMPv6 messages that announce the link-layer address
+//! of a node.
 //!
 //! ```text
 //! | type 1 | code 1 | checksum 2 | fields, 4 to 36 bytes by type | options: type 1, length 1 (in 8 bytes), data | ...
@@ -11,13 +12,14 @@ use crate::{MacAddr, WireError};
 
 const TYPE: usize = 0;
 
-/// Where the target address stands, in the messages that have one.
+/// Offset of the target address, in messages that have one.
 const TARGET: usize = 8;
 
-/// Unit of an option's length field, and the length of an option with a MAC address (RFC 4861, 4.6.1).
+/// Unit of an option's length field, and the length of an option with a MAC address (RFC 4861,
+/// 4.6.1).
 const UNIT: usize = 8;
 
-/// The type of an option.
+/// Type of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OptionType(pub u8);
 
@@ -28,24 +30,24 @@ impl OptionType {
     pub const TARGET_LINK_ADDRESS: Self = Self(2);
 }
 
-/// The messages of neighbour discovery. Each number is the ICMPv6 type.
+/// Messages of neighbour discovery. The number of each is its ICMPv6 type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
     /// A host asks for routers.
     RouterSolicitation = 133,
-    /// A router tells of itself.
+    /// A router announces itself.
     RouterAdvertisement = 134,
     /// A node asks for a neighbour's link-layer address.
     NeighborSolicitation = 135,
-    /// A node tells its link-layer address.
+    /// A node announces its link-layer address.
     NeighborAdvertisement = 136,
     /// A router names a better first hop.
     Redirect = 137,
 }
 
 impl Kind {
-    /// The message of an ICMPv6 type, if it belongs to neighbour discovery.
+    /// Returns the message of an ICMPv6 type; `None` if the type is not one of neighbour discovery.
     #[must_use]
     pub fn of(icmp_type: u8) -> Option<Self> {
         Some(match icmp_type {
@@ -58,7 +60,7 @@ impl Kind {
         })
     }
 
-    /// The length of the message without options (RFC 4861, 4.1 to 4.5).
+    /// Returns the length of the message without options (RFC 4861, 4.1 to 4.5).
     #[must_use]
     pub fn fixed_len(self) -> usize {
         match self {
@@ -74,7 +76,8 @@ impl Kind {
     }
 }
 
-/// A view of a message. The bytes may hold less than the message: the rest of its options is then not visible.
+/// View of a message. The bytes may hold less than the message. The rest of its options is then not
+/// visible.
 #[derive(Clone, Copy, Debug)]
 pub struct Header<T> {
     bytes: T,
@@ -82,30 +85,31 @@ pub struct Header<T> {
 }
 
 impl<T: AsRef<[u8]>> Header<T> {
-    /// A view of the message at the beginning of `bytes`, from the ICMPv6 type on.
+    /// Creates a view of the message at the beginning of `bytes`. It begins with the ICMPv6 type.
     ///
     /// # Errors
-    /// [`WireError::Truncated`] if the fields before the options are not all there; [`WireError::BadValue`] for the types of
-    /// other messages.
+    /// [`WireError::Truncated`] if `bytes` ends before the options begin; [`WireError::BadValue`]
+    /// if the ICMPv6 type is not one of neighbour discovery.
     pub fn new_checked(bytes: T) -> Result<Self, WireError> {
         let visible = bytes.as_ref();
         let kind = Kind::of(*visible.get(TYPE).ok_or(WireError::Truncated)?).ok_or(WireError::BadValue)?;
         if visible.len() < kind.fixed_len() { Err(WireError::Truncated) } else { Ok(Self { bytes, kind }) }
     }
 
-    /// Which message it is.
+    /// Returns the kind of the message.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// The target address of solicitations and advertisements of neighbours, and of redirects.
+    /// Returns the target address. Neighbour solicitations, neighbour advertisements and redirects
+    /// have one.
     #[must_use]
     pub fn target(&self) -> Option<Ipv6Addr> {
         self.kind.has_target().then(|| Ipv6Addr::from_octets(get(self.bytes.as_ref(), TARGET)))
     }
 
-    /// The options of a message that is `len` bytes long, in their order.
+    /// Returns the options of a message that is `len` bytes long, in their order.
     pub fn options(&self, len: usize) -> Options<'_> {
         let fixed = self.kind.fixed_len();
         let visible = &self.bytes.as_ref()[fixed..];
@@ -117,18 +121,20 @@ impl<T: AsRef<[u8]>> Header<T> {
 /// An option, as far as it is visible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NdpOption<'a> {
-    /// Its type.
+    /// Type of the option.
     pub option_type: OptionType,
-    /// Its length, type and length field included: a multiple of 8, never 0.
+    /// Length in bytes, type and length field included. It is a multiple of 8 and never 0.
     pub len: usize,
     visible: &'a [u8],
 }
 
 impl NdpOption<'_> {
-    /// The MAC address of an option that holds a link-layer address; none of other options.
+    /// Returns the MAC address of an option that holds a link-layer address; `None` for other
+    /// options.
     ///
     /// # Errors
-    /// [`WireError::BadLength`] if the option is not 8 bytes long; [`WireError::Truncated`] if it is not all visible.
+    /// [`WireError::BadLength`] if the option is not 8 bytes long; [`WireError::Truncated`] if a
+    /// part of it is not visible.
     pub fn link_address(&self) -> Result<Option<MacAddr>, WireError> {
         match self.option_type {
             OptionType::SOURCE_LINK_ADDRESS | OptionType::TARGET_LINK_ADDRESS if self.len != UNIT => {
@@ -145,13 +151,15 @@ impl NdpOption<'_> {
     }
 }
 
-/// Iterator over the options of a message. It ends after the first error:
-/// [`WireError::BadLength`] for a length of 0 (RFC 4861, 4.6) or beyond the message, [`WireError::Truncated`] where the next
-/// option is not visible. An option whose end is not visible is returned.
+/// Iterator over the options of a message. It returns an option even if its end is not visible.
+///
+/// It ends after the first error:
+/// - [`WireError::BadLength`] for a length of 0 (RFC 4861, 4.6) or beyond the end of the message.
+/// - [`WireError::Truncated`] if the next option is not visible.
 #[derive(Clone, Debug)]
 pub struct Options<'a> {
     visible: &'a [u8],
-    /// Bytes of options that are left in the message, visible or not.
+    /// Bytes of options left in the message, visible or not.
     len: usize,
 }
 
@@ -186,22 +194,24 @@ impl<'a> Options<'a> {
     }
 }
 
-/// The values of a message: its target, if its kind has one, and one link-layer address. All other fields are 0.
+/// Values of a message: its target, if its kind has one, and one link-layer address. All other
+/// fields are 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repr {
-    /// Which message it is.
+    /// Kind of the message.
     pub kind: Kind,
-    /// The target address; kinds without one leave it out.
+    /// Target address. Kinds without a target ignore it.
     pub target: Ipv6Addr,
-    /// The option with a link-layer address.
+    /// Option with a link-layer address.
     pub link_address: Option<(OptionType, MacAddr)>,
 }
 
 impl Repr {
-    /// Writes the message, with a checksum of 0, to the beginning of `buffer` and returns its length.
+    /// Writes the message, with a checksum of 0, to the beginning of `buffer` and returns its
+    /// length.
     ///
     /// # Errors
-    /// [`WireError::BufferTooSmall`].
+    /// [`WireError::BufferTooSmall`] if `buffer` is too short for the message.
     pub fn emit(&self, buffer: &mut [u8]) -> Result<usize, WireError> {
         let fixed = self.kind.fixed_len();
         let len = fixed + if self.link_address.is_some() { UNIT } else { 0 };
@@ -263,7 +273,7 @@ mod tests {
         bytes.extend([14, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         bytes.extend([1, 1, 2, 0, 0, 0, 0, 2]);
         assert_eq!(addresses(&bytes, bytes.len()), Ok(vec![MAC, MacAddr([2, 0, 0, 0, 0, 2])]));
-        // What stands behind the message is none of its options.
+        // Bytes behind the message are not options of it.
         assert_eq!(addresses(&bytes, 32), Ok(vec![MAC]));
     }
 
@@ -288,7 +298,7 @@ mod tests {
         for visible in 24..32 {
             assert_eq!(addresses(&bytes[..visible], 32), Err(WireError::Truncated), "{visible}");
         }
-        // An option whose data hides nothing need not be visible, unless another one follows.
+        // An option without an address need not be visible, unless another option follows.
         bytes.extend([4, 2, 0]);
         assert_eq!(addresses(&bytes, 48), Ok(vec![MAC]));
         assert_eq!(addresses(&bytes, 56), Err(WireError::Truncated));

@@ -1,28 +1,32 @@
-//! What a frame carries, whatever stands before it: any number of VLAN tags, and LLC with SNAP (IEEE 802, 9.2).
+//! Type and offset of a frame's payload, behind any number of VLAN tags and LLC headers with SNAP
+//! (IEEE 802, 9.2).
 
 use crate::field::{get, u16_at};
 use crate::{EtherType, WireError, ethernet, vlan};
 
-/// The least number that is a type. Below it, the field is the length of an LLC frame (IEEE 802.3, 3.2.6).
+/// Smallest number that is a type. A smaller number is the length of an LLC frame (IEEE 802.3,
+/// 3.2.6).
 const LEAST_TYPE: u16 = 0x600;
 
-/// LLC's destination of SNAP, without the bit that says whether it is a group.
+/// LLC destination of SNAP, without the group bit.
 const SNAP: u8 = 0xaa;
 
-/// The lengths of the LLC header and of both together.
+/// Length of the LLC header, and of LLC and SNAP headers together.
 const LLC_LEN: usize = 3;
 const SNAP_LEN: usize = 8;
 
-/// Organisations whose protocols are types of Ethernet: RFC 1042, and IEEE 802.1H.
+/// Organisation codes whose protocol numbers are Ethernet types: RFC 1042, and IEEE 802.1H.
 const ENCAPSULATIONS: [[u8; 3]; 2] = [[0, 0, 0], [0, 0, 0xf8]];
 
-/// Returns the type of what `frame` carries, and where that begins.
+/// Returns the type of the payload of `frame`, and its offset.
 ///
-/// It steps over all VLAN tags and over SNAP headers, in whichever order they stand: receivers differ in what they step
-/// over. A type below 0x600 is the length field of an LLC frame that carries no Ethernet type.
+/// All VLAN tags and SNAP headers before it are skipped, in any order, because receivers differ in
+/// which of them they skip. A type below 0x600 is the length field of an LLC frame that carries no
+/// Ethernet type.
 ///
 /// # Errors
-/// [`WireError::Truncated`] if the frame, or the part of it that is `frame`, ends before the type is known.
+/// [`WireError::Truncated`] if `frame`, which may be a part of the whole frame, ends before the
+/// type is known.
 pub fn payload(frame: &[u8]) -> Result<(EtherType, usize), WireError> {
     let mut ether_type = ethernet::Header::new_checked(frame)?.ether_type();
     let mut at = ethernet::LEN;
@@ -31,7 +35,7 @@ pub fn payload(frame: &[u8]) -> Result<(EtherType, usize), WireError> {
             vlan::LEN
         } else if ether_type.0 < LEAST_TYPE {
             match frame.get(at..) {
-                // Neither the source nor the control field: not every receiver looks at them.
+                // The source and the control field are not checked: not every receiver checks them.
                 Some([destination, _, _, snap @ ..]) if destination & !1 == SNAP => {
                     if snap.len() < SNAP_LEN - LLC_LEN {
                         return Err(WireError::Truncated);

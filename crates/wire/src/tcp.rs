@@ -1,15 +1,15 @@
-//! TCP, RFC 9293 section 3.1: the header, without its state machine.
+//! TCP header, RFC 9293 section 3.1. The state machine is not part of this crate.
 
 use crate::WireError;
 use crate::field::{cleared, put, u16_at, u32_at};
 
-/// The length of a header without options, the least.
+/// Length of a header without options, the minimum.
 pub const MIN_LEN: usize = 20;
 
-/// The length of a header with all the options that fit.
+/// Length of a header with all options that fit, the maximum.
 pub const MAX_LEN: usize = 60;
 
-/// Where the checksum stands in the header.
+/// Offset of the checksum in the header.
 pub const CHECKSUM: usize = 16;
 
 const SRC_PORT: usize = 0;
@@ -34,46 +34,46 @@ impl Flags {
     pub const RST: Self = Self(0x04);
     /// Push.
     pub const PSH: Self = Self(0x08);
-    /// The acknowledgement number counts.
+    /// The acknowledgement number is valid.
     pub const ACK: Self = Self(0x10);
-    /// The urgent pointer counts.
+    /// The urgent pointer is valid.
     pub const URG: Self = Self(0x20);
     /// ECN echo (RFC 3168).
     pub const ECE: Self = Self(0x40);
     /// Congestion window reduced (RFC 3168).
     pub const CWR: Self = Self(0x80);
 
-    /// Whether all of `flags` are set.
+    /// Returns whether all of `flags` are set.
     #[must_use]
     pub const fn contains(self, flags: Self) -> bool {
         self.0 & flags.0 == flags.0
     }
 
-    /// These flags and `flags`.
+    /// Returns these flags with `flags` set.
     #[must_use]
     pub const fn with(self, flags: Self) -> Self {
         Self(self.0 | flags.0)
     }
 
-    /// These flags but `flags`.
+    /// Returns these flags with `flags` cleared.
     #[must_use]
     pub const fn without(self, flags: Self) -> Self {
         Self(self.0 & !flags.0)
     }
 }
 
-/// A view of a header; what follows it in the bytes is ignored, and need not be the whole segment.
+/// View of a header. Bytes behind the header are ignored and need not be the whole segment.
 #[derive(Clone, Copy, Debug)]
 pub struct Header<T> {
     bytes: T,
 }
 
 impl<T: AsRef<[u8]>> Header<T> {
-    /// A view of the header at the beginning of `bytes`.
+    /// Creates a view of the header at the beginning of `bytes`.
     ///
     /// # Errors
-    /// [`WireError::Truncated`] if the header with its options is longer than `bytes`; [`WireError::BadHeaderLength`]
-    /// below 20 bytes.
+    /// [`WireError::Truncated`] if the header with its options is longer than `bytes`;
+    /// [`WireError::BadHeaderLength`] if the header length is below 20.
     pub fn new_checked(bytes: T) -> Result<Self, WireError> {
         let header = Self { bytes };
         let available = header.bytes.as_ref().len();
@@ -99,7 +99,7 @@ impl<T: AsRef<[u8]>> Header<T> {
         u16_at(self.bytes.as_ref(), DST_PORT)
     }
 
-    /// The sequence number of the first byte of the body.
+    /// Returns the sequence number of the first byte of the body.
     #[must_use]
     pub fn seq(&self) -> u32 {
         u32_at(self.bytes.as_ref(), SEQ)
@@ -111,7 +111,7 @@ impl<T: AsRef<[u8]>> Header<T> {
         u32_at(self.bytes.as_ref(), ACK)
     }
 
-    /// The length of the header with its options in bytes, 20 to 60.
+    /// Returns the length of the header with its options, 20 to 60 bytes.
     #[must_use]
     pub fn header_len(&self) -> usize {
         usize::from(self.bytes.as_ref()[DATA_OFFSET] >> 4) * 4
@@ -123,13 +123,13 @@ impl<T: AsRef<[u8]>> Header<T> {
         Flags(self.bytes.as_ref()[FLAGS])
     }
 
-    /// The window, unscaled.
+    /// Returns the window, unscaled.
     #[must_use]
     pub fn window(&self) -> u16 {
         u16_at(self.bytes.as_ref(), WINDOW)
     }
 
-    /// The checksum as it stands.
+    /// Checksum, as written in the header.
     #[must_use]
     pub fn checksum(&self) -> u16 {
         u16_at(self.bytes.as_ref(), CHECKSUM)
@@ -141,7 +141,7 @@ impl<T: AsRef<[u8]>> Header<T> {
         u16_at(self.bytes.as_ref(), URGENT)
     }
 
-    /// The options with their padding.
+    /// Returns the options with their padding.
     #[must_use]
     pub fn options(&self) -> &[u8] {
         &self.bytes.as_ref()[MIN_LEN..self.header_len()]
@@ -179,7 +179,7 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Header<T> {
         put(self.bytes.as_mut(), WINDOW, &window.to_be_bytes());
     }
 
-    /// Sets the checksum to this very value.
+    /// Sets the checksum field to `checksum`.
     pub fn set_checksum(&mut self, checksum: u16) {
         put(self.bytes.as_mut(), CHECKSUM, &checksum.to_be_bytes());
     }
@@ -190,7 +190,7 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Header<T> {
     }
 }
 
-/// The values of a header without options.
+/// Values of a header without options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repr {
     /// The source port.
@@ -205,14 +205,14 @@ pub struct Repr {
     pub flags: Flags,
     /// The window.
     pub window: u16,
-    /// The checksum as it stands.
+    /// Checksum, as written in the header.
     pub checksum: u16,
     /// The urgent pointer.
     pub urgent: u16,
 }
 
 impl Repr {
-    /// The values that a view shows; options are left out.
+    /// Reads the values from a view. Options are left out.
     #[must_use]
     pub fn parse<T: AsRef<[u8]>>(header: &Header<T>) -> Self {
         Self {
@@ -230,7 +230,7 @@ impl Repr {
     /// Writes a header of 20 bytes to the beginning of `buffer` and returns its length.
     ///
     /// # Errors
-    /// [`WireError::BufferTooSmall`].
+    /// [`WireError::BufferTooSmall`] if `buffer` is shorter than 20 bytes.
     pub fn emit(&self, buffer: &mut [u8]) -> Result<usize, WireError> {
         let bytes = cleared(buffer, MIN_LEN)?;
         bytes[DATA_OFFSET] = 5 << 4;

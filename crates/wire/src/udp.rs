@@ -3,27 +3,28 @@
 use crate::WireError;
 use crate::field::{cleared, put, u16_at};
 
-/// The length of the header.
+/// Length of the header, in bytes.
 pub const LEN: usize = 8;
 
-/// Where the checksum stands in the header.
+/// Offset of the checksum in the header.
 pub const CHECKSUM: usize = 6;
 
 const SRC_PORT: usize = 0;
 const DST_PORT: usize = 2;
 const LENGTH: usize = 4;
 
-/// A view of a header; what follows it in the bytes is ignored, and need not be the whole datagram.
+/// View of a header. Bytes behind the header are ignored and need not be the whole datagram.
 #[derive(Clone, Copy, Debug)]
 pub struct Header<T> {
     bytes: T,
 }
 
 impl<T: AsRef<[u8]>> Header<T> {
-    /// A view of the header at the beginning of `bytes`.
+    /// Creates a view of the header at the beginning of `bytes`.
     ///
     /// # Errors
-    /// [`WireError::Truncated`] below 8 bytes; [`WireError::BadLength`] if the length does not cover the header.
+    /// [`WireError::Truncated`] if there are fewer than 8 bytes; [`WireError::BadLength`] if the
+    /// length field is below 8.
     pub fn new_checked(bytes: T) -> Result<Self, WireError> {
         if bytes.as_ref().len() < LEN {
             return Err(WireError::Truncated);
@@ -44,13 +45,13 @@ impl<T: AsRef<[u8]>> Header<T> {
         u16_at(self.bytes.as_ref(), DST_PORT)
     }
 
-    /// The length of the datagram, header included.
+    /// Returns the length of the datagram, header included.
     #[must_use]
     pub fn length(&self) -> u16 {
         u16_at(self.bytes.as_ref(), LENGTH)
     }
 
-    /// The checksum as it stands; 0 says that there is none.
+    /// Returns the checksum as written in the header. 0 means "no checksum".
     #[must_use]
     pub fn checksum(&self) -> u16 {
         u16_at(self.bytes.as_ref(), CHECKSUM)
@@ -73,34 +74,34 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Header<T> {
         put(self.bytes.as_mut(), LENGTH, &length.to_be_bytes());
     }
 
-    /// Sets the checksum to this very value; see [`checksum_of`].
+    /// Sets the checksum field to `checksum`; see [`checksum_of`].
     pub fn set_checksum(&mut self, checksum: u16) {
         put(self.bytes.as_mut(), CHECKSUM, &checksum.to_be_bytes());
     }
 }
 
-/// The checksum for the sum of pseudo-header, header and body: the complement, but all ones where that is 0, because
-/// 0 means "no checksum" (RFC 768).
+/// Returns the checksum for the sum of pseudo-header, header and body. It is the complement of the
+/// sum, but 0xffff instead of 0, because 0 means "no checksum" (RFC 768).
 #[must_use]
 pub fn checksum_of(sum: u16) -> u16 {
     if sum == 0xffff { 0xffff } else { !sum }
 }
 
-/// The values of a header.
+/// Values of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repr {
     /// The source port.
     pub src_port: u16,
     /// The destination port.
     pub dst_port: u16,
-    /// The length of what follows the header.
+    /// Length of the payload behind the header.
     pub payload_len: u16,
-    /// The checksum as it stands.
+    /// Checksum, as written in the header.
     pub checksum: u16,
 }
 
 impl Repr {
-    /// The values that a view shows.
+    /// Reads the values from a view.
     #[must_use]
     pub fn parse<T: AsRef<[u8]>>(header: &Header<T>) -> Self {
         Self {
@@ -114,7 +115,8 @@ impl Repr {
     /// Writes the header to the beginning of `buffer` and returns its length.
     ///
     /// # Errors
-    /// [`WireError::BufferTooSmall`]; [`WireError::BadValue`] if the payload is longer than 65 527 bytes.
+    /// [`WireError::BufferTooSmall`] if `buffer` is shorter than 8 bytes; [`WireError::BadValue`]
+    /// if the payload is longer than 65 527 bytes.
     pub fn emit(&self, buffer: &mut [u8]) -> Result<usize, WireError> {
         let length = self.payload_len.checked_add(8).ok_or(WireError::BadValue)?;
         let mut header = Header { bytes: cleared(buffer, LEN)? };

@@ -1,4 +1,5 @@
-//! VLAN tags (IEEE 802.1Q clause 9): four bytes between the source address and the type of an Ethernet frame.
+//! VLAN tags (IEEE 802.1Q clause 9). A tag is four bytes between the source address and the type of
+//! an Ethernet frame.
 //!
 //! ```text
 //! | destination 6 | source 6 | TPID 2 | PCP 3 bits, DEI 1 bit, VID 12 bits | type 2 | ...
@@ -8,33 +9,33 @@ use crate::WireError;
 use crate::ethernet::{self, EtherType};
 use crate::field::{cleared, put, u16_at};
 
-/// The length of a tag.
+/// Length of a tag, in bytes.
 pub const LEN: usize = 4;
 
-/// Where the first tag begins in a frame.
+/// Offset of the first tag in a frame.
 pub const OFFSET: usize = 12;
 
-/// How many tags [`skip`] steps over: a provider's and a customer's.
+/// Maximum number of tags that [`skip`] skips: one of a provider, one of a customer.
 pub const MAX_TAGS: usize = 2;
 
 /// A VLAN tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
-    /// Which kind of tag: [`EtherType::VLAN`] or [`EtherType::SERVICE_VLAN`].
+    /// Kind of the tag: [`EtherType::VLAN`] or [`EtherType::SERVICE_VLAN`].
     pub tpid: EtherType,
-    /// The priority, 0 to 7.
+    /// Priority, 0 to 7.
     pub pcp: u8,
-    /// Whether the frame may be dropped before others.
+    /// True if the frame may be dropped before others.
     pub dei: bool,
-    /// The VLAN, 0 to 4095. 0 means that the tag carries a priority only.
+    /// VLAN, 0 to 4095. 0 means that the tag carries a priority only.
     pub vid: u16,
 }
 
 impl Tag {
-    /// The tag at the beginning of `bytes`.
+    /// Reads the tag at the beginning of `bytes`.
     ///
     /// # Errors
-    /// [`WireError::Truncated`] below four bytes.
+    /// [`WireError::Truncated`] if there are fewer than four bytes.
     pub fn parse(bytes: &[u8]) -> Result<Self, WireError> {
         if bytes.len() < LEN {
             return Err(WireError::Truncated);
@@ -48,10 +49,12 @@ impl Tag {
         })
     }
 
-    /// Writes the tag to the beginning of `buffer` and returns its length. The type of the frame comes behind it.
+    /// Writes the tag to the beginning of `buffer` and returns its length. The caller writes the
+    /// frame's type behind it.
     ///
     /// # Errors
-    /// [`WireError::BufferTooSmall`]; [`WireError::BadValue`] if priority or VLAN are out of range.
+    /// [`WireError::BufferTooSmall`] if `buffer` is shorter than four bytes;
+    /// [`WireError::BadValue`] if the priority or the VLAN is out of range.
     pub fn emit(&self, buffer: &mut [u8]) -> Result<usize, WireError> {
         if self.pcp > 7 || self.vid > 0xfff {
             return Err(WireError::BadValue);
@@ -64,21 +67,22 @@ impl Tag {
     }
 }
 
-/// The tags of a frame and what follows them.
+/// Tags of a frame, and the type and offset of its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tags {
-    /// The tags, the outer first.
+    /// Tags, outer tag first.
     pub tags: [Option<Tag>; MAX_TAGS],
-    /// The type behind the last tag. Of a frame with more than two tags it is the third's.
+    /// Type behind the last tag. In a frame with more than two tags it is the type of the third
+    /// tag.
     pub ether_type: EtherType,
-    /// Where the payload begins in the frame: 14, 18 or 22.
+    /// Offset of the payload in the frame: 14, 18 or 22.
     pub payload: usize,
 }
 
-/// Steps over the Ethernet header of `frame` and up to two tags of either kind.
+/// Skips the Ethernet header of `frame` and up to two tags of either kind.
 ///
 /// # Errors
-/// [`WireError::Truncated`].
+/// [`WireError::Truncated`] if `frame` ends before the type is known.
 pub fn skip(frame: &[u8]) -> Result<Tags, WireError> {
     let mut ether_type = ethernet::Header::new_checked(frame)?.ether_type();
     let mut payload = ethernet::LEN;

@@ -1,18 +1,20 @@
-//! Messages that claim addresses (ARP, neighbour discovery), in our eyes and in those of `etherparse`.
+//! Messages that claim addresses (ARP, neighbour discovery), parsed by this crate and by
+//! `etherparse`.
 
 use etherparse::ArpPacketSlice;
 use etherparse::icmpv6::{NdpOptionSlice, NdpOptionsIterator};
 use proptest::prelude::*;
 use straightline_wire::{EtherType, MacAddr, WireError, arp, ndp, payload, vlan};
 
-/// Addresses in the options of a message of `len` bytes, of which `visible` can be seen.
+/// Returns the addresses in the options of a message of `len` bytes. `visible` is its beginning.
 fn addresses(visible: &[u8], len: usize) -> Result<Vec<MacAddr>, WireError> {
     let header = ndp::Header::new_checked(visible)?;
     let found = header.options(len).map(|option| option?.link_address()).collect::<Result<Vec<_>, _>>()?;
     Ok(found.into_iter().flatten().collect())
 }
 
-/// The same by `etherparse`; `None` if it refuses the options, or if an address has not six bytes.
+/// Returns the same by `etherparse`; `None` if it refuses the options, or if an address is not six
+/// bytes long.
 fn their_addresses(options: &[u8]) -> Option<Vec<MacAddr>> {
     let mut found = Vec::new();
     for option in NdpOptionsIterator::from_slice(options) {
@@ -26,9 +28,11 @@ fn their_addresses(options: &[u8]) -> Option<Vec<MacAddr>> {
     Some(found)
 }
 
-/// A message: mostly whole options, of types that exist and others, with lengths that sometimes wrong.
+/// Strategy for a message: mostly whole options, with existing and other types. A length field is
+/// sometimes wrong.
 fn message() -> impl Strategy<Value = Vec<u8>> {
-    // Of the types that `etherparse` knows, those whose lengths it checks are left out: we do not read them.
+    // Types 3 to 5 are left out: `etherparse` checks their lengths, and this crate does not read
+    // them.
     let option_type = prop_oneof![Just(1_u8), Just(2), 6..=255_u8];
     let option =
         (option_type, 1..4_usize, any::<[u8; 22]>(), prop_oneof![9 => Just(None), 1 => any::<u8>().prop_map(Some)])
@@ -42,7 +46,7 @@ fn message() -> impl Strategy<Value = Vec<u8>> {
         message[0] = icmp_type;
         message.extend(options.concat());
         let len = message.len();
-        // Rarely the last option is cut.
+        // Once in eight messages the last option is truncated.
         message.truncate(if cut == 7 { len.saturating_sub(3).max(fixed) } else { len });
         message
     })
@@ -78,7 +82,7 @@ proptest! {
         prop_assert_eq!(addresses(&message, message.len()).ok(), their_addresses(&message[fixed..]));
     }
 
-    /// A part of a message never shows other addresses than the whole.
+    /// A part of a message never yields other addresses than the whole message.
     #[test]
     fn what_is_not_visible_is_refused_or_hides_no_address(message in message(), visible in 0..140_usize) {
         let visible = &message[..visible.min(message.len())];

@@ -1,4 +1,4 @@
-//! The same frames in the eyes of `etherparse`.
+//! The same frames parsed by `etherparse`, which is an independent implementation.
 
 mod common;
 
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use straightline_wire::frame::{Checksum, Frame, Net, Transport};
 use straightline_wire::{IpProtocol, IpVersion, WireError, checksum, locate};
 
-/// The whole frame with a complete checksum.
+/// Builds a whole frame with a complete checksum.
 fn build(frame: &Frame, body: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0; 110];
     let payload_sum = checksum::sum(body);
@@ -21,7 +21,7 @@ fn build(frame: &Frame, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Where `part`, which is a slice of `whole`, begins in it.
+/// Returns the offset of `part` in `whole`. `part` is a slice of `whole`.
 fn offset_in(whole: &[u8], part: &[u8]) -> usize {
     part.as_ptr().addr() - whole.as_ptr().addr()
 }
@@ -101,7 +101,7 @@ proptest! {
     }
 }
 
-/// A frame that `etherparse` builds.
+/// Builds a frame by `etherparse`.
 fn their_frame(ip: IpHeaders, udp: bool, tcp_words: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     let builder = PacketBuilder::ethernet2([1; 6], [2; 6]).ip(ip);
@@ -173,8 +173,10 @@ fn check_transport(
     }
 }
 
-/// If `etherparse` finds IP in the frame, so do we, at the same place, and the same behind it. It also checks lengths
-/// against the whole frame, so it may refuse what we take; the reverse holds but for the cases named here.
+/// Asserts that `locate` finds the same headers as `etherparse`, at the same offsets.
+///
+/// `etherparse` also checks lengths against the whole frame, so it may refuse frames that `locate`
+/// accepts. Every frame that it accepts `locate` accepts too, except in the cases named here.
 fn agree(bytes: &[u8]) -> Option<straightline_wire::Layers> {
     let ours = locate(bytes);
     let Ok(theirs) = SlicedPacket::from_ethernet(bytes) else {
@@ -187,13 +189,14 @@ fn agree(bytes: &[u8]) -> Option<straightline_wire::Layers> {
     let known_tags = [[0x81, 0x00], [0x88, 0xa8]];
     let tags = theirs.link_exts.len();
     if tags > 2 || (0..tags).any(|tag| !known_tags.contains(&[bytes[12 + tag * 4], bytes[13 + tag * 4]])) {
-        assert_eq!(ours, Err(WireError::NotIp), "three tags, or kinds that we leave alone");
+        assert_eq!(ours, Err(WireError::NotIp), "three tags, or tag types that `locate` does not skip");
         return None;
     }
     let (version, l3, payload, fragment, has_fragment_header) = match net {
         NetSlice::Ipv4(net) => {
             if !net.extensions().is_empty() {
-                return ours.ok(); // it steps over an authentication header, which we name as the protocol
+                // `etherparse` skips an authentication header; `locate` returns it as the protocol.
+                return ours.ok();
             }
             let fragment = net.is_payload_fragmented();
             (IpVersion::V4, net.header().slice(), net.payload(), fragment, fragment)
@@ -209,11 +212,11 @@ fn agree(bytes: &[u8]) -> Option<straightline_wire::Layers> {
         NetSlice::Arp(_) => unreachable!("filtered out"),
     };
     if ours == Err(WireError::BadLength) && matches!(theirs.transport, Some(TransportSlice::Udp(_))) {
-        return None; // it takes a UDP length of 0 for "to the end"
+        return None; // `etherparse` reads a UDP length of 0 as "to the end"
     }
     let layers = ours.unwrap_or_else(|error| panic!("{error:?}, but they found {theirs:?}"));
     assert_eq!((layers.version, usize::from(layers.l3)), (version, offset_in(bytes, l3)));
-    assert_eq!(layers.fragment, has_fragment_header, "an atomic fragment is one to us");
+    assert_eq!(layers.fragment, has_fragment_header, "`locate` treats an atomic fragment as a fragment");
     if fragment || layers.fragment {
         return Some(layers);
     }

@@ -1,4 +1,4 @@
-//! What is built is read back, and no bytes make a view panic.
+//! Headers that are built are read back unchanged, and no bytes make a view panic.
 
 mod common;
 
@@ -10,7 +10,7 @@ use straightline_wire::{
     EtherType, IpProtocol, IpVersion, Layers, MacAddr, checksum, ethernet, ipv4, ipv6, locate, tcp, udp, vlan,
 };
 
-/// The frame whose headers stand at the beginning of `bytes`, read with nothing but views.
+/// Reads the headers at the beginning of `bytes` back into a frame, by views alone.
 fn read_frame(bytes: &[u8]) -> (Frame, Layers) {
     let layers = locate(bytes).expect("a built frame");
     let link = ethernet::Header::new_checked(bytes).expect("Ethernet");
@@ -83,7 +83,8 @@ proptest! {
         };
         prop_assert_eq!(checksum::add(pseudo, checksum::sum(segment)), 0xffff);
 
-        // The partial one is the pseudo-header's sum alone: finishing it as a device does gives the complete one.
+        // The partial checksum is the sum of the pseudo-header. Completing it as a device does
+        // gives the complete checksum.
         let mut partial = bytes.clone();
         frame.emit(&mut partial, Checksum::Partial).unwrap();
         let at = usize::from(layers.checksum().unwrap());
@@ -164,7 +165,7 @@ proptest! {
         read_everything(&mut bytes);
     }
 
-    /// Random bytes seldom pass the first check; these pass most.
+    /// Random bytes seldom pass the first check. Damaged frames pass most checks.
     #[test]
     fn no_damaged_frame_makes_a_view_panic(
         (frame, body) in common::frame(),
@@ -194,7 +195,7 @@ proptest! {
     }
 }
 
-/// Calls every getter, parser and setter that will have the bytes.
+/// Calls every getter, parser and setter whose check accepts the bytes.
 fn read_everything(bytes: &mut [u8]) {
     let _ = locate(bytes);
     let _ = vlan::Tag::parse(bytes);

@@ -1,4 +1,4 @@
-//! Strategies that make the values of headers.
+//! Strategies for the values of headers.
 #![expect(unreachable_pub, reason = "a module of several test binaries")]
 #![allow(dead_code, reason = "each test binary uses a part")]
 
@@ -15,7 +15,7 @@ pub fn tag() -> impl Strategy<Value = vlan::Tag> {
     (tpid, 0u8..8, any::<bool>(), 0u16..4096).prop_map(|(tpid, pcp, dei, vid)| vlan::Tag { tpid, pcp, dei, vid })
 }
 
-/// No tag, one, or two; no gap before the second.
+/// Strategy for no tag, one tag or two tags, without a gap before the second.
 pub fn tags() -> impl Strategy<Value = [Option<vlan::Tag>; 2]> {
     (0..3, tag(), tag()).prop_map(|(count, outer, inner)| [(count > 0).then_some(outer), (count > 1).then_some(inner)])
 }
@@ -41,7 +41,7 @@ pub fn transport() -> impl Strategy<Value = Transport> {
     prop_oneof![udp, tcp]
 }
 
-/// A frame and its body.
+/// Strategy for a frame and its body.
 pub fn frame() -> impl Strategy<Value = (Frame, Vec<u8>)> {
     (mac(), mac(), tags(), net(), transport(), prop::collection::vec(any::<u8>(), 0..100)).prop_map(
         |(src, dst, tags, net, transport, body)| {
