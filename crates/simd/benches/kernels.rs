@@ -1,7 +1,9 @@
-//! The kernels of each level beside their peers, by criterion. A first sieve only: what counts is the pipeline. Where
-//! something else runs as well, `ratios.rs` says more.
+//! Compares the kernels of each level with third-party ones, by criterion. This is only a first
+//! filter: the speed of the whole pipeline decides. On a machine that runs something else as well,
+//! `ratios.rs` tells more.
 //!
-//! `cargo bench -p straightline-simd --bench kernels -- FILTER`, such as `sum/warm/1500`; `-- --test` runs each once.
+//! Run `cargo bench -p straightline-simd --bench kernels -- FILTER`, where FILTER is for example
+//! `sum/warm/1500`. `-- --test` runs each benchmark once.
 #![expect(unreachable_pub, reason = "a module of several bench binaries")]
 #![allow(clippy::print_stdout, reason = "it is a command-line program")]
 
@@ -22,7 +24,7 @@ fn kernels(c: &mut Criterion) {
     }
 }
 
-/// Places at random; one iteration is one job.
+/// Measures jobs at random offsets. One iteration is one job.
 fn warm(c: &mut Criterion, comparison: &Comparison, name: &str, spread: usize) {
     let mut group = c.benchmark_group(format!("{}/{name}", comparison.name));
     for lengths in LENGTHS {
@@ -40,13 +42,15 @@ fn warm(c: &mut Criterion, comparison: &Comparison, name: &str, spread: usize) {
     }
 }
 
-/// Lines that the other core has just written; one iteration is all jobs, and the writing is not counted.
+/// Measures cache lines that the other core has just written. One iteration is all jobs; the time
+/// of writing is not included.
 fn dirty(c: &mut Criterion, comparison: &Comparison) {
     let mut group = c.benchmark_group(format!("{}/dirty", comparison.name));
     for lengths in LENGTHS {
         let mut workload = Workload::in_a_row(lengths);
         let jobs = workload.jobs.len();
-        // SAFETY: the source is not touched but by the writer and the kernels, and outlives it in this round.
+        // SAFETY: only the writer and the kernels access the source, and it outlives the writer in
+        // this iteration.
         let Some(mut writer) = (unsafe { Writer::new(workload.src.as_ptr(), workload.src.len()) }) else {
             println!("skipped {}/dirty: one CPU, no other core can write", comparison.name);
             return;

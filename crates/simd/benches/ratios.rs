@@ -1,8 +1,12 @@
-//! The kernels beside their peers, round by round, and the ratios of each round: what a busy machine still tells.
+//! Compares the kernels with third-party ones in interleaved rounds. The ratios of each round are
+//! meaningful even on a busy machine.
 //!
-//! `cargo bench -p straightline-simd --bench ratios [copy|sum|copy_sum|WORD...]`; without `--bench`, one round of each.
-//! A cell is the smallest time of all rounds in nanoseconds, and how many times the speed of the better peer of the same
-//! round that is, in the median. For `copy_sum` it is compared with the copy alone.
+//! Run `cargo bench -p straightline-simd --bench ratios [copy|sum|copy_sum|WORD...]`. Without
+//! `--bench` it runs one round of each.
+//!
+//! A cell shows two numbers. The first is the smallest time of all rounds, in nanoseconds. The
+//! second is the median, over the rounds, of the speed relative to the fastest third-party kernel
+//! of the same round. `copy_sum` is compared with the copy alone.
 #![expect(unreachable_pub, reason = "a module of several bench binaries")]
 #![allow(clippy::print_stdout, reason = "it is a command-line program")]
 
@@ -16,12 +20,12 @@ use std::time::Instant;
 use common::dirty::Writer;
 use common::{Comparison, LENGTHS, Lengths, Workload};
 
-/// Where the source's lines are.
+/// Cache in which the lines of the source are.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lines {
     First,
     Second,
-    /// Modified, in the other core's cache.
+    /// Modified, in the cache of the other core.
     Dirty,
 }
 
@@ -82,7 +86,7 @@ fn table(comparison: &Comparison, lines: Lines, rounds: usize) -> io::Result<()>
     Ok(())
 }
 
-/// Nanoseconds for one run of each kernel, a row for each round.
+/// Returns the nanoseconds of one job for each kernel, one row per round.
 fn times(comparison: &Comparison, lines: Lines, lengths: Lengths, rounds: usize) -> Option<Vec<Vec<f64>>> {
     let mut workload = match lines {
         Lines::First => Workload::spread(lengths, 4 << 10),
@@ -91,7 +95,8 @@ fn times(comparison: &Comparison, lines: Lines, lengths: Lengths, rounds: usize)
     };
     let mut writer = None;
     if lines == Lines::Dirty {
-        // SAFETY: the source is not touched but by the writer and the kernels, and outlives it in this function.
+        // SAFETY: only the writer and the kernels access the source, and it outlives the writer in
+        // this function.
         writer = Some(unsafe { Writer::new(workload.src.as_ptr(), workload.src.len()) }?);
     }
     let bytes = workload.jobs.iter().map(|job| job.len).sum::<usize>() / workload.jobs.len();

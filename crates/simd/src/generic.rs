@@ -1,42 +1,65 @@
-//! The algorithms, written once over [`Vector`] and compiled for each instruction set by `kernel.rs`.
+//! Algorithms of the kernels, written once over [`Vector`]. `kernel.rs` and `run.rs` compile them
+//! for each instruction set.
+//!
+//! In this outline `V` is the vector type of the instruction set, and `n` its length in bytes.
 //!
 //! ```text
-//! copy      up to 8 vectors:   1, 2 or 4 from each end
-//!           more:              the first; then 4 at a time from where the destination is aligned; the last 4
-//! sum       few bytes:         words, by a chain of additions with carry
-//!           more:              the last vector, without the bytes that the others have; 4 at a time, then 2, then 1
-//! copy_sum  long:              from where the destination is aligned, 8 at a time
-//!           what is left:      4 at a time, then 2, then 1; then half a vector, if it is due, and so on to one byte
+//! copy
+//!   up to 8n bytes:  copy 4, 2 or 1 vectors from the front, and as many from the end;
+//!                    the two parts overlap in the middle
+//!                    below n: the same with vectors of half the length, down to one byte
+//!   more:            copy the first vector
+//!                    go on where the destination is aligned: copy 4 vectors at a time
+//!                    copy the last 4 vectors
+//!
+//! sum
+//!   few bytes:       add words, by a chain of additions with carry
+//!   more:            sum the last vector, without the bytes that other vectors cover
+//!                    sum 4 vectors at a time, then 2, then 1
+//!
+//! copy_sum
+//!   LONG or more:    copy and sum fewer than n bytes, up to where the destination is aligned
+//!                    copy and sum 8 vectors at a time
+//!   the rest:        copy and sum 4 vectors at a time, then 2, then 1
+//!   the tail:        copy and sum n/2 bytes if as many are left, then n/4, down to one byte
 //! ```
 //!
-//! Why so:
-//! 1. What costs is a branch that nobody can foresee, and lengths of packets are not to be foreseen. So `copy` and
-//!    `sum` have few of them: vectors from both ends overlap in the middle instead of being fitted to the length.
-//! 2. A byte in two vectors is loaded twice and, by `copy`, stored twice, and a guest may change it between the two.
-//!    That is no harm to a copy, whose destination is looked at when it is done and not before: which of the values
-//!    arrives is as unspecified as it was. `sum` has only bytes that are ours.
-//! 3. `copy_sum` loads each byte once and stores it once, so that its sum is that of the bytes that stand in the
-//!    destination at the end, unless somebody else writes it; for overlapping ranges too. (A tail that overlaps
-//!    can be had as well, if what is stored last is what is summed. It was measured, see BENCHMARKING.md.)
-//! 4. The destination is aligned in long copies, since a store that crosses a line costs two.
-//! 5. Sums have two accumulators: each addition waits for the one before it.
-//! 6. All loads of a group stand before its stores, so that they run in parallel. But long copies load their end last:
-//!    lines that another core has written come sooner if they are met in order.
+//! Reasons:
+//! 1. The main cost is a branch that the CPU predicts wrongly, and packet lengths are hard to
+//!    predict. Therefore `copy` and `sum` have few branches. Vectors from both ends overlap in the
+//!    middle, instead of fitting the length exactly.
+//! 2. A byte in two overlapping vectors is loaded twice and, by `copy`, stored twice. A guest may
+//!    change it in between. This does not harm a copy: nobody reads the destination before the copy
+//!    is done, and which of the two values arrives was unspecified anyway. `sum` reads only bytes
+//!    that nobody else writes.
+//! 3. `copy_sum` loads each byte once and stores it once. Its sum is therefore the sum of the bytes
+//!    in the destination at the end, unless somebody else writes the destination. This holds for
+//!    overlapping ranges too. (A tail that overlaps is possible as well, if the bytes stored last
+//!    are the bytes summed. It was measured; see BENCHMARKING.md.)
+//! 4. Long copies align the destination, because a store across two cache lines costs as much as
+//!    two stores.
+//! 5. Sums use two accumulators, because each addition waits for the one before it.
+//! 6. All loads of a group come before its stores, so that they run in parallel. But a long copy
+//!    loads its end last: lines that another core has written arrive sooner if they are accessed in
+//!    order.
 //!
-//! Known imperfection: a tail of `copy_sum` takes one branch for each size.
+//! Known imperfection: the tail of `copy_sum` takes one branch for each size.
 //!
 //! # Safety of all functions here
-//! The machine has the instruction set of `V`; `src` is readable and `dst` writable for `len` bytes, as
-//! [`copy`](crate::copy) says. Offsets are computed with `wrapping_add`, which is safe; no offset beyond `len` is used.
+//! The machine has the instruction set of `V`. `src` is readable and `dst` writable for `len`
+//! bytes, as [`copy`](crate::copy()) requires. Offsets are computed with `wrapping_add`, which is
+//! safe. No offset beyond `len` is used.
 
 use crate::arch::sum_words;
 use crate::sum::add_carry;
 use crate::vector::Vector;
 
-/// Sums are reduced to one number after as many bytes, so that no lane of [`Vector::Acc`] can overflow.
+/// Maximum number of bytes in a partial sum. A longer sum is reduced to one number after each
+/// block, so that no lane of [`Vector::Acc`] overflows.
 const SUM_BLOCK: usize = 1 << 16;
 
-/// Up to as many bytes are summed sooner by words than by vectors, whose lanes must be added up.
+/// Returns the length up to which summing by words is faster than by vectors, whose lanes must be
+/// added up at the end.
 const fn word_sum_limit<V: Vector>() -> usize {
     match V::BYTES {
         0..=8 => usize::MAX,
@@ -45,14 +68,14 @@ const fn word_sum_limit<V: Vector>() -> usize {
     }
 }
 
-/// From this length on `copy_sum` aligns its destination and takes groups of eight vectors; below, the tail that this needs
-/// and the end of the groups cost more than they save.
+/// Length from which `copy_sum` aligns its destination and uses groups of eight vectors. Below it,
+/// the tail needed for alignment and the reduction of the groups cost more than they save.
 const LONG: usize = 2048;
 
 /// Copies `len` bytes.
 #[inline(always)]
 pub(crate) unsafe fn copy<V: Vector>(dst: *mut u8, src: *const u8, len: usize) {
-    // SAFETY: each call is made for a `len` that it is for.
+    // SAFETY: each function is called with a `len` that it accepts.
     unsafe {
         if len > 8 * V::BYTES {
             copy_long::<V>(dst, src, len);
@@ -95,8 +118,9 @@ unsafe fn copy_long<V: Vector>(mut dst: *mut u8, mut src: *const u8, len: usize)
     let step = 4 * V::BYTES;
     let back = len - step;
     let last = dst.wrapping_add(back);
-    // SAFETY: the first vector and the last four lie within `len`. The loop's first round begins at most one vector in
-    // and ends at most five in; another begins only before `last`, and ends before the end.
+    // SAFETY: the first vector and the last four lie within `len`. The first iteration of the loop
+    // begins at most one vector and ends at most five vectors after the start. Each further
+    // iteration begins before `last`, so it ends before the end.
     unsafe {
         let end = src.wrapping_add(back);
         V::load(src).store(dst);
@@ -113,12 +137,13 @@ unsafe fn copy_long<V: Vector>(mut dst: *mut u8, mut src: *const u8, len: usize)
     }
 }
 
-/// The single byte of a set.
+/// Single byte of an instruction set.
 type Byte<V> = <<<<V as Vector>::Word as Vector>::Half as Vector>::Half as Vector>::Half;
 
-/// The sum of `len` bytes that nobody else writes.
+/// Returns the sum of `len` bytes that nobody else writes.
 ///
-/// The result is a sum of words in the machine's byte order, the first byte at an even place; so for all below.
+/// The result is a sum of words in the machine's byte order, as if the first byte had an even
+/// offset. This holds for all functions below.
 #[inline(always)]
 pub(crate) unsafe fn sum<V: Vector>(mut src: *const u8, mut len: usize) -> u64 {
     if len <= word_sum_limit::<V>() {
@@ -131,21 +156,22 @@ pub(crate) unsafe fn sum<V: Vector>(mut src: *const u8, mut len: usize) -> u64 {
         total = add_carry(total, unsafe { sum_block::<V>(src, SUM_BLOCK) });
         (src, len) = (src.wrapping_add(SUM_BLOCK), len - SUM_BLOCK);
     }
-    // SAFETY: `len` is what is left.
+    // SAFETY: `len` bytes are left.
     add_carry(total, unsafe { sum_block::<V>(src, len) })
 }
 
-/// As [`sum`], for at most [`SUM_BLOCK`] bytes.
+/// Returns the same as [`sum`], for at most [`SUM_BLOCK`] bytes.
 #[inline(always)]
 unsafe fn sum_block<V: Vector>(mut src: *const u8, len: usize) -> u64 {
     if len < V::BYTES {
-        // SAFETY: any `len` will do.
+        // SAFETY: any `len` is accepted.
         return unsafe { sum_words(src, len) };
     }
-    // A last odd byte is the first of its word. The vector before it begins at an even place, as all do.
+    // A last odd byte is the first byte of its word. The vector before it begins at an even offset,
+    // as all vectors do.
     let even = len & !1;
-    // SAFETY: `len` is a vector at least, so that there is a last byte and, up to `even`, a last vector; the
-    // groups of vectors are taken as long as `left` covers them.
+    // SAFETY: `len` is at least one vector, so there is a last byte and a last vector before
+    // `even`. Groups of vectors are read only as long as `left` covers them.
     unsafe {
         let odd = Byte::<V>::load_owned(src.wrapping_add(len - 1)).keep_last(len & 1).widen();
         let end = V::load_owned(src.wrapping_add(even - V::BYTES)).keep_last(even % V::BYTES);
@@ -168,32 +194,34 @@ unsafe fn sum_block<V: Vector>(mut src: *const u8, len: usize) -> u64 {
     }
 }
 
-/// Copies `len` bytes and sums what it stores.
+/// Copies `len` bytes and returns the sum of the bytes that it stores.
 #[inline(always)]
 pub(crate) unsafe fn copy_sum<V: Vector>(mut dst: *mut u8, mut src: *const u8, mut len: usize) -> u64 {
     let mut total = 0;
     if len >= LONG {
-        // An even number, so that words stay words: from an odd address all stores are one byte off.
+        // An even number of bytes, so that words stay words. With an odd destination address all
+        // stores are therefore misaligned by one byte.
         let skip = (dst.addr().wrapping_neg() % V::BYTES) & !1;
         // SAFETY: `len` covers less than one vector.
         total = unsafe { tail::<V>(dst, src, skip, 0) };
         (dst, src, len) = advance(dst, src, len, skip);
         while len >= 8 * V::BYTES {
             let n = len.min(SUM_BLOCK) / (8 * V::BYTES);
-            // SAFETY: `len` covers as many groups, which are a block at most.
+            // SAFETY: `len` covers `n` groups, which are at most one block.
             total = add_carry(total, unsafe { copy_sum_groups::<V>(dst, src, n) });
             (dst, src, len) = advance(dst, src, len, n * 8 * V::BYTES);
         }
     }
-    // SAFETY: `len` is what is left, and less than a block.
+    // SAFETY: `len` bytes are left, fewer than a block.
     add_carry(total, unsafe { copy_sum_short::<V>(dst, src, len) })
 }
 
-/// Copies `n` groups of eight vectors, at most a block, and sums what it stores.
+/// Copies `n` groups of eight vectors, at most a block, and returns the sum of the bytes that it
+/// stores.
 #[inline(always)]
 unsafe fn copy_sum_groups<V: Vector>(mut dst: *mut u8, mut src: *const u8, n: usize) -> u64 {
     let half = 4 * V::BYTES;
-    // SAFETY: the caller has as many groups.
+    // SAFETY: the caller promises `n` groups.
     unsafe {
         let mut groups = V::no_groups();
         for _ in 0..n {
@@ -207,11 +235,11 @@ unsafe fn copy_sum_groups<V: Vector>(mut dst: *mut u8, mut src: *const u8, n: us
     }
 }
 
-/// As [`copy_sum`], for less than [`LONG`].
+/// Does the same as [`copy_sum`], for fewer than [`LONG`] bytes.
 #[inline(always)]
 unsafe fn copy_sum_short<V: Vector>(mut dst: *mut u8, mut src: *const u8, mut len: usize) -> u64 {
-    // SAFETY: each group touches the next 4, 2 or 1 vectors, and is taken only if `len`, which counts the bytes left,
-    // covers them; the rest is the caller's promise.
+    // SAFETY: each step accesses the next 4, 2 or 1 vectors, and only if `len`, the number of bytes
+    // left, covers them. The rest is the caller's promise.
     unsafe {
         let vectors = len / V::BYTES;
         let (mut acc, mut other) = (V::zero(), V::zero());
@@ -238,15 +266,16 @@ unsafe fn copy_sum_short<V: Vector>(mut dst: *mut u8, mut src: *const u8, mut le
     }
 }
 
-/// Copies fewer bytes than a vector has and adds them to `total`. Each size but the last is even, so each word begins at an
-/// even place. The bits of the length say which of the halves are due. Sixteen bytes are two words: they are summed sooner
-/// so.
+/// Copies fewer bytes than a vector has, and adds them to `total`. The bits of the length decide
+/// which sizes are copied: half a vector, a quarter, down to one byte. Each size but the last is
+/// even, so each word begins at an even offset. Sixteen bytes are copied as two words of 8 bytes,
+/// because they are summed faster.
 #[inline(always)]
 unsafe fn tail<V: Vector>(mut dst: *mut u8, mut src: *const u8, mut len: usize, mut total: u64) -> u64 {
     if V::BYTES == 1 {
         return total;
     }
-    // SAFETY: `len` covers what is taken of it.
+    // SAFETY: `len` covers each access.
     unsafe {
         if len >= V::BYTES / 2 {
             if V::BYTES == 32 {
@@ -270,7 +299,7 @@ unsafe fn load2<V: Vector>(src: *const u8) -> [V; 2] {
     unsafe { [V::load(src), V::load(src.wrapping_add(V::BYTES))] }
 }
 
-/// The sum of two registers.
+/// Loads two registers that nobody else writes, and returns their partial sum.
 #[inline(always)]
 unsafe fn widen2_owned<V: Vector>(src: *const u8) -> V::Acc {
     // SAFETY: the caller's `len` covers 2 vectors.

@@ -1,4 +1,4 @@
-//! The public functions: a cheap choice by [`Level`], then a wrapper that turns the instruction set on.
+//! Public functions: a cheap choice by [`Level`], then a wrapper that enables the instruction set.
 
 use std::ffi::c_void;
 use std::hint::black_box;
@@ -15,15 +15,17 @@ use crate::arch::{Avx2Vector, Avx512Vector, Sse2Vector};
 
 /// Copies `len` bytes from `src` to `dst`.
 ///
-/// The ranges may overlap, and other processes or threads may write either of them meanwhile: then it is not said
-/// which bytes arrive, but no byte outside the ranges is touched. A byte may be loaded and stored more than once, and
-/// the last store is the one that stands. There is no order between the bytes, and no fence.
+/// The ranges may overlap, and other processes or threads may write either of them at the same
+/// time. The bytes that arrive are then unspecified, but no byte outside the ranges is touched. A
+/// byte may be loaded and stored more than once; its last store determines its value. There is no
+/// order between the bytes, and no fence.
 ///
 /// # Safety
-/// - `src` is mapped and readable for `len` bytes, `dst` mapped and writable; neither range wraps round the end
-///   of the address space. No alignment is needed. For a `len` of 0 any pointers will do.
-/// - No live Rust reference covers a byte of `dst`, save one that `dst` was derived from, and no live `&mut`
-///   covers a byte of `src` likewise.
+/// - `src` is mapped and readable for `len` bytes, and `dst` is mapped and writable. Neither range
+///   wraps around the end of the address space. No alignment is needed. If `len` is 0, any pointers
+///   are allowed.
+/// - No live Rust reference covers a byte of `dst`, except one from which `dst` was derived. In the
+///   same way, no live `&mut` covers a byte of `src`.
 #[inline]
 pub unsafe fn copy(level: Level, dst: *mut u8, src: *const u8, len: usize) {
     // SAFETY: the level proves the instruction set; the pointers are the caller's promise.
@@ -47,11 +49,11 @@ pub unsafe fn copy(level: Level, dst: *mut u8, src: *const u8, len: usize) {
 
 /// Copies `len` bytes from `src` to `dst` as [`copy`] does, and appends the bytes stored to `sum`.
 ///
-/// The sum covers the bytes that were *stored*, even if the source is written meanwhile or overlaps the
-/// destination: each is loaded once, and both stored and summed from the register.
+/// The sum covers the bytes that were *stored*, even if the source is written at the same time or
+/// overlaps the destination. Each byte is loaded once, then stored and summed from the register.
 ///
 /// # Safety
-/// As for [`copy`]; `sum` may not lie in either range, which its being a reference already says.
+/// As for [`copy`]. `sum` may not lie in either range; this follows from `sum` being a reference.
 #[inline]
 pub unsafe fn copy_sum(level: Level, dst: *mut u8, src: *const u8, len: usize, sum: &mut Sum) {
     // SAFETY: the level proves the instruction set; the pointers are the caller's promise.
@@ -74,7 +76,7 @@ pub unsafe fn copy_sum(level: Level, dst: *mut u8, src: *const u8, len: usize, s
     sum.append(partial, len);
 }
 
-/// Appends bytes that we own to `sum`.
+/// Appends `bytes` to `sum`.
 #[inline]
 pub fn sum(level: Level, bytes: &[u8], sum: &mut Sum) {
     let (src, len) = (bytes.as_ptr(), bytes.len());
@@ -104,7 +106,7 @@ pub fn sum(level: Level, bytes: &[u8], sum: &mut Sum) {
 /// As for `src` of [`copy`].
 #[inline(always)]
 pub unsafe fn load12(src: *const u8) -> [u8; 12] {
-    // SAFETY: words are on every machine; 8 and 4 bytes make the caller's 12.
+    // SAFETY: every machine has words; 8 and 4 bytes are the caller's 12.
     let (low, high) = unsafe { (u64::load(src), u32::load(src.wrapping_add(8))) };
     let mut bytes = [0; 12];
     bytes[..8].copy_from_slice(&low.to_ne_bytes());
@@ -112,23 +114,23 @@ pub unsafe fn load12(src: *const u8) -> [u8; 12] {
     bytes
 }
 
-/// Stores two bytes at once.
+/// Stores two bytes by one store.
 ///
 /// # Safety
 /// As for `dst` of [`copy`].
 #[inline(always)]
 pub unsafe fn store2(dst: *mut u8, bytes: [u8; 2]) {
-    // SAFETY: words are on every machine; two bytes are the caller's.
+    // SAFETY: every machine has words; the two bytes are the caller's.
     unsafe { u16::from_ne_bytes(bytes).store(dst) }
 }
 
-/// Stores four bytes at once.
+/// Stores four bytes by one store.
 ///
 /// # Safety
 /// As for `dst` of [`copy`].
 #[inline(always)]
 pub unsafe fn store4(dst: *mut u8, bytes: [u8; 4]) {
-    // SAFETY: words are on every machine; four bytes are the caller's.
+    // SAFETY: every machine has words; the four bytes are the caller's.
     unsafe { u32::from_ne_bytes(bytes).store(dst) }
 }
 
@@ -136,21 +138,24 @@ unsafe extern "C" {
     fn memmove(dst: *mut c_void, src: *const c_void, len: usize) -> *mut c_void;
 }
 
-/// By the C library: `memmove`, which bears overlap, and is the same code as `memcpy` in glibc.
+/// Copies by `memmove` of the C library. It allows overlap, and in glibc it is the same code as
+/// `memcpy`.
 pub(crate) unsafe fn copy_libc(dst: *mut u8, src: *const u8, len: usize) {
-    // A call that the compiler cannot see through: to a `memmove` that it knows it would say that nobody writes the bytes.
+    // The compiler must not recognise `memmove`: a call that it recognises implies that nobody else
+    // writes the bytes.
     let memmove: unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> *mut c_void = black_box(memmove);
-    // SAFETY: the pointers are the caller's promise. What the C library does with bytes that change is the machine's
-    // instructions, each of which loads some value; it decides nothing by them.
+    // SAFETY: the pointers are the caller's promise. If bytes change meanwhile, each instruction of
+    // `memmove` loads some value. `memmove` takes no decision by these values.
     unsafe { memmove(dst.cast(), src.cast(), len) };
 }
 
-/// By `rep movsb`. Where the destination begins inside the source, bytes are repeated: which ones arrive is not said.
+/// Copies by `rep movsb`. If the destination begins inside the source, bytes are repeated, so the
+/// bytes that arrive are unspecified.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(crate) unsafe fn copy_movsb(dst: *mut u8, src: *const u8, len: usize) {
-    // SAFETY: every x86-64 processor has the instruction; it touches the bytes that the caller promises, forwards, since
-    // the direction flag is clear wherever Rust code runs.
+    // SAFETY: every x86-64 processor has the instruction. It accesses the bytes that the caller
+    // promises, in ascending order, because the direction flag is clear wherever Rust code runs.
     unsafe {
         core::arch::asm!(
             "rep movsb",
@@ -162,13 +167,14 @@ pub(crate) unsafe fn copy_movsb(dst: *mut u8, src: *const u8, len: usize) {
     }
 }
 
-/// The three kernels of one instruction set.
+/// Defines the three kernels of one instruction set.
 macro_rules! wrappers {
     ($(#[$attribute:meta])* $vector:ty: $copy:ident, $sum:ident, $copy_sum:ident) => {
         #[inline]
         $(#[$attribute])*
         pub(crate) unsafe fn $copy(dst: *mut u8, src: *const u8, len: usize) {
-            // SAFETY: the instruction set is on in this function; the pointers are the caller's promise.
+            // SAFETY: the instruction set is enabled in this function; the pointers are the
+            // caller's promise.
             unsafe { generic::copy::<$vector>(dst, src, len) }
         }
 

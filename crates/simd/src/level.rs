@@ -1,42 +1,47 @@
-//! Which instruction set to use: a value that proves that the machine has it.
+//! Choice of the instruction set, as a value that proves that the machine has it.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// An instruction set that this machine has.
+/// Instruction set that this machine has.
 ///
-/// A value of a set that the machine lacks cannot be made in safe code: a set beyond the baseline of the
-/// target carries a token (such as [`Avx2`]) that only detection hands out.
+/// Safe code cannot create a value of a set that the machine lacks. A set beyond the baseline of
+/// the target contains a token, such as [`Avx2`], which only detection creates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Level {
-    /// Words of up to 8 bytes; on every machine.
+    /// Words of up to 8 bytes. Every machine has them.
     Scalar,
-    /// 16 bytes at a time; part of the x86-64 baseline.
+    /// 16 bytes at a time. Part of the x86-64 baseline.
     #[cfg(target_arch = "x86_64")]
     Sse2,
     /// 32 bytes at a time.
     #[cfg(target_arch = "x86_64")]
     Avx2(Avx2),
-    /// 64 bytes at a time. **Not run on any machine of ours**, none of which has it: the algorithms are tested at
-    /// this length, and the instructions only read and compiled. So it is used where it is asked for by name, and
-    /// [`Level::detect`] does not choose it before it was run and measured. (Older cores besides lower their
-    /// frequency for it.) The tests run it wherever the machine has it.
+    /// 64 bytes at a time. **Not yet run**, because no machine of the project has it. The
+    /// algorithms are tested at this length; the instructions were only reviewed and compiled.
+    /// Therefore this level is used only if it is asked for by name. [`Level::detect`] does not
+    /// choose it until it was run and measured. (Older cores also lower their frequency for it.)
+    /// The tests run it on every machine that has it.
     #[cfg(target_arch = "x86_64")]
     Avx512(Avx512),
-    /// 16 bytes at a time; part of the baseline of 64-bit ARM. Tested under emulation, measured nowhere.
+    /// 16 bytes at a time. Part of the baseline of 64-bit ARM. Tested under emulation, not
+    /// measured.
     #[cfg(target_arch = "aarch64")]
     Neon,
-    /// No set: copies by the C library's `memmove`, to be compared with; what is summed goes by what
-    /// [`Level::detect`] says. Not among the [supported](Level::supported), and has no name to be read by.
+    /// Not an instruction set: copies by `memmove` of the C library, for comparisons. Sums use the
+    /// level of [`Level::detect`]. [`supported`](Level::supported) does not return it, and
+    /// [`FromStr`] does not parse it.
     Libc,
-    /// No set either: copies by `rep movsb`, to be compared with; what is summed goes by what [`Level::detect`] says. Not
-    /// among the [supported](Level::supported), and has no name to be read by.
+    /// Not an instruction set: copies by `rep movsb`, for comparisons. Sums use the level of
+    /// [`Level::detect`]. [`supported`](Level::supported) does not return it, and [`FromStr`] does
+    /// not parse it.
     #[cfg(target_arch = "x86_64")]
     Movsb,
 }
 
 impl Level {
-    /// The widest level that this machine supports, of those that were run on ours: AVX2 at most.
+    /// Returns the widest level that this machine supports and that the project has run: AVX2 at
+    /// most.
     #[must_use]
     pub fn detect() -> Self {
         #[cfg(target_arch = "x86_64")]
@@ -48,7 +53,7 @@ impl Level {
         level
     }
 
-    /// All levels that this machine supports, the narrowest first.
+    /// Returns all levels that this machine supports, narrowest first.
     pub fn supported() -> impl Iterator<Item = Self> {
         [
             Some(Self::Scalar),
@@ -65,10 +70,10 @@ impl Level {
         .flatten()
     }
 
-    /// The names of all sets on any machine, those of one machine the narrowest first.
+    /// Names of the sets of all machines. The sets of one machine are in order, narrowest first.
     pub const NAMES: [&str; 5] = ["scalar", "sse2", "avx2", "avx512", "neon"];
 
-    /// The name that [`FromStr`] reads: `scalar`, `sse2`, `avx2`, `avx512`, `neon`.
+    /// Returns the name. [`FromStr`] parses `scalar`, `sse2`, `avx2`, `avx512` and `neon`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -105,12 +110,12 @@ impl FromStr for Level {
     }
 }
 
-/// Why a name is not a [`Level`] of this machine.
+/// Error of parsing the name of a [`Level`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParseLevelError {
     /// No level has this name.
     Unknown,
-    /// The level exists, but this machine does not have it.
+    /// The level exists, but this machine does not support it.
     Unsupported,
 }
 
@@ -132,13 +137,14 @@ pub struct Avx2(());
 
 #[cfg(target_arch = "x86_64")]
 impl Avx2 {
-    /// The proof, if the machine has AVX2. The answer of the CPU is cached by the standard library.
+    /// Returns the proof if the machine has AVX2. The standard library caches the answer of the
+    /// CPU.
     #[must_use]
     pub fn detect() -> Option<Self> {
         std::is_x86_feature_detected!("avx2").then_some(Self(()))
     }
 
-    /// The proof without a look.
+    /// Returns the proof without detection.
     ///
     /// # Safety
     /// The machine must have AVX2.
@@ -148,20 +154,22 @@ impl Avx2 {
     }
 }
 
-/// Proof that this machine has AVX-512's foundation and that the operating system saves its registers.
+/// Proof that this machine has AVX-512's foundation and that the operating system saves its
+/// registers.
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Avx512(());
 
 #[cfg(target_arch = "x86_64")]
 impl Avx512 {
-    /// The proof, if the machine has AVX-512F, and AVX2 for what is shorter than its registers.
+    /// Returns the proof if the machine has AVX-512F. AVX2 is required too, for lengths below an
+    /// AVX-512 register.
     #[must_use]
     pub fn detect() -> Option<Self> {
         (std::is_x86_feature_detected!("avx512f") && Avx2::detect().is_some()).then_some(Self(()))
     }
 
-    /// The proof without a look.
+    /// Returns the proof without detection.
     ///
     /// # Safety
     /// The machine must have AVX-512F and AVX2.

@@ -1,16 +1,18 @@
-//! Copy and checksum kernels, one body for each instruction set.
+//! Copy and checksum kernels for each instruction set.
 //!
-//! What it is: functions that move bytes between two ranges of memory, that sum bytes as the Internet
-//! checksum wants them ([RFC 1071](https://www.rfc-editor.org/rfc/rfc1071)), and that do both in one pass.
-//! They may be used on memory that other processes write at the same time (the memory of a guest), and on
-//! two ranges that overlap: no byte outside of them is touched, and a sum covers exactly the bytes that were stored,
-//! each of which was loaded once.
+//! The crate has three kernels. [`copy()`] copies bytes between two ranges of memory. [`sum()`]
+//! adds bytes to an Internet checksum ([RFC 1071](https://www.rfc-editor.org/rfc/rfc1071)).
+//! [`copy_sum`] does both in one pass.
 //!
-//! What it is not: it knows no packets and no header, it allocates nothing, starts no thread and does no
+//! The kernels may run on memory that other processes write at the same time, such as the memory of
+//! a guest. The two ranges may overlap. No byte outside the ranges is touched. The sum of
+//! [`copy_sum`] covers exactly the bytes that it stored, and it loads each of them once.
+//!
+//! This crate does not know packets or headers. It allocates nothing, starts no thread and does no
 //! I/O. It does not decide which pointers are valid: the caller does.
 //!
-//! A [`Level`] is an instruction set that this machine was seen to have. Choose it once per thread, outside
-//! of the loop, and hand it to each call, or have the loop [compiled for it](Level::run):
+//! A [`Level`] is an instruction set that was detected on this machine. Choose it once per thread,
+//! outside the loop. Pass it to each call, or have the loop [compiled for it](Level::run):
 //!
 //! ```
 //! use straightline_simd::{Level, Sum, copy_sum};
@@ -19,7 +21,7 @@
 //! let src = *b"an odd number of bytes, yes";
 //! let mut dst = [0; 27];
 //! let mut sum = Sum::new();
-//! // SAFETY: both arrays hold 27 bytes, and `dst` is ours alone.
+//! // SAFETY: both arrays hold 27 bytes, and nobody else uses `dst`.
 //! unsafe { copy_sum(level, dst.as_mut_ptr(), src.as_ptr(), 27, &mut sum) };
 //! assert_eq!(dst, src);
 //! assert_eq!(sum.fold(), straightline_simd::reference::sum(&[&src]));
@@ -28,18 +30,18 @@
 //! # Map
 //! | file | holds |
 //! |---|---|
-//! | `level.rs` | [`Level`] and the tokens that prove an instruction set |
-//! | `kernel.rs` | the public functions: dispatch, and one `#[target_feature]` wrapper for each set |
+//! | `level.rs` | [`Level`], and the tokens that prove an instruction set |
+//! | `kernel.rs` | the public functions: dispatch by level, and one `#[target_feature]` wrapper for each set |
 //! | `run.rs` | [`Kernels`] and [`Level::run`]: a caller's loop, compiled for each set |
 //! | `generic.rs` | the algorithms, written once over `vector.rs` |
 //! | `vector.rs` | the trait that an instruction set implements |
-//! | `arch/` | its implementations: the only places that touch the memory, in assembly |
+//! | `arch/` | its implementations: all accesses to memory, in assembly |
 //! | `sum.rs` | [`Sum`], the running checksum |
 //! | `prefetch.rs` | hints for the caches |
-//! | `plain.rs` | the obviously right twin of each kernel, for tests |
+//! | `reference.rs` | the reference implementation of each kernel, for tests |
 //!
-//! `unsafe` stands in `kernel.rs`, `run.rs`, `generic.rs`, `arch/`, `prefetch.rs`, and in the trait of `vector.rs`;
-//! `level.rs` has one function that is unsafe to call.
+//! `unsafe` code is in `kernel.rs`, `run.rs`, `generic.rs`, `arch/`, `prefetch.rs` and in the trait
+//! of `vector.rs`. The tokens in `level.rs` have constructors that are unsafe to call.
 
 mod arch;
 mod generic;

@@ -1,6 +1,6 @@
-//! Hints that a cache line will be needed. A hint never faults, whatever the address, so these are safe.
+//! Prefetch hints. A hint never faults, whatever the address, so these functions are safe.
 
-/// Asks for the cache line at `ptr`, to be read soon.
+/// Prefetches the cache line at `ptr` for reading.
 #[inline(always)]
 #[cfg_attr(
     target_arch = "x86_64",
@@ -8,8 +8,8 @@
 )]
 pub fn prefetch_read(ptr: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch changes no register and no memory, and does not fault on any address (Intel SDM
-    // volume 2, PREFETCHh).
+    // SAFETY: a prefetch changes no register and no memory, and does not fault on any address
+    // (Intel SDM volume 2, PREFETCHh).
     unsafe {
         core::arch::asm!("prefetcht0 byte ptr [{p}]", p = in(reg) ptr, options(nomem, nostack, preserves_flags));
     }
@@ -17,14 +17,14 @@ pub fn prefetch_read(ptr: *const u8) {
     let _ = ptr;
 }
 
-/// Asks for the cache line at `ptr` in a state that allows to write it, so that the store need not take it from
-/// another core's cache.
+/// Prefetches the cache line at `ptr` for writing. The later store need not wait until the line
+/// leaves another core's cache.
 #[inline(always)]
 #[cfg_attr(target_arch = "x86_64", expect(clippy::pointers_in_nomem_asm_block, reason = "as above"))]
 pub fn prefetch_write(ptr: *mut u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: as above. Machines without PREFETCHW execute it as a no-operation in 64-bit mode (AMD64 manual
-    // volume 3, PREFETCHW; Intel SDM volume 2, PREFETCHW).
+    // SAFETY: as above. Machines without PREFETCHW execute it as a no-operation in 64-bit mode
+    // (AMD64 manual volume 3, PREFETCHW; Intel SDM volume 2, PREFETCHW).
     unsafe {
         core::arch::asm!("prefetchw byte ptr [{p}]", p = in(reg) ptr, options(nomem, nostack, preserves_flags));
     }

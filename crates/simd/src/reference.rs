@@ -1,6 +1,7 @@
-//! The plain twin of each kernel: loops over single bytes that can be seen to be right, for tests to compare with.
+//! Reference implementation of each kernel: loops over single bytes that are obviously right. Tests
+//! compare the kernels with them.
 
-/// The twin of [`copy`](crate::copy).
+/// Reference implementation of [`copy`](crate::copy()).
 ///
 /// # Panics
 /// If the lengths differ.
@@ -11,7 +12,8 @@ pub fn copy(dst: &mut [u8], src: &[u8]) {
     }
 }
 
-/// The twin of [`sum`](crate::sum()) and [`Sum`](crate::Sum): the folded sum of the chunks laid end to end.
+/// Reference implementation of [`sum`](crate::sum()) and [`Sum`](crate::Sum). Returns the folded
+/// sum of the concatenated chunks.
 #[must_use]
 pub fn sum(chunks: &[&[u8]]) -> u16 {
     let mut total: u64 = 0;
@@ -28,7 +30,7 @@ pub fn sum(chunks: &[&[u8]]) -> u16 {
     u16::try_from(total).unwrap_or(u16::MAX)
 }
 
-/// The twin of [`copy_sum`](crate::copy_sum) for one chunk.
+/// Reference implementation of [`copy_sum`](crate::copy_sum) for one chunk.
 ///
 /// # Panics
 /// If the lengths differ.

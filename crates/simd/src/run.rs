@@ -1,4 +1,4 @@
-//! Code that is compiled once for each instruction set, so that the kernels are inlined into it.
+//! Runs a caller's loop that is compiled once for each instruction set, with the kernels inlined.
 
 #[cfg(target_arch = "aarch64")]
 use crate::arch::NeonVector;
@@ -11,23 +11,26 @@ use crate::level::Level;
 use crate::level::{Avx2, Avx512};
 use crate::sum::Sum;
 
-/// An instruction set as a type: what a loop is generic over. A value proves that the machine has it.
+/// Instruction set as a type, for loops that are generic over it. A value proves that the machine
+/// has the set.
 ///
-/// [`Level`] is one too, which chooses in each call: code that is generic need not be for a fixed set.
+/// [`Level`] implements this trait too and chooses the set in each call. Generic code can therefore
+/// be used without a fixed set.
 ///
-/// The kernels of a set are inlined into their caller. Fast they are only where the set is turned on: in what [`Level::run`]
-/// runs, as far as *that* is inlined. Elsewhere they are as right, but each load and each store is a call.
+/// The kernels of a set are inlined into their caller. They are fast only where the set is enabled:
+/// in the code that [`Level::run`] runs, as far as that code is inlined. Elsewhere they are correct
+/// too, but each load and each store is a function call.
 pub trait Kernels: Copy + sealed::Sealed {
-    /// The set as a value.
+    /// Returns the set as a [`Level`].
     fn level(self) -> Level;
 
-    /// Copies `len` bytes as [`copy`](crate::copy) does.
+    /// Copies `len` bytes as [`copy`](crate::copy()) does.
     ///
     /// # Safety
-    /// As for [`copy`](crate::copy).
+    /// As for [`copy`](crate::copy()).
     unsafe fn copy(self, dst: *mut u8, src: *const u8, len: usize);
 
-    /// Appends bytes that we own to `sum`.
+    /// Appends `bytes` to `sum`.
     fn sum(self, bytes: &[u8], sum: &mut Sum);
 
     /// Copies and sums as [`copy_sum`](crate::copy_sum) does.
@@ -41,13 +44,14 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// What [`Level::run`] runs: a closure that is generic over the set.
+/// Work for [`Level::run`]: in effect a closure that is generic over the instruction set.
 pub trait WithKernels {
-    /// What it returns.
+    /// Result of the work.
     type Output;
 
-    /// Does the work. It must be `#[inline(always)]`, and so must all that it hands `kernels` to, or the set is not
-    /// turned on where the kernels are called. `cargo xtask test` looks for such places in the switch.
+    /// Does the work. This method must be `#[inline(always)]`, and so must every function to which
+    /// it passes `kernels`. Otherwise the set is not enabled where the kernels are called. `cargo
+    /// xtask test` searches the switch for such calls.
     fn with<K: Kernels>(self, kernels: K) -> Self::Output;
 }
 
@@ -107,30 +111,30 @@ fn with_avx512<W: WithKernels>(work: W, token: Avx512) -> W::Output {
     work.with(token)
 }
 
-/// The set of [`Level::Scalar`].
+/// Instruction set of [`Level::Scalar`].
 #[derive(Clone, Copy, Debug)]
 pub struct Scalar;
 
-/// The set of [`Level::Sse2`].
+/// Instruction set of [`Level::Sse2`].
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy, Debug)]
 pub struct Sse2;
 
-/// The set of [`Level::Neon`].
+/// Instruction set of [`Level::Neon`].
 #[cfg(target_arch = "aarch64")]
 #[derive(Clone, Copy, Debug)]
 pub struct Neon;
 
-/// The set of [`Level::Libc`].
+/// Instruction set of [`Level::Libc`].
 #[derive(Clone, Copy, Debug)]
 pub struct Libc;
 
-/// The set of [`Level::Movsb`].
+/// Instruction set of [`Level::Movsb`].
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy, Debug)]
 pub struct Movsb;
 
-/// The kernels of a set, as they are written.
+/// Implements the kernels of a set by the algorithms of `generic.rs`.
 macro_rules! kernels {
     ($(#[$attribute:meta])* $set:ty: $self:ident => $level:expr, $vector:ty) => {
         $(#[$attribute])*
@@ -151,7 +155,7 @@ macro_rules! kernels {
 
             #[inline(always)]
             fn sum(self, bytes: &[u8], sum: &mut Sum) {
-                // SAFETY: a value proves the set; the bytes are a slice's.
+                // SAFETY: a value proves the set; the bytes belong to a slice.
                 sum.append(unsafe { generic::sum::<$vector>(bytes.as_ptr(), bytes.len()) }, bytes.len());
             }
 
@@ -170,7 +174,7 @@ kernels!(#[cfg(target_arch = "x86_64")] Avx2: self => Level::Avx2(self), Avx2Vec
 kernels!(#[cfg(target_arch = "x86_64")] Avx512: self => Level::Avx512(self), Avx512Vector);
 kernels!(#[cfg(target_arch = "aarch64")] Neon: self => Level::Neon, NeonVector);
 
-/// What copies in another way than our kernels, and sums by them.
+/// Implements the kernels by a third-party copy and by the sums of the detected level.
 macro_rules! copiers {
     ($(#[$attribute:meta])* $set:ident: $copy:path) => {
         $(#[$attribute])*
@@ -208,7 +212,7 @@ copiers!(#[cfg(target_arch = "x86_64")] Movsb: kernel::copy_movsb);
 
 impl sealed::Sealed for Level {}
 
-/// Chosen in each call.
+/// Chooses the set in each call.
 impl Kernels for Level {
     #[inline(always)]
     fn level(self) -> Level {

@@ -1,21 +1,22 @@
-//! The running Internet checksum, RFC 1071.
+//! Running Internet checksum, RFC 1071.
 
-/// A one's complement sum over a stream of bytes that arrives in chunks of any length.
+/// One's complement sum over a stream of bytes, which arrives in chunks of any length.
 ///
-/// Units: the stream is cut into 16-bit words, the first byte of each the high one (network byte order, "big
-/// endian"). All values that go in or come out as `u16` are the *values* of such words on the host: to write
-/// one into a packet use `to_be_bytes`. A stream of odd length counts as if one zero byte followed it
-/// (RFC 1071 section 4.1).
+/// The stream is divided into 16-bit words. The first byte of a word is the high byte (network byte
+/// order, "big endian"). Each `u16` passed in or returned is the *value* of such a word on the
+/// host. To write it into a packet, use `to_be_bytes`. A stream of odd length is summed as if one
+/// zero byte followed it (RFC 1071 section 4.1).
 ///
-/// Chunks are chained: a chunk that begins after an odd number of bytes continues the half-filled word, so that
-/// any cut of the same bytes gives the same sum.
+/// A chunk that begins after an odd number of bytes continues the half-filled word. Any division of
+/// the same bytes into chunks therefore gives the same sum.
 ///
-/// A sum of no bytes, or of zeros only, folds to 0; any other sum that is a multiple of 0xffff folds to 0xffff.
+/// A sum of no bytes, or of zeros only, folds to 0. Any other sum that is a multiple of 0xffff
+/// folds to 0xffff.
 ///
 /// ```
 /// use straightline_simd::Sum;
 ///
-/// // The example of RFC 1071 section 3, cut at an odd place.
+/// // The example of RFC 1071 section 3, divided at an odd offset.
 /// let mut sum = Sum::new();
 /// sum.add_bytes(&[0x00, 0x01, 0xf2]);
 /// sum.add_bytes(&[0x03, 0xf4, 0xf5, 0xf6, 0xf7]);
@@ -24,21 +25,21 @@
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sum {
-    /// The sum with end-around carry, of words in the machine's byte order: the order may be put right after
-    /// the addition instead of before it (RFC 1071 section 2(B)).
+    /// Sum with end-around carry, of words in the machine's byte order. The byte order may be
+    /// corrected after the addition instead of before it (RFC 1071 section 2(B)).
     acc: u64,
-    /// Whether the stream has an odd number of bytes so far.
+    /// True if the stream has an odd number of bytes so far.
     odd: bool,
 }
 
 impl Sum {
-    /// The sum of an empty stream.
+    /// Returns the sum of an empty stream.
     #[must_use]
     pub const fn new() -> Self {
         Self { acc: 0, odd: false }
     }
 
-    /// Appends bytes that we own; for long ones [`sum`](crate::sum()) is quicker.
+    /// Appends bytes that nobody else writes. For long chunks [`sum`](crate::sum()) is faster.
     #[inline]
     pub fn add_bytes(&mut self, bytes: &[u8]) {
         let (words, rest) = bytes.as_chunks::<8>();
@@ -54,44 +55,45 @@ impl Sum {
         self.append(acc, bytes.len());
     }
 
-    /// Appends the two bytes of a word, the high one first. After an even number of bytes, which is the usual
-    /// case, this adds `word`: the fold of another sum may be added in this way.
+    /// Appends the two bytes of a word, high byte first. After an even number of bytes, which is
+    /// the usual case, this adds `word`. The folded value of another sum can be added in this way.
     #[inline]
     pub fn add_u16(&mut self, word: u16) {
         self.append(u64::from(word.to_be()), 2);
     }
 
-    /// Appends the four bytes of two words, the high one first. After an even number of bytes this adds both: also a sum of
-    /// words that was not folded may be added in this way.
+    /// Appends the four bytes of two words, high byte first. After an even number of bytes this
+    /// adds both words. A sum of words that is not folded yet can be added in this way.
     #[inline]
     pub fn add_u32(&mut self, words: u32) {
         self.append(u64::from(words.to_be()), 4);
     }
 
-    /// The sum folded to 16 bits: the value of a big-endian word.
+    /// Returns the sum folded to 16 bits, as the value of a big-endian word.
     #[inline]
     #[must_use]
     pub fn fold(self) -> u16 {
         u16::from_be(fold_native(self.acc))
     }
 
-    /// The checksum that a header carries: the complement of [`fold`](Self::fold). UDP writes 0xffff where this
-    /// is 0 (RFC 768), which is the caller's business.
+    /// Returns the checksum for a header: the complement of [`fold`](Self::fold). UDP writes 0xffff
+    /// instead of 0 (RFC 768); the caller must do this.
     #[inline]
     #[must_use]
     pub fn finish(self) -> u16 {
         !self.fold()
     }
 
-    /// What it consists of, for those who keep it where Rust's types do not reach: a number that means
-    /// something only to [`from_parts`](Self::from_parts), and whether the bytes so far are an odd number.
+    /// Returns the parts of the sum, for callers that store it outside Rust, such as in a C
+    /// structure. The number is meaningful only to [`from_parts`](Self::from_parts). The flag is
+    /// true if the number of bytes so far is odd.
     #[inline]
     #[must_use]
     pub const fn into_parts(self) -> (u64, bool) {
         (self.acc, self.odd)
     }
 
-    /// A sum of the parts that [`into_parts`](Self::into_parts) gave.
+    /// Creates a sum from the parts that [`into_parts`](Self::into_parts) returned.
     #[inline]
     #[must_use]
     pub const fn from_parts(acc: u64, odd: bool) -> Self {
@@ -102,7 +104,8 @@ impl Sum {
     #[inline]
     pub(crate) fn append(&mut self, partial: u64, len: usize) {
         let partial = if self.odd {
-            // The chunk's bytes stand in the other half of each word: swap their sum (RFC 1071 section 2(B)).
+            // Each byte of the chunk belongs to the other half of its word, so the sum's two bytes
+            // are swapped (RFC 1071 section 2(B)).
             u64::from(fold_native(partial).swap_bytes())
         } else {
             partial
@@ -112,7 +115,8 @@ impl Sum {
     }
 }
 
-/// Addition with end-around carry: modulo 2^64 - 1, which 0xffff divides. Never 0 unless both are 0.
+/// Adds with end-around carry, which is addition modulo 2^64 - 1. 0xffff divides that modulus. The
+/// result is 0 only if both operands are 0.
 #[inline(always)]
 pub(crate) fn add_carry(a: u64, b: u64) -> u64 {
     let (sum, carry) = a.overflowing_add(b);
@@ -120,7 +124,7 @@ pub(crate) fn add_carry(a: u64, b: u64) -> u64 {
     sum + u64::from(carry)
 }
 
-/// 64 bits to 16, keeping the value modulo 0xffff, and 0 only for 0.
+/// Folds 64 bits to 16. The value modulo 0xffff is preserved, and the result is 0 only for 0.
 #[inline(always)]
 fn fold_native(acc: u64) -> u16 {
     let low_half = |x: u64| x & 0xffff_ffff;
@@ -176,7 +180,7 @@ mod tests {
         let mut sum = Sum::new();
         sum.add_u16(0x1234);
         assert_eq!(sum.fold(), 0x1234);
-        // A sum of words: 3 times 0xffff, and 5.
+        // A sum of words that is not folded: 3 times 0xffff, and 5.
         sum.add_u32(0x2_fffd + 5);
         assert_eq!(sum.fold(), 0x1239);
     }

@@ -1,21 +1,22 @@
-//! Every kernel against its plain expected_bytes: each supported level called and inlined, lengths, misalignments, guard pages, chunks in
-//! a row.
+//! Compares every kernel with its reference implementation: each supported level, called and
+//! inlined, over lengths, misalignments, guard pages and consecutive chunks.
 
 mod common;
 
 use common::{Guarded, MAX, lengths, offsets, random_bytes, third_party_variants, variants};
 use straightline_simd::{Level, Sum, copy, reference};
 
-/// What surrounds the destination; no byte of it may change.
+/// Margin around the destination, in bytes. No byte of it may change.
 const MARGIN: usize = 64;
 const CANARY: u8 = 0xa5;
 
-/// The data sets of the harness.
+/// Returns the data sets of the tests.
 fn data() -> [(&'static str, Vec<u8>); 2] {
     [("random", random_bytes(MAX + 64, 0x5eed)), ("ones", vec![0xff; MAX + 64])]
 }
 
-/// Runs `check(source, destination with its margins, length)` over data, lengths and misalignments.
+/// Runs `check(source, destination with its margins, offset, length, name)` over data, lengths and
+/// misalignments.
 fn for_each_alignment(mut check: impl FnMut(&[u8], &mut [u8], usize, usize, &str)) {
     let mut around = vec![CANARY; MARGIN + 64 + MAX + MARGIN];
     for (name, data) in data() {
@@ -82,7 +83,8 @@ fn copy_sum_matches_the_reference() {
     });
 }
 
-/// Every pair of misalignments, at lengths on both sides of where the kernels change their variant.
+/// Every pair of misalignments, at lengths on both sides of each length at which a kernel changes
+/// its method.
 #[test]
 fn every_pair_of_misalignments() {
     let data = random_bytes(4096 + 64, 0xa119);
@@ -123,7 +125,7 @@ fn chunks_in_a_row_sum_as_one() {
     let cuts = random_bytes(1 << 14, 0xc075);
     for variant in variants().chain(third_party_variants()) {
         for (round, cut) in cuts.chunks_exact(8).enumerate() {
-            // Odd and even lengths, short and long, each variant of giving the bytes.
+            // Odd and even lengths, short and long, appended by each of the three functions.
             let mut chunks: Vec<&[u8]> = Vec::new();
             let mut at = round % 61;
             let mut total = Sum::new();
@@ -148,7 +150,8 @@ fn chunks_in_a_row_sum_as_one() {
     }
 }
 
-/// The four corners: source and destination each right behind the first guard page or right before the last.
+/// The source and the destination each stand directly behind the first guard page, or directly
+/// before the last.
 #[test]
 fn guard_pages_are_not_touched() {
     let data = random_bytes(MAX, 0x9a9e);
@@ -182,20 +185,21 @@ fn guard_pages_are_not_touched() {
     }
 }
 
-/// That the guard pages of the test above do guard.
+/// Checks that an access to a guard page of the test above is fatal.
 #[test]
 fn a_touched_guard_page_kills() {
     for behind in [false, true] {
         let no_core = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         let guarded = Guarded::new(1);
         let address = if behind { guarded.end() } else { guarded.start().wrapping_sub(1) };
-        // SAFETY: the child makes one access, which is meant to fault, and then leaves by `_exit`: it takes no
-        // lock and allocates nothing, as a child of a process with threads must.
+        // SAFETY: the child makes one access, which is expected to fault, and otherwise ends by
+        // `_exit`. It takes no lock and allocates nothing, as required of a child of a process with
+        // threads.
         let status = unsafe {
             let child = libc::fork();
             assert!(child >= 0);
             if child == 0 {
-                // No core file: the fault is meant.
+                // No core file, because the fault is expected.
                 libc::setrlimit(libc::RLIMIT_CORE, &raw const no_core);
                 libc::signal(libc::SIGSEGV, libc::SIG_DFL);
                 let mut byte = 0u8;

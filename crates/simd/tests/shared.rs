@@ -1,4 +1,5 @@
-//! What holds when source and destination overlap, or when somebody else writes the source meanwhile.
+//! Guarantees when source and destination overlap, or when another thread writes the source at the
+//! same time.
 
 mod common;
 
@@ -9,8 +10,8 @@ use std::time::{Duration, Instant};
 use common::{Guarded, Variant, random_bytes, third_party_variants, variants};
 use straightline_simd::{Sum, reference};
 
-/// The bytes are then unspecified. What holds: nothing outside the destination changes, and, because each byte of it
-/// is stored once, the sum covers what stands in the destination afterwards.
+/// With overlap the bytes are unspecified. But nothing outside the destination changes. Each byte
+/// is stored once, so the sum covers the bytes in the destination afterwards.
 #[test]
 fn overlap_stays_inside_and_sums_what_it_stored() {
     let mut memory = Guarded::new(8192);
@@ -47,7 +48,8 @@ fn overlap_stays_inside_and_sums_what_it_stored() {
     }
 }
 
-/// At the edges of guard pages, overlapping: a kernel that turned round or rounded up would fault.
+/// Overlapping ranges at the edges of guard pages. A kernel that changed its direction or rounded
+/// up the length would fault.
 #[test]
 fn overlap_at_the_guard_pages() {
     let memory = Guarded::new(4096);
@@ -56,7 +58,8 @@ fn overlap_at_the_guard_pages() {
             for distance in [1, 16, 33, 64, 130] {
                 let (first, last) = (memory.start(), memory.end().wrapping_sub(len));
                 let mut total = Sum::new();
-                // SAFETY: all ranges lie between the guard pages: `len + distance` is far below 4096.
+                // SAFETY: all ranges lie between the guard pages: `len + distance` is far below
+                // 4096.
                 unsafe {
                     variant.copy_sum(first, first.add(distance), len, &mut total);
                     variant.copy_sum(first.add(distance), first, len, &mut total);
@@ -69,7 +72,8 @@ fn overlap_at_the_guard_pages() {
     }
 }
 
-/// A hostile guest: it rewrites the source while it is copied. The sum is that of the bytes that arrived.
+/// Like a hostile guest, a thread rewrites the source while it is copied. The sum is the sum of the
+/// bytes that arrived.
 #[test]
 fn the_sum_is_that_of_the_bytes_stored() {
     const LEN: usize = 1499;
@@ -94,8 +98,9 @@ fn the_sum_is_that_of_the_bytes_stored() {
     });
 }
 
-/// Copies until the writer was seen at work 500 times, or at least once and some seconds have passed; or says what went
-/// wrong. It does not panic: the writer must be told to stop first.
+/// Copies until 500 changes of the source were seen, or at least one change after 3 seconds.
+/// Returns a description of the first fault. It does not panic, because the writer must be stopped
+/// first.
 fn copies_of_a_changing_source(variant: Variant, source: &[AtomicU8]) -> Option<String> {
     let began = Instant::now();
     let mut before = Vec::new();
@@ -104,7 +109,7 @@ fn copies_of_a_changing_source(variant: Variant, source: &[AtomicU8]) -> Option<
         let len = source.len() - round % 200;
         let mut dst = vec![0; len];
         let mut total = Sum::new();
-        // SAFETY: the atomics may be read at any time; `dst` is ours, and holds `len` bytes.
+        // SAFETY: the atomics may be read at any time; `dst` is owned and holds `len` bytes.
         unsafe { variant.copy_sum(dst.as_mut_ptr(), source.as_ptr().cast(), len, &mut total) };
         if total.fold() != reference::sum(&[&dst]) {
             return Some(format!("wrong sum for {len} bytes in round {round}"));
@@ -113,7 +118,7 @@ fn copies_of_a_changing_source(variant: Variant, source: &[AtomicU8]) -> Option<
         before = dst;
         round += 1;
         if round % 64 == 0 {
-            // On a busy machine the writer may wait for our CPU.
+            // On a busy machine the writer may wait for this CPU.
             thread::yield_now();
         }
     }

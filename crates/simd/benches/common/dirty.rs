@@ -1,10 +1,11 @@
-//! Lines that another core has just written: a thread of its own writes the source again before each run.
+//! Cache lines that another core has just written. A separate thread writes the source again before
+//! each run.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 
-/// A thread on another CPU. It ends when it is dropped.
+/// Thread on another CPU that writes the source. It ends when this value is dropped.
 pub struct Writer {
     asked: Arc<AtomicU64>,
     done: Arc<AtomicU64>,
@@ -12,16 +13,18 @@ pub struct Writer {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What ends the thread.
+/// Round number that ends the thread.
 const END: u64 = u64::MAX;
 
 impl Writer {
-    /// Pins this thread to one CPU and the writer to another; none where there is only one.
+    /// Pins this thread to one CPU and the writer to another. Returns `None` if there is only one
+    /// CPU.
     ///
     /// # Safety
-    /// `bytes` are mapped as long as the writer lives, and only this module and the kernels touch them.
+    /// `bytes` are mapped as long as the writer lives, and only this module and the kernels access
+    /// them.
     pub unsafe fn new(bytes: *const u8, len: usize) -> Option<Self> {
-        // Asked before this thread is pinned for the first time.
+        // Read before this thread is pinned for the first time.
         static CPUS: OnceLock<Vec<usize>> = OnceLock::new();
         let [ours, other] = CPUS.get_or_init(cpus).first_chunk().copied()?;
         pin(ours);
@@ -48,7 +51,7 @@ impl Writer {
         Some(Self { asked, done, rounds: 0, thread: Some(thread) })
     }
 
-    /// Has every line written; returns once it is done.
+    /// Makes the thread write every line, and waits until it is done.
     pub fn write(&mut self) {
         self.rounds += 1;
         self.asked.store(self.rounds, Ordering::Release);
@@ -73,16 +76,16 @@ fn wait_for<T>(mut ready: impl FnMut() -> Option<T>) -> T {
         }
         turns += 1;
         if turns.is_multiple_of(1024) {
-            // On a busy machine the other may wait for our CPU.
+            // On a busy machine the other thread may wait for this CPU.
             thread::yield_now();
         }
         std::hint::spin_loop();
     }
 }
 
-/// The CPUs that we may use.
+/// Returns the CPUs that this process may use.
 fn cpus() -> Vec<usize> {
-    // SAFETY: a set of zeros is an empty one; the call writes no more than its size.
+    // SAFETY: a set of zeros is an empty set; the call writes no more than its size.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         if libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) != 0 {
@@ -93,7 +96,7 @@ fn cpus() -> Vec<usize> {
 }
 
 fn pin(cpu: usize) {
-    // SAFETY: as above. Where it fails the figures are worse, and nothing else.
+    // SAFETY: as above. If it fails, the measurement is less exact; it has no other effect.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(cpu, &mut set);

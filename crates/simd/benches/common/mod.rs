@@ -1,4 +1,4 @@
-//! What the benches run: our kernels, their peers, and the jobs in memory that they are run on.
+//! Kernels of this crate, third-party kernels, and the jobs that the benchmarks run them on.
 
 #![allow(dead_code, reason = "each bench uses a part")]
 
@@ -9,17 +9,19 @@ use std::hint::black_box;
 
 use straightline_simd::{Kernels, Level, Sum, WithKernels};
 
-/// One job to jobs on.
+/// One call of a kernel: offsets of source and destination, and a length.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Job {
-    /// From where the destination and the source begin.
+    /// Offset of the destination from the beginning of its area.
     pub dst: usize,
+    /// Offset of the source from the beginning of its area.
     pub src: usize,
+    /// Number of bytes.
     pub len: usize,
 }
 
-/// Jobs at some jobs: where destination and source begin, and the jobs.
+/// Jobs, with the addresses of the destination area and the source area.
 pub struct Jobs<'a> {
     dst: *mut u8,
     src: *const u8,
@@ -27,7 +29,7 @@ pub struct Jobs<'a> {
 }
 
 impl Jobs<'_> {
-    /// Does `one` at each job. What it returns keeps the jobs from being left out.
+    /// Calls `one` for each job. The result keeps the compiler from removing the calls.
     #[inline(always)]
     fn each(&self, mut one: impl FnMut(*mut u8, *const u8, usize) -> u64) -> u64 {
         self.jobs
@@ -36,7 +38,8 @@ impl Jobs<'_> {
     }
 }
 
-/// A kernel or a peer, in a loop of its own: it is inlined into it where its users would have it so.
+/// Loop that calls a kernel of this crate or a third-party one. The kernel is inlined into the loop
+/// if users of the kernel would have it inlined.
 pub struct Kernel {
     pub name: String,
     pub run: Box<dyn Fn(&Jobs<'_>) -> u64>,
@@ -46,19 +49,20 @@ fn kernel(name: impl Into<String>, run: impl Fn(&Jobs<'_>) -> u64 + 'static) -> 
     Kernel { name: name.into(), run: Box::new(run) }
 }
 
-/// Kernels and the number of peers among them, which stand first.
+/// Kernels to compare. The first `peers` of them are third-party ones.
 pub struct Comparison {
     pub name: &'static str,
     pub kernels: Vec<Kernel>,
     pub peers: usize,
 }
 
-/// What is done at each job with a set's kernels.
+/// Work for each job by the kernels of a set.
 trait One: Copy + 'static {
     fn one<K: Kernels>(kernels: K, dst: *mut u8, src: *const u8, len: usize) -> u64;
 }
 
-// SAFETY of all blocks below: `Workload::jobs` has only jobs within its areas, and these outlive the runs.
+// SAFETY of all blocks below: `Workload::jobs` has only jobs within its areas, and the areas
+// outlive the runs.
 
 #[derive(Clone, Copy)]
 struct Copying;
@@ -98,7 +102,7 @@ impl One for Both {
     }
 }
 
-/// The loop for one set.
+/// Loop for one instruction set.
 struct Loop<'a, O>(&'a Jobs<'a>, O);
 
 impl<O: One> WithKernels for Loop<'_, O> {
@@ -113,12 +117,13 @@ impl<O: One> WithKernels for Loop<'_, O> {
     }
 }
 
-/// Each set in a loop that was compiled for it, and the widest chosen by level for each job, as in a loop that is not.
+/// Returns each set in a loop compiled for it, and the widest set chosen by level in each call, as
+/// in a loop that is not compiled for a set.
 fn ours(what: impl One) -> impl Iterator<Item = Kernel> {
     let inlined = move |level: Level| kernel(level.name(), move |jobs| level.run(Loop(jobs, what)));
     let widest = Level::detect();
     let called = kernel(format!("{widest} by level"), move |jobs| {
-        // It is loaded each time, as a worker loads it.
+        // The level is loaded for each job, as a worker loads it.
         jobs.each(|dst, src, len| one(what, black_box(widest), dst, src, len))
     });
     Level::supported().map(inlined).chain([called])
@@ -172,22 +177,22 @@ pub fn fused() -> Comparison {
         }),
     ];
     kernels.extend(ours(Both));
-    // The first alone: what the second does is known to be slow.
+    // Only the first kernel counts as third-party: the second is known to be slow.
     Comparison { name: "copy_sum", kernels, peers: 1 }
 }
 
 /// Lengths.
 #[derive(Clone, Copy)]
 pub enum Lengths {
-    /// One, at jobs of every alignment: each branch on it is foreseen.
+    /// One length, at every alignment. The CPU predicts each branch on it.
     One(usize),
-    /// At random from 8 up to a length, all as often as any.
+    /// Random lengths from 8 up to this one, uniformly distributed.
     UpTo(usize),
-    /// 64, 594 and 1518 bytes, seven to four to one.
+    /// 64, 594 and 1518 bytes in the ratio 7 to 4 to 1.
     Imix,
 }
 
-/// The lengths of the tables.
+/// Lengths in the tables.
 pub const LENGTHS: [Lengths; 22] = [
     Lengths::One(20),
     Lengths::One(40),
@@ -223,19 +228,19 @@ impl std::fmt::Display for Lengths {
     }
 }
 
-/// Two areas of memory, and jobs in them for copies one after the other.
+/// Source area, destination area, and a sequence of jobs.
 pub struct Workload {
     pub src: Vec<u8>,
     pub dst: Vec<u8>,
     pub jobs: Vec<Job>,
 }
 
-/// Places in a table: so many that their order is not learned.
+/// Number of jobs. It is so large that the CPU does not learn their order.
 const JOBS: usize = 1 << 14;
 
 impl Workload {
-    /// Places at random, at even addresses, within `spread` bytes on either side: 4 KiB stay in the first cache, 192 KiB
-    /// in the second.
+    /// Returns jobs at random even offsets within `spread` bytes of each area. 4 KiB stay in the
+    /// first-level cache, 192 KiB in the second-level cache.
     pub fn spread(lengths: Lengths, spread: usize) -> Self {
         let mut random = random();
         let jobs: Vec<_> = (0..JOBS)
@@ -247,7 +252,8 @@ impl Workload {
         Self::of(jobs)
     }
 
-    /// Places one behind the other, as many as fit the second cache, so that each line of the source is met once.
+    /// Returns consecutive jobs, as many as fit into the second-level cache. Each line of the
+    /// source is accessed once.
     pub fn in_a_row(lengths: Lengths) -> Self {
         let mut random = random();
         let (mut jobs, mut at) = (Vec::new(), 0);
@@ -266,7 +272,7 @@ impl Workload {
         Self { src, dst: vec![0; end], jobs }
     }
 
-    /// Runs a kernel over `n` jobs from one on.
+    /// Runs a kernel over `n` jobs, beginning with job `from`.
     pub fn run(&mut self, kernel: &Kernel, from: usize, n: usize) -> u64 {
         let jobs = &self.jobs[from..from + n];
         (kernel.run)(&Jobs { dst: self.dst.as_mut_ptr(), src: self.src.as_ptr(), jobs })

@@ -1,4 +1,5 @@
-//! What others have: libc's and DPDK's copies, and the checksum by a 64-bit chain of additions with carry.
+//! Third-party kernels: the copies of libc and DPDK, and the checksum by a 64-bit chain of
+//! additions with carry.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -7,7 +8,7 @@ use std::process::Command;
 
 use super::Job;
 
-/// libc's.
+/// Copies by `memcpy` of libc.
 ///
 /// # Safety
 /// As for `ptr::copy_nonoverlapping`.
@@ -17,10 +18,11 @@ pub unsafe fn memcpy(dst: *mut u8, src: *const u8, len: usize) {
     unsafe { libc::memcpy(dst.cast(), src.cast(), len) };
 }
 
-/// A loop over jobs: destination, source, jobs and their number.
+/// Loop over jobs. The arguments are destination, source, jobs and number of jobs.
 type Loop = unsafe extern "C" fn(*mut u8, *const u8, *const Job, usize);
 
-/// DPDK's, which is inlined C, in a loop: compiled here, for this machine, where its headers and a compiler are.
+/// Returns a loop over `rte_memcpy` of DPDK, which is inlined C code. It is compiled here, for this
+/// machine, if the headers and a compiler are installed.
 pub fn rte_memcpy() -> Option<Loop> {
     match build() {
         Ok(function) => Some(function),
@@ -41,16 +43,17 @@ fn build() -> Result<Loop, String> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/common/rte_memcpy.c");
     let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("rte_memcpy.{}.so", std::process::id()));
     let mut compile = Command::new("cc");
-    // The last -march wins: DPDK's own is for the oldest machine that it runs on.
+    // The last -march has effect. The one of DPDK is for the oldest machine that it supports.
     compile.args(["-O3", "-shared", "-fPIC"]).args(flags.split_whitespace()).arg("-march=native");
     said(compile.arg("-o").arg(&library).arg(source))?;
     let path = CString::new(library.as_os_str().as_bytes()).map_err(|error| error.to_string())?;
-    // SAFETY: two strings that end with zero; the library has no constructors of ours. It is never closed.
+    // SAFETY: the two strings end with zero; the library has no constructors of its own and is
+    // never closed.
     let function = unsafe {
         let handle = libc::dlopen(path.as_ptr(), libc::RTLD_NOW);
         if handle.is_null() { handle } else { libc::dlsym(handle, c"bench_rte_memcpy".as_ptr()) }
     };
-    // It stays mapped.
+    // The library stays mapped.
     std::fs::remove_file(&library).map_err(|error| error.to_string())?;
     if function.is_null() {
         return Err("the library that was just built cannot be loaded".to_owned());
@@ -59,7 +62,8 @@ fn build() -> Result<Loop, String> {
     Ok(unsafe { std::mem::transmute::<*mut libc::c_void, Loop>(function) })
 }
 
-/// A sum of words in the machine's byte order: eight of 64 bits for each round of a chain.
+/// Returns the sum of words in the machine's byte order. One iteration of the chain adds eight
+/// words of 64 bits.
 ///
 /// # Safety
 /// `src` is readable for `len` bytes.
@@ -101,7 +105,7 @@ pub unsafe fn adc_chain(src: *const u8, len: usize) -> u64 {
     acc_tail(words.iter().fold(0, |acc, &word| add(acc, u64::from_ne_bytes(word))), rest)
 }
 
-/// Fewer than 16 bytes more.
+/// Adds the last bytes, fewer than 16.
 #[inline(always)]
 fn acc_tail(mut acc: u64, bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<8>();
@@ -125,7 +129,7 @@ fn add(a: u64, b: u64) -> u64 {
     sum + u64::from(carry)
 }
 
-/// As a sum of ours is folded, so that both do it.
+/// Folds as [`Sum`](straightline_simd::Sum) does, so that both kernels do the same work.
 #[inline(always)]
 pub fn fold(acc: u64) -> u16 {
     let acc = (acc & 0xffff_ffff) + (acc >> 32);

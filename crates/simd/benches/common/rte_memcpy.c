@@ -1,4 +1,4 @@
-/* DPDK's copy, for the benches only: compiled by them where libdpdk's headers are. */
+/* DPDK's copy, for the benchmarks only. They compile it if the headers of libdpdk are installed. */
 #include <stddef.h>
 
 #include <rte_memcpy.h>

@@ -1,7 +1,8 @@
-//! NEON, which is part of the baseline of 64-bit ARM. Pairs of 16-bit words are added to lanes of 32 bits.
+//! NEON, part of the baseline of 64-bit ARM. Pairs of 16-bit words are added into lanes of 32 bits.
 //!
-//! Tested under emulation, measured nowhere: we have no such machine. On Debian, with the packages `gcc-aarch64-linux-gnu`,
-//! `libc6-dev-arm64-cross` and `qemu-user-static`, and the target from `rustup target add aarch64-unknown-linux-gnu`:
+//! Tested under emulation, not measured: the project has no such machine. On Debian the test needs
+//! the packages `gcc-aarch64-linux-gnu`, `libc6-dev-arm64-cross` and `qemu-user-static`, and the
+//! target from `rustup target add aarch64-unknown-linux-gnu`:
 //!
 //! ```text
 //! CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
@@ -16,13 +17,13 @@ use core::arch::asm;
 use crate::vector::{Vector, default_groups};
 
 #[cfg(not(target_endian = "little"))]
-compile_error!("the order of bytes in NEON's registers is taken to be little endian");
+compile_error!("the NEON kernels assume little-endian byte order");
 
-/// 16 bytes.
+/// Register of 16 bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct NeonVector(uint8x16_t);
 
-/// Zeros and then ones: a register's length from some place in it is a mask for the last bytes.
+/// Zeros, then ones. A load of a register's length at an offset is a mask for the last bytes.
 static MASKS: [u8; 32] = {
     let mut masks = [0; 32];
     let mut i = 16;
@@ -42,7 +43,8 @@ impl Vector for NeonVector {
     #[inline(always)]
     unsafe fn load(src: *const u8) -> Self {
         let v: uint8x16_t;
-        // SAFETY: one load of bytes that the caller has promised to be readable; no stack, no flags.
+        // SAFETY: one load of bytes that the caller has promised to be readable; no stack, no
+        // flags.
         unsafe {
             asm!("ldr {v:q}, [{p}]", p = in(reg) src, v = lateout(vreg) v, options(nostack, preserves_flags, readonly));
         }
@@ -51,7 +53,8 @@ impl Vector for NeonVector {
 
     #[inline(always)]
     unsafe fn store(self, dst: *mut u8) {
-        // SAFETY: one store of bytes that the caller has promised to be writable; no stack, no flags.
+        // SAFETY: one store of bytes that the caller has promised to be writable; no stack, no
+        // flags.
         unsafe {
             asm!("str {v:q}, [{p}]", p = in(reg) dst, v = in(vreg) self.0, options(nostack, preserves_flags));
         }
@@ -60,7 +63,8 @@ impl Vector for NeonVector {
     #[inline(always)]
     unsafe fn load4(src: *const u8) -> [Self; 4] {
         let (a, b, c, d): (uint8x16_t, uint8x16_t, uint8x16_t, uint8x16_t);
-        // SAFETY: loads of four registers that the caller has promised to be readable; no stack, no flags.
+        // SAFETY: loads of four registers that the caller has promised to be readable; no stack, no
+        // flags.
         unsafe {
             asm!("ldp {a:q}, {b:q}, [{p}]", "ldp {c:q}, {d:q}, [{p}, #32]", p = in(reg) src,
                 a = out(vreg) a, b = out(vreg) b, c = lateout(vreg) c, d = lateout(vreg) d,
@@ -71,7 +75,8 @@ impl Vector for NeonVector {
 
     #[inline(always)]
     unsafe fn store4([a, b, c, d]: [Self; 4], dst: *mut u8) {
-        // SAFETY: stores of four registers that the caller has promised to be writable; no stack, no flags.
+        // SAFETY: stores of four registers that the caller has promised to be writable; no stack,
+        // no flags.
         unsafe {
             asm!("stp {a:q}, {b:q}, [{p}]", "stp {c:q}, {d:q}, [{p}, #32]", p = in(reg) dst,
                 a = in(vreg) a.0, b = in(vreg) b.0, c = in(vreg) c.0, d = in(vreg) d.0,
@@ -111,8 +116,7 @@ impl Vector for NeonVector {
 
     #[inline(always)]
     unsafe fn reduce(acc: uint32x4_t, _: usize) -> u64 {
-        // Of 64 KiB each lane is below 2^30.
-        // SAFETY: as above.
+        // After 64 KiB each lane is below 2^30. SAFETY: as above.
         unsafe { vaddlvq_u32(acc) }
     }
 

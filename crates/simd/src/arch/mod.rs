@@ -1,14 +1,15 @@
-//! The instruction sets: every access to memory that a kernel makes stands in this folder.
+//! Instruction sets. Every access to memory by a kernel is in this folder.
 //!
 //! | file | types | set |
 //! |---|---|---|
-//! | `word.rs` | `u8` to `u64` | any machine: the scalar level, and everybody's tails |
+//! | `word.rs` | `u8` to `u64` | any machine: the scalar level, and the tails of all levels |
 //! | `aarch64.rs` | `NeonVector` | NEON |
 //! | `x86_64.rs` | `Sse2Vector`, `AvxHalf`, `Avx2Vector`, `Avx512Vector` | SSE2, AVX2 and AVX-512 |
 //!
-//! Why assembly: a plain load in Rust assumes that nobody writes the bytes meanwhile, so the compiler may load
-//! twice and find two values. A guest does write meanwhile. An `asm!` block that is not `pure` runs as
-//! often as the source says, in order, and the compiler knows nothing of the memory behind it.
+//! The accesses are in assembly, for this reason. A plain load in Rust assumes that nobody writes
+//! the bytes at the same time. The compiler may therefore load twice and get two values, because a
+//! guest does write at the same time. An `asm!` block that is not `pure` runs as often as the
+//! source says, in order, and the compiler knows nothing about the memory that it accesses.
 
 mod word;
 pub(crate) use word::sum as sum_words;

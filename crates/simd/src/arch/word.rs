@@ -13,13 +13,13 @@ macro_rules! word {
 
             #[inline(always)]
             unsafe fn load(src: *const u8) -> Self {
-                // SAFETY: the caller's promise is the one that is asked for.
+                // SAFETY: the caller's promise is the one required.
                 unsafe { access::$load(src) }
             }
 
             #[inline(always)]
             unsafe fn store(self, dst: *mut u8) {
-                // SAFETY: the caller's promise is the one that is asked for.
+                // SAFETY: the caller's promise is the one required.
                 unsafe { access::$store(dst, self) }
             }
 
@@ -60,8 +60,8 @@ word!(u32, u16, load4, store4);
 word!(u16, u8, load2, store2);
 word!(u8, u8, load1, store1);
 
-/// The sum of `len` bytes that nobody writes meanwhile, by a chain of additions with carry: what few bytes are summed by at
-/// every level, and all by the scalar one.
+/// Returns the sum of `len` bytes that nobody else writes, by a chain of additions with carry.
+/// Every level sums few bytes in this way; the scalar level sums all bytes so.
 ///
 /// # Safety
 /// A live reference covers the bytes.
@@ -79,12 +79,12 @@ pub(crate) unsafe fn sum(mut src: *const u8, len: usize) -> u64 {
         let low = pairs.first().map_or(0, |&pair| widen(pair)) + odd.first().map_or(0, |&byte| widen([byte]));
         return high + low;
     }
-    // What lies behind the last whole word, moved to where a word of its own would begin: its first byte is at an even place.
-    // SAFETY: `len` covers a word.
+    // The bytes behind the last whole word are shifted down to the position of a word of their own.
+    // The first of them has an even offset. SAFETY: `len` covers a word.
     let last = unsafe { src.wrapping_add(len - 8).cast::<u64>().read_unaligned() };
     let mut total = last >> (8 * (7 - len % 8)) >> 8;
     let mut left = len;
-    // SAFETY: each block reads as many bytes as are left at least, and changes flags alone.
+    // SAFETY: each block reads no more bytes than are left, and changes only flags.
     unsafe {
         while left >= 64 {
             asm!(
@@ -111,7 +111,7 @@ pub(crate) unsafe fn sum(mut src: *const u8, len: usize) -> u64 {
     total
 }
 
-/// The same for machines without a chain of their own.
+/// Returns the same sum on machines without such an instruction.
 ///
 /// # Safety
 /// A live reference covers the bytes.
@@ -125,8 +125,9 @@ pub(crate) unsafe fn sum(src: *const u8, len: usize) -> u64 {
     words.iter().fold(u64::from_ne_bytes(last), |total, &word| add_carry(total, u64::from_ne_bytes(word)))
 }
 
-/// The bytes followed by zeros, as a number in the machine's byte order. So a last odd byte is the first of
-/// its word, as RFC 1071 section 4.1 wants it, on machines of either byte order.
+/// Returns the bytes followed by zeros, as a number in the machine's byte order. A last odd byte is
+/// thus the first byte of its word, as RFC 1071 section 4.1 requires, on machines of either byte
+/// order.
 #[inline(always)]
 fn widen<const N: usize>(bytes: [u8; N]) -> u64 {
     let mut wide = [0; 8];
@@ -134,14 +135,15 @@ fn widen<const N: usize>(bytes: [u8; N]) -> u64 {
     u64::from_ne_bytes(wide)
 }
 
-/// One instruction each.
+/// Accesses by one instruction each.
 #[cfg(target_arch = "x86_64")]
 mod access {
     use core::arch::asm;
 
-    // SAFETY (of every block below): the instruction touches the bytes at the pointer and the named register,
-    // no stack and no flag; the caller has promised that the bytes are mapped and may be read or written.
-    // Loads are `readonly` but not `pure`: they run exactly once for each time control passes them.
+    // SAFETY (of every block below): the instruction accesses the bytes at the pointer and the
+    // named register, no stack and no flag. The caller promises that the bytes are mapped and may
+    // be read or written. Loads are `readonly` but not `pure`: each runs exactly once each time
+    // control reaches it.
 
     #[inline(always)]
     pub(super) unsafe fn load8(src: *const u8) -> u64 {
@@ -224,14 +226,14 @@ mod access {
     }
 }
 
-/// Volatile accesses, for machines without an implementation of their own. A machine that needs alignment may
-/// split one into bytes; each byte is still touched once.
+/// Volatile accesses, for machines without an implementation of their own. On a machine that needs
+/// alignment an access may be split into bytes; each byte is still accessed once.
 #[cfg(not(target_arch = "x86_64"))]
 use volatile as access;
 
 #[cfg(any(test, not(target_arch = "x86_64")))]
 mod volatile {
-    /// A word without alignment.
+    /// Word without alignment.
     #[derive(Clone, Copy)]
     #[repr(C, packed)]
     struct Packed<T>(T);
@@ -240,13 +242,15 @@ mod volatile {
         ($word:ty, $load:ident, $store:ident) => {
             #[inline(always)]
             pub(super) unsafe fn $load(src: *const u8) -> $word {
-                // SAFETY: the caller has promised that the bytes may be read; the type asks for no alignment.
+                // SAFETY: the caller has promised that the bytes may be read; the type requires no
+                // alignment.
                 unsafe { src.cast::<Packed<$word>>().read_volatile().0 }
             }
 
             #[inline(always)]
             pub(super) unsafe fn $store(dst: *mut u8, word: $word) {
-                // SAFETY: the caller has promised that the bytes may be written; the type asks for no alignment.
+                // SAFETY: the caller has promised that the bytes may be written; the type requires
+                // no alignment.
                 unsafe { dst.cast::<Packed<$word>>().write_volatile(Packed(word)) }
             }
         };
@@ -262,7 +266,8 @@ mod volatile {
 mod tests {
     use super::*;
 
-    /// Both ways of access move the same bytes, at any alignment. On x86-64 this is the only user of `volatile`.
+    /// Tests that both access modules move the same bytes, at any alignment. On x86-64 this is the
+    /// only use of `volatile`.
     macro_rules! same_bytes {
         ($name:ident, $word:ty, $load:ident, $store:ident) => {
             #[test]

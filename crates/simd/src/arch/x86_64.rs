@@ -1,23 +1,34 @@
-//! SSE2, AVX2 and AVX-512, all from one pattern: what differs between them is a register's name and length.
+//! SSE2, AVX2 and AVX-512, all from one pattern. They differ in the name and length of a register.
 //!
-//! The methods carry `#[target_feature]`, because `asm!` takes a vector register only where the feature is on.
-//! They are inlined into the wrappers of `kernel.rs`, which carry the same feature.
+//! The methods carry `#[target_feature]`, because `asm!` accepts a vector register only where the
+//! feature is enabled. They are inlined into the wrappers of `kernel.rs`, which carry the same
+//! feature.
 //!
-//! SSE2 and AVX2 sum pairs of 16-bit words by `pmaddwd`, which multiplies each by one and adds neighbours to 32 bits. It takes
-//! the words as signed, so 32 768 is first taken off each (by flipping its highest bit) and given back at the end: three
-//! instructions a register.
+//! # Sums of single registers, SSE2 and AVX2
+//! `pmaddwd` multiplies 16-bit words by one and adds neighbours into 32-bit lanes. It treats the
+//! words as signed. Therefore the highest bit of each word is flipped first, which subtracts
+//! 32 768. `reduce` adds the subtracted amount again. This takes three instructions a register.
 //!
-//! Of eight registers they sum the words modulo 2^16, and the averages of the words (`pavgw`, each at most half too large), then
-//! the averages of these and of those, of which the last is summed as above, eight-fold. What is so summed is at most 12 too
-//! large for the eight words in a place, in 64 KiB less than 2^16; and as much as the two differ by modulo 2^16. That is 2.25
-//! instructions a register.
+//! # Sums of groups of eight registers, SSE2 and AVX2
+//! Let `s` be the sum of the eight words at one position of the eight registers. Two values are
+//! cheaper to compute than `s`:
+//! - `m`, which is `s` modulo 2^16, by 16-bit additions (`paddw`).
+//! - `a`, which is eight times the average of the eight words. Three levels of `pavgw` compute the
+//!   average. Each level rounds up by at most 1/2, so `a` is at least `s` and at most `s + 12`.
 //!
-//! AVX-512's foundation has no such instruction. There a sum takes each 64-bit lane as two halves of 32 bits; 2^16 is 1 modulo
-//! 0xffff, so 32-bit words sum to the same as their 16-bit halves. It adds up two things: the lanes as they are, modulo 2^64,
-//! and the high halves alone. The sum of the low halves is the first less 2^32 times the second, exactly, since it is below
-//! 2^64.
+//! `a` is summed as a single register is, with a factor of eight. 64 KiB have 4096 such positions,
+//! so the sum of all `a` exceeds the sum of all `s` by at most 49 152, which is below 2^16. The
+//! excess is therefore the difference of the sums of `a` and `m`, modulo 2^16. `reduce_groups`
+//! subtracts it. This takes 2.25 instructions a register.
 //!
-//! AVX-512 has not been run on any machine of ours: see `Level::Avx512`.
+//! # Sums in AVX-512
+//! The foundation of AVX-512 has no `pmaddwd` for its registers. A sum treats each 64-bit lane as
+//! two halves of 32 bits. 2^16 is 1 modulo 0xffff, so 32-bit words have the same sum as their
+//! 16-bit halves. Two values are accumulated: `whole`, the lanes modulo 2^64, and `high`, the high
+//! halves. The sum of the low halves is `whole` minus 2^32 times `high`. This is exact, because
+//! that sum is below 2^64.
+//!
+//! AVX-512 has not been run yet; see `Level::Avx512`.
 
 use core::arch::asm;
 use core::arch::x86_64::{
@@ -31,39 +42,41 @@ use core::arch::x86_64::{
 
 use crate::vector::{Vector, default_groups};
 
-/// 16 bytes in the encoding of SSE2.
+/// Register of 16 bytes in the encoding of SSE2.
 #[derive(Clone, Copy)]
 pub(crate) struct Sse2Vector(__m128i);
 
-/// 16 bytes in the encoding of AVX: mixing it with that of SSE2 would cost a transition on some machines.
+/// Register of 16 bytes in the encoding of AVX. Mixing it with the encoding of SSE2 would cost a
+/// transition on some machines.
 #[derive(Clone, Copy)]
 pub(crate) struct AvxHalf(__m128i);
 
-/// 32 bytes.
+/// Register of 32 bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct Avx2Vector(__m256i);
 
-/// 64 bytes.
+/// Register of 64 bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct Avx512Vector(__m512i);
 
-/// Lanes of 64 bits: their sum modulo 2^64, and the sum of their high halves.
+/// Partial sum of lanes of 64 bits: their sum modulo 2^64, and the sum of their high halves.
 #[derive(Clone, Copy)]
 pub(crate) struct Lanes<R> {
     whole: R,
     high: R,
 }
 
-/// Words in groups of eight registers: eight times their averages in lanes of 32 bits, less 32 768 for each word; and two sums
-/// of words modulo 2^16, since each addition waits for the one before it.
+/// Partial sum of groups of eight registers: eight times the averages in lanes of 32 bits, minus 32
+/// 768 for each word; and the sum of the words modulo 2^16. The latter is held in two accumulators,
+/// because each addition waits for the one before it.
 #[derive(Clone, Copy)]
 pub(crate) struct Groups<R> {
     averages: R,
     modulo: [R; 2],
 }
 
-/// As many zeros as the longest register has bytes, and then as many ones: a register's length from some place in it
-/// is a mask for the last bytes.
+/// As many zeros as the longest register has bytes, then as many ones. A load of a register's
+/// length at an offset is a mask for the last bytes.
 static MASKS: [u8; 128] = {
     let mut masks = [0; 128];
     let mut i = 64;
@@ -74,7 +87,7 @@ static MASKS: [u8; 128] = {
     masks
 };
 
-/// How a register is loaded, stored and masked.
+/// Methods that load, store and mask a register.
 macro_rules! access {
     (
         $register:ty, $bytes:literal, $feature:literal, class: $class:ident, move: $move:literal, pointer: $pointer:literal,
@@ -84,7 +97,8 @@ macro_rules! access {
         #[target_feature(enable = $feature)]
         unsafe fn load(src: *const u8) -> Self {
             let v: $register;
-            // SAFETY: one load of bytes that the caller has promised to be readable; no stack, no flags.
+            // SAFETY: one load of bytes that the caller has promised to be readable; no stack, no
+            // flags.
             unsafe {
                 asm!(concat!($move, " {v}, ", $pointer, " ptr [{p}]"), p = in(reg) src, v = lateout($class) v,
                     options(nostack, preserves_flags, readonly));
@@ -95,7 +109,8 @@ macro_rules! access {
         #[inline]
         #[target_feature(enable = $feature)]
         unsafe fn store(self, dst: *mut u8) {
-            // SAFETY: one store of bytes that the caller has promised to be writable; no stack, no flags.
+            // SAFETY: one store of bytes that the caller has promised to be writable; no stack, no
+            // flags.
             unsafe {
                 asm!(concat!($move, " ", $pointer, " ptr [{p}], {v}"), p = in(reg) dst, v = in($class) self.0,
                     options(nostack, preserves_flags));
@@ -106,7 +121,8 @@ macro_rules! access {
         #[target_feature(enable = $feature)]
         unsafe fn load4(src: *const u8) -> [Self; 4] {
             let (a, b, c, d): ($register, $register, $register, $register);
-            // SAFETY: four loads of bytes that the caller has promised to be readable; no stack, no flags.
+            // SAFETY: four loads of bytes that the caller has promised to be readable; no stack, no
+            // flags.
             unsafe {
                 asm!(
                     concat!($move, " {a}, ", $pointer, " ptr [{p}]"),
@@ -122,7 +138,8 @@ macro_rules! access {
         #[inline]
         #[target_feature(enable = $feature)]
         unsafe fn store4([a, b, c, d]: [Self; 4], dst: *mut u8) {
-            // SAFETY: four stores of bytes that the caller has promised to be writable; no stack, no flags.
+            // SAFETY: four stores of bytes that the caller has promised to be writable; no stack,
+            // no flags.
             unsafe {
                 asm!(
                     concat!($move, " ", $pointer, " ptr [{p}], {a}"),
@@ -138,7 +155,8 @@ macro_rules! access {
         #[target_feature(enable = $feature)]
         unsafe fn keep_last(self, n: usize) -> Self {
             let from = 64 - $bytes + n;
-            // SAFETY: `n` is at most the register's length, so `from` is at most 64 and the load ends at 128.
+            // SAFETY: `n` is at most the register's length, so `from` is at most 64 and the load
+            // ends at 128.
             let mask = unsafe { $load(MASKS.as_ptr().wrapping_add(from).cast()) };
             Self($and(self.0, mask))
         }
@@ -152,7 +170,7 @@ macro_rules! access {
     };
 }
 
-/// Sums of 16-bit words in lanes of 32 bits.
+/// Methods that sum 16-bit words in lanes of 32 bits.
 macro_rules! words {
     (
         $feature:literal, $words:literal, zero: $zero:ident, add: $add:ident, madd: $madd:ident, xor: $xor:ident,
@@ -179,10 +197,11 @@ macro_rules! words {
         #[inline]
         #[target_feature(enable = $feature)]
         unsafe fn reduce(acc: Self::Acc, vectors: usize) -> u64 {
-            // Of 64 KiB and some vectors that are partly masked: 2^15 words of at most 2^15 and no more than 2^20 besides, so
-            // that all lanes add to less than 2^31. What was taken off is given back, which leaves no negative number.
-            let taken_off = (vectors * $words) << 15;
-            i64::from($total(acc)).cast_unsigned().wrapping_add(taken_off as u64)
+            // The sum covers 64 KiB and a few partly masked vectors: 2^15 words of at most 2^15,
+            // and no more than 2^20 in addition. So the sum of all lanes is below 2^31. Adding the
+            // subtracted amount again leaves no negative number.
+            let subtracted = (vectors * $words) << 15;
+            i64::from($total(acc)).cast_unsigned().wrapping_add(subtracted as u64)
         }
 
         type Groups = Groups<Self::Acc>;
@@ -214,7 +233,7 @@ macro_rules! words {
             // SAFETY: the caller has the instruction set.
             let most = unsafe { Self::reduce(groups.averages, 8 * n) };
             let [one, two] = groups.modulo;
-            // As signed words they are the same modulo 2^16.
+            // Signed words have the same value modulo 2^16.
             let modulo = i64::from($total($madd($add16(one, two), $set(1)))).cast_unsigned();
             most - (most.wrapping_sub(modulo) & 0xffff)
         }
@@ -300,14 +319,14 @@ impl Vector for Avx512Vector {
     #[target_feature(enable = "avx512f")]
     unsafe fn reduce(acc: Self::Acc, _: usize) -> u64 {
         let low = _mm512_sub_epi64(acc.whole, _mm512_slli_epi64::<32>(acc.high));
-        // Of 64 KiB each lane is below 2^46, so that all eight of them add without overflow.
+        // After 64 KiB each lane is below 2^46, so the eight lanes add without overflow.
         _mm512_reduce_add_epi64(_mm512_add_epi64(low, acc.high)).cast_unsigned()
     }
 
     default_groups!();
 }
 
-/// The sum of the lanes of 32 bits, as for the next.
+/// Returns the sum of the lanes of 32 bits.
 #[inline]
 #[target_feature(enable = "sse2")]
 fn total_128(acc: __m128i) -> i32 {
@@ -315,6 +334,7 @@ fn total_128(acc: __m128i) -> i32 {
     _mm_cvtsi128_si32(_mm_add_epi32(acc, _mm_shuffle_epi32::<0b01_01_01_01>(acc)))
 }
 
+/// Returns the sum of the lanes of 32 bits.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn total_256(acc: __m256i) -> i32 {

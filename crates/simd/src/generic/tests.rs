@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 thread_local! {
-    /// The bytes of each load and of each store, in order.
+    /// Byte ranges of all loads and of all stores, in order.
     static LOADS: RefCell<Vec<Range<usize>>> = const { RefCell::new(Vec::new()) };
     static STORES: RefCell<Vec<Range<usize>>> = const { RefCell::new(Vec::new()) };
 }
@@ -14,7 +14,7 @@ fn bytes(at: usize, len: usize) -> Range<usize> {
     at..at + len
 }
 
-/// A vector that writes down its accesses.
+/// Vector that records its accesses.
 #[derive(Clone, Copy)]
 struct Logged<V>(V);
 
@@ -98,7 +98,8 @@ impl<V: Vector> Vector for Logged<V> {
     }
 }
 
-/// Two vectors side by side: the algorithms at a length that this machine has no register for.
+/// Two adjacent vectors. They test the algorithms at a length for which this machine has no
+/// register.
 #[derive(Clone, Copy)]
 struct Twice<V>(V, V);
 
@@ -149,7 +150,8 @@ impl<V: Vector> Vector for Twice<V> {
     default_groups!();
 }
 
-/// That the accesses cover `len` bytes from `start` and no others, each byte at most `most` times.
+/// Asserts that the accesses cover `len` bytes from `start` and no others, and each byte at most
+/// `most` times.
 fn assert_covered(log: &[Range<usize>], start: usize, len: usize, most: u8, what: &str) {
     let mut times = vec![0u8; len];
     for access in log {
@@ -159,7 +161,7 @@ fn assert_covered(log: &[Range<usize>], start: usize, len: usize, most: u8, what
     assert!(times.iter().all(|&times| (1..=most).contains(&times)), "{what}: {times:?}");
 }
 
-/// What `V` touches, and that the bytes and the sums are right.
+/// Checks which bytes `V` accesses, and that the copies and the sums are right.
 fn check<V: Vector>(name: &str) {
     let src: Vec<u8> = (0..70_000u32).map(|i| (i.wrapping_mul(i) >> 5).to_le_bytes()[0]).collect();
     let mut dst = vec![0u8; 70_000];
@@ -169,7 +171,7 @@ fn check<V: Vector>(name: &str) {
         let (from, to) = (src[at..].as_ptr(), dst[at * 3 % 64..].as_mut_ptr());
         for pass in ["copy", "copy_sum", "sum"] {
             let what = format!("{name} {pass} len {len} at {at}");
-            // SAFETY: both buffers are longer; the caller has looked for the instruction set.
+            // SAFETY: both buffers are longer; the caller has detected the instruction set.
             let sum = unsafe {
                 match pass {
                     "copy" => {
@@ -185,15 +187,16 @@ fn check<V: Vector>(name: &str) {
                 total.append(partial, len);
                 assert_eq!(total.fold(), crate::reference::sum(&[&src[at..at + len]]), "{what}");
             }
-            // Bytes that others may write are touched once where they are summed. Elsewhere ends overlap, and a sum
-            // looks at the last byte besides, whether it is odd or not.
+            // `copy_sum` accesses each byte once, because others may write it. In the other kernels
+            // the ends overlap, and `sum` also reads the last byte separately, whether the length
+            // is odd or not.
             let most = match pass {
                 "copy_sum" => 1,
                 "copy" => 2,
                 _ => 3,
             };
             let loads = LOADS.take();
-            // What is summed by words is not written down.
+            // Sums by words are not recorded.
             let by_words = len <= word_sum_limit::<V>() || (len > SUM_BLOCK && len - SUM_BLOCK < V::BYTES);
             if pass != "sum" || !by_words {
                 assert_covered(&loads, from.addr(), len, most, &what);
@@ -221,7 +224,7 @@ fn what_is_touched() {
             #[cfg(target_arch = "x86_64")]
             Level::Avx2(_) => {
                 check::<crate::arch::Avx2Vector>(level.name());
-                // The length of AVX-512.
+                // Twice AVX2 has the length of AVX-512.
                 check::<Twice<crate::arch::Avx2Vector>>("pairs of avx2");
             }
             #[cfg(target_arch = "x86_64")]
@@ -231,9 +234,9 @@ fn what_is_touched() {
                 check::<crate::arch::NeonVector>(level.name());
                 check::<Twice<crate::arch::NeonVector>>("pairs of neon");
             }
-            Level::Libc => panic!("no set of the machine"),
+            Level::Libc => panic!("not an instruction set"),
             #[cfg(target_arch = "x86_64")]
-            Level::Movsb => panic!("no set of the machine"),
+            Level::Movsb => panic!("not an instruction set"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Data, lengths and guarded memory for the harness.
+//! Data, lengths and guarded memory for the tests.
 #![expect(unreachable_pub, reason = "a module of several test binaries")]
 #![allow(dead_code, reason = "each test binary uses a part")]
 
@@ -7,20 +7,21 @@ use std::ptr;
 
 use straightline_simd::{Kernels, Level, Sum, WithKernels, copy, copy_sum, sum};
 
-/// A level's kernels, and how they are reached.
+/// Kernels of a level, called or inlined.
 #[derive(Clone, Copy)]
 pub struct Variant {
     level: Level,
-    /// Inlined into code that was compiled for the level, instead of chosen in a call.
+    /// True if the kernel is inlined into code compiled for the level; false if each call chooses
+    /// the kernel.
     inlined: bool,
 }
 
-/// All levels, each in both variants.
+/// Returns both variants of all levels.
 pub fn variants() -> impl Iterator<Item = Variant> {
     Level::supported().flat_map(Variant::of)
 }
 
-/// What copies in another variant than our kernels, each in both variants.
+/// Returns both variants of the third-party copies.
 pub fn third_party_variants() -> impl Iterator<Item = Variant> {
     let levels = [
         Level::Libc,
@@ -31,7 +32,7 @@ pub fn third_party_variants() -> impl Iterator<Item = Variant> {
 }
 
 impl Variant {
-    /// Both of one level.
+    /// Returns both variants of one level.
     pub fn of(level: Level) -> impl Iterator<Item = Self> {
         [false, true].into_iter().map(move |inlined| Self { level, inlined })
     }
@@ -69,7 +70,7 @@ impl fmt::Display for Variant {
     }
 }
 
-/// One kernel's arguments.
+/// Arguments of one kernel.
 enum Work<'a> {
     Copy(*mut u8, *const u8, usize, Option<&'a mut Sum>),
     Sum(&'a [u8], &'a mut Sum),
@@ -81,7 +82,7 @@ impl WithKernels for Work<'_> {
     #[inline(always)]
     fn with<K: Kernels>(self, kernels: K) {
         match self {
-            // SAFETY: the promise of the two callers above.
+            // SAFETY: the promise of the callers of `copy` and `copy_sum` above.
             Work::Copy(dst, src, len, None) => unsafe { kernels.copy(dst, src, len) },
             // SAFETY: as above.
             Work::Copy(dst, src, len, Some(total)) => unsafe { kernels.copy_sum(dst, src, len, total) },
@@ -90,7 +91,7 @@ impl WithKernels for Work<'_> {
     }
 }
 
-/// Bytes without a period: a kernel that adds the wrong vector cannot be right by chance.
+/// Returns bytes without a period. A kernel that adds the wrong vector cannot be right by chance.
 pub fn random_bytes(len: usize, mut seed: u64) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(len + 8);
     while bytes.len() < len {
@@ -104,21 +105,23 @@ pub fn random_bytes(len: usize, mut seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// The largest length of the harness, above the 64 KiB after which a kernel reduces its sum.
+/// Largest length of the tests. It is above the 64 KiB after which a kernel reduces its sum.
 pub const MAX: usize = 70_000;
 
-/// Up to this length every one is tried.
+/// Length up to which every length is tested.
 pub const EACH: usize = 4096;
 
-/// Each length to [`EACH`], then steps by a prime to [`MAX`], and the neighbours of powers of two.
+/// Returns each length up to [`EACH`], then steps of a prime up to [`MAX`], and the neighbours of
+/// powers of two.
 pub fn lengths() -> Vec<usize> {
     let near_powers = (12..=16).flat_map(|bit| (1usize << bit) - 2..=(1 << bit) + 2);
     (0..=EACH).chain((EACH + 1..MAX).step_by(593)).chain(near_powers).chain([65_536 + 128, MAX]).collect()
 }
 
-/// Misalignments 0 to 63 of source and destination. Each short length gets all 64 source offsets, a longer one every
-/// eighth or sixteenth from another start, so that as many lengths in a row get them all; each with a destination
-/// offset that moves with the length.
+/// Returns misalignments of source and destination, 0 to 63. A short length gets all 64 source
+/// offsets. A longer length gets every eighth or sixteenth, from a start that changes with the
+/// length, so that 8 or 16 consecutive lengths cover all. The destination offset changes with the
+/// length too.
 pub fn offsets(len: usize) -> impl Iterator<Item = (usize, usize)> {
     let step = match len {
         0..=320 => 1,
@@ -128,11 +131,11 @@ pub fn offsets(len: usize) -> impl Iterator<Item = (usize, usize)> {
     (len % step..64).step_by(step).map(move |from| (from, (from * 3 + len) % 64))
 }
 
-/// Pages that may be read and written, with a page before and behind that may not be touched at all.
+/// Pages that may be read and written, between two guard pages that may not be accessed.
 pub struct Guarded {
     map: *mut u8,
     page: usize,
-    /// The length of the middle.
+    /// Length of the accessible pages, in bytes.
     pub len: usize,
 }
 
@@ -142,7 +145,7 @@ impl Guarded {
         // SAFETY: sysconf takes no pointer.
         let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).expect("a page size");
         let len = min.next_multiple_of(page);
-        // SAFETY: a new anonymous mapping replaces nothing.
+        // SAFETY: a new anonymous mapping replaces no other.
         let map = unsafe {
             libc::mmap(ptr::null_mut(), len + 2 * page, libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
         };
@@ -154,26 +157,27 @@ impl Guarded {
         Self { map, page, len }
     }
 
-    /// The first byte behind the guard page.
+    /// Returns the address of the first accessible byte, behind the first guard page.
     pub fn start(&self) -> *mut u8 {
         self.map.wrapping_add(self.page)
     }
 
-    /// Where the guard page at the end begins.
+    /// Returns the address of the second guard page.
     pub fn end(&self) -> *mut u8 {
         self.start().wrapping_add(self.len)
     }
 
-    /// The middle, as bytes.
+    /// Returns the accessible bytes.
     pub fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: mapped and zeroed by the kernel, ours alone, and borrowed as long as the slice lives.
+        // SAFETY: the kernel has mapped and zeroed the bytes, nobody else uses them, and they are
+        // borrowed as long as the slice lives.
         unsafe { std::slice::from_raw_parts_mut(self.start(), self.len) }
     }
 }
 
 impl Drop for Guarded {
     fn drop(&mut self) {
-        // SAFETY: the whole mapping of `new`, of which no slice is left.
+        // SAFETY: the whole mapping made by `new`; no slice of it is left.
         unsafe { libc::munmap(self.map.cast(), self.len + 2 * self.page) };
     }
 }
