@@ -1,9 +1,12 @@
-//! The kernels of `straightline-simd` for programs in C: users of DPDK or VPP.
+//! Kernels of `straightline-simd` for C programs, such as users of DPDK or VPP.
 //!
-//! What it is: a static library (`libstraightline_simd_c.a`) and a header (`include/straightline_simd.h`, written by cbindgen;
-//! a test says when it is old). A program asks once for the table of a set, and calls through it.
+//! The crate builds a static library, `libstraightline_simd_c.a`. Its header is
+//! `include/straightline_simd.h`. cbindgen generates the header, and a test fails if the header is
+//! outdated. A program asks once for the table of an instruction set, and calls the kernels through
+//! the table.
 //!
-//! What it is not: a way for Rust, which has the kernels themselves; and it knows no more of packets than they do.
+//! This crate is not for Rust programs, which use `straightline-simd` itself. Like the kernels, it
+//! knows nothing about packets.
 //!
 //! ```c
 //! const struct sl_kernels *kernels = sl_kernels("auto");
@@ -13,7 +16,7 @@
 //! ```
 //!
 //! ```
-//! // The same from Rust, to be seen to work.
+//! // The same from Rust, as a test of the C interface.
 //! let kernels = unsafe { &*straightline_simd_c::sl_kernels(c"auto".as_ptr()) };
 //! let mut sum = straightline_simd_c::sl_sum::default();
 //! unsafe { (kernels.sum)(b"\x12\x34".as_ptr().cast(), 2, &raw mut sum) };
@@ -21,7 +24,8 @@
 //! ```
 //!
 //! # Safety of all functions here
-//! C has no types to say it with: pointers are valid for what the header says of them.
+//! C has no types that express validity. Each pointer must be valid for the use that the header
+//! describes.
 
 #![allow(non_camel_case_types, reason = "names of C")]
 
@@ -30,46 +34,48 @@ use std::ptr;
 
 use straightline_simd::{Level, Sum, copy, copy_sum, sum};
 
-/// A running Internet checksum (RFC 1071): of no bytes where all its fields are zero. Chunks of any lengths may be added
-/// one after the other.
+/// Running Internet checksum (RFC 1071). A structure of zeros is the sum of no bytes. Chunks of any
+/// length may be added one after the other.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct sl_sum {
-    /// Not to be looked at.
+    /// Internal value. Do not read or change it.
     pub acc: u64,
-    /// Whether the bytes so far are an odd number.
+    /// 1 if the number of bytes so far is odd, else 0.
     pub odd: u8,
 }
 
-/// The kernels of one instruction set. It is never freed.
+/// Kernels of one instruction set. The table is never freed.
 #[repr(C)]
 #[derive(Debug)]
 pub struct sl_kernels {
-    /// Its name, such as "avx2".
+    /// Name of the instruction set, such as "avx2".
     pub name: *const c_char,
-    /// Copies `len` bytes. The ranges may overlap and be written by others meanwhile; then it is not said which
-    /// bytes arrive.
+    /// Copies `len` bytes. The ranges may overlap, and others may write them at the same time. The
+    /// bytes that arrive are then unspecified.
     pub copy: unsafe extern "C" fn(dst: *mut c_void, src: *const c_void, len: usize),
-    /// Adds `len` bytes, which nobody else writes, to a sum.
+    /// Adds `len` bytes to a sum. Nobody else may write these bytes at the same time.
     pub sum: unsafe extern "C" fn(src: *const c_void, len: usize, sum: *mut sl_sum),
-    /// Copies as `copy` does, and adds the bytes that it stores to a sum, which lies in neither range.
+    /// Copies as `copy` does, and adds the stored bytes to a sum. The sum must not lie in either
+    /// range.
     pub copy_sum: unsafe extern "C" fn(dst: *mut c_void, src: *const c_void, len: usize, sum: *mut sl_sum),
 }
 
-// SAFETY: `name` points to a constant; nothing in a table is ever written.
+// SAFETY: `name` points to a constant, and no table is ever written.
 unsafe impl Sync for sl_kernels {}
 
-/// The kernels of the set of this name ("scalar", "sse2", "avx2", "avx512", "neon"), or of the best one for "auto" and for NULL.
-/// NULL where this machine does not have it, and for any other name.
+/// Returns the kernels of an instruction set by its name: "scalar", "sse2", "avx2", "avx512" or
+/// "neon". "auto" and NULL mean the best set. Returns NULL if this machine does not have the set,
+/// and for any other name.
 ///
 /// # Safety
-/// `name` is NULL or a string that ends with zero.
+/// `name` is NULL or a string that ends with a zero byte.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sl_kernels(name: *const c_char) -> *const sl_kernels {
     let level = if name.is_null() {
         Some(Level::detect())
     } else {
-        // SAFETY: a string by the caller's promise, and not kept.
+        // SAFETY: a string by the caller's promise; it is not kept.
         match unsafe { CStr::from_ptr(name) }.to_str() {
             Ok("auto") => Some(Level::detect()),
             Ok(name) => name.parse().ok(),
@@ -79,20 +85,20 @@ pub unsafe extern "C" fn sl_kernels(name: *const c_char) -> *const sl_kernels {
     level.and_then(table).map_or(ptr::null(), ptr::from_ref)
 }
 
-/// The sum folded to 16 bits, in the host's order.
+/// Returns the sum folded to 16 bits, in host byte order.
 ///
 /// # Safety
-/// `sum` is a sum.
+/// `sum` points to a valid sum.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sl_sum_fold(sum: *const sl_sum) -> u16 {
     // SAFETY: the caller's promise.
     unsafe { *sum }.load().fold()
 }
 
-/// The checksum that a header carries, in the host's order: the complement of the folded sum.
+/// Returns the checksum for a header, in host byte order: the complement of the folded sum.
 ///
 /// # Safety
-/// `sum` is a sum.
+/// `sum` points to a valid sum.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sl_sum_finish(sum: *const sl_sum) -> u16 {
     // SAFETY: the caller's promise.
@@ -110,19 +116,21 @@ impl sl_sum {
     }
 }
 
-/// A level's kernels as functions of C, and their table.
+/// Defines the kernels of a level as C functions, and their table.
 macro_rules! kernels {
     ($module:ident, $name:literal, $level:expr) => {
         mod $module {
             use super::*;
 
             unsafe extern "C" fn c_copy(dst: *mut c_void, src: *const c_void, len: usize) {
-                // SAFETY: the table is handed out where the machine has the set; the pointers are the caller's promise.
+                // SAFETY: the table is returned only if the machine has the set; the pointers are
+                // the caller's promise.
                 unsafe { copy($level, dst.cast(), src.cast(), len) }
             }
 
             unsafe extern "C" fn c_sum(src: *const c_void, len: usize, total: *mut sl_sum) {
-                // SAFETY: as above. A slice of no bytes may not begin at NULL, as C's may.
+                // SAFETY: as above. C may pass NULL for no bytes, but a slice may not begin at
+                // NULL.
                 unsafe {
                     let bytes = if len == 0 { &[] } else { std::slice::from_raw_parts(src.cast(), len) };
                     let mut running = (*total).load();
@@ -167,7 +175,7 @@ fn table(level: Level) -> Option<&'static sl_kernels> {
         Level::Avx512(_) => Some(&avx512::KERNELS),
         #[cfg(target_arch = "aarch64")]
         Level::Neon => Some(&neon::KERNELS),
-        // C has its own.
+        // C programs have these copies already.
         Level::Libc => None,
         #[cfg(target_arch = "x86_64")]
         Level::Movsb => None,

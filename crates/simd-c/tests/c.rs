@@ -1,4 +1,5 @@
-//! The header is that of the source, and a program in C that has no more than it and the library works.
+//! Tests that the header matches the source, and that a C program with the header and the library
+//! works.
 
 use std::env;
 use std::fs;
@@ -13,7 +14,7 @@ fn header() -> PathBuf {
     Path::new(ROOT).join("include/straightline_simd.h")
 }
 
-/// With `STRAIGHTLINE_BLESS` set it is written.
+/// If `STRAIGHTLINE_BLESS` is set, the test writes the header.
 #[test]
 fn the_header_is_current() {
     let config = cbindgen::Config::from_file(Path::new(ROOT).join("cbindgen.toml")).expect("cbindgen.toml");
@@ -26,10 +27,10 @@ fn the_header_is_current() {
     }
     let fresh = String::from_utf8(fresh).expect("text");
     let kept = fs::read_to_string(header()).expect("the header");
-    assert!(kept == fresh, "the header is old: run this test with STRAIGHTLINE_BLESS=1");
+    assert!(kept == fresh, "the header is outdated: run this test with STRAIGHTLINE_BLESS=1");
 }
 
-/// The static library that was built together with this test: the newest one beside it.
+/// Returns the static library built together with this test: the newest one in the same folder.
 fn library() -> PathBuf {
     let exe = env::current_exe().expect("this test");
     let dir = exe.parent().expect("its folder");
@@ -59,7 +60,7 @@ fn a_program_in_c_calls_every_set() {
         .args(["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O1", "-I"])
         .arg(Path::new(ROOT).join("include"));
     compile.arg(Path::new(ROOT).join("tests/kernels.c")).arg(library()).arg("-o").arg(&program);
-    // What Rust's standard library asks for (`rustc --print native-static-libs`).
+    // Libraries that Rust's standard library needs (`rustc --print native-static-libs`).
     compile.args(["-lgcc_s", "-lutil", "-lrt", "-lpthread", "-lm", "-ldl"]);
     succeeded(&compile.output().expect("a C compiler (Debian: gcc), which `cargo xtask test` installs"));
     let said = succeeded(&Command::new(&program).output().expect("the program"));

@@ -1,4 +1,4 @@
-/* Every set that this machine has, called from C: every length to 2000, odd chunks in a row, edges. */
+/* Calls every set that this machine has from C: every length up to 2000, consecutive odd chunks, edges. */
 #include <stdio.h>
 #include <string.h>
 
@@ -22,7 +22,7 @@ static int check(const struct sl_kernels *kernels, const char *name)
 	static uint8_t from[MAX + 64], to[MAX + 64];
 
 	if (strcmp(kernels->name, name) != 0) {
-		printf("%s calls itself %s\n", name, kernels->name);
+		printf("%s: the table has the name %s\n", name, kernels->name);
 		return 1;
 	}
 	for (size_t len = 0; len <= MAX; len++) {
@@ -32,7 +32,7 @@ static int check(const struct sl_kernels *kernels, const char *name)
 		for (size_t i = 0; i < sizeof from; i++)
 			from[i] = (uint8_t)(i * i * 31 + (i >> 3) + len);
 		const uint16_t expected = plain_sum(from + at, len);
-		/* Two chunks, the first of them odd as often as not. */
+		/* Two chunks. The first has an odd length in half of the cases. */
 		kernels->sum(from + at, len / 3, &sum);
 		kernels->sum(from + at + len / 3, len - len / 3, &sum);
 		memset(to, 0xa5, sizeof to);
@@ -43,7 +43,7 @@ static int check(const struct sl_kernels *kernels, const char *name)
 		}
 		if (sl_sum_fold(&sum) != expected || sl_sum_fold(&fused) != expected ||
 		    sl_sum_fold(&sum) + sl_sum_finish(&sum) != 0xffff) {
-			printf("%s: sums of %zu bytes: %x and %x, not %x\n", name, len, sl_sum_fold(&sum),
+			printf("%s: sums of %zu bytes: %x and %x, expected %x\n", name, len, sl_sum_fold(&sum),
 			       sl_sum_fold(&fused), expected);
 			return 1;
 		}
@@ -78,7 +78,7 @@ int main(void)
 		return 1;
 	}
 	if (sl_kernels("mmx") || sl_kernels("libc") || sl_kernels("") || sl_kernels("\xff")) {
-		printf("kernels that there are none of\n");
+		printf("kernels for a name that does not exist\n");
 		return 1;
 	}
 	sl_kernels("auto")->sum(NULL, 0, &sum);
