@@ -1,4 +1,4 @@
-//! The arguments.
+//! Command-line arguments.
 
 use std::path::PathBuf;
 
@@ -7,9 +7,17 @@ use straightline_switch::api::DEFAULT_PATH;
 
 use crate::commands::lab::Lab;
 
-/// A user-space switch for virtual machines
+/// User-space vhost-user switch for virtual machines
 #[derive(Debug, Parser)]
 #[command(name = "straightline", version = straightline_switch::VERSION, arg_required_else_help = true)]
+#[command(after_help = "\
+Examples:
+  straightline demo                 Try the switch: needs no root and no configuration
+  straightline check switch.toml    Check a configuration file
+  straightline run switch.toml      Run the switch
+  straightline ports                Show the ports of the running switch
+
+Exit status: 0 success, 1 failure with a message, 2 wrong usage")]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -17,59 +25,76 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Two embedded guests and traffic between them through the switch; needs no root and no file
+    /// Send traffic between two embedded guests through the switch (needs no root and no file)
     Demo(Demo),
-    /// Runs the switch in the foreground; prints `ready` once all its sockets listen
+    /// Run the switch in the foreground and print `ready` once all sockets listen
+    #[command(after_help = RUN_HELP)]
     Run(Config),
-    /// Checks a configuration; prints `ok`, or every error with its line
+    /// Check a configuration file and print `ok`, or every error with its line
     Check(Config),
-    /// Makes a running switch read its configuration file again (as SIGHUP does) and shows what changed
+    /// Make the running switch read its configuration file again, as SIGHUP does, and show the
+    /// changes
     Reload(Query),
-    /// Takes a port's link down, or lets it be up again
+    /// Set a port's link down, or let it come up again
+    #[command(after_help = "Example:\n  straightline link vm1 down")]
     Link(Link),
-    /// Adds a port to a bridge of a running switch, for as long as this runs: a backend program as QEMU wants it
+    /// Add a port to a bridge of the running switch until this command ends (a QEMU backend
+    /// program)
+    #[command(after_help = PORT_HELP)]
     Port(Port),
-    /// Shows the switch as a whole: version, uptime, instruction set
+    /// Show the whole switch: version, uptime, instruction set
     Status(Query),
-    /// Shows the ports: link, features, rings, counters, drops
+    /// Show the ports: link, features, rings, counters, drops
     Ports(Query),
-    /// Shows the addresses that the bridges know
+    /// Show the addresses that the bridges have learned or were given
     Fdb(Query),
-    /// Shows where the workers' time went, by node
+    /// Show how the workers spent their time, by node
     Runtime(Query),
-    /// Shows what was dropped, and why
+    /// Show the dropped packets by reason
     Drops(Query),
-    /// Measures switches
+    /// Measure this switch and other vhost-user switches
     #[command(subcommand)]
     Lab(Lab),
 }
 
+const RUN_HELP: &str = "\
+SIGTERM and SIGINT stop the switch. SIGHUP reloads the configuration file.
+The environment variable RUST_LOG sets the log filter; the default is warn,straightline=info.";
+
+const PORT_HELP: &str = "\
+Examples:
+  straightline port --socket-path /run/vm7.sock --join lan --name vm7
+  straightline port --fd 3 --join lan
+
+The port is removed when this command ends: on SIGTERM or SIGINT, or when a connection passed by
+--fd is closed.";
+
 #[derive(Debug, Args)]
 pub(crate) struct Demo {
-    /// How long it runs
+    /// Duration in seconds, 1 to 86400
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86400))]
     pub(crate) secs: u64,
-    /// Ends with one line of JSON instead of a table
+    /// Print the result as one line of JSON at the end, instead of a table
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Config {
-    /// The configuration file
+    /// Configuration file
     #[arg(value_name = "CONFIG")]
     pub(crate) config: PathBuf,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Link {
-    /// The port
+    /// Name of the port
     #[arg(value_name = "PORT")]
     pub(crate) port: String,
-    /// What its link is to be
+    /// State of the link
     #[arg(value_name = "up|down")]
     pub(crate) state: LinkState,
-    /// The socket of the switch's API
+    /// API socket of the running switch
     #[arg(long, value_name = "SOCKET", default_value = DEFAULT_PATH)]
     pub(crate) api: PathBuf,
 }
@@ -83,32 +108,32 @@ pub(crate) enum LinkState {
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("what").required(true).args(["socket_path", "fd", "print_capabilities"]))]
 pub(crate) struct Port {
-    /// Listens there for the frontend; the file is ours, for our user alone
+    /// Create this socket and wait there for the frontend; only this user may connect
     #[arg(long, value_name = "PATH", requires = "join")]
     pub(crate) socket_path: Option<PathBuf>,
-    /// A socket that we were started with: one that listens, or one that is connected to the frontend
+    /// Inherited file descriptor of a Unix socket that listens or is connected to the frontend
     #[arg(long, value_name = "N", requires = "join")]
     pub(crate) fd: Option<i32>,
-    /// The bridge that the port joins
+    /// Bridge to which the port is added
     #[arg(long, value_name = "BRIDGE")]
     pub(crate) join: Option<String>,
-    /// The port's name; default: port- and our process's number
+    /// Name of the port [default: port-PID, with the process ID of this command]
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
-    /// Prints what kind of backend this is, as JSON, and ends
+    /// Print the capabilities of this backend program as JSON and exit
     #[arg(long)]
     pub(crate) print_capabilities: bool,
-    /// The socket of the switch's API
+    /// API socket of the running switch
     #[arg(long, value_name = "SOCKET", default_value = DEFAULT_PATH)]
     pub(crate) api: PathBuf,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Query {
-    /// Prints the answer as one line of JSON
+    /// Print the answer as one line of JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// The socket of the switch's API
+    /// API socket of the running switch
     #[arg(long, value_name = "SOCKET", default_value = DEFAULT_PATH)]
     pub(crate) api: PathBuf,
 }

@@ -1,7 +1,19 @@
-//! The command line of Straightline, as a library: a program that brings nodes of its own is the switch with them in it.
+//! Command line of Straightline, as a library. A program that adds nodes of its own calls it with
+//! their kinds, and becomes the switch with these nodes. `examples/macswap` is such a program.
 //!
-//! Standard output carries answers, standard error messages and logs. Exit 0: done; 1: it failed,
-//! with a message; 2: wrong usage. `examples/macswap` is such a program.
+//! This crate contains no logic: it parses arguments, calls the libraries and prints their answers.
+//!
+//! Answers go to standard output, messages and logs to standard error. The exit code is 0 for
+//! success, 1 for a failure with a message, and 2 for wrong usage.
+//!
+//! ```no_run
+//! use straightline_switch::config::Kinds;
+//!
+//! fn main() -> std::process::ExitCode {
+//!     // No kinds of nodes but the switch's own.
+//!     straightline::main(&Kinds::new())
+//! }
+//! ```
 
 mod cli;
 mod commands;
@@ -12,10 +24,11 @@ use std::process::ExitCode;
 use clap::Parser;
 use straightline_switch::config::Kinds;
 
-/// All of the command line, for the arguments of this process; configurations may have nodes of these kinds.
+/// Runs the command line with the arguments of this process. Configurations may use nodes of these
+/// `kinds`.
 #[must_use]
 pub fn main(kinds: &Kinds) -> ExitCode {
-    // Wrong usage ends here, with exit code 2.
+    // On wrong usage this call exits with code 2.
     let cli = cli::Cli::parse();
     match commands::execute(cli.command, kinds) {
         Ok(()) => ExitCode::SUCCESS,

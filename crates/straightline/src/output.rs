@@ -1,8 +1,8 @@
-//! What is printed where.
+//! Output: answers to standard output, messages to standard error.
 
 use std::io::{self, Write};
 
-/// Prints an answer. A reader that has seen enough, such as `head`, is no failure.
+/// Prints an answer. It is not a failure if the reader stops early, as `head` does.
 pub(crate) fn answer(text: &str) -> anyhow::Result<()> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
@@ -11,16 +11,16 @@ pub(crate) fn answer(text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Prints why a command failed, with its causes.
+/// Prints the error of a command, with its causes.
 pub(crate) fn error(error: &anyhow::Error) {
     if let Some(line) = error_line(error) {
         print(&line);
     }
 }
 
-/// Returns the line that says why a command failed, unless that was printed already.
+/// Returns the message for the error of a command; `None` if the messages are printed already.
 pub(crate) fn error_line(error: &anyhow::Error) -> Option<String> {
-    // Errors of a file are lines of their own, printed when they were found.
+    // Errors in a configuration file are printed when they are found.
     (!error.is::<Reported>()).then(|| line("error", &format_args!("{error:#}")))
 }
 
@@ -34,17 +34,17 @@ fn line(severity: &str, text: &dyn std::fmt::Display) -> String {
 }
 
 fn print(line: &str) {
-    // Without a standard error there is nobody to tell that to.
+    // If standard error cannot be written, no message can be printed at all.
     let _ = io::stderr().lock().write_all(line.as_bytes());
 }
 
-/// The command failed, and its messages are printed already.
+/// Error of a command whose messages are printed already.
 #[derive(Debug)]
 pub(crate) struct Reported;
 
 impl std::fmt::Display for Reported {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("see above")
+        f.write_str("the messages are printed already")
     }
 }
 

@@ -6,13 +6,13 @@ use straightline_switch::config::{Config, Diagnostic, Kinds};
 
 use crate::output::{self, Reported};
 
-/// Prints `ok`, or every error of the file.
+/// Prints `ok`, or every error in the file.
 pub(crate) fn execute(path: &Path, kinds: &Kinds) -> anyhow::Result<()> {
     load(path, kinds)?;
     output::answer("ok\n")
 }
 
-/// The configuration that `path` holds; its errors and warnings are printed.
+/// Loads the configuration file `path`. Prints its errors and warnings.
 pub(crate) fn load(path: &Path, kinds: &Kinds) -> anyhow::Result<Config> {
     let loaded = Config::load_with(path, kinds).map_err(|errors| report(&errors.0))?;
     for warning in &loaded.warnings {

@@ -5,7 +5,7 @@ use straightline_lab::demo::{self, Options};
 use crate::cli::Demo;
 use crate::output;
 
-/// Runs the demo; with `--json` its last line is its result.
+/// Runs the demo. With `--json`, the last line is the result.
 pub(crate) fn execute(args: &Demo) -> anyhow::Result<()> {
     let summary = demo::run(Options { secs: args.secs, json: args.json })?;
     if args.json {

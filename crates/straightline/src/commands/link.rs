@@ -4,7 +4,7 @@ use straightline_switch::api;
 
 use crate::cli::{Link, LinkState};
 
-/// Prints nothing where it succeeds.
+/// Sets the link. Prints nothing on success.
 pub(crate) fn execute(args: &Link) -> anyhow::Result<()> {
     api::set_link(&args.api, &args.port, args.state == LinkState::Up)?;
     Ok(())

@@ -1,4 +1,4 @@
-//! The commands, one a file. Logic lives in the libraries; these load, call and print.
+//! Commands, one per file. They load, call the libraries and print; the logic is in the libraries.
 
 mod check;
 mod demo;

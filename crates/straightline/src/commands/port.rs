@@ -1,6 +1,6 @@
-//! `straightline port`: one port of a running switch, as QEMU's conventions for backend programs want it
-//! (docs/interop/vhost-user.rst, "Backend program conventions"): in the foreground, with a message where it fails, gone
-//! with SIGTERM.
+//! `straightline port`: one port of a running switch, as a backend program by QEMU's conventions
+//! (docs/interop/vhost-user.rst, "Backend program conventions"). It runs in the foreground, prints
+//! a message if it fails, and ends on SIGTERM.
 
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,15 +20,15 @@ use straightline_switch::api::{self, PortWish};
 use crate::cli::Port;
 use crate::output;
 
-/// What `--print-capabilities` prints (QEMU's docs/interop/vhost-user.json, `VHostUserBackendCapabilities`): a network
-/// backend has nothing to add to its type.
+/// Output of `--print-capabilities` (QEMU's docs/interop/vhost-user.json,
+/// `VHostUserBackendCapabilities`). A network backend has no fields besides its type.
 const CAPABILITIES: &str = "{\"type\": \"net\"}\n";
 
-/// Where the frontend is.
+/// Socket of the frontend.
 enum Socket {
-    /// We made it; its file goes with us.
+    /// Created by this command, which also removes the file.
     Made(Listener),
-    /// It was handed to us.
+    /// Inherited from the parent process.
     Given(OwnedFd),
 }
 
@@ -36,28 +36,30 @@ pub(crate) fn execute(args: &Port) -> anyhow::Result<()> {
     if args.print_capabilities {
         return output::answer(CAPABILITIES);
     }
-    // From here on a signal is noted, however early it comes.
-    let (mut signalled, write) = UnixStream::pair().context("cannot handle signals")?;
+    // Handlers are set up first, so that no signal is lost, however early it arrives.
+    let (mut signalled, write) = UnixStream::pair().context("cannot set up signal handlers")?;
     for signal in [SIGTERM, SIGINT] {
-        signal_hook::low_level::pipe::register(signal, write.try_clone()?).context("cannot handle signals")?;
+        signal_hook::low_level::pipe::register(signal, write.try_clone()?).context("cannot set up signal handlers")?;
     }
     let (socket, label) = match (&args.socket_path, args.fd) {
         (Some(path), _) => (Socket::Made(Listener::bind(path, &Permissions::default())?), path.clone()),
         (None, fd) => {
-            let fd = fd.context("neither --socket-path nor --fd")?;
-            let socket = inherited(fd).with_context(|| format!("--fd {fd}"))?;
+            let fd = fd.context("no socket: use --socket-path PATH or --fd N")?;
+            let socket = inherited(fd)
+                .with_context(|| format!("--fd {fd} must be a Unix socket that listens or is connected"))?;
             (Socket::Given(socket), PathBuf::from(format!("fd {fd}")))
         }
     };
     let name = args.name.clone().unwrap_or_else(|| format!("port-{}", std::process::id()));
-    let join = args.join.clone().context("--join is missing")?;
+    let join = args.join.clone().context("no bridge: use --join BRIDGE")?;
     let wish = PortWish { name, join, socket: label.display().to_string() };
     let fd = match &socket {
         Socket::Made(listener) => listener.socket().as_fd(),
         Socket::Given(fd) => fd.as_fd(),
     };
     let lease = api::lease(&args.api, &wish, fd)?;
-    // A connection that was handed over is ours as well: its end shows here. Nothing is read from it.
+    // An inherited connection is open in this process too, so its end can be polled. Nothing is
+    // read from it.
     let connection = match &socket {
         Socket::Given(fd) if !socket_acceptconn(fd)? => Some(fd),
         _ => None,
@@ -68,16 +70,16 @@ pub(crate) fn execute(args: &Port) -> anyhow::Result<()> {
         match poll(&mut fds, None) {
             Ok(_) => {}
             Err(Errno::INTR) => continue,
-            Err(error) => return Err(error).context("poll"),
+            Err(error) => return Err(error).context("cannot wait for events"),
         }
         let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
         if ready[0] {
-            // What it is does not matter; it is taken so that nothing is left unread.
+            // The signal's number does not matter. It is read so that nothing is left unread.
             let _ = signalled.read(&mut [0; 8]);
             break;
         }
         if ready[1] {
-            anyhow::bail!("the switch has ended, or taken the port away");
+            anyhow::bail!("the switch has ended, or has removed the port");
         }
         if ready.get(2) == Some(&true) {
             break;
@@ -87,12 +89,12 @@ pub(crate) fn execute(args: &Port) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A descriptor that we were started with, by its number: a handle of our own on it.
+/// Returns an owned handle on an inherited descriptor.
 fn inherited(fd: i32) -> anyhow::Result<OwnedFd> {
-    let ourselves = pidfd_open(getpid(), PidfdFlags::empty()).context("cannot look at our own descriptors")?;
+    let ourselves = pidfd_open(getpid(), PidfdFlags::empty()).context("cannot open this process's own descriptors")?;
     let socket = pidfd_getfd(&ourselves, fd, PidfdGetfdFlags::empty()).context("no such descriptor")?;
-    if !socket_acceptconn(&socket).context("no socket")? {
-        getpeername(&socket).context("it neither listens nor is it connected")?;
+    if !socket_acceptconn(&socket).context("not a socket")? {
+        getpeername(&socket).context("it is neither listening nor connected")?;
     }
     Ok(socket)
 }

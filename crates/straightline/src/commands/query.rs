@@ -29,7 +29,8 @@ pub(crate) fn reload(args: &Query) -> anyhow::Result<()> {
     show(args, table::changes)
 }
 
-/// As JSON the answer is the switch's own, so fields that only a newer switch has are kept.
+/// Prints an answer. JSON is passed on as the switch sent it, so that fields of a newer switch are
+/// kept.
 fn show<A: Answer>(args: &Query, render: fn(&A) -> String) -> anyhow::Result<()> {
     if args.json {
         let json = api::request(&args.api, A::COMMAND)?;

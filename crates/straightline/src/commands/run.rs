@@ -17,7 +17,8 @@ use tracing_subscriber::EnvFilter;
 
 use crate::output::{self, Reported};
 
-/// How long the end waits for the log. If nobody reads standard error, the rest of it is lost.
+/// Maximum time to write the rest of the log at the end. If nobody reads standard error, the rest
+/// is lost.
 const LOG_TIME: Duration = Duration::from_secs(1);
 
 /// Runs the switch until SIGTERM or SIGINT.
@@ -25,7 +26,8 @@ pub(crate) fn execute(path: &Path, kinds: &Kinds) -> anyhow::Result<()> {
     let log = start_logs()?;
     let done = run(path, kinds, &log);
     let done = done.map_err(|error| {
-        // By the log, for nobody may read standard error any more. Before the log has its thread, this waits.
+        // Written through the log, because standard error may have no reader any more. Before the
+        // log has its thread, this write blocks.
         if let Some(line) = output::error_line(&error) {
             let _ = (&*log).write_all(line.as_bytes());
         }
@@ -36,18 +38,19 @@ pub(crate) fn execute(path: &Path, kinds: &Kinds) -> anyhow::Result<()> {
 }
 
 fn run(path: &Path, kinds: &Kinds, log: &Arc<LogWriter>) -> anyhow::Result<()> {
-    // Before anything starts, so that a signal that comes early ends us cleanly as well.
-    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot handle signals")?;
+    // Handlers are set up before anything starts, so that an early signal ends the process cleanly
+    // too.
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot set up signal handlers")?;
     let config = super::check::load(path, kinds)?;
     if let Err(error) = raise_descriptor_limit() {
-        tracing::warn!("cannot raise the soft limit of open descriptors: {error}");
+        tracing::warn!("cannot raise the soft limit on open descriptors to the hard limit: {error}");
     }
-    // Before the first thread: each inherits it.
+    // The sandbox is entered before the first thread starts, because each thread inherits it.
     sandbox::enter(&config, path)?;
-    log.start().context("cannot start the log")?;
+    log.start().context("cannot start the log thread")?;
     log_panics(Arc::clone(log));
     let switch = Arc::new(Switch::start(&config)?);
-    // Without one of its workers it is no switch: whoever started us can do it again.
+    // If a worker fails, the process ends, so that its supervisor can start it again.
     let signals_end = signals.handle();
     switch.on_failure(move || signals_end.close());
     let keeper = Arc::new(Keeper::new(Arc::clone(&switch), path).with_kinds(kinds.clone()));
@@ -56,7 +59,7 @@ fn run(path: &Path, kinds: &Kinds, log: &Arc<LogWriter>) -> anyhow::Result<()> {
     tracing::info!(ports = config.ports.len(), "running");
     for signal in signals.forever() {
         if signal == SIGHUP {
-            // What came of it is in the log.
+            // The result is in the log.
             let _ = keeper.reload();
             continue;
         }
@@ -64,9 +67,13 @@ fn run(path: &Path, kinds: &Kinds, log: &Arc<LogWriter>) -> anyhow::Result<()> {
         break;
     }
     let has_failed = switch.has_failed();
-    // Nobody is left to ask for anything, then the last handle stops the switch.
+    // First the API ends, so that no request can arrive. Then dropping the last handle stops the
+    // switch.
     drop((api, keeper, switch));
-    ensure!(!has_failed, "a worker has ended by a bug of the switch; what it was stands above");
+    ensure!(
+        !has_failed,
+        "a worker thread has panicked, which is a bug in the switch; the panic message is in the log above"
+    );
     Ok(())
 }
 
@@ -76,11 +83,12 @@ fn serve_api(config: &Config, switch: &Switch, keeper: &Arc<Keeper>) -> anyhow::
     };
     let server = ApiServer::bind(path)?;
     let control = Arc::clone(keeper) as Arc<dyn Control>;
-    server.serve_control(switch.source(), control).context("cannot start the API").map(Some)
+    server.serve_control(switch.source(), control).context("cannot start the API thread").map(Some)
 }
 
-/// Logs to standard error what RUST_LOG asks for, or else warnings, and what our own crates tell. Colours follow the same
-/// rules as those of help texts: a terminal, `NO_COLOR`, `CLICOLOR_FORCE`.
+/// Starts the log on standard error. RUST_LOG sets the filter; by default the log has warnings, and
+/// information from the project's own crates. Colours follow the same rules as in help texts: a
+/// terminal, `NO_COLOR`, `CLICOLOR_FORCE`.
 fn start_logs() -> anyhow::Result<Arc<LogWriter>> {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn,straightline=info"));
     let stderr = io::stderr();
@@ -91,7 +99,8 @@ fn start_logs() -> anyhow::Result<Arc<LogWriter>> {
     Ok(log)
 }
 
-/// Panics go to the log too. The standard library would write them to standard error and wait for its reader.
+/// Writes panics to the log. The standard library would write them to standard error and wait for
+/// its reader.
 fn log_panics(log: Arc<LogWriter>) {
     std::panic::set_hook(Box::new(move |info| {
         let thread = std::thread::current();
@@ -101,7 +110,7 @@ fn log_panics(log: Arc<LogWriter>) {
             BacktraceStatus::Captured => tracing::error!("thread {name:?} {info}\n{backtrace}"),
             _ => tracing::error!("thread {name:?} {info}"),
         }
-        // The process ends with the main thread, perhaps at once. No packet waits for it.
+        // The process ends with the main thread, perhaps at once. No packet waits for this thread.
         if name == "main" {
             log.flush(LOG_TIME);
         }

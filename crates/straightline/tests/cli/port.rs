@@ -180,7 +180,7 @@ fn it_fails_early_with_a_message() {
     fails(&["--socket-path", "q", "--join", "lan", "--name", "a b", "--api", "api"], "a bad name");
     fails(&["--socket-path", "q", "--join", "lan", "--api", "nowhere"], "no switch listens on nowhere");
     fails(&["--socket-path", "vm1", "--join", "lan", "--api", "api"], "a live process listens there already");
-    fails(&["--fd", "0", "--join", "lan", "--api", "api"], "--fd 0: no socket");
+    fails(&["--fd", "0", "--join", "lan", "--api", "api"], "connected: not a socket");
     fails(&["--fd", "99", "--join", "lan", "--api", "api"], "no such descriptor");
     for args in [&["--join", "lan"][..], &["--socket-path", "q"], &["--socket-path", "q", "--fd", "3", "--join", "lan"]]
     {
@@ -188,7 +188,7 @@ fn it_fails_early_with_a_message() {
     }
     let datagrams = UnixDatagram::pair().unwrap();
     for (socket, part) in [
-        (OwnedFd::from(UnixDatagram::unbound().unwrap()), "it neither listens nor is it connected"),
+        (OwnedFd::from(UnixDatagram::unbound().unwrap()), "it is neither listening nor connected"),
         (OwnedFd::from(datagrams.0), "no stream socket of the Unix domain"),
     ] {
         let mut command = fixture.command(&["port", "--fd", "0", "--join", "lan", "--api", "api"]);
