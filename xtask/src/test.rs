@@ -33,6 +33,8 @@ struct Tally {
     skipped: Vec<String>,
     /// Names of tests that libtest reported as failed, until its line with their number.
     named: Vec<String>,
+    /// Tests of the current binary that reported a skip. libtest counts them as passed.
+    reported: u64,
 }
 
 /// Runs the tests. Returns true if none failed.
@@ -59,7 +61,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
             tests.env("STRAIGHTLINE_LONG", "1");
         }
         let passed = run::passes_shown(&mut tests, |line| {
-            tally.see(line);
+            tally.see(line, strict());
             true
         })?;
         if !passed && tally.failed.is_empty() {
@@ -225,20 +227,23 @@ struct Remark {
 }
 
 impl Tally {
-    /// Counts a line of libtest's output.
-    fn see(&mut self, line: &str) {
+    /// Counts a line of libtest's output, or a line `skipped WHAT: WHY` of a test.
+    fn see(&mut self, line: &str, strict: bool) {
         if let Some(result) = line.strip_prefix("test result: ") {
             let count = |what: &str| {
                 let before = result.split(what).next()?;
                 before.split_whitespace().next_back()?.parse::<u64>().ok()
             };
-            self.passed += count(" passed").unwrap_or(0);
+            self.passed += count(" passed").unwrap_or(0).saturating_sub(std::mem::take(&mut self.reported));
             let failed = count(" failed").unwrap_or(0);
             // A failed test may have no line of its own if its output is mixed into that line.
             let named = std::mem::take(&mut self.named);
             let unnamed = usize::try_from(failed).unwrap_or(usize::MAX).saturating_sub(named.len());
             self.failed.extend(named);
             self.failed.extend(std::iter::repeat_n("a test of the workspace".to_owned(), unnamed));
+        } else if let Some(skip) = line.strip_prefix("skipped ") {
+            self.reported += 1;
+            self.skip(skip.to_owned(), strict);
         } else if let Some(test) = line.strip_prefix("test ") {
             if let Some(name) = test.strip_suffix(" ... FAILED") {
                 self.named.push(name.to_owned());
@@ -286,10 +291,20 @@ test result: FAILED. 0 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; 
     #[test]
     fn libtest_output_is_counted() {
         let mut tally = Tally::default();
-        OUTPUT.lines().for_each(|line| tally.see(line));
+        OUTPUT.lines().for_each(|line| tally.see(line, false));
         assert_eq!(tally.passed, 13);
         assert_eq!(tally.failed, ["a::bad", "a test of the workspace", "a test of the workspace"]);
         assert_eq!(tally.skipped, ["a::slow: takes an hour", "a::other: marked as ignored"]);
+    }
+
+    #[test]
+    fn a_test_that_reports_a_skip_did_not_pass() {
+        let lines = ["test a::b ... ", "skipped b: it needs two CPUs", "ok", "test result: ok. 3 passed; 0 failed"];
+        for (strict, failed, skipped) in [(false, 0, 1), (true, 1, 0)] {
+            let mut tally = Tally::default();
+            lines.iter().for_each(|line| tally.see(line, strict));
+            assert_eq!((tally.passed, tally.failed.len(), tally.skipped.len()), (2, failed, skipped));
+        }
     }
 
     #[test]

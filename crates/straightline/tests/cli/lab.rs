@@ -6,7 +6,7 @@ use std::time::Duration;
 use straightline_lab::capture::{self, Capture};
 use straightline_lab::results::{Environment, FORMAT, Results, Sample, Writer};
 
-use super::{Finished, Fixture};
+use super::{Finished, Fixture, has_two_cpus};
 
 /// A patch of the ports `a` and `b`: what finds a full ring waits, as a busy machine may let the switch stand still.
 const PATCH: &str = "[port.a]
@@ -109,7 +109,7 @@ fn experiments_are_listed_and_what_cannot_be_is_said() {
 
 #[test]
 fn an_experiment_that_is_interrupted_ends_with_what_there_is() {
-    if std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() < 2) {
+    if !has_two_cpus("an_experiment_that_is_interrupted_ends_with_what_there_is") {
         return;
     }
     let fixture = Fixture::new();
@@ -150,7 +150,7 @@ fn what_cannot_be_measured_leaves_no_folder() {
 
 #[test]
 fn an_experiment_of_which_nothing_counts_does_not_keep_the_others_from_their_turn() {
-    if std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() < 2) {
+    if !has_two_cpus("an_experiment_of_which_nothing_counts_does_not_keep_the_others_from_their_turn") {
         return;
     }
     let fixture = Fixture::new();
@@ -176,7 +176,7 @@ fn an_experiment_of_which_nothing_counts_does_not_keep_the_others_from_their_tur
 
 #[test]
 fn nothing_is_measured_where_one_of_all_has_no_place() {
-    if std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() < 2) {
+    if !has_two_cpus("nothing_is_measured_where_one_of_all_has_no_place") {
         return;
     }
     let fixture = Fixture::new();

@@ -12,6 +12,8 @@ mod sandbox;
 mod usage;
 
 use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
@@ -65,4 +67,33 @@ impl Finished {
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
         Self { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
     }
+}
+
+/// Returns whether `test` can run, which needs two CPUs. Reports a skip if not.
+fn has_two_cpus(test: &str) -> bool {
+    let has = std::thread::available_parallelism().map_or(true, |cpus| cpus.get() > 1);
+    if !has {
+        skip(test, "it needs two CPUs");
+    }
+    has
+}
+
+/// Returns whether `test` can run, which needs root. Reports a skip if not, with the reason.
+fn has_root(test: &str, why: &str) -> bool {
+    let has = our_uid() == 0;
+    if !has {
+        skip(test, why);
+    }
+    has
+}
+
+/// Reports that this machine cannot run a test, in the line that `cargo xtask test` counts as a
+/// skip. On a machine of continuous integration, `cargo xtask test` then fails.
+fn skip(test: &str, why: &str) {
+    // Not by `println!`, which libtest captures. libtest may have begun a line already.
+    let _ = writeln!(io::stdout(), "\nskipped {test}: {why}");
+}
+
+fn our_uid() -> u32 {
+    fs::metadata("/proc/self").unwrap().uid()
 }

@@ -7,8 +7,8 @@ use straightline_switch::api::{
     self, ApiServer, DropCount, Drops, Fdb, Link, Port, Ports, Queue, Runtime, Source, Status,
 };
 
-use super::Fixture;
 use super::run::{CONFIG, Running};
+use super::{Fixture, has_root};
 
 const COMMANDS: [&str; 5] = ["status", "ports", "fdb", "runtime", "drops"];
 
@@ -174,8 +174,8 @@ fn ports_say_who_is_connected_and_why_the_link_was_down() {
 
 #[test]
 fn a_frontend_outside_our_pid_namespace_has_no_number() {
-    if !fs::metadata("/proc/self").is_ok_and(|us| std::os::unix::fs::MetadataExt::uid(&us) == 0) {
-        // Only root makes such a namespace everywhere.
+    let test = "a_frontend_outside_our_pid_namespace_has_no_number";
+    if !has_root(test, "only root can create a PID namespace on every machine") {
         return;
     }
     let fixture = Fixture::new();

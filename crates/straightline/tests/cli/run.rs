@@ -4,7 +4,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{Finished, Fixture};
+use super::{Finished, Fixture, our_uid};
 
 pub(super) const CONFIG: &str = "\
 [switch]
@@ -156,11 +156,6 @@ fn a_socket_is_for_whom_the_configuration_says() {
     assert_eq!(of("vm2").0, 0o600);
     running.signal("TERM");
     assert_eq!(running.finish().code, Some(0));
-}
-
-fn our_uid() -> u32 {
-    use std::os::unix::fs::MetadataExt;
-    std::fs::metadata("/proc/self").unwrap().uid()
 }
 
 #[test]

@@ -9,8 +9,8 @@ use rustix::event::{EventfdFlags, eventfd};
 use serde_json::Value;
 use straightline_lab::{Guest, GuestOptions, Sequence, Stream};
 
-use super::Fixture;
 use super::run::{CONFIG, Running};
+use super::{Fixture, has_root};
 
 fn status(fixture: &Fixture) -> Value {
     serde_json::from_str(&fixture.execute(&["status", "--json", "--api", "api"]).out).unwrap()
@@ -87,8 +87,7 @@ fn device_state(fixture: &Fixture) {
 /// A socket that belonged to somebody else, left by a switch that was killed, is no obstacle to the next one.
 #[test]
 fn the_rights_that_an_owner_takes_are_kept() {
-    if !fs::metadata("/proc/self").is_ok_and(|us| std::os::unix::fs::MetadataExt::uid(&us) == 0) {
-        // Only root gives sockets away.
+    if !has_root("the_rights_that_an_owner_takes_are_kept", "only root can change the owner of a socket") {
         return;
     }
     let fixture = Fixture::new();

@@ -51,12 +51,15 @@ fn said(command: &mut Command) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
 
     #[test]
     fn it_compiles_where_its_library_is() {
         if said(Command::new("pkg-config").args(["--exists", "libdpdk"])).is_err() {
-            println!("skipped: no libdpdk here");
+            // `cargo xtask test` counts this line. `println!` would be captured.
+            let _ = writeln!(std::io::stdout(), "\nskipped it_compiles_where_its_library_is: no libdpdk here");
             return;
         }
         let folder = tempfile::tempdir().expect("a folder");
