@@ -7,12 +7,12 @@
 mod cases;
 mod compare;
 mod guest;
+mod guest_pair;
 mod initrd;
 mod lab;
 mod linux;
 mod machine;
 mod measure;
-mod ours;
 mod ovs;
 mod proc;
 mod runner;

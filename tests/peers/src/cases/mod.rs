@@ -2,11 +2,11 @@
 
 mod bridge;
 mod capture;
+mod embedded_guest;
 mod idle;
 mod lifecycle;
 mod migrate;
 mod offloads;
-mod ours;
 mod patch;
 mod pvp;
 mod qemu;
@@ -26,7 +26,7 @@ pub(crate) fn all() -> Vec<Test> {
     tests.extend(offloads::tests());
     tests.extend(testpmd::tests());
     tests.extend(pvp::tests());
-    tests.extend(ours::tests());
+    tests.extend(embedded_guest::tests());
     tests.extend(scenario::tests());
     tests.extend(queues::tests());
     tests.extend(qemu::tests());

@@ -6,10 +6,10 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use straightline_virtio::features as f;
 
-use super::ours;
+use super::embedded_guest;
+use crate::guest_pair::Twins;
 use crate::lab::Lab;
 use crate::machine::Need;
-use crate::ours::Twins;
 use crate::runner::Test;
 use crate::switch::{Join, Port, Switch};
 use crate::testpmd::Testpmd;
@@ -85,7 +85,7 @@ impl<'lab> Way<'lab> {
         let switch = Switch::start(lab, &ports, Join::Patch)?;
         let guests = (0..guests).map(|at| guest(lab, layout, at)).collect::<Result<_>>()?;
         let packed = if layout.ring == "packed" { f::VIRTIO_F_RING_PACKED } else { 0 };
-        let ends = ours::connect(lab, &ours::options(packed | f::VIRTIO_NET_F_MRG_RXBUF, 1))?;
+        let ends = embedded_guest::connect(lab, &embedded_guest::options(packed | f::VIRTIO_NET_F_MRG_RXBUF, 1))?;
         let way = Self { lab, layout, switch, guests, ends };
         way.wait_links()?;
         Ok(way)

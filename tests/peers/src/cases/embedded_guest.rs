@@ -11,9 +11,9 @@ use straightline_lab::{Guest, GuestOptions, forward};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 
+use crate::guest_pair::Twins;
 use crate::lab::Lab;
 use crate::machine::Need;
-use crate::ours::Twins;
 use crate::ovs::Ovs;
 use crate::proc;
 use crate::runner::Test;
