@@ -13,7 +13,7 @@ use crate::proc::Proc;
 
 /// Which machine runs the guest's kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum GuestKind {
     /// User Mode Linux: a kernel as a process, near native speed, boots in about two seconds.
     Uml,
     /// QEMU under software emulation.
@@ -33,7 +33,7 @@ pub(crate) struct Qemu {
 pub(crate) const USUAL: Duration = Duration::from_secs(30);
 
 /// A command that a guest has begun to run.
-pub(crate) struct Begun {
+pub(crate) struct RunningCommand {
     id: u32,
     /// Where its answer begins.
     mark: usize,
@@ -41,20 +41,20 @@ pub(crate) struct Begun {
 }
 
 /// A running guest with the address 10.77.0.`number`.
-pub(crate) struct Guest {
+pub(crate) struct LinuxGuest {
     proc: Proc,
-    kind: Kind,
+    kind: GuestKind,
     /// Its number, 1 to 9: the end of its IP and of its MAC address.
     pub(crate) number: u8,
     commands: u32,
 }
 
-impl Guest {
+impl LinuxGuest {
     /// Starts a guest whose network device is the vhost-user socket of `port`; it boots meanwhile.
-    pub(crate) fn start(lab: &Lab, kind: Kind, number: u8, port: &str) -> Result<Self> {
+    pub(crate) fn start(lab: &Lab, kind: GuestKind, number: u8, port: &str) -> Result<Self> {
         let command = match kind {
-            Kind::Uml => uml(lab, &[lab.socket(port)])?,
-            Kind::Qemu(more) => qemu(&lab.socket(port), more, &lab.machine.kernel()?, &lab.machine.qemu_initrd()?),
+            GuestKind::Uml => uml(lab, &[lab.socket(port)])?,
+            GuestKind::Qemu(more) => qemu(&lab.socket(port), more, &lab.machine.kernel()?, &lab.machine.qemu_initrd()?),
         };
         Self::spawn(lab, kind, number, command)
     }
@@ -62,10 +62,10 @@ impl Guest {
     /// The same with User Mode Linux, and a device for each of `ports`.
     pub(crate) fn start_uml(lab: &Lab, number: u8, ports: &[&str]) -> Result<Self> {
         let sockets: Vec<PathBuf> = ports.iter().map(|port| lab.socket(port)).collect();
-        Self::spawn(lab, Kind::Uml, number, uml(lab, &sockets)?)
+        Self::spawn(lab, GuestKind::Uml, number, uml(lab, &sockets)?)
     }
 
-    fn spawn(lab: &Lab, kind: Kind, number: u8, command: Command) -> Result<Self> {
+    fn spawn(lab: &Lab, kind: GuestKind, number: u8, command: Command) -> Result<Self> {
         let name = format!("guest{number}");
         let proc = Proc::start(&name, command, &lab.log(&name))?;
         Ok(Self { proc, kind, number, commands: 0 })
@@ -77,7 +77,7 @@ impl Guest {
         command.args(options);
         let name = format!("guest{number}-{port}");
         let proc = Proc::start(&name, command, &lab.log(&name))?;
-        Ok(Self { proc, kind: Kind::Qemu(more), number, commands: 0 })
+        Ok(Self { proc, kind: GuestKind::Qemu(more), number, commands: 0 })
     }
 
     /// Waits until it has booted, and gives its interface addresses and an MTU.
@@ -88,7 +88,7 @@ impl Guest {
 
     /// Waits until it has booted.
     pub(crate) fn boot(&mut self) -> Result<()> {
-        let limit = Duration::from_secs(if self.kind == Kind::Uml { 60 } else { 180 });
+        let limit = Duration::from_secs(if self.kind == GuestKind::Uml { 60 } else { 180 });
         let up = format!("{MARK}up\n");
         self.proc.wait_text("it has booted", 0, limit, |text| text.contains(&up).then_some(()))?;
         let (status, said) = self.run("[ -e /sys/class/net/eth0 ] || { dmesg | tail -n 20; exit 1; }", USUAL)?;
@@ -110,7 +110,7 @@ impl Guest {
     }
 
     /// Starts guests on ports, lets them boot side by side and gives them addresses.
-    pub(crate) fn boot_all(lab: &Lab, kind: Kind, mtu: u32, ports: &[&str]) -> Result<Vec<Self>> {
+    pub(crate) fn boot_all(lab: &Lab, kind: GuestKind, mtu: u32, ports: &[&str]) -> Result<Vec<Self>> {
         let mut guests = Vec::new();
         for (number, port) in (1..).zip(ports) {
             guests.push(Self::start(lab, kind, number, port)?);
@@ -122,7 +122,7 @@ impl Guest {
     }
 
     /// A pair of guests on the ports `a` and `b`.
-    pub(crate) fn boot_pair(lab: &Lab, kind: Kind, mtu: u32) -> Result<[Self; 2]> {
+    pub(crate) fn boot_pair(lab: &Lab, kind: GuestKind, mtu: u32) -> Result<[Self; 2]> {
         let pair = Self::boot_all(lab, kind, mtu, &["a", "b"])?;
         pair.try_into().ok().context("two ports make two guests")
     }
@@ -139,7 +139,7 @@ impl Guest {
 
     /// Whether it is under software emulation, where everything takes longer.
     pub(crate) fn is_slow(&self) -> bool {
-        self.kind != Kind::Uml
+        self.kind != GuestKind::Uml
     }
 
     /// Runs a shell command in the guest: its status and what it wrote.
@@ -149,19 +149,19 @@ impl Guest {
     }
 
     /// Begins to run a shell command in the guest; until its [end](Self::end) it runs no other.
-    pub(crate) fn begin(&mut self, command: &str) -> Result<Begun> {
+    pub(crate) fn begin(&mut self, command: &str) -> Result<RunningCommand> {
         // The console's line discipline takes 4095 characters a line.
         if command.contains('\n') || command.len() > 3500 {
             bail!("not a line for a guest's console: {command}");
         }
         self.commands += 1;
         let (id, mark) = (self.commands, self.proc.mark());
-        self.proc.say(&format!("{id} {command}"))?;
-        Ok(Begun { id, mark, command: command.to_owned() })
+        self.proc.send_line(&format!("{id} {command}"))?;
+        Ok(RunningCommand { id, mark, command: command.to_owned() })
     }
 
     /// Waits for a command's end.
-    pub(crate) fn end(&mut self, begun: &Begun, limit: Duration) -> Result<(i32, String)> {
+    pub(crate) fn end(&mut self, begun: &RunningCommand, limit: Duration) -> Result<(i32, String)> {
         let end = format!("{MARK}{} ", begun.id);
         let what = format!("an end of `{}`", begun.command);
         self.proc.wait_text(&what, begun.mark, limit, |text| {

@@ -12,16 +12,16 @@ use crate::proc;
 const WINDOW: u64 = 48;
 
 /// What fits into one transmit buffer; of a larger frame each piece is in a buffer of its own, and so is the header.
-const PIECE: usize = 2036;
+const BUFFER_LEN: usize = 2036;
 
 /// How long nothing may arrive.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Bytes of a frame that say what it is: Ethernet header, who sent it by which pair, its number.
-const HEAD: usize = 14 + 2 + 8;
+const HEADER_LEN: usize = 14 + 2 + 8;
 
 /// The guests, and the numbers of the packets so far.
-pub(crate) struct Twins {
+pub(crate) struct GuestPair {
     pub(crate) guests: [Guest; 2],
     /// By guest and pair: packets sent, and packets of them that have arrived.
     sent: [Vec<u64>; 2],
@@ -42,7 +42,7 @@ struct Probes {
 /// Stands for the pair in a probe.
 const PROBE: usize = 255;
 
-impl Twins {
+impl GuestPair {
     pub(crate) fn new(mut guests: [Guest; 2]) -> Self {
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
         let mut next = || {
@@ -68,7 +68,7 @@ impl Twins {
                     let frame = self.frame(at, PROBE, number, 60);
                     ensure!(self.guests[at].pairs()[pair].send(&NetHeader::default(), &frame), "no transmit buffer");
                     self.probes[at].sent += 1;
-                    self.wait_spare()?;
+                    self.wait_free_buffers()?;
                     // The last one: nothing is on its way then.
                     let arrives = Instant::now() + Duration::from_millis(100);
                     while self.probes[at].last != Some(number) && Instant::now() < arrives {
@@ -115,7 +115,7 @@ impl Twins {
             // There may be one CPU for all.
             std::thread::sleep(Duration::from_micros(20));
         }
-        self.wait_spare()
+        self.wait_free_buffers()
     }
 
     /// One guest sends as many packets as the other's receive ring has buffers before that one looks: all arrive, so
@@ -128,7 +128,7 @@ impl Twins {
                 ensure!(self.guests[at].spare() > 0, "{}", free());
                 ensure!(self.send(at, 0, &[200]), "it has buffers and cannot send");
                 // One at a time: in bursts a stranger may look at the ring once and drop what does not fit.
-                self.wait_spare()?;
+                self.wait_free_buffers()?;
             }
             let goal = self.sent[at][0];
             let end = Instant::now() + PATIENCE;
@@ -163,11 +163,11 @@ impl Twins {
         let len = lens[usize::try_from(number).unwrap_or(0) % lens.len()];
         let frame = self.frame(at, pair, number, len);
         let pair_of = &mut self.guests[at].pairs()[pair];
-        let sent = if len <= PIECE {
+        let sent = if len <= BUFFER_LEN {
             pair_of.send(&NetHeader::default(), &frame)
         } else {
             let header = NetHeader::default().to_bytes();
-            let parts: Vec<&[u8]> = std::iter::once(&header[..]).chain(frame.chunks(PIECE)).collect();
+            let parts: Vec<&[u8]> = std::iter::once(&header[..]).chain(frame.chunks(BUFFER_LEN)).collect();
             pair_of.send_chain(&parts, false)
         };
         self.sent[at][pair] += u64::from(sent);
@@ -182,7 +182,7 @@ impl Twins {
         frame.extend([one, u8::try_from(pair).unwrap_or(255)]);
         frame.extend(number.to_be_bytes());
         let start = usize::try_from(number % 8191).unwrap_or(0) * 7;
-        frame.extend(&self.noise[start..][..len - HEAD]);
+        frame.extend(&self.noise[start..][..len - HEADER_LEN]);
         frame
     }
 
@@ -196,7 +196,7 @@ impl Twins {
         }
         for (at, frame) in &frames {
             let from = 1 - at;
-            ensure!(frame.len() > HEAD, "guest {at} received {frame:?}");
+            ensure!(frame.len() > HEADER_LEN, "guest {at} received {frame:?}");
             let pair = usize::from(frame[15]);
             if pair == PROBE {
                 let number = u64::from_be_bytes(frame[16..24].try_into()?);
@@ -210,7 +210,7 @@ impl Twins {
                 *frame == right,
                 "guest {at} received {} bytes that are not packet {expected} of pair {pair}: {:?}",
                 frame.len(),
-                &frame[..HEAD]
+                &frame[..HEADER_LEN]
             );
             self.arrived[from][pair] += 1;
         }
@@ -218,7 +218,7 @@ impl Twins {
     }
 
     /// Until both guests have all their transmit buffers.
-    pub(crate) fn wait_spare(&mut self) -> Result<()> {
+    pub(crate) fn wait_free_buffers(&mut self) -> Result<()> {
         let end = Instant::now() + PATIENCE;
         for guest in &mut self.guests {
             for pair in guest.pairs() {

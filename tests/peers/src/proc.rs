@@ -129,7 +129,7 @@ impl Proc {
     }
 
     /// Writes a line to its standard input.
-    pub(crate) fn say(&mut self, line: &str) -> Result<()> {
+    pub(crate) fn send_line(&mut self, line: &str) -> Result<()> {
         let stdin = self.stdin.as_mut().context("standard input is closed")?;
         stdin
             .write_all(format!("{line}\n").as_bytes())
@@ -270,7 +270,7 @@ mod tests {
         let waiter: u32 = child
             .wait_text("its child's id", 0, limit, |t| t.strip_prefix("child ")?.lines().next()?.parse().ok())
             .expect("speaks");
-        child.say("hello").expect("listens");
+        child.send_line("hello").expect("listens");
         child.wait_text("an answer", 0, limit, |t| t.contains("got hello").then_some(())).expect("answers");
         assert_eq!(child.wait_end(limit).expect("ends").code(), Some(3));
         let error = child.wait_text("more", child.mark(), limit, |_| None::<()>).expect_err("it has ended");

@@ -28,7 +28,7 @@ impl Test {
 
 /// How the tests ended, for `--report`.
 #[derive(Debug, Default, Serialize)]
-pub(crate) struct Report {
+pub(crate) struct TestReport {
     pub(crate) passed: Vec<String>,
     pub(crate) failed: Vec<Remark>,
     pub(crate) skipped: Vec<Remark>,
@@ -41,7 +41,7 @@ pub(crate) struct Remark {
     pub(crate) why: String,
 }
 
-impl Report {
+impl TestReport {
     /// The closing line.
     pub(crate) fn summary(&self) -> String {
         let (passed, failed, skipped) = (self.passed.len(), self.failed.len(), self.skipped.len());
@@ -50,8 +50,8 @@ impl Report {
 }
 
 /// Runs `tests` in their order.
-pub(crate) fn run(machine: &Machine, tests: &[Test]) -> Report {
-    let mut report = Report::default();
+pub(crate) fn run(machine: &Machine, tests: &[Test]) -> TestReport {
+    let mut report = TestReport::default();
     for (at, test) in (1..).zip(tests) {
         let name = test.name.clone();
         println!("[{at}/{}] {name}", tests.len());

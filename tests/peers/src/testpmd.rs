@@ -31,7 +31,7 @@ const RING: u64 = 1024;
 const PROMPT: &str = "testpmd> ";
 
 /// For who hands packets on: what is in the rings when it starts to is not thrown away.
-const KEEPS: [&str; 2] = ["--no-flush-rx", "--total-num-mbufs=16384"];
+const KEEP_PACKETS: [&str; 2] = ["--no-flush-rx", "--total-num-mbufs=16384"];
 
 impl Testpmd {
     /// Starts it as a guest with so many queue pairs; `device` holds further arguments of both virtio-user devices,
@@ -58,7 +58,7 @@ impl Testpmd {
 
     /// Starts it as one of several guests that hand on what comes by either of two ports, packet by packet; it listens at
     /// their sockets.
-    pub(crate) fn hand_on(lab: &Lab, number: u32, ports: [&str; 2], device: &str) -> Result<Self> {
+    pub(crate) fn forwarder(lab: &Lab, number: u32, ports: [&str; 2], device: &str) -> Result<Self> {
         let devices = ports.map(|port| {
             let path = lab.socket(port);
             // Who was killed leaves it behind.
@@ -66,7 +66,7 @@ impl Testpmd {
             format!("net_virtio_user{{}},path={},server=1,queue_size={RING}{device}", path.display())
         });
         let rings = [format!("--rxd={RING}"), format!("--txd={RING}")];
-        let args = [&rings[..], &KEEPS.map(str::to_owned)].concat();
+        let args = [&rings[..], &KEEP_PACKETS.map(str::to_owned)].concat();
         let mut testpmd = Self::spawn(lab, &format!("testpmd-{number}"), &devices, &args, number)?;
         testpmd.command("start", "io packet forwarding")?;
         Ok(testpmd)
@@ -79,7 +79,7 @@ impl Testpmd {
             format!("net_vhost{{}},iface={},queues={queues},client={}", path.display(), u8::from(client))
         });
         let queues = [format!("--rxq={queues}"), format!("--txq={queues}")];
-        let args = [&queues[..], &KEEPS.map(str::to_owned)].concat();
+        let args = [&queues[..], &KEEP_PACKETS.map(str::to_owned)].concat();
         Self::spawn(lab, name, &devices, &args, 0)
     }
 
@@ -117,28 +117,28 @@ impl Testpmd {
     /// Gives a command and waits until a line of the answer satisfies `end`.
     pub(crate) fn command(&mut self, command: &str, end: &str) -> Result<String> {
         let mark = self.proc.mark();
-        self.proc.say(command)?;
+        self.proc.send_line(command)?;
         let what = format!("an answer to `{command}`");
         self.proc.wait_text(&what, mark, Duration::from_secs(20), |text| text.contains(end).then(|| text.to_owned()))
     }
 
     /// Frames of `segments` bytes, one buffer for each, start at each port, `bursts` times 32 for each queue; they are
-    /// bounced for a while, and from then on what comes is taken in, until [`Self::rest`].
+    /// bounced for a while, and from then on what comes is taken in, until [`Self::stop_receiving`].
     pub(crate) fn bounce(&mut self, segments: &str, bursts: u32, time: Duration) -> Result<()> {
-        self.proc.say(&format!("set txpkts {segments}"))?;
+        self.proc.send_line(&format!("set txpkts {segments}"))?;
         self.command("show config txpkts", "Split packet")?;
         self.command(&format!("start tx_first {bursts}"), "io packet forwarding")?;
         proc::pause(time)?;
         self.command("stop", "Done.")?;
-        self.proc.say("set fwd rxonly")?;
+        self.proc.send_line("set fwd rxonly")?;
         self.command("start", "rxonly packet forwarding")?;
         Ok(())
     }
 
     /// Nothing is taken in any more.
-    pub(crate) fn rest(&mut self) -> Result<()> {
+    pub(crate) fn stop_receiving(&mut self) -> Result<()> {
         self.command("stop", "Done.")?;
-        self.proc.say("set fwd io")
+        self.proc.send_line("set fwd io")
     }
 
     /// How many packets it takes and sends at once, from the next start on.
@@ -183,7 +183,7 @@ impl Testpmd {
 
     /// Lets it end in order.
     pub(crate) fn quit(mut self) -> Result<()> {
-        self.proc.say("quit")?;
+        self.proc.send_line("quit")?;
         self.proc.wait_end(Duration::from_secs(20))?;
         Ok(())
     }

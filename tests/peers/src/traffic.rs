@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::guest::{Guest, USUAL};
+use crate::guest::{LinuxGuest, USUAL};
 use crate::proc;
 use crate::switch::{Count, Switch};
 
@@ -18,7 +18,7 @@ pub(crate) struct Ping {
 }
 
 /// Waits until `to` answers; a first packet may get lost while its link comes up.
-pub(crate) fn reach(from: &mut Guest, to: &str) -> Result<()> {
+pub(crate) fn reach(from: &mut LinuxGuest, to: &str) -> Result<()> {
     let tries = "for i in 1 2 3 4 5 6 7 8 9 10; do ping -c1 -W1 -q";
     let (status, _) = from.run(&format!("{tries} {to} >/dev/null && exit 0; done; exit 1"), Duration::from_secs(40))?;
     ensure!(status == 0, "guest {} gets no answer from {to}", from.number);
@@ -26,7 +26,7 @@ pub(crate) fn reach(from: &mut Guest, to: &str) -> Result<()> {
 }
 
 /// Pings with so many bytes; every echo must come back.
-pub(crate) fn ping(from: &mut Guest, to: &str, count: u32, bytes: u32) -> Result<()> {
+pub(crate) fn ping(from: &mut LinuxGuest, to: &str, count: u32, bytes: u32) -> Result<()> {
     let before = echo_replies(from)?;
     // Waits at most ten seconds beyond the time that the pings take.
     let deadline = count + 10;
@@ -53,13 +53,13 @@ pub(crate) fn ping(from: &mut Guest, to: &str, count: u32, bytes: u32) -> Result
 }
 
 /// Answers to echoes that the guest's kernel has received, whole and with a right checksum.
-fn echo_replies(guest: &mut Guest) -> Result<u64> {
+fn echo_replies(guest: &mut LinuxGuest) -> Result<u64> {
     let snmp = guest.sh("cat /proc/net/snmp")?;
     snmp_field(&snmp, "Icmp", "InEchoReps").context("no Icmp InEchoReps")
 }
 
 /// Lets a guest tell its log what its kernel has counted: the report of a failure ends with it.
-pub(crate) fn tell(guest: &mut Guest) {
+pub(crate) fn log_counters(guest: &mut LinuxGuest) {
     let counts = "grep -E '^(Ip|Icmp|Udp|Tcp):' /proc/net/snmp; grep eth /proc/net/dev; grep virtio /proc/interrupts";
     let state = "cat /proc/net/softnet_stat /proc/uptime; ip neigh; dmesg | tail -n 5";
     // The failure is known; a guest that is not there any more tells nothing of it.
@@ -68,7 +68,7 @@ pub(crate) fn tell(guest: &mut Guest) {
 
 /// Asserts that a guest's driver has received what the switch says to have delivered to `port`, no more and no less; what
 /// is on its way may arrive. (How much it has sent it learns only when it looks at used buffers, which may be later.)
-pub(crate) fn all_received(guest: &mut Guest, interface: &str, switch: &Switch, port: &str) -> Result<()> {
+pub(crate) fn all_received(guest: &mut LinuxGuest, interface: &str, switch: &Switch, port: &str) -> Result<()> {
     let folder = format!("/sys/class/net/{interface}/statistics");
     let mut both = (Count::default(), Count::default());
     let same = proc::until("the same counts", Duration::from_secs(10), || {
@@ -84,7 +84,7 @@ pub(crate) fn all_received(guest: &mut Guest, interface: &str, switch: &Switch, 
 }
 
 /// Moves a file of random bytes and compares the hashes at both ends.
-pub(crate) fn file(from: &mut Guest, to: &mut Guest, mib: u32) -> Result<()> {
+pub(crate) fn file(from: &mut LinuxGuest, to: &mut LinuxGuest, mib: u32) -> Result<()> {
     Transfer::begin(from, to, mib)?.finish(from, to)
 }
 
@@ -100,7 +100,7 @@ pub(crate) struct Transfer {
 
 impl Transfer {
     /// Makes the file, and begins to send it.
-    pub(crate) fn begin(from: &mut Guest, to: &mut Guest, mib: u32) -> Result<Self> {
+    pub(crate) fn begin(from: &mut LinuxGuest, to: &mut LinuxGuest, mib: u32) -> Result<Self> {
         let mut file = Self::prepare(from, to, &to.ip(), 9000, mib)?;
         file.send(from)?;
         Ok(file)
@@ -108,7 +108,13 @@ impl Transfer {
 
     /// Makes the file, and lets somebody listen for it at one of the addresses of `to`. With a TCP port for each, several
     /// can be on their way at once.
-    pub(crate) fn prepare(from: &mut Guest, to: &mut Guest, address: &str, port: u16, mib: u32) -> Result<Self> {
+    pub(crate) fn prepare(
+        from: &mut LinuxGuest,
+        to: &mut LinuxGuest,
+        address: &str,
+        port: u16,
+        mib: u32,
+    ) -> Result<Self> {
         let limit = Duration::from_secs(if to.is_slow() { 300 } else { 120 });
         // nc itself copies a kibibyte at a time; it only connects, then cat moves 64 of them.
         let keep = format!("cat > /tmp/got-{port}; echo > /tmp/done-{port}");
@@ -119,7 +125,7 @@ impl Transfer {
     }
 
     /// Begins to send it.
-    pub(crate) fn send(&mut self, from: &mut Guest) -> Result<()> {
+    pub(crate) fn send(&mut self, from: &mut LinuxGuest) -> Result<()> {
         let Self { address, port, .. } = self;
         self.began = Instant::now();
         from.sh(&format!("nc {address} {port} -e cat /tmp/sent-{port} </dev/null >/dev/null 2>&1 &"))?;
@@ -127,12 +133,12 @@ impl Transfer {
     }
 
     /// Whether all of it has arrived.
-    pub(crate) fn is_over(&self, to: &mut Guest) -> Result<bool> {
+    pub(crate) fn is_over(&self, to: &mut LinuxGuest) -> Result<bool> {
         Ok(to.run(&format!("[ -e /tmp/done-{} ]", self.port), self.limit)?.0 == 0)
     }
 
     /// Waits for its end and compares the hashes.
-    pub(crate) fn finish(self, from: &mut Guest, to: &mut Guest) -> Result<()> {
+    pub(crate) fn finish(self, from: &mut LinuxGuest, to: &mut LinuxGuest) -> Result<()> {
         let Self { address, port, mib, began, limit } = self;
         to.sh_within(&format!("while [ ! -e /tmp/done-{port} ]; do sleep 0.05; done"), limit)?;
         let seconds = began.elapsed().as_secs_f64();
@@ -164,7 +170,7 @@ pub(crate) struct Iperf {
 }
 
 /// Runs iperf3 for `seconds`; `reverse` lets the server send. Its figure is information, not a test.
-pub(crate) fn iperf3(client: &mut Guest, server: &mut Guest, seconds: u32, reverse: bool) -> Result<()> {
+pub(crate) fn iperf3(client: &mut LinuxGuest, server: &mut LinuxGuest, seconds: u32, reverse: bool) -> Result<()> {
     iperf3_server(server)?;
     let Iperf { gbit_per_s, retransmits, .. } = iperf3_client(client, &server.ip(), seconds, reverse)?;
     let arrow = if reverse { "<-" } else { "->" };
@@ -174,13 +180,13 @@ pub(crate) fn iperf3(client: &mut Guest, server: &mut Guest, seconds: u32, rever
 }
 
 /// Lets iperf3 wait for one client.
-pub(crate) fn iperf3_server(server: &mut Guest) -> Result<()> {
+pub(crate) fn iperf3_server(server: &mut LinuxGuest) -> Result<()> {
     server.sh("iperf3 -s -1 </dev/null >/tmp/iperf.log 2>&1 &")?;
     listening(server, 5201)
 }
 
 /// Runs iperf3 to the server that waits at `address`.
-pub(crate) fn iperf3_client(client: &mut Guest, address: &str, seconds: u32, reverse: bool) -> Result<Iperf> {
+pub(crate) fn iperf3_client(client: &mut LinuxGuest, address: &str, seconds: u32, reverse: bool) -> Result<Iperf> {
     let command = format!("iperf3 -J -c {address} -t {seconds}{}", if reverse { " -R" } else { "" });
     let text = client.sh_within(&command, Duration::from_secs(u64::from(seconds) + 40))?;
     let report: serde_json::Value = serde_json::from_str(&text).with_context(|| format!("iperf3 wrote {text}"))?;
@@ -194,7 +200,7 @@ pub(crate) fn iperf3_client(client: &mut Guest, address: &str, seconds: u32, rev
 }
 
 /// The round trips of `count` echoes, 50 a second, in milliseconds: of those that busybox's ping has seen come back.
-pub(crate) fn round_trips(from: &mut Guest, to: &str, count: u32) -> Result<Vec<f64>> {
+pub(crate) fn round_trips(from: &mut LinuxGuest, to: &str, count: u32) -> Result<Vec<f64>> {
     let deadline = count / 50 + 10;
     // Not to the console, which would be work for each.
     let command = format!("ping -c {count} -i 0.02 -w {deadline} {to} >/tmp/ping; cat /tmp/ping");
@@ -219,7 +225,7 @@ const FEATURES: [(&str, &str); 5] = [
 ];
 
 /// Turns some of [`FEATURES`] off, and makes sure that they are.
-pub(crate) fn turn_off(guest: &mut Guest, features: &[&str]) -> Result<()> {
+pub(crate) fn turn_off(guest: &mut LinuxGuest, features: &[&str]) -> Result<()> {
     for feature in features {
         // A feature that the device fixes is refused here; what counts is looked at below.
         guest.run(&format!("ethtool -K eth0 {feature} off"), USUAL)?;
@@ -234,7 +240,7 @@ pub(crate) fn turn_off(guest: &mut Guest, features: &[&str]) -> Result<()> {
 }
 
 /// Asserts that the guest's kernel found no wrong checksum and no malformed frame.
-pub(crate) fn no_errors(guest: &mut Guest) -> Result<()> {
+pub(crate) fn no_errors(guest: &mut LinuxGuest) -> Result<()> {
     let snmp = guest.sh("cat /proc/net/snmp")?;
     for (protocol, field) in [("Tcp", "InCsumErrors"), ("Udp", "InCsumErrors"), ("Icmp", "InCsumErrors")] {
         let count = snmp_field(&snmp, protocol, field).with_context(|| format!("no {protocol} {field}"))?;
@@ -251,7 +257,7 @@ pub(crate) fn no_errors(guest: &mut Guest) -> Result<()> {
 }
 
 /// Waits until something listens on a TCP port of the guest.
-pub(crate) fn listening(guest: &mut Guest, port: u16) -> Result<()> {
+pub(crate) fn listening(guest: &mut LinuxGuest, port: u16) -> Result<()> {
     // /proc/net/tcp: ports are hexadecimal, state 0A is LISTEN.
     guest.sh(&format!(
         "for i in $(seq 100); do cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | grep -q ':{port:04X} .* 0A ' \

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::guest::{Guest, Kind, USUAL};
+use crate::guest::{GuestKind, LinuxGuest, USUAL};
 use crate::lab::Lab;
 use crate::machine::Need;
 use crate::runner::Test;
@@ -22,9 +22,9 @@ pub(super) fn tests() -> Vec<Test> {
     ]
 }
 
-fn start<'lab>(lab: &'lab Lab<'_>) -> Result<(Switch<'lab>, Vec<Guest>)> {
+fn start<'lab>(lab: &'lab Lab<'_>) -> Result<(Switch<'lab>, Vec<LinuxGuest>)> {
     let switch = Switch::start(lab, &PORTS.map(Port::new), Join::Bridge)?;
-    let guests = Guest::boot_all(lab, Kind::Uml, 1500, &PORTS)?;
+    let guests = LinuxGuest::boot_all(lab, GuestKind::Uml, 1500, &PORTS)?;
     Ok((switch, guests))
 }
 
@@ -83,7 +83,7 @@ fn leave_and_return(lab: &Lab) -> Result<()> {
     ensure!(!reason.is_empty(), "a link that is down has no reason");
     let [one, two] = guests.as_mut_slice() else { unreachable!("two guests are left") };
     traffic::ping(one, &two.ip(), 10, 56)?;
-    let mut three = Guest::start(lab, Kind::Uml, 3, "c")?;
+    let mut three = LinuxGuest::start(lab, GuestKind::Uml, 3, "c")?;
     three.configure(1500)?;
     switch.wait_link("c", "up", Duration::from_secs(10))?;
     traffic::reach(&mut three, "10.77.0.1")?;
@@ -95,8 +95,8 @@ fn leave_and_return(lab: &Lab) -> Result<()> {
     switch.stop()
 }
 
-fn ping_all(guests: &mut [Guest]) -> Result<()> {
-    let addresses: Vec<String> = guests.iter().map(Guest::ip).collect();
+fn ping_all(guests: &mut [LinuxGuest]) -> Result<()> {
+    let addresses: Vec<String> = guests.iter().map(LinuxGuest::ip).collect();
     for guest in guests {
         for address in &addresses {
             if *address != guest.ip() {
@@ -109,7 +109,7 @@ fn ping_all(guests: &mut [Guest]) -> Result<()> {
 }
 
 /// Each guest's address stands in the table with its port.
-fn learned(switch: &Switch, guests: &[Guest]) -> Result<()> {
+fn learned(switch: &Switch, guests: &[LinuxGuest]) -> Result<()> {
     let table = switch.fdb()?;
     for (guest, port) in guests.iter().zip(PORTS) {
         let mac = guest.mac();

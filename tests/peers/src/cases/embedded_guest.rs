@@ -11,7 +11,7 @@ use straightline_lab::{Guest, GuestOptions, forward};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 
-use crate::guest_pair::Twins;
+use crate::guest_pair::GuestPair;
 use crate::lab::Lab;
 use crate::machine::Need;
 use crate::ovs::Ovs;
@@ -52,12 +52,12 @@ pub(super) fn options(features: u64, queue_pairs: u16) -> GuestOptions {
     GuestOptions { features, queue_pairs, ..GuestOptions::default() }
 }
 
-pub(super) fn connect(lab: &Lab, options: &GuestOptions) -> Result<Twins> {
-    let twins = Twins::new([Guest::connect(&lab.socket("a"), options)?, Guest::connect(&lab.socket("b"), options)?]);
-    for guest in &twins.guests {
+pub(super) fn connect(lab: &Lab, options: &GuestOptions) -> Result<GuestPair> {
+    let pair = GuestPair::new([Guest::connect(&lab.socket("a"), options)?, Guest::connect(&lab.socket("b"), options)?]);
+    for guest in &pair.guests {
         ensure!(guest.features() & options.features == options.features, "agreed on {:#x}", guest.features());
     }
-    Ok(twins)
+    Ok(pair)
 }
 
 /// Every path through one and the same testpmd, whose counts must be ours.
@@ -65,16 +65,16 @@ fn testpmd_paths(lab: &Lab, queues: u16) -> Result<()> {
     let mut testpmd = Testpmd::switch(lab, "testpmd", queues.into(), false)?;
     for (name, features) in PATHS {
         println!("  {name}, {queues} queue pairs");
-        let mut twins = connect(lab, &options(features, queues))?;
+        let mut pair = connect(lab, &options(features, queues))?;
         testpmd.wait_links()?;
         testpmd.command("clear port stats all", "cleared")?;
         testpmd.command("start", "io packet forwarding")?;
-        twins.exchange(5000, if features & f::VIRTIO_NET_F_MRG_RXBUF == 0 { &LENS } else { &LARGE })?;
-        twins.fill()?;
+        pair.exchange(5000, if features & f::VIRTIO_NET_F_MRG_RXBUF == 0 { &LENS } else { &LARGE })?;
+        pair.fill()?;
         testpmd.command("stop", "Done.")?;
         let stats = testpmd.stats()?;
         for at in 0..2 {
-            let (theirs, ours) = ((stats[at].rx_packets, stats[at].tx_packets), twins.counts(at));
+            let (theirs, ours) = ((stats[at].rx_packets, stats[at].tx_packets), pair.counts(at));
             ensure!(theirs == ours, "testpmd counts {stats:?}, guest {at} has sent and received {ours:?}");
         }
     }
@@ -179,30 +179,30 @@ fn testpmd_reconnect(lab: &Lab) -> Result<()> {
     for (name, features) in &PATHS[..2] {
         println!("  {name}");
         let mut testpmd = Testpmd::switch(lab, "testpmd", 1, false)?;
-        let mut twins = connect(lab, &options(*features, 1))?;
+        let mut pair = connect(lab, &options(*features, 1))?;
         for round in 0..3 {
             testpmd.wait_links()?;
             testpmd.command("start", "io packet forwarding")?;
-            twins.exchange(1000, &LARGE)?;
-            twins.fill()?;
-            twins.send_some(20)?;
-            twins.wait_spare()?;
+            pair.exchange(1000, &LARGE)?;
+            pair.fill()?;
+            pair.send_some(20)?;
+            pair.wait_free_buffers()?;
             testpmd.command("stop", "Done.")?;
-            twins.send_some(20)?;
+            pair.send_some(20)?;
             testpmd.kill()?;
             for port in ["a", "b"] {
                 // testpmd takes no socket that is there already, be it dead.
                 std::fs::remove_file(lab.socket(port))?;
             }
             testpmd = Testpmd::switch(lab, &format!("testpmd-{}-{round}", name), 1, false)?;
-            for (guest, port) in twins.guests.iter_mut().zip(["a", "b"]) {
+            for (guest, port) in pair.guests.iter_mut().zip(["a", "b"]) {
                 guest.reconnect(&lab.socket(port))?;
             }
         }
         testpmd.wait_links()?;
         testpmd.command("start", "io packet forwarding")?;
-        twins.exchange(1000, &LARGE)?;
-        twins.fill()?;
+        pair.exchange(1000, &LARGE)?;
+        pair.fill()?;
         testpmd.quit()?;
     }
     Ok(())
@@ -214,24 +214,24 @@ fn testpmd_server(lab: &Lab) -> Result<()> {
     for (name, features) in &PATHS[..2] {
         println!("  {name}");
         let mut testpmd = Testpmd::switch(lab, "testpmd", 1, true)?;
-        let mut twins = accept(&listeners, &options(*features, 1))?;
+        let mut pair = accept(&listeners, &options(*features, 1))?;
         for round in 0..2 {
             testpmd.wait_links()?;
             testpmd.command("start", "io packet forwarding")?;
-            twins.exchange(1000, &LARGE)?;
-            twins.fill()?;
+            pair.exchange(1000, &LARGE)?;
+            pair.fill()?;
             testpmd.command("stop", "Done.")?;
-            twins.send_some(20)?;
+            pair.send_some(20)?;
             testpmd.kill()?;
             testpmd = Testpmd::switch(lab, &format!("testpmd-{}-{round}", name), 1, true)?;
-            for (guest, listener) in twins.guests.iter_mut().zip(&listeners) {
+            for (guest, listener) in pair.guests.iter_mut().zip(&listeners) {
                 guest.accept_again(listener)?;
             }
         }
         testpmd.wait_links()?;
         testpmd.command("start", "io packet forwarding")?;
-        twins.exchange(1000, &LARGE)?;
-        twins.fill()?;
+        pair.exchange(1000, &LARGE)?;
+        pair.fill()?;
         testpmd.kill()?;
     }
     Ok(())
@@ -243,12 +243,12 @@ fn ovs_paths(lab: &Lab, queues: u16) -> Result<()> {
     for (name, features) in PATHS {
         println!("  {name}, {queues} queue pairs");
         let before = ovs.packets()?;
-        let mut twins = connect(lab, &options(features, queues))?;
-        twins.warm_up()?;
-        twins.exchange(5000, &LENS)?;
-        twins.fill()?;
+        let mut pair = connect(lab, &options(features, queues))?;
+        pair.warm_up()?;
+        pair.exchange(5000, &LENS)?;
+        pair.fill()?;
         // Its counters are brought up to date once in a while.
-        let ours = [0, 1].map(|at| twins.counts(at).0);
+        let ours = [0, 1].map(|at| pair.counts(at).0);
         let counts = || -> Result<_> {
             let now = ovs.packets()?;
             Ok([0, 1].map(|at| now[at] - before[at]))
@@ -265,22 +265,22 @@ fn ovs_server(lab: &Lab) -> Result<()> {
     let mut ovs = Ovs::start(lab, true)?;
     for (name, features) in &PATHS[..2] {
         println!("  {name}");
-        let mut twins = accept(&listeners, &options(*features, 1))?;
-        twins.warm_up()?;
-        twins.exchange(1000, &LENS)?;
-        twins.send_some(20)?;
-        twins.wait_spare()?;
+        let mut pair = accept(&listeners, &options(*features, 1))?;
+        pair.warm_up()?;
+        pair.exchange(1000, &LENS)?;
+        pair.send_some(20)?;
+        pair.wait_free_buffers()?;
         ovs.restart()?;
-        for (guest, listener) in twins.guests.iter_mut().zip(&listeners) {
+        for (guest, listener) in pair.guests.iter_mut().zip(&listeners) {
             guest.accept_again(listener)?;
         }
-        twins.warm_up()?;
-        twins.exchange(1000, &LENS)?;
-        twins.fill()?;
+        pair.warm_up()?;
+        pair.exchange(1000, &LENS)?;
+        pair.fill()?;
     }
     Ok(())
 }
 
-fn accept(listeners: &[UnixListener; 2], options: &GuestOptions) -> Result<Twins> {
-    Ok(Twins::new([Guest::accept(&listeners[0], options)?, Guest::accept(&listeners[1], options)?]))
+fn accept(listeners: &[UnixListener; 2], options: &GuestOptions) -> Result<GuestPair> {
+    Ok(GuestPair::new([Guest::accept(&listeners[0], options)?, Guest::accept(&listeners[1], options)?]))
 }

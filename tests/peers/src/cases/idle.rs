@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::guest::{Guest, Kind, USUAL};
+use crate::guest::{GuestKind, LinuxGuest, USUAL};
 use crate::lab::Lab;
 use crate::machine::Need;
 use crate::proc;
@@ -21,7 +21,7 @@ pub(super) fn tests() -> Vec<Test> {
 
 fn sleeps_and_wakes(lab: &Lab) -> Result<()> {
     let switch = Switch::start(lab, &[Port::new("a"), Port::new("b")], Join::Patch)?;
-    let [mut one, mut two] = Guest::boot_pair(lab, Kind::Uml, 1500)?;
+    let [mut one, mut two] = LinuxGuest::boot_pair(lab, GuestKind::Uml, 1500)?;
     let second = two.ip();
     traffic::reach(&mut one, &second)?;
     // IPv6 asks for routers during the first seconds of a link; that is traffic, not idleness.

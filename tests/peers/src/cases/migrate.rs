@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::guest::{Guest, Kind, Qemu};
+use crate::guest::{GuestKind, LinuxGuest, Qemu};
 use crate::lab::Lab;
 use crate::machine::Need;
 use crate::proc;
@@ -29,15 +29,15 @@ pub(super) fn tests() -> Vec<Test> {
 fn migrate(lab: &Lab, qemu: Qemu, ring: &str) -> Result<()> {
     let ports = ["a", "b", "c"].map(|name| Port { packed: Some(name != "c"), ..Port::new(name) });
     let switch = Switch::start(lab, &ports, Join::Bridge)?;
-    let (monitor, way) = (lab.socket("monitor"), lab.socket("way"));
-    let mut source = Guest::start_qemu(lab, qemu, 1, "a", &["-monitor", &unix(&monitor, ",server=on,wait=off")])?;
-    let mut peer = Guest::start(lab, Kind::Uml, 3, "c")?;
+    let (monitor, incoming) = (lab.socket("monitor"), lab.socket("incoming"));
+    let mut source = LinuxGuest::start_qemu(lab, qemu, 1, "a", &["-monitor", &unix(&monitor, ",server=on,wait=off")])?;
+    let mut peer = LinuxGuest::start(lab, GuestKind::Uml, 3, "c")?;
     peer.configure(1500)?;
     source.configure(1500)?;
     let (mac, ip) = (source.mac(), source.ip());
     traffic::reach(&mut peer, &ip)?;
     on_port(&switch, &mac, "a")?;
-    let mut target = Guest::start_qemu(lab, qemu, 1, "b", &["-incoming", &unix(&way, "")])?;
+    let mut target = LinuxGuest::start_qemu(lab, qemu, 1, "b", &["-incoming", &unix(&incoming, "")])?;
     let mut monitor_a = Monitor::open(&monitor)?;
 
     let mib = if lab.machine.long { 256 } else { 64 };
@@ -45,7 +45,7 @@ fn migrate(lab: &Lab, qemu: Qemu, ring: &str) -> Result<()> {
     // It outlasts the move; how many come back is told below.
     peer.sh(&format!("ping -i 0.05 -q {ip} </dev/null >/tmp/ping.log 2>&1 & echo $! > /tmp/ping.pid"))?;
     monitor_a.ask("migrate_set_parameter max-bandwidth 1G")?;
-    monitor_a.ask(&format!("migrate -d {}", unix(&way, "")))?;
+    monitor_a.ask(&format!("migrate -d {}", unix(&incoming, "")))?;
     let end = proc::until("the guest has moved", Duration::from_secs(240), || {
         let state = monitor_a.ask("info migrate")?;
         ensure!(!state.contains("status: failed"), "the migration failed: {state}");
@@ -76,7 +76,7 @@ fn migrate(lab: &Lab, qemu: Qemu, ring: &str) -> Result<()> {
     traffic::no_errors(&mut target)?;
     traffic::no_errors(&mut peer)?;
     drop(target);
-    for socket in [monitor, way] {
+    for socket in [monitor, incoming] {
         // QEMU leaves or removes them as it likes.
         let _ = std::fs::remove_file(socket);
     }

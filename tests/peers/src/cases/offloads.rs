@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 
-use crate::guest::{Guest, Kind};
+use crate::guest::{GuestKind, LinuxGuest};
 use crate::lab::Lab;
 use crate::machine::Need;
 use crate::runner::Test;
@@ -35,7 +35,7 @@ fn pairing(lab: &Lab, ours: &'static [&str], theirs: &'static [&str]) -> Result<
     let a = Port { offloads: Some(ours), ..Port::new("a") };
     let b = Port { offloads: Some(theirs), ..Port::new("b") };
     let switch = Switch::start(lab, &[a, b], Join::Patch)?;
-    let [mut one, mut two] = Guest::boot_pair(lab, Kind::Uml, 1500)?;
+    let [mut one, mut two] = LinuxGuest::boot_pair(lab, GuestKind::Uml, 1500)?;
     let second = two.ip();
     traffic::reach(&mut one, &second)?;
     negotiated(&switch.port("a")?, ours)?;

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 
-use crate::guest::{Guest, Kind, USUAL};
+use crate::guest::{GuestKind, LinuxGuest, USUAL};
 use crate::lab::Lab;
 use crate::machine::Need;
 use crate::runner::Test;
@@ -27,17 +27,17 @@ pub(super) fn tests() -> Vec<Test> {
 fn ping(lab: &Lab, packed: Option<bool>, ring: &str) -> Result<()> {
     let ports = ["a", "b"].map(|name| Port { packed, ..Port::new(name) });
     let switch = Switch::start(lab, &ports, Join::Patch)?;
-    let [mut one, mut two] = Guest::boot_pair(lab, Kind::Uml, 1500)?;
+    let [mut one, mut two] = LinuxGuest::boot_pair(lab, GuestKind::Uml, 1500)?;
     let result = echoes(&switch, &mut one, &mut two, ring);
     if result.is_err() {
-        traffic::tell(&mut one);
-        traffic::tell(&mut two);
+        traffic::log_counters(&mut one);
+        traffic::log_counters(&mut two);
     }
     result?;
     switch.stop()
 }
 
-fn echoes(switch: &Switch, one: &mut Guest, two: &mut Guest, ring: &str) -> Result<()> {
+fn echoes(switch: &Switch, one: &mut LinuxGuest, two: &mut LinuxGuest, ring: &str) -> Result<()> {
     let (first, second) = (one.ip(), two.ip());
     traffic::reach(one, &second)?;
     // A lone header; around 256, from where a body may stay in the guest; a full frame; IP fragments.
@@ -63,7 +63,7 @@ fn echoes(switch: &Switch, one: &mut Guest, two: &mut Guest, ring: &str) -> Resu
 fn traffic(lab: &Lab, mtu: u32, offloads: bool) -> Result<()> {
     let ports = ["a", "b"].map(|name| Port { mtu, ..Port::new(name) });
     let switch = Switch::start(lab, &ports, Join::Patch)?;
-    let [mut one, mut two] = Guest::boot_pair(lab, Kind::Uml, mtu)?;
+    let [mut one, mut two] = LinuxGuest::boot_pair(lab, GuestKind::Uml, mtu)?;
     if !offloads {
         traffic::turn_off(&mut one, &["tso", "gso", "gro", "tx", "rx"])?;
         traffic::turn_off(&mut two, &["tso", "gso", "gro", "tx", "rx"])?;
@@ -88,17 +88,17 @@ fn traffic(lab: &Lab, mtu: u32, offloads: bool) -> Result<()> {
 /// buffers by sixes: where nothing is to be dropped, packets have to wait for room.
 fn two_devices(lab: &Lab) -> Result<()> {
     let switch = Switch::start(lab, &["a", "b", "c", "d"].map(Port::new), Join::PatchThatWaits)?;
-    let (mut one, mut two) = (Guest::start_uml(lab, 1, &["a", "c"])?, Guest::start_uml(lab, 2, &["b", "d"])?);
+    let (mut one, mut two) = (LinuxGuest::start_uml(lab, 1, &["a", "c"])?, LinuxGuest::start_uml(lab, 2, &["b", "d"])?);
     let result = both_networks(&switch, &mut one, &mut two);
     if result.is_err() {
-        traffic::tell(&mut one);
-        traffic::tell(&mut two);
+        traffic::log_counters(&mut one);
+        traffic::log_counters(&mut two);
     }
     result?;
     switch.stop()
 }
 
-fn both_networks(switch: &Switch, one: &mut Guest, two: &mut Guest) -> Result<()> {
+fn both_networks(switch: &Switch, one: &mut LinuxGuest, two: &mut LinuxGuest) -> Result<()> {
     for guest in [&mut *one, &mut *two] {
         guest.configure(1500)?;
         let n = guest.number;

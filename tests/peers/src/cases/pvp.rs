@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use straightline_virtio::features as f;
 
 use super::embedded_guest;
-use crate::guest_pair::Twins;
+use crate::guest_pair::GuestPair;
 use crate::lab::Lab;
 use crate::machine::Need;
 use crate::runner::Test;
@@ -41,26 +41,26 @@ pub(super) fn tests() -> Vec<Test> {
 
 /// The least and the largest frame.
 fn smoke(lab: &Lab) -> Result<()> {
-    let mut way = Way::start(lab, VECTORISED, 1)?;
-    way.exchange(2000, &[60])?;
-    way.exchange(2000, &[1514])?;
-    way.end()
+    let mut testbed = Testbed::start(lab, VECTORISED, 1)?;
+    testbed.exchange(2000, &[60])?;
+    testbed.exchange(2000, &[1514])?;
+    testbed.end()
 }
 
 /// The switch ends, or is killed, and starts again, several times; then so do the guests. Traffic goes on each time.
 fn reconnect(lab: &Lab, layout: Layout, guests: usize) -> Result<()> {
     let (restarts, reboots) = if lab.machine.long { (8, 5) } else { (2, 2) };
-    let mut way = Way::start(lab, layout, guests)?;
-    way.exchange(500, &LENS)?;
+    let mut testbed = Testbed::start(lab, layout, guests)?;
+    testbed.exchange(500, &LENS)?;
     for round in 0..restarts {
-        way.restart_switch(round % 2 == 1)?;
-        way.exchange(500, &LENS)?;
+        testbed.restart_switch(round % 2 == 1)?;
+        testbed.exchange(500, &LENS)?;
     }
     for round in 0..reboots {
-        way.restart_guests(round % 2 == 1)?;
-        way.exchange(500, &LENS)?;
+        testbed.restart_guests(round % 2 == 1)?;
+        testbed.exchange(500, &LENS)?;
     }
-    way.end()
+    testbed.end()
 }
 
 /// Of our own guests' frames.
@@ -69,15 +69,15 @@ const LENS: [usize; 4] = [60, 566, 1514, 1000];
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// All that is between the two ends, and the ends.
-struct Way<'lab> {
+struct Testbed<'lab> {
     lab: &'lab Lab<'lab>,
     layout: Layout,
     switch: Switch<'lab>,
     guests: Vec<Testpmd>,
-    ends: Twins,
+    ends: GuestPair,
 }
 
-impl<'lab> Way<'lab> {
+impl<'lab> Testbed<'lab> {
     fn start(lab: &'lab Lab<'_>, layout: Layout, guests: usize) -> Result<Self> {
         let names: Vec<&str> = ["a"].into_iter().chain(GUESTS[..guests].concat()).chain(["b"]).collect();
         let port = |name| Port { client: name != "a" && name != "b", packed: Some(true), ..Port::new(name) };
@@ -86,12 +86,12 @@ impl<'lab> Way<'lab> {
         let guests = (0..guests).map(|at| guest(lab, layout, at)).collect::<Result<_>>()?;
         let packed = if layout.ring == "packed" { f::VIRTIO_F_RING_PACKED } else { 0 };
         let ends = embedded_guest::connect(lab, &embedded_guest::options(packed | f::VIRTIO_NET_F_MRG_RXBUF, 1))?;
-        let way = Self { lab, layout, switch, guests, ends };
-        way.wait_links()?;
-        Ok(way)
+        let testbed = Self { lab, layout, switch, guests, ends };
+        testbed.wait_links()?;
+        Ok(testbed)
     }
 
-    /// Packets in both directions: all arrive, in order, every byte right; none is dropped, and both ends of the way have
+    /// Packets in both directions: all arrive, in order, every byte right; none is dropped, and both ends of the testbed have
     /// counted the same.
     fn exchange(&mut self, count: u64, lens: &[usize]) -> Result<()> {
         self.ends.exchange(count, lens)?;
@@ -145,5 +145,5 @@ impl<'lab> Way<'lab> {
 }
 
 fn guest(lab: &Lab, layout: Layout, at: usize) -> Result<Testpmd> {
-    Testpmd::hand_on(lab, u32::try_from(at)?, GUESTS[at], layout.device)
+    Testpmd::forwarder(lab, u32::try_from(at)?, GUESTS[at], layout.device)
 }

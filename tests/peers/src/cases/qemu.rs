@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use crate::guest::{Guest, Kind, Qemu};
+use crate::guest::{GuestKind, LinuxGuest, Qemu};
 use crate::lab::Lab;
 use crate::machine::Need;
 use crate::proc;
@@ -28,7 +28,7 @@ pub(super) fn tests() -> Vec<Test> {
 
 fn patch(lab: &Lab) -> Result<()> {
     let switch = Switch::start(lab, &[Port::new("a"), Port::new("b")], Join::Patch)?;
-    let [mut one, mut two] = Guest::boot_pair(lab, Kind::Qemu(Qemu::default()), 1500)?;
+    let [mut one, mut two] = LinuxGuest::boot_pair(lab, GuestKind::Qemu(Qemu::default()), 1500)?;
     let second = two.ip();
     traffic::reach(&mut one, &second)?;
     traffic::ping(&mut one, &second, 10, 56)?;
@@ -50,8 +50,8 @@ fn patch(lab: &Lab) -> Result<()> {
 fn host_mtu(lab: &Lab) -> Result<()> {
     let ports = ["a", "b"].map(|name| Port { mtu: 9000, ..Port::new(name) });
     let switch = Switch::start(lab, &ports, Join::Patch)?;
-    let told = Kind::Qemu(Qemu { device: ",host_mtu=9000", ..Qemu::default() });
-    let mut guests = [Guest::start(lab, told, 1, "a")?, Guest::start(lab, told, 2, "b")?];
+    let told = GuestKind::Qemu(Qemu { device: ",host_mtu=9000", ..Qemu::default() });
+    let mut guests = [LinuxGuest::start(lab, told, 1, "a")?, LinuxGuest::start(lab, told, 2, "b")?];
     for guest in &mut guests {
         guest.boot()?;
         let mtu = guest.sh("cat /sys/class/net/eth0/mtu")?;
@@ -72,7 +72,7 @@ fn host_mtu(lab: &Lab) -> Result<()> {
 fn kill(lab: &Lab, qemu: Qemu, client: bool, ring: &str) -> Result<()> {
     let ports = ["a", "b"].map(|name| Port { client, packed: Some(true), ..Port::new(name) });
     let mut switch = Switch::start(lab, &ports, Join::Patch)?;
-    let [mut one, mut two] = Guest::boot_pair(lab, Kind::Qemu(qemu), 1500)?;
+    let [mut one, mut two] = LinuxGuest::boot_pair(lab, GuestKind::Qemu(qemu), 1500)?;
     let (first, second) = (one.ip(), two.ip());
     traffic::reach(&mut one, &second)?;
     let (times, mib) = (if lab.machine.long { 20 } else { 1 }, 96);

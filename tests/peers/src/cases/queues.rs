@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use crate::guest::{Guest, Kind, Qemu};
+use crate::guest::{GuestKind, LinuxGuest, Qemu};
 use crate::lab::Lab;
 use crate::machine::{Need, two_workers};
 use crate::proc;
@@ -33,7 +33,7 @@ fn counts(port: &PortStatus) -> Vec<[u64; 2]> {
 /// A frontend that leaves the control queue to us: what its driver asks for is shown.
 fn control(lab: &Lab) -> Result<()> {
     let switch = Switch::start(lab, &ports(), Join::Patch)?;
-    let [mut one, mut two] = Guest::boot_pair(lab, Kind::Uml, 1500)?;
+    let [mut one, mut two] = LinuxGuest::boot_pair(lab, GuestKind::Uml, 1500)?;
     let (mac, second) = (one.mac(), two.ip());
     for command in ["true", "ip link set eth0 promisc on", "ip link set eth0 promisc off"] {
         one.sh(command)?;
@@ -56,8 +56,8 @@ fn control(lab: &Lab) -> Result<()> {
 /// Linux turns the second pair on, off and on again, under traffic of many flows.
 fn qemu(lab: &Lab, join: Join, cpus: &[u32]) -> Result<()> {
     let switch = Switch::start_on(lab, &ports(), join, cpus)?;
-    let kind = Kind::Qemu(Qemu { netdev: ",queues=2", device: ",mq=on", ..Qemu::default() });
-    let [mut one, mut two] = Guest::boot_pair(lab, kind, 1500)?;
+    let kind = GuestKind::Qemu(Qemu { netdev: ",queues=2", device: ",mq=on", ..Qemu::default() });
+    let [mut one, mut two] = LinuxGuest::boot_pair(lab, kind, 1500)?;
     let second = two.ip();
     for guest in [&mut one, &mut two] {
         guest.sh("ethtool -L eth0 combined 2")?;
@@ -86,7 +86,7 @@ fn qemu(lab: &Lab, join: Join, cpus: &[u32]) -> Result<()> {
 }
 
 /// 32 TCP connections at once.
-fn many_flows(from: &mut Guest, to: &mut Guest) -> Result<()> {
+fn many_flows(from: &mut LinuxGuest, to: &mut LinuxGuest) -> Result<()> {
     to.sh("iperf3 -s -1 </dev/null >/tmp/iperf.log 2>&1 &")?;
     traffic::listening(to, 5201)?;
     from.sh_within(&format!("iperf3 -c {} -P 32 -t 2 > /dev/null", to.ip()), Duration::from_secs(60))?;

@@ -14,13 +14,13 @@ use crate::testpmd::{PortStats, Testpmd};
 
 /// A way of virtio-user's through its rings.
 #[derive(Clone, Copy)]
-struct Path {
+struct DriverPath {
     name: &'static str,
     /// Its arguments.
     device: &'static str,
 }
 
-impl Path {
+impl DriverPath {
     fn is_packed(self) -> bool {
         self.device.contains("packed_vq=1")
     }
@@ -30,19 +30,20 @@ impl Path {
     }
 }
 
-const SPLIT: Path = Path { name: "split", device: ",in_order=0" };
-const PACKED: Path = Path { name: "packed", device: ",packed_vq=1,in_order=0" };
-const VECTORISED: Path = Path { name: "packed_vectorised", device: ",packed_vq=1,mrg_rxbuf=0,in_order=1,vectorized=1" };
+const SPLIT: DriverPath = DriverPath { name: "split", device: ",in_order=0" };
+const PACKED: DriverPath = DriverPath { name: "packed", device: ",packed_vq=1,in_order=0" };
+const VECTORISED: DriverPath =
+    DriverPath { name: "packed_vectorised", device: ",packed_vq=1,mrg_rxbuf=0,in_order=1,vectorized=1" };
 
-const PATHS: [Path; 9] = [
+const PATHS: [DriverPath; 9] = [
     SPLIT,
-    Path { name: "split_not_mergeable", device: ",mrg_rxbuf=0,in_order=0" },
-    Path { name: "split_vectorised", device: ",mrg_rxbuf=0,in_order=0,vectorized=1" },
-    Path { name: "split_in_order", device: ",in_order=1" },
-    Path { name: "split_in_order_not_mergeable", device: ",in_order=1,mrg_rxbuf=0" },
+    DriverPath { name: "split_not_mergeable", device: ",mrg_rxbuf=0,in_order=0" },
+    DriverPath { name: "split_vectorised", device: ",mrg_rxbuf=0,in_order=0,vectorized=1" },
+    DriverPath { name: "split_in_order", device: ",in_order=1" },
+    DriverPath { name: "split_in_order_not_mergeable", device: ",in_order=1,mrg_rxbuf=0" },
     PACKED,
-    Path { name: "packed_not_mergeable", device: ",packed_vq=1,mrg_rxbuf=0,in_order=0" },
-    Path { name: "packed_in_order", device: ",packed_vq=1,in_order=1" },
+    DriverPath { name: "packed_not_mergeable", device: ",packed_vq=1,mrg_rxbuf=0,in_order=0" },
+    DriverPath { name: "packed_in_order", device: ",packed_vq=1,in_order=1" },
     VECTORISED,
 ];
 
@@ -75,7 +76,7 @@ pub(super) fn tests() -> Vec<Test> {
 }
 
 /// All sizes; then the guest's ports are stopped and started, and the first size again.
-fn port_restart(lab: &Lab, path: Path) -> Result<()> {
+fn port_restart(lab: &Lab, path: DriverPath) -> Result<()> {
     let (switch, mut guest) = start(lab, path, 1, "")?;
     let sizes = if path.is_mergeable() { IN_BUFFERS } else { SIZES };
     for size in sizes {
@@ -89,7 +90,7 @@ fn port_restart(lab: &Lab, path: Path) -> Result<()> {
 }
 
 /// Two queue pairs, with as many flows as testpmd makes: both take part, in both directions.
-fn multi_queues(lab: &Lab, path: Path, cpus: &[u32]) -> Result<()> {
+fn multi_queues(lab: &Lab, path: DriverPath, cpus: &[u32]) -> Result<()> {
     let (switch, mut guest) = start_on(lab, path, 2, "", cpus)?;
     bounce(&switch, &mut guest, "64", 2)?;
     bounce(&switch, &mut guest, "1518", 2)?;
@@ -105,7 +106,7 @@ fn multi_queues(lab: &Lab, path: Path, cpus: &[u32]) -> Result<()> {
 /// The guest listens, with four queue pairs in order. The switch ends and starts again: all pairs are used as before, also
 /// by single packets.
 fn smoke_reconnect(lab: &Lab) -> Result<()> {
-    let path = Path { name: "split_in_order", device: ",in_order=1" };
+    let path = DriverPath { name: "split_in_order", device: ",in_order=1" };
     let (mut switch, mut guest) = start(lab, path, 4, ",server=1")?;
     for round in 0..2 {
         if round > 0 {
@@ -127,7 +128,7 @@ fn smoke_reconnect(lab: &Lab) -> Result<()> {
 }
 
 /// The guest listens. The switch is killed and started again, and then the guest.
-fn server_mode(lab: &Lab, path: Path) -> Result<()> {
+fn server_mode(lab: &Lab, path: DriverPath) -> Result<()> {
     let (mut switch, mut guest) = start(lab, path, 1, ",server=1")?;
     bounce(&switch, &mut guest, "64", 1)?;
     for _ in 0..2 {
@@ -144,14 +145,14 @@ fn server_mode(lab: &Lab, path: Path) -> Result<()> {
     switch.stop()
 }
 
-fn start<'lab>(lab: &'lab Lab<'_>, path: Path, queues: u32, more: &str) -> Result<(Switch<'lab>, Testpmd)> {
+fn start<'lab>(lab: &'lab Lab<'_>, path: DriverPath, queues: u32, more: &str) -> Result<(Switch<'lab>, Testpmd)> {
     start_on(lab, path, queues, more, &[])
 }
 
 /// With workers on these CPUs.
 fn start_on<'lab>(
     lab: &'lab Lab<'_>,
-    path: Path,
+    path: DriverPath,
     queues: u32,
     more: &str,
     cpus: &[u32],
@@ -165,7 +166,7 @@ fn start_on<'lab>(
     Ok((switch, guest))
 }
 
-fn testpmd(lab: &Lab, path: Path, queues: u32, more: &str) -> Result<Testpmd> {
+fn testpmd(lab: &Lab, path: DriverPath, queues: u32, more: &str) -> Result<Testpmd> {
     let device = format!("{}{more}", path.device);
     let jumbo: &[&str] = if path.is_mergeable() {
         // Frames in several buffers.
@@ -179,7 +180,7 @@ fn testpmd(lab: &Lab, path: Path, queues: u32, more: &str) -> Result<Testpmd> {
 }
 
 /// Until both links are up, as the path wants them.
-fn wait_links(switch: &Switch<'_>, path: Path, queues: u32) -> Result<()> {
+fn wait_links(switch: &Switch<'_>, path: DriverPath, queues: u32) -> Result<()> {
     for name in ["a", "b"] {
         let port = switch.wait_link(name, "up", Duration::from_secs(10))?;
         let ring = if path.is_packed() { "packed" } else { "split" };
@@ -211,7 +212,7 @@ fn bounce_bursts(switch: &Switch<'_>, guest: &mut Testpmd, segments: &str, burst
         Ok(Some(Counts::read(switch, guest)?).filter(|now| now.agree(&before)))
     });
     let now = rest.or_else(|_| Counts::read(switch, guest))?;
-    guest.rest()?;
+    guest.stop_receiving()?;
     for (at, name) in ["a", "b"].into_iter().enumerate() {
         let (guest, rx, tx) = now.since(&before, at);
         let both = format!("{size} B, port {name}: the guest counts {guest:?}, the switch rx {rx:?}, tx {tx:?}");

@@ -8,8 +8,8 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use straightline_lab::results::Sample;
 
-use super::options::{Cell, Guest, Load, Options, Size};
-use super::switches::{Running, large_buffers};
+use super::options::{CompareCell, Load, Options, Size, TrafficSource};
+use super::switches::{RunningSwitch, large_buffers};
 use crate::lab::Lab;
 use crate::machine::two_cpus;
 use crate::proc::{self, Proc};
@@ -17,7 +17,7 @@ use crate::testpmd::Testpmd;
 
 /// What a guest has seen. Our own one says just these.
 #[derive(Clone, Debug, Deserialize)]
-pub(super) struct Seen {
+pub(super) struct GuestReport {
     /// Million packets received a second, by both ports together.
     pub(super) mpps: f64,
     /// Gigabits of their frames a second.
@@ -36,10 +36,10 @@ pub(super) struct Seen {
     pub(super) bound: Option<String>,
 }
 
-impl Seen {
+impl GuestReport {
     /// Nothing but rates.
-    fn of(mpps: f64, gbit_per_s: f64) -> Seen {
-        Seen { mpps, gbit_per_s, guest_cycles_per_packet: None, lost: None, found: BTreeMap::new(), bound: None }
+    fn of(mpps: f64, gbit_per_s: f64) -> GuestReport {
+        GuestReport { mpps, gbit_per_s, guest_cycles_per_packet: None, lost: None, found: BTreeMap::new(), bound: None }
     }
 }
 
@@ -54,23 +54,29 @@ const SEARCH: Duration = Duration::from_secs(1800);
 pub(super) fn measure(
     lab: &Lab,
     options: &Options,
-    switch: &mut Running<'_>,
+    switch: &mut RunningSwitch<'_>,
     copies_nothing: bool,
-    cell: &Cell,
-) -> Result<Seen> {
+    cell: &CompareCell,
+) -> Result<GuestReport> {
     match cell.guest {
-        Guest::Own => own(lab, options, switch, copies_nothing, cell),
-        Guest::Generator if copies_nothing => {
+        TrafficSource::Own => own(lab, options, switch, copies_nothing, cell),
+        TrafficSource::Generator if copies_nothing => {
             bail!("the generator checks what comes, and this switch copies nothing: load it by --guest own")
         }
-        Guest::Generator if cell.load == Load::Search => search(lab, options, switch, cell),
-        Guest::Generator => generator(lab, options, switch, cell),
-        Guest::Testpmd => testpmd(lab, options, switch, cell),
+        TrafficSource::Generator if cell.load == Load::Search => search(lab, options, switch, cell),
+        TrafficSource::Generator => generator(lab, options, switch, cell),
+        TrafficSource::Testpmd => testpmd(lab, options, switch, cell),
     }
 }
 
 /// `straightline lab loop`, which sees to it itself that the trial counts.
-fn own(lab: &Lab, options: &Options, switch: &mut Running<'_>, copies_nothing: bool, cell: &Cell) -> Result<Seen> {
+fn own(
+    lab: &Lab,
+    options: &Options,
+    switch: &mut RunningSwitch<'_>,
+    copies_nothing: bool,
+    cell: &CompareCell,
+) -> Result<GuestReport> {
     switch.go()?;
     let mut command = ours(lab, options, cell, "loop")?;
     command
@@ -92,7 +98,7 @@ fn own(lab: &Lab, options: &Options, switch: &mut Running<'_>, copies_nothing: b
 
 /// `straightline lab patch-external`: as much as there is room for, of which each packet is checked. It sees to it itself that
 /// the trial counts.
-fn generator(lab: &Lab, options: &Options, switch: &mut Running<'_>, cell: &Cell) -> Result<Seen> {
+fn generator(lab: &Lab, options: &Options, switch: &mut RunningSwitch<'_>, cell: &CompareCell) -> Result<GuestReport> {
     switch.go()?;
     let mut command = ours(lab, options, cell, "patch-external")?;
     command.args(["--secs", &options.time().as_secs_f64().to_string()]).args(WARM).args([
@@ -109,7 +115,7 @@ fn generator(lab: &Lab, options: &Options, switch: &mut Running<'_>, cell: &Cell
 }
 
 /// `straightline lab patch-external`: the most without loss, with half a percent of it, and latencies at parts of that.
-fn search(lab: &Lab, options: &Options, switch: &mut Running<'_>, cell: &Cell) -> Result<Seen> {
+fn search(lab: &Lab, options: &Options, switch: &mut RunningSwitch<'_>, cell: &CompareCell) -> Result<GuestReport> {
     switch.go()?;
     let mut command = ours(lab, options, cell, "patch-external")?;
     // It chooses by itself where nobody says it.
@@ -121,7 +127,7 @@ fn search(lab: &Lab, options: &Options, switch: &mut Running<'_>, cell: &Cell) -
 }
 
 /// What a search says: the rate without loss, and the others by names of their own.
-fn found(lines: &[Sample]) -> Result<Seen> {
+fn found(lines: &[Sample]) -> Result<GuestReport> {
     let of = |load: &str| lines.iter().find(|line| line.cell.get("load").is_some_and(|at| at == load));
     let bound = |load: &str| {
         let line = of(load).with_context(|| format!("the generator says nothing of {load}"))?;
@@ -150,16 +156,16 @@ fn found(lines: &[Sample]) -> Result<Seen> {
 }
 
 /// What came a second.
-fn rates(line: &Sample) -> Result<Seen> {
+fn rates(line: &Sample) -> Result<GuestReport> {
     let needed = |name: &str| {
         line.metrics.get(name).copied().with_context(|| format!("the generator says nothing of {name}: {line:?}"))
     };
     let (mpps, gbit_per_s) = (needed("mpps")?, needed("gbit_per_s")?);
-    Ok(Seen::of(mpps, gbit_per_s))
+    Ok(GuestReport::of(mpps, gbit_per_s))
 }
 
 /// A command of our laboratory, at the switch's two sockets.
-fn ours(lab: &Lab, options: &Options, cell: &Cell, name: &str) -> Result<Command> {
+fn ours(lab: &Lab, options: &Options, cell: &CompareCell, name: &str) -> Result<Command> {
     let (cpu, _) = two_cpus()?;
     let mut command = Command::new(&options.program);
     command.args(["lab", name, "--json", "--backend"]).arg(lab.socket("a")).arg("--backend").arg(lab.socket("b"));
@@ -191,7 +197,7 @@ fn said(lab: &Lab, command: Command, limit: Duration) -> Result<String> {
 }
 
 /// testpmd: whether the trial counts is for us to see.
-fn testpmd(lab: &Lab, options: &Options, switch: &mut Running<'_>, cell: &Cell) -> Result<Seen> {
+fn testpmd(lab: &Lab, options: &Options, switch: &mut RunningSwitch<'_>, cell: &CompareCell) -> Result<GuestReport> {
     let Size::Bytes(len) = cell.size else { bail!("testpmd sends frames of one length") };
     let ring = &cell.ring;
     let devices = ["a", "b"].map(|port| {
@@ -235,7 +241,7 @@ fn testpmd(lab: &Lab, options: &Options, switch: &mut Running<'_>, cell: &Cell) 
     let seen = (a_bits + b_bits) / 8.0 / (a + b);
     // flowgen sends 4 bytes less; where a length is not possible testpmd takes 64 without a word.
     ensure!((seen - f64::from(len)).abs() <= 8.0, "not a valid trial: frames of {seen:.0} bytes came, not of {len}");
-    Ok(Seen::of((a + b) / 1e6, (a_bits + b_bits) / 1e9))
+    Ok(GuestReport::of((a + b) / 1e6, (a_bits + b_bits) / 1e9))
 }
 
 #[cfg(test)]

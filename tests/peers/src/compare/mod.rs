@@ -16,10 +16,10 @@ use anyhow::{Result, bail};
 
 use crate::lab::Lab;
 use crate::machine::{Machine, Need, two_cpus};
-use crate::measure::{Candidate, Kind, Measured, Plan, require};
+use crate::measure::{Candidate, SwitchKind, TrialPlan, TrialResult, require};
 pub(crate) use options::USAGE;
-use options::{Cell, Guest, Options};
-use switches::Running;
+use options::{CompareCell, Options, TrafficSource};
+use switches::RunningSwitch;
 
 /// Runs all trials; true where each of them counts.
 pub(crate) fn run(args: impl Iterator<Item = String>) -> Result<bool> {
@@ -29,10 +29,10 @@ pub(crate) fn run(args: impl Iterator<Item = String>) -> Result<bool> {
     let cells = options.cells();
     let has = |kind| common.switches.iter().any(|switch| switch.kind == kind);
     let without = "leave the peers out, or run it as root with huge pages reserved";
-    if has(Kind::Testpmd) || cells.iter().any(|cell| cell.guest == Guest::Testpmd) {
+    if has(SwitchKind::Testpmd) || cells.iter().any(|cell| cell.guest == TrafficSource::Testpmd) {
         require(&machine, Need::Dpdk, without)?;
     }
-    if has(Kind::Ovs) {
+    if has(SwitchKind::Ovs) {
         require(&machine, Need::Ovs, without)?;
     }
     let (guest_cpu, switch_cpu) = two_cpus()?;
@@ -40,15 +40,15 @@ pub(crate) fn run(args: impl Iterator<Item = String>) -> Result<bool> {
         bail!("two CPUs are needed, one for the guest and one for the switch");
     }
     let (rounds, switches, out) = (common.rounds, &common.switches[..], common.out.as_deref());
-    let plan = Plan { scenario: "compare", rounds, switches, cells: &cells, out };
+    let plan = TrialPlan { scenario: "compare", rounds, switches, cells: &cells, out };
     let done = plan.run(|switch, cell| trial(&machine, &options, switch, cell))?;
     println!("{}", table::markdown(switches, &cells, &done.samples));
     Ok(done.judge())
 }
 
-fn trial(machine: &Machine, options: &Options, switch: &Candidate, cell: &Cell) -> Result<Measured> {
+fn trial(machine: &Machine, options: &Options, switch: &Candidate, cell: &CompareCell) -> Result<TrialResult> {
     let lab = Lab::new(machine, "compare")?;
-    let mut running = Running::start(&lab, switch, cell)?;
+    let mut running = RunningSwitch::start(&lab, switch, cell)?;
     let seen = guests::measure(&lab, options, &mut running, switch.copies_nothing, cell)?;
     let cycles = running.cycles()?;
     let figures = [
@@ -62,5 +62,5 @@ fn trial(machine: &Machine, options: &Options, switch: &Candidate, cell: &Cell) 
     let metrics = figures.chain(seen.found).collect();
     let cycles = cycles.map_or(String::new(), |cycles| format!(", {cycles:.0} cycles a packet"));
     let least = if seen.bound.is_some() { "at least " } else { "" };
-    Ok(Measured { metrics, said: format!("{least}{:.3} Mpps{cycles}", seen.mpps), invalid: seen.bound })
+    Ok(TrialResult { metrics, said: format!("{least}{:.3} Mpps{cycles}", seen.mpps), invalid: seen.bound })
 }

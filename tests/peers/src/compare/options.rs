@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::measure::{self, Common, Kind, list, number};
+use crate::measure::{self, CommonOptions, SwitchKind, list, number};
 
 pub(crate) const USAGE: &str = "usage: cargo xtask compare --switch SWITCH... [OPTION...]
 
@@ -36,24 +36,25 @@ pub(crate) const USAGE: &str = "usage: cargo xtask compare --switch SWITCH... [O
   --cache FOLDER             where logs lie (target/peers)";
 
 /// Switches that are not ours.
-const PEERS: [(&str, Kind); 2] = [("testpmd", Kind::Testpmd), ("ovs", Kind::Ovs)];
+const PEERS: [(&str, SwitchKind); 2] = [("testpmd", SwitchKind::Testpmd), ("ovs", SwitchKind::Ovs)];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Guest {
+pub(super) enum TrafficSource {
     Own,
     Generator,
     Testpmd,
 }
 
-const GUESTS: [(&str, Guest); 3] = [("own", Guest::Own), ("generator", Guest::Generator), ("testpmd", Guest::Testpmd)];
+const GUESTS: [(&str, TrafficSource); 3] =
+    [("own", TrafficSource::Own), ("generator", TrafficSource::Generator), ("testpmd", TrafficSource::Testpmd)];
 
-impl Guest {
+impl TrafficSource {
     /// Whether it can do that.
     fn takes(self, load: Load, size: Size) -> bool {
         match self {
-            Guest::Own => load != Load::Search,
-            Guest::Generator => load != Load::Loop && size != Size::Segments,
-            Guest::Testpmd => load != Load::Search && matches!(size, Size::Bytes(_)),
+            TrafficSource::Own => load != Load::Search,
+            TrafficSource::Generator => load != Load::Loop && size != Size::Segments,
+            TrafficSource::Testpmd => load != Load::Search && matches!(size, Size::Bytes(_)),
         }
     }
 }
@@ -110,14 +111,14 @@ impl fmt::Display for Size {
 
 /// What is the same for all switches: a row of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Cell {
-    pub(super) guest: Guest,
+pub(super) struct CompareCell {
+    pub(super) guest: TrafficSource,
     pub(super) load: Load,
     pub(super) ring: Ring,
     pub(super) size: Size,
 }
 
-impl Cell {
+impl CompareCell {
     fn guest(&self) -> &'static str {
         GUESTS.iter().find(|(_, guest)| *guest == self.guest).map_or("", |(name, _)| name)
     }
@@ -127,7 +128,7 @@ impl Cell {
     }
 }
 
-impl measure::Cell for Cell {
+impl measure::Cell for CompareCell {
     fn axes(&self) -> BTreeMap<String, String> {
         let axes = [
             ("guest", self.guest()),
@@ -139,7 +140,7 @@ impl measure::Cell for Cell {
     }
 }
 
-impl fmt::Display for Cell {
+impl fmt::Display for CompareCell {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(to, "{} {} {} {} B", self.guest(), self.load(), self.ring.name, self.size)
     }
@@ -147,8 +148,8 @@ impl fmt::Display for Cell {
 
 #[derive(Debug)]
 pub(super) struct Options {
-    pub(super) common: Common,
-    guests: Vec<Guest>,
+    pub(super) common: CommonOptions,
+    guests: Vec<TrafficSource>,
     rings: Vec<Ring>,
     sizes: Vec<Size>,
     loads: Vec<Load>,
@@ -165,13 +166,13 @@ impl Options {
     }
 
     /// All rows that there are.
-    pub(super) fn cells(&self) -> Vec<Cell> {
+    pub(super) fn cells(&self) -> Vec<CompareCell> {
         let mut cells = Vec::new();
         for &guest in &self.guests {
             for &load in &self.loads {
                 for &ring in &self.rings {
                     let sizes = self.sizes.iter().filter(|&&size| guest.takes(load, size));
-                    cells.extend(sizes.map(|&size| Cell { guest, load, ring, size }));
+                    cells.extend(sizes.map(|&size| CompareCell { guest, load, ring, size }));
                 }
             }
         }
@@ -188,7 +189,7 @@ pub(super) fn parse(args: impl Iterator<Item = String>) -> Result<Options> {
         "testpmd as a guest sends neither imix nor segments, and the generator sends no segments; it floods and searches, which \
          nobody else does: --load flood or search"
     );
-    if options.guests.iter().any(|&guest| guest != Guest::Testpmd) {
+    if options.guests.iter().any(|&guest| guest != TrafficSource::Testpmd) {
         let program = options.program.canonicalize();
         options.program =
             program.with_context(|| format!("no program for our own guest: {}", options.program.display()))?;
@@ -198,8 +199,8 @@ pub(super) fn parse(args: impl Iterator<Item = String>) -> Result<Options> {
 
 fn read(mut args: impl Iterator<Item = String>) -> Result<Options> {
     let mut options = Options {
-        common: Common::new(),
-        guests: vec![Guest::Own],
+        common: CommonOptions::new(),
+        guests: vec![TrafficSource::Own],
         rings: vec![RINGS[0], RINGS[3]],
         sizes: [64, 512, 1518].map(Size::Bytes).to_vec(),
         loads: vec![Load::Loop],

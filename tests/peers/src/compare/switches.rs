@@ -8,15 +8,15 @@ use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 use straightline_lab::reflector::hertz;
 
-use super::options::{Cell, Size};
+use super::options::{CompareCell, Size};
 use crate::lab::Lab;
-use crate::measure::{self, Candidate, Kind};
+use crate::measure::{self, Candidate, SwitchKind};
 use crate::ovs::Ovs;
 use crate::proc::{self, Proc};
 use crate::testpmd::Testpmd;
 
 /// A switch at work.
-pub(super) enum Running<'lab> {
+pub(super) enum RunningSwitch<'lab> {
     Testpmd(Testpmd),
     Ovs(Ovs<'lab>),
     Ours { proc: Proc, api: Api<'lab> },
@@ -28,10 +28,10 @@ pub(super) struct Api<'lab> {
     program: &'lab Path,
 }
 
-impl<'lab> Running<'lab> {
-    pub(super) fn start(lab: &'lab Lab<'_>, switch: &'lab Candidate, cell: &Cell) -> Result<Self> {
+impl<'lab> RunningSwitch<'lab> {
+    pub(super) fn start(lab: &'lab Lab<'_>, switch: &'lab Candidate, cell: &CompareCell) -> Result<Self> {
         match &switch.kind {
-            Kind::Testpmd => {
+            SwitchKind::Testpmd => {
                 let mut args = vec!["--total-num-mbufs=16384".to_owned(), "--record-core-cycles".to_owned()];
                 args.extend(large_buffers(cell).map(str::to_owned));
                 let devices = ["a", "b"].map(|port| {
@@ -41,14 +41,14 @@ impl<'lab> Running<'lab> {
                 });
                 Ok(Self::Testpmd(Testpmd::spawn(lab, "switch", &devices, &args, 0)?))
             }
-            Kind::Ovs => {
+            SwitchKind::Ovs => {
                 let mtu = if let Size::Bytes(len @ 1519..) = cell.size { len - 18 } else { 1500 };
                 Ok(Self::Ovs(Ovs::start_with_mtu(lab, false, mtu)?))
             }
-            Kind::Ours(ours) => {
+            SwitchKind::Ours(ours) => {
                 Ok(Self::Ours { proc: ours.start(lab, "spin")?, api: Api { lab, program: &ours.program } })
             }
-            Kind::RteVhost => bail!("rte is for Linux guests: `cargo xtask linux`"),
+            SwitchKind::RteVhost => bail!("rte is for Linux guests: `cargo xtask linux`"),
         }
     }
 
@@ -81,7 +81,7 @@ impl<'lab> Running<'lab> {
 }
 
 /// Buffers for frames that do not fit into testpmd's usual ones.
-pub(super) fn large_buffers(cell: &Cell) -> Option<&'static str> {
+pub(super) fn large_buffers(cell: &CompareCell) -> Option<&'static str> {
     matches!(cell.size, Size::Bytes(2000..)).then_some("--mbuf-size=9600")
 }
 

@@ -3,11 +3,11 @@
 use straightline_lab::results::{Sample, series};
 use straightline_lab::statistics::median;
 
-use super::options::Cell;
-use crate::measure::{Candidate, NONE, of_place, spread};
+use super::options::CompareCell;
+use crate::measure::{Candidate, NO_VALID_TRIAL, samples_of, spread};
 
 /// A row for each guest, load, ring and size that was tried; a column for each switch.
-pub(super) fn markdown(switches: &[Candidate], cells: &[Cell], samples: &[Sample]) -> String {
+pub(super) fn markdown(switches: &[Candidate], cells: &[CompareCell], samples: &[Sample]) -> String {
     let mut text = String::from(
         "Million packets a second received by the guest on both ports: median (smallest-largest), ratio of medians to the \
          first [its interval of 95 %]; then cycles a packet of the switch alone, and of the guest. Of a search: the most without loss \
@@ -16,7 +16,7 @@ pub(super) fn markdown(switches: &[Candidate], cells: &[Cell], samples: &[Sample
     let names: Vec<&str> = switches.iter().map(|switch| switch.name.as_str()).collect();
     text += &format!("| guest, load, ring, frame | {} |\n|---|{}\n", names.join(" | "), "---|".repeat(names.len()));
     for cell in cells {
-        let places: Vec<Vec<&Sample>> = switches.iter().map(|switch| of_place(samples, cell, switch)).collect();
+        let places: Vec<Vec<&Sample>> = switches.iter().map(|switch| samples_of(samples, cell, switch)).collect();
         if places.iter().all(Vec::is_empty) {
             continue;
         }
@@ -24,7 +24,9 @@ pub(super) fn markdown(switches: &[Candidate], cells: &[Cell], samples: &[Sample
         let shown: Vec<String> = places
             .iter()
             .enumerate()
-            .map(|(at, place)| show(place, first.as_deref().filter(|_| at > 0)).unwrap_or_else(|| NONE.to_owned()))
+            .map(|(at, place)| {
+                show(place, first.as_deref().filter(|_| at > 0)).unwrap_or_else(|| NO_VALID_TRIAL.to_owned())
+            })
             .collect();
         text += &format!("| {cell} | {} |\n", shown.join(" | "));
     }
@@ -59,18 +61,18 @@ fn show(place: &[&Sample], first: Option<&[(u32, f64)]>) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::options::{Guest, Load, Ring, Size};
+    use super::super::options::{Load, Ring, Size, TrafficSource};
     use super::*;
-    use crate::measure::{Cell as _, Kind};
+    use crate::measure::{Cell as _, SwitchKind};
 
     #[test]
     fn a_table_says_what_was_measured_and_what_was_not() {
         let ring = Ring { name: "split", packed: false, mergeable: true, in_order: false, vectorized: false };
-        let cell = |size| Cell { guest: Guest::Own, load: Load::Loop, ring, size: Size::Bytes(size) };
+        let cell = |size| CompareCell { guest: TrafficSource::Own, load: Load::Loop, ring, size: Size::Bytes(size) };
         let cells = [cell(64), cell(512)];
         let switch = |name: &str| Candidate {
             name: name.to_owned(),
-            kind: Kind::Ovs,
+            kind: SwitchKind::Ovs,
             version: String::new(),
             copies_nothing: false,
         };

@@ -15,14 +15,16 @@ use anyhow::{Result, bail};
 use straightline_lab::results::{Sample, series};
 use straightline_lab::statistics::{median, percentile};
 
-use crate::guest::{self, Guest};
+use crate::guest::{GuestKind, LinuxGuest};
 use crate::lab::Lab;
 use crate::machine::{Machine, Need};
-use crate::measure::{self, Candidate, Kind, Measured, NONE, Plan, of_place, require, spread};
+use crate::measure::{
+    self, Candidate, NO_VALID_TRIAL, SwitchKind, TrialPlan, TrialResult, require, samples_of, spread,
+};
 use crate::proc::Proc;
 use crate::traffic::{self, Iperf};
 pub(crate) use options::USAGE;
-use options::{Cell, Options};
+use options::{LinuxCell, Options};
 
 /// Runs all trials; true where each of them counts.
 pub(crate) fn run(args: impl Iterator<Item = String>) -> Result<bool> {
@@ -30,14 +32,14 @@ pub(crate) fn run(args: impl Iterator<Item = String>) -> Result<bool> {
     let common = &options.common;
     let machine = Machine { switch: PathBuf::new(), cache: common.cache.clone(), long: false };
     require(&machine, Need::Uml(2), "`cargo xtask test` installs what the guests are made of")?;
-    let rte = if common.switches.iter().any(|switch| switch.kind == Kind::RteVhost) {
+    let rte = if common.switches.iter().any(|switch| switch.kind == SwitchKind::RteVhost) {
         require(&machine, Need::RteVhost, "leave rte out, or run it as root with huge pages reserved")?;
         Some(rte::build(&common.cache)?)
     } else {
         None
     };
     let (rounds, switches, out) = (common.rounds, &common.switches[..], common.out.as_deref());
-    let plan = Plan { scenario: "linux", rounds, switches, cells: &options.cells, out };
+    let plan = TrialPlan { scenario: "linux", rounds, switches, cells: &options.cells, out };
     let done = plan.run(|switch, cell| trial(&machine, &options, switch, rte.as_deref(), cell))?;
     println!("{}", markdown(switches, &options.cells, &done.samples));
     Ok(done.judge())
@@ -45,8 +47,8 @@ pub(crate) fn run(args: impl Iterator<Item = String>) -> Result<bool> {
 
 fn start(lab: &Lab, switch: &Candidate, rte: Option<&Path>) -> Result<Proc> {
     match (&switch.kind, rte) {
-        (Kind::Ours(ours), _) => ours.start(lab, "sleep"),
-        (Kind::RteVhost, Some(program)) => rte::start(lab, program),
+        (SwitchKind::Ours(ours), _) => ours.start(lab, "sleep"),
+        (SwitchKind::RteVhost, Some(program)) => rte::start(lab, program),
         _ => bail!("{} is not for Linux guests", switch.name),
     }
 }
@@ -57,11 +59,11 @@ fn trial(
     options: &Options,
     switch: &Candidate,
     rte: Option<&Path>,
-    cell: &Cell,
-) -> Result<Measured> {
+    cell: &LinuxCell,
+) -> Result<TrialResult> {
     let lab = Lab::new(machine, "linux")?;
     let switch = start(&lab, switch, rte)?;
-    let [mut one, mut two] = Guest::boot_pair(&lab, guest::Kind::Uml, cell.mtu)?;
+    let [mut one, mut two] = LinuxGuest::boot_pair(&lab, GuestKind::Uml, cell.mtu)?;
     for guest in [&mut one, &mut two] {
         traffic::turn_off(guest, cell.offload.off())?;
     }
@@ -77,11 +79,11 @@ fn trial(
     traffic::no_errors(&mut one)?;
     traffic::no_errors(&mut two)?;
     measure::end(switch)?;
-    Ok(figures(options.pings, &trips, &moved, cpu_s, took))
+    Ok(metrics(options.pings, &trips, &moved, cpu_s, took))
 }
 
 /// `cpu_s` seconds of CPU time that the switch used while iperf3's client ran, which `took` so many seconds.
-fn figures(pings: u32, trips: &[f64], moved: &Iperf, cpu_s: f64, took: f64) -> Measured {
+fn metrics(pings: u32, trips: &[f64], moved: &Iperf, cpu_s: f64, took: f64) -> TrialResult {
     let micros = |percent| percentile(trips, percent).map(|ms| ms * 1000.0);
     let Iperf { gbit_per_s, bytes, retransmits } = *moved;
     let cpu_s_per_gb = cpu_s / (bytes / 1e9);
@@ -101,7 +103,7 @@ fn figures(pings: u32, trips: &[f64], moved: &Iperf, cpu_s: f64, took: f64) -> M
     let ping = median(trips).unwrap_or(0.0);
     let said =
         format!("{gbit_per_s:.2} Gbit/s, {retransmits:.0} retransmits, {cpu_s_per_gb:.2} CPU s/GB, ping {ping:.2} ms");
-    Measured { metrics, said, invalid: None }
+    TrialResult { metrics, said, invalid: None }
 }
 
 /// Figures that the table shows: metric, title, digits.
@@ -114,14 +116,14 @@ const SHOWN: [(&str, &str, usize); 5] = [
 ];
 
 /// Rows for each cell that was tried; a column for each switch.
-fn markdown(switches: &[Candidate], cells: &[Cell], samples: &[Sample]) -> String {
+fn markdown(switches: &[Candidate], cells: &[LinuxCell], samples: &[Sample]) -> String {
     let mut text = String::from(
         "Medians (smallest-largest), ratio of medians to the first [its interval of 95 %, from six rounds on].\n\n",
     );
     let names: Vec<&str> = switches.iter().map(|switch| switch.name.as_str()).collect();
     text += &format!("| offload, MTU | figure | {} |\n|---|---|{}\n", names.join(" | "), "---|".repeat(names.len()));
     for cell in cells {
-        let places: Vec<Vec<&Sample>> = switches.iter().map(|switch| of_place(samples, cell, switch)).collect();
+        let places: Vec<Vec<&Sample>> = switches.iter().map(|switch| samples_of(samples, cell, switch)).collect();
         if places.iter().all(Vec::is_empty) {
             continue;
         }
@@ -132,7 +134,7 @@ fn markdown(switches: &[Candidate], cells: &[Cell], samples: &[Sample]) -> Strin
                 .iter()
                 .enumerate()
                 .map(|(at, own)| spread(own, values.first().filter(|_| at > 0).map(Vec::as_slice), digits))
-                .map(|shown| shown.unwrap_or_else(|| NONE.to_owned()))
+                .map(|shown| shown.unwrap_or_else(|| NO_VALID_TRIAL.to_owned()))
                 .collect();
             text += &format!("| {cell} | {title} | {} |\n", shown.join(" | "));
         }
@@ -149,15 +151,15 @@ mod tests {
     #[test]
     fn figures_are_in_their_units_and_in_the_table() {
         let moved = Iperf { gbit_per_s: 4.0, bytes: 2.5e9, retransmits: 7.0 };
-        let measured = figures(4, &[0.25, 0.75, 0.5], &moved, 5.0, 5.5);
+        let measured = metrics(4, &[0.25, 0.75, 0.5], &moved, 5.0, 5.5);
         let of = |name: &str| measured.metrics[name];
         assert_eq!([of("switch_cpu_s_per_gb"), of("ping_p50_us"), of("pings_lost")], [2.0, 500.0, 1.0]);
         assert_eq!(measured.said, "4.00 Gbit/s, 7 retransmits, 2.00 CPU s/GB, ping 0.50 ms");
 
-        let cells = [Cell { offload: Offload::Tso, mtu: 1500 }, Cell { offload: Offload::None, mtu: 9000 }];
+        let cells = [LinuxCell { offload: Offload::Tso, mtu: 1500 }, LinuxCell { offload: Offload::None, mtu: 9000 }];
         let switch = |name: &str| Candidate {
             name: name.to_owned(),
-            kind: Kind::RteVhost,
+            kind: SwitchKind::RteVhost,
             version: String::new(),
             copies_nothing: false,
         };

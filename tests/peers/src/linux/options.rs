@@ -5,7 +5,7 @@ use std::fmt;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::measure::{self, Common, Kind, list, number};
+use crate::measure::{self, CommonOptions, SwitchKind, list, number};
 
 pub(crate) const USAGE: &str = "usage: cargo xtask linux --switch SWITCH... [OPTION...]
 
@@ -27,7 +27,7 @@ pub(crate) const USAGE: &str = "usage: cargo xtask linux --switch SWITCH... [OPT
   --cache FOLDER             where logs and the guests' file system lie (target/peers)";
 
 /// Switches that are not ours.
-const PEERS: [(&str, Kind); 1] = [("rte", Kind::RteVhost)];
+const PEERS: [(&str, SwitchKind); 1] = [("rte", SwitchKind::RteVhost)];
 
 /// What guests leave to others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,25 +52,25 @@ impl Offload {
 
 /// What is the same for all switches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Cell {
+pub(super) struct LinuxCell {
     pub(super) offload: Offload,
     pub(super) mtu: u32,
 }
 
-impl Cell {
+impl LinuxCell {
     fn offload(self) -> &'static str {
         OFFLOADS.iter().find(|(_, offload)| *offload == self.offload).map_or("", |(name, _)| *name)
     }
 }
 
-impl measure::Cell for Cell {
+impl measure::Cell for LinuxCell {
     fn axes(&self) -> BTreeMap<String, String> {
         let axes = [("offload", self.offload().to_owned()), ("mtu", self.mtu.to_string())];
         axes.map(|(axis, value)| (axis.to_owned(), value)).into()
     }
 }
 
-impl fmt::Display for Cell {
+impl fmt::Display for LinuxCell {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(to, "{} {}", self.offload(), self.mtu)
     }
@@ -78,8 +78,8 @@ impl fmt::Display for Cell {
 
 #[derive(Debug)]
 pub(super) struct Options {
-    pub(super) common: Common,
-    pub(super) cells: Vec<Cell>,
+    pub(super) common: CommonOptions,
+    pub(super) cells: Vec<LinuxCell>,
     pub(super) pings: u32,
     pub(super) secs: u32,
 }
@@ -98,10 +98,10 @@ pub(super) fn parse(args: impl Iterator<Item = String>) -> Result<Options> {
 }
 
 fn read(mut args: impl Iterator<Item = String>) -> Result<Options> {
-    let cell = |offload, mtu| Cell { offload, mtu };
+    let cell = |offload, mtu| LinuxCell { offload, mtu };
     let mut cells = OFFLOADS.map(|(_, offload)| cell(offload, 1500)).to_vec();
     cells.push(cell(Offload::Tso, 9000));
-    let mut options = Options { common: Common::new(), cells, pings: 100, secs: 5 };
+    let mut options = Options { common: CommonOptions::new(), cells, pings: 100, secs: 5 };
     while let Some(arg) = args.next() {
         let mut value = || args.next().with_context(|| format!("{arg} needs a value"));
         match arg.as_str() {
@@ -116,12 +116,12 @@ fn read(mut args: impl Iterator<Item = String>) -> Result<Options> {
     Ok(options)
 }
 
-fn read_cell(text: &str) -> Result<Cell> {
+fn read_cell(text: &str) -> Result<LinuxCell> {
     let (offload, mtu) = text.split_once('/').unwrap_or((text, "1500"));
     let offload = *list(offload, &OFFLOADS).with_context(|| format!("--offload {text}"))?.first().context("none")?;
     // Ports of ours take frames for an MTU of 9000, where no key says otherwise.
     let mtu = mtu.parse().ok().filter(|mtu| (576..=9000).contains(mtu));
-    Ok(Cell { offload, mtu: mtu.with_context(|| format!("--offload {text}: an MTU of 576 to 9000"))? })
+    Ok(LinuxCell { offload, mtu: mtu.with_context(|| format!("--offload {text}: an MTU of 576 to 9000"))? })
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use crate::proc::{self, Proc};
 #[derive(Clone, Debug)]
 pub(crate) struct Candidate {
     pub(crate) name: String,
-    pub(crate) kind: Kind,
+    pub(crate) kind: SwitchKind,
     /// What the program says of itself.
     pub(crate) version: String,
     /// A build that moves packets and none of their bytes.
@@ -25,17 +25,17 @@ pub(crate) struct Candidate {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum SwitchKind {
     Testpmd,
     Ovs,
     /// The least that a switch made of DPDK's vhost library can be.
     RteVhost,
-    Ours(Ours),
+    Ours(OurSwitch),
 }
 
 /// A Straightline binary, with further lines of its configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Ours {
+pub(crate) struct OurSwitch {
     pub(crate) program: PathBuf,
     /// Which of [`SECTIONS`], and `KEY=VALUE`.
     lines: Vec<(&'static str, String)>,
@@ -46,7 +46,7 @@ const SECTIONS: [&str; 5] = ["switch", "port", "a", "b", "patch"];
 
 impl Candidate {
     /// By its text on the command line: one of `peers`, or `NAME=PROGRAM [KEY=VALUE...]`.
-    pub(crate) fn read(text: &str, peers: &[(&str, Kind)]) -> Result<Self> {
+    pub(crate) fn read(text: &str, peers: &[(&str, SwitchKind)]) -> Result<Self> {
         let names: Vec<&str> = peers.iter().map(|(name, _)| *name).collect();
         let (name, kind) = match peers.iter().find(|(name, _)| *name == text) {
             Some((name, kind)) => (*name, kind.clone()),
@@ -56,7 +56,7 @@ impl Candidate {
                     .with_context(|| format!("--switch {text}: {} or NAME=PROGRAM", names.join(", ")))?;
                 let name = name.trim();
                 ensure!(!name.is_empty() && !names.contains(&name), "--switch {text}: no name of its own");
-                (name, Kind::Ours(Ours::read(ours).with_context(|| format!("--switch {text}"))?))
+                (name, SwitchKind::Ours(OurSwitch::read(ours).with_context(|| format!("--switch {text}"))?))
             }
         };
         Ok(Self { name: name.to_owned(), kind, version: text.to_owned(), copies_nothing: false })
@@ -65,19 +65,19 @@ impl Candidate {
     /// Finds the program, and asks it for its version.
     pub(crate) fn identify(&mut self) -> Result<()> {
         let mut ask = match &mut self.kind {
-            Kind::Ours(Ours { program, .. }) => {
+            SwitchKind::Ours(OurSwitch { program, .. }) => {
                 let found = program.canonicalize();
                 *program = found.with_context(|| format!("--switch {}: {}", self.name, program.display()))?;
                 Command::new(&*program)
             }
-            Kind::Testpmd | Kind::Ovs => Command::new("dpkg-query"),
-            Kind::RteVhost => Command::new("pkg-config"),
+            SwitchKind::Testpmd | SwitchKind::Ovs => Command::new("dpkg-query"),
+            SwitchKind::RteVhost => Command::new("pkg-config"),
         };
         match self.kind {
-            Kind::Ours(_) => ask.arg("--version"),
-            Kind::Testpmd => ask.args(["-W", "dpdk"]),
-            Kind::Ovs => ask.args(["-W", "openvswitch-switch-dpdk"]),
-            Kind::RteVhost => ask.args(["--modversion", "libdpdk"]),
+            SwitchKind::Ours(_) => ask.arg("--version"),
+            SwitchKind::Testpmd => ask.args(["-W", "dpdk"]),
+            SwitchKind::Ovs => ask.args(["-W", "openvswitch-switch-dpdk"]),
+            SwitchKind::RteVhost => ask.args(["--modversion", "libdpdk"]),
         };
         // A peer that came by another way has a version that nobody tells us.
         let (_, version, _) = proc::run(&mut ask, Duration::from_secs(5)).unwrap_or_default();
@@ -87,7 +87,7 @@ impl Candidate {
     }
 }
 
-impl Ours {
+impl OurSwitch {
     fn read(text: &str) -> Result<Self> {
         let mut words = text.split_whitespace();
         let program = words.next().context("no program")?.into();
@@ -166,14 +166,14 @@ mod tests {
     use super::*;
     use crate::machine::Machine;
 
-    const PEERS: [(&str, Kind); 2] = [("testpmd", Kind::Testpmd), ("rte", Kind::RteVhost)];
+    const PEERS: [(&str, SwitchKind); 2] = [("testpmd", SwitchKind::Testpmd), ("rte", SwitchKind::RteVhost)];
 
     #[test]
     fn peers_and_binaries_of_ours() {
         let read = |text| Candidate::read(text, &PEERS);
-        assert_eq!(read("rte").expect("a peer").kind, Kind::RteVhost);
+        assert_eq!(read("rte").expect("a peer").kind, SwitchKind::RteVhost);
         let two = read("two=bin/s copies=2 port.packed=false a.offloads=[\"csum\"]").expect("ours");
-        let Kind::Ours(ours) = &two.kind else { panic!("a binary of ours") };
+        let SwitchKind::Ours(ours) = &two.kind else { panic!("a binary of ours") };
         assert_eq!((two.name.as_str(), ours.program.to_str()), ("two", Some("bin/s")));
         let bad = ["x", "x=", "=x", "rte=x", "ovs", "x=y z", "x=y .z=1", "x=y prt.z=1", "x=y a.z"];
         for bad in bad {
@@ -186,8 +186,9 @@ mod tests {
         let cache = tempfile::tempdir().expect("a folder");
         let machine = Machine { switch: "/nonexistent".into(), cache: cache.path().to_owned(), long: false };
         let lab = Lab::new(&machine, "keys").expect("folders");
-        let ours =
-            Ours::read("s idle=\"sleep\" workers=[7] port.packed=false b.offloads=[] b.mtu=1500 patch.full=\"wait\"");
+        let ours = OurSwitch::read(
+            "s idle=\"sleep\" workers=[7] port.packed=false b.offloads=[] b.mtu=1500 patch.full=\"wait\"",
+        );
         let text = ours.expect("good").configuration(&lab, "spin").expect("a configuration");
         let socket = |name| lab.socket(name).display().to_string();
         let expected = format!(

@@ -12,7 +12,7 @@ mod options;
 mod rounds;
 mod table;
 
-pub(crate) use candidates::{Candidate, Kind, end, wait_ready};
-pub(crate) use options::{Common, list, number, require};
-pub(crate) use rounds::{Cell, Measured, Plan};
-pub(crate) use table::{NONE, of_place, spread};
+pub(crate) use candidates::{Candidate, SwitchKind, end, wait_ready};
+pub(crate) use options::{CommonOptions, list, number, require};
+pub(crate) use rounds::{Cell, TrialPlan, TrialResult};
+pub(crate) use table::{NO_VALID_TRIAL, samples_of, spread};

@@ -4,19 +4,19 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::{Candidate, Kind};
+use super::{Candidate, SwitchKind};
 use crate::machine::{Machine, Need};
 
 /// Arguments that all of them take.
 #[derive(Debug)]
-pub(crate) struct Common {
+pub(crate) struct CommonOptions {
     pub(crate) switches: Vec<Candidate>,
     pub(crate) rounds: u32,
     pub(crate) out: Option<PathBuf>,
     pub(crate) cache: PathBuf,
 }
 
-impl Common {
+impl CommonOptions {
     pub(crate) fn new() -> Self {
         Self { switches: Vec::new(), rounds: 5, out: None, cache: "target/peers".into() }
     }
@@ -26,7 +26,7 @@ impl Common {
         &mut self,
         arg: &str,
         value: impl FnOnce() -> Result<String>,
-        peers: &[(&str, Kind)],
+        peers: &[(&str, SwitchKind)],
     ) -> Result<()> {
         match arg {
             "--switch" => {

@@ -23,7 +23,7 @@ pub(crate) trait Cell: Display {
 
 /// What came of a trial.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Measured {
+pub(crate) struct TrialResult {
     /// As a sample has them.
     pub(crate) metrics: BTreeMap<String, f64>,
     /// For who watches.
@@ -33,7 +33,7 @@ pub(crate) struct Measured {
 }
 
 /// What is to be measured.
-pub(crate) struct Plan<'a, C> {
+pub(crate) struct TrialPlan<'a, C> {
     pub(crate) scenario: &'static str,
     pub(crate) rounds: u32,
     pub(crate) switches: &'a [Candidate],
@@ -44,21 +44,21 @@ pub(crate) struct Plan<'a, C> {
 
 /// What was measured.
 #[derive(Debug, Default)]
-pub(crate) struct Done {
+pub(crate) struct Results {
     pub(crate) samples: Vec<Sample>,
     disturbed: usize,
 }
 
-impl<C: Cell> Plan<'_, C> {
+impl<C: Cell> TrialPlan<'_, C> {
     /// Goes through it. What fails is a sample that does not count; who interrupts it gets what there is.
-    pub(crate) fn run(&self, mut trial: impl FnMut(&Candidate, &C) -> Result<Measured>) -> Result<Done> {
+    pub(crate) fn run(&self, mut trial: impl FnMut(&Candidate, &C) -> Result<TrialResult>) -> Result<Results> {
         proc::catch_interrupts()?;
         let mut writer = self.out.map(|out| Writer::create(out, Environment::detect())).transpose()?;
         if let Some(writer) = &mut writer {
             self.switches.iter().try_for_each(|switch| writer.peer(&switch.name, &switch.version))?;
         }
         let total = self.rounds as usize * self.switches.len() * self.cells.len();
-        let (mut done, start) = (Done::default(), Instant::now());
+        let (mut done, start) = (Results::default(), Instant::now());
         for round in 1..=self.rounds {
             for cell in self.cells {
                 for switch in self.switches {
@@ -90,7 +90,14 @@ impl<C: Cell> Plan<'_, C> {
     }
 
     /// For `lab report` and `lab compare`.
-    fn sample(&self, round: u32, switch: &Candidate, cell: &C, busy_before: f64, result: Result<Measured>) -> Sample {
+    fn sample(
+        &self,
+        round: u32,
+        switch: &Candidate,
+        cell: &C,
+        busy_before: f64,
+        result: Result<TrialResult>,
+    ) -> Sample {
         let (mut metrics, invalid) = match result {
             Ok(measured) => (measured.metrics, measured.invalid),
             Err(error) => (BTreeMap::new(), Some(format!("{error:#}"))),
@@ -102,7 +109,7 @@ impl<C: Cell> Plan<'_, C> {
     }
 }
 
-impl Done {
+impl Results {
     /// Says what is to be known of the trials; true where each of those that were wanted was made and counts.
     pub(crate) fn judge(&self) -> bool {
         let made = self.samples.len();

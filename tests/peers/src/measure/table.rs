@@ -6,10 +6,10 @@ use straightline_lab::statistics::{Pairing, estimate, ratio};
 use super::{Candidate, Cell};
 
 /// Of what was tried and did not count, or not tried at all.
-pub(crate) const NONE: &str = "no valid trial";
+pub(crate) const NO_VALID_TRIAL: &str = "no valid trial";
 
 /// A switch's samples in a cell.
-pub(crate) fn of_place<'a>(samples: &'a [Sample], cell: &impl Cell, switch: &Candidate) -> Vec<&'a Sample> {
+pub(crate) fn samples_of<'a>(samples: &'a [Sample], cell: &impl Cell, switch: &Candidate) -> Vec<&'a Sample> {
     let axes = cell.axes();
     samples.iter().filter(|sample| sample.cell == axes && sample.variant == switch.name).collect()
 }
