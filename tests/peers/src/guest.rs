@@ -1,4 +1,5 @@
-//! A Linux guest on a vhost-user socket: booted, spoken to over its console, and always ended.
+//! A Linux guest on a vhost-user socket. It takes commands over its console, and ends with its
+//! value.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,17 +12,18 @@ use crate::lab::Lab;
 use crate::machine::UML_MIB;
 use crate::proc::Proc;
 
-/// Which machine runs the guest's kernel.
+/// The kind of machine that runs the guest's kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GuestKind {
-    /// User Mode Linux: a kernel as a process, near native speed, boots in about two seconds.
+    /// User Mode Linux: a kernel as a process. It runs at nearly native speed and boots in about
+    /// two seconds.
     Uml,
     /// QEMU under software emulation.
     Qemu(Qemu),
 }
 
-/// What a QEMU guest has beyond a plain one: further properties of its socket, of its network's end
-/// and of its device.
+/// Options of a QEMU guest: additional properties of its socket, of its network backend and of its
+/// device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Qemu {
     pub(crate) chardev: &'static str,
@@ -29,13 +31,13 @@ pub(crate) struct Qemu {
     pub(crate) device: &'static str,
 }
 
-/// A command in a guest takes at most this long, unless it is said otherwise.
+/// Default time limit of a command in a guest.
 pub(crate) const USUAL: Duration = Duration::from_secs(30);
 
-/// A command that a guest has begun to run.
+/// A command that a guest is running.
 pub(crate) struct RunningCommand {
     id: u32,
-    /// Where its answer begins.
+    /// Position in the output at which the answer begins.
     mark: usize,
     command: String,
 }
@@ -44,13 +46,14 @@ pub(crate) struct RunningCommand {
 pub(crate) struct LinuxGuest {
     proc: Proc,
     kind: GuestKind,
-    /// Its number, 1 to 9: the end of its IP and of its MAC address.
+    /// The guest's number, 1 to 9: the last part of its IP and MAC addresses.
     pub(crate) number: u8,
     commands: u32,
 }
 
 impl LinuxGuest {
-    /// Starts a guest whose network device is the vhost-user socket of `port`; it boots meanwhile.
+    /// Starts a guest whose network device is the vhost-user socket of `port`. Does not wait until
+    /// it has booted.
     pub(crate) fn start(lab: &Lab, kind: GuestKind, number: u8, port: &str) -> Result<Self> {
         let command = match kind {
             GuestKind::Uml => uml(lab, &[lab.socket(port)])?,
@@ -59,7 +62,7 @@ impl LinuxGuest {
         Self::spawn(lab, kind, number, command)
     }
 
-    /// The same with User Mode Linux, and a device for each of `ports`.
+    /// Starts a User Mode Linux guest with a device for each of `ports`.
     pub(crate) fn start_uml(lab: &Lab, number: u8, ports: &[&str]) -> Result<Self> {
         let sockets: Vec<PathBuf> = ports.iter().map(|port| lab.socket(port)).collect();
         Self::spawn(lab, GuestKind::Uml, number, uml(lab, &sockets)?)
@@ -71,7 +74,8 @@ impl LinuxGuest {
         Ok(Self { proc, kind, number, commands: 0 })
     }
 
-    /// The same with QEMU and more of its options: with `-incoming` it does not boot, but goes on where another left.
+    /// Starts a QEMU guest with additional options. With `-incoming` it does not boot, but
+    /// continues a migrated guest.
     pub(crate) fn start_qemu(lab: &Lab, more: Qemu, number: u8, port: &str, options: &[&str]) -> Result<Self> {
         let mut command = qemu(&lab.socket(port), more, &lab.machine.kernel()?, &lab.machine.qemu_initrd()?);
         command.args(options);
@@ -80,25 +84,25 @@ impl LinuxGuest {
         Ok(Self { proc, kind: GuestKind::Qemu(more), number, commands: 0 })
     }
 
-    /// Waits until it has booted, and gives its interface addresses and an MTU.
+    /// Waits until the guest has booted, and sets its interface's addresses and MTU.
     pub(crate) fn configure(&mut self, mtu: u32) -> Result<()> {
         self.boot()?;
         self.address(Some(mtu))
     }
 
-    /// Waits until it has booted.
+    /// Waits until the guest has booted.
     pub(crate) fn boot(&mut self) -> Result<()> {
         let limit = Duration::from_secs(if self.kind == GuestKind::Uml { 60 } else { 180 });
         let up = format!("{MARK}up\n");
-        self.proc.wait_text("it has booted", 0, limit, |text| text.contains(&up).then_some(()))?;
-        let (status, said) = self.run("[ -e /sys/class/net/eth0 ] || { dmesg | tail -n 20; exit 1; }", USUAL)?;
+        self.proc.wait_text("its boot", 0, limit, |text| text.contains(&up).then_some(()))?;
+        let (status, output) = self.run("[ -e /sys/class/net/eth0 ] || { dmesg | tail -n 20; exit 1; }", USUAL)?;
         if status != 0 {
-            bail!("guest {} has no network device: its driver gave up (see its log):\n{said}", self.number);
+            bail!("guest {} has no network device: its driver failed (see its log):\n{output}", self.number);
         }
         Ok(())
     }
 
-    /// Gives its interface addresses, and an MTU or the one that it has.
+    /// Sets the interface's addresses, and its MTU if one is given.
     pub(crate) fn address(&mut self, mtu: Option<u32>) -> Result<()> {
         let (mac, ip) = (self.mac(), self.ip());
         let mtu = mtu.map_or(String::new(), |mtu| format!(" mtu {mtu}"));
@@ -109,7 +113,7 @@ impl LinuxGuest {
         Ok(())
     }
 
-    /// Starts guests on ports, lets them boot side by side and gives them addresses.
+    /// Starts guests on ports, lets them boot at the same time, and sets their addresses.
     pub(crate) fn boot_all(lab: &Lab, kind: GuestKind, mtu: u32, ports: &[&str]) -> Result<Vec<Self>> {
         let mut guests = Vec::new();
         for (number, port) in (1..).zip(ports) {
@@ -121,38 +125,39 @@ impl LinuxGuest {
         Ok(guests)
     }
 
-    /// A pair of guests on the ports `a` and `b`.
+    /// Starts and configures two guests on the ports `a` and `b`.
     pub(crate) fn boot_pair(lab: &Lab, kind: GuestKind, mtu: u32) -> Result<[Self; 2]> {
         let pair = Self::boot_all(lab, kind, mtu, &["a", "b"])?;
         pair.try_into().ok().context("two ports make two guests")
     }
 
-    /// Its IP address.
+    /// Returns the guest's IP address.
     pub(crate) fn ip(&self) -> String {
         format!("10.77.0.{}", self.number)
     }
 
-    /// Its MAC address.
+    /// Returns the guest's MAC address.
     pub(crate) fn mac(&self) -> String {
         format!("02:77:00:00:00:0{}", self.number)
     }
 
-    /// Whether it is under software emulation, where everything takes longer.
+    /// Returns true if the guest runs under software emulation, where everything takes longer.
     pub(crate) fn is_slow(&self) -> bool {
         self.kind != GuestKind::Uml
     }
 
-    /// Runs a shell command in the guest: its status and what it wrote.
+    /// Runs a shell command in the guest, and returns its status and output.
     pub(crate) fn run(&mut self, command: &str, limit: Duration) -> Result<(i32, String)> {
         let begun = self.begin(command)?;
         self.end(&begun, limit)
     }
 
-    /// Begins to run a shell command in the guest; until its [end](Self::end) it runs no other.
+    /// Starts a shell command in the guest. The guest runs no other command until its
+    /// [end](Self::end).
     pub(crate) fn begin(&mut self, command: &str) -> Result<RunningCommand> {
-        // The console's line discipline takes 4095 characters a line.
+        // The console's line discipline accepts 4095 characters a line.
         if command.contains('\n') || command.len() > 3500 {
-            bail!("not a line for a guest's console: {command}");
+            bail!("cannot send a command of several lines or more than 3500 bytes to a guest's console: {command}");
         }
         self.commands += 1;
         let (id, mark) = (self.commands, self.proc.mark());
@@ -160,10 +165,10 @@ impl LinuxGuest {
         Ok(RunningCommand { id, mark, command: command.to_owned() })
     }
 
-    /// Waits for a command's end.
+    /// Waits for the end of a command, and returns its status and output.
     pub(crate) fn end(&mut self, begun: &RunningCommand, limit: Duration) -> Result<(i32, String)> {
         let end = format!("{MARK}{} ", begun.id);
-        let what = format!("an end of `{}`", begun.command);
+        let what = format!("the end of `{}`", begun.command);
         self.proc.wait_text(&what, begun.mark, limit, |text| {
             let (output, rest) = text.split_once(&end)?;
             let (status, _) = rest.split_once('\n')?;
@@ -171,12 +176,12 @@ impl LinuxGuest {
         })
     }
 
-    /// Runs a shell command that must succeed, and gives what it wrote.
+    /// Runs a shell command that must succeed, and returns its output.
     pub(crate) fn sh(&mut self, command: &str) -> Result<String> {
         self.sh_within(command, USUAL)
     }
 
-    /// The same with a limit of time.
+    /// Does the same with another time limit.
     pub(crate) fn sh_within(&mut self, command: &str, limit: Duration) -> Result<String> {
         let (status, output) = self.run(command, limit)?;
         if status != 0 {
@@ -186,8 +191,9 @@ impl LinuxGuest {
     }
 }
 
-/// User Mode Linux, started as it must be to speak vhost-user: without address randomisation (it counts the gap
-/// below its heap as guest memory otherwise), with its memory on a tmpfs, which other processes can map.
+/// Returns the command for User Mode Linux. For vhost-user it needs two settings. Address
+/// randomisation must be off, or it counts the gap below its heap as guest memory. Its memory must
+/// be on a tmpfs, so that other processes can map it.
 fn uml(lab: &Lab, sockets: &[PathBuf]) -> Result<Command> {
     let initrd = lab.machine.uml_initrd()?;
     let mut command = Command::new("setarch");
@@ -207,7 +213,8 @@ fn qemu(socket: &Path, Qemu { chardev, netdev, device }: Qemu, kernel: &Path, in
     let mut command = Command::new("qemu-system-x86_64");
     command
         .args(["-machine", "q35,memory-backend=m", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "1"])
-        // No multiple of 256 KiB: of such memory QEMU 7.2 loses writes of its own software emulation in a migration.
+        // The size must not be a multiple of 256 KiB: with such a size, QEMU 7.2 loses writes of
+        // its own software emulation in a migration.
         .args(["-m", "786440K", "-object", "memory-backend-memfd,id=m,size=786440K,share=on"])
         .args(["-nographic", "-no-reboot", "-nodefaults", "-serial", "stdio"])
         .arg("-kernel")
@@ -220,7 +227,7 @@ fn qemu(socket: &Path, Qemu { chardev, netdev, device }: Qemu, kernel: &Path, in
         .arg("-netdev")
         .arg(format!("vhost-user,id=n,chardev=c{netdev}"))
         .arg("-device")
-        // No ROM: it would look for a network to boot from.
+        // romfile= (empty): the ROM would look for a network to boot from.
         // vectors=0: QEMU 7.2 crashes with MSI-X on a vhost-user device under software emulation.
         .arg(format!("virtio-net-pci,netdev=n,vectors=0,romfile={device}"));
     command

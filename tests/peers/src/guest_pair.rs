@@ -1,4 +1,4 @@
-//! Two of our own guests that exchange numbered packets through whatever is between them.
+//! Two embedded guests that exchange numbered packets through the switch between them.
 
 use std::time::{Duration, Instant};
 
@@ -8,30 +8,34 @@ use straightline_virtio::net_header::NetHeader;
 
 use crate::proc;
 
-/// Packets under way from one queue pair: fewer than the other guest's rings have buffers, even at the largest size.
+/// Upper bound of the packets in flight from one queue pair. The other guest's rings have more
+/// buffers, even for the largest size.
 const WINDOW: u64 = 48;
 
-/// What fits into one transmit buffer; of a larger frame each piece is in a buffer of its own, and so is the header.
+/// Bytes of a frame in one transmit buffer. A larger frame is split into buffers of this size, and
+/// its header has a buffer of its own.
 const BUFFER_LEN: usize = 2036;
 
-/// How long nothing may arrive.
+/// Time limit for the next packet to arrive.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Bytes of a frame that say what it is: Ethernet header, who sent it by which pair, its number.
+/// Length of a frame's header: Ethernet header, sending guest, queue pair, number.
 const HEADER_LEN: usize = 14 + 2 + 8;
 
-/// The guests, and the numbers of the packets so far.
+/// Two embedded guests, and the numbers of their packets so far.
 pub(crate) struct GuestPair {
     pub(crate) guests: [Guest; 2],
-    /// By guest and pair: packets sent, and packets of them that have arrived.
+    /// Packets sent, by guest and pair.
     sent: [Vec<u64>; 2],
+    /// Packets of those that have arrived, by sending guest and pair.
     arrived: [Vec<u64>; 2],
-    /// By guest: probes sent, those that arrived, and the number of the last one that did.
+    /// Probes by sending guest.
     probes: [Probes; 2],
-    /// Bytes without a period, of which each frame holds a part.
+    /// Bytes without a period. Each frame contains a part of them.
     noise: Vec<u8>,
 }
 
+/// Counts of the probes, and the number of the last probe that arrived.
 #[derive(Clone, Copy, Default)]
 struct Probes {
     sent: u64,
@@ -39,7 +43,7 @@ struct Probes {
     last: Option<u64>,
 }
 
-/// Stands for the pair in a probe.
+/// The value of a probe in place of the queue pair.
 const PROBE: usize = 255;
 
 impl GuestPair {
@@ -56,20 +60,20 @@ impl GuestPair {
         Self { guests, sent: none.clone(), arrived: none, probes: [Probes::default(); 2], noise }
     }
 
-    /// Sends probes until one has come through each way: what is between the guests may take a while, and drop what it
-    /// gets before.
+    /// Sends probes until one has arrived in each direction. The switch between the guests may need
+    /// some time, and drop earlier packets.
     pub(crate) fn warm_up(&mut self) -> Result<()> {
         let end = Instant::now() + PATIENCE;
         for at in 0..2 {
             for pair in 0..self.sent[at].len() {
                 loop {
-                    ensure!(Instant::now() < end, "no probe arrives");
+                    ensure!(Instant::now() < end, "no probe of pair {pair} of guest {at} arrives within {PATIENCE:?}");
                     let number = self.probes[at].sent;
                     let frame = self.frame(at, PROBE, number, 60);
                     ensure!(self.guests[at].pairs()[pair].send(&NetHeader::default(), &frame), "no transmit buffer");
                     self.probes[at].sent += 1;
                     self.wait_free_buffers()?;
-                    // The last one: nothing is on its way then.
+                    // When the last probe has arrived, no probe is in flight.
                     let arrives = Instant::now() + Duration::from_millis(100);
                     while self.probes[at].last != Some(number) && Instant::now() < arrives {
                         std::thread::sleep(Duration::from_micros(100));
@@ -84,8 +88,8 @@ impl GuestPair {
         Ok(())
     }
 
-    /// Both send `count` packets by each pair, of these lengths in turn. All arrive, in order by pair, every byte right,
-    /// and all transmit buffers come back.
+    /// Lets both guests send `count` packets by each pair, with these lengths in turn. All arrive,
+    /// in order for each pair and unchanged, and all transmit buffers come back.
     pub(crate) fn exchange(&mut self, count: u64, lens: &[usize]) -> Result<()> {
         let goal = self.sent.clone().map(|pairs| pairs.iter().map(|sent| sent + count).collect::<Vec<_>>());
         let mut last = Instant::now();
@@ -112,22 +116,23 @@ impl GuestPair {
                     self.guests.iter_mut().flat_map(|g| g.pairs()).map(|pair| pair.spare()).collect();
                 bail!("sent {:?}, arrived {:?}, wanted {goal:?}, spare {spare:?}", self.sent, self.arrived);
             }
-            // There may be one CPU for all.
+            // The switch may share our CPU.
             std::thread::sleep(Duration::from_micros(20));
         }
         self.wait_free_buffers()
     }
 
-    /// One guest sends as many packets as the other's receive ring has buffers before that one looks: all arrive, so
-    /// the other side has all of the buffers.
+    /// Lets one guest send as many packets as the other's receive ring has buffers, before the
+    /// other one reads any. All arrive, so no buffer of the ring is lost.
     pub(crate) fn fill(&mut self) -> Result<()> {
         for at in 0..2 {
             let buffers = self.guests[1 - at].pairs()[0].size();
             for _ in 0..buffers {
-                let free = || format!("a free buffer, of {}", self.guests[at].spare());
+                let free = || format!("guest {at} has {} free transmit buffers", self.guests[at].spare());
                 ensure!(self.guests[at].spare() > 0, "{}", free());
-                ensure!(self.send(at, 0, &[200]), "it has buffers and cannot send");
-                // One at a time: in bursts a stranger may look at the ring once and drop what does not fit.
+                ensure!(self.send(at, 0, &[200]), "guest {at} has free transmit buffers, but cannot send");
+                // One packet at a time: with a burst, a third-party switch may read the ring once
+                // and drop the rest.
                 self.wait_free_buffers()?;
             }
             let goal = self.sent[at][0];
@@ -140,7 +145,7 @@ impl GuestPair {
         Ok(())
     }
 
-    /// Each guest sends `count` packets that nobody looks at yet.
+    /// Lets each guest send `count` packets that the other one does not read yet.
     pub(crate) fn send_some(&mut self, count: u64) -> Result<()> {
         for at in 0..2 {
             for _ in 0..count {
@@ -151,7 +156,7 @@ impl GuestPair {
         Ok(())
     }
 
-    /// Packets that a guest has sent and received by all its pairs, probes among them.
+    /// Returns the packets that a guest has sent and received by all its pairs, including probes.
     pub(crate) fn counts(&self, at: usize) -> (u64, u64) {
         let sent = self.sent[at].iter().sum::<u64>() + self.probes[at].sent;
         let received = self.arrived[1 - at].iter().sum::<u64>() + self.probes[1 - at].arrived;
@@ -167,14 +172,14 @@ impl GuestPair {
             pair_of.send(&NetHeader::default(), &frame)
         } else {
             let header = NetHeader::default().to_bytes();
-            let parts: Vec<&[u8]> = std::iter::once(&header[..]).chain(frame.chunks(BUFFER_LEN)).collect();
-            pair_of.send_chain(&parts, false)
+            let buffers: Vec<&[u8]> = std::iter::once(&header[..]).chain(frame.chunks(BUFFER_LEN)).collect();
+            pair_of.send_chain(&buffers, false)
         };
         self.sent[at][pair] += u64::from(sent);
         sent
     }
 
-    /// What guest `at` sends by `pair` as its packet `number`.
+    /// Returns the frame that guest `at` sends by `pair` as its packet `number`.
     fn frame(&self, at: usize, pair: usize, number: u64, len: usize) -> Vec<u8> {
         let mut frame = Vec::with_capacity(len);
         let [one, other] = [at, 1 - at].map(|n| u8::try_from(n + 1).unwrap_or(0));
@@ -186,7 +191,7 @@ impl GuestPair {
         frame
     }
 
-    /// Takes what has arrived, and looks at each byte of it.
+    /// Reads the packets that have arrived, and checks each byte.
     fn collect(&mut self) -> Result<usize> {
         let mut frames = Vec::new();
         for at in 0..2 {
@@ -196,7 +201,7 @@ impl GuestPair {
         }
         for (at, frame) in &frames {
             let from = 1 - at;
-            ensure!(frame.len() > HEADER_LEN, "guest {at} received {frame:?}");
+            ensure!(frame.len() > HEADER_LEN, "guest {at} received a frame of at most {HEADER_LEN} bytes: {frame:?}");
             let pair = usize::from(frame[15]);
             if pair == PROBE {
                 let number = u64::from_be_bytes(frame[16..24].try_into()?);
@@ -204,7 +209,9 @@ impl GuestPair {
                 (probes.arrived, probes.last) = (probes.arrived + 1, Some(number));
                 continue;
             }
-            let Some(expected) = self.arrived[from].get(pair).copied() else { bail!("from pair {pair}: {frame:?}") };
+            let Some(expected) = self.arrived[from].get(pair).copied() else {
+                bail!("guest {at} received a frame from pair {pair}, which does not exist: {frame:?}")
+            };
             let right = self.frame(from, pair, expected, frame.len());
             ensure!(
                 *frame == right,
@@ -217,7 +224,7 @@ impl GuestPair {
         Ok(frames.len())
     }
 
-    /// Until both guests have all their transmit buffers.
+    /// Waits until both guests have all their transmit buffers.
     pub(crate) fn wait_free_buffers(&mut self) -> Result<()> {
         let end = Instant::now() + PATIENCE;
         for guest in &mut self.guests {
@@ -239,12 +246,12 @@ impl GuestPair {
 
 fn take(pair: &mut Pair, at: usize, frames: &mut Vec<(usize, Vec<u8>)>) {
     let level = pair.level();
-    pair.receive(64, |_, parts| {
+    pair.receive(64, |_, buffers| {
         let mut frame = Vec::new();
-        for part in parts {
+        for buffer in buffers {
             let from = frame.len();
-            frame.resize(from + part.len() as usize, 0);
-            part.read(level, &mut frame[from..]);
+            frame.resize(from + buffer.len() as usize, 0);
+            buffer.read(level, &mut frame[from..]);
         }
         frames.push((at, frame));
     });

@@ -1,5 +1,5 @@
-//! The guests' file system: busybox, iperf3, ethtool and the virtio modules in a cpio archive, with an init
-//! that runs the lines it reads from its console.
+//! The guests' file system: a cpio archive with busybox, iperf3, ethtool and the virtio modules.
+//! Its init runs the lines that it reads from its console.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,11 +11,11 @@ use anyhow::{Context, Result, bail};
 
 use crate::proc;
 
-/// Marks a line of the guest's console that is meant for us.
+/// Prefix of the lines on a guest's console that are answers to us.
 pub(crate) const MARK: &str = "@@";
 
-/// A command comes as `ID COMMAND`; its output is followed by `@@ID STATUS`. It runs in a subshell, so that
-/// `exit` and `cd` end with it.
+/// The init script. It reads commands as `ID COMMAND`, and writes `@@ID STATUS` after a command's
+/// output. Each command runs in a subshell, so that `exit` and `cd` have no effect on later ones.
 const INIT: &str = r#"#!/bin/sh
 mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev
 mount -t tmpfs -o size=90% tmp /tmp
@@ -35,13 +35,14 @@ poweroff -f
 const APPLETS: &str = "sh mount insmod ip ping arping sleep echo cat dmesg poweroff ls nc dd sha256sum awk grep sed \
                        head stty sysctl time wc rm tail kill printf seq";
 
-/// Writes the archive to `path`, with the modules that exist below `modules`, in the order given.
+/// Writes the archive to `path`, with the modules of `order` that exist below `modules`, in this
+/// order.
 pub(crate) fn write(path: &Path, modules: &Path, order: &[&str]) -> Result<()> {
     let mut archive = Newc::default();
     for dir in ["bin", "mod", "proc", "sys", "dev", "tmp"] {
         archive.dir(dir);
     }
-    // The kernel opens it for init's standard streams before init can mount anything.
+    // The kernel opens the console for init's standard streams, before init can mount anything.
     archive.char_device("dev/console", 5, 1);
     archive.file("bin/busybox", 0o755, &read(Path::new("/bin/busybox"))?);
     for applet in APPLETS.split_whitespace() {
@@ -59,21 +60,21 @@ pub(crate) fn write(path: &Path, modules: &Path, order: &[&str]) -> Result<()> {
     }
     let mut loaded = Vec::new();
     for module in order {
-        // What is not there as a file is built into the kernel.
+        // A module without a file is built into the kernel.
         if let Some(file) = find(modules, &format!("{module}.ko"))? {
             archive.file(&format!("mod/{module}.ko"), 0o644, &read(&file)?);
             loaded.push(*module);
         }
     }
     if !loaded.contains(&"virtio_net") {
-        bail!("no virtio_net.ko below {}", modules.display());
+        bail!("no virtio_net.ko below {}: install the kernel's modules", modules.display());
     }
     archive.file("mod/order", 0o644, loaded.join(" ").as_bytes());
     archive.file("init", 0o755, INIT.as_bytes());
     fs::write(path, archive.finish()).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// The dynamic libraries of a program, by the paths under which it looks for them.
+/// Returns the dynamic libraries of a program, by the paths at which the loader looks for them.
 fn libraries_of(program: &str) -> Result<Vec<(String, Vec<u8>)>> {
     let (code, out, err) = proc::run(Command::new("ldd").arg(program), Duration::from_secs(10))?;
     if code != Some(0) {
@@ -103,8 +104,8 @@ fn find(dir: &Path, name: &str) -> Result<Option<PathBuf>> {
     Ok(None)
 }
 
-/// An archive in the format that Linux unpacks at boot: "newc" of cpio(5), one 110-byte header in hexadecimal
-/// before each name, names and contents padded to four bytes.
+/// An archive in the format that Linux unpacks at boot: "newc" of cpio(5). Each entry has a
+/// 110-byte header in hexadecimal before its name. Names and contents are padded to four bytes.
 #[derive(Default)]
 struct Newc {
     bytes: Vec<u8>,
@@ -151,7 +152,8 @@ impl Newc {
     fn entry(&mut self, name: &str, mode: u32, content: &[u8], (major, minor): (u32, u32)) {
         self.entries += 1;
         let (inode, links, size, name_size) = (self.entries, 1, content.len(), name.len() + 1);
-        // magic, ino, mode, uid, gid, nlink, mtime, filesize, devmajor, devminor, rdevmajor, rdevminor, namesize, check
+        // magic, ino, mode, uid, gid, nlink, mtime, filesize, devmajor, devminor, rdevmajor,
+        // rdevminor, namesize, check
         let header = format!(
             "070701{inode:08x}{mode:08x}{0:08x}{0:08x}{links:08x}{0:08x}{size:08x}{0:08x}{0:08x}\
              {major:08x}{minor:08x}{name_size:08x}{0:08x}",

@@ -1,4 +1,4 @@
-//! The place where one test runs: a short folder for sockets, a lasting one for logs.
+//! The folders of one test: one with a short path for sockets, and one that remains for logs.
 
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
@@ -9,17 +9,18 @@ use tempfile::TempDir;
 
 use crate::machine::Machine;
 
-/// A test's folders.
+/// The folders of a test.
 pub(crate) struct Lab<'m> {
-    /// What this machine has.
+    /// The machine and its programs.
     pub(crate) machine: &'m Machine,
-    /// A socket's path has room for 107 bytes, so sockets do not lie beside the logs.
+    /// A temporary folder: the path of a socket has at most 107 bytes, so sockets cannot be beside
+    /// the logs.
     sockets: TempDir,
     logs: PathBuf,
 }
 
 impl<'m> Lab<'m> {
-    /// Makes the folders for the test `name`, the log folder empty.
+    /// Creates the folders of the test `name`. The folder for logs is empty.
     pub(crate) fn new(machine: &'m Machine, name: &str) -> Result<Self> {
         let logs = machine.cache.join("logs").join(name);
         if logs.exists() {
@@ -29,18 +30,18 @@ impl<'m> Lab<'m> {
         Ok(Self { machine, sockets: tempfile::Builder::new().prefix("peers-").tempdir()?, logs })
     }
 
-    /// The path of a socket.
+    /// Returns the path of a socket.
     pub(crate) fn socket(&self, name: &str) -> PathBuf {
         self.sockets.path().join(format!("{name}.sock"))
     }
 
-    /// The path of a log, or of another file worth keeping.
+    /// Returns the path of a log, or of another file to keep.
     pub(crate) fn log(&self, name: &str) -> PathBuf {
         let name = if name.contains('.') { name.to_owned() } else { format!("{name}.log") };
         self.logs.join(name)
     }
 
-    /// The names of the sockets that exist.
+    /// Returns the names of the sockets that exist.
     pub(crate) fn sockets_left(&self) -> Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in fs::read_dir(self.sockets.path())? {
@@ -52,7 +53,7 @@ impl<'m> Lab<'m> {
         Ok(names)
     }
 
-    /// The last lines of every log, for the report of a failure.
+    /// Returns the last lines of every log, for the report of a failure.
     pub(crate) fn tails(&self, lines: usize) -> String {
         let mut files: Vec<PathBuf> =
             fs::read_dir(&self.logs).into_iter().flatten().flatten().map(|entry| entry.path()).collect();

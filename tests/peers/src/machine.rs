@@ -1,4 +1,4 @@
-//! What this machine has: which programs, how much shared memory, and so which tests can run.
+//! The machine that runs the tests. Its programs and its shared memory decide which tests can run.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,10 +10,10 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::{initrd, ovs, proc};
 
-/// What a test cannot do without.
+/// A requirement of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Need {
-    /// User Mode Linux guests, so many at once.
+    /// User Mode Linux guests: this number at the same time.
     Uml(u32),
     /// QEMU guests.
     Qemu,
@@ -27,24 +27,24 @@ pub(crate) enum Need {
     Tshark,
 }
 
-/// Memory of a User Mode Linux guest: a file on a tmpfs, shared with the switch.
+/// Memory of a User Mode Linux guest in MiB. It is a file on a tmpfs, shared with the switch.
 pub(crate) const UML_MIB: u32 = 512;
 
-/// Huge pages of 2 MiB that testpmd is given (`-m 512`), and some to spare.
+/// Huge pages of 2 MiB: testpmd gets 256 of them (`-m 512`); the rest is reserve.
 const HUGE_PAGES: u64 = 300;
 
-/// The machine and the places that the tests use.
+/// The machine, and the files and folders that the tests use.
 pub(crate) struct Machine {
     /// The switch's program.
     pub(crate) switch: PathBuf,
-    /// A folder that may be kept from run to run: initial RAM disks, QEMU's kernel, logs.
+    /// A folder that may remain between runs: initial RAM disks, QEMU's kernel, logs.
     pub(crate) cache: PathBuf,
-    /// Larger transfers.
+    /// Selects larger transfers.
     pub(crate) long: bool,
 }
 
 impl Machine {
-    /// Why `need` cannot be met here; `None` where it can.
+    /// Returns the reason why this machine does not meet a requirement, or `None` if it does.
     pub(crate) fn missing(&self, need: Need) -> Option<String> {
         let lacks = |programs: &[&str]| {
             let absent: Vec<&str> = programs.iter().copied().filter(|p| find_program(p).is_none()).collect();
@@ -73,26 +73,30 @@ impl Machine {
         }
     }
 
-    /// The kernel that QEMU boots: from a package unpacked into the cache, never the host's own.
+    /// Returns the kernel that QEMU boots. It is from a package unpacked into the cache, never the
+    /// host's own.
     pub(crate) fn kernel(&self) -> Result<PathBuf> {
         let boot = self.cache.join("kernel/boot");
-        let files = fs::read_dir(&boot).with_context(|| format!("no kernel for QEMU in {}", boot.display()))?;
+        let files = fs::read_dir(&boot).with_context(|| {
+            format!("no kernel for QEMU in {}: `cargo xtask test` unpacks one there on Debian", boot.display())
+        })?;
         for file in files {
             let file = file?;
             if file.file_name().to_string_lossy().starts_with("vmlinuz-") {
                 return Ok(file.path());
             }
         }
-        bail!("no kernel for QEMU in {}", boot.display())
+        bail!("no kernel for QEMU in {}: `cargo xtask test` unpacks one there on Debian", boot.display())
     }
 
-    /// The initial RAM disk for User Mode Linux, made anew at the first call of a run.
+    /// Returns the initial RAM disk for User Mode Linux. The first call of a run creates it.
     pub(crate) fn uml_initrd(&self) -> Result<PathBuf> {
         let order = ["failover", "net_failover", "virtio_net"];
         self.initrd("uml", Path::new("/usr/lib/uml/modules"), &order)
     }
 
-    /// The library without which User Mode Linux does not run on this processor, made anew at the first call of a run.
+    /// Returns the library that User Mode Linux needs on a processor with AMX. The first call of a
+    /// run compiles it.
     pub(crate) fn uml_preload(&self) -> Result<Option<PathBuf>> {
         let processor = fs::read_to_string("/proc/cpuinfo").context("/proc/cpuinfo")?;
         if !processor.split_ascii_whitespace().any(|flag| flag == "amx_tile") {
@@ -110,7 +114,7 @@ impl Machine {
         Ok(Some(library))
     }
 
-    /// The initial RAM disk for QEMU.
+    /// Returns the initial RAM disk for QEMU.
     pub(crate) fn qemu_initrd(&self) -> Result<PathBuf> {
         let order = [
             "virtio_ring",
@@ -127,7 +131,7 @@ impl Machine {
 
     fn initrd(&self, kind: &str, modules: &Path, order: &[&str]) -> Result<PathBuf> {
         fs::create_dir_all(&self.cache)?;
-        // Named after the process: a file that another version of this program made is never met.
+        // The name contains the process id, so no file of another version of this program is used.
         let path = self.cache.join(format!("{kind}-{}.cpio", std::process::id()));
         if !path.exists() {
             initrd::write(&path, modules, order)?;
@@ -140,13 +144,13 @@ impl Drop for Machine {
     fn drop(&mut self) {
         let id = std::process::id();
         for file in [format!("uml-{id}.cpio"), format!("qemu-{id}.cpio"), format!("uml_xstate-{id}.so")] {
-            // It exists only where such guests ran.
+            // The file exists only if such guests ran.
             let _ = fs::remove_file(self.cache.join(file));
         }
     }
 }
 
-/// A CPU for each of two workers; one where there is no more.
+/// Returns a CPU for each of two workers, or a single CPU if there is no more.
 pub(crate) fn two_workers() -> Result<Vec<u32>> {
     let (one, other) = two_cpus()?;
     let mut cpus = vec![one, other];
@@ -154,13 +158,14 @@ pub(crate) fn two_workers() -> Result<Vec<u32>> {
     Ok(cpus)
 }
 
-/// The CPUs on which this process may run, the first two of them (twice the same where there is only one).
+/// Returns the first two CPUs on which this process may run, or twice the same one if there is no
+/// more.
 pub(crate) fn two_cpus() -> Result<(u32, u32)> {
     let status = fs::read_to_string("/proc/self/status")?;
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
-    let cpus = parse_cpu_list(list.context("no Cpus_allowed_list")?.trim())?;
+    let cpus = parse_cpu_list(list.context("/proc/self/status has no Cpus_allowed_list")?.trim())?;
     let mut cpus = cpus.into_iter();
-    let first = cpus.next().context("no CPU")?;
+    let first = cpus.next().context("Cpus_allowed_list is empty")?;
     Ok((first, cpus.next().unwrap_or(first)))
 }
 
@@ -174,7 +179,7 @@ fn parse_cpu_list(list: &str) -> Result<BTreeSet<u32>> {
 }
 
 fn find_program(name: &str) -> Option<PathBuf> {
-    // A user's PATH often lacks the sbin folders, where ethtool lies.
+    // A user's PATH often lacks the sbin folders, which contain ethtool.
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
         .chain(["/usr/sbin", "/sbin"].map(PathBuf::from))

@@ -1,6 +1,6 @@
-//! End-to-end tests: a real switch process, real guests on its sockets.
+//! End-to-end tests: a real switch process with real guests on its sockets.
 //!
-//! `cargo xtask test` installs what they need and runs them. By hand:
+//! `cargo xtask test` installs the necessary packages and runs the tests. By hand:
 //! `cargo run -p peers -- --switch target/release/straightline --only uml_patch`.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "it is a command-line program")]
 
@@ -29,14 +29,14 @@ const USAGE: &str =
     "usage: peers [--switch PROGRAM] [--cache FOLDER] [--only PATTERN] [--long] [--report FILE] [--list]
 
   --switch PROGRAM  the switch under test (target/release/straightline)
-  --cache FOLDER    where RAM disks, QEMU's kernel and the logs lie (target/peers)
+  --cache FOLDER    folder for RAM disks, QEMU's kernel and logs (target/peers)
   --only PATTERN    only the tests whose name contains PATTERN
   --long            larger transfers
-  --report FILE     write how each test ended as JSON, in place of a summary
-  --list            only name the tests
+  --report FILE     write the results as JSON to FILE, in place of a summary
+  --list            list the tests and exit
 
-       peers compare ...  switches beside one another: see `cargo xtask compare`
-       peers linux ...    switches beside one another, between two Linux guests: see `cargo xtask linux`";
+       peers compare ...  compare switches side by side: see `cargo xtask compare`
+       peers linux ...    compare switches between two Linux guests: see `cargo xtask linux`";
 
 struct Options {
     switch: PathBuf,
@@ -99,14 +99,15 @@ fn run(options: &Options) -> Result<bool> {
     }
     let switch = options.switch.canonicalize();
     let machine = machine::Machine {
-        switch: switch.with_context(|| format!("no switch to test: {}", options.switch.display()))?,
+        switch: switch
+            .with_context(|| format!("no switch to test at {}: build it, or use --switch", options.switch.display()))?,
         cache: std::path::absolute(&options.cache)?,
         long: options.long,
     };
     proc::catch_interrupts()?;
     let report = runner::run(&machine, &tests);
     if let Some(path) = &options.report {
-        // Who asked for it says at the end how all tests went.
+        // The caller that asked for the report prints the summary itself.
         std::fs::write(path, serde_json::to_string_pretty(&report)?)?;
     } else {
         for remark in &report.skipped {

@@ -1,4 +1,5 @@
-//! Open vSwitch with DPDK, between two vhost ports: its processes and database are ours alone.
+//! Open vSwitch with DPDK, between two vhost ports. Its processes and its database belong to one
+//! test.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -10,12 +11,12 @@ use crate::lab::Lab;
 use crate::machine::two_cpus;
 use crate::proc::{self, Proc};
 
-/// Where Debian puts the daemon with DPDK.
+/// Debian's path of the daemon with DPDK.
 pub(crate) const PROGRAM: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// A bridge with the ports `a` and `b` and everything from one to the other.
+/// A bridge with the ports `a` and `b`, which forwards all packets from one to the other.
 pub(crate) struct Ovs<'lab> {
     lab: &'lab Lab<'lab>,
     switch: Proc,
@@ -23,12 +24,12 @@ pub(crate) struct Ovs<'lab> {
 }
 
 impl<'lab> Ovs<'lab> {
-    /// Starts it; `client`: it connects to the sockets, else it listens there.
+    /// Starts Open vSwitch. With `client` it connects to the sockets, otherwise it listens on them.
     pub(crate) fn start(lab: &'lab Lab<'_>, client: bool) -> Result<Self> {
         Self::start_with_mtu(lab, client, 1500)
     }
 
-    /// The same with another MTU, where it listens.
+    /// Does the same with another MTU, which only applies if it listens.
     pub(crate) fn start_with_mtu(lab: &'lab Lab<'_>, client: bool, mtu: u32) -> Result<Self> {
         let database = folder(lab).join("conf.db");
         let mut create = Command::new("ovsdb-tool");
@@ -57,7 +58,7 @@ impl<'lab> Ovs<'lab> {
         let switch = vswitchd(lab)?;
         configure(lab, &["add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=netdev"])?;
         for (number, port) in (1..).zip(["a.sock", "b.sock"]) {
-            // A port that listens has the name of its socket, in OvS's folder.
+            // A listening port has the name of its socket, which is in OvS's folder.
             let path = lab.socket(port.trim_end_matches(".sock"));
             let path = format!("options:vhost-server-path={}", path.display());
             let mtu = format!("mtu_request={mtu}");
@@ -70,19 +71,19 @@ impl<'lab> Ovs<'lab> {
         Ok(ovs)
     }
 
-    /// Kills the switch and starts it anew; the database stays.
+    /// Kills the switch and starts it again. The database stays.
     pub(crate) fn restart(&mut self) -> Result<()> {
         self.switch.signal(rustix::process::Signal::KILL)?;
         self.switch.wait_end(LIMIT)?;
         for left in ["br0.mgmt", "br0.snoop"] {
-            // What the killed process left behind is no sign that the new one is there.
+            // A socket of the killed process would look like one of the new process.
             let _ = std::fs::remove_file(folder(self.lab).join(left));
         }
         self.switch = vswitchd(self.lab)?;
         self.wait_bridge()
     }
 
-    /// Until it has both ports, and tells it what goes where.
+    /// Waits until the switch has both ports, and installs the flows.
     fn wait_bridge(&mut self) -> Result<()> {
         let management = folder(self.lab).join("br0.mgmt");
         wait_file(&mut self.switch, &management)?;
@@ -97,22 +98,25 @@ impl<'lab> Ovs<'lab> {
         Ok(())
     }
 
-    /// What its polling thread has done so far.
+    /// Returns the statistics of the polling thread.
     pub(crate) fn performance(&self) -> Result<String> {
         let mut command = here(self.lab, "ovs-appctl");
         command.arg("-t").arg(folder(self.lab).join("vs.ctl")).arg("dpif-netdev/pmd-perf-show");
         must(&mut command)
     }
 
-    /// Packets that came from the guests at `a` and at `b`. (Of vhost ports that listen it counts nothing else.)
+    /// Returns the packets that came from the guests at `a` and at `b`. (For listening vhost ports,
+    /// OvS counts nothing else.)
     pub(crate) fn packets(&self) -> Result<[u64; 2]> {
         let text = openflow(self.lab, &["--no-names", "dump-flows"], &[])?;
-        let [Some(a), Some(b)] = [parse(&text, 1), parse(&text, 2)] else { bail!("not understood: {text}") };
+        let [Some(a), Some(b)] = [parse(&text, 1), parse(&text, 2)] else {
+            bail!("ovs-ofctl printed no packet count for port 1 or 2: {text}")
+        };
         Ok([a, b])
     }
 }
 
-/// A line with `n_packets=3, ` and `in_port=1 ` in it.
+/// Parses a line that contains `n_packets=3, ` and `in_port=1 `.
 fn parse(text: &str, port: u32) -> Option<u64> {
     let line = text.lines().find(|line| line.contains(&format!("in_port={port} ")))?;
     let (_, rest) = line.split_once("n_packets=")?;
@@ -127,7 +131,7 @@ fn remote(lab: &Lab) -> String {
     format!("unix:{}", lab.socket("db").display())
 }
 
-/// A program of OvS's that keeps its files in the test's folders.
+/// Returns a command for a program of OvS that keeps its files in the test's folder.
 fn here(lab: &Lab, program: &str) -> Command {
     let mut command = Command::new(program);
     let folder = folder(lab);

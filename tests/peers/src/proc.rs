@@ -1,4 +1,5 @@
-//! A child process in a process group of its own: its output in memory and in a log file, its end certain.
+//! A child process in a process group of its own. Its output goes to memory and to a log file, and
+//! it always ends.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -12,10 +13,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail};
 use rustix::process::{Pid, Signal};
 
-/// Set by SIGINT and SIGTERM: every wait then ends with an error, and the guards stop what runs.
+/// Set by SIGINT, SIGTERM and SIGHUP. Every wait then ends with an error, and the guards stop all
+/// processes.
 static INTERRUPTED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
-/// Turns SIGINT and SIGTERM into an error of whatever test is running.
+/// Turns SIGINT, SIGTERM and SIGHUP into an error of the test that is running.
 pub(crate) fn catch_interrupts() -> Result<()> {
     let flag = INTERRUPTED.get_or_init(|| Arc::new(AtomicBool::new(false)));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
@@ -24,12 +26,12 @@ pub(crate) fn catch_interrupts() -> Result<()> {
     Ok(())
 }
 
-/// Whether a signal asked the harness to end.
+/// Returns true if a signal asked the harness to end.
 pub(crate) fn interrupted() -> bool {
     INTERRUPTED.get().is_some_and(|flag| flag.load(Ordering::Relaxed))
 }
 
-/// Sleeps in small steps, and ends with an error where the harness is interrupted.
+/// Sleeps in small steps. Returns an error if the harness is interrupted.
 pub(crate) fn pause(time: Duration) -> Result<()> {
     let end = Instant::now() + time;
     loop {
@@ -44,7 +46,8 @@ pub(crate) fn pause(time: Duration) -> Result<()> {
     }
 }
 
-/// Asks `probe` every 50 ms until it has a value; the error names `what` did not happen.
+/// Calls `probe` every 50 ms until it returns a value. The error contains `what`, the event that
+/// did not happen.
 pub(crate) fn until<T>(what: &str, limit: Duration, mut probe: impl FnMut() -> Result<Option<T>>) -> Result<T> {
     let end = Instant::now() + limit;
     loop {
@@ -58,7 +61,7 @@ pub(crate) fn until<T>(what: &str, limit: Duration, mut probe: impl FnMut() -> R
     }
 }
 
-/// What a child has written so far.
+/// The output of a child so far.
 #[derive(Default)]
 struct Output {
     text: Mutex<String>,
@@ -77,7 +80,7 @@ pub(crate) struct Proc {
     child: Child,
     stdin: Option<ChildStdin>,
     output: Arc<Output>,
-    // Apart: two streams in one text would cut each other's words in two.
+    // Separate, because two streams in one text would split each other's lines.
     errors: Arc<Output>,
 }
 
@@ -103,41 +106,45 @@ impl Proc {
         Ok(Self { name: name.to_owned(), stdin: child.stdin.take(), child, output, errors })
     }
 
-    /// The process's id.
+    /// Returns the process id.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Ticks of processor time (user and system) that it has used; a hundred make a second on Linux.
+    /// Returns the CPU time (user and system) of the process, in ticks of 10 ms.
     pub(crate) fn cpu_ticks(&self) -> Result<u64> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.id()))?;
-        // The second field, the name, may hold spaces; utime and stime are fields 14 and 15 (proc(5)).
-        let (_, rest) = stat.rsplit_once(") ").context("no name in stat")?;
+        // The second field, the name, may contain spaces; utime and stime are fields 14 and 15
+        // (proc(5)).
+        let (_, rest) = stat.rsplit_once(") ").context("/proc/PID/stat contains no name")?;
         let fields: Vec<&str> = rest.split(' ').collect();
-        let field = |n: usize| Ok::<u64, anyhow::Error>(fields.get(n - 3).context("a short stat")?.parse()?);
+        let field = |n: usize| {
+            Ok::<u64, anyhow::Error>(fields.get(n - 3).context("/proc/PID/stat has too few fields")?.parse()?)
+        };
         Ok(field(14)? + field(15)?)
     }
 
-    /// How many bytes it has written to standard output: a place from which to look for an answer.
+    /// Returns the length of its standard output so far: the position at which the next answer
+    /// begins.
     pub(crate) fn mark(&self) -> usize {
         self.output.lock().len()
     }
 
-    /// All that it has written to standard output and to standard error.
+    /// Returns its whole standard output and standard error.
     pub(crate) fn texts(&self) -> (String, String) {
         (self.output.lock().clone(), self.errors.lock().clone())
     }
 
-    /// Writes a line to its standard input.
+    /// Writes a line to the standard input of the process.
     pub(crate) fn send_line(&mut self, line: &str) -> Result<()> {
         let stdin = self.stdin.as_mut().context("standard input is closed")?;
         stdin
             .write_all(format!("{line}\n").as_bytes())
             .and_then(|()| stdin.flush())
-            .with_context(|| format!("{} does not read its input", self.name))
+            .with_context(|| format!("cannot write to the standard input of {}", self.name))
     }
 
-    /// Waits until `find` has a value in what it wrote to standard output after `mark`.
+    /// Waits until `find` returns a value for its standard output after `mark`.
     pub(crate) fn wait_text<T>(
         &mut self,
         what: &str,
@@ -147,7 +154,7 @@ impl Proc {
     ) -> Result<T> {
         let end = Instant::now() + limit;
         loop {
-            // In this order, so that the last words of a process that has ended are still looked at.
+            // Ask for the end first, so that the last output of an ended process is still searched.
             let ended = self.child.try_wait()?;
             if ended.is_some() {
                 std::thread::sleep(Duration::from_millis(100));
@@ -174,25 +181,25 @@ impl Proc {
         }
     }
 
-    /// Its exit status, where it has ended.
+    /// Returns the exit status, or `None` while the process runs.
     pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>> {
         Ok(self.child.try_wait()?)
     }
 
-    /// Sends it (alone) a signal.
+    /// Sends a signal to the process, not to its group.
     pub(crate) fn signal(&self, signal: Signal) -> Result<()> {
         Ok(rustix::process::kill_process(self.pid()?, signal)?)
     }
 
-    /// Waits until it has ended.
+    /// Waits until the process has ended.
     pub(crate) fn wait_end(&mut self, limit: Duration) -> Result<ExitStatus> {
         let what = format!("{} ends", self.name);
         until(&what, limit, || self.ended())
     }
 
-    /// Ends it at once, with all that it started.
+    /// Kills the process and its group.
     pub(crate) fn kill(&mut self) {
-        // The group may be gone already; that is what is wanted.
+        // An error means that the group has already ended.
         if let Ok(pid) = self.pid() {
             let _ = rustix::process::kill_process_group(pid, Signal::KILL);
         }
@@ -210,7 +217,7 @@ impl Drop for Proc {
     }
 }
 
-/// Runs a short command to its end and gives its exit code, standard output and standard error.
+/// Runs a short command to its end, and returns its exit code, standard output and standard error.
 pub(crate) fn run(command: &mut Command, limit: Duration) -> Result<(Option<i32>, String, String)> {
     let mut child = command
         .stdin(Stdio::null())
@@ -222,7 +229,7 @@ pub(crate) fn run(command: &mut Command, limit: Duration) -> Result<(Option<i32>
     let reader = |stream: Option<Box<dyn Read + Send>>| {
         std::thread::spawn(move || {
             let mut bytes = Vec::new();
-            // What could be read is what there is; the exit code says whether it matters.
+            // After an error, the text so far is the output; the exit code shows a failure.
             let _ = stream.map(|mut s| s.read_to_end(&mut bytes));
             String::from_utf8_lossy(&bytes).into_owned()
         })
@@ -246,7 +253,7 @@ fn collect(mut from: impl Read + Send + 'static, mut log: File, output: &Arc<Out
             let Some(got) = bytes.get(..n).filter(|got| !got.is_empty()) else {
                 break;
             };
-            // The log is for people; a full disk must not change a test's result.
+            // The log is only for people: a full disk must not change the result of a test.
             let _ = log.write_all(got);
             let text = String::from_utf8_lossy(got).replace('\r', "");
             output.lock().push_str(&text);

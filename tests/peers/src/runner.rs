@@ -1,4 +1,4 @@
-//! Runs the tests one at a time and says how each ended.
+//! Runs the tests one at a time, and reports how each ended.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
@@ -10,7 +10,7 @@ use crate::lab::Lab;
 use crate::machine::{Machine, Need};
 use crate::proc;
 
-/// A test: what it needs of the machine, and what it does.
+/// A test, with its requirements.
 pub(crate) struct Test {
     pub(crate) name: String,
     pub(crate) needs: Vec<Need>,
@@ -20,13 +20,13 @@ pub(crate) struct Test {
 type Body = Box<dyn Fn(&Lab) -> Result<()>>;
 
 impl Test {
-    /// A test by its name.
+    /// Returns a test with this name.
     pub(crate) fn new(name: &str, needs: &[Need], body: impl Fn(&Lab) -> Result<()> + 'static) -> Self {
         Self { name: name.to_owned(), needs: needs.to_vec(), body: Box::new(body) }
     }
 }
 
-/// How the tests ended, for `--report`.
+/// The results of the tests, for `--report`.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct TestReport {
     pub(crate) passed: Vec<String>,
@@ -34,7 +34,7 @@ pub(crate) struct TestReport {
     pub(crate) skipped: Vec<Remark>,
 }
 
-/// A test's name and why it ended so.
+/// The name of a test, and the reason why it failed or was skipped.
 #[derive(Debug, Serialize)]
 pub(crate) struct Remark {
     pub(crate) name: String,
@@ -42,14 +42,14 @@ pub(crate) struct Remark {
 }
 
 impl TestReport {
-    /// The closing line.
+    /// Returns the line with the numbers of results.
     pub(crate) fn summary(&self) -> String {
         let (passed, failed, skipped) = (self.passed.len(), self.failed.len(), self.skipped.len());
         format!("{passed} passed, {failed} failed, {skipped} skipped")
     }
 }
 
-/// Runs `tests` in their order.
+/// Runs `tests` in order.
 pub(crate) fn run(machine: &Machine, tests: &[Test]) -> TestReport {
     let mut report = TestReport::default();
     for (at, test) in (1..).zip(tests) {
@@ -83,7 +83,8 @@ pub(crate) fn run(machine: &Machine, tests: &[Test]) -> TestReport {
 
 fn run_one(machine: &Machine, test: &Test) -> Result<(), (anyhow::Error, String)> {
     let lab = Lab::new(machine, &test.name).map_err(|error| (error, String::new()))?;
-    // A panic unwinds through the guards that end what the test started; the next test runs as usual.
+    // A panic unwinds through the guards, which end all processes of the test. The next test runs
+    // as usual.
     let result = catch_unwind(AssertUnwindSafe(|| (test.body)(&lab))).unwrap_or_else(|panic| {
         let said = panic.downcast_ref::<String>().map(String::as_str);
         let said = said.or_else(|| panic.downcast_ref::<&str>().copied());

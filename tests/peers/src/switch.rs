@@ -1,4 +1,4 @@
-//! The switch under test: configured, started, asked and ended through its command line alone.
+//! The switch under test. Tests configure, start, query and end it through its command line only.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -18,45 +18,46 @@ use crate::proc::{self, Proc};
 pub(crate) struct Port {
     pub(crate) name: &'static str,
     pub(crate) mtu: u32,
-    /// `None` leaves the key out.
+    /// The key is omitted for `None`.
     pub(crate) offloads: Option<&'static [&'static str]>,
-    /// The guest's end listens.
+    /// True if the guest's end listens.
     pub(crate) client: bool,
-    /// `None` leaves the key out.
+    /// The key is omitted for `None`.
     pub(crate) packed: Option<bool>,
     pub(crate) queues: u32,
 }
 
 impl Port {
-    /// A port with all else as it comes.
+    /// Returns a port with default settings.
     pub(crate) const fn new(name: &'static str) -> Self {
         Self { name, mtu: 1500, offloads: None, client: false, packed: None, queues: 1 }
     }
 }
 
-/// How the ports are joined.
+/// The connection between the ports.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Join {
-    /// A patch of each two ports: the first with the second, the third with the fourth.
+    /// A patch for each two ports: the first with the second, the third with the fourth.
     Patch,
-    /// The same with `full = "wait"`: nothing may be dropped, however slow a guest is.
+    /// The same with `full = "wait"`: nothing is dropped, even if a guest is slow.
     PatchThatWaits,
-    /// `[bridge.lan]` of all ports.
+    /// `[bridge.lan]` with all ports.
     Bridge,
 }
 
-/// What `straightline ports --json` says of a port. A field that is not there is an error: scripts rely on them.
+/// A port in `straightline ports --json`. A missing field is an error, because scripts rely on the
+/// fields.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct PortStatus {
     pub(crate) name: String,
     pub(crate) link: String,
-    /// Why the link is down.
+    /// Reason why the link is down.
     pub(crate) reason: Option<String>,
     pub(crate) features: Vec<String>,
     pub(crate) ring: Option<String>,
     pub(crate) queues: Vec<Queue>,
     pub(crate) drops: std::collections::BTreeMap<String, u64>,
-    /// What the guest's driver wants to receive, where it says so to the switch.
+    /// The receive mode that the guest's driver has set, if the switch serves its control queue.
     #[serde(default)]
     pub(crate) rx_mode: Option<RxMode>,
 }
@@ -81,29 +82,29 @@ pub(crate) struct Count {
 }
 
 impl Count {
-    /// What has been added since it was `then`.
+    /// Returns the difference to an earlier count.
     pub(crate) fn since(self, then: Self) -> Self {
         Self { packets: self.packets - then.packets, bytes: self.bytes - then.bytes }
     }
 }
 
 impl PortStatus {
-    /// What the switch received from the port.
+    /// Returns the count of packets received from the port.
     pub(crate) fn rx(&self) -> Count {
         self.sum(|queue| queue.rx)
     }
 
-    /// What the switch delivered to the port.
+    /// Returns the count of packets delivered to the port.
     pub(crate) fn tx(&self) -> Count {
         self.sum(|queue| queue.tx)
     }
 
-    /// Packets received from each queue pair, and delivered to it.
+    /// Returns the packets received from each queue pair, and delivered to it.
     pub(crate) fn by_queue(&self) -> Vec<(u64, u64)> {
         self.queues.iter().map(|queue| (queue.rx.packets, queue.tx.packets)).collect()
     }
 
-    /// All drops counted at the port.
+    /// Returns the sum of all drops at the port.
     pub(crate) fn dropped(&self) -> u64 {
         self.drops.values().sum()
     }
@@ -116,7 +117,7 @@ impl PortStatus {
     }
 }
 
-/// One learned or configured address.
+/// A learned or configured address.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct FdbEntry {
     pub(crate) bridge: String,
@@ -129,53 +130,55 @@ pub(crate) struct Switch<'lab> {
     lab: &'lab Lab<'lab>,
     proc: Proc,
     starts: u32,
-    /// Ports whose sockets are the guests'.
+    /// Ports whose sockets belong to the guests.
     clients: Vec<&'static str>,
 }
 
 impl Drop for Switch<'_> {
-    /// What the switch has counted, beside its logs: a test that failed shows it.
+    /// Writes the counters of the switch beside its logs. The report of a failed test contains
+    /// them.
     fn drop(&mut self) {
         let mut command = Command::new(&self.lab.machine.switch);
         command.args(["ports", "--api"]).arg(self.lab.socket("api"));
         if let Ok(output) = command.output() {
-            // Without it a failure is explained less well, and that is all.
+            // Without this file, only the report of a failure lacks something.
             let _ = fs::write(self.lab.log("ports.log"), output.stdout);
         }
     }
 }
 
 impl<'lab> Switch<'lab> {
-    /// Writes a configuration, starts the switch and waits for its `ready`.
+    /// Writes a configuration, starts the switch and waits until it prints `ready`.
     pub(crate) fn start(lab: &'lab Lab<'_>, ports: &[Port], join: Join) -> Result<Self> {
         Self::start_on(lab, ports, join, &[])
     }
 
-    /// The same with workers on these CPUs; with none, there is one that runs anywhere.
+    /// Does the same with workers on these CPUs. Without CPUs, there is one worker, which may run
+    /// on any.
     pub(crate) fn start_on(lab: &'lab Lab<'_>, ports: &[Port], join: Join, cpus: &[u32]) -> Result<Self> {
         let mut switch = Self::spawn_on(lab, ports, join, cpus)?;
         switch.wait_ready()?;
         Ok(switch)
     }
 
-    /// Ends it with SIGKILL: nothing is tidied up.
+    /// Kills the switch with SIGKILL, so that it cannot clean up.
     pub(crate) fn kill(&mut self) -> Result<()> {
         self.proc.signal(Signal::KILL)?;
         self.proc.wait_end(Duration::from_secs(10))?;
         Ok(())
     }
 
-    /// Ends it in order.
+    /// Ends the switch with SIGTERM.
     pub(crate) fn end(&mut self) -> Result<()> {
         self.proc.signal(Signal::TERM)?;
         let status = self.proc.wait_end(Duration::from_secs(10))?;
         if status.code() != Some(0) {
-            bail!("SIGTERM: the switch ended with {status}, not with exit code 0");
+            bail!("after SIGTERM the switch ended with {status}, not with exit code 0");
         }
         Ok(())
     }
 
-    /// Starts it again as it was started.
+    /// Starts the switch again with the same configuration.
     pub(crate) fn start_again(&mut self) -> Result<()> {
         self.starts += 1;
         self.proc = run(self.lab, &format!("switch-{}", self.starts))?;
@@ -198,12 +201,12 @@ impl<'lab> Switch<'lab> {
         Ok(Self { lab, proc: run(lab, "switch")?, starts: 1, clients })
     }
 
-    /// The process, for its signals and its end.
+    /// Returns the process, to send signals and to wait for its end.
     pub(crate) fn proc(&mut self) -> &mut Proc {
         &mut self.proc
     }
 
-    /// All ports, as the command line tells them.
+    /// Returns all ports, from `straightline ports`.
     pub(crate) fn ports(&self) -> Result<Vec<PortStatus>> {
         #[derive(Deserialize)]
         struct Answer {
@@ -212,13 +215,13 @@ impl<'lab> Switch<'lab> {
         Ok(self.ask::<Answer>("ports")?.ports)
     }
 
-    /// One port.
+    /// Returns one port.
     pub(crate) fn port(&self, name: &str) -> Result<PortStatus> {
         let ports = self.ports()?;
-        ports.into_iter().find(|port| port.name == name).with_context(|| format!("no port {name} in `ports`"))
+        ports.into_iter().find(|port| port.name == name).with_context(|| format!("`ports` does not list port {name}"))
     }
 
-    /// The bridge's addresses.
+    /// Returns the bridge's addresses, from `straightline fdb`.
     pub(crate) fn fdb(&self) -> Result<Vec<FdbEntry>> {
         #[derive(Deserialize)]
         struct Answer {
@@ -227,19 +230,19 @@ impl<'lab> Switch<'lab> {
         Ok(self.ask::<Answer>("fdb")?.entries)
     }
 
-    /// Waits until a port's link is as it should be.
+    /// Waits until a port's link is `link`.
     pub(crate) fn wait_link(&self, name: &str, link: &str, limit: Duration) -> Result<PortStatus> {
         proc::until(&format!("link of port {name} {link}"), limit, || {
             Ok(Some(self.port(name)?).filter(|port| port.link == link))
         })
     }
 
-    /// Ticks of processor time that the switch has used.
+    /// Returns the CPU time of the switch, in ticks of 10 ms.
     pub(crate) fn cpu_ticks(&self) -> Result<u64> {
         self.proc.cpu_ticks()
     }
 
-    /// Ends it with SIGTERM: exit code 0, and no socket left.
+    /// Ends the switch with SIGTERM. Asserts that its exit code is 0 and that it left no socket.
     pub(crate) fn stop(mut self) -> Result<()> {
         self.end()?;
         let mut left = self.lab.sockets_left()?;
@@ -261,13 +264,14 @@ impl<'lab> Switch<'lab> {
     }
 }
 
-/// The name of the configuration's file, beside the logs.
+/// Name of the configuration file, beside the logs.
 const CONFIGURATION: &str = "switch.toml";
 
 fn run(lab: &Lab, log: &str) -> Result<Proc> {
     let mut command = Command::new(&lab.machine.switch);
     command.arg("run").arg(lab.log(CONFIGURATION));
-    // Of a ring that stands still the log says event word, places and calls.
+    // For a ring that stands still, the log then contains its event word, its positions and its
+    // calls.
     command.env("RUST_LOG", "warn,straightline=info,straightline_port::vhost_user::control::calls=debug");
     Proc::start("switch", command, &lab.log(log))
 }

@@ -1,5 +1,5 @@
-//! DPDK's testpmd: as a guest without a VM, two virtio-user ports that send and bounce packets; or as a switch, two
-//! vhost ports and everything from one to the other.
+//! DPDK's testpmd. As a guest without a VM, it has two virtio-user ports that send and bounce
+//! packets. As a switch, it has two vhost ports, and forwards all packets from one to the other.
 
 use std::process::Command;
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub(crate) struct Testpmd {
     proc: Proc,
 }
 
-/// The counts of one of its ports.
+/// The counts of one port of testpmd.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PortStats {
     pub(crate) rx_packets: u64,
@@ -30,18 +30,19 @@ const RING: u64 = 1024;
 
 const PROMPT: &str = "testpmd> ";
 
-/// For who hands packets on: what is in the rings when it starts to is not thrown away.
+/// Options for a testpmd that forwards: it keeps the packets that are in the rings when it starts.
 const KEEP_PACKETS: [&str; 2] = ["--no-flush-rx", "--total-num-mbufs=16384"];
 
 impl Testpmd {
-    /// Starts it as a guest with so many queue pairs; `device` holds further arguments of both virtio-user devices,
-    /// `args` some of testpmd's own.
+    /// Starts testpmd as a guest with `queues` queue pairs. `device` contains additional arguments
+    /// of both virtio-user devices, `args` some of testpmd's own.
     pub(crate) fn guest(lab: &Lab, name: &str, device: &str, queues: u32, args: &[&str]) -> Result<Self> {
         let devices = ["a", "b"].map(|port| {
             let path = lab.socket(port);
             format!("net_virtio_user{{}},path={},queues={queues},queue_size={RING}{device}", path.display())
         });
-        // All rings of both ports full, and as much again: what it holds of full rings it cannot give to empty ones.
+        // Twice the buffers of all rings of both ports: buffers in full rings are not available for
+        // empty ones.
         let buffers = 8 * RING * u64::from(queues.max(2));
         let mut all = [
             ("rxq", u64::from(queues)),
@@ -56,12 +57,12 @@ impl Testpmd {
         Self::spawn(lab, name, &devices, &all, 0)
     }
 
-    /// Starts it as one of several guests that hand on what comes by either of two ports, packet by packet; it listens at
-    /// their sockets.
+    /// Starts testpmd as one of several guests that forward packets between two ports. It listens
+    /// on their sockets.
     pub(crate) fn forwarder(lab: &Lab, number: u32, ports: [&str; 2], device: &str) -> Result<Self> {
         let devices = ports.map(|port| {
             let path = lab.socket(port);
-            // Who was killed leaves it behind.
+            // A killed testpmd leaves its socket behind.
             let _ = std::fs::remove_file(&path);
             format!("net_virtio_user{{}},path={},server=1,queue_size={RING}{device}", path.display())
         });
@@ -72,7 +73,8 @@ impl Testpmd {
         Ok(testpmd)
     }
 
-    /// Starts it as a switch between the ports `a` and `b`, with so many queue pairs; `client`: it connects.
+    /// Starts testpmd as a switch between the ports `a` and `b`, with `queues` queue pairs. With
+    /// `client` it connects.
     pub(crate) fn switch(lab: &Lab, name: &str, queues: u32, client: bool) -> Result<Self> {
         let devices = ["a", "b"].map(|port| {
             let path = lab.socket(port);
@@ -83,12 +85,13 @@ impl Testpmd {
         Self::spawn(lab, name, &devices, &args, 0)
     }
 
-    /// Starts it on two devices, in which `{}` stands for their number. Of those that run at once each has a `number` of
-    /// its own; what one that was killed left in huge pages, the next of its number takes away.
+    /// Starts testpmd on two devices, in whose text `{}` is replaced by their number. Processes
+    /// that run at the same time have different values of `number`. A process removes the huge
+    /// pages that a killed one with its number left behind.
     pub(crate) fn spawn(lab: &Lab, name: &str, devices: &[String; 2], args: &[String], number: u32) -> Result<Self> {
         let (one, other) = two_cpus()?;
         let (one, other) = if number.is_multiple_of(2) { (one, other) } else { (other, one) };
-        // Line by line, else its answers come at its end.
+        // Output must be line buffered, or answers arrive only at the end of the process.
         let mut command = Command::new("stdbuf");
         command
             .args(["-oL", "dpdk-testpmd", "--lcores", &format!("0@{one},1@{other}"), "--main-lcore", "0"])
@@ -114,7 +117,7 @@ impl Testpmd {
         Ok(())
     }
 
-    /// Gives a command and waits until a line of the answer satisfies `end`.
+    /// Sends a command, waits until the answer contains `end`, and returns the answer.
     pub(crate) fn command(&mut self, command: &str, end: &str) -> Result<String> {
         let mark = self.proc.mark();
         self.proc.send_line(command)?;
@@ -122,8 +125,9 @@ impl Testpmd {
         self.proc.wait_text(&what, mark, Duration::from_secs(20), |text| text.contains(end).then(|| text.to_owned()))
     }
 
-    /// Frames of `segments` bytes, one buffer for each, start at each port, `bursts` times 32 for each queue; they are
-    /// bounced for a while, and from then on what comes is taken in, until [`Self::stop_receiving`].
+    /// Sends `bursts` times 32 frames for each queue at each port, lets them bounce for `time`, and
+    /// then only receives until [`Self::stop_receiving`]. `segments` lists the bytes of each buffer
+    /// of a frame.
     pub(crate) fn bounce(&mut self, segments: &str, bursts: u32, time: Duration) -> Result<()> {
         self.proc.send_line(&format!("set txpkts {segments}"))?;
         self.command("show config txpkts", "Split packet")?;
@@ -135,13 +139,13 @@ impl Testpmd {
         Ok(())
     }
 
-    /// Nothing is taken in any more.
+    /// Stops receiving.
     pub(crate) fn stop_receiving(&mut self) -> Result<()> {
         self.command("stop", "Done.")?;
         self.proc.send_line("set fwd io")
     }
 
-    /// How many packets it takes and sends at once, from the next start on.
+    /// Sets the number of packets in a burst, from the next start on.
     pub(crate) fn set_burst(&mut self, packets: u32) -> Result<()> {
         self.command(&format!("set burst {packets}"), "Number of packets per burst set to")?;
         Ok(())
@@ -154,34 +158,35 @@ impl Testpmd {
         Ok(())
     }
 
-    /// The counts of port 0 and 1.
+    /// Returns the counts of ports 0 and 1.
     pub(crate) fn stats(&mut self) -> Result<[PortStats; 2]> {
         let mut both = [PortStats::default(); 2];
         for (at, stats) in both.iter_mut().enumerate() {
             let text = self.command(&format!("show port stats {at}"), "Tx-bps")?;
-            *stats = parse(&text).with_context(|| format!("not understood: {text}"))?;
+            *stats = parse(&text).with_context(|| format!("testpmd printed no statistics of port {at}: {text}"))?;
         }
         Ok(both)
     }
 
-    /// Packets and bits received a second by port 0 and 1, since the call before.
+    /// Returns the packets and bits received per second by ports 0 and 1, since the previous call.
     pub(crate) fn rates(&mut self) -> Result<[(f64, f64); 2]> {
         let mut both = [(0.0, 0.0); 2];
         for (at, rates) in both.iter_mut().enumerate() {
             let text = self.command(&format!("show port stats {at}"), "Tx-bps")?;
-            *rates = parse_rates(&text).with_context(|| format!("not understood: {text}"))?;
+            *rates =
+                parse_rates(&text).with_context(|| format!("testpmd printed no statistics of port {at}: {text}"))?;
         }
         Ok(both)
     }
 
-    /// Ends it at once, whatever it does.
+    /// Kills testpmd with SIGKILL.
     pub(crate) fn kill(mut self) -> Result<()> {
         self.proc.signal(Signal::KILL)?;
         self.proc.wait_end(Duration::from_secs(20))?;
         Ok(())
     }
 
-    /// Lets it end in order.
+    /// Ends testpmd with its command `quit`.
     pub(crate) fn quit(mut self) -> Result<()> {
         self.proc.send_line("quit")?;
         self.proc.wait_end(Duration::from_secs(20))?;

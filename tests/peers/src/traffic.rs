@@ -1,4 +1,4 @@
-//! What two guests do with each other: ping, a file with its hash, iperf3.
+//! Traffic between two guests: ping, a file with its hash, iperf3.
 
 use std::time::{Duration, Instant};
 
@@ -8,16 +8,16 @@ use crate::guest::{LinuxGuest, USUAL};
 use crate::proc;
 use crate::switch::{Count, Switch};
 
-/// What `ping` said at its end.
+/// The summary of `ping`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Ping {
     pub(crate) sent: u32,
     pub(crate) received: u32,
-    /// Average round trip; none where nothing came back.
+    /// Average round trip, or `None` if no reply came back.
     pub(crate) average_ms: Option<f64>,
 }
 
-/// Waits until `to` answers; a first packet may get lost while its link comes up.
+/// Waits until `to` answers. The first packets may be lost while its link comes up.
 pub(crate) fn reach(from: &mut LinuxGuest, to: &str) -> Result<()> {
     let tries = "for i in 1 2 3 4 5 6 7 8 9 10; do ping -c1 -W1 -q";
     let (status, _) = from.run(&format!("{tries} {to} >/dev/null && exit 0; done; exit 1"), Duration::from_secs(40))?;
@@ -25,26 +25,27 @@ pub(crate) fn reach(from: &mut LinuxGuest, to: &str) -> Result<()> {
     Ok(())
 }
 
-/// Pings with so many bytes; every echo must come back.
+/// Pings `count` times with `bytes` bytes. Every echo must come back.
 pub(crate) fn ping(from: &mut LinuxGuest, to: &str, count: u32, bytes: u32) -> Result<()> {
     let before = echo_replies(from)?;
     // Waits at most ten seconds beyond the time that the pings take.
     let deadline = count + 10;
     let command = format!("ping -c {count} -i 0.05 -w {deadline} -s {bytes} {to}");
     let (_, text) = from.run(&command, Duration::from_secs(u64::from(deadline) + 20))?;
-    let got = parse_ping(&text).with_context(|| format!("not understood: {text}"))?;
+    let got = parse_ping(&text).with_context(|| format!("ping printed no summary: {text}"))?;
     let Ping { sent, received, average_ms } = got;
-    // Echoes of less than eight bytes have no room for a time.
+    // Echoes of less than eight bytes contain no time.
     let average = average_ms.map_or(String::new(), |ms| format!(", average {ms:.3} ms"));
     println!("  ping {} to {to}, {bytes} B: {received} of {sent}{average}", from.ip());
     ensure!(sent == count, "{sent} of {count} echoes of {bytes} B were sent");
     if received == count {
         return Ok(());
     }
-    // Busybox's ping loses answers that its guest has received: its socket has room for few that come at once, as they do
-    // from a guest that stood still for some tenths of a second; and it ends a second after its last echo where any was
-    // answered. The kernel's count knows better.
-    let all = proc::until("the others", Duration::from_secs(10), || {
+    // Busybox's ping may miss replies that its guest has received, so the kernel's count decides:
+    // - Its socket holds only a few replies, and a guest that was descheduled for some tenths of a
+    //   second sends many at once.
+    // - It ends a second after its last echo if any echo was answered.
+    let all = proc::until("the missing replies", Duration::from_secs(10), || {
         Ok(Some(echo_replies(from)? - before).filter(|replies| *replies >= u64::from(count)))
     });
     all.with_context(|| format!("{received} of {sent} echoes of {bytes} B came back"))?;
@@ -52,22 +53,25 @@ pub(crate) fn ping(from: &mut LinuxGuest, to: &str, count: u32, bytes: u32) -> R
     Ok(())
 }
 
-/// Answers to echoes that the guest's kernel has received, whole and with a right checksum.
+/// Returns the number of complete echo replies with a right checksum that the guest's kernel has
+/// received.
 fn echo_replies(guest: &mut LinuxGuest) -> Result<u64> {
     let snmp = guest.sh("cat /proc/net/snmp")?;
     snmp_field(&snmp, "Icmp", "InEchoReps").context("no Icmp InEchoReps")
 }
 
-/// Lets a guest tell its log what its kernel has counted: the report of a failure ends with it.
+/// Writes the counters of a guest's kernel to the guest's log, whose end is part of the report of a
+/// failure.
 pub(crate) fn log_counters(guest: &mut LinuxGuest) {
     let counts = "grep -E '^(Ip|Icmp|Udp|Tcp):' /proc/net/snmp; grep eth /proc/net/dev; grep virtio /proc/interrupts";
     let state = "cat /proc/net/softnet_stat /proc/uptime; ip neigh; dmesg | tail -n 5";
-    // The failure is known; a guest that is not there any more tells nothing of it.
+    // The test has already failed. A guest that has ended cannot answer.
     let _ = guest.run(&format!("{counts}; {state}"), Duration::from_secs(5));
 }
 
-/// Asserts that a guest's driver has received what the switch says to have delivered to `port`, no more and no less; what
-/// is on its way may arrive. (How much it has sent it learns only when it looks at used buffers, which may be later.)
+/// Asserts that a guest's driver has received exactly the packets that the switch has delivered to
+/// `port`. Waits for packets in flight. (Sent packets are not compared: the driver counts them only
+/// when it sees used buffers, which may be later.)
 pub(crate) fn all_received(guest: &mut LinuxGuest, interface: &str, switch: &Switch, port: &str) -> Result<()> {
     let folder = format!("/sys/class/net/{interface}/statistics");
     let mut both = (Count::default(), Count::default());
@@ -79,18 +83,18 @@ pub(crate) fn all_received(guest: &mut LinuxGuest, interface: &str, switch: &Swi
         Ok((both.0 == both.1).then_some(()))
     });
     same.with_context(|| {
-        format!("guest {}, {interface}, received {:?}, the switch delivered {:?}", guest.number, both.0, both.1)
+        format!("guest {} received {:?} by {interface}, but the switch delivered {:?}", guest.number, both.0, both.1)
     })
 }
 
-/// Moves a file of random bytes and compares the hashes at both ends.
+/// Transfers a file of random bytes, and compares the hashes at both ends.
 pub(crate) fn file(from: &mut LinuxGuest, to: &mut LinuxGuest, mib: u32) -> Result<()> {
     Transfer::begin(from, to, mib)?.finish(from, to)
 }
 
-/// A file of random bytes on its way from one guest to another.
+/// The transfer of a file of random bytes from one guest to another.
 pub(crate) struct Transfer {
-    /// Where it goes to.
+    /// Destination address.
     address: String,
     port: u16,
     mib: u32,
@@ -99,15 +103,15 @@ pub(crate) struct Transfer {
 }
 
 impl Transfer {
-    /// Makes the file, and begins to send it.
+    /// Creates the file, and starts to send it.
     pub(crate) fn begin(from: &mut LinuxGuest, to: &mut LinuxGuest, mib: u32) -> Result<Self> {
         let mut file = Self::prepare(from, to, &to.ip(), 9000, mib)?;
         file.send(from)?;
         Ok(file)
     }
 
-    /// Makes the file, and lets somebody listen for it at one of the addresses of `to`. With a TCP port for each, several
-    /// can be on their way at once.
+    /// Creates the file, and starts a listener at one of the addresses of `to`. Transfers with
+    /// different TCP ports can run at the same time.
     pub(crate) fn prepare(
         from: &mut LinuxGuest,
         to: &mut LinuxGuest,
@@ -116,7 +120,7 @@ impl Transfer {
         mib: u32,
     ) -> Result<Self> {
         let limit = Duration::from_secs(if to.is_slow() { 300 } else { 120 });
-        // nc itself copies a kibibyte at a time; it only connects, then cat moves 64 of them.
+        // nc copies 1 KiB at a time, so it only connects; cat copies 64 KiB at a time.
         let keep = format!("cat > /tmp/got-{port}; echo > /tmp/done-{port}");
         to.sh(&format!("nc -l -p {port} -e sh -c '{keep}' </dev/null >/tmp/nc.log 2>&1 &"))?;
         listening(to, port)?;
@@ -124,7 +128,7 @@ impl Transfer {
         Ok(Self { address: address.to_owned(), port, mib, began: Instant::now(), limit })
     }
 
-    /// Begins to send it.
+    /// Starts to send the file.
     pub(crate) fn send(&mut self, from: &mut LinuxGuest) -> Result<()> {
         let Self { address, port, .. } = self;
         self.began = Instant::now();
@@ -132,25 +136,25 @@ impl Transfer {
         Ok(())
     }
 
-    /// Whether all of it has arrived.
+    /// Returns true if the whole file has arrived.
     pub(crate) fn is_over(&self, to: &mut LinuxGuest) -> Result<bool> {
         Ok(to.run(&format!("[ -e /tmp/done-{} ]", self.port), self.limit)?.0 == 0)
     }
 
-    /// Waits for its end and compares the hashes.
+    /// Waits until the file has arrived, and compares the hashes.
     pub(crate) fn finish(self, from: &mut LinuxGuest, to: &mut LinuxGuest) -> Result<()> {
         let Self { address, port, mib, began, limit } = self;
         to.sh_within(&format!("while [ ! -e /tmp/done-{port} ]; do sleep 0.05; done"), limit)?;
         let seconds = began.elapsed().as_secs_f64();
-        // Both guests sum at once, which takes its time under emulation.
+        // Both guests compute their hash at the same time, because it is slow under emulation.
         let sum = from.begin(&format!("sha256sum /tmp/sent-{port}"))?;
         let size = to.sh(&format!("ls -l /tmp/got-{port} | awk '{{ print $5 }}'"))?;
         let got = hash(&to.sh_within(&format!("sha256sum /tmp/got-{port}"), limit)?)?;
         let sent = hash(&from.end(&sum, limit)?.1)?;
         from.sh(&format!("rm /tmp/sent-{port}"))?;
         to.sh(&format!("rm /tmp/got-{port} /tmp/done-{port}"))?;
-        ensure!(size == (mib << 20).to_string(), "{size} bytes arrived of a file of {mib} MiB");
-        ensure!(sent == got, "the file's sha256 was {sent} and arrived as {got}");
+        ensure!(size == (mib << 20).to_string(), "{size} bytes of a file of {mib} MiB arrived");
+        ensure!(sent == got, "the file was sent with sha256 {sent} and arrived with {got}");
         let rate = f64::from(mib) / seconds;
         let one = from.number;
         println!("  file of guest {one} to {address}: {mib} MiB in {seconds:.2} s ({rate:.0} MiB/s), sha256 equal");
@@ -158,18 +162,19 @@ impl Transfer {
     }
 }
 
-/// What iperf3 has moved.
+/// The result of iperf3.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Iperf {
-    /// Gigabits received a second.
+    /// Gigabits received per second.
     pub(crate) gbit_per_s: f64,
     /// Bytes received.
     pub(crate) bytes: f64,
-    /// Segments that were sent again.
+    /// Retransmitted segments.
     pub(crate) retransmits: f64,
 }
 
-/// Runs iperf3 for `seconds`; `reverse` lets the server send. Its figure is information, not a test.
+/// Runs iperf3 for `seconds`, and prints its rate, which is no criterion of the test. With
+/// `reverse` the server sends.
 pub(crate) fn iperf3(client: &mut LinuxGuest, server: &mut LinuxGuest, seconds: u32, reverse: bool) -> Result<()> {
     iperf3_server(server)?;
     let Iperf { gbit_per_s, retransmits, .. } = iperf3_client(client, &server.ip(), seconds, reverse)?;
@@ -179,13 +184,13 @@ pub(crate) fn iperf3(client: &mut LinuxGuest, server: &mut LinuxGuest, seconds: 
     Ok(())
 }
 
-/// Lets iperf3 wait for one client.
+/// Starts an iperf3 server for one client.
 pub(crate) fn iperf3_server(server: &mut LinuxGuest) -> Result<()> {
     server.sh("iperf3 -s -1 </dev/null >/tmp/iperf.log 2>&1 &")?;
     listening(server, 5201)
 }
 
-/// Runs iperf3 to the server that waits at `address`.
+/// Runs an iperf3 client with the server at `address`.
 pub(crate) fn iperf3_client(client: &mut LinuxGuest, address: &str, seconds: u32, reverse: bool) -> Result<Iperf> {
     let command = format!("iperf3 -J -c {address} -t {seconds}{}", if reverse { " -R" } else { "" });
     let text = client.sh_within(&command, Duration::from_secs(u64::from(seconds) + 40))?;
@@ -194,15 +199,16 @@ pub(crate) fn iperf3_client(client: &mut LinuxGuest, address: &str, seconds: u32
     let bits = at("/end/sum_received/bits_per_second").with_context(|| format!("iperf3 failed: {text}"))?;
     let bytes = at("/end/sum_received/bytes").unwrap_or(0.0);
     let retransmits =
-        at("/end/sum_sent/retransmits").with_context(|| format!("iperf3 counts no retransmits: {text}"))?;
-    ensure!(bytes > 0.0, "iperf3 moved nothing");
+        at("/end/sum_sent/retransmits").with_context(|| format!("iperf3 printed no retransmits: {text}"))?;
+    ensure!(bytes > 0.0, "iperf3 transferred no bytes");
     Ok(Iperf { gbit_per_s: bits / 1e9, bytes, retransmits })
 }
 
-/// The round trips of `count` echoes, 50 a second, in milliseconds: of those that busybox's ping has seen come back.
+/// Returns the round trips in milliseconds of `count` echoes, 50 a second, as far as busybox's ping
+/// has seen replies.
 pub(crate) fn round_trips(from: &mut LinuxGuest, to: &str, count: u32) -> Result<Vec<f64>> {
     let deadline = count / 50 + 10;
-    // Not to the console, which would be work for each.
+    // Output to the console would cost time for each echo, so it goes to a file.
     let command = format!("ping -c {count} -i 0.02 -w {deadline} {to} >/tmp/ping; cat /tmp/ping");
     let (_, text) = from.run(&command, Duration::from_secs(u64::from(deadline) + 20))?;
     let times = times(&text);
@@ -210,12 +216,12 @@ pub(crate) fn round_trips(from: &mut LinuxGuest, to: &str, count: u32) -> Result
     Ok(times)
 }
 
-/// The time of each answer that `ping` names.
+/// Returns the time of each reply in the output of `ping`.
 fn times(text: &str) -> Vec<f64> {
     text.lines().filter_map(|line| line.split_once(" time=")?.1.split(' ').next()?.parse().ok()).collect()
 }
 
-/// What a device can do, as `ethtool -K` takes it and as `ethtool -k` names it.
+/// Features of a device: the name for `ethtool -K`, and the name in the output of `ethtool -k`.
 const FEATURES: [(&str, &str); 5] = [
     ("tso", "tcp-segmentation-offload"),
     ("gso", "generic-segmentation-offload"),
@@ -224,14 +230,15 @@ const FEATURES: [(&str, &str); 5] = [
     ("rx", "rx-checksumming"),
 ];
 
-/// Turns some of [`FEATURES`] off, and makes sure that they are.
+/// Turns some of [`FEATURES`] off, and asserts that they are off.
 pub(crate) fn turn_off(guest: &mut LinuxGuest, features: &[&str]) -> Result<()> {
     for feature in features {
-        // A feature that the device fixes is refused here; what counts is looked at below.
+        // The command fails for a feature that the device fixes; the state is checked below.
         guest.run(&format!("ethtool -K eth0 {feature} off"), USUAL)?;
     }
     let state = guest.sh("ethtool -k eth0")?;
-    // virtio-net does not let its receiving side go: who sums all that it sends leaves nothing for it to do.
+    // virtio-net cannot turn rx off. If the other guest sums all that it sends, rx has nothing to
+    // do.
     for (_, name) in FEATURES.iter().filter(|(short, _)| features.contains(short) && *short != "rx") {
         let off = state.lines().any(|line| line.starts_with(&format!("{name}: off")));
         ensure!(off, "guest {}: {name} is not off: {state}", guest.number);
@@ -243,10 +250,11 @@ pub(crate) fn turn_off(guest: &mut LinuxGuest, features: &[&str]) -> Result<()> 
 pub(crate) fn no_errors(guest: &mut LinuxGuest) -> Result<()> {
     let snmp = guest.sh("cat /proc/net/snmp")?;
     for (protocol, field) in [("Tcp", "InCsumErrors"), ("Udp", "InCsumErrors"), ("Icmp", "InCsumErrors")] {
-        let count = snmp_field(&snmp, protocol, field).with_context(|| format!("no {protocol} {field}"))?;
+        let count =
+            snmp_field(&snmp, protocol, field).with_context(|| format!("/proc/net/snmp has no {protocol} {field}"))?;
         ensure!(count == 0, "guest {}: {count} {protocol} {field}", guest.number);
     }
-    // virtio-net counts there the frames whose header or length it refused.
+    // rx_errors counts the frames whose header or length virtio-net refused.
     let errors = guest.sh("cat /sys/class/net/eth*/statistics/rx_errors")?;
     ensure!(
         errors.lines().all(|line| line.trim() == "0"),
@@ -266,16 +274,16 @@ pub(crate) fn listening(guest: &mut LinuxGuest, port: u16) -> Result<()> {
     Ok(())
 }
 
-/// What sha256sum wrote.
+/// Returns the hash in the output of sha256sum.
 fn hash(text: &str) -> Result<String> {
-    let (hash, _) = text.split_once(' ').context("sha256sum")?;
+    let (hash, _) = text.split_once(' ').context("sha256sum printed no hash")?;
     if hash.len() != 64 {
-        bail!("sha256sum wrote {text}");
+        bail!("sha256sum printed no hash of 64 digits: {text}");
     }
     Ok(hash.to_owned())
 }
 
-/// The summary that `ping` ends with.
+/// Parses the summary at the end of the output of `ping`.
 pub(crate) fn parse_ping(text: &str) -> Option<Ping> {
     let counts = text.lines().find(|line| line.contains("packets transmitted"))?;
     let mut numbers = counts.split(", ").filter_map(|part| part.split(' ').next()?.parse().ok());
@@ -287,7 +295,7 @@ pub(crate) fn parse_ping(text: &str) -> Option<Ping> {
 }
 
 fn snmp_field(snmp: &str, protocol: &str, field: &str) -> Option<u64> {
-    // Two lines a protocol: the names, then the values.
+    // Each protocol has two lines: the names, then the values.
     let mut lines = snmp.lines().filter(|line| line.split(':').next() == Some(protocol));
     let at = lines.next()?.split(' ').position(|name| name == field)?;
     lines.next()?.split(' ').nth(at)?.parse().ok()

@@ -1,10 +1,10 @@
 /*
  * Lets User Mode Linux run on processors with AMX. Loaded by LD_PRELOAD.
  *
- * It keeps its processes' extended registers in buffers of a fixed size, without AMX. The kernel takes registers only as a
- * whole, and refuses a shorter buffer with EFAULT (xstateregs_set() in arch/x86/kernel/fpu/regset.c): the guest panics at
- * its first process. So what is written is padded with zeros, which stand for initial state. What is read is cut by the
- * kernel itself.
+ * User Mode Linux keeps the extended registers of its processes in buffers of a fixed size, without AMX. The kernel accepts
+ * only the whole set of registers: it refuses a shorter buffer with EFAULT (xstateregs_set() in
+ * arch/x86/kernel/fpu/regset.c), and the guest panics at its first process. So this library pads written registers with
+ * zeros, which mean the initial state. Reads need nothing: the kernel itself truncates them.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -15,7 +15,7 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
-/* More than all state that is defined. */
+/* Larger than the whole state that is defined. */
 static unsigned char whole[1 << 16];
 
 long ptrace(enum __ptrace_request request, ...)
@@ -34,7 +34,7 @@ long ptrace(enum __ptrace_request request, ...)
 		const struct iovec *set = data;
 		struct iovec all = { whole, sizeof(whole) };
 
-		/* How long it has to be, the kernel says. */
+		/* The kernel returns the necessary length. */
 		if (!real(PTRACE_GETREGSET, pid, addr, &all) && set->iov_len < all.iov_len) {
 			memcpy(whole, set->iov_base, set->iov_len);
 			memset(whole + set->iov_len, 0, all.iov_len - set->iov_len);

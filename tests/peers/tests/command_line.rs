@@ -1,5 +1,5 @@
-//! The program as it is called: what needs no switch and no guest. That there is a test here makes the workspace's tests
-//! build the program itself, which `cargo xtask test` runs after them.
+//! Tests of the command line that need no switch and no guest. Because of this test, the
+//! workspace's tests build the program itself, which `cargo xtask test` runs after them.
 
 use std::collections::HashSet;
 use std::process::{Command, Output};

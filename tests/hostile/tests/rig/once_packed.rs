@@ -3,7 +3,7 @@
 use straightline_packet::double::Double;
 use straightline_virtio::ring::{Device, Direction, First, INDIRECT, NEXT, Options, PackedDevice, WRITE};
 
-use crate::memory::{AVAIL, BUFFERS, DESC, Guest};
+use crate::memory::{AVAIL, BUFFERS, DESC, GuestRing};
 
 const TABLE: u64 = BUFFERS + 0x1_0000;
 
@@ -13,21 +13,21 @@ const AVAILABLE: u16 = 1 << 7;
 /// One that is used, together with that.
 const USED: u16 = 1 << 15;
 
-fn double(guest: &Guest, addr: u64, len: u32) -> Double {
+fn double(guest: &GuestRing, addr: u64, len: u32) -> Double {
     Double::complement(guest.ours.segment(addr, len, &mut 0).expect("in memory"))
 }
 
-fn device(guest: &Guest, event_idx: bool) -> PackedDevice {
+fn device(guest: &GuestRing, event_idx: bool) -> PackedDevice {
     let options = Options { event_idx, indirect: true, in_order: false };
     PackedDevice::new(&guest.ours, guest.geometry(), 0x8000_8000, options).expect("the ring is in memory")
 }
 
 /// Address, length, id, flags.
-fn descriptor(guest: &Guest, table: u64, at: u16, (addr, len, id, flags): (u64, u32, u16, u16)) {
+fn descriptor(guest: &GuestRing, table: u64, at: u16, (addr, len, id, flags): (u64, u32, u16, u16)) {
     guest.descriptor(table, at, addr, len, id, flags);
 }
 
-fn walk(guest: &mut Guest, device: &mut PackedDevice, first: &First, direction: Direction) -> Vec<(u64, u32)> {
+fn walk(guest: &mut GuestRing, device: &mut PackedDevice, first: &First, direction: Direction) -> Vec<(u64, u32)> {
     let base = guest.ours.segment(0, 1, &mut 0).expect("in memory").address();
     guest.turn(|turn, memory| {
         let mark = turn.mark();
@@ -41,7 +41,7 @@ fn walk(guest: &mut Guest, device: &mut PackedDevice, first: &First, direction: 
 fn once_packed_every_descriptor_of_a_burst() {
     // Bursts of every length, so that descriptors are met one by one and several at a time.
     for burst in 1..=12 {
-        let mut guest = Guest::new(16);
+        let mut guest = GuestRing::new(16);
         let mut device = device(&guest, true);
         for at in 0..burst {
             let addr = BUFFERS + 0x1000 * u64::from(at);
@@ -67,7 +67,7 @@ fn once_packed_every_descriptor_of_a_burst() {
 fn once_packed_every_descriptor_of_a_chain() {
     for direction in [Direction::FromGuest, Direction::ToGuest] {
         let write = if direction == Direction::ToGuest { WRITE } else { 0 };
-        let mut guest = Guest::new(16);
+        let mut guest = GuestRing::new(16);
         let mut device = device(&guest, true);
         for at in 0..3_u16 {
             let more = if at < 2 { NEXT } else { 0 };
@@ -89,7 +89,7 @@ fn once_packed_every_descriptor_of_a_chain() {
 
 #[test]
 fn cve_2026_86562_93683_a_packed_indirect_table_and_its_length_are_read_once() {
-    let mut guest = Guest::new(16);
+    let mut guest = GuestRing::new(16);
     let mut device = device(&guest, true);
     descriptor(&guest, DESC, 0, (TABLE, 48, 7, AVAILABLE | INDIRECT));
     for at in 0..3_u16 {
@@ -112,7 +112,7 @@ fn cve_2026_86562_93683_a_packed_indirect_table_and_its_length_are_read_once() {
 #[test]
 fn once_packed_one_place_before_a_sleep() {
     for (beyond, there) in [(0, true), (5, true), (15, true), (16, false)] {
-        let guest = Guest::new(16);
+        let guest = GuestRing::new(16);
         let mut device = device(&guest, true);
         for at in 0..16 {
             descriptor(&guest, DESC, at, (BUFFERS, 100, at, AVAILABLE));
@@ -129,7 +129,7 @@ fn once_packed_what_the_driver_wants_to_be_told() {
     /// Event suppression (virtio 1.2, 2.8.10).
     const OFF: u16 = 1;
     const AT: u16 = 2;
-    let guest = Guest::new(16);
+    let guest = GuestRing::new(16);
     let mut device = device(&guest, true);
     let mut firsts = [First::default()];
     for n in 0..12_u16 {
@@ -158,7 +158,7 @@ fn once_packed_a_batch_in_order() {
     // A single, a chain of three, a table, a single, with ids of the guest's own: they come back as they were read.
     for direction in [Direction::FromGuest, Direction::ToGuest] {
         let write = if direction == Direction::ToGuest { WRITE } else { 0 };
-        let mut guest = Guest::new(16);
+        let mut guest = GuestRing::new(16);
         let options = Options { event_idx: true, indirect: true, in_order: true };
         let mut device =
             PackedDevice::new(&guest.ours, guest.geometry(), 0x8000_8000, options).expect("the ring is in memory");

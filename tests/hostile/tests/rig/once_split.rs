@@ -4,19 +4,19 @@
 use straightline_packet::double::Double;
 use straightline_virtio::ring::{Device, Direction, First, INDIRECT, NEXT, Options, WRITE};
 
-use crate::memory::{AVAIL, BUFFERS, DESC, Guest, USED, events};
+use crate::memory::{AVAIL, BUFFERS, DESC, GuestRing, USED, events};
 
 const ALL: Options = Options { event_idx: true, indirect: true, in_order: false };
 
 const TABLE: u64 = BUFFERS + 0x1_0000;
 
 /// Doubles `len` bytes from `addr` on.
-fn double(guest: &Guest, addr: u64, len: u32) -> Double {
+fn double(guest: &GuestRing, addr: u64, len: u32) -> Double {
     Double::complement(guest.ours.segment(addr, len, &mut 0).expect("in memory"))
 }
 
 /// Where a chain's buffers are and how long they are, by the guest's addresses, as the device staged them.
-fn walk(guest: &mut Guest, device: &mut impl Device, first: &First, direction: Direction) -> Vec<(u64, u32)> {
+fn walk(guest: &mut GuestRing, device: &mut impl Device, first: &First, direction: Direction) -> Vec<(u64, u32)> {
     let base = guest.ours.segment(0, 1, &mut 0).expect("in memory").address();
     guest.turn(|turn, memory| {
         let mark = turn.mark();
@@ -28,7 +28,7 @@ fn walk(guest: &mut Guest, device: &mut impl Device, first: &First, direction: D
 
 #[test]
 fn once_split_index_entry_and_descriptor() {
-    let mut guest = Guest::new(16);
+    let mut guest = GuestRing::new(16);
     let mut device = guest.device(0, ALL);
     guest.descriptor(DESC, 3, BUFFERS, 100, 0, 9);
     guest.offer(0, 3);
@@ -55,7 +55,7 @@ fn once_split_index_entry_and_descriptor() {
 fn once_split_every_descriptor_of_a_chain() {
     for direction in [Direction::FromGuest, Direction::ToGuest] {
         let write = if direction == Direction::ToGuest { WRITE } else { 0 };
-        let mut guest = Guest::new(16);
+        let mut guest = GuestRing::new(16);
         let mut device = guest.device(0, ALL);
         let chain = [(5, 100, 7), (7, 200, 1), (1, 300, 0)];
         for (n, (at, len, next)) in (0..).zip(chain) {
@@ -77,7 +77,7 @@ fn once_split_every_descriptor_of_a_chain() {
 
 #[test]
 fn cve_2026_86562_93683_an_indirect_table_and_its_length_are_read_once() {
-    let mut guest = Guest::new(16);
+    let mut guest = GuestRing::new(16);
     let mut device = guest.device(0, ALL);
     guest.descriptor(DESC, 2, TABLE, 48, INDIRECT, 0);
     for (n, (at, len, next)) in (0..).zip([(0, 100, 2), (2, 200, 1), (1, 300, 0)]) {
@@ -110,7 +110,7 @@ fn longer(addr: u64, len: u32, flags: u16) -> Vec<u8> {
 #[test]
 fn once_split_what_the_driver_wants_to_be_told() {
     for event_idx in [false, true] {
-        let guest = Guest::new(16);
+        let guest = GuestRing::new(16);
         let mut device = guest.device(0, events(event_idx));
         let mut firsts = [First::default()];
         for n in 0..20 {
@@ -141,7 +141,7 @@ fn once_split_a_batch_in_order() {
     // read, and of what was only read the last one alone (virtio 1.2, 2.7.9).
     for direction in [Direction::FromGuest, Direction::ToGuest] {
         let write = if direction == Direction::ToGuest { WRITE } else { 0 };
-        let mut guest = Guest::new(16);
+        let mut guest = GuestRing::new(16);
         let mut device = guest.device(0, Options { in_order: true, ..ALL });
         let heads = [9, 3, 12, 6];
         let buffer = |n: u64| BUFFERS + 0x1000 * n;

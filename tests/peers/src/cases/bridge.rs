@@ -1,4 +1,4 @@
-//! Three User Mode Linux guests on a learning bridge, one of which leaves and comes back.
+//! Three User Mode Linux guests on a learning bridge. One of them leaves and comes back.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ fn all_pairs(lab: &Lab) -> Result<()> {
     let [one, two, three] = guests.as_mut_slice() else { unreachable!("three ports, three guests") };
     traffic::file(one, three, 64)?;
     traffic::file(three, two, 16)?;
-    // While two guests fill the bridge, the third still gets its answers.
+    // The third guest still gets answers while the other two fill the bridge.
     two.sh("iperf3 -s -1 </dev/null >/tmp/iperf.log 2>&1 &")?;
     one.sh("(sleep 0.5; iperf3 -c 10.77.0.2 -t 4) </dev/null >/tmp/iperf.log 2>&1 &")?;
     traffic::ping(three, "10.77.0.1", 20, 56)?;
@@ -63,12 +63,12 @@ fn broadcast(lab: &Lab) -> Result<()> {
         println!("  broadcast: {answers} answers from {sender}");
         ensure!(answers >= 3, "{sender} answered {answers} of 5 broadcasts: {text}");
     }
-    // Nobody has this address: the question still goes to both others, and nobody answers.
+    // No guest has this address. The request still goes to both other guests, and gets no answer.
     let (status, text) = one.run("arping -c 2 -w 3 -I eth0 10.77.0.99", USUAL)?;
-    ensure!(status != 0, "somebody answered for an address that nobody has: {text}");
+    ensure!(status != 0, "arping got an answer for an address that no guest has: {text}");
     for name in ["b", "c"] {
         let port = switch.port(name)?;
-        ensure!(port.tx().packets >= 7, "broadcasts did not leave by port {name}: {port:?}");
+        ensure!(port.tx().packets >= 7, "port {name} sent fewer than 7 packets, so broadcasts are missing: {port:?}");
     }
     switch.stop()
 }
@@ -80,7 +80,7 @@ fn leave_and_return(lab: &Lab) -> Result<()> {
     let down = switch.wait_link("c", "down", Duration::from_secs(10))?;
     let reason = down.reason.unwrap_or_default();
     println!("  link of port c down: {reason}");
-    ensure!(!reason.is_empty(), "a link that is down has no reason");
+    ensure!(!reason.is_empty(), "port c is down, and `ports` gives no reason");
     let [one, two] = guests.as_mut_slice() else { unreachable!("two guests are left") };
     traffic::ping(one, &two.ip(), 10, 56)?;
     let mut three = LinuxGuest::start(lab, GuestKind::Uml, 3, "c")?;
@@ -108,13 +108,13 @@ fn ping_all(guests: &mut [LinuxGuest]) -> Result<()> {
     Ok(())
 }
 
-/// Each guest's address stands in the table with its port.
+/// Asserts that the bridge's table has each guest's address with its port.
 fn learned(switch: &Switch, guests: &[LinuxGuest]) -> Result<()> {
     let table = switch.fdb()?;
     for (guest, port) in guests.iter().zip(PORTS) {
         let mac = guest.mac();
         let entry = table.iter().find(|entry| entry.mac == mac);
-        let entry = entry.with_context(|| format!("{mac} is not in the table: {table:?}"))?;
+        let entry = entry.with_context(|| format!("{mac} is not in the bridge's table: {table:?}"))?;
         ensure!(entry.port == port && entry.bridge == "lan", "{mac} should be on port {port}: {entry:?}");
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Captures that the laboratory writes, read by a stranger.
+//! Captures that the laboratory writes, read by a third-party program (tshark).
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -16,7 +16,7 @@ pub(super) fn tests() -> Vec<Test> {
 }
 
 fn opens_in_tshark(lab: &Lab) -> Result<()> {
-    // Lengths that need each padding, and times with nanoseconds.
+    // Lengths that need each size of padding, and times with nanoseconds.
     let frames: Vec<Captured> = (0_u8..8)
         .map(|n| {
             let bytes =
@@ -40,7 +40,7 @@ fn opens_in_tshark(lab: &Lab) -> Result<()> {
         writeln!(wanted, "{secs}.{nanos:09}\t{}\t02:00:00:00:01:{last:02x}\t{hex}", bytes.len())?;
     }
     let found = String::from_utf8(output.stdout)?;
-    ensure!(found == wanted, "tshark found\n{found}where this was written:\n{wanted}");
-    println!("  tshark found all {} frames as they were written", frames.len());
+    ensure!(found == wanted, "tshark read\n{found}and the capture contains\n{wanted}");
+    println!("  tshark read all {} frames as they were written", frames.len());
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Our own guest against backends of others: every layout of its rings, several queue pairs, either end listening, and
-//! a backend that is killed and comes back.
+//! The embedded guest with third-party backends: every ring layout, several queue pairs, either end
+//! listening, and a backend that is killed and starts again.
 
 use std::os::unix::net::UnixListener;
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub(super) fn tests() -> Vec<Test> {
     ]
 }
 
-/// The layouts and ways of receiving, by name.
+/// Ring layouts and receive modes, by name, as feature bits.
 const PATHS: [(&str, u64); 6] = [
     ("split", f::VIRTIO_NET_F_MRG_RXBUF),
     ("packed", f::VIRTIO_F_RING_PACKED | f::VIRTIO_NET_F_MRG_RXBUF),
@@ -43,8 +43,9 @@ const PATHS: [(&str, u64); 6] = [
     ("packed, in order", f::VIRTIO_F_RING_PACKED | f::VIRTIO_F_IN_ORDER | f::VIRTIO_NET_F_MRG_RXBUF),
 ];
 
-/// Lengths for a guest whose buffers hold 2036 bytes of a frame, and those that need several.
+/// Frame lengths that fit one receive buffer of 2036 bytes.
 const LENS: [usize; 4] = [60, 566, 1514, 1000];
+/// Frame lengths of which some need several receive buffers.
 const LARGE: [usize; 5] = [60, 566, 1514, 2036, 9014];
 
 pub(super) fn options(features: u64, queue_pairs: u16) -> GuestOptions {
@@ -55,12 +56,16 @@ pub(super) fn options(features: u64, queue_pairs: u16) -> GuestOptions {
 pub(super) fn connect(lab: &Lab, options: &GuestOptions) -> Result<GuestPair> {
     let pair = GuestPair::new([Guest::connect(&lab.socket("a"), options)?, Guest::connect(&lab.socket("b"), options)?]);
     for guest in &pair.guests {
-        ensure!(guest.features() & options.features == options.features, "agreed on {:#x}", guest.features());
+        ensure!(
+            guest.features() & options.features == options.features,
+            "the backend negotiated the features {:#x}, and not all that the guest offered",
+            guest.features()
+        );
     }
     Ok(pair)
 }
 
-/// Every path through one and the same testpmd, whose counts must be ours.
+/// Every layout through one testpmd process. Its packet counts must equal ours.
 fn testpmd_paths(lab: &Lab, queues: u16) -> Result<()> {
     let mut testpmd = Testpmd::switch(lab, "testpmd", queues.into(), false)?;
     for (name, features) in PATHS {
@@ -75,13 +80,13 @@ fn testpmd_paths(lab: &Lab, queues: u16) -> Result<()> {
         let stats = testpmd.stats()?;
         for at in 0..2 {
             let (theirs, ours) = ((stats[at].rx_packets, stats[at].tx_packets), pair.counts(at));
-            ensure!(theirs == ours, "testpmd counts {stats:?}, guest {at} has sent and received {ours:?}");
+            ensure!(theirs == ours, "testpmd counts {stats:?}, but guest {at} has sent and received {ours:?}");
         }
     }
     testpmd.quit()
 }
 
-/// The guest that only polls: what it has sent and received is what testpmd has, and comes back as it was.
+/// The reflector: testpmd's counts equal its own, and packets come back unchanged.
 fn testpmd_poller(lab: &Lab) -> Result<()> {
     let mut testpmd = Testpmd::switch(lab, "testpmd", 1, false)?;
     testpmd.command("start", "io packet forwarding")?;
@@ -101,8 +106,12 @@ fn testpmd_poller(lab: &Lab) -> Result<()> {
                 for (ours, theirs) in report.ports.iter().zip(stats) {
                     let counts = [(ours.tx_packets, theirs.rx_packets), (ours.rx_packets, theirs.tx_packets)];
                     for (ours, theirs) in counts {
-                        // Within 0.1 %: while it stops, a burst may be counted on one side alone.
-                        ensure!(ours.abs_diff(theirs) <= ours / 1000, "testpmd counts {stats:?}, the guest {report:?}");
+                        // Within 0.1 %: while traffic stops, a burst may be counted on one side
+                        // only.
+                        ensure!(
+                            ours.abs_diff(theirs) <= ours / 1000,
+                            "testpmd counts {stats:?}, but the guest counts {report:?}"
+                        );
                     }
                 }
                 ensure!(load == Load::Flood || report.lost == Some(0), "{report:?}");
@@ -113,8 +122,8 @@ fn testpmd_poller(lab: &Lab) -> Result<()> {
     testpmd.quit()
 }
 
-/// The tester's port, and the guest that forwards: frames in one buffer and in several come back with their addresses
-/// swapped, and testpmd counts what both count.
+/// The generator's port, and the forwarding guest. Frames in one buffer and in several come back
+/// with their addresses swapped, and testpmd's counts equal those of both.
 fn testpmd_forward(lab: &Lab) -> Result<()> {
     const PACKETS: u64 = 2000;
     let frames: Vec<Vec<u8>> = LARGE.iter().map(|&len| (0..=250).cycle().take(len).collect()).collect();
@@ -131,7 +140,7 @@ fn testpmd_forward(lab: &Lab) -> Result<()> {
             testpmd.command("start", "io packet forwarding")?;
             let (mut sent, mut came, mut wrong) = (0_u64, 0_u64, 0_u64);
             proc::until("all packets have come back", Duration::from_secs(20), || {
-                // A thousand turns before the clock is looked at.
+                // A thousand iterations between looks at the clock.
                 for _ in 0..1000 {
                     let template = usize::try_from(sent)? % frames.len();
                     let number = sent.to_be_bytes();
@@ -157,14 +166,17 @@ fn testpmd_forward(lab: &Lab) -> Result<()> {
                 guest.wake();
                 Ok((came >= PACKETS).then_some(()))
             })?;
-            ensure!((came, wrong) == (PACKETS, 0), "{came} have come, {wrong} are not what they should be");
+            ensure!(
+                (came, wrong) == (PACKETS, 0),
+                "{came} of {PACKETS} packets came back, {wrong} of them with wrong bytes"
+            );
             testpmd.command("stop", "Done.")?;
             let stats = testpmd.stats()?;
             let ours = [tester.counters(), guest.ports().first().context("a port")?.counters()];
             for (theirs, ours) in stats.iter().zip(ours) {
                 ensure!(
                     (theirs.rx_packets, theirs.tx_packets) == (ours.tx_packets, ours.rx_packets),
-                    "testpmd counts {stats:?}, the tester and the guest {ours:?}"
+                    "testpmd counts {stats:?}, but the generator and the guest count {ours:?}"
                 );
             }
         }
@@ -172,9 +184,11 @@ fn testpmd_forward(lab: &Lab) -> Result<()> {
     testpmd.quit()
 }
 
-/// testpmd is killed with packets in the rings that it has not taken, and packets that nobody has looked at; another one
-/// goes on where it was, and nothing is lost. (It is not killed while it moves packets: its packed ring has descriptors
-/// half given back then, which no successor could tell from good ones.)
+/// testpmd is killed while the rings contain packets that it has not taken, and packets that the
+/// guests have not read. Another testpmd continues at the same place, and nothing is lost.
+///
+/// testpmd is not killed while it moves packets: its packed ring then has descriptors that are
+/// partly given back, and no successor could tell them from valid ones.
 fn testpmd_reconnect(lab: &Lab) -> Result<()> {
     for (name, features) in &PATHS[..2] {
         println!("  {name}");
@@ -191,7 +205,7 @@ fn testpmd_reconnect(lab: &Lab) -> Result<()> {
             pair.send_some(20)?;
             testpmd.kill()?;
             for port in ["a", "b"] {
-                // testpmd takes no socket that is there already, be it dead.
+                // testpmd refuses an existing socket file, even if its owner has ended.
                 std::fs::remove_file(lab.socket(port))?;
             }
             testpmd = Testpmd::switch(lab, &format!("testpmd-{}-{round}", name), 1, false)?;
@@ -208,7 +222,7 @@ fn testpmd_reconnect(lab: &Lab) -> Result<()> {
     Ok(())
 }
 
-/// The guests listen; testpmd connects, is killed, and another one connects.
+/// The guests listen. testpmd connects and is killed, and another testpmd connects.
 fn testpmd_server(lab: &Lab) -> Result<()> {
     let listeners = [UnixListener::bind(lab.socket("a"))?, UnixListener::bind(lab.socket("b"))?];
     for (name, features) in &PATHS[..2] {
@@ -237,7 +251,7 @@ fn testpmd_server(lab: &Lab) -> Result<()> {
     Ok(())
 }
 
-/// Every path through one and the same Open vSwitch, whose counts must be ours.
+/// Every layout through one Open vSwitch process. Its packet counts must equal ours.
 fn ovs_paths(lab: &Lab, queues: u16) -> Result<()> {
     let ovs = Ovs::start(lab, false)?;
     for (name, features) in PATHS {
@@ -247,19 +261,19 @@ fn ovs_paths(lab: &Lab, queues: u16) -> Result<()> {
         pair.warm_up()?;
         pair.exchange(5000, &LENS)?;
         pair.fill()?;
-        // Its counters are brought up to date once in a while.
+        // Open vSwitch updates its counters only now and then.
         let ours = [0, 1].map(|at| pair.counts(at).0);
         let counts = || -> Result<_> {
             let now = ovs.packets()?;
             Ok([0, 1].map(|at| now[at] - before[at]))
         };
         proc::until("OvS has counted all", Duration::from_secs(10), || Ok((counts()? == ours).then_some(())))
-            .with_context(|| format!("OvS counts {:?}, the guests have sent {ours:?}", counts()))?;
+            .with_context(|| format!("OvS counts {:?}, but the guests have sent {ours:?}", counts()))?;
     }
     Ok(())
 }
 
-/// The guests listen; Open vSwitch connects, is killed, and connects again.
+/// The guests listen. Open vSwitch connects, is killed, and connects again.
 fn ovs_server(lab: &Lab) -> Result<()> {
     let listeners = [UnixListener::bind(lab.socket("a"))?, UnixListener::bind(lab.socket("b"))?];
     let mut ovs = Ovs::start(lab, true)?;

@@ -1,4 +1,4 @@
-//! How the switch starts, ends and treats sockets that are already there. No guest is needed.
+//! Start and end of the switch, and sockets that already exist. These tests need no guest.
 
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
@@ -19,13 +19,14 @@ pub(super) fn tests() -> Vec<Test> {
     ]
 }
 
-/// `ready` means that every socket takes a connection; SIGTERM means exit code 0 and no socket left.
+/// After `ready`, every socket accepts a connection. After SIGTERM, the exit code is 0 and no
+/// socket is left.
 fn sigterm(lab: &Lab) -> Result<()> {
     let switch = Switch::start(lab, &PORTS, Join::Patch)?;
     let mut open = Vec::new();
     for name in ["a", "b", "api"] {
         let stream = UnixStream::connect(lab.socket(name));
-        open.push(stream.with_context(|| format!("ready, but socket {name} takes no connection"))?);
+        open.push(stream.with_context(|| format!("the switch is ready, but socket {name} accepts no connection"))?);
     }
     drop(open);
     let ports = switch.ports()?;
@@ -39,7 +40,7 @@ fn sigterm(lab: &Lab) -> Result<()> {
     switch.stop()
 }
 
-/// A socket whose owner died is no obstacle.
+/// The switch replaces a socket whose owner has died.
 fn stale(lab: &Lab) -> Result<()> {
     for name in ["a", "api"] {
         drop(UnixListener::bind(lab.socket(name))?);
@@ -50,16 +51,17 @@ fn stale(lab: &Lab) -> Result<()> {
     switch.stop()
 }
 
-/// A socket on which somebody listens is not taken away: exit code 1, a message that names it.
+/// The switch refuses a socket on which another process listens: exit code 1, and a message with
+/// the socket's path.
 fn live(lab: &Lab) -> Result<()> {
     let path = lab.socket("b");
     let _theirs = UnixListener::bind(&path)?;
     let mut switch = Switch::spawn(lab, &PORTS, Join::Patch)?;
     let status = switch.proc().wait_end(Duration::from_secs(10))?;
     let (out, err) = switch.proc().texts();
-    ensure!(status.code() == Some(1), "it should end with exit code 1, and ended with {status}");
-    ensure!(err.contains(&path.display().to_string()), "the message does not name the socket: {err}");
-    ensure!(!out.lines().any(|line| line == "ready"), "it said `ready` all the same");
+    ensure!(status.code() == Some(1), "the switch ended with {status}, not with exit code 1");
+    ensure!(err.contains(&path.display().to_string()), "the message does not contain the path of the socket: {err}");
+    ensure!(!out.lines().any(|line| line == "ready"), "the switch printed `ready` although it refused the socket");
     UnixStream::connect(&path).context("the other process lost its socket")?;
     Ok(())
 }

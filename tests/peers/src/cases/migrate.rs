@@ -1,5 +1,5 @@
-//! A QEMU guest that moves from one port to another while it is pinged and receives a file: what it is sent meanwhile
-//! dirties its memory, and all of it has to arrive.
+//! A QEMU guest that migrates from one port to another while it is pinged and receives a file. The
+//! received data dirties its memory during the migration, and all of it has to arrive.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -42,27 +42,27 @@ fn migrate(lab: &Lab, qemu: Qemu, ring: &str) -> Result<()> {
 
     let mib = if lab.machine.long { 256 } else { 64 };
     let file = Transfer::begin(&mut peer, &mut source, mib)?;
-    // It outlasts the move; how many come back is told below.
+    // The ping continues beyond the migration; the number of replies is printed below.
     peer.sh(&format!("ping -i 0.05 -q {ip} </dev/null >/tmp/ping.log 2>&1 & echo $! > /tmp/ping.pid"))?;
     monitor_a.ask("migrate_set_parameter max-bandwidth 1G")?;
     monitor_a.ask(&format!("migrate -d {}", unix(&incoming, "")))?;
-    let end = proc::until("the guest has moved", Duration::from_secs(240), || {
+    let end = proc::until("the guest has migrated", Duration::from_secs(240), || {
         let state = monitor_a.ask("info migrate")?;
         ensure!(!state.contains("status: failed"), "the migration failed: {state}");
         Ok(state.contains("status: completed").then_some(state))
     })?;
-    let figure =
+    let value =
         |name: &str| end.lines().find_map(|line| line.trim().strip_prefix(name)).unwrap_or("?").trim().to_owned();
-    println!("  moved in {}, {} of downtime", figure("total time:"), figure("downtime:"));
+    println!("  migrated in {}, {} of downtime", value("total time:"), value("downtime:"));
     switch.wait_link("b", "up", Duration::from_secs(30))?;
-    // From here on its console is that of the other process.
+    // From here on, the console of the other process is the guest's.
     drop(source);
     println!("  the file had {}arrived by then", if file.is_over(&mut target)? { "" } else { "not " });
     file.finish(&mut peer, &mut target)?;
-    // Interrupted, it says how it went.
+    // On SIGINT, ping prints its summary.
     peer.sh("kill -2 $(cat /tmp/ping.pid); sleep 0.5")?;
-    let said = peer.sh("cat /tmp/ping.log")?;
-    let pings = traffic::parse_ping(&said).with_context(|| format!("not understood: {said}"))?;
+    let summary = peer.sh("cat /tmp/ping.log")?;
+    let pings = traffic::parse_ping(&summary).with_context(|| format!("ping printed no summary: {summary}"))?;
     println!("  ping meanwhile: {} of {} came back", pings.received, pings.sent);
     ensure!(pings.received > 0, "no ping came back");
 
@@ -77,18 +77,18 @@ fn migrate(lab: &Lab, qemu: Qemu, ring: &str) -> Result<()> {
     traffic::no_errors(&mut peer)?;
     drop(target);
     for socket in [monitor, incoming] {
-        // QEMU leaves or removes them as it likes.
+        // QEMU may or may not have removed them.
         let _ = std::fs::remove_file(socket);
     }
     switch.stop()
 }
 
-/// An address of QEMU's for a socket.
+/// Returns a socket's address in QEMU's syntax.
 fn unix(path: &Path, more: &str) -> String {
     format!("unix:{}{more}", path.display())
 }
 
-/// Where the bridge sends what is for `mac`.
+/// Asserts that the bridge has learned `mac` on `port`.
 fn on_port(switch: &Switch, mac: &str, port: &str) -> Result<()> {
     let table = switch.fdb()?;
     let entry = table.iter().find(|entry| entry.mac == mac);
@@ -96,7 +96,7 @@ fn on_port(switch: &Switch, mac: &str, port: &str) -> Result<()> {
     Ok(())
 }
 
-/// QEMU's monitor for people, on a socket.
+/// QEMU's human monitor, on a socket.
 struct Monitor(UnixStream);
 
 impl Monitor {
@@ -110,16 +110,16 @@ impl Monitor {
 
     fn ask(&mut self, command: &str) -> Result<String> {
         self.0.write_all(format!("{command}\n").as_bytes())?;
-        self.answer().with_context(|| format!("QEMU's monitor, asked to {command}"))
+        self.answer().with_context(|| format!("QEMU's monitor did not answer `{command}`"))
     }
 
-    /// All that comes before the next prompt.
+    /// Returns the output up to the next prompt.
     fn answer(&mut self) -> Result<String> {
         let mut text = Vec::new();
         let mut bytes = [0; 4096];
         loop {
             match self.0.read(&mut bytes)? {
-                0 => bail!("it was closed"),
+                0 => bail!("QEMU closed the monitor"),
                 n => text.extend_from_slice(&bytes[..n]),
             }
             if text.ends_with(b"(qemu) ") {

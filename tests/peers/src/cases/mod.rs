@@ -1,4 +1,4 @@
-//! The tests, one subject a file.
+//! The tests, one file for each subject.
 
 mod bridge;
 mod capture;
@@ -16,7 +16,7 @@ mod testpmd;
 
 use crate::runner::Test;
 
-/// Every test in the order in which they run: the quick ones first.
+/// Returns all tests in the order in which they run, the quick ones first.
 pub(crate) fn all() -> Vec<Test> {
     let mut tests = lifecycle::tests();
     tests.extend(capture::tests());

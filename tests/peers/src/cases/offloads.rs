@@ -1,4 +1,5 @@
-//! Every pairing of offloads offered to two guests: what is negotiated, and that a file arrives intact.
+//! All pairs of offloads that two ports can offer: the negotiated features are right, and a file
+//! arrives intact.
 
 use anyhow::{Result, ensure};
 
@@ -9,15 +10,16 @@ use crate::runner::Test;
 use crate::switch::{Join, Port, PortStatus, Switch};
 use crate::traffic;
 
-/// A port's `offloads`, with a name for the test.
+/// Values of a port's `offloads`, each with a name for the test.
 const OFFERS: [(&str, &[&str]); 4] =
     [("none", &[]), ("csum", &["csum"]), ("tso", &["tso"]), ("csum+tso", &["csum", "tso"])];
 
-/// Names of features in `ports --json` that come with `csum`.
+/// Features in `ports --json` that `csum` enables.
 const CSUM: [&str; 2] = ["csum", "guest-csum"];
 
-/// Those that come with `tso`, where `csum` is offered too: virtio 1.2, 5.1.3.1 says that VIRTIO_NET_F_HOST_TSO4
-/// and 6 need VIRTIO_NET_F_CSUM, and VIRTIO_NET_F_GUEST_TSO4 and 6 need VIRTIO_NET_F_GUEST_CSUM.
+/// Features that `tso` enables if `csum` is offered too. Virtio 1.2, 5.1.3.1:
+/// VIRTIO_NET_F_HOST_TSO4 and 6 need VIRTIO_NET_F_CSUM; VIRTIO_NET_F_GUEST_TSO4 and 6 need
+/// VIRTIO_NET_F_GUEST_CSUM.
 const TSO: [&str; 4] = ["host-tso4", "host-tso6", "guest-tso4", "guest-tso6"];
 
 pub(super) fn tests() -> Vec<Test> {
@@ -51,15 +53,15 @@ fn negotiated(port: &PortStatus, offered: &[&str]) -> Result<()> {
     let tso = csum && offered.contains(&"tso");
     let mut wanted: Vec<(&str, bool)> = CSUM.map(|name| (name, csum)).to_vec();
     wanted.extend(TSO.map(|name| (name, tso)));
-    // Never in `offloads` here, so never offered.
+    // No value of `offloads` above contains these, so they are never offered.
     wanted.extend(["host-uso", "guest-uso4", "guest-uso6", "host-ufo", "guest-ufo"].map(|name| (name, false)));
     for (feature, expected) in wanted {
-        let is = port.features.iter().any(|name| name == feature);
+        let negotiated = port.features.iter().any(|name| name == feature);
         ensure!(
-            is == expected,
+            negotiated == expected,
             "port {} offers {offered:?}: {feature} {} negotiated: {:?}",
             port.name,
-            if is { "was" } else { "was not" },
+            if negotiated { "was" } else { "was not" },
             port.features
         );
     }

@@ -12,7 +12,7 @@ use crate::traffic::{self, Transfer};
 pub(super) fn tests() -> Vec<Test> {
     let needs = [Need::Uml(2)];
     vec![
-        // User Mode Linux takes the packed ring where it is offered.
+        // User Mode Linux accepts the packed ring if it is offered.
         Test::new("uml_patch_ping", &needs, |lab| ping(lab, None, "packed")),
         Test::new("uml_patch_ping_split", &needs, |lab| ping(lab, Some(false), "split")),
         Test::new("uml_two_devices", &needs, two_devices),
@@ -23,7 +23,7 @@ pub(super) fn tests() -> Vec<Test> {
     ]
 }
 
-/// Echoes of each size that matters to a frame, and of more than one frame.
+/// Pings of each size at which the packet path differs, and pings of several frames.
 fn ping(lab: &Lab, packed: Option<bool>, ring: &str) -> Result<()> {
     let ports = ["a", "b"].map(|name| Port { packed, ..Port::new(name) });
     let switch = Switch::start(lab, &ports, Join::Patch)?;
@@ -40,7 +40,8 @@ fn ping(lab: &Lab, packed: Option<bool>, ring: &str) -> Result<()> {
 fn echoes(switch: &Switch, one: &mut LinuxGuest, two: &mut LinuxGuest, ring: &str) -> Result<()> {
     let (first, second) = (one.ip(), two.ip());
     traffic::reach(one, &second)?;
-    // A lone header; around 256, from where a body may stay in the guest; a full frame; IP fragments.
+    // A header alone; sizes around 256, from which a body may stay in guest memory; a full frame;
+    // IP fragments.
     for bytes in [0, 56, 200, 214, 215, 256, 700, 1472, 1473, 8000] {
         traffic::ping(one, &second, 10, bytes)?;
     }
@@ -49,8 +50,11 @@ fn echoes(switch: &Switch, one: &mut LinuxGuest, two: &mut LinuxGuest, ring: &st
         let port = switch.port(name)?;
         ensure!(port.link == "up", "link of port {name} is {}", port.link);
         ensure!(port.ring.as_deref() == Some(ring), "ring of port {name} is {:?}", port.ring);
-        // 110 echoes went each way, those of 1473 and 8000 bytes in several frames.
-        ensure!(port.rx().packets >= 110 && port.tx().packets >= 110, "{name} counts too little: {port:?}");
+        // 110 echoes passed in each direction; those of 1473 and 8000 bytes took several frames.
+        ensure!(
+            port.rx().packets >= 110 && port.tx().packets >= 110,
+            "port {name} counts fewer than 110 packets in a direction: {port:?}"
+        );
     }
     for (guest, port) in [(one, "a"), (two, "b")] {
         traffic::all_received(guest, "eth0", switch, port)?;
@@ -70,7 +74,7 @@ fn traffic(lab: &Lab, mtu: u32, offloads: bool) -> Result<()> {
     }
     let second = two.ip();
     traffic::reach(&mut one, &second)?;
-    // 28 bytes are the IP and the ICMP header; `mtu` is what remains of a frame for them and the data.
+    // 28 bytes are the IP and ICMP headers; the MTU includes them and the data.
     traffic::ping(&mut one, &second, 20, mtu - 28)?;
     let mib = if mtu == 1500 || lab.machine.long { 256 } else { 128 };
     traffic::file(&mut one, &mut two, mib)?;
@@ -83,9 +87,11 @@ fn traffic(lab: &Lab, mtu: u32, offloads: bool) -> Result<()> {
     switch.stop()
 }
 
-/// Guests with two devices each, every device on a network of its own: both carry a file at once, in opposite directions,
-/// and one goes on while the other is down. Both guests are busy with both files, and segments of 64 KiB fill a ring of 256
-/// buffers by sixes: where nothing is to be dropped, packets have to wait for room.
+/// Two guests with two devices each, every device on a network of its own. Both networks carry a
+/// file at the same time, in opposite directions. Then one network works while the other is down.
+///
+/// The patch waits instead of dropping: both guests are busy with both files, and six packets of 64
+/// KiB fill a ring of 256 buffers, so packets have to wait for free buffers.
 fn two_devices(lab: &Lab) -> Result<()> {
     let switch = Switch::start(lab, &["a", "b", "c", "d"].map(Port::new), Join::PatchThatWaits)?;
     let (mut one, mut two) = (LinuxGuest::start_uml(lab, 1, &["a", "c"])?, LinuxGuest::start_uml(lab, 2, &["b", "d"])?);
@@ -122,13 +128,19 @@ fn both_networks(switch: &Switch, one: &mut LinuxGuest, two: &mut LinuxGuest) ->
     let bytes = 32 << 20;
     for (from, to) in [("a", "b"), ("d", "c")] {
         let (from, to) = (switch.port(from)?, switch.port(to)?);
-        ensure!(from.rx().bytes > bytes && to.tx().bytes > bytes, "it went another way: {from:?}, {to:?}");
-        ensure!(from.tx().bytes < bytes && to.rx().bytes < bytes, "it went another way: {from:?}, {to:?}");
+        ensure!(
+            from.rx().bytes > bytes && to.tx().bytes > bytes,
+            "the file did not take its own network alone: {from:?}, {to:?}"
+        );
+        ensure!(
+            from.tx().bytes < bytes && to.rx().bytes < bytes,
+            "the file did not take its own network alone: {from:?}, {to:?}"
+        );
     }
     one.sh("ip link set eth1 down")?;
     traffic::ping(one, &first, 10, 1000)?;
     let (status, _) = one.run(&format!("ping -c 1 -W 1 -q {second}"), USUAL)?;
-    ensure!(status != 0, "a network whose device is down answers");
+    ensure!(status != 0, "guest 2 answers on a network whose device is down");
     one.sh("ip link set eth1 up")?;
     traffic::reach(one, second)?;
     traffic::ping(one, second, 10, 1472)?;

@@ -1,5 +1,6 @@
-//! DPDK's test plans with traffic from outside: numbered packets of our own guests come in by the ports `a` and `b`, and go
-//! out by the other one; between, one or two of DPDK's testpmd hand them on. Its ports are clients: the guests listen.
+//! DPDK's test plans with traffic from outside. Two embedded guests send numbered packets by the
+//! ports `a` and `b`. One or two testpmd guests between them forward the packets to the other end.
+//! Their ports are clients: testpmd listens.
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use crate::runner::Test;
 use crate::switch::{Join, Port, Switch};
 use crate::testpmd::Testpmd;
 
-/// A layout of the rings of all guests, by DPDK's arguments.
+/// The ring layout of all guests, as arguments of DPDK.
 #[derive(Clone, Copy)]
 struct Layout {
     ring: &'static str,
@@ -25,7 +26,7 @@ const SPLIT: Layout = Layout { ring: "split", device: ",in_order=0" };
 const PACKED: Layout = Layout { ring: "packed", device: ",packed_vq=1,in_order=0" };
 const VECTORISED: Layout = Layout { ring: "packed", device: ",packed_vq=1,mrg_rxbuf=0,in_order=1,vectorized=1" };
 
-/// The ports of each of DPDK's guests.
+/// The ports of each testpmd guest.
 const GUESTS: [[&str; 2]; 2] = [["c", "d"], ["e", "f"]];
 
 pub(super) fn tests() -> Vec<Test> {
@@ -39,7 +40,7 @@ pub(super) fn tests() -> Vec<Test> {
     tests
 }
 
-/// The least and the largest frame.
+/// The smallest and the largest frame.
 fn smoke(lab: &Lab) -> Result<()> {
     let mut testbed = Testbed::start(lab, VECTORISED, 1)?;
     testbed.exchange(2000, &[60])?;
@@ -47,7 +48,8 @@ fn smoke(lab: &Lab) -> Result<()> {
     testbed.end()
 }
 
-/// The switch ends, or is killed, and starts again, several times; then so do the guests. Traffic goes on each time.
+/// The switch ends or is killed, and starts again, several times. Then the testpmd guests do the
+/// same. Traffic continues each time.
 fn reconnect(lab: &Lab, layout: Layout, guests: usize) -> Result<()> {
     let (restarts, reboots) = if lab.machine.long { (8, 5) } else { (2, 2) };
     let mut testbed = Testbed::start(lab, layout, guests)?;
@@ -63,12 +65,12 @@ fn reconnect(lab: &Lab, layout: Layout, guests: usize) -> Result<()> {
     testbed.end()
 }
 
-/// Of our own guests' frames.
+/// Lengths of the embedded guests' frames.
 const LENS: [usize; 4] = [60, 566, 1514, 1000];
 
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// All that is between the two ends, and the ends.
+/// The switch, the testpmd guests, and the two embedded guests at the ends.
 struct Testbed<'lab> {
     lab: &'lab Lab<'lab>,
     layout: Layout,
@@ -91,15 +93,21 @@ impl<'lab> Testbed<'lab> {
         Ok(testbed)
     }
 
-    /// Packets in both directions: all arrive, in order, every byte right; none is dropped, and both ends of the testbed have
-    /// counted the same.
+    /// Sends packets in both directions. All arrive, in order and unchanged. None is dropped, and
+    /// both outer ports have the same counts.
     fn exchange(&mut self, count: u64, lens: &[usize]) -> Result<()> {
         self.ends.exchange(count, lens)?;
         let ports = self.switch.ports()?;
         ensure!(ports.iter().all(|port| port.dropped() == 0), "packets were dropped: {ports:?}");
         let [a, b] = [self.switch.port("a")?, self.switch.port("b")?];
-        ensure!(a.rx() == b.tx() && b.rx() == a.tx(), "what came in did not go out: {a:?}, {b:?}");
-        ensure!(a.rx().packets >= count && b.rx().packets >= count, "too few are counted: {a:?}, {b:?}");
+        ensure!(
+            a.rx() == b.tx() && b.rx() == a.tx(),
+            "the packets received by one end are not those delivered to the other: {a:?}, {b:?}"
+        );
+        ensure!(
+            a.rx().packets >= count && b.rx().packets >= count,
+            "an end counts fewer than {count} packets: {a:?}, {b:?}"
+        );
         Ok(())
     }
 

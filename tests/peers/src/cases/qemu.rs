@@ -1,4 +1,5 @@
-//! Two QEMU guests under software emulation on a patch: slow, but it is the QEMU that users have.
+//! Two QEMU guests on a patch, under software emulation. They are slow, but users have the same
+//! QEMU.
 
 use std::time::Duration;
 
@@ -46,7 +47,7 @@ fn patch(lab: &Lab) -> Result<()> {
     switch.stop()
 }
 
-/// The MTU that the port tells is the one that the guest's interface comes up with.
+/// The guest's interface starts with the MTU that the port announces.
 fn host_mtu(lab: &Lab) -> Result<()> {
     let ports = ["a", "b"].map(|name| Port { mtu: 9000, ..Port::new(name) });
     let switch = Switch::start(lab, &ports, Join::Patch)?;
@@ -55,20 +56,20 @@ fn host_mtu(lab: &Lab) -> Result<()> {
     for guest in &mut guests {
         guest.boot()?;
         let mtu = guest.sh("cat /sys/class/net/eth0/mtu")?;
-        ensure!(mtu == "9000", "guest {}: its MTU is {mtu}", guest.number);
+        ensure!(mtu == "9000", "guest {}: its MTU is {mtu}, not 9000", guest.number);
         guest.address(None)?;
     }
     let [one, two] = &mut guests;
     let second = two.ip();
     traffic::reach(one, &second)?;
-    // 28 bytes are the IP and the ICMP header.
+    // 28 bytes are the IP and ICMP headers.
     traffic::ping(one, &second, 10, 9000 - 28)?;
     traffic::no_errors(one)?;
     traffic::no_errors(two)?;
     switch.stop()
 }
 
-/// The switch is killed in the middle of a file's transfer and started again; the file arrives all the same.
+/// The switch is killed during the transfer of a file and started again. The file still arrives.
 fn kill(lab: &Lab, qemu: Qemu, client: bool, ring: &str) -> Result<()> {
     let ports = ["a", "b"].map(|name| Port { client, packed: Some(true), ..Port::new(name) });
     let mut switch = Switch::start(lab, &ports, Join::Patch)?;
@@ -79,7 +80,7 @@ fn kill(lab: &Lab, qemu: Qemu, client: bool, ring: &str) -> Result<()> {
     for _ in 0..times {
         let before = switch.port("a")?.rx().bytes;
         let file = Transfer::begin(&mut one, &mut two, mib)?;
-        // Somewhere in its first half.
+        // A quarter of the file.
         let part = u64::from(mib) << 18;
         proc::until("a part of the file has passed", Duration::from_secs(60), || {
             Ok((switch.port("a")?.rx().bytes > before + part).then_some(()))

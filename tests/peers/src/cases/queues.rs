@@ -1,4 +1,5 @@
-//! Guests with two queue pairs: both are used, and what a pair counts adds up. Guests whose control queue is ours.
+//! Guests with two queue pairs: both are used, and the counts of the pairs are right. Guests whose
+//! control queue the switch serves.
 
 use std::time::Duration;
 
@@ -25,12 +26,12 @@ fn ports() -> [Port; 2] {
     ["a", "b"].map(|name| Port { queues: 2, ..Port::new(name) })
 }
 
-/// Packets received from and delivered to a port, by queue.
+/// Returns the packets received from a port and delivered to it, by queue.
 fn counts(port: &PortStatus) -> Vec<[u64; 2]> {
     port.queues.iter().map(|queue| [queue.rx.packets, queue.tx.packets]).collect()
 }
 
-/// A frontend that leaves the control queue to us: what its driver asks for is shown.
+/// A frontend that leaves the control queue to the switch: `ports` shows what its driver sets.
 fn control(lab: &Lab) -> Result<()> {
     let switch = Switch::start(lab, &ports(), Join::Patch)?;
     let [mut one, mut two] = LinuxGuest::boot_pair(lab, GuestKind::Uml, 1500)?;
@@ -38,11 +39,11 @@ fn control(lab: &Lab) -> Result<()> {
     for command in ["true", "ip link set eth0 promisc on", "ip link set eth0 promisc off"] {
         one.sh(command)?;
         let promiscuous = command.ends_with("on");
-        // The driver has its acknowledgement before it is shown.
+        // The driver gets its acknowledgement before `ports` shows the change.
         proc::until(&format!("`{command}` is shown"), Duration::from_secs(10), || {
             let mode = switch.port("a")?.rx_mode;
             let is_so = |mode: &RxMode| mode.promiscuous == promiscuous && mode.mac.as_ref() == Some(&mac);
-            // All hosts (RFC 1112, 4).
+            // The all-hosts group (RFC 1112, 4).
             let multicast = |mode: &RxMode| mode.multicast.contains(&"01:00:5e:00:00:01".to_owned());
             Ok(mode.filter(is_so).filter(multicast))
         })?;
@@ -53,7 +54,7 @@ fn control(lab: &Lab) -> Result<()> {
     switch.stop()
 }
 
-/// Linux turns the second pair on, off and on again, under traffic of many flows.
+/// Linux enables the second pair, disables it and enables it again, under traffic of many flows.
 fn qemu(lab: &Lab, join: Join, cpus: &[u32]) -> Result<()> {
     let switch = Switch::start_on(lab, &ports(), join, cpus)?;
     let kind = GuestKind::Qemu(Qemu { netdev: ",queues=2", device: ",mq=on", ..Qemu::default() });
@@ -79,7 +80,10 @@ fn qemu(lab: &Lab, join: Join, cpus: &[u32]) -> Result<()> {
     two.sh("ethtool -L eth0 combined 2")?;
     traffic::file(&mut one, &mut two, 8)?;
     many_flows(&mut one, &mut two)?;
-    ensure!(switch.port("b")?.queues[1].tx.packets > after.queues[1].tx.packets, "it is not used again");
+    ensure!(
+        switch.port("b")?.queues[1].tx.packets > after.queues[1].tx.packets,
+        "the second queue of port b is not used after it was enabled again"
+    );
     traffic::no_errors(&mut one)?;
     traffic::no_errors(&mut two)?;
     switch.stop()

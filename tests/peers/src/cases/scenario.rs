@@ -1,5 +1,5 @@
-//! `straightline lab patch-external` with a switch of others: what the generator says was sent, lost and came is what they
-//! count.
+//! `straightline lab patch-external` with testpmd as the switch: testpmd's counts confirm the
+//! generator's counts of sent, lost and received packets.
 
 use std::process::Command;
 use std::time::Duration;
@@ -17,12 +17,16 @@ pub(super) fn tests() -> Vec<Test> {
     vec![Test::new("scenario_testpmd", &[Need::Dpdk], testpmd)]
 }
 
-/// Trials until the counts of one agree, where none counts on a machine that has other things to do.
+/// Upper limit of trials until the counts of one agree. On a busy machine every trial may be
+/// invalid.
 const ATTEMPTS: usize = 10;
 
-/// All that is sent counts, from the first packet on, and testpmd's counters begin with it. A trial that counts has to agree
-/// at once. One that does not, since the generator was kept from running, has sent fewer packets than were meant, but those are
-/// counted; only where it was kept for so long that it missed what came is it made again.
+/// Compares the counts of a trial without warm-up, so that testpmd's counters begin with the first
+/// packet.
+///
+/// A valid trial must agree at the first attempt. In an invalid trial the generator was
+/// descheduled. It has then sent fewer packets than planned, but it has counted them. The trial is
+/// repeated only if the generator was away so long that it missed received packets.
 fn testpmd(lab: &Lab) -> Result<()> {
     let mut testpmd = Testpmd::switch(lab, "testpmd", 1, false)?;
     for ring in ["split", "packed"] {
@@ -46,28 +50,31 @@ fn testpmd(lab: &Lab) -> Result<()> {
     testpmd.quit()
 }
 
-/// Within 0.1 %.
+/// Asserts that the generator's and testpmd's counts agree within 0.1 %.
 fn agree(sample: &Sample, stats: [PortStats; 2]) -> Result<()> {
-    let figure = |name: &str| sample.metrics.get(name).copied().with_context(|| format!("no {name}: {sample:?}"));
-    // What there was no room for was never in a ring.
-    let sent = figure("sent")? - figure("refused")?;
-    let came = figure("sent")? - figure("lost")?;
+    let metric = |name: &str| sample.metrics.get(name).copied().with_context(|| format!("no {name}: {sample:?}"));
+    // A refused packet found no free descriptor, so it was never in a ring.
+    let sent = metric("sent")? - metric("refused")?;
+    let came = metric("sent")? - metric("lost")?;
     for (ours, theirs) in
         [(sent, stats[0].rx_packets + stats[1].rx_packets), (came, stats[0].tx_packets + stats[1].tx_packets)]
     {
         let theirs = f64::from(u32::try_from(theirs)?);
-        ensure!((ours - theirs).abs() <= ours / 1000.0, "testpmd counts {stats:?}, the generator {sample:?}");
+        ensure!(
+            (ours - theirs).abs() <= ours / 1000.0,
+            "testpmd counts {stats:?}, but the generator counts {sample:?}"
+        );
     }
-    ensure!(came > 0.0 && figure("corrupt")? == 0.0 && figure("duplicates")? == 0.0, "{sample:?}");
+    ensure!(came > 0.0 && metric("corrupt")? == 0.0 && metric("duplicates")? == 0.0, "{sample:?}");
     Ok(())
 }
 
-/// One trial, as its line of JSON.
+/// Runs one trial, and returns its line of JSON.
 fn measure(lab: &Lab, ring: &str, load: &[&str]) -> Result<Sample> {
     let mut command = Command::new(&lab.machine.switch);
     command.args(["lab", "patch-external", "--backend"]).arg(lab.socket("a")).arg("--backend").arg(lab.socket("b"));
     command.args(["--ring", ring, "--rounds", "1", "--secs", "0.3", "--warm-up", "0", "--json"]).args(load);
-    // Where the only trial does not count, that is an error, and its sample says why.
+    // If the only trial is invalid, the command fails; the sample contains the reason.
     let (_, out, err) = proc::run(&mut command, Duration::from_secs(60))?;
-    serde_json::from_str(&out).with_context(|| format!("it wrote {out}{err}"))
+    serde_json::from_str(&out).with_context(|| format!("`lab patch-external` wrote no sample: {out}{err}"))
 }

@@ -1,5 +1,6 @@
-//! DPDK's testpmd with two virtio-user ports through a patch, in every way in which its driver uses a ring: sizes, counts,
-//! and nothing lost. The names are those of DPDK's own test plans, where there is one.
+//! DPDK's testpmd with two virtio-user ports on a patch, for every path of its driver through a
+//! ring. Sizes and counts must be right, and nothing may be lost. Tests that DPDK has a test plan
+//! for have its name.
 
 use std::time::Duration;
 
@@ -12,11 +13,11 @@ use crate::runner::Test;
 use crate::switch::{Count, Join, Port, PortStatus, Switch};
 use crate::testpmd::{PortStats, Testpmd};
 
-/// A way of virtio-user's through its rings.
+/// A path of the virtio-user driver through its rings, as DPDK calls it.
 #[derive(Clone, Copy)]
 struct DriverPath {
     name: &'static str,
-    /// Its arguments.
+    /// Arguments of the virtio-user device.
     device: &'static str,
 }
 
@@ -47,10 +48,11 @@ const PATHS: [DriverPath; 9] = [
     VECTORISED,
 ];
 
-/// The least and the largest frame, one in several cache lines of both head and body, and a jumbo.
+/// Frame lengths: the smallest and the largest, one with several cache lines in both head and body,
+/// and a jumbo frame.
 const SIZES: [&str; 4] = ["64", "570", "1518", "9000"];
 
-/// The same, the jumbo in several buffers.
+/// The same lengths, with the jumbo frame in several buffers.
 const IN_BUFFERS: [&str; 4] = ["64", "570", "1518", "2000,2000,2000,2000,1000"];
 
 pub(super) fn tests() -> Vec<Test> {
@@ -75,7 +77,7 @@ pub(super) fn tests() -> Vec<Test> {
     tests
 }
 
-/// All sizes; then the guest's ports are stopped and started, and the first size again.
+/// All sizes. Then the guest's ports are stopped and started, and the first size is sent again.
 fn port_restart(lab: &Lab, path: DriverPath) -> Result<()> {
     let (switch, mut guest) = start(lab, path, 1, "")?;
     let sizes = if path.is_mergeable() { IN_BUFFERS } else { SIZES };
@@ -89,7 +91,8 @@ fn port_restart(lab: &Lab, path: DriverPath) -> Result<()> {
     switch.stop()
 }
 
-/// Two queue pairs, with as many flows as testpmd makes: both take part, in both directions.
+/// Two queue pairs with as many flows as testpmd makes. Both pairs carry packets in both
+/// directions.
 fn multi_queues(lab: &Lab, path: DriverPath, cpus: &[u32]) -> Result<()> {
     let (switch, mut guest) = start_on(lab, path, 2, "", cpus)?;
     bounce(&switch, &mut guest, "64", 2)?;
@@ -103,8 +106,8 @@ fn multi_queues(lab: &Lab, path: DriverPath, cpus: &[u32]) -> Result<()> {
     switch.stop()
 }
 
-/// The guest listens, with four queue pairs in order. The switch ends and starts again: all pairs are used as before, also
-/// by single packets.
+/// The guest listens, with four in-order queue pairs. The switch ends and starts again. All pairs
+/// are used as before, also by bursts of one packet.
 fn smoke_reconnect(lab: &Lab) -> Result<()> {
     let path = DriverPath { name: "split_in_order", device: ",in_order=1" };
     let (mut switch, mut guest) = start(lab, path, 4, ",server=1")?;
@@ -127,7 +130,7 @@ fn smoke_reconnect(lab: &Lab) -> Result<()> {
     switch.stop()
 }
 
-/// The guest listens. The switch is killed and started again, and then the guest.
+/// The guest listens. The switch is killed and started again, and then the guest is restarted.
 fn server_mode(lab: &Lab, path: DriverPath) -> Result<()> {
     let (mut switch, mut guest) = start(lab, path, 1, ",server=1")?;
     bounce(&switch, &mut guest, "64", 1)?;
@@ -149,7 +152,7 @@ fn start<'lab>(lab: &'lab Lab<'_>, path: DriverPath, queues: u32, more: &str) ->
     start_on(lab, path, queues, more, &[])
 }
 
-/// With workers on these CPUs.
+/// Starts the switch, with workers on these CPUs, and the guest.
 fn start_on<'lab>(
     lab: &'lab Lab<'_>,
     path: DriverPath,
@@ -169,17 +172,17 @@ fn start_on<'lab>(
 fn testpmd(lab: &Lab, path: DriverPath, queues: u32, more: &str) -> Result<Testpmd> {
     let device = format!("{}{more}", path.device);
     let jumbo: &[&str] = if path.is_mergeable() {
-        // Frames in several buffers.
+        // Frames may use several buffers.
         &["--max-pkt-len=9018", "--enable-scatter", "--tx-offloads=0x8000"]
     } else {
-        // One buffer holds the frame: without mergeable buffers nothing else would do.
+        // One buffer must hold a frame if buffers are not mergeable.
         &["--mbuf-size=9600"]
     };
     let args = [jumbo, &["--txonly-multi-flow"]].concat();
     Testpmd::guest(lab, &format!("testpmd-{}", path.name), &device, queues, &args)
 }
 
-/// Until both links are up, as the path wants them.
+/// Waits until both links are up with the ring layout and the features of the path.
 fn wait_links(switch: &Switch<'_>, path: DriverPath, queues: u32) -> Result<()> {
     for name in ["a", "b"] {
         let port = switch.wait_link(name, "up", Duration::from_secs(10))?;
@@ -194,21 +197,22 @@ fn wait_links(switch: &Switch<'_>, path: DriverPath, queues: u32) -> Result<()> 
     Ok(())
 }
 
-/// Packets start at each port and are bounced for a while: what one side sends, the other has, and nothing is dropped.
+/// Lets packets start at each port and bounce for a while. Sent and received counts must agree, and
+/// nothing may be dropped.
 fn bounce(switch: &Switch<'_>, guest: &mut Testpmd, segments: &str, queues: u64) -> Result<()> {
-    // So many that each receive ring has room for all that go round.
+    // Each receive ring has enough buffers for all packets in flight.
     let bursts = if segments.contains(',') { 4 } else { 16 };
     bounce_bursts(switch, guest, segments, bursts, u64::from(bursts) * 32 * queues)
 }
 
-/// The same with so many bursts for each queue; `started` is how many packets they are together, and some must come back
-/// more than once.
+/// Does the same with this number of bursts for each queue. `started` is the number of packets in
+/// all bursts; some must come back more than once.
 fn bounce_bursts(switch: &Switch<'_>, guest: &mut Testpmd, segments: &str, bursts: u32, started: u64) -> Result<()> {
     let size: u64 = segments.split(',').filter_map(|len| len.parse::<u64>().ok()).sum();
     let before = Counts::read(switch, guest)?;
     guest.bounce(segments, bursts, Duration::from_millis(300))?;
-    // What is on its way arrives; when it does is up to who gets the CPUs.
-    let rest = proc::until("all is collected", Duration::from_secs(10), || {
+    // Packets in flight still arrive; the time depends on the load of the machine.
+    let rest = proc::until("all packets are collected", Duration::from_secs(10), || {
         Ok(Some(Counts::read(switch, guest)?).filter(|now| now.agree(&before)))
     });
     let now = rest.or_else(|_| Counts::read(switch, guest))?;
@@ -230,7 +234,7 @@ fn bounce_bursts(switch: &Switch<'_>, guest: &mut Testpmd, segments: &str, burst
     Ok(())
 }
 
-/// What the guest and the switch have counted, of the ports `a` and `b`.
+/// Counts of the guest and of the switch for the ports `a` and `b`.
 struct Counts {
     stats: [PortStats; 2],
     ports: [PortStatus; 2],
@@ -241,20 +245,21 @@ impl Counts {
         Ok(Self { stats: guest.stats()?, ports: [switch.port("a")?, switch.port("b")?] })
     }
 
-    /// What the guest has counted of a port since then, and what the switch has received from it and delivered to it.
+    /// Returns the counts of a port since then: the guest's, and the switch's of packets received
+    /// and delivered.
     fn since(&self, then: &Self, at: usize) -> (PortStats, Count, Count) {
         let (port, port_then) = (&self.ports[at], &then.ports[at]);
         let guest = since(self.stats[at], then.stats[at]);
         (guest, port.rx().since(port_then.rx()), port.tx().since(port_then.tx()))
     }
 
-    /// Packets that have come from the ports since then, and those that have left by them.
+    /// Returns the packets received from each port since then, and those delivered to each.
     fn passed(&self, then: &Self) -> [[u64; 2]; 2] {
         let [a, b] = [0, 1].map(|at| self.since(then, at));
         [[a.1.packets, b.1.packets], [a.2.packets, b.2.packets]]
     }
 
-    /// Whether nothing is on its way: neither between guest and switch nor in the switch.
+    /// Returns true if no packet is in flight, neither between guest and switch nor in the switch.
     fn agree(&self, then: &Self) -> bool {
         let [came, left] = self.passed(then);
         let counted = |at: usize| {

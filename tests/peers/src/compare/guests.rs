@@ -1,4 +1,5 @@
-//! Who loads the switch: our own guest or generator as a program of its own, or testpmd with two virtio-user ports.
+//! Traffic sources: `lab loop` or `lab patch-external` as a process of its own, or testpmd with two
+//! virtio-user ports.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -15,42 +16,42 @@ use crate::machine::two_cpus;
 use crate::proc::{self, Proc};
 use crate::testpmd::Testpmd;
 
-/// What a guest has seen. Our own one says just these.
+/// A guest's measurements. `straightline lab loop --json` prints the fields that are not skipped.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct GuestReport {
     /// Million packets received a second, by both ports together.
     pub(super) mpps: f64,
     /// Gigabits of their frames a second.
     pub(super) gbit_per_s: f64,
-    /// What it took for a packet itself.
+    /// Cycles of the guest itself for a packet.
     #[serde(default)]
     pub(super) guest_cycles_per_packet: Option<f64>,
     /// Packets that never came back.
     #[serde(default)]
     pub(super) lost: Option<u64>,
-    /// What else a search has found.
+    /// Other results of a search, by metric.
     #[serde(skip)]
     pub(super) found: BTreeMap<String, f64>,
-    /// Why its rate is only the least that the switch takes.
+    /// Reason why the rate is only a lower bound.
     #[serde(skip)]
     pub(super) bound: Option<String>,
 }
 
 impl GuestReport {
-    /// Nothing but rates.
+    /// Returns a report with rates only.
     fn of(mpps: f64, gbit_per_s: f64) -> GuestReport {
         GuestReport { mpps, gbit_per_s, guest_cycles_per_packet: None, lost: None, found: BTreeMap::new(), bound: None }
     }
 }
 
-/// Before a trial is measured.
+/// Time before a trial is measured.
 const WARM_UP: Duration = Duration::from_secs(1);
 const WARM: [&str; 2] = ["--warm-up", "1"];
 
-/// As long as a search may take.
+/// Time limit of a search.
 const SEARCH: Duration = Duration::from_secs(1800);
 
-/// Loads a switch that has been started.
+/// Loads a switch that is running, and returns the guest's measurements.
 pub(super) fn measure(
     lab: &Lab,
     options: &Options,
@@ -61,7 +62,7 @@ pub(super) fn measure(
     match cell.guest {
         TrafficSource::Own => own(lab, options, switch, copies_nothing, cell),
         TrafficSource::Generator if copies_nothing => {
-            bail!("the generator checks what comes, and this switch copies nothing: load it by --guest own")
+            bail!("the generator checks received bytes, and this switch copies none: use --guest own")
         }
         TrafficSource::Generator if cell.load == Load::Search => search(lab, options, switch, cell),
         TrafficSource::Generator => generator(lab, options, switch, cell),
@@ -69,7 +70,7 @@ pub(super) fn measure(
     }
 }
 
-/// `straightline lab loop`, which sees to it itself that the trial counts.
+/// Runs `straightline lab loop`, which checks itself that the trial is valid.
 fn own(
     lab: &Lab,
     options: &Options,
@@ -83,7 +84,7 @@ fn own(
         .args(["--secs", &options.time().as_secs_f64().to_string()])
         .args(WARM)
         .args(["--load", if cell.load == Load::Loop { "loop" } else { "flood" }]);
-    // So large buffers that rings of 1024 would take more memory than a machine has caches for.
+    // The buffers are so large that rings of 1024 would exceed the caches of a machine.
     let bursts = if cell.size == Size::Segments { 2 } else { options.bursts };
     command.args(["--bursts", &bursts.to_string()]);
     match cell.size {
@@ -92,12 +93,12 @@ fn own(
         Size::Segments => command.args(["--segments", "--queue-size", "256"]),
     };
     command.args(copies_nothing.then_some("--no-verify"));
-    let out = said(lab, command, limit(options))?;
+    let out = output_of(lab, command, limit(options))?;
     serde_json::from_str(&out).with_context(|| format!("the guest wrote {out}"))
 }
 
-/// `straightline lab patch-external`: as much as there is room for, of which each packet is checked. It sees to it itself that
-/// the trial counts.
+/// Runs `straightline lab patch-external --max`: it fills the rings, checks each packet, and checks
+/// itself that the trial is valid.
 fn generator(lab: &Lab, options: &Options, switch: &mut RunningSwitch<'_>, cell: &CompareCell) -> Result<GuestReport> {
     switch.go()?;
     let mut command = ours(lab, options, cell, "patch-external")?;
@@ -108,63 +109,65 @@ fn generator(lab: &Lab, options: &Options, switch: &mut RunningSwitch<'_>, cell:
         "--size",
         &cell.size.to_string(),
     ]);
-    let out = said(lab, command, limit(options))?;
+    let out = output_of(lab, command, limit(options))?;
     let line: Sample = serde_json::from_str(&out).with_context(|| format!("the generator wrote {out}"))?;
     ensure!(line.invalid.is_none(), "not a valid trial: {}", line.invalid.unwrap_or_default());
     rates(&line)
 }
 
-/// `straightline lab patch-external`: the most without loss, with half a percent of it, and latencies at parts of that.
+/// Runs the searches of `straightline lab patch-external`: the highest rate without loss, the
+/// highest with 0.5 % loss, and latencies at fractions of that.
 fn search(lab: &Lab, options: &Options, switch: &mut RunningSwitch<'_>, cell: &CompareCell) -> Result<GuestReport> {
     switch.go()?;
     let mut command = ours(lab, options, cell, "patch-external")?;
-    // It chooses by itself where nobody says it.
+    // Without --secs, the search chooses the length of its trials.
     command.args(options.secs.map(|secs| format!("--secs={secs}")));
     command.args(["--ndr", "--pdr", "0.5", "--latency", "--rounds", "1", "--size", &cell.size.to_string()]);
-    let out = said(lab, command, SEARCH)?;
+    let out = output_of(lab, command, SEARCH)?;
     let lines: Vec<Sample> = out.lines().map(serde_json::from_str).collect::<Result<_, _>>().context(out)?;
     found(&lines)
 }
 
-/// What a search says: the rate without loss, and the others by names of their own.
+/// Returns the results of a search: the rate without loss, and the others by metric.
 fn found(lines: &[Sample]) -> Result<GuestReport> {
     let of = |load: &str| lines.iter().find(|line| line.cell.get("load").is_some_and(|at| at == load));
     let bound = |load: &str| {
-        let line = of(load).with_context(|| format!("the generator says nothing of {load}"))?;
-        // The most that could be sent is one, where it was not too much.
+        let line = of(load).with_context(|| format!("the generator printed no result for {load}"))?;
+        // If the switch takes the highest rate that the generator can send, that rate is a valid
+        // lower bound.
         let why = line.invalid.as_deref().filter(|_| !line.is_at_least());
         ensure!(why.is_none(), "not a valid trial: {}", why.unwrap_or_default());
         Ok(line)
     };
     let (ndr, pdr) = (bound("ndr")?, bound("pdr 0.5 %")?);
     let mut seen = rates(ndr)?;
-    let mut note = |name: String, figure: Option<&f64>| {
-        seen.found.extend(figure.map(|&figure| (name, figure)));
+    let mut note = |name: String, value: Option<&f64>| {
+        seen.found.extend(value.map(|&value| (name, value)));
     };
-    // Bounds and figures are not mixed.
+    // Lower bounds and measured rates are different metrics.
     note(if pdr.is_at_least() { "pdr_least_mpps" } else { "pdr_mpps" }.to_owned(), pdr.metrics.get("mpps"));
     note("at_least".to_owned(), ndr.metrics.get("at_least"));
     for percent in [0, 10, 50, 90] {
         let line = of(&format!("latency {percent} %")).filter(|line| line.invalid.is_none());
         for quantile in ["p50", "p99"] {
-            let figure = line.and_then(|line| line.metrics.get(&format!("latency_{quantile}_us")));
-            note(format!("at_{percent}_percent_latency_{quantile}_us"), figure);
+            let value = line.and_then(|line| line.metrics.get(&format!("latency_{quantile}_us")));
+            note(format!("at_{percent}_percent_latency_{quantile}_us"), value);
         }
     }
     seen.bound.clone_from(&ndr.invalid);
     Ok(seen)
 }
 
-/// What came a second.
+/// Returns the receive rates of a sample.
 fn rates(line: &Sample) -> Result<GuestReport> {
     let needed = |name: &str| {
-        line.metrics.get(name).copied().with_context(|| format!("the generator says nothing of {name}: {line:?}"))
+        line.metrics.get(name).copied().with_context(|| format!("the generator printed no metric {name}: {line:?}"))
     };
     let (mpps, gbit_per_s) = (needed("mpps")?, needed("gbit_per_s")?);
     Ok(GuestReport::of(mpps, gbit_per_s))
 }
 
-/// A command of our laboratory, at the switch's two sockets.
+/// Returns a laboratory command at the switch's two sockets.
 fn ours(lab: &Lab, options: &Options, cell: &CompareCell, name: &str) -> Result<Command> {
     let (cpu, _) = two_cpus()?;
     let mut command = Command::new(&options.program);
@@ -176,19 +179,20 @@ fn ours(lab: &Lab, options: &Options, cell: &CompareCell, name: &str) -> Result<
     Ok(command)
 }
 
-/// After so long a single trial is not worth waiting for.
+/// Returns the time limit of a single trial.
 fn limit(options: &Options) -> Duration {
     WARM_UP + options.time() + Duration::from_secs(40)
 }
 
-/// What such a command prints until its end.
-fn said(lab: &Lab, command: Command, limit: Duration) -> Result<String> {
+/// Runs such a command, and returns its standard output.
+fn output_of(lab: &Lab, command: Command, limit: Duration) -> Result<String> {
     let mut guest = Proc::start("guest", command, &lab.log("guest"))?;
     let status = guest.wait_end(limit)?;
-    // Its last words are on their way.
+    // The last lines of output may still be in the pipe.
     std::thread::sleep(Duration::from_millis(50));
     let (out, err) = guest.texts();
-    // It tells all that it does besides, too; where it only says that nothing counts, why stands above.
+    // Standard error also contains progress. If the error only says that no trial is valid, the
+    // reason is in an earlier line.
     let error = err.lines().rev().find_map(|line| line.strip_prefix("error: ")).unwrap_or(err.trim());
     let why = || err.lines().find_map(|line| Some(line.split_once(" does not count: ")?.1));
     let error = if error.starts_with("no trial counts") { why().unwrap_or(error) } else { error };
@@ -196,9 +200,11 @@ fn said(lab: &Lab, command: Command, limit: Duration) -> Result<String> {
     Ok(out)
 }
 
-/// testpmd: whether the trial counts is for us to see.
+/// Runs testpmd. It does not judge its trials, so this function checks that the trial is valid.
 fn testpmd(lab: &Lab, options: &Options, switch: &mut RunningSwitch<'_>, cell: &CompareCell) -> Result<GuestReport> {
-    let Size::Bytes(len) = cell.size else { bail!("testpmd sends frames of one length") };
+    let Size::Bytes(len) = cell.size else {
+        bail!("testpmd sends frames of one length: use --guest own for {}", cell.size)
+    };
     let ring = &cell.ring;
     let devices = ["a", "b"].map(|port| {
         let mut device = format!("net_virtio_user{{}},path={},queue_size=1024", lab.socket(port).display());
@@ -220,7 +226,7 @@ fn testpmd(lab: &Lab, options: &Options, switch: &mut RunningSwitch<'_>, cell: &
     args.extend(large_buffers(cell).map(str::to_owned));
     let mut guest = Testpmd::spawn(lab, "guest", &devices, &args, 1)?;
     guest.wait_links()?;
-    // Until the switch has seen the rings of both ports.
+    // The switch needs time to see the rings of both ports.
     proc::pause(Duration::from_secs(1))?;
     switch.go()?;
     proc::pause(Duration::from_millis(500))?;
@@ -236,11 +242,12 @@ fn testpmd(lab: &Lab, options: &Options, switch: &mut RunningSwitch<'_>, cell: &
     let [(a, a_bits), (b, b_bits)] = rates;
     ensure!(
         a > 0.0 && b > 0.0 && a.min(b) >= 0.2 * a.max(b),
-        "not a valid trial: {a} and {b} packets a second came by the two ports"
+        "not a valid trial: the two ports received {a} and {b} packets a second, and the rates must be within a factor of 5"
     );
     let seen = (a_bits + b_bits) / 8.0 / (a + b);
-    // flowgen sends 4 bytes less; where a length is not possible testpmd takes 64 without a word.
-    ensure!((seen - f64::from(len)).abs() <= 8.0, "not a valid trial: frames of {seen:.0} bytes came, not of {len}");
+    // flowgen sends 4 bytes less. If testpmd cannot send a length, it sends 64 bytes without an
+    // error.
+    ensure!((seen - f64::from(len)).abs() <= 8.0, "not a valid trial: received frames have {seen:.0} bytes, not {len}");
     Ok(GuestReport::of((a + b) / 1e6, (a_bits + b_bits) / 1e9))
 }
 
@@ -251,7 +258,7 @@ mod tests {
     fn line(load: &str, metrics: &[(&str, f64)], invalid: Option<&str>) -> Sample {
         Sample {
             cell: [("load".to_owned(), load.to_owned())].into(),
-            metrics: metrics.iter().map(|(name, figure)| ((*name).to_owned(), *figure)).collect(),
+            metrics: metrics.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
             invalid: invalid.map(str::to_owned),
             ..Sample::default()
         }
@@ -281,6 +288,6 @@ mod tests {
         let why = "nothing was too much";
         let seen = found(&[line("ndr", &least, Some(why)), line("pdr 0.5 %", &least, Some(why))]).expect("a bound");
         assert_eq!((seen.bound.as_deref(), seen.found["at_least"]), (Some(why), 1.0));
-        assert!(found(&lines(None)[1..]).expect_err("no NDR").to_string().contains("nothing of ndr"));
+        assert!(found(&lines(None)[1..]).expect_err("no NDR").to_string().contains("no result for ndr"));
     }
 }

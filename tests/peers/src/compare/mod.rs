@@ -1,10 +1,11 @@
-//! `peers compare`: switches beside one another, each between the same two sockets with the same guest, round by round.
+//! `peers compare`: compares switches side by side, each between the same two sockets with the same
+//! guest, in rounds.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `options` | the command line, and where trials differ |
-//! | `switches` | testpmd, Open vSwitch and ours, each started for one trial; the cycles that each says it took |
-//! | `guests` | our own guest, and testpmd's virtio-user ports |
+//! | `options` | the command line, and the axes of a trial |
+//! | `switches` | testpmd, Open vSwitch and ours, each started for one trial; the cycles that each reports |
+//! | `guests` | our own guest and generator, and testpmd's virtio-user ports |
 //! | `table` | medians, spreads, ratios |
 
 mod guests;
@@ -21,14 +22,14 @@ pub(crate) use options::USAGE;
 use options::{CompareCell, Options, TrafficSource};
 use switches::RunningSwitch;
 
-/// Runs all trials; true where each of them counts.
+/// Runs all trials. Returns true if each of them is valid.
 pub(crate) fn run(args: impl Iterator<Item = String>) -> Result<bool> {
     let options = options::parse(args)?;
     let common = &options.common;
     let machine = Machine { switch: options.program.clone(), cache: common.cache.clone(), long: false };
     let cells = options.cells();
     let has = |kind| common.switches.iter().any(|switch| switch.kind == kind);
-    let without = "leave the peers out, or run it as root with huge pages reserved";
+    let without = "leave testpmd and ovs out, or run as root with huge pages reserved";
     if has(SwitchKind::Testpmd) || cells.iter().any(|cell| cell.guest == TrafficSource::Testpmd) {
         require(&machine, Need::Dpdk, without)?;
     }
@@ -37,7 +38,7 @@ pub(crate) fn run(args: impl Iterator<Item = String>) -> Result<bool> {
     }
     let (guest_cpu, switch_cpu) = two_cpus()?;
     if guest_cpu == switch_cpu {
-        bail!("two CPUs are needed, one for the guest and one for the switch");
+        bail!("this process may use one CPU only: two are needed, one for the guest and one for the switch");
     }
     let (rounds, switches, out) = (common.rounds, &common.switches[..], common.out.as_deref());
     let plan = TrialPlan { scenario: "compare", rounds, switches, cells: &cells, out };
@@ -51,16 +52,16 @@ fn trial(machine: &Machine, options: &Options, switch: &Candidate, cell: &Compar
     let mut running = RunningSwitch::start(&lab, switch, cell)?;
     let seen = guests::measure(&lab, options, &mut running, switch.copies_nothing, cell)?;
     let cycles = running.cycles()?;
-    let figures = [
+    let metrics = [
         ("mpps", Some(seen.mpps)),
         ("gbit_per_s", Some(seen.gbit_per_s)),
         ("guest_cycles_per_packet", seen.guest_cycles_per_packet),
         ("switch_cycles_per_packet", cycles),
         ("lost", seen.lost.and_then(|lost| u32::try_from(lost).ok()).map(f64::from)),
     ];
-    let figures = figures.into_iter().filter_map(|(name, figure)| Some((name.to_owned(), figure?)));
-    let metrics = figures.chain(seen.found).collect();
+    let metrics = metrics.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+    let metrics = metrics.chain(seen.found).collect();
     let cycles = cycles.map_or(String::new(), |cycles| format!(", {cycles:.0} cycles a packet"));
     let least = if seen.bound.is_some() { "at least " } else { "" };
-    Ok(TrialResult { metrics, said: format!("{least}{:.3} Mpps{cycles}", seen.mpps), invalid: seen.bound })
+    Ok(TrialResult { metrics, summary: format!("{least}{:.3} Mpps{cycles}", seen.mpps), invalid: seen.bound })
 }

@@ -1,4 +1,4 @@
-//! The command line, and what a trial is.
+//! The command line, and the axes of a trial.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,31 +11,32 @@ use crate::measure::{self, CommonOptions, SwitchKind, list, number};
 
 pub(crate) const USAGE: &str = "usage: cargo xtask compare --switch SWITCH... [OPTION...]
 
-  Each switch gets the same guest, round by round; the table has the median, the smallest and the largest rate that the guest
-  receives by both ports together, the ratio to the first switch, and the cycles that the switch itself says it takes for a
-  packet. testpmd and OvS need root and huge pages of 2 MiB (vm.nr_hugepages=1024). Nothing else may run meanwhile.
+  Compare switches side by side: in each round every switch gets the same guest. The table shows the median, the smallest and
+  the largest rate that the guest receives by both ports together, the ratio to the first switch, and the cycles per packet
+  that the switch reports. testpmd and OvS need root and huge pages of 2 MiB (vm.nr_hugepages=1024). Run nothing else on the
+  machine meanwhile.
 
   --switch testpmd           DPDK's testpmd between two net_vhost ports
   --switch ovs               Open vSwitch with DPDK between two vhost-user ports
-  --switch NAME=PROGRAM      a Straightline binary, as often as you like; after it, in the same argument, keys of
-                             [switch], both ports, one of them, the patch: 'two=target/release/straightline copies=2
+  --switch NAME=PROGRAM      a Straightline binary; repeatable. The same argument may add keys of [switch], of
+                             both ports, of one port, of the patch: 'two=target/release/straightline copies=2
                              port.packed=false b.mtu=1500 patch.full=\"wait\"'
-  --guest GUEST,...          who loads it: own, `straightline lab loop`; generator, `straightline lab patch-external`, which floods
-                             or searches; testpmd with two virtio-user ports (own)
+  --guest GUEST,...          source of the load: own, `straightline lab loop`; generator, `straightline lab patch-external`,
+                             which floods or searches; testpmd, with two virtio-user ports (own)
   --ring RING,...            split, split-nomrg, split-inorder, packed, packed-nomrg, packed-vec (split,packed)
-  --size SIZE,...            frame lengths without Ethernet checksum; for our own guest also imix and segments, for the generator
-                             imix (64,512,1518)
-  --load LOAD,...            what the guest does: loop, bounce bursts for ever; flood, send without pause and drop; search, the
-                             generator alone: find the most without loss and with 0.5 %, and latencies at parts of that (loop)
-  --bursts N                 for loop: bursts of 32 packets into each port (16)
-  --rounds N                 how often all of it (5)
-  --secs S                   how long a trial is measured, after a second of warm-up (2; a search chooses by itself)
-  --program PROGRAM          where our own guest is (target/release/straightline)
-  --small-pages              our own guest, or the generator, lives in pages of 4 KiB
-  --out DIR                  a folder for every trial, not used before, that `straightline lab report` and `compare` read
-  --cache FOLDER             where logs lie (target/peers)";
+  --size SIZE,...            frame lengths without Ethernet checksum; also imix for own and generator, and segments for own
+                             (64,512,1518)
+  --load LOAD,...            kind of load: loop, bounce bursts for ever; flood, send without pause and drop; search (generator
+                             only), find the highest rate without loss and with 0.5 %, and latencies at fractions of that (loop)
+  --bursts N                 bursts of 32 packets into each port, for loop (16)
+  --rounds N                 number of rounds (5)
+  --secs S                   length of a trial in seconds, after a second of warm-up (2; a search chooses its own)
+  --program PROGRAM          Straightline binary that contains our own guest (target/release/straightline)
+  --small-pages              use pages of 4 KiB for the memory of own and generator
+  --out DIR                  new folder for the trials, for `straightline lab report` and `compare`
+  --cache FOLDER             folder for logs (target/peers)";
 
-/// Switches that are not ours.
+/// Third-party switches.
 const PEERS: [(&str, SwitchKind); 2] = [("testpmd", SwitchKind::Testpmd), ("ovs", SwitchKind::Ovs)];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +50,7 @@ const GUESTS: [(&str, TrafficSource); 3] =
     [("own", TrafficSource::Own), ("generator", TrafficSource::Generator), ("testpmd", TrafficSource::Testpmd)];
 
 impl TrafficSource {
-    /// Whether it can do that.
+    /// Returns whether the source can send this load in this size.
     fn takes(self, load: Load, size: Size) -> bool {
         match self {
             TrafficSource::Own => load != Load::Search,
@@ -68,14 +69,14 @@ pub(super) enum Load {
 
 const LOADS: [(&str, Load); 3] = [("loop", Load::Loop), ("flood", Load::Flood), ("search", Load::Search)];
 
-/// How the guest's rings are.
+/// The layout of the guest's rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ring {
     pub(super) name: &'static str,
     pub(super) packed: bool,
     pub(super) mergeable: bool,
     pub(super) in_order: bool,
-    /// testpmd's receive path.
+    /// Selects testpmd's vectorized receive path.
     pub(super) vectorized: bool,
 }
 
@@ -109,7 +110,7 @@ impl fmt::Display for Size {
     }
 }
 
-/// What is the same for all switches: a row of the table.
+/// The axes of a trial besides the switch: a row of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CompareCell {
     pub(super) guest: TrafficSource,
@@ -160,12 +161,12 @@ pub(super) struct Options {
 }
 
 impl Options {
-    /// How long a single trial is measured.
+    /// Returns the length of a single trial.
     pub(super) fn time(&self) -> Duration {
         Duration::from_secs_f64(self.secs.unwrap_or(2.0))
     }
 
-    /// All rows that there are.
+    /// Returns all combinations that are possible.
     pub(super) fn cells(&self) -> Vec<CompareCell> {
         let mut cells = Vec::new();
         for &guest in &self.guests {
@@ -186,13 +187,14 @@ pub(super) fn parse(args: impl Iterator<Item = String>) -> Result<Options> {
     options.common.check()?;
     ensure!(
         !options.cells().is_empty(),
-        "testpmd as a guest sends neither imix nor segments, and the generator sends no segments; it floods and searches, which \
-         nobody else does: --load flood or search"
+        "no combination of --guest, --load and --size is possible: own and testpmd loop and flood, generator floods and \
+         searches; testpmd sends single lengths, generator also imix, own also imix and segments"
     );
     if options.guests.iter().any(|&guest| guest != TrafficSource::Testpmd) {
         let program = options.program.canonicalize();
-        options.program =
-            program.with_context(|| format!("no program for our own guest: {}", options.program.display()))?;
+        options.program = program.with_context(|| {
+            format!("no program for our own guest at {}: build it, or use --program", options.program.display())
+        })?;
     }
     Ok(options)
 }

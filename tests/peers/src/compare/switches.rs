@@ -1,4 +1,5 @@
-//! The switches, each started for one trial between the sockets `a` and `b`, and the cycles that each says it took.
+//! The switches, each started for one trial between the sockets `a` and `b`, and the cycles that
+//! each reports.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,14 +16,14 @@ use crate::ovs::Ovs;
 use crate::proc::{self, Proc};
 use crate::testpmd::Testpmd;
 
-/// A switch at work.
+/// A running switch.
 pub(super) enum RunningSwitch<'lab> {
     Testpmd(Testpmd),
     Ovs(Ovs<'lab>),
     Ours { proc: Proc, api: Api<'lab> },
 }
 
-/// How ours is asked.
+/// The API of our switch, through its command line.
 pub(super) struct Api<'lab> {
     lab: &'lab Lab<'lab>,
     program: &'lab Path,
@@ -35,7 +36,7 @@ impl<'lab> RunningSwitch<'lab> {
                 let mut args = vec!["--total-num-mbufs=16384".to_owned(), "--record-core-cycles".to_owned()];
                 args.extend(large_buffers(cell).map(str::to_owned));
                 let devices = ["a", "b"].map(|port| {
-                    // Segmentation passes where a trial wants it.
+                    // testpmd passes packets for segmentation offload if the trial sends them.
                     let tso = u8::from(cell.size == Size::Segments);
                     format!("net_vhost{{}},iface={},queues=1,tso={tso}", lab.socket(port).display())
                 });
@@ -52,7 +53,7 @@ impl<'lab> RunningSwitch<'lab> {
         }
     }
 
-    /// Sets it going, where it has to be told.
+    /// Starts forwarding. Only testpmd needs a command for that.
     pub(super) fn go(&mut self) -> Result<()> {
         if let Self::Testpmd(testpmd) = self {
             testpmd.command("start", "io packet forwarding")?;
@@ -60,8 +61,8 @@ impl<'lab> RunningSwitch<'lab> {
         Ok(())
     }
 
-    /// The cycles that it took for a packet, over all of the trial, and its end. Each counts those of its turns that found
-    /// packets.
+    /// Ends the switch, and returns its cycles per packet over the whole trial. Each switch counts
+    /// the turns that found packets.
     pub(super) fn cycles(self) -> Result<Option<f64>> {
         match self {
             Self::Testpmd(mut testpmd) => {
@@ -80,7 +81,7 @@ impl<'lab> RunningSwitch<'lab> {
     }
 }
 
-/// Buffers for frames that do not fit into testpmd's usual ones.
+/// Returns testpmd's option for frames that do not fit into its default buffers.
 pub(super) fn large_buffers(cell: &CompareCell) -> Option<&'static str> {
     matches!(cell.size, Size::Bytes(2000..)).then_some("--mbuf-size=9600")
 }
@@ -115,7 +116,7 @@ struct Count {
     packets: f64,
 }
 
-/// Its busy time over the packets that it received.
+/// Returns the cycles per packet: busy time divided by received packets.
 fn per_packet(runtime: &Runtime, ports: &Ports) -> Option<f64> {
     let busy: f64 = runtime.workers.iter().map(|worker| worker.busy_s).sum();
     let queues = ports.ports.iter().flat_map(|port| &port.queues);

@@ -1,4 +1,4 @@
-//! Medians, spreads and ratios, as Markdown.
+//! The table of results: medians, spreads and ratios, as Markdown.
 
 use straightline_lab::results::{Sample, series};
 use straightline_lab::statistics::median;
@@ -6,12 +6,12 @@ use straightline_lab::statistics::median;
 use super::options::CompareCell;
 use crate::measure::{Candidate, NO_VALID_TRIAL, samples_of, spread};
 
-/// A row for each guest, load, ring and size that was tried; a column for each switch.
+/// Returns a table with a row for each combination that was tried, and a column for each switch.
 pub(super) fn markdown(switches: &[Candidate], cells: &[CompareCell], samples: &[Sample]) -> String {
     let mut text = String::from(
-        "Million packets a second received by the guest on both ports: median (smallest-largest), ratio of medians to the \
-         first [its interval of 95 %]; then cycles a packet of the switch alone, and of the guest. Of a search: the most without loss \
-         (NDR), with 0.5 % (PDR), and the latency at the half of that, median and p99.\n\n",
+        "Million packets per second received by the guest on both ports: median (smallest-largest), ratio of medians to the \
+         first switch [95 % interval]; then cycles per packet of the switch alone, and of the guest. For a search: the highest \
+         rate without loss (NDR), with 0.5 % loss (PDR), and the latency at half of that, median and p99.\n\n",
     );
     let names: Vec<&str> = switches.iter().map(|switch| switch.name.as_str()).collect();
     text += &format!("| guest, load, ring, frame | {} |\n|---|{}\n", names.join(" | "), "---|".repeat(names.len()));
@@ -39,11 +39,11 @@ fn show(place: &[&Sample], first: Option<&[(u32, f64)]>) -> Option<String> {
         bounds.iter().filter_map(|sample| Some((sample.round, *sample.metrics.get(metric)?))).collect()
     };
     let rates = spread(&series(place.iter().copied(), "mpps"), first, 2);
-    // Bounds are not mixed with figures, and have no ratio.
+    // Lower bounds are not mixed with measured rates, and have no ratio.
     let rates_at_least =
         spread(&least("mpps"), None, 2).map(|least| format!("at least {least} in {} of {}", bounds.len(), place.len()));
     let of = |metric: &str| if rates.is_some() { series(place.iter().copied(), metric) } else { least(metric) };
-    let middle = |metric: &str| median(&of(metric).into_iter().map(|(_, figure)| figure).collect::<Vec<_>>());
+    let middle = |metric: &str| median(&of(metric).into_iter().map(|(_, value)| value).collect::<Vec<_>>());
     let pdr = |metric| spread(&of(metric), None, 2);
     let half = ["at_50_percent_latency_p50_us", "at_50_percent_latency_p99_us"].map(middle);
     let cycles = |who: &str, metric| middle(metric).map(|cycles| format!("{who} {cycles:.0}"));
@@ -52,7 +52,7 @@ fn show(place: &[&Sample], first: Option<&[(u32, f64)]>) -> Option<String> {
         rates_at_least,
         pdr("pdr_mpps").map(|pdr| format!("PDR {pdr}")),
         pdr("pdr_least_mpps").map(|pdr| format!("PDR at least {pdr}")),
-        half[0].zip(half[1]).map(|(p50, p99)| format!("{p50:.1} and {p99:.1} us at the half of it")),
+        half[0].zip(half[1]).map(|(p50, p99)| format!("{p50:.1} and {p99:.1} us at half of it")),
         cycles("switch", "switch_cycles_per_packet"),
         cycles("guest", "guest_cycles_per_packet"),
     ];
@@ -76,12 +76,12 @@ mod tests {
             version: String::new(),
             copies_nothing: false,
         };
-        let sample = |round, variant: &str, figures: &[(&str, f64)]| Sample {
+        let sample = |round, variant: &str, metrics: &[(&str, f64)]| Sample {
             round,
             variant: variant.to_owned(),
             cell: cells[0].axes(),
-            metrics: figures.iter().map(|(name, figure)| ((*name).to_owned(), *figure)).collect(),
-            invalid: figures.is_empty().then(|| "it died".to_owned()),
+            metrics: metrics.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
+            invalid: metrics.is_empty().then(|| "it died".to_owned()),
             ..Sample::default()
         };
         let latencies = [("at_50_percent_latency_p50_us", 2.0), ("at_50_percent_latency_p99_us", 31.44)];
@@ -90,11 +90,10 @@ mod tests {
         let mut bound = sample(2, "a", &[&bound[..], &latencies].concat());
         bound.invalid = Some("nothing was too much".to_owned());
         let first: Option<&[(u32, f64)]> = Some(&[(1, 2.0), (2, 2.0)]);
-        let alone =
-            "at least 5.00 (5.00-5.00) in 1 of 1; PDR at least 5.50 (5.50-5.50); 2.0 and 31.4 us at the half of it";
+        let alone = "at least 5.00 (5.00-5.00) in 1 of 1; PDR at least 5.50 (5.50-5.50); 2.0 and 31.4 us at half of it";
         assert_eq!(show(&[&bound], first).as_deref(), Some(alone));
         let both = "4.00 (4.00-4.00) x2.00; at least 5.00 (5.00-5.00) in 1 of 2; PDR 6.00 (6.00-6.00); \
-                    2.0 and 31.4 us at the half of it";
+                    2.0 and 31.4 us at half of it";
         assert_eq!(show(&[&found, &bound], first).as_deref(), Some(both));
         let mut samples = Vec::new();
         for (round, mpps) in (1..).zip([4.0, 2.0, 3.0]) {
@@ -106,7 +105,7 @@ mod tests {
         let text = markdown(&[switch("a"), switch("b"), switch("c")], &cells, &samples);
         let row = "| own loop split 64 B | 3.00 (2.00-4.00); switch 200; guest 30 | 6.00 (4.00-8.00) x2.00; guest 30 | no valid trial |\n";
         let head = "| guest, load, ring, frame | a | b | c |\n|---|---|---|---|\n";
-        // What an interrupted run did not come to has no row.
+        // A combination that an interrupted run did not reach has no row.
         assert!(text.ends_with(&format!("{head}{row}")), "{text}");
     }
 }

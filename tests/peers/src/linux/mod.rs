@@ -1,9 +1,9 @@
-//! `peers linux`: switches beside one another, each between two Linux guests, round by round.
+//! `peers linux`: compares switches side by side, each between two Linux guests, in rounds.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `options` | the command line, and where trials differ |
-//! | `rte` | the smallest switch that DPDK's vhost library makes (`rte_patch.c`), compiled here |
+//! | `options` | the command line, and the axes of a trial |
+//! | `rte` | the smallest possible switch with DPDK's vhost library (`rte_patch.c`), compiled at run time |
 
 mod options;
 mod rte;
@@ -26,14 +26,14 @@ use crate::traffic::{self, Iperf};
 pub(crate) use options::USAGE;
 use options::{LinuxCell, Options};
 
-/// Runs all trials; true where each of them counts.
+/// Runs all trials. Returns true if each of them is valid.
 pub(crate) fn run(args: impl Iterator<Item = String>) -> Result<bool> {
     let options = options::parse(args)?;
     let common = &options.common;
     let machine = Machine { switch: PathBuf::new(), cache: common.cache.clone(), long: false };
-    require(&machine, Need::Uml(2), "`cargo xtask test` installs what the guests are made of")?;
+    require(&machine, Need::Uml(2), "`cargo xtask test` installs the packages for the guests")?;
     let rte = if common.switches.iter().any(|switch| switch.kind == SwitchKind::RteVhost) {
-        require(&machine, Need::RteVhost, "leave rte out, or run it as root with huge pages reserved")?;
+        require(&machine, Need::RteVhost, "leave rte out, or run as root with huge pages reserved")?;
         Some(rte::build(&common.cache)?)
     } else {
         None
@@ -49,11 +49,11 @@ fn start(lab: &Lab, switch: &Candidate, rte: Option<&Path>) -> Result<Proc> {
     match (&switch.kind, rte) {
         (SwitchKind::Ours(ours), _) => ours.start(lab, "sleep"),
         (SwitchKind::RteVhost, Some(program)) => rte::start(lab, program),
-        _ => bail!("{} is not for Linux guests", switch.name),
+        _ => bail!("{} cannot be compared with Linux guests: use `cargo xtask compare`", switch.name),
     }
 }
 
-/// Boots two guests on a switch, lets one ping the other, then send to it.
+/// Boots two guests on a switch. One pings the other, then sends to it.
 fn trial(
     machine: &Machine,
     options: &Options,
@@ -75,20 +75,21 @@ fn trial(
     let moved = traffic::iperf3_client(&mut one, &second, options.secs, false)?;
     let took = began.elapsed().as_secs_f64();
     let cpu_s = f64::from(u32::try_from(switch.cpu_ticks()? - ticks)?) / 100.0;
-    // A figure of broken packets is none.
+    // Broken packets make the measurement invalid.
     traffic::no_errors(&mut one)?;
     traffic::no_errors(&mut two)?;
     measure::end(switch)?;
     Ok(metrics(options.pings, &trips, &moved, cpu_s, took))
 }
 
-/// `cpu_s` seconds of CPU time that the switch used while iperf3's client ran, which `took` so many seconds.
+/// Returns the metrics of a trial. The switch used `cpu_s` seconds of CPU time while iperf3's
+/// client ran, for `took` seconds.
 fn metrics(pings: u32, trips: &[f64], moved: &Iperf, cpu_s: f64, took: f64) -> TrialResult {
     let micros = |percent| percentile(trips, percent).map(|ms| ms * 1000.0);
     let Iperf { gbit_per_s, bytes, retransmits } = *moved;
     let cpu_s_per_gb = cpu_s / (bytes / 1e9);
     let came = u32::try_from(trips.len()).unwrap_or(pings);
-    let figures = [
+    let metrics = [
         ("gbit_per_s", Some(gbit_per_s)),
         ("retransmits", Some(retransmits)),
         ("switch_cpu_s_per_gb", Some(cpu_s_per_gb)),
@@ -99,14 +100,14 @@ fn metrics(pings: u32, trips: &[f64], moved: &Iperf, cpu_s: f64, took: f64) -> T
         ("ping_max_us", micros(100.0)),
         ("pings_lost", Some(f64::from(pings.saturating_sub(came)))),
     ];
-    let metrics = figures.into_iter().filter_map(|(name, figure)| Some((name.to_owned(), figure?))).collect();
+    let metrics = metrics.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
     let ping = median(trips).unwrap_or(0.0);
-    let said =
+    let summary =
         format!("{gbit_per_s:.2} Gbit/s, {retransmits:.0} retransmits, {cpu_s_per_gb:.2} CPU s/GB, ping {ping:.2} ms");
-    TrialResult { metrics, said, invalid: None }
+    TrialResult { metrics, summary, invalid: None }
 }
 
-/// Figures that the table shows: metric, title, digits.
+/// Metrics in the table: name, title, digits.
 const SHOWN: [(&str, &str, usize); 5] = [
     ("gbit_per_s", "Gbit/s", 2),
     ("switch_cpu_s_per_gb", "switch, CPU s/GB", 2),
@@ -115,13 +116,13 @@ const SHOWN: [(&str, &str, usize); 5] = [
     ("ping_p99_us", "ping p99, us", 0),
 ];
 
-/// Rows for each cell that was tried; a column for each switch.
+/// Returns a table with rows for each combination that was tried, and a column for each switch.
 fn markdown(switches: &[Candidate], cells: &[LinuxCell], samples: &[Sample]) -> String {
     let mut text = String::from(
-        "Medians (smallest-largest), ratio of medians to the first [its interval of 95 %, from six rounds on].\n\n",
+        "Medians (smallest-largest), ratio of medians to the first switch [95 % interval, from six rounds on].\n\n",
     );
     let names: Vec<&str> = switches.iter().map(|switch| switch.name.as_str()).collect();
-    text += &format!("| offload, MTU | figure | {} |\n|---|---|{}\n", names.join(" | "), "---|".repeat(names.len()));
+    text += &format!("| offload, MTU | metric | {} |\n|---|---|{}\n", names.join(" | "), "---|".repeat(names.len()));
     for cell in cells {
         let places: Vec<Vec<&Sample>> = switches.iter().map(|switch| samples_of(samples, cell, switch)).collect();
         if places.iter().all(Vec::is_empty) {
@@ -154,7 +155,7 @@ mod tests {
         let measured = metrics(4, &[0.25, 0.75, 0.5], &moved, 5.0, 5.5);
         let of = |name: &str| measured.metrics[name];
         assert_eq!([of("switch_cpu_s_per_gb"), of("ping_p50_us"), of("pings_lost")], [2.0, 500.0, 1.0]);
-        assert_eq!(measured.said, "4.00 Gbit/s, 7 retransmits, 2.00 CPU s/GB, ping 0.50 ms");
+        assert_eq!(measured.summary, "4.00 Gbit/s, 7 retransmits, 2.00 CPU s/GB, ping 0.50 ms");
 
         let cells = [LinuxCell { offload: Offload::Tso, mtu: 1500 }, LinuxCell { offload: Offload::None, mtu: 9000 }];
         let switch = |name: &str| Candidate {

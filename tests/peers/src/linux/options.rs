@@ -1,4 +1,4 @@
-//! The command line, and where trials differ.
+//! The command line, and the axes of a trial.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,27 +9,28 @@ use crate::measure::{self, CommonOptions, SwitchKind, list, number};
 
 pub(crate) const USAGE: &str = "usage: cargo xtask linux --switch SWITCH... [OPTION...]
 
-  Each switch gets two Linux guests (User Mode Linux) of its own, round by round: one pings the other, then sends to it with
-  iperf3. The table has the rate, the switch's CPU time for a gigabyte received, retransmits and round trips: medians, the
-  smallest and the largest, and the ratio to the first switch. It needs no root; rte does, and huge pages of 2 MiB
-  (vm.nr_hugepages=1024). Nothing else may run meanwhile.
+  Compare switches between two Linux guests (User Mode Linux), in rounds: one guest pings the other, then sends to it with
+  iperf3. The table shows the rate, the switch's CPU time for a gigabyte received, retransmits and round trips: medians, the
+  smallest and the largest, and the ratio to the first switch. Only rte needs root, and huge pages of 2 MiB
+  (vm.nr_hugepages=1024). Run nothing else on the machine meanwhile.
 
-  --switch NAME=PROGRAM      a Straightline binary, as often as you like; after it, in the same argument, keys of
-                             [switch], both ports, one of them, the patch: 'spin=target/release/straightline
-                             idle=\"spin\" patch.full=\"wait\"', 'cut=target/release/straightline b.offloads=[]'
-  --switch rte               the smallest switch that DPDK's vhost library makes: two sockets, one polling thread
-  --offload WHICH[/MTU],...  tso: all that is negotiated; csum: guests cut what they send, checksums are left to others;
-                             none: guests do all of it (tso,csum,none,tso/9000; the MTU is 1500 if none is said)
+  --switch NAME=PROGRAM      a Straightline binary; repeatable. The same argument may add keys of [switch], of
+                             both ports, of one port, of the patch: 'spin=target/release/straightline
+                             idle=\"spin\" patch.full=\"wait\"', 'gso=target/release/straightline b.offloads=[]'
+  --switch rte               the smallest possible switch with DPDK's vhost library: two sockets, one polling thread
+  --offload WHICH[/MTU],...  offloads of the guests: tso, all that are negotiated; csum, guests segment what they send and
+                             leave checksums to others; none, guests segment and sum (tso,csum,none,tso/9000). The MTU is
+                             1500 by default
   --pings N                  echoes before the load, 50 a second (100)
-  --rounds N                 how often all of it (5)
-  --secs S                   how long iperf3 sends, whole seconds (5)
-  --out DIR                  a folder for every trial, not used before, that `straightline lab report` and `compare` read
-  --cache FOLDER             where logs and the guests' file system lie (target/peers)";
+  --rounds N                 number of rounds (5)
+  --secs S                   time that iperf3 sends, in whole seconds (5)
+  --out DIR                  new folder for the trials, for `straightline lab report` and `compare`
+  --cache FOLDER             folder for logs and the guests' file system (target/peers)";
 
-/// Switches that are not ours.
+/// Third-party switches.
 const PEERS: [(&str, SwitchKind); 1] = [("rte", SwitchKind::RteVhost)];
 
-/// What guests leave to others.
+/// Offloads that the guests use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Offload {
     Tso,
@@ -40,7 +41,7 @@ pub(super) enum Offload {
 const OFFLOADS: [(&str, Offload); 3] = [("tso", Offload::Tso), ("csum", Offload::Csum), ("none", Offload::None)];
 
 impl Offload {
-    /// What both guests turn off.
+    /// Returns the features that both guests turn off.
     pub(super) fn off(self) -> &'static [&'static str] {
         match self {
             Self::Tso => &[],
@@ -50,7 +51,7 @@ impl Offload {
     }
 }
 
-/// What is the same for all switches.
+/// The axes of a trial besides the switch: rows of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LinuxCell {
     pub(super) offload: Offload,
@@ -91,7 +92,7 @@ pub(super) fn parse(args: impl Iterator<Item = String>) -> Result<Options> {
     let bare = options.common.switches.iter().find(|switch| switch.copies_nothing);
     ensure!(
         bare.is_none(),
-        "--switch {}: it copies nothing, and Linux looks at what it receives",
+        "--switch {}: this build copies no packets, and Linux guests need them: use another build, or `cargo xtask compare`",
         bare.map_or("", |s| &s.name)
     );
     Ok(options)
@@ -119,9 +120,12 @@ fn read(mut args: impl Iterator<Item = String>) -> Result<Options> {
 fn read_cell(text: &str) -> Result<LinuxCell> {
     let (offload, mtu) = text.split_once('/').unwrap_or((text, "1500"));
     let offload = *list(offload, &OFFLOADS).with_context(|| format!("--offload {text}"))?.first().context("none")?;
-    // Ports of ours take frames for an MTU of 9000, where no key says otherwise.
+    // Our ports have an MTU of 9000 by default here.
     let mtu = mtu.parse().ok().filter(|mtu| (576..=9000).contains(mtu));
-    Ok(LinuxCell { offload, mtu: mtu.with_context(|| format!("--offload {text}: an MTU of 576 to 9000"))? })
+    Ok(LinuxCell {
+        offload,
+        mtu: mtu.with_context(|| format!("--offload {text}: the MTU is out of range: use 576 to 9000"))?,
+    })
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The smallest switch that DPDK's vhost library makes.
+//! The smallest possible switch with DPDK's vhost library.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,28 +12,28 @@ use crate::machine::two_cpus;
 use crate::measure::wait_ready;
 use crate::proc::{self, Proc};
 
-/// Compiles it for this machine, into a folder.
+/// Compiles the switch for this machine, into a folder.
 pub(super) fn build(folder: &Path) -> Result<PathBuf> {
     fs::create_dir_all(folder)?;
-    let flags = said(Command::new("pkg-config").args(["--cflags", "--libs", "libdpdk"]))
-        .context("no DPDK to compile against (Debian: dpdk-dev)")?;
+    let flags = output_of(Command::new("pkg-config").args(["--cflags", "--libs", "libdpdk"]))
+        .context("no libdpdk to compile against: install it (Debian: dpdk-dev)")?;
     let program = folder.join("rte_patch");
-    // Another run may have it open.
+    // Another run may have the program open.
     let new = folder.join(format!("rte_patch-{}", std::process::id()));
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/linux/rte_patch.c");
     let mut compile = Command::new("cc");
-    // The last -march wins: DPDK's own is for the oldest machine that it runs on.
+    // The last -march wins. DPDK's own is for the oldest machine that DPDK supports.
     compile.args(["-O3", "-Wall", "-Wextra", "-o"]).arg(&new).arg(source).args(flags.split_whitespace());
-    said(compile.arg("-march=native"))?;
+    output_of(compile.arg("-march=native"))?;
     fs::rename(&new, &program)?;
     Ok(program)
 }
 
-/// Starts it between the sockets `a` and `b`, on the CPU that ours gets.
+/// Starts the switch between the sockets `a` and `b`, on the CPU that our switch gets.
 pub(super) fn start(lab: &Lab, program: &Path) -> Result<Proc> {
     let (_, cpu) = two_cpus()?;
     let mut command = Command::new(program);
-    // Nothing of it is to be shared with others or left behind.
+    // These options share no memory with other processes, and leave no files behind.
     command.args(["--lcores", &format!("0@{cpu}"), "--no-pci", "--no-telemetry", "--in-memory", "-m", "256", "--"]);
     command.arg(lab.socket("a")).arg(lab.socket("b"));
     let mut proc = Proc::start("rte_patch", command, &lab.log("switch"))?;
@@ -41,7 +41,7 @@ pub(super) fn start(lab: &Lab, program: &Path) -> Result<Proc> {
     Ok(proc)
 }
 
-fn said(command: &mut Command) -> Result<String> {
+fn output_of(command: &mut Command) -> Result<String> {
     let (code, out, err) = proc::run(command, Duration::from_secs(60))?;
     if code != Some(0) {
         bail!("{:?} ended with {code:?}: {}", command.get_program(), err.trim());
@@ -57,9 +57,9 @@ mod tests {
 
     #[test]
     fn it_compiles_where_its_library_is() {
-        if said(Command::new("pkg-config").args(["--exists", "libdpdk"])).is_err() {
+        if output_of(Command::new("pkg-config").args(["--exists", "libdpdk"])).is_err() {
             // `cargo xtask test` counts this line. `println!` would be captured.
-            let _ = writeln!(std::io::stdout(), "\nskipped it_compiles_where_its_library_is: no libdpdk here");
+            let _ = writeln!(std::io::stdout(), "\nskipped it_compiles_where_its_library_is: libdpdk is not installed");
             return;
         }
         let folder = tempfile::tempdir().expect("a folder");

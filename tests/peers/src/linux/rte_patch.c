@@ -1,7 +1,7 @@
 /*
- * Two vhost-user sockets patched together by DPDK's vhost library, one polling thread: a switch cannot be less and use
- * that library, so that it is the peer where the guests are Linux. (testpmd and Open vSwitch offer a control queue that
- * they do not serve, and User Mode Linux waits for an answer for ever.)
+ * A patch between two vhost-user sockets with DPDK's vhost library and one polling thread. It is the smallest possible
+ * switch with that library, and the third-party switch for Linux guests. (testpmd and Open vSwitch offer a control queue
+ * that they do not serve, and User Mode Linux waits for an answer for ever.)
  *
  *     rte_patch [EAL argument...] -- SOCKET SOCKET
  */
@@ -21,7 +21,7 @@
 #include <rte_vhost.h>
 
 #define BURST 32
-#define BUFFERS 1023 /* a burst is in use at a time, and what a pool keeps at hand */
+#define BUFFERS 1023 /* more than a burst and the buffers that a pool keeps in reserve */
 #define GUEST_RX 0   /* virtio 1.2, 5.1.2: receiveq1 */
 #define GUEST_TX 1   /* transmitq1 */
 #define NOBODY (-1)
@@ -59,7 +59,7 @@ static int comes(int guest)
 	return 0;
 }
 
-/* Its rings are gone when this returns: not before a turn that may have seen it is over. */
+/* Returns only after any turn that may have seen the device, because its rings are unmapped then. */
 static void goes(int guest)
 {
 	int side = side_of(guest);
@@ -81,7 +81,7 @@ static void forward(int from, int to, struct rte_mempool *pool)
 
 	if (count == 0)
 		return;
-	/* It copies: what finds no room is dropped, what does is with the guest. */
+	/* The library copies: packets without a free buffer are dropped, and all others are in the guest's buffers. */
 	rte_vhost_enqueue_burst(to, GUEST_RX, packets, count);
 	rte_pktmbuf_free_bulk(packets, count);
 }
@@ -89,8 +89,8 @@ static void forward(int from, int to, struct rte_mempool *pool)
 static int listen_at(const char *path)
 {
 	/*
-	 * Guests get one queue pair and no control queue. The packed ring is withheld because User Mode Linux takes it where
-	 * it is offered, and with DPDK 22.11 nothing then gets through.
+	 * Guests get one queue pair and no control queue. The packed ring is not offered: User Mode Linux accepts it, and with
+	 * DPDK 22.11 no packet then arrives.
 	 */
 	uint64_t withheld = 1ULL << VIRTIO_NET_F_CTRL_VQ | 1ULL << VIRTIO_NET_F_CTRL_RX | 1ULL << VIRTIO_NET_F_GUEST_ANNOUNCE |
 			    1ULL << VIRTIO_NET_F_MQ | 1ULL << VIRTIO_F_RING_PACKED;
@@ -107,7 +107,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: %s [EAL argument...] -- SOCKET SOCKET\n", argv[0]);
 		return 2;
 	}
-	/* Buffers as large as they can be: a segment of 64 KiB stays in one. */
+	/* The largest possible buffers: a packet of 64 KiB fits into one. */
 	struct rte_mempool *pool = rte_pktmbuf_pool_create("packets", BUFFERS, BURST, 0, UINT16_MAX, rte_socket_id());
 	if (pool == NULL) {
 		fprintf(stderr, "no memory for packets: %s\n", rte_strerror(rte_errno));
@@ -127,7 +127,7 @@ int main(int argc, char **argv)
 	while (!stopping) {
 		int a = atomic_load(&guests[0]), b = atomic_load(&guests[1]);
 
-		/* What the first sends waits in its ring for the second. */
+		/* The first guest's packets wait in its ring for the second guest. */
 		if (a != NOBODY && b != NOBODY) {
 			forward(a, b, pool);
 			forward(b, a, pool);

@@ -1,4 +1,5 @@
-//! Switches by their names on the command line, and a binary of ours as it is run.
+//! Switches by their names on the command line, and the configuration and start of our own
+//! binaries.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -13,14 +14,14 @@ use crate::lab::Lab;
 use crate::machine::two_cpus;
 use crate::proc::{self, Proc};
 
-/// What is compared.
+/// A switch that is compared.
 #[derive(Clone, Debug)]
 pub(crate) struct Candidate {
     pub(crate) name: String,
     pub(crate) kind: SwitchKind,
-    /// What the program says of itself.
+    /// The version that the program or its package reports.
     pub(crate) version: String,
-    /// A build that moves packets and none of their bytes.
+    /// True for a build that moves packets without copying their bytes.
     pub(crate) copies_nothing: bool,
 }
 
@@ -28,34 +29,37 @@ pub(crate) struct Candidate {
 pub(crate) enum SwitchKind {
     Testpmd,
     Ovs,
-    /// The least that a switch made of DPDK's vhost library can be.
+    /// The smallest possible switch with DPDK's vhost library.
     RteVhost,
     Ours(OurSwitch),
 }
 
-/// A Straightline binary, with further lines of its configuration.
+/// A Straightline binary, with additional lines of its configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OurSwitch {
     pub(crate) program: PathBuf,
-    /// Which of [`SECTIONS`], and `KEY=VALUE`.
+    /// Lines `KEY=VALUE`, each with one of [`SECTIONS`].
     lines: Vec<(&'static str, String)>,
 }
 
-/// What a key may be for: the switch, both ports, one of them, the patch between them.
+/// The parts of a configuration that a key can be for: the switch, both ports, one port, the patch.
 const SECTIONS: [&str; 5] = ["switch", "port", "a", "b", "patch"];
 
 impl Candidate {
-    /// By its text on the command line: one of `peers`, or `NAME=PROGRAM [KEY=VALUE...]`.
+    /// Parses the text on the command line: one of `peers`, or `NAME=PROGRAM [KEY=VALUE...]`.
     pub(crate) fn read(text: &str, peers: &[(&str, SwitchKind)]) -> Result<Self> {
         let names: Vec<&str> = peers.iter().map(|(name, _)| *name).collect();
         let (name, kind) = match peers.iter().find(|(name, _)| *name == text) {
             Some((name, kind)) => (*name, kind.clone()),
             None => {
-                let (name, ours) = text
-                    .split_once('=')
-                    .with_context(|| format!("--switch {text}: {} or NAME=PROGRAM", names.join(", ")))?;
+                let (name, ours) = text.split_once('=').with_context(|| {
+                    format!("--switch {text}: unknown switch: use {} or NAME=PROGRAM", names.join(", "))
+                })?;
                 let name = name.trim();
-                ensure!(!name.is_empty() && !names.contains(&name), "--switch {text}: no name of its own");
+                ensure!(
+                    !name.is_empty() && !names.contains(&name),
+                    "--switch {text}: the name is empty or reserved: use NAME=PROGRAM with another NAME"
+                );
                 (name, SwitchKind::Ours(OurSwitch::read(ours).with_context(|| format!("--switch {text}"))?))
             }
         };
@@ -79,7 +83,7 @@ impl Candidate {
             SwitchKind::Ovs => ask.args(["-W", "openvswitch-switch-dpdk"]),
             SwitchKind::RteVhost => ask.args(["--modversion", "libdpdk"]),
         };
-        // A peer that came by another way has a version that nobody tells us.
+        // A switch that is not installed as a package has no version that we can ask for.
         let (_, version, _) = proc::run(&mut ask, Duration::from_secs(5)).unwrap_or_default();
         version.trim().clone_into(&mut self.version);
         self.copies_nothing = version.contains("bench-no-copies");
@@ -90,20 +94,22 @@ impl Candidate {
 impl OurSwitch {
     fn read(text: &str) -> Result<Self> {
         let mut words = text.split_whitespace();
-        let program = words.next().context("no program")?.into();
+        let program = words.next().context("PROGRAM is missing after NAME=")?.into();
         let mut lines = Vec::new();
         for word in words {
-            let (key, _) = word.split_once('=').with_context(|| format!("{word}: KEY=VALUE"))?;
+            let (key, _) = word.split_once('=').with_context(|| format!("{word} is not a key: use KEY=VALUE"))?;
             let (section, line) =
                 if key.contains('.') { word.split_once('.').unwrap_or(("", word)) } else { ("switch", word) };
             let known = SECTIONS.iter().find(|known| **known == section);
-            let section = *known.with_context(|| format!("{word}: of {}, not of {section}", SECTIONS.join(", ")))?;
+            let section = *known
+                .with_context(|| format!("{word}: unknown section {section:?}: use one of {}", SECTIONS.join(", ")))?;
             lines.push((section, line.to_owned()));
         }
         Ok(Self { program, lines })
     }
 
-    /// Starts it between the sockets `a` and `b`, on a CPU of its own; it spins or sleeps where no key says which.
+    /// Starts the switch between the sockets `a` and `b`, on a CPU of its own. `idle` is the
+    /// default of that key.
     pub(crate) fn start(&self, lab: &Lab, idle: &str) -> Result<Proc> {
         let configuration = lab.log("switch.toml");
         fs::write(&configuration, self.configuration(lab, idle)?)?;
@@ -129,7 +135,7 @@ impl OurSwitch {
         Ok(text)
     }
 
-    /// The lines for one of `names`, and the defaults that are not among them.
+    /// Writes a section: the lines for `names`, and the defaults of keys that are not among them.
     fn section(&self, text: &mut String, head: &str, names: &[&str], defaults: &[(&str, String)]) -> Result<()> {
         let lines: Vec<&str> =
             self.lines.iter().filter(|(section, _)| names.contains(section)).map(|(_, line)| &**line).collect();
@@ -144,14 +150,14 @@ impl OurSwitch {
     }
 }
 
-/// Waits until a switch has said that it listens.
+/// Waits until a switch has printed `ready`.
 pub(crate) fn wait_ready(proc: &mut Proc) -> Result<()> {
     let ready = |text: &str| text.lines().any(|line| line == "ready").then_some(());
     let came = proc.wait_text("its `ready`", 0, Duration::from_secs(20), ready);
     came.with_context(|| proc.texts().1.trim().to_owned())
 }
 
-/// Ends a switch in order.
+/// Ends a switch with SIGTERM.
 pub(crate) fn end(mut proc: Proc) -> Result<()> {
     proc.signal(Signal::TERM)?;
     let status = proc.wait_end(Duration::from_secs(10))?;

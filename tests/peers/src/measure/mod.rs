@@ -1,11 +1,11 @@
-//! What `peers compare` and `peers linux` have in common: switches beside one another, in rounds.
+//! The common part of `peers compare` and `peers linux`: comparisons of switches, in rounds.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `candidates` | switches by their names on the command line; how a binary of ours is configured, started and ended |
 //! | `options` | arguments that both commands take |
-//! | `rounds` | the trials in turns, their samples, progress, and an end at any time |
-//! | `table` | a figure's median, spread and ratio in words |
+//! | `rounds` | the order of trials, their samples, progress, and interruption |
+//! | `table` | a metric's median, spread and ratio as text |
 
 mod candidates;
 mod options;

@@ -1,4 +1,4 @@
-//! Arguments that measurements have in common.
+//! The arguments that all comparisons have in common.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail, ensure};
 use super::{Candidate, SwitchKind};
 use crate::machine::{Machine, Need};
 
-/// Arguments that all of them take.
+/// Arguments of all comparisons.
 #[derive(Debug)]
 pub(crate) struct CommonOptions {
     pub(crate) switches: Vec<Candidate>,
@@ -21,7 +21,7 @@ impl CommonOptions {
         Self { switches: Vec::new(), rounds: 5, out: None, cache: "target/peers".into() }
     }
 
-    /// Takes an argument and its value, where it is one of these.
+    /// Parses one of these arguments and its value.
     pub(crate) fn take(
         &mut self,
         arg: &str,
@@ -31,7 +31,11 @@ impl CommonOptions {
         match arg {
             "--switch" => {
                 let switch = Candidate::read(&value()?, peers)?;
-                ensure!(self.switches.iter().all(|s| s.name != switch.name), "--switch {} twice", switch.name);
+                ensure!(
+                    self.switches.iter().all(|s| s.name != switch.name),
+                    "--switch {} is given twice: use another name",
+                    switch.name
+                );
                 self.switches.push(switch);
             }
             "--rounds" => {
@@ -45,29 +49,29 @@ impl CommonOptions {
         Ok(())
     }
 
-    /// Looks whether what they name is there.
+    /// Checks that all switches exist.
     pub(crate) fn check(&mut self) -> Result<()> {
-        ensure!(!self.switches.is_empty(), "--switch is missing: what is to be compared?");
+        ensure!(!self.switches.is_empty(), "--switch is missing: name at least one switch to compare");
         self.cache = std::path::absolute(&self.cache)?;
         self.switches.iter_mut().try_for_each(Candidate::identify)
     }
 }
 
-/// An error where this machine cannot meet a need.
+/// Returns an error if this machine does not meet a requirement.
 pub(crate) fn require(machine: &Machine, need: Need, instead: &str) -> Result<()> {
     machine.missing(need).map_or(Ok(()), |why| bail!("{why}: {instead}"))
 }
 
-/// Names with commas between them, each of one of these.
+/// Parses a list of known names, separated by commas.
 pub(crate) fn list<T: Copy>(text: &str, known: &[(&str, T)]) -> Result<Vec<T>> {
     let one = |name| {
         let found = known.iter().find(|(known, _)| *known == name);
         let names = || known.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
-        found.map(|(_, value)| *value).with_context(|| format!("{name}: one of {}", names()))
+        found.map(|(_, value)| *value).with_context(|| format!("unknown value {name:?}: use one of {}", names()))
     };
     text.split(',').map(one).collect()
 }
 
 pub(crate) fn number<T: std::str::FromStr>(arg: &str, text: &str) -> Result<T> {
-    text.parse().ok().with_context(|| format!("{arg} {text}: not a number"))
+    text.parse().ok().with_context(|| format!("{arg} {text}: not a number in range"))
 }

@@ -1,4 +1,5 @@
-//! Trials in turns: in each round every switch comes once in every cell, those of a cell one after the other.
+//! The order of trials. In each round every switch has one trial in every cell; the trials of a
+//! cell follow each other.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -12,37 +13,39 @@ use straightline_lab::results::{Environment, Sample, Writer};
 use super::Candidate;
 use crate::proc;
 
-/// A machine that is busier before a trial than this part of its time is not quiet.
+/// Upper bound of the machine's busy time before a trial, as a fraction. Above it, the trial counts
+/// as disturbed.
 const QUIET: f64 = 0.1;
 
-/// What is the same for all switches: a row of the table.
+/// The axes of a trial besides the switch: a row of the table.
 pub(crate) trait Cell: Display {
-    /// As a sample has them.
+    /// Returns the axes in the form of a sample.
     fn axes(&self) -> BTreeMap<String, String>;
 }
 
-/// What came of a trial.
+/// The result of a trial.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct TrialResult {
-    /// As a sample has them.
+    /// Metrics in the form of a sample.
     pub(crate) metrics: BTreeMap<String, f64>,
-    /// For who watches.
-    pub(crate) said: String,
-    /// Why it does not count although there are figures: a search found only the least that can be had.
+    /// A summary for the line of progress.
+    pub(crate) summary: String,
+    /// Reason why the trial is not valid although it has metrics: a search found only a lower
+    /// bound.
     pub(crate) invalid: Option<String>,
 }
 
-/// What is to be measured.
+/// The trials of a comparison.
 pub(crate) struct TrialPlan<'a, C> {
     pub(crate) scenario: &'static str,
     pub(crate) rounds: u32,
     pub(crate) switches: &'a [Candidate],
     pub(crate) cells: &'a [C],
-    /// A folder for the samples.
+    /// Folder for the samples.
     pub(crate) out: Option<&'a Path>,
 }
 
-/// What was measured.
+/// The results of a comparison.
 #[derive(Debug, Default)]
 pub(crate) struct Results {
     pub(crate) samples: Vec<Sample>,
@@ -50,7 +53,8 @@ pub(crate) struct Results {
 }
 
 impl<C: Cell> TrialPlan<'_, C> {
-    /// Goes through it. What fails is a sample that does not count; who interrupts it gets what there is.
+    /// Runs all trials. A trial that fails becomes an invalid sample. After an interrupt, returns
+    /// the samples so far.
     pub(crate) fn run(&self, mut trial: impl FnMut(&Candidate, &C) -> Result<TrialResult>) -> Result<Results> {
         proc::catch_interrupts()?;
         let mut writer = self.out.map(|out| Writer::create(out, Environment::detect())).transpose()?;
@@ -64,9 +68,9 @@ impl<C: Cell> TrialPlan<'_, C> {
                 for switch in self.switches {
                     let busy_before = busy();
                     let result = trial(switch, cell);
-                    // Whatever has failed by it.
+                    // An interrupt also makes the current trial fail, so its result is ignored.
                     if proc::interrupted() {
-                        eprintln!("interrupted: what was measured so far");
+                        eprintln!("interrupted: these are the results so far");
                         return Ok(done);
                     }
                     let busy_before = busy_before?;
@@ -75,7 +79,7 @@ impl<C: Cell> TrialPlan<'_, C> {
                     let left = time(start.elapsed().mul_f64(ratio(total - made, made)));
                     let head = format!("{made}/{total} {:10} {cell}", switch.name);
                     match &result {
-                        Ok(measured) => eprintln!("{head}: {}; {left} left", measured.said),
+                        Ok(measured) => eprintln!("{head}: {}; {left} left", measured.summary),
                         Err(error) => eprintln!("{head}: no valid trial: {error:#}; {left} left"),
                     }
                     let sample = self.sample(round, switch, cell, busy_before, result);
@@ -89,7 +93,7 @@ impl<C: Cell> TrialPlan<'_, C> {
         Ok(done)
     }
 
-    /// For `lab report` and `lab compare`.
+    /// Returns the sample that `lab report` and `lab compare` read.
     fn sample(
         &self,
         round: u32,
@@ -102,7 +106,7 @@ impl<C: Cell> TrialPlan<'_, C> {
             Ok(measured) => (measured.metrics, measured.invalid),
             Err(error) => (BTreeMap::new(), Some(format!("{error:#}"))),
         };
-        // What part of the machine was busy with something else before.
+        // The fraction of the machine that was busy with something else before the trial.
         metrics.insert("busy_before_ratio".to_owned(), busy_before);
         let (scenario, variant) = (self.scenario.to_owned(), switch.name.clone());
         Sample { scenario, round, variant, cell: cell.axes(), metrics, invalid, ..Sample::default() }
@@ -110,24 +114,26 @@ impl<C: Cell> TrialPlan<'_, C> {
 }
 
 impl Results {
-    /// Says what is to be known of the trials; true where each of those that were wanted was made and counts.
+    /// Prints remarks on disturbed and invalid trials. Returns true if all trials were made and are
+    /// valid.
     pub(crate) fn judge(&self) -> bool {
         let made = self.samples.len();
         let failed = self.samples.iter().filter(|sample| sample.invalid.is_some() && !sample.is_at_least()).count();
         if self.disturbed > 0 {
             let disturbed = self.disturbed;
             eprintln!(
-                "before {disturbed} of {made} trials the machine was busy with something else: only ratios mean anything"
+                "the machine was busy with something else before {disturbed} of {made} trials: only ratios are meaningful"
             );
         }
         if failed > 0 {
-            eprintln!("{failed} of {made} trials do not count");
+            eprintln!("{failed} of {made} trials are not valid");
         }
         failed == 0 && !proc::interrupted()
     }
 }
 
-/// The part of the machine's time that somebody works, now that nothing of ours runs.
+/// Returns the fraction of the machine's time that other programs use. Nothing of ours may run
+/// meanwhile.
 fn busy() -> Result<f64> {
     let ticks = || -> Result<(u64, u64)> {
         let text = fs::read_to_string("/proc/stat")?;
@@ -140,12 +146,12 @@ fn busy() -> Result<f64> {
     let (all, idle) = ticks()?;
     proc::pause(Duration::from_millis(200))?;
     let (all_now, idle_now) = ticks()?;
-    // The time spent waiting for devices may go back (proc(5)).
+    // The time spent waiting for devices may decrease (proc(5)).
     let (idle, all) = (idle_now.saturating_sub(idle), all_now.saturating_sub(all).max(1));
     Ok(1.0 - ratio(usize::try_from(idle.min(all))?, usize::try_from(all)?))
 }
 
-#[expect(clippy::cast_precision_loss, reason = "figures for people")]
+#[expect(clippy::cast_precision_loss, reason = "values for people")]
 fn ratio(part: usize, whole: usize) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }

@@ -1,21 +1,22 @@
-//! A figure's median, spread and ratio in words.
+//! A metric's median, spread and ratio as text.
 
 use straightline_lab::results::Sample;
 use straightline_lab::statistics::{Pairing, estimate, ratio};
 
 use super::{Candidate, Cell};
 
-/// Of what was tried and did not count, or not tried at all.
+/// The text for a combination whose trials were all invalid, or that was not tried.
 pub(crate) const NO_VALID_TRIAL: &str = "no valid trial";
 
-/// A switch's samples in a cell.
+/// Returns a switch's samples in a cell.
 pub(crate) fn samples_of<'a>(samples: &'a [Sample], cell: &impl Cell, switch: &Candidate) -> Vec<&'a Sample> {
     let axes = cell.axes();
     samples.iter().filter(|sample| sample.cell == axes && sample.variant == switch.name).collect()
 }
 
-/// The median of a figure with the smallest and the largest, and the ratio of its median to that of another switch in the
-/// same rounds, with its interval of 95 % where there are rounds enough; none where there is no sample.
+/// Returns the median of a metric with its smallest and largest value, or `None` if there is no
+/// sample. With `first`, adds the ratio of the median to that of another switch in the same rounds,
+/// and the ratio's 95 % interval if there are enough rounds.
 pub(crate) fn spread(samples: &[(u32, f64)], first: Option<&[(u32, f64)]>, digits: usize) -> Option<String> {
     let found = estimate(&samples.iter().map(|(_, value)| *value).collect::<Vec<_>>())?;
     let mut text = format!("{:.digits$} ({:.digits$}-{:.digits$})", found.median, found.lowest, found.highest);
@@ -41,7 +42,7 @@ mod tests {
         let six = spread(&samples(6, 2.0), Some(&samples(6, 1.0)), 0);
         assert_eq!(six.as_deref(), Some("7 (2-12) x2.00 [2.00, 2.00]"));
         assert_eq!(spread(&[], None, 0), None);
-        // Of none there is no ratio.
+        // A metric of 0 has no ratio.
         assert_eq!(spread(&[(1, 0.0)], Some(&samples(1, 1.0)), 0).as_deref(), Some("0 (0-0)"));
     }
 }
