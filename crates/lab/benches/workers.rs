@@ -116,7 +116,7 @@ impl World {
         let drops: Vec<Arc<Drops>> = case.ports.iter().map(|_| Arc::default()).collect();
         let index = |at: usize| u16::try_from(at).map(PortIndex);
         let mut ports = Vec::new();
-        for (at, (pairs, takes, gives)) in case.ports.iter().enumerate() {
+        for (at, (pairs, rx_workers, tx_workers)) in case.ports.iter().enumerate() {
             let config = VhostUserConfig {
                 queues: Some(*pairs),
                 ..VhostUserConfig::new(format!("p{at}"), dir.path().join(format!("p{at}")))
@@ -124,11 +124,12 @@ impl World {
             let port = VhostUser::open(config, index(at)?, Arc::clone(&drops[at]), &rcu, Arc::clone(&waiter))?;
             // Whoever takes from the other port of the patch delivers to this one.
             let (peer_pairs, peer, _) = case.ports[at ^ 1];
-            let mut givers = peer[..usize::from(peer_pairs)].to_vec();
-            givers.sort_unstable();
-            givers.dedup();
-            let (takes, gives) = (takes[..usize::from(*pairs)].to_vec(), gives[..usize::from(*pairs)].to_vec());
-            port.assign_queues(QueueAssignment { takes, gives, givers });
+            let mut delivering = peer[..usize::from(peer_pairs)].to_vec();
+            delivering.sort_unstable();
+            delivering.dedup();
+            let (rx_workers, tx_workers) =
+                (rx_workers[..usize::from(*pairs)].to_vec(), tx_workers[..usize::from(*pairs)].to_vec());
+            port.assign_queues(QueueAssignment { rx_workers, tx_workers, delivering });
             ports.push(port);
         }
         let mut workers = Vec::new();
@@ -140,8 +141,8 @@ impl World {
                 let node = graph.node("patch", Box::new(Patch::new(index(at)?)), &edges);
                 // Whoever takes from none of a port's pairs does not ask it.
                 for (at, seat) in [at, at + 1].into_iter().zip(seats) {
-                    let (pairs, takes, _) = case.ports[at];
-                    if takes[..usize::from(pairs)].contains(&worker) {
+                    let (pairs, rx_workers, _) = case.ports[at];
+                    if rx_workers[..usize::from(pairs)].contains(&worker) {
                         graph.input(seat, node);
                     }
                 }

@@ -27,12 +27,12 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// The helper of one frontend. Its thread ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct CallHelper {
-    calls: Arc<Calls>,
+    calls: Arc<PendingCalls>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// State shared by the helper's thread and its callers.
-pub(crate) struct Calls {
+pub(crate) struct PendingCalls {
     port: String,
     pending: ArrayQueue<Notifier>,
     thread: OnceLock<Thread>,
@@ -48,7 +48,7 @@ pub(crate) struct Calls {
 impl CallHelper {
     /// A helper without a thread.
     pub(crate) fn new(port: &str, wake_port: impl Fn() + Send + Sync + 'static) -> Self {
-        let calls = Calls {
+        let calls = PendingCalls {
             port: port.to_owned(),
             pending: ArrayQueue::new(MOST_PENDING),
             thread: OnceLock::new(),
@@ -60,7 +60,7 @@ impl CallHelper {
         CallHelper { calls: Arc::new(calls), thread: None }
     }
 
-    pub(crate) fn calls(&self) -> &Arc<Calls> {
+    pub(crate) fn calls(&self) -> &Arc<PendingCalls> {
         &self.calls
     }
 
@@ -96,7 +96,7 @@ impl Drop for CallHelper {
         while !thread.is_finished() {
             let current = self.calls.current().clone();
             if let Some(notifier) = current {
-                notifier.make_room();
+                notifier.drain();
             }
             std::thread::sleep(PAUSE);
         }
@@ -105,7 +105,7 @@ impl Drop for CallHelper {
     }
 }
 
-impl Calls {
+impl PendingCalls {
     /// Has the helper notify. Never waits, and takes no lock.
     pub(crate) fn ask(&self, notifier: &Notifier) {
         if notifier.set_pending(true) {
@@ -135,7 +135,7 @@ impl Calls {
             *self.current() = Some(notifier.clone());
             // From here on a notification needs another one.
             notifier.set_pending(false);
-            notifier.ring_and_wait();
+            notifier.notify_blocking();
             *self.current() = None;
         }
     }
@@ -145,9 +145,12 @@ impl Calls {
     }
 }
 
-impl std::fmt::Debug for Calls {
+impl std::fmt::Debug for PendingCalls {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Calls").field("port", &self.port).field("pending", &self.pending.len()).finish_non_exhaustive()
+        f.debug_struct("PendingCalls")
+            .field("port", &self.port)
+            .field("pending", &self.pending.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -215,6 +218,6 @@ mod tests {
         drop(helper);
         assert!(calls.is_stopped.load(Ordering::Relaxed));
         let after = Notifier::new(super::tests::event(), &CallHelper::new("gone", || ())).expect("an eventfd");
-        after.ring();
+        after.notify();
     }
 }

@@ -50,7 +50,7 @@ impl KickRouting {
     pub(crate) fn wake(&self) {
         let inner = self.lock();
         let mut woken: Vec<&Arc<EpollWaiter>> = Vec::new();
-        for waiter in inner.waiters.takes.iter().chain(&inner.waiters.givers) {
+        for waiter in inner.waiters.rx.iter().chain(&inner.waiters.tx) {
             if !woken.iter().any(|other| Arc::ptr_eq(other, waiter)) {
                 waiter.wake();
                 woken.push(waiter);
@@ -110,10 +110,10 @@ impl KickRouting {
 
 /// Who wants to know of a kick.
 fn wanted(waiters: &Waiters, waits: bool, kind: KickKind) -> impl Iterator<Item = &Arc<EpollWaiter>> {
-    let of_pair = |pair: u16| waiters.takes.get(usize::from(pair)).or(waiters.takes.first());
+    let of_pair = |pair: u16| waiters.rx.get(usize::from(pair)).or(waiters.rx.first());
     let (one, all) = match kind {
         KickKind::Packets(pair) => (of_pair(pair), &[][..]),
-        KickKind::Buffers if waits => (None, &waiters.givers[..]),
+        KickKind::Buffers if waits => (None, &waiters.tx[..]),
         KickKind::Buffers => (None, &[][..]),
     };
     one.into_iter().chain(all)
@@ -173,9 +173,9 @@ mod tests {
     fn each_pair_wakes_its_own_worker_and_room_all_who_deliver() {
         let [a, b, c] = [0, 1, 2].map(|_| Arc::new(EpollWaiter::new().expect("epoll")));
         let all = [&a, &b, &c];
-        let of = |takes: [usize; 2], givers: &[usize]| Waiters {
-            takes: takes.iter().map(|&at| Arc::clone(all[at])).collect(),
-            givers: givers.iter().map(|&at| Arc::clone(all[at])).collect(),
+        let of = |rx: [usize; 2], tx: &[usize]| Waiters {
+            rx: rx.iter().map(|&at| Arc::clone(all[at])).collect(),
+            tx: tx.iter().map(|&at| Arc::clone(all[at])).collect(),
         };
         let routing = KickRouting::new(of([0, 1], &[0, 1]), true);
         let fds = [0, 1, 2].map(|_| kick());

@@ -1,6 +1,6 @@
 //! Descriptors that a frontend sent to kick us or to be called by, of kinds that cannot hold a worker up.
 //!
-//! Kicks are eventfds. Calls are eventfds too, or UNIX stream sockets, which User Mode Linux sends. Others are refused. A
+//! Kicks are eventfds. PendingCalls are eventfds too, or UNIX stream sockets, which User Mode Linux sends. Others are refused. A
 //! file can block whatever it is told. The kernel reads and writes pipes, and reads sockets, under a lock; whoever
 //! shares one keeps that lock for as long as the memory that it reads into or writes from is not there (a userfaultfd), and
 //! no flag helps whoever wants it next. A write into a UNIX stream socket takes no such lock.
@@ -16,7 +16,7 @@ use rustix::net::sockopt::{socket_domain, socket_type};
 use rustix::net::{AddressFamily, SendFlags, SocketType, send};
 use rustix::system::uname;
 
-use crate::call_helper::{CallHelper, Calls};
+use crate::call_helper::{CallHelper, PendingCalls};
 use crate::signal::signal;
 
 /// A descriptor by which a guest is notified. Clones are the same notifier.
@@ -27,7 +27,7 @@ pub(crate) struct Notifier(Arc<Target>);
 struct Target {
     kind: Kind,
     /// Notifies where the caller would have to wait. Gone when the frontend has left.
-    calls: Weak<Calls>,
+    calls: Weak<PendingCalls>,
     /// The helper was asked to notify, and has not begun to.
     is_pending: AtomicBool,
 }
@@ -57,7 +57,7 @@ impl Notifier {
     }
 
     /// Notifies the other side, and never waits.
-    pub(crate) fn ring(&self) {
+    pub(crate) fn notify(&self) {
         let is_done = match &self.0.kind {
             Kind::Event(fd) => signal(fd.as_fd()),
             Kind::Socket(fd) if !senders_may_wait() => {
@@ -78,7 +78,7 @@ impl Notifier {
     }
 
     /// Notifies by a call that may wait for as long as the frontend likes. Only for the helper.
-    pub(crate) fn ring_and_wait(&self) {
+    pub(crate) fn notify_blocking(&self) {
         let one = 1_u64.to_ne_bytes();
         // A full counter or socket has its notification already; a closed one has nobody left to notify.
         match &self.0.kind {
@@ -88,7 +88,7 @@ impl Notifier {
     }
 
     /// Ends a wait for room in a full eventfd.
-    pub(crate) fn make_room(&self) {
+    pub(crate) fn drain(&self) {
         let Kind::Event(fd) = &self.0.kind else { return };
         let mut fds = [PollFd::new(fd, PollFlags::IN)];
         if poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0) {
@@ -175,18 +175,18 @@ mod tests {
         assert!(Signals::prepare_control(), "the kernel has asynchronous requests");
         let mut helper = helper();
         let event = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd"));
-        Notifier::new(Arc::clone(&event), &helper).expect("an eventfd").ring();
+        Notifier::new(Arc::clone(&event), &helper).expect("an eventfd").notify();
         let mut bytes = [0; 8];
         rustix::io::read(&*event, &mut bytes).expect("it was rung");
         assert_eq!(u64::from_ne_bytes(bytes), 1);
 
         let (ours, mut theirs) = UnixStream::pair().expect("sockets");
         let socket = Notifier::new(Arc::new(ours.into()), &helper).expect("User Mode Linux's");
-        socket.ring();
+        socket.notify();
         helper.start_if_wanted().expect("a thread");
         theirs.read_exact(&mut bytes).expect("it was rung");
         assert_eq!(u64::from_ne_bytes(bytes), 1);
         // Full, though it blocks: nobody waits, the helper neither.
-        (0..100_000).for_each(|_| socket.ring_and_wait());
+        (0..100_000).for_each(|_| socket.notify_blocking());
     }
 }

@@ -14,7 +14,7 @@ use straightline_wire::MacAddr;
 use crate::config::{self, BridgeConfig, Config, Copies, Mode, NodeConfig, PortConfig, PortKind};
 use crate::default_mac::default_mac;
 use crate::node_chain::NodeChains;
-use crate::plan::{ForwardingDomain, Place, Plan};
+use crate::plan::{ForwardingDomain, Plan, PortPlan};
 use crate::sandbox;
 
 /// Bytes of bodies that a turn copies. A packet may be copied to all ports of a bridge, so a turn takes its share of this.
@@ -36,7 +36,7 @@ pub(crate) fn settings(config: &Config) -> Settings {
 /// Makes a port.
 pub(crate) fn open(
     port: &PortConfig,
-    place: &Place,
+    place: &PortPlan,
     drops: Arc<Drops>,
     rcu: &Rcu,
     waiters: Waiters,
@@ -55,7 +55,7 @@ pub(crate) fn open(
 fn open_vhost_user(
     port: &PortConfig,
     kind: &config::VhostUserConfig,
-    place: &Place,
+    place: &PortPlan,
     drops: Arc<Drops>,
     rcu: &Rcu,
     waiters: Waiters,
@@ -148,7 +148,7 @@ impl Parts<'_> {
         for &domain in domains {
             let members = domain.ports(config);
             let wait = domain.waits(config);
-            let receives = |member: &usize| self.plan.ports[*member].assignment.takes.contains(&worker);
+            let receives = |member: &usize| self.plan.ports[*member].assignment.rx_workers.contains(&worker);
             let mut chains = match wait {
                 true => {
                     let received = members.iter().copied().filter(receives);

@@ -25,9 +25,9 @@ use crate::api::{Change, ChangeKind, Changed, Changes};
 use crate::assembly::{Parts, open, rules, source_check};
 use crate::config::Config;
 use crate::lease::Wanted;
-use crate::plan::{Before, ForwardingDomain, Place, Plan, Step, difference, needs_restart, plan, undisturbed};
+use crate::plan::{Before, ForwardingDomain, Plan, PortPlan, Step, difference, needs_restart, plan, undisturbed};
 use crate::sandbox;
-use crate::source::Now;
+use crate::source::Snapshot;
 
 /// An address's entry has 15 bits for its port, and ports that come take no slot of those that go.
 const MOST_PORTS: usize = 1 << 14;
@@ -82,7 +82,7 @@ impl Switch {
         let mut attempt = Attempt { switch: self, now: &now, config, plan: &plan, wanted, fresh, undo, paused };
         let prepared = attempt.prepare(&steps).and_then(|late| attempt.replace(&late));
         if let Err(error) = prepared {
-            return Err(attempt.take_back(error));
+            return Err(attempt.roll_back(error));
         }
         let (ports, drops) = attempt.ports(before);
         let next = self.hand_over(&now, before, config, plan, ports, drops)?;
@@ -93,19 +93,19 @@ impl Switch {
     /// Steps 3 to 5.
     fn hand_over(
         &self,
-        now: &Now,
+        now: &Snapshot,
         before: Before<'_>,
         config: &Config,
         plan: Plan,
         ports: Vec<Arc<dyn PortControl>>,
         drops: Vec<Arc<Drops>>,
-    ) -> anyhow::Result<Now> {
-        let calm: Vec<_> = (0..self.crew.len()).map(|worker| undisturbed(before, config, &plan, worker)).collect();
+    ) -> anyhow::Result<Snapshot> {
+        let calm: Vec<_> = (0..self.handles.len()).map(|worker| undisturbed(before, config, &plan, worker)).collect();
         let concerned = |worker: &usize| {
             let same = calm[*worker].len();
             same != plan.workers[*worker].domains.len() || same != now.plan.workers[*worker].domains.len()
         };
-        let concerned: Vec<_> = (0..self.crew.len()).filter(concerned).collect();
+        let concerned: Vec<_> = (0..self.handles.len()).filter(concerned).collect();
 
         let is_calm = |at: usize| calm.iter().any(|domains| domains.contains(&ForwardingDomain::Bridge(at)));
         let table = |name: &str| Some(&now.fdbs[now.config.bridges.iter().position(|old| old.name == name)?]);
@@ -154,27 +154,27 @@ impl Switch {
             .collect();
         self.post(work)?;
         let fdbs = fdbs.into_iter().flatten().collect();
-        Ok(Now { config: config.clone(), plan, ports, drops, fdbs, workers })
+        Ok(Snapshot { config: config.clone(), plan, ports, drops, fdbs, workers })
     }
 
     /// Who is woken by the kicks of a port at this place.
-    fn waiters(&self, place: &Place) -> Waiters {
-        let of = |workers: &[usize]| workers.iter().map(|&worker| Arc::clone(&self.crew[worker].waiter)).collect();
-        Waiters { takes: of(&place.assignment.takes), givers: of(&place.assignment.givers) }
+    fn waiters(&self, place: &PortPlan) -> Waiters {
+        let of = |workers: &[usize]| workers.iter().map(|&worker| Arc::clone(&self.handles[worker].waiter)).collect();
+        Waiters { rx: of(&place.assignment.rx_workers), tx: of(&place.assignment.delivering) }
     }
 
     /// Hands work to workers, and waits until each has left what it worked on before.
     fn post(&self, work: impl IntoIterator<Item = (usize, Work)>) -> anyhow::Result<()> {
         let mut posted = Vec::new();
         for (worker, work) in work {
-            let hand = &self.crew[worker];
-            hand.mailbox.post(work);
-            hand.waiter.wake();
-            posted.push((worker, hand));
+            let handle = &self.handles[worker];
+            handle.mailbox.post(work);
+            handle.waiter.wake();
+            posted.push((worker, handle));
         }
         let mut gone = None;
-        for (worker, hand) in posted {
-            if hand.mailbox.wait().is_none() {
+        for (worker, handle) in posted {
+            if handle.mailbox.wait().is_none() {
                 gone = Some(worker);
             }
         }
@@ -184,7 +184,7 @@ impl Switch {
     }
 
     /// Ends what is in no graph any more, keeps its figures in the sums, and shows what runs now.
-    fn settle(&self, now: &Now, next: Now, steps: &[Step]) {
+    fn settle(&self, now: &Snapshot, next: Snapshot, steps: &[Step]) {
         let mut ending = self.ending();
         for step in steps {
             if let Step::PortRemoved { old } | Step::PortRemade { old, .. } = step {
@@ -196,8 +196,9 @@ impl Switch {
             }
         }
         drop(ending);
-        let all =
-            |of: &Now| -> Vec<Arc<NodeStats>> { of.workers.iter().flat_map(|(_, nodes)| nodes).cloned().collect() };
+        let all = |of: &Snapshot| -> Vec<Arc<NodeStats>> {
+            of.workers.iter().flat_map(|(_, nodes)| nodes).cloned().collect()
+        };
         let kept = all(&next);
         for node in all(now).iter().filter(|node| !kept.iter().any(|other| Arc::ptr_eq(other, node))) {
             self.running.removed_nodes().absorb(node);
@@ -209,7 +210,7 @@ impl Switch {
 /// What was done so far, to be taken back where it does not succeed.
 struct Attempt<'a> {
     switch: &'a Switch,
-    now: &'a Now,
+    now: &'a Snapshot,
     config: &'a Config,
     plan: &'a Plan,
     wanted: &'a Wanted,
@@ -222,7 +223,7 @@ struct Attempt<'a> {
 
 enum Undo {
     Permissions { old: usize },
-    Place { old: usize },
+    Routing { old: usize },
 }
 
 impl Attempt<'_> {
@@ -251,7 +252,7 @@ impl Attempt<'_> {
                         self.now.ports[old]
                             .route_kicks(self.switch.waiters(place), place.waits)
                             .with_context(|| format!("port \"{}\": cannot move", self.config.ports[new].name))?;
-                        self.undo.push(Undo::Place { old });
+                        self.undo.push(Undo::Routing { old });
                     }
                 }
                 _ => {}
@@ -302,7 +303,7 @@ impl Attempt<'_> {
     }
 
     /// Undoes all that was done. Returns the error with what its reader has to know besides.
-    fn take_back(&mut self, error: anyhow::Error) -> anyhow::Error {
+    fn roll_back(&mut self, error: anyhow::Error) -> anyhow::Error {
         // Their paths are free when this returns.
         self.fresh.iter().for_each(|(_, port)| port.begin_stop());
         let mut again = Vec::new();
@@ -322,7 +323,7 @@ impl Attempt<'_> {
                 Undo::Permissions { old } => self.now.ports[old]
                     .set_permissions(&self.now.config.ports[old].kind.permissions())
                     .map_err(anyhow::Error::from),
-                Undo::Place { old } => {
+                Undo::Routing { old } => {
                     let place = &self.now.plan.ports[old];
                     let done = self.now.ports[old].route_kicks(self.switch.waiters(place), place.waits);
                     done.map_err(anyhow::Error::from)
@@ -355,12 +356,12 @@ fn with_nodes_of(running: &Config, config: &Config) -> Config {
 }
 
 /// The figures that a worker's new graph goes on with: its own, and those of ports that move to it as a whole.
-fn figures(now: &Now, config: &Config, plan: &Plan, worker: usize) -> Vec<Arc<NodeStats>> {
+fn figures(now: &Snapshot, config: &Config, plan: &Plan, worker: usize) -> Vec<Arc<NodeStats>> {
     let mut figures = now.workers[worker].1.clone();
     let places = plan.ports.iter().zip(&config.ports);
     for (_, port) in places.filter(|(place, _)| place.only_worker() == Some(worker)) {
         let old = now.config.port_index(&port.name).map(|old| &now.plan.ports[old]);
-        let Some(from) = old.and_then(Place::only_worker) else { continue };
+        let Some(from) = old.and_then(PortPlan::only_worker) else { continue };
         if from != worker {
             let names = [format!("{}-rx", port.name), format!("{}-tx", port.name)];
             figures.extend(now.workers[from].1.iter().filter(|node| names.contains(&node.name)).cloned());

@@ -17,7 +17,7 @@ use crate::api::{
 };
 use crate::config::Config;
 use crate::descriptors;
-use crate::plan::{ForwardingDomain, Place, Plan};
+use crate::plan::{ForwardingDomain, Plan, PortPlan};
 use crate::watchdog::Stalls;
 use crate::{sandbox, user_names};
 
@@ -31,14 +31,14 @@ pub(crate) struct Running {
     /// See [`Status::notifications`].
     notifications: &'static str,
     pub(crate) stalls: Arc<Stalls>,
-    now: Mutex<Arc<Now>>,
+    now: Mutex<Arc<Snapshot>>,
     removed_drops: Arc<Counts>,
     removed_nodes: NodeStats,
 }
 
 /// The parts that have something to tell. Replaced as a whole.
 #[derive(Debug)]
-pub(crate) struct Now {
+pub(crate) struct Snapshot {
     pub(crate) config: Config,
     pub(crate) plan: Plan,
     /// In the configuration's order.
@@ -52,7 +52,7 @@ pub(crate) struct Now {
 }
 
 impl Running {
-    pub(crate) fn new(now: Now, notifications: &'static str) -> Self {
+    pub(crate) fn new(now: Snapshot, notifications: &'static str) -> Self {
         Running {
             since: Instant::now(),
             notifications,
@@ -63,11 +63,11 @@ impl Running {
         }
     }
 
-    pub(crate) fn now(&self) -> Arc<Now> {
+    pub(crate) fn now(&self) -> Arc<Snapshot> {
         Arc::clone(&self.now.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(crate) fn show(&self, now: Now) {
+    pub(crate) fn show(&self, now: Snapshot) {
         *self.now.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(now);
     }
 
@@ -82,7 +82,7 @@ impl Running {
     }
 }
 
-impl Now {
+impl Snapshot {
     fn name(&self, port: PortIndex) -> String {
         let at = self.plan.ports.iter().position(|place| place.slot == port.0);
         at.map_or_else(String::new, |at| self.config.ports[at].name.clone())
@@ -232,7 +232,7 @@ fn rx_mode(receives: RxFilter, vlans: Vec<u16>) -> RxMode {
     }
 }
 
-fn queue(index: usize, counters: &QueueCounters, place: &Place) -> Queue {
+fn queue(index: usize, counters: &QueueCounters, place: &PortPlan) -> Queue {
     Queue {
         index: index.try_into().unwrap_or(u16::MAX),
         rx: Packets { packets: counters.rx.packets.get(), bytes: counters.rx.bytes.get() },
@@ -240,8 +240,8 @@ fn queue(index: usize, counters: &QueueCounters, place: &Place) -> Queue {
         kicks_sent: counters.rx.kicks_sent.get() + counters.tx.kicks_sent.get(),
         calls_repeated: counters.rx.calls_repeated.get() + counters.tx.calls_repeated.get(),
         kicks_suppressed: counters.rx.kicks_suppressed.get() + counters.tx.kicks_suppressed.get(),
-        rx_worker: place.assignment.takes.get(index).copied(),
-        tx_worker: place.assignment.gives.get(index).copied(),
+        rx_worker: place.assignment.rx_workers.get(index).copied(),
+        tx_worker: place.assignment.tx_workers.get(index).copied(),
     }
 }
 

@@ -14,7 +14,7 @@ use crate::assembly::settings;
 use crate::config::{Config, Idle};
 use crate::lease::Wanted;
 use crate::plan::plan;
-use crate::source::{Now, Running};
+use crate::source::{Running, Snapshot};
 use crate::watchdog::WatchdogThread;
 
 /// A switch that runs until it is stopped or dropped.
@@ -22,7 +22,7 @@ use crate::watchdog::WatchdogThread;
 pub struct Switch {
     pub(crate) running: Arc<Running>,
     pub(crate) rcu: Rcu,
-    pub(crate) crew: Vec<Hand>,
+    pub(crate) handles: Vec<WorkerHandle>,
     /// Held while something is changed.
     pub(crate) wanted: Mutex<Wanted>,
     /// Ports that are in no graph any more and have begun to stop.
@@ -43,7 +43,7 @@ struct Failed {
 
 /// A worker, as control reaches it.
 #[derive(Debug)]
-pub(crate) struct Hand {
+pub(crate) struct WorkerHandle {
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) waiter: Arc<EpollWaiter>,
     thread: Option<JoinHandle<()>>,
@@ -59,7 +59,7 @@ impl Switch {
         let nothing = Config { switch: config.switch.clone(), ..Config::default() };
         let plan = plan(&nothing, None);
         let rcu = Rcu::new();
-        let mut crew = Vec::new();
+        let mut handles = Vec::new();
         let mut workers = Vec::new();
         let mut figures = Vec::new();
         for worker in &plan.workers {
@@ -73,19 +73,25 @@ impl Switch {
                 Idle::Spin => straightline_graph::Idle::Spin,
             };
             workers.push((worker.cpu, Worker::new(graph, arena, Arc::clone(&waiter), stats, idle)));
-            crew.push(Hand { mailbox: Arc::default(), waiter, thread: None });
+            handles.push(WorkerHandle { mailbox: Arc::default(), waiter, thread: None });
         }
-        let now =
-            Now { config: nothing, plan, ports: Vec::new(), drops: Vec::new(), fdbs: Vec::new(), workers: figures };
+        let now = Snapshot {
+            config: nothing,
+            plan,
+            ports: Vec::new(),
+            drops: Vec::new(),
+            fdbs: Vec::new(),
+            workers: figures,
+        };
         let failure = Arc::default();
         let running = Arc::new(Running::new(now, notifications(&workers)));
         let watched = workers.iter().map(|(_, worker)| worker.progress()).collect();
         let watchdog = WatchdogThread::start(watched, Arc::clone(&running.stalls))?;
         let (wanted, ending) = (Mutex::default(), Mutex::default());
-        let mut switch = Switch { running, rcu, crew, wanted, ending, failure, _watchdog: watchdog };
+        let mut switch = Switch { running, rcu, handles, wanted, ending, failure, _watchdog: watchdog };
         for (at, (cpu, worker)) in workers.into_iter().enumerate() {
             let failure = Arc::clone(&switch.failure);
-            switch.crew[at].spawn(at, cpu, worker, failure)?;
+            switch.handles[at].spawn(at, cpu, worker, failure)?;
         }
         switch.reload(config)?;
         Ok(switch)
@@ -146,12 +152,12 @@ impl Switch {
         let now = self.running.now();
         let ending = std::mem::take(&mut *self.ending());
         let left = stop_all(now.ports.iter().chain(&ending).map(|port| &**port));
-        for hand in &self.crew {
-            hand.mailbox.stop();
-            hand.waiter.wake();
+        for handle in &self.handles {
+            handle.mailbox.stop();
+            handle.waiter.wake();
         }
-        for hand in &mut self.crew {
-            if hand.thread.take().is_some_and(|thread| thread.join().is_err()) {
+        for handle in &mut self.handles {
+            if handle.thread.take().is_some_and(|thread| thread.join().is_err()) {
                 tracing::error!("a worker's thread had panicked");
             }
         }
@@ -165,7 +171,7 @@ impl Drop for Switch {
     }
 }
 
-impl Hand {
+impl WorkerHandle {
     fn spawn(
         &mut self,
         at: usize,
@@ -177,7 +183,7 @@ impl Hand {
         let thread = std::thread::Builder::new()
             .name(format!("worker {at}"))
             .spawn(move || {
-                let _watch = Watch { failure, at };
+                let _reporter = FailureReporter { failure, at };
                 if let Some(cpu) = cpu
                     && let Err(error) = pin(cpu)
                 {
@@ -204,12 +210,12 @@ impl std::fmt::Debug for Failure {
 }
 
 /// Reports it when the worker's thread unwinds.
-struct Watch {
+struct FailureReporter {
     failure: Arc<Failure>,
     at: usize,
 }
 
-impl Drop for Watch {
+impl Drop for FailureReporter {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             return;

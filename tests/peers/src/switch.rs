@@ -272,7 +272,7 @@ fn run(lab: &Lab, log: &str) -> Result<Proc> {
     command.arg("run").arg(lab.log(CONFIGURATION));
     // For a ring that stands still, the log then contains its event word, its positions and its
     // calls.
-    command.env("RUST_LOG", "warn,straightline=info,straightline_port::vhost_user::control::calls=debug");
+    command.env("RUST_LOG", "warn,straightline=info,straightline_port::vhost_user::control::lost_calls=debug");
     Proc::start("switch", command, &lab.log(log))
 }
 

@@ -23,14 +23,14 @@ impl PortInbox {
         })
     }
 
-    pub(crate) fn send(&self, generation: u64, message: String) {
+    pub(crate) fn report_fault(&self, generation: u64, message: String) {
         *self.message.lock().unwrap_or_else(PoisonError::into_inner) = Some((generation, message));
         self.wake();
     }
 
     /// Asks control to watch the rings for a call that is not answered.
     #[cold]
-    pub(crate) fn send_called(&self) {
+    pub(crate) fn report_call(&self) {
         *self.called.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.wake();
     }
@@ -51,7 +51,7 @@ impl PortInbox {
     }
 
     /// The message, once, with the link that it is about.
-    pub(crate) fn take(&self) -> Option<(u64, String)> {
+    pub(crate) fn take_fault(&self) -> Option<(u64, String)> {
         let _ = rustix::io::read(&self.event, &mut [0; 8]);
         self.message.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

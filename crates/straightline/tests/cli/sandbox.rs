@@ -77,7 +77,7 @@ fn notifications(fixture: &Fixture) {
     assert_eq!(u64::from_ne_bytes(told), 1000);
 }
 
-/// By a pipe, as QEMU does it (`port/src/vhost_user/control/transfer.rs`).
+/// By a pipe, as QEMU does it (`port/src/vhost_user/control/state_transfer.rs`).
 fn device_state(fixture: &Fixture) {
     let mut guest = Guest::prepare(&fixture.path("vm1"), &GuestOptions::default()).unwrap();
     let state = guest.client().save_state().unwrap();

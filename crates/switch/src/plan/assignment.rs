@@ -12,12 +12,12 @@ use super::ForwardingDomain;
 use crate::config::Config;
 
 /// The queue pairs of its ports.
-pub(super) fn pairs(config: &Config, domain: ForwardingDomain) -> usize {
+pub(super) fn domain_pairs(config: &Config, domain: ForwardingDomain) -> usize {
     domain.ports(config).iter().map(|&port| config.ports[port].kind.queues()).sum()
 }
 
 /// The most workers that it can use.
-pub(super) fn capacity(config: &Config, domain: ForwardingDomain) -> usize {
+pub(super) fn max_workers(config: &Config, domain: ForwardingDomain) -> usize {
     let ports = domain.ports(config);
     let pairs = ports.iter().map(|&port| config.ports[port].kind.queues());
     match domain {
@@ -30,31 +30,31 @@ pub(super) fn capacity(config: &Config, domain: ForwardingDomain) -> usize {
 
 /// How many workers each of these domains is to have: one, and those that are left go to whoever has most pairs for each
 /// of its workers.
-pub(super) fn widths(config: &Config, domains: &[ForwardingDomain], workers: usize) -> Vec<usize> {
-    let mut widths = vec![1; domains.len()];
+pub(super) fn worker_counts(config: &Config, domains: &[ForwardingDomain], workers: usize) -> Vec<usize> {
+    let mut worker_counts = vec![1; domains.len()];
     let connected = domains.iter().filter(|domain| !matches!(domain, ForwardingDomain::Unconnected(_))).count();
     for _ in connected..workers {
-        let can = |&at: &usize| widths[at] < capacity(config, domains[at]).min(workers);
+        let can = |&at: &usize| worker_counts[at] < max_workers(config, domains[at]).min(workers);
         // Of equals the first: `max_by` takes the last.
         let most = (0..domains.len()).rev().filter(can).max_by(|&a, &b| {
-            let (pairs_a, pairs_b) = (pairs(config, domains[a]), pairs(config, domains[b]));
-            (pairs_a * widths[b]).cmp(&(pairs_b * widths[a]))
+            let (pairs_a, pairs_b) = (domain_pairs(config, domains[a]), domain_pairs(config, domains[b]));
+            (pairs_a * worker_counts[b]).cmp(&(pairs_b * worker_counts[a]))
         });
         let Some(at) = most else { break };
-        widths[at] += 1;
+        worker_counts[at] += 1;
     }
-    widths
+    worker_counts
 }
 
 /// Deals the pairs of a domain's ports out to the workers that serve it, each port beginning where the last one ended.
-pub(super) fn seat(config: &Config, domain: ForwardingDomain, serving: &[usize]) -> Vec<(usize, QueueAssignment)> {
+pub(super) fn assign(config: &Config, domain: ForwardingDomain, serving: &[usize]) -> Vec<(usize, QueueAssignment)> {
     let ports = domain.ports(config);
     let most = match domain {
-        ForwardingDomain::Patch(_) => serving.len().min(capacity(config, domain) / 2),
+        ForwardingDomain::Patch(_) => serving.len().min(max_workers(config, domain) / 2),
         _ => serving.len(),
     };
     let mut at = 0;
-    let takes: Vec<Vec<usize>> = ports
+    let rx_workers: Vec<Vec<usize>> = ports
         .iter()
         .map(|&port| {
             let pairs = config.ports[port].kind.queues();
@@ -66,32 +66,44 @@ pub(super) fn seat(config: &Config, domain: ForwardingDomain, serving: &[usize])
                 .collect()
         })
         .collect();
-    let seated = ports.iter().enumerate().map(|(member, &port)| {
-        let others = takes.iter().enumerate().filter(|(other, _)| *other != member);
-        let mut givers: Vec<usize> = others.flat_map(|(_, takes)| takes.iter().copied()).collect();
-        givers.sort_unstable();
-        givers.dedup();
-        if givers.is_empty() {
-            givers.push(takes[member][0]);
+    let assigned = ports.iter().enumerate().map(|(member, &port)| {
+        let others = rx_workers.iter().enumerate().filter(|(other, _)| *other != member);
+        let mut delivering: Vec<usize> = others.flat_map(|(_, rx_workers)| rx_workers.iter().copied()).collect();
+        delivering.sort_unstable();
+        delivering.dedup();
+        if delivering.is_empty() {
+            delivering.push(rx_workers[member][0]);
         }
-        (port, QueueAssignment { takes: takes[member].clone(), gives: gives(&takes[member], &givers), givers })
+        (
+            port,
+            QueueAssignment {
+                rx_workers: rx_workers[member].clone(),
+                tx_workers: tx_workers(&rx_workers[member], &delivering),
+                delivering,
+            },
+        )
     });
-    seated.collect()
+    assigned.collect()
 }
 
-/// The same, where these workers deliver.
-pub(super) fn delivered_by(assignment: &QueueAssignment, givers: Vec<usize>) -> QueueAssignment {
-    QueueAssignment { takes: assignment.takes.clone(), gives: gives(&assignment.takes, &givers), givers }
+/// Returns `assignment` with other workers that deliver.
+pub(super) fn delivered_by(assignment: &QueueAssignment, delivering: Vec<usize>) -> QueueAssignment {
+    QueueAssignment {
+        rx_workers: assignment.rx_workers.clone(),
+        tx_workers: tx_workers(&assignment.rx_workers, &delivering),
+        delivering,
+    }
 }
 
 /// Whose own each receive ring is: whoever has the pair's other ring, if he delivers at all; the rest goes to whoever has
 /// fewest.
-fn gives(takes: &[usize], givers: &[usize]) -> Vec<usize> {
-    let mut owners: Vec<Option<usize>> = takes.iter().map(|taker| givers.contains(taker).then_some(*taker)).collect();
+fn tx_workers(rx_workers: &[usize], delivering: &[usize]) -> Vec<usize> {
+    let mut owners: Vec<Option<usize>> =
+        rx_workers.iter().map(|taker| delivering.contains(taker).then_some(*taker)).collect();
     for at in 0..owners.len() {
         if owners[at].is_none() {
-            let rings = |giver: &&usize| owners.iter().filter(|owner| **owner == Some(**giver)).count();
-            owners[at] = givers.iter().min_by_key(rings).copied();
+            let rings = |worker: &&usize| owners.iter().filter(|owner| **owner == Some(**worker)).count();
+            owners[at] = delivering.iter().min_by_key(rings).copied();
         }
     }
     owners.into_iter().flatten().collect()

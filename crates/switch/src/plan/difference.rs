@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use super::{Before, ForwardingDomain, Place, Plan};
+use super::{Before, ForwardingDomain, Plan, PortPlan};
 use crate::config::{Config, Mac, NodeConfig, PortConfig, SourceCheckConfig, SwitchConfig, note};
 
 /// One thing that changes. Indexes are those of the new configuration's list, `old` those of the old one's.
@@ -102,9 +102,9 @@ pub(crate) fn difference(before: Before<'_>, config: &Config, plan: &Plan) -> Ve
         |patch| &patch.name,
         |change| {
             steps.push(match change {
-                Change::Added(new) => Step::PatchAdded(new),
-                Change::Removed(old) => Step::PatchRemoved { old },
-                Change::Changed(old, new) => Step::PatchChanged { old, new },
+                ListChange::Added(new) => Step::PatchAdded(new),
+                ListChange::Removed(old) => Step::PatchRemoved { old },
+                ListChange::Changed(old, new) => Step::PatchChanged { old, new },
             });
         },
     );
@@ -113,9 +113,9 @@ pub(crate) fn difference(before: Before<'_>, config: &Config, plan: &Plan) -> Ve
         |bridge| &bridge.name,
         |change| {
             steps.push(match change {
-                Change::Added(new) => Step::BridgeAdded(new),
-                Change::Removed(old) => Step::BridgeRemoved { old },
-                Change::Changed(old, new) => Step::BridgeChanged { old, new },
+                ListChange::Added(new) => Step::BridgeAdded(new),
+                ListChange::Removed(old) => Step::BridgeRemoved { old },
+                ListChange::Changed(old, new) => Step::BridgeChanged { old, new },
             });
         },
     );
@@ -124,32 +124,32 @@ pub(crate) fn difference(before: Before<'_>, config: &Config, plan: &Plan) -> Ve
         |node| &node.name,
         |change| {
             steps.push(match change {
-                Change::Added(new) => Step::NodeAdded(new),
-                Change::Removed(old) => Step::NodeRemoved { old },
-                Change::Changed(old, new) => Step::NodeChanged { old, new },
+                ListChange::Added(new) => Step::NodeAdded(new),
+                ListChange::Removed(old) => Step::NodeRemoved { old },
+                ListChange::Changed(old, new) => Step::NodeChanged { old, new },
             });
         },
     );
     steps
 }
 
-enum Change {
+enum ListChange {
     Added(usize),
     Removed(usize),
     Changed(usize, usize),
 }
 
-fn compare<T: PartialEq + Debug>((old, new): (&[T], &[T]), name: fn(&T) -> &String, mut tell: impl FnMut(Change)) {
+fn compare<T: PartialEq + Debug>((old, new): (&[T], &[T]), name: fn(&T) -> &String, mut tell: impl FnMut(ListChange)) {
     for (at, item) in new.iter().enumerate() {
         match old.iter().position(|other| name(other) == name(item)) {
-            None => tell(Change::Added(at)),
-            Some(was) if old[was] != *item => tell(Change::Changed(was, at)),
+            None => tell(ListChange::Added(at)),
+            Some(was) if old[was] != *item => tell(ListChange::Changed(was, at)),
             Some(_) => {}
         }
     }
     for (was, item) in old.iter().enumerate() {
         if !new.iter().any(|other| name(other) == name(item)) {
-            tell(Change::Removed(was));
+            tell(ListChange::Removed(was));
         }
     }
 }
@@ -168,7 +168,7 @@ fn network(config: &Config, port: usize) -> String {
 
 /// The domains of a worker that nothing changes for: their packets go on while all else is changed.
 pub(crate) fn undisturbed(before: Before<'_>, config: &Config, plan: &Plan, worker: usize) -> Vec<ForwardingDomain> {
-    let places = |config: &Config, plan: &Plan, domain: ForwardingDomain| -> Vec<Place> {
+    let places = |config: &Config, plan: &Plan, domain: ForwardingDomain| -> Vec<PortPlan> {
         let ports = domain.ports(config).into_iter().chain(domain.copy_ports(config));
         ports.map(|port| plan.ports[port].clone()).collect()
     };

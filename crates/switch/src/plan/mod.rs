@@ -17,7 +17,7 @@ mod tests;
 use straightline_port::QueueAssignment;
 
 use crate::config::{Config, NodeConfig, PortConfig, WhenFull};
-use assignment::{capacity, delivered_by, pairs, seat, widths};
+use assignment::{assign, delivered_by, domain_pairs, max_workers, worker_counts};
 pub(crate) use difference::{Step, difference, needs_restart, remade, undisturbed};
 
 /// Ports that packets pass between, as indexes into the configuration's lists.
@@ -79,7 +79,7 @@ pub(crate) struct WorkerPlan {
 
 /// Where a port is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct PortPlan {
     /// Its index for packets, drops and addresses.
     pub(crate) slot: u16,
     /// Which workers serve its queue pairs.
@@ -88,10 +88,10 @@ pub(crate) struct Place {
     pub(crate) waits: bool,
 }
 
-impl Place {
+impl PortPlan {
     /// The worker that does all for it, if one does.
     pub(crate) fn only_worker(&self) -> Option<usize> {
-        let mut all = self.assignment.takes.iter().chain(&self.assignment.givers);
+        let mut all = self.assignment.rx_workers.iter().chain(&self.assignment.delivering);
         let first = *all.next()?;
         all.all(|&worker| worker == first).then_some(first)
     }
@@ -103,7 +103,7 @@ pub(crate) struct Plan {
     /// At least one.
     pub(crate) workers: Vec<WorkerPlan>,
     /// In the order of the configuration's ports.
-    pub(crate) ports: Vec<Place>,
+    pub(crate) ports: Vec<PortPlan>,
 }
 
 /// What runs when a plan is made.
@@ -128,10 +128,10 @@ impl Before<'_> {
         let workers = self.plan.workers.iter().enumerate();
         let (all, domains): (Vec<_>, Vec<_>) = workers.filter_map(|(at, worker)| Some((at, named(worker)?))).unzip();
         if let Some(&domain) = domains.first() {
-            return Some((all, capacity(self.config, domain)));
+            return Some((all, max_workers(self.config, domain)));
         }
         let alone = (name.0 == "port").then(|| self.config.port_index(name.1)).flatten()?;
-        self.plan.ports[alone].assignment.takes.first().map(|&worker| (vec![worker], 1))
+        self.plan.ports[alone].assignment.rx_workers.first().map(|&worker| (vec![worker], 1))
     }
 
     /// Slots are all taken that anything may still refer to.
@@ -149,7 +149,7 @@ fn domains(config: &Config) -> Vec<ForwardingDomain> {
         joined[port] = true;
     }
     domains.extend((0..config.ports.len()).filter(|&port| !joined[port]).map(ForwardingDomain::Unconnected));
-    domains.sort_by_key(|&domain| std::cmp::Reverse(pairs(config, domain)));
+    domains.sort_by_key(|&domain| std::cmp::Reverse(domain_pairs(config, domain)));
     domains
 }
 
@@ -161,10 +161,10 @@ pub(crate) fn plan(config: &Config, before: Option<Before<'_>>) -> Plan {
         workers.push(WorkerPlan::default());
     }
     let mut load = vec![0; workers.len()];
-    let mut ports = vec![Place::default(); config.ports.len()];
+    let mut ports = vec![PortPlan::default(); config.ports.len()];
     let mut put = |domain: ForwardingDomain, serving: &[usize], load: &mut [usize]| {
-        for (port, assignment) in seat(config, domain, serving) {
-            let planned = assignment.takes.iter().take(config.ports[port].kind.queues());
+        for (port, assignment) in assign(config, domain, serving) {
+            let planned = assignment.rx_workers.iter().take(config.ports[port].kind.queues());
             planned.for_each(|&worker| load[worker] += 1);
             (ports[port].assignment, ports[port].waits) = (assignment, domain.waits(config));
         }
@@ -172,11 +172,11 @@ pub(crate) fn plan(config: &Config, before: Option<Before<'_>>) -> Plan {
     };
     let domains = domains(config);
     let mut new = Vec::new();
-    for (&domain, width) in domains.iter().zip(widths(config, &domains, load.len())) {
+    for (&domain, width) in domains.iter().zip(worker_counts(config, &domains, load.len())) {
         let known = before.and_then(|before| before.workers_of(domain.name(config)));
         let (mut had, could) = known.unwrap_or_default();
         had.retain(|&worker| worker < load.len());
-        let can = capacity(config, domain);
+        let can = max_workers(config, domain);
         had.truncate(can);
         if had.is_empty() || (can > could && width > had.len()) {
             new.push((domain, had, width));
@@ -209,15 +209,15 @@ pub(crate) fn plan(config: &Config, before: Option<Before<'_>>) -> Plan {
 
 /// The workers that deliver copies to a port: those that receive where a node in `nodes` copies to it, and those that
 /// deliver where a node in `egress-nodes` does. It needs the places of all ports that are in a patch or bridge.
-fn copy_workers(config: &Config, places: &[Place], to: usize) -> Vec<usize> {
+fn copy_workers(config: &Config, places: &[PortPlan], to: usize) -> Vec<usize> {
     let is_to = |node: &NodeConfig| node.outputs().contains(&config.ports[to].name);
     let mut workers = Vec::new();
     for (port, place) in places.iter().enumerate() {
         if config.ingress_nodes(port).any(is_to) {
-            workers.extend(&place.assignment.takes);
+            workers.extend(&place.assignment.rx_workers);
         }
         if config.egress_nodes(port).any(is_to) {
-            workers.extend(&place.assignment.givers);
+            workers.extend(&place.assignment.delivering);
         }
     }
     workers.sort_unstable();

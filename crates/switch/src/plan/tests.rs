@@ -84,8 +84,8 @@ fn patched(pairs: &[u16], workers: &[usize]) -> Config {
     config
 }
 
-fn assignment(takes: &[usize], gives: &[usize], givers: &[usize]) -> QueueAssignment {
-    QueueAssignment { takes: takes.to_vec(), gives: gives.to_vec(), givers: givers.to_vec() }
+fn assignment(rx: &[usize], tx: &[usize], delivering: &[usize]) -> QueueAssignment {
+    QueueAssignment { rx_workers: rx.to_vec(), tx_workers: tx.to_vec(), delivering: delivering.to_vec() }
 }
 
 #[test]
@@ -269,9 +269,9 @@ fn all_workers_that_mirror_to_a_port_deliver_to_it() {
     };
     let [first, second, alone] = assignments(&config).try_into().expect("three");
     let one = |worker| vec![worker; usize::from(MAX_QUEUE_PAIRS)];
-    assert_eq!((&first.takes[0], &second.takes[0], alone.takes.len()), (&0, &1, one(0).len()));
-    let served = alone.takes[0];
-    assert_eq!(alone.givers, [served], "nobody mirrors to it");
+    assert_eq!((&first.rx_workers[0], &second.rx_workers[0], alone.rx_workers.len()), (&0, &1, one(0).len()));
+    let served = alone.rx_workers[0];
+    assert_eq!(alone.delivering, [served], "nobody mirrors to it");
     // What enters by the first port, its worker has; what leaves by it, the other one.
     let with = |nodes: &[usize], egress: &[usize]| {
         let mut config = config.clone();
@@ -279,7 +279,7 @@ fn all_workers_that_mirror_to_a_port_deliver_to_it() {
         egress.iter().for_each(|&at| config.ports[at].egress_nodes = vec!["m".to_owned()]);
         assignments(&config)
     };
-    for (nodes, egress, givers) in [
+    for (nodes, egress, delivering) in [
         (&[0][..], &[][..], &[0][..]),
         (&[1], &[], &[1]),
         (&[], &[0], &[1]),
@@ -290,8 +290,12 @@ fn all_workers_that_mirror_to_a_port_deliver_to_it() {
     ] {
         let [a, b, to] = with(nodes, egress).try_into().expect("three");
         assert_eq!((&a, &b), (&first, &second), "the patch is as it was");
-        assert_eq!((to.takes, to.givers), (alone.takes.clone(), givers.to_vec()), "{nodes:?} {egress:?}");
-        assert!(to.gives.iter().all(|owner| givers.contains(owner)));
+        assert_eq!(
+            (to.rx_workers, to.delivering),
+            (alone.rx_workers.clone(), delivering.to_vec()),
+            "{nodes:?} {egress:?}"
+        );
+        assert!(to.tx_workers.iter().all(|owner| delivering.contains(owner)));
     }
 }
 
@@ -430,7 +434,7 @@ fn joins_bridge(config: &Config, port: usize) -> bool {
 /// What runs, by name.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Model {
-    ports: BTreeMap<String, (PortConfig, Place)>,
+    ports: BTreeMap<String, (PortConfig, PortPlan)>,
     patches: BTreeMap<String, PatchConfig>,
     bridges: BTreeMap<String, BridgeConfig>,
     nodes: Vec<NodeConfig>,
@@ -500,29 +504,33 @@ fn check(config: &Config, plan: &Plan) {
         for domain in &worker.domains {
             for port in domain.ports(config) {
                 let place = &plan.ports[port];
-                served[port] += place.assignment.takes.iter().filter(|taker| **taker == at).count();
+                served[port] += place.assignment.rx_workers.iter().filter(|taker| **taker == at).count();
                 assert_eq!(place.waits, domain.waits(config));
             }
         }
         for (port, place) in plan.ports.iter().enumerate() {
             let is_here = worker.domains.iter().any(|domain| domain.ports(config).contains(&port));
             let assignment = &place.assignment;
-            assert!(is_here || !assignment.takes.contains(&at));
+            assert!(is_here || !assignment.rx_workers.contains(&at));
             let copies = worker.domains.iter().any(|domain| domain.copy_ports(config).contains(&port));
-            assert!(is_here || copies || !assignment.givers.contains(&at));
+            assert!(is_here || copies || !assignment.delivering.contains(&at));
         }
     }
     for (port, served) in served.into_iter().enumerate() {
         let assignment = &plan.ports[port].assignment;
         let pairs = config.ports[port].kind.queues();
-        assert_eq!((served, assignment.takes.len(), assignment.gives.len()), (pairs, pairs, pairs), "each pair, once");
-        assert!(assignment.gives.iter().all(|owner| assignment.givers.contains(owner)), "{assignment:?}");
-        let distinct: std::collections::BTreeSet<_> = assignment.givers.iter().collect();
-        assert_eq!(distinct.len(), assignment.givers.len(), "{assignment:?}");
+        assert_eq!(
+            (served, assignment.rx_workers.len(), assignment.tx_workers.len()),
+            (pairs, pairs, pairs),
+            "each pair, once"
+        );
+        assert!(assignment.tx_workers.iter().all(|owner| assignment.delivering.contains(owner)), "{assignment:?}");
+        let distinct: std::collections::BTreeSet<_> = assignment.delivering.iter().collect();
+        assert_eq!(distinct.len(), assignment.delivering.len(), "{assignment:?}");
         let is_patched = config.patches.iter().any(|patch| patch.ports.contains(&config.ports[port].name));
         if is_patched {
             // Whoever delivers has a ring of his own.
-            assert!(assignment.givers.iter().all(|giver| assignment.gives.contains(giver)), "{assignment:?}");
+            assert!(assignment.delivering.iter().all(|giver| assignment.tx_workers.contains(giver)), "{assignment:?}");
         }
     }
     // Whoever has packets for a port is one of those who deliver to it.
@@ -535,21 +543,21 @@ fn check(config: &Config, plan: &Plan) {
         let ports = domain.ports(config);
         for (&from, &to) in ports.iter().flat_map(|from| ports.iter().map(move |to| (from, to))) {
             let (from, to) = (from, to);
-            let takers = &plan.ports[from].assignment.takes;
-            assert!(from == to || takers.iter().all(|taker| plan.ports[to].assignment.givers.contains(taker)));
+            let takers = &plan.ports[from].assignment.rx_workers;
+            assert!(from == to || takers.iter().all(|taker| plan.ports[to].assignment.delivering.contains(taker)));
         }
     }
     // So is whoever has copies for it.
     for (port, place) in plan.ports.iter().enumerate() {
-        let is_giver = |to: &String, worker: &usize| {
+        let delivers = |to: &String, worker: &usize| {
             let to = config.port_index(to).expect("it is there");
-            plan.ports[to].assignment.givers.contains(worker)
+            plan.ports[to].assignment.delivering.contains(worker)
         };
         for to in config.ingress_nodes(port).flat_map(NodeConfig::outputs) {
-            assert!(place.assignment.takes.iter().all(|worker| is_giver(to, worker)), "{plan:?}");
+            assert!(place.assignment.rx_workers.iter().all(|worker| delivers(to, worker)), "{plan:?}");
         }
         for to in config.egress_nodes(port).flat_map(NodeConfig::outputs) {
-            assert!(place.assignment.givers.iter().all(|worker| is_giver(to, worker)), "{plan:?}");
+            assert!(place.assignment.delivering.iter().all(|worker| delivers(to, worker)), "{plan:?}");
         }
     }
 }
@@ -581,7 +589,7 @@ proptest! {
                 let members = ForwardingDomain::Bridge(at).ports(&next);
                 let is_same = |port: usize| {
                     before.same_port(&next.ports[port]).is_some_and(|was| {
-                        let copied = |config: &Config, plan: &Plan, port: usize| -> Vec<Place> {
+                        let copied = |config: &Config, plan: &Plan, port: usize| -> Vec<PortPlan> {
                             let nodes = config.ingress_nodes(port).chain(config.egress_nodes(port));
                             let ports = nodes.flat_map(NodeConfig::outputs).filter_map(|port| config.port_index(port));
                             ports.map(|port| plan.ports[port].clone()).collect()

@@ -13,16 +13,16 @@ use crate::config::Config;
 
 /// What was kept.
 #[derive(Debug)]
-pub(super) struct Kept(CapsHashSet);
+pub(super) struct KeptCapabilities(CapsHashSet);
 
-impl Kept {
+impl KeptCapabilities {
     /// Whether files can still be given away.
     pub(super) fn may_chown(&self) -> bool {
         self.0.contains(&Capability::CAP_CHOWN)
     }
 }
 
-impl fmt::Display for Kept {
+impl fmt::Display for KeptCapabilities {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut names: Vec<_> = self.0.iter().map(ToString::to_string).collect();
         names.sort();
@@ -31,11 +31,11 @@ impl fmt::Display for Kept {
 }
 
 /// Drops them from every set of this thread and of those that it starts.
-pub(super) fn enter(config: &Config, needs: Needs, file: &Path) -> Result<Kept, String> {
+pub(super) fn enter(config: &Config, needs: Needs, file: &Path) -> Result<KeptCapabilities, String> {
     drop_all_but(needed(needs), config, file).map_err(|error| error.to_string())
 }
 
-fn drop_all_but(mut keep: CapsHashSet, config: &Config, file: &Path) -> Result<Kept, CapsError> {
+fn drop_all_but(mut keep: CapsHashSet, config: &Config, file: &Path) -> Result<KeptCapabilities, CapsError> {
     let permitted = caps::read(None, CapSet::Permitted)?;
     let effective = caps::read(None, CapSet::Effective)?;
     keep.retain(|capability| permitted.contains(capability));
@@ -57,7 +57,7 @@ fn drop_all_but(mut keep: CapsHashSet, config: &Config, file: &Path) -> Result<K
         caps::set(None, CapSet::Effective, &keep)?;
     }
     caps::set(None, CapSet::Permitted, &keep)?;
-    Ok(Kept(keep))
+    Ok(KeptCapabilities(keep))
 }
 
 /// What sockets for other users take: to give them away, and to set the bits of (and in a folder with the sticky bit

@@ -25,7 +25,7 @@ pub(crate) struct Connector {
 }
 
 /// A try that failed.
-pub(crate) struct Failed {
+pub(crate) struct ConnectFailure {
     /// Why, and how often it was tried.
     pub(crate) why: String,
     /// Whether the try before it failed for another reason, or there was none.
@@ -40,7 +40,7 @@ impl Connector {
     }
 
     /// Tries once, and does not wait.
-    pub(crate) fn connect(&mut self) -> Result<UnixStream, Failed> {
+    pub(crate) fn connect(&mut self) -> Result<UnixStream, ConnectFailure> {
         self.tries += 1;
         match self.try_once() {
             Ok(stream) => {
@@ -76,7 +76,7 @@ impl Connector {
         Ok(stream)
     }
 
-    fn failed(&mut self, error: &io::Error) -> Failed {
+    fn failed(&mut self, error: &io::Error) -> ConnectFailure {
         let failure = match error.kind() {
             io::ErrorKind::WouldBlock => "as many wait there as its listener takes".to_owned(),
             _ => error.to_string(),
@@ -85,7 +85,7 @@ impl Connector {
         let why = format!("connecting to {}: {failure}; tried {times}", self.path.display());
         let is_new = self.failure.as_ref() != Some(&failure);
         self.failure = Some(failure);
-        Failed { why, is_new, pause: self.next_pause() }
+        ConnectFailure { why, is_new, pause: self.next_pause() }
     }
 
     fn next_pause(&mut self) -> Duration {

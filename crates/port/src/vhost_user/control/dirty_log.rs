@@ -9,9 +9,9 @@ use std::sync::Arc;
 use straightline_virtio::memory::{DirtyLog, GuestMemory};
 use straightline_virtio::vhost_user::LogFd;
 
-use super::frontend::Guest;
+use super::frontend::ConnectedFrontend;
 
-impl Guest {
+impl ConnectedFrontend {
     /// Takes another log. The one before is not written to any more when this returns.
     pub(crate) fn set_log(&mut self, base: &LogFd) -> Result<(), String> {
         let log = DirtyLog::map(base.fd.as_fd(), base.offset, base.size).map_err(|e| format!("the dirty log: {e}"))?;

@@ -12,20 +12,20 @@ use straightline_virtio::memory::{DirtyLog, GuestMemory, Region};
 use straightline_virtio::vhost_user::{Connection, Effect, Outcome, Refused, Session};
 use tracing::Level;
 
-use super::commands::Commands;
-use super::inflight::Tables;
-use super::running_ring::Running;
+use super::control_queue::ControlQueue;
+use super::inflight::InflightTables;
+use super::running_ring::RunningRing;
 use super::shared::Shared;
+use super::state_transfer::Transfer;
 use super::stop::Stop;
 use super::thread::wait_for_any;
-use super::transfer::Transfer;
 use crate::call_helper::CallHelper;
 use crate::peer::peer;
 use crate::vhost_user::data::queue::Queue;
 use crate::{Peer, QueueAssignment};
 
 /// A connected frontend.
-pub(crate) struct Guest {
+pub(crate) struct ConnectedFrontend {
     pub(crate) shared: Arc<Shared>,
     connection: Connection,
     /// Who sends the messages.
@@ -35,35 +35,35 @@ pub(crate) struct Guest {
     /// Where writes are marked while the frontend asks for it.
     pub(crate) log: Option<Arc<DirtyLog>>,
     /// By their index.
-    pub(crate) rings: Vec<Option<Running>>,
+    pub(crate) rings: Vec<Option<RunningRing>>,
     /// At which of its starts a ring broke: it stays stopped until the frontend starts it again.
     pub(crate) broken: Vec<Option<u32>>,
     pub(crate) acked: u64,
     /// Queue pairs up to the last that was started since features were negotiated.
     pub(crate) started_pairs: u16,
-    pub(crate) commands: Commands,
+    pub(crate) control_queue: ControlQueue,
     pub(crate) transfer: Transfer,
     /// The link is set down, as far as workers and the frontend know.
     pub(crate) set_down: bool,
     /// Who serves which pair, as far as workers know.
-    pub(crate) seated: Arc<QueueAssignment>,
+    pub(crate) assignment: Arc<QueueAssignment>,
     /// Counts the links published.
     pub(crate) generation: u64,
     /// What the frontend keeps of buffers in flight.
-    pub(crate) inflight: Tables,
+    pub(crate) inflight: InflightTables,
     /// When the rings are looked at again for a call that was lost; `None` while no call is unanswered.
-    pub(crate) next_look: Option<Instant>,
+    pub(crate) next_check: Option<Instant>,
     /// Rings that were stopped and that workers may still use until the next link is published.
     pub(crate) stopping: Vec<(u16, Arc<Queue>)>,
     /// Notifies where that may wait.
     pub(crate) calls: CallHelper,
 }
 
-impl Guest {
+impl ConnectedFrontend {
     pub(crate) fn new(shared: Arc<Shared>, connection: Connection) -> Self {
         let session = Session::new(shared.config.offer());
         let rings = session.rings();
-        let guest = Guest {
+        let frontend = ConnectedFrontend {
             peer: peer(connection.stream().as_fd()).ok(),
             connection,
             memory: Arc::default(),
@@ -73,19 +73,19 @@ impl Guest {
             session,
             acked: 0,
             started_pairs: 0,
-            commands: Commands::new(Arc::clone(&shared.commands)),
+            control_queue: ControlQueue::new(Arc::clone(&shared.control_kicks)),
             transfer: Transfer::None,
             set_down: false,
-            seated: shared.assignment(),
+            assignment: shared.assignment(),
             generation: 0,
-            inflight: Tables::default(),
-            next_look: None,
+            inflight: InflightTables::default(),
+            next_check: None,
             stopping: Vec::new(),
             calls: new_helper(&shared),
             shared,
         };
-        guest.show();
-        guest
+        frontend.show();
+        frontend
     }
 
     /// Serves until the frontend leaves or errs, or the port stops. KickKind which.
@@ -102,17 +102,17 @@ impl Guest {
                 retry = Some(Duration::from_secs(1));
             }
             self.follow_administrator();
-            if !Arc::ptr_eq(&self.seated, &self.shared.assignment()) {
+            if !Arc::ptr_eq(&self.assignment, &self.shared.assignment()) {
                 self.publish();
             }
-            let fds = [self.connection.stream().as_fd(), self.shared.inbox.event(), self.commands.event()];
+            let fds = [self.connection.stream().as_fd(), self.shared.inbox.event(), self.control_queue.event()];
             let wait = limit.into_iter().chain(self.shared.suppressed_due()).chain(retry).min();
             let ready = wait_for_any(fds, wait);
             if !ready {
                 self.shared.report_suppressed();
             }
             // A report about a link that has been replaced since says nothing about this one.
-            if let Some((_, fault)) = self.shared.inbox.take().filter(|(about, _)| *about == self.generation) {
+            if let Some((_, fault)) = self.shared.inbox.take_fault().filter(|(about, _)| *about == self.generation) {
                 self.break_off(fault);
             }
             if stop.leaves() {

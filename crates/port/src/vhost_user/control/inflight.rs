@@ -1,4 +1,4 @@
-//! Tables of buffers in flight: one that the frontend is given (GET_INFLIGHT_FD), or one that it has kept from before
+//! InflightTables of buffers in flight: one that the frontend is given (GET_INFLIGHT_FD), or one that it has kept from before
 //! (SET_INFLIGHT_FD). What is in them, `straightline_virtio` knows.
 
 use std::io;
@@ -10,11 +10,11 @@ use straightline_virtio::ring::{InflightFile, InflightShape, InflightTable};
 use straightline_virtio::vhost_user::{InflightSpec, Outcome};
 use tracing::Level;
 
-use super::frontend::Guest;
+use super::frontend::ConnectedFrontend;
 
 /// The tables of a connection.
 #[derive(Debug, Default)]
-pub(crate) struct Tables {
+pub(crate) struct InflightTables {
     /// The one in use. Every ring that runs keeps its part of it, if it has one.
     table: Option<InflightTable>,
     /// The file of all tables that we make for this frontend.
@@ -23,7 +23,7 @@ pub(crate) struct Tables {
     is_own: bool,
 }
 
-impl Tables {
+impl InflightTables {
     /// The table in use.
     pub(crate) fn table(&self) -> Option<&InflightTable> {
         self.table.as_ref()
@@ -49,7 +49,7 @@ impl Tables {
     }
 }
 
-impl Guest {
+impl ConnectedFrontend {
     fn inflight_shape(&self, spec: InflightSpec) -> InflightShape {
         let packed = self.session.acked_features() & VIRTIO_F_RING_PACKED != 0;
         InflightShape { packed, queues: spec.queues, size: spec.queue_size }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use straightline_virtio::memory::{GuestMemory, Region};
 use straightline_virtio::vhost_user::RegionFd;
 
-use super::frontend::Guest;
+use super::frontend::ConnectedFrontend;
 
-impl Guest {
+impl ConnectedFrontend {
     pub(crate) fn set_memory(&mut self, regions: Vec<RegionFd>) -> Result<(), String> {
         let mapped = regions.iter().map(map).collect::<Result<_, _>>()?;
         self.replace_memory(mapped)

@@ -18,22 +18,22 @@
 //! | `peer` | the process at the other end of a socket |
 //! | `log_limit` | the rate limit for log lines that a frontend can cause |
 
-pub(crate) mod calls;
-pub(crate) mod channel;
-pub(crate) mod commands;
 pub(crate) mod connector;
+pub(crate) mod control_queue;
 pub(crate) mod dirty_log;
 pub(crate) mod frontend;
 pub(crate) mod frontend_source;
 pub(crate) mod inflight;
 pub(crate) mod log_limit;
+pub(crate) mod lost_calls;
 pub(crate) mod memory;
 pub(crate) mod port;
 pub(crate) mod publish;
 pub(crate) mod rings;
 pub(crate) mod running_ring;
 pub(crate) mod shared;
+pub(crate) mod state_channel;
+pub(crate) mod state_transfer;
 pub(crate) mod status;
 pub(crate) mod stop;
 pub(crate) mod thread;
-pub(crate) mod transfer;

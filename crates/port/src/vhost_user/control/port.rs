@@ -13,7 +13,7 @@ use super::frontend_source::FrontendSource;
 use super::log_limit::LogLimit;
 use super::shared::Shared;
 use super::stop::{ACCEPT_TIME, Stop};
-use super::thread::Control;
+use super::thread::PortThread;
 use crate::control::{PortControl, stop_all};
 use crate::kick_routing::KickRouting;
 use crate::link_status::LinkState;
@@ -80,8 +80,8 @@ impl VhostUser {
             data,
             pairs_shown: AtomicU16::new(config.told_pairs()),
             rcu: rcu.clone(),
-            mover: Mutex::default(),
-            commands: Arc::new(EpollWaiter::new().map_err(system)?),
+            transfer_thread: Mutex::default(),
+            control_kicks: Arc::new(EpollWaiter::new().map_err(system)?),
             routing: Arc::new(KickRouting::new(waiters.into(), config.waits)),
             assignment: Mutex::new(Arc::new(QueueAssignment::one(0, config.most_pairs()))),
             waits: Arc::new(AtomicBool::new(config.waits)),
@@ -92,7 +92,7 @@ impl VhostUser {
         });
         let stop = Arc::new(Stop::default());
         let server = if let FrontendSource::Server(server) = &source { Some(Arc::clone(server)) } else { None };
-        let control = Control::new(Arc::clone(&shared), source, Arc::clone(&stop));
+        let control = PortThread::new(Arc::clone(&shared), source, Arc::clone(&stop));
         let thread = std::thread::Builder::new()
             .name(format!("port {}", config.name))
             .spawn(move || control.run())
@@ -122,7 +122,7 @@ impl PortControl for VhostUser {
     }
 
     fn assign_queues(&self, assignment: QueueAssignment) {
-        assert!(!assignment.givers.is_empty(), "somebody delivers to each port");
+        assert!(!assignment.delivering.is_empty(), "somebody delivers to each port");
         *self.shared.assignment.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(assignment);
         self.shared.inbox.wake();
     }

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use straightline_virtio::features::{VIRTIO_NET_F_CSUM, VIRTIO_NET_F_MRG_RXBUF};
 use straightline_virtio::net_header::Receiver;
 
-use super::frontend::Guest;
+use super::frontend::ConnectedFrontend;
 use crate::vhost_user::data::link::Link;
 use crate::vhost_user::data::steering::Steering;
 
-impl Guest {
+impl ConnectedFrontend {
     /// Shows workers the rings as they are now, and waits until none uses what is gone.
     pub(crate) fn publish(&mut self) {
         self.generation += 1;
@@ -23,7 +23,7 @@ impl Guest {
         self.shared.pairs_shown.fetch_max(self.started_pairs, Ordering::Relaxed);
         let pairs = usize::from(self.started_pairs);
         let running = |index: usize| self.rings.get(index)?.as_ref().map(|r| Arc::clone(&r.queue));
-        let used = self.running_control().map_or(pairs, |_| self.commands.state.pairs().into());
+        let used = self.running_control().map_or(pairs, |_| self.control_queue.state.pairs().into());
         // Packets in a transmit ring wait until it is enabled for the first time. A ring that is disabled later discards
         // them ("Ring states").
         let was_enabled = |index: usize| {
@@ -33,21 +33,22 @@ impl Guest {
             (0..pairs).map(|pair| 2 * pair + 1).map(|index| running(index).filter(|_| was_enabled(index))).collect();
         // A link that is set down has none that packets may go to.
         let open = |pair: usize| pair < used && !self.set_down;
-        self.seated = self.shared.assignment();
+        self.assignment = self.shared.assignment();
         let tx = |giver: &usize| {
-            let is_own = |pair: usize| self.seated.gives.get(pair) == Some(giver);
+            let is_own = |pair: usize| self.assignment.tx_workers.get(pair) == Some(giver);
             Steering::new((0..pairs).map(|pair| running(2 * pair).filter(|_| open(pair))), is_own)
         };
-        let tx: Box<[_]> = self.seated.givers.iter().map(tx).collect();
+        let tx: Box<[_]> = self.assignment.delivering.iter().map(tx).collect();
         let acked = self.session.acked_features();
-        let offloads = if self.running_control().is_some() { self.commands.state.features() } else { acked };
+        let offloads = if self.running_control().is_some() { self.control_queue.state.features() } else { acked };
         let log = self.active_log();
         for ring in self.rings.iter().flatten() {
             ring.queue.renew(log.cloned());
         }
         // Who delivers to which ring.
-        let givers = self.seated.givers.iter().copied().zip(tx.iter());
-        let serves = givers.flat_map(|(worker, to)| to.queues().iter().map(move |queue| (worker, Arc::clone(queue))));
+        let delivering = self.assignment.delivering.iter().copied().zip(tx.iter());
+        let serves =
+            delivering.flat_map(|(worker, to)| to.queues().iter().map(move |queue| (worker, Arc::clone(queue))));
         let serves: Vec<_> = serves.collect();
         let link = (rx.iter().any(Option::is_some) || tx.iter().any(Steering::any_runs)).then(|| {
             Box::new(Link {
@@ -71,7 +72,7 @@ impl Guest {
         });
         drop(self.shared.data.link.swap(link));
         for queue in self.rings.iter().flatten().map(|ring| &ring.queue) {
-            queue.forget_who_waits(|worker| serves.iter().any(|(by, to)| *by == worker && Arc::ptr_eq(to, queue)));
+            queue.retain_buffer_waiters(|worker| serves.iter().any(|(by, to)| *by == worker && Arc::ptr_eq(to, queue)));
         }
         // There may be packets already, from before anybody looked.
         self.shared.routing.wake();

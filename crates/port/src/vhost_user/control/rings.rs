@@ -9,18 +9,18 @@ use straightline_virtio::ring::{Direction, Geometry, InflightError, Options, Pac
 use straightline_virtio::vhost_user::RingSetup;
 use tracing::Level;
 
-use super::calls::Watch;
-use super::frontend::Guest;
-use super::running_ring::Running;
+use super::frontend::ConnectedFrontend;
+use super::lost_calls::CallWatch;
+use super::running_ring::RunningRing;
 use crate::notifier::Notifier;
 use crate::vhost_user::data::queue::Queue;
 use crate::vhost_user::ring_name::{CONTROL_RING, is_transmit, ring_name};
 
-impl Guest {
+impl ConnectedFrontend {
     /// Takes a ring out of those that run. Workers may use it until the next link is published.
-    pub(crate) fn take_out(&mut self, index: u16) -> Option<Running> {
+    pub(crate) fn take_out(&mut self, index: u16) -> Option<RunningRing> {
         let mut stopped = self.rings.get_mut(usize::from(index))?.take()?;
-        stopped.forget();
+        stopped.unwatch_kick();
         self.stopping.push((index, Arc::clone(&stopped.queue)));
         Some(stopped)
     }
@@ -76,7 +76,7 @@ impl Guest {
                     return Ok(true);
                 }
                 let index = if self.session.control_ring() == Some(index) { CONTROL_RING } else { index };
-                let replaced = running.rewire(index, setup, &self.calls)?;
+                let replaced = running.update_descriptors(index, setup, &self.calls)?;
                 if replaced.is_some() {
                     // A worker may still call by it in this turn. To close it can take for ever: that is for this thread.
                     self.shared.rcu.wait();
@@ -94,9 +94,9 @@ impl Guest {
         }
     }
 
-    fn start(&self, index: u16, setup: &RingSetup) -> Result<Running, String> {
+    fn start(&self, index: u16, setup: &RingSetup) -> Result<RunningRing, String> {
         let is_control = self.session.control_ring() == Some(index);
-        let routing = Arc::clone(if is_control { &self.commands.routing } else { &self.shared.routing });
+        let routing = Arc::clone(if is_control { &self.control_queue.routing } else { &self.shared.routing });
         let index = if is_control { CONTROL_RING } else { index };
         let geometry = Geometry { size: setup.size, desc: setup.desc, avail: setup.avail, used: setup.used };
         let acked = self.session.acked_features();
@@ -142,8 +142,9 @@ impl Guest {
             queue = queue.watched_by(Arc::clone(&self.shared.inbox));
         }
         let queue = Arc::new(queue);
-        let mut running = Running { queue, kick: None, call: None, token: None, routing, watch: Watch::default() };
-        running.rewire(index, setup, &self.calls)?;
+        let mut running =
+            RunningRing { queue, kick: None, call: None, token: None, routing, watch: CallWatch::default() };
+        running.update_descriptors(index, setup, &self.calls)?;
         Ok(running)
     }
 
@@ -158,7 +159,7 @@ impl Guest {
             if let Some(err) = self.session.ring(index).and_then(|r| r.err.as_ref()) {
                 // Whoever listens learns that the ring is broken; nobody has to.
                 if let Ok(err) = Notifier::new(Arc::clone(err), &self.calls) {
-                    err.ring();
+                    err.notify();
                 }
             }
         }

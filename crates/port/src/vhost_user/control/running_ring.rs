@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use straightline_virtio::vhost_user::RingSetup;
 
-use super::calls::Watch;
+use super::lost_calls::CallWatch;
 use crate::call_helper::CallHelper;
 use crate::kick_routing::{Kick, KickKind, KickRouting};
 use crate::notifier::Notifier;
@@ -13,7 +13,7 @@ use crate::vhost_user::data::queue::Queue;
 use crate::vhost_user::ring_name::{CONTROL_RING, is_transmit, ring_name};
 
 /// A ring that workers use.
-pub(crate) struct Running {
+pub(crate) struct RunningRing {
     pub(crate) queue: Arc<Queue>,
     pub(crate) kick: Option<Arc<OwnedFd>>,
     pub(crate) call: Option<Arc<OwnedFd>>,
@@ -21,13 +21,13 @@ pub(crate) struct Running {
     /// Where its kicks are waited for.
     pub(crate) routing: Arc<KickRouting>,
     /// Whether its driver answers its calls.
-    pub(crate) watch: Watch,
+    pub(crate) watch: CallWatch,
 }
 
-impl Running {
+impl RunningRing {
     /// Takes over the descriptors of a ring's set-up where they are new. Returns the call descriptor that was replaced: it
     /// must outlive the turns that are under way.
-    pub(crate) fn rewire(
+    pub(crate) fn update_descriptors(
         &mut self,
         index: u16,
         setup: &RingSetup,
@@ -35,14 +35,14 @@ impl Running {
     ) -> Result<Option<Arc<OwnedFd>>, String> {
         let name = ring_name(index);
         if !same(self.kick.as_ref(), setup.kick.as_ref()) {
-            self.forget();
+            self.unwatch_kick();
             if let Some(kick) = &setup.kick {
-                let says = if index == CONTROL_RING || is_transmit(index) {
+                let kind = if index == CONTROL_RING || is_transmit(index) {
                     KickKind::Packets(index / 2)
                 } else {
                     KickKind::Buffers
                 };
-                let token = self.routing.add(Arc::clone(kick), says);
+                let token = self.routing.add(Arc::clone(kick), kind);
                 self.token = Some(token.map_err(|e| format!("{name}: cannot wait for its kick: {e}"))?);
             }
             self.kick = setup.kick.clone();
@@ -62,16 +62,16 @@ impl Running {
     }
 
     /// Waits for its kick no more.
-    pub(crate) fn forget(&mut self) {
+    pub(crate) fn unwatch_kick(&mut self) {
         if let Some(token) = self.token.take() {
             self.routing.remove(token);
         }
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningRing {
     fn drop(&mut self) {
-        self.forget();
+        self.unwatch_kick();
     }
 }
 
@@ -92,14 +92,14 @@ mod tests {
 
     use crate::EpollWaiter;
 
-    fn running(routing: &Arc<KickRouting>) -> Running {
-        Running {
+    fn running(routing: &Arc<KickRouting>) -> RunningRing {
+        RunningRing {
             queue: queue(),
             kick: None,
             call: None,
             token: None,
             routing: Arc::clone(routing),
-            watch: Watch::default(),
+            watch: CallWatch::default(),
         }
     }
 
@@ -117,15 +117,15 @@ mod tests {
         let mut ring = running(&routing);
         let calls = CallHelper::new("test", || ());
         let kick = || Some(eventfd(0, EventfdFlags::CLOEXEC).expect("eventfd"));
-        ring.rewire(1, &started(kick()), &calls).expect("a kick");
+        ring.update_descriptors(1, &started(kick()), &calls).expect("a kick");
         waiter.wait(std::time::Duration::ZERO).expect("the wake of the kick");
         assert_eq!(ring.queue.arm(0), Ok(false), "a worker may sleep");
-        ring.rewire(1, &started(None), &calls).expect("no kick");
+        ring.update_descriptors(1, &started(None), &calls).expect("no kick");
         assert!(waiter.woken_by().1, "whoever sleeps looks again");
         assert_eq!(ring.queue.arm(0), Ok(true), "nobody will kick");
-        ring.rewire(1, &started(kick()), &calls).expect("a kick");
+        ring.update_descriptors(1, &started(kick()), &calls).expect("a kick");
         assert_eq!(ring.queue.arm(0), Ok(false));
-        ring.forget();
+        ring.unwatch_kick();
     }
 
     #[test]
@@ -140,10 +140,10 @@ mod tests {
             setup
         };
         let (first, second) = (event(), event());
-        assert!(ring.rewire(1, &with(first.clone()), &calls).expect("a call").is_none());
-        assert!(ring.rewire(1, &with(first.clone()), &calls).expect("the same").is_none());
-        let replaced = ring.rewire(1, &with(second), &calls).expect("another call");
+        assert!(ring.update_descriptors(1, &with(first.clone()), &calls).expect("a call").is_none());
+        assert!(ring.update_descriptors(1, &with(first.clone()), &calls).expect("the same").is_none());
+        let replaced = ring.update_descriptors(1, &with(second), &calls).expect("another call");
         assert!(same(replaced.as_ref(), first.as_ref()), "who waits for the turns has it");
-        assert!(ring.rewire(1, &with(None), &calls).expect("no call").is_some());
+        assert!(ring.update_descriptors(1, &with(None), &calls).expect("no call").is_some());
     }
 }

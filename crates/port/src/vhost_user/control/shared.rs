@@ -25,9 +25,9 @@ pub(crate) struct Shared {
     pub(crate) pairs_shown: AtomicU16,
     pub(crate) rcu: Rcu,
     /// Moves a device's state, or did.
-    pub(crate) mover: Mutex<Option<JoinHandle<()>>>,
+    pub(crate) transfer_thread: Mutex<Option<JoinHandle<()>>>,
     /// Kicks of the control ring.
-    pub(crate) commands: Arc<EpollWaiter>,
+    pub(crate) control_kicks: Arc<EpollWaiter>,
     pub(crate) routing: Arc<KickRouting>,
     /// Who serves which pair. The port's thread shows it to workers with the next link.
     pub(crate) assignment: Mutex<Arc<QueueAssignment>>,

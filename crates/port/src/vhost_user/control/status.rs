@@ -3,11 +3,11 @@
 use straightline_virtio::features::names;
 use tracing::Level;
 
-use super::frontend::Guest;
+use super::frontend::ConnectedFrontend;
 use crate::vhost_user::ring_name::ring_name;
 use crate::{LinkStatus, RingStatus};
 
-impl Guest {
+impl ConnectedFrontend {
     /// Brings what operators see up to date.
     pub(crate) fn show(&self) {
         let reason = self.why_down();
@@ -20,7 +20,7 @@ impl Guest {
             regions: self.memory.regions().len(),
             mac: self.session.told_mac(),
             receives: self.running_control().map(|_| {
-                let state = &self.commands.state;
+                let state = &self.control_queue.state;
                 (state.rx_filter().clone(), state.vlans().collect())
             }),
             ring: self

@@ -12,8 +12,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use straightline_virtio::vhost_user::{Connection, Stopper};
 use tracing::Level;
 
-use super::connector::Failed;
-use super::frontend::Guest;
+use super::connector::ConnectFailure;
+use super::frontend::ConnectedFrontend;
 use super::frontend_source::FrontendSource;
 use super::shared::Shared;
 use super::stop::Stop;
@@ -33,7 +33,7 @@ const LISTEN_PAUSE: Duration = Duration::from_secs(1);
 const FOR_LONG: Duration = Duration::from_secs(3600);
 
 /// The thread's state while nobody is connected.
-pub(crate) struct Control {
+pub(crate) struct PortThread {
     shared: Arc<Shared>,
     source: FrontendSource,
     stop: Arc<Stop>,
@@ -41,14 +41,14 @@ pub(crate) struct Control {
     left: Option<String>,
 }
 
-impl Control {
+impl PortThread {
     pub(crate) fn new(shared: Arc<Shared>, source: FrontendSource, stop: Arc<Stop>) -> Self {
-        let control = Control { shared, source, stop, left: None };
-        control.show(match &control.source {
+        let thread = PortThread { shared, source, stop, left: None };
+        thread.show(match &thread.source {
             FrontendSource::Server(_) | FrontendSource::Listener(_) => "no frontend has connected yet".to_owned(),
             source => source.waits(),
         });
-        control
+        thread
     }
 
     pub(crate) fn run(self) {
@@ -92,9 +92,9 @@ impl Control {
     fn serve(&mut self, connection: Connection, stopper: Stopper) {
         self.shared.log(Level::INFO, format_args!("a frontend has connected"));
         self.stop.enter(Some(stopper));
-        let mut guest = Guest::new(Arc::clone(&self.shared), connection);
-        // A bug that a frontend leads us to takes its own link down. What it left half done goes with the guest.
-        let served = catch_unwind(AssertUnwindSafe(|| guest.serve(&self.stop)));
+        let mut frontend = ConnectedFrontend::new(Arc::clone(&self.shared), connection);
+        // A bug that a frontend leads us to takes its own link down. What it left half done goes with the frontend.
+        let served = catch_unwind(AssertUnwindSafe(|| frontend.serve(&self.stop)));
         let is_bug = served.is_err();
         let why = served.unwrap_or_else(|panic| a_bug(&*panic));
         if let (FrontendSource::Stream(_), Some(connection)) = (&self.source, &*self.stop.connection()) {
@@ -102,7 +102,7 @@ impl Control {
             connection.stop();
         }
         self.stop.enter(None);
-        guest.leave();
+        frontend.leave();
         if is_bug {
             self.shared.log(Level::ERROR, format_args!("its frontend is left: {why}"));
         } else {
@@ -110,7 +110,7 @@ impl Control {
         }
         self.left = Some(why);
         // Its connection ends here.
-        drop(guest);
+        drop(frontend);
         self.show(self.source.waits());
         if is_bug {
             self.pause(BUG_PAUSE);
@@ -147,7 +147,7 @@ impl Control {
                 },
                 FrontendSource::Connector(connector) => match connector.connect() {
                     Ok(stream) => return Some(stream),
-                    Err(Failed { why, is_new, pause }) => {
+                    Err(ConnectFailure { why, is_new, pause }) => {
                         if is_new {
                             self.shared.log(Level::INFO, format_args!("{why}; trying on"));
                         }
@@ -167,7 +167,7 @@ impl Control {
         if !ready {
             self.shared.report_suppressed();
         }
-        self.shared.inbox.take();
+        self.shared.inbox.take_fault();
         if self.stop.leaves() || !ready {
             return None;
         }
@@ -206,7 +206,7 @@ impl Control {
     /// Waits until the port is woken, at most for `time`.
     fn wait(&self, time: Option<Duration>) {
         wait_for_any([self.shared.inbox.event()], time);
-        self.shared.inbox.take();
+        self.shared.inbox.take_fault();
     }
 
     /// Waits for `time`, or until the port stops.
@@ -222,7 +222,7 @@ impl Control {
             // What is no span of time for the system (none is so long) would be no wait; an interrupted one goes on.
             let left = Timespec::try_from(left).unwrap_or_default();
             let _ = poll(&mut fds, Some(&left));
-            self.shared.inbox.take();
+            self.shared.inbox.take_fault();
             self.shared.report_suppressed();
         }
     }

@@ -18,13 +18,13 @@ struct Waiting {
     /// So many chains were there, and too few.
     known: u16,
     /// He is to be woken.
-    sleeps: bool,
+    is_asleep: bool,
 }
 
 impl BufferWaiters {
     /// What came of a worker's delivery: this many chains were there and too few for a packet that waits, or all is well.
     #[inline]
-    pub(crate) fn wants(&mut self, worker: usize, short: Option<u16>) {
+    pub(crate) fn set(&mut self, worker: usize, short: Option<u16>) {
         if short.is_some() || !self.0.is_empty() {
             self.note(worker, short);
         }
@@ -33,28 +33,28 @@ impl BufferWaiters {
     #[cold]
     fn note(&mut self, worker: usize, short: Option<u16>) {
         self.0.retain(|waiting| waiting.worker != worker);
-        self.0.extend(short.map(|known| Waiting { worker, known, sleeps: false }));
+        self.0.extend(short.map(|known| Waiting { worker, known, is_asleep: false }));
     }
 
     /// A worker sleeps if its packets wait here. Beyond how many chains somebody who sleeps is to be woken.
-    pub(crate) fn sleeps(&mut self, worker: usize) -> Option<u16> {
-        self.0.iter_mut().find(|waiting| waiting.worker == worker)?.sleeps = true;
-        self.0.iter().filter(|waiting| waiting.sleeps).map(|waiting| waiting.known).min()
+    pub(crate) fn sleep(&mut self, worker: usize) -> Option<u16> {
+        self.0.iter_mut().find(|waiting| waiting.worker == worker)?.is_asleep = true;
+        self.0.iter().filter(|waiting| waiting.is_asleep).map(|waiting| waiting.known).min()
     }
 
-    pub(crate) fn wakes(&mut self, worker: usize) {
-        self.0.iter_mut().filter(|waiting| waiting.worker == worker).for_each(|waiting| waiting.sleeps = false);
+    pub(crate) fn wake(&mut self, worker: usize) {
+        self.0.iter_mut().filter(|waiting| waiting.worker == worker).for_each(|waiting| waiting.is_asleep = false);
     }
 
     /// Only these workers still wait. Whether somebody slept, and nobody does any more.
-    pub(crate) fn forget(&mut self, but_for: impl Fn(usize) -> bool) -> bool {
-        let slept = self.any_sleeps();
+    pub(crate) fn retain(&mut self, but_for: impl Fn(usize) -> bool) -> bool {
+        let slept = self.any_asleep();
         self.0.retain(|waiting| but_for(waiting.worker));
-        slept && !self.any_sleeps()
+        slept && !self.any_asleep()
     }
 
-    pub(crate) fn any_sleeps(&self) -> bool {
-        self.0.iter().any(|waiting| waiting.sleeps)
+    pub(crate) fn any_asleep(&self) -> bool {
+        self.0.iter().any(|waiting| waiting.is_asleep)
     }
 }
 
@@ -64,28 +64,28 @@ mod tests {
 
     #[test]
     fn of_all_who_wait_for_room_the_one_content_with_least_is_woken_first() {
-        let mut room = BufferWaiters::default();
-        room.wants(0, None);
-        assert_eq!((room.sleeps(0), room.any_sleeps()), (None, false), "nobody waits");
-        room.wants(0, Some(7));
-        room.wants(1, Some(3));
-        assert_eq!(room.sleeps(0), Some(7), "the other polls still");
-        assert_eq!((room.sleeps(1), room.sleeps(0)), (Some(3), Some(3)));
+        let mut waiters = BufferWaiters::default();
+        waiters.set(0, None);
+        assert_eq!((waiters.sleep(0), waiters.any_asleep()), (None, false), "nobody waits");
+        waiters.set(0, Some(7));
+        waiters.set(1, Some(3));
+        assert_eq!(waiters.sleep(0), Some(7), "the other polls still");
+        assert_eq!((waiters.sleep(1), waiters.sleep(0)), (Some(3), Some(3)));
         // One finds room, the other sleeps on.
-        room.wakes(1);
-        room.wants(1, None);
-        assert!(room.any_sleeps());
-        assert_eq!((room.sleeps(1), room.sleeps(0)), (None, Some(7)));
+        waiters.wake(1);
+        waiters.set(1, None);
+        assert!(waiters.any_asleep());
+        assert_eq!((waiters.sleep(1), waiters.sleep(0)), (None, Some(7)));
         // What it finds is too little again.
-        room.wakes(0);
-        assert!(!room.any_sleeps());
-        room.wants(0, Some(9));
-        assert_eq!(room.sleeps(0), Some(9));
+        waiters.wake(0);
+        assert!(!waiters.any_asleep());
+        waiters.set(0, Some(9));
+        assert_eq!(waiters.sleep(0), Some(9));
         // One of them delivers no more.
-        room.wants(1, Some(3));
-        assert_eq!(room.sleeps(1), Some(3));
-        assert!(!room.forget(|worker| worker == 0) && room.any_sleeps(), "the other sleeps on");
-        assert_eq!((room.sleeps(1), room.sleeps(0)), (None, Some(9)));
-        assert!(room.forget(|_| false) && room.0.is_empty());
+        waiters.set(1, Some(3));
+        assert_eq!(waiters.sleep(1), Some(3));
+        assert!(!waiters.retain(|worker| worker == 0) && waiters.any_asleep(), "the other sleeps on");
+        assert_eq!((waiters.sleep(1), waiters.sleep(0)), (None, Some(9)));
+        assert!(waiters.retain(|_| false) && waiters.0.is_empty());
     }
 }

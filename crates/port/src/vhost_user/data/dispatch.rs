@@ -2,7 +2,7 @@
 
 use straightline_packet::{Batch, MAX_BATCH, PacketId, Reason, Turn};
 
-use super::deliver::{self, Delivered, Looks};
+use super::deliver::{self, Delivered, DescriptorBudget};
 use super::link::Link;
 use super::queue::Queue;
 use super::steering::{PAIRS, Steering};
@@ -10,7 +10,7 @@ use super::worker_queues::WorkerQueues;
 
 /// Delivers a batch to a guest, however many rings it has.
 pub(crate) fn deliver<'t>(link: &'t Link, worker: &WorkerQueues, turn: &mut Turn<'t>, batch: &Batch, wait: bool) {
-    let steering = link.tx(worker.giver);
+    let steering = link.tx(worker.tx_index);
     match steering.queues() {
         [] => {
             let reason = match steering.any_runs() {
@@ -21,20 +21,26 @@ pub(crate) fn deliver<'t>(link: &'t Link, worker: &WorkerQueues, turn: &mut Turn
             link.drops.add(reason, batch.len().try_into().unwrap_or(u64::MAX));
         }
         [queue] => {
-            if deliver::deliver(queue, link, worker, turn, batch.ids(), wait, &mut Looks::default()).any {
+            if deliver::deliver(queue, link, worker, turn, batch.ids(), wait, &mut DescriptorBudget::default()).any {
                 turn.borrow_from(&**queue);
             }
         }
-        _ if wait => in_order(steering, link, worker, turn, batch),
-        _ => apart(steering, link, worker, turn, batch),
+        _ if wait => deliver_in_order(steering, link, worker, turn, batch),
+        _ => deliver_grouped(steering, link, worker, turn, batch),
     }
 }
 
 /// Delivers each ring's packets together.
-fn apart<'t>(steering: &'t Steering, link: &'t Link, worker: &WorkerQueues, turn: &mut Turn<'t>, batch: &Batch) {
+fn deliver_grouped<'t>(
+    steering: &'t Steering,
+    link: &'t Link,
+    worker: &WorkerQueues,
+    turn: &mut Turn<'t>,
+    batch: &Batch,
+) {
     let ids = batch.ids();
     let Some(&any) = ids.first() else { return };
-    let places = &steering.places(turn, ids)[..ids.len()];
+    let places = &steering.ring_positions(turn, ids)[..ids.len()];
     // Sorted by counting: how many there are for each ring, then where each ring's begin, then where they end.
     let mut ends = [0_u16; PAIRS];
     for &place in places {
@@ -50,12 +56,12 @@ fn apart<'t>(steering: &'t Steering, link: &'t Link, worker: &WorkerQueues, turn
         sorted[usize::from(*end)] = id;
         *end += 1;
     }
-    let (mut start, mut looks) = (0, Looks::in_parts());
+    let (mut start, mut budget) = (0, DescriptorBudget::in_parts());
     for (queue, end) in steering.queues().iter().zip(ends) {
         let end = usize::from(end);
         let part = &sorted[start..end];
         start = end;
-        if !part.is_empty() && send(queue, link, worker, turn, part, false, &mut looks).any {
+        if !part.is_empty() && deliver_part(queue, link, worker, turn, part, false, &mut budget).any {
             turn.borrow_from(&**queue);
         }
     }
@@ -64,10 +70,16 @@ fn apart<'t>(steering: &'t Steering, link: &'t Link, worker: &WorkerQueues, turn
 /// Delivers with nothing lost where a ring is full (`full = "wait"`): what is left of a source's packets must be the tail
 /// of what was taken from it. So packets go in their order, those in a row for one ring together; behind a packet that is
 /// left, all of the same source are left, and so are all for the same ring, which others of the batch must not overtake.
-fn in_order<'t>(steering: &'t Steering, link: &'t Link, worker: &WorkerQueues, turn: &mut Turn<'t>, batch: &Batch) {
-    let places = steering.places(turn, batch.ids());
+fn deliver_in_order<'t>(
+    steering: &'t Steering,
+    link: &'t Link,
+    worker: &WorkerQueues,
+    turn: &mut Turn<'t>,
+    batch: &Batch,
+) {
+    let places = steering.ring_positions(turn, batch.ids());
     let (mut full, mut told) = (0_u128, 0_u128);
-    let mut looks = Looks::in_parts();
+    let mut budget = DescriptorBudget::in_parts();
     let mut previous = None;
     let mut is_behind = false;
     let mut rest = batch.ids();
@@ -88,7 +100,7 @@ fn in_order<'t>(steering: &'t Steering, link: &'t Link, worker: &WorkerQueues, t
             continue;
         }
         let Some(queue) = steering.queues().get(usize::from(place)) else { continue };
-        let Delivered { any, left } = send(queue, link, worker, turn, run, true, &mut looks);
+        let Delivered { any, left } = deliver_part(queue, link, worker, turn, run, true, &mut budget);
         told |= if any { bit } else { 0 };
         if left {
             full |= bit;
@@ -103,17 +115,17 @@ fn in_order<'t>(steering: &'t Steering, link: &'t Link, worker: &WorkerQueues, t
 }
 
 /// Delivers a part of a batch, unless another part has found the guest broken.
-fn send<'t>(
+fn deliver_part<'t>(
     queue: &'t Queue,
     link: &'t Link,
     worker: &WorkerQueues,
     turn: &mut Turn<'t>,
     ids: &[PacketId],
     wait: bool,
-    looks: &mut Looks,
+    budget: &mut DescriptorBudget,
 ) -> Delivered {
-    if link.is_sound() {
-        return deliver::deliver(queue, link, worker, turn, ids, wait, looks);
+    if link.is_usable() {
+        return deliver::deliver(queue, link, worker, turn, ids, wait, budget);
     }
     link.drops.add(Reason::LinkDown, ids.len().try_into().unwrap_or(u64::MAX));
     Delivered { any: false, left: false }

@@ -47,7 +47,7 @@ pub(crate) struct Link {
 impl Link {
     /// Whether workers may touch it.
     #[inline]
-    pub(crate) fn is_sound(&self) -> bool {
+    pub(crate) fn is_usable(&self) -> bool {
         !self.broken.load(Ordering::Relaxed)
     }
 
@@ -69,25 +69,25 @@ impl Link {
         if !self.broken.swap(true, Ordering::Relaxed) {
             // Zeros in the place of vanished memory look like other faults.
             let why = if self.memory.poisoned() { VANISHED.to_owned() } else { format!("{which}: {fault}") };
-            self.inbox.send(self.generation, why);
+            self.inbox.report_fault(self.generation, why);
         }
     }
 
     /// Whether what was written is marked, if it is to be; if it cannot be, the port stops.
     #[inline]
     pub(crate) fn is_logged(&self) -> bool {
-        self.log.as_ref().is_none_or(|log| log.is_intact() || self.unlogged())
+        self.log.as_ref().is_none_or(|log| log.is_intact() || self.fail_unlogged())
     }
 
     #[cold]
-    fn unlogged(&self) -> bool {
+    fn fail_unlogged(&self) -> bool {
         self.fail("dirty log", &"it has no bit for a write, or its file was truncated while it was mapped");
         false
     }
 
     /// Stops the port: its memory is not there any more.
     #[cold]
-    pub(crate) fn vanished(&self) {
+    pub(crate) fn fail_vanished(&self) {
         self.fail("guest memory", &"it vanished");
     }
 }

@@ -31,8 +31,8 @@ impl PortData {
 
     /// The guest, where there is one that can be served.
     #[inline]
-    pub(crate) fn sound<'t>(&self, turn: &Turn<'t>) -> Option<&'t Link> {
-        self.link.load(turn).filter(|link| link.is_sound())
+    pub(crate) fn usable_link<'t>(&self, turn: &Turn<'t>) -> Option<&'t Link> {
+        self.link.load(turn).filter(|link| link.is_usable())
     }
 
     /// Takes what is to be announced in the guest's name, as if it had sent it.

@@ -26,7 +26,7 @@ pub(crate) struct Queue {
     memory: Mutex<Arc<GuestMemory>>,
     enabled: AtomicBool,
     /// The fault epoch up to which nothing of the guest's memory has vanished.
-    pub(crate) clean: AtomicU64,
+    pub(crate) clean_epoch: AtomicU64,
     pub(crate) counters: Arc<QueueCounters>,
     /// The frontend gave no kick descriptor: nobody will say when there is something.
     polled: AtomicBool,
@@ -60,10 +60,10 @@ pub(crate) struct Inner {
     /// What makes control look at the ring again.
     wake: Wake,
     /// Who waits for room.
-    pub(crate) room: BufferWaiters,
+    pub(crate) buffer_waiters: BufferWaiters,
     /// The round in which all that was taken from it was left for want of room: what is in it waits behind that. In another
     /// round it is to be tried again; a turn may be full before it comes to this ring.
-    stuck: Option<u64>,
+    waiting_round: Option<u64>,
     /// The chains found last.
     pub(crate) firsts: Box<[First; BURST]>,
     /// The packets of the frame being delivered, with the buffers reserved for them.
@@ -71,7 +71,7 @@ pub(crate) struct Inner {
     /// Those of them that are one packet together.
     pub(crate) runs: Vec<PlannedRun>,
     /// The segment being cut, where one is, or the headers of a run.
-    pub(crate) piece: Box<GsoSegment>,
+    pub(crate) segment: Box<GsoSegment>,
 }
 
 impl Queue {
@@ -88,19 +88,19 @@ impl Queue {
             ring,
             call: None,
             wake: Wake::Call,
-            room: BufferWaiters::default(),
-            stuck: None,
+            buffer_waiters: BufferWaiters::default(),
+            waiting_round: None,
             firsts: Box::new([First::default(); BURST]),
             plan: Vec::with_capacity(MAX_BATCH),
             runs: Vec::with_capacity(MAX_BATCH / 2),
-            piece: Box::default(),
+            segment: Box::default(),
         };
         Queue {
             inner: Mutex::new(inner),
             memory: Mutex::new(memory),
             enabled: AtomicBool::new(enabled),
             // Its memory may have vanished before it was made: the first use looks.
-            clean: AtomicU64::new(u64::MAX),
+            clean_epoch: AtomicU64::new(u64::MAX),
             counters,
             polled: AtomicBool::new(polled),
             index,
@@ -131,9 +131,9 @@ impl Queue {
     #[inline]
     pub(crate) fn has_vanished(&self, memory: &GuestMemory) -> bool {
         let epoch = fault::epoch();
-        epoch != self.clean.load(Ordering::Relaxed)
+        epoch != self.clean_epoch.load(Ordering::Relaxed)
             && (memory.poisoned() || {
-                self.clean.store(epoch, Ordering::Relaxed);
+                self.clean_epoch.store(epoch, Ordering::Relaxed);
                 false
             })
     }
@@ -180,10 +180,10 @@ impl Queue {
         drop(inner);
         // Workers may wait for the lock, so no system call is made with it.
         if let Some(call) = call {
-            call.ring();
+            call.notify();
         }
         if let Some(watcher) = watcher {
-            watcher.send_called();
+            watcher.report_call();
         }
     }
 
@@ -224,7 +224,7 @@ impl Queue {
         }
         drop(inner);
         if let Some(call) = call {
-            call.ring();
+            call.notify();
         }
         result
     }
@@ -239,7 +239,7 @@ impl Queue {
     pub(crate) fn renew(&self, log: Option<Arc<DirtyLog>>) {
         let mut inner = self.lock();
         inner.ring.set_log(log);
-        inner.stuck = None;
+        inner.waiting_round = None;
     }
 
     /// Whether packets may be left in it.
@@ -274,18 +274,18 @@ impl Queue {
     /// was left for want of room in this round does not count: it is room that is waited for.
     pub(crate) fn arm(&self, round: u64) -> Result<bool, RingFault> {
         let mut inner = self.lock();
-        Ok((inner.ring.arm(0)? || self.polled()) && inner.stuck != Some(round))
+        Ok((inner.ring.arm(0)? || self.polled()) && inner.waiting_round != Some(round))
     }
 
     /// Where a worker's packets wait for room: asks for a kick with the next chain; `true` if there are more chains by now
     /// than there were when there were too few. That is news once: whoever waits finds out whether they suffice, or is
     /// gone.
-    pub(crate) fn arm_for_room(&self, worker: usize) -> Result<bool, RingFault> {
+    pub(crate) fn arm_for_buffers(&self, worker: usize) -> Result<bool, RingFault> {
         let mut inner = self.lock();
-        let Some(known) = inner.room.sleeps(worker) else { return Ok(false) };
+        let Some(known) = inner.buffer_waiters.sleep(worker) else { return Ok(false) };
         let more = inner.ring.arm(known)?;
         if more {
-            inner.room.wants(worker, None);
+            inner.buffer_waiters.set(worker, None);
         }
         Ok(more || self.polled())
     }
@@ -295,19 +295,19 @@ impl Queue {
     }
 
     /// A worker asks for room by itself again. Others may sleep still.
-    pub(crate) fn disarm_for_room(&self, worker: usize) {
+    pub(crate) fn disarm_for_buffers(&self, worker: usize) {
         let mut inner = self.lock();
-        inner.room.wakes(worker);
-        if !inner.room.any_sleeps() {
+        inner.buffer_waiters.wake(worker);
+        if !inner.buffer_waiters.any_asleep() {
             inner.ring.disarm();
         }
     }
 
     /// From now on only these workers' packets go there, if any: of the others nobody waits for room. Whoever sleeps would not
     /// look at it when he wakes, and its driver would kick for nobody.
-    pub(crate) fn forget_who_waits(&self, but_for: impl Fn(usize) -> bool) {
+    pub(crate) fn retain_buffer_waiters(&self, but_for: impl Fn(usize) -> bool) {
         let mut inner = self.lock();
-        if inner.room.forget(but_for) {
+        if inner.buffer_waiters.retain(but_for) {
             inner.ring.disarm();
         }
     }
@@ -322,16 +322,16 @@ impl Queue {
 impl AtTurnEnd for Queue {
     fn give_back(&self, turn: &mut Turn<'_>, source: SourceQueueId) {
         let mut inner = self.lock();
-        let Inner { ring, stuck, .. } = &mut *inner;
+        let Inner { ring, waiting_round, .. } = &mut *inner;
         // Also where nothing is held any more.
-        *stuck = None;
+        *waiting_round = None;
         if ring.outstanding() == 0 || ring.poisoned() {
             return;
         }
         if self.waits() {
             // Each of the last chains has its packet: see `receive`.
             let (left, bytes) = turn.roll_back(source);
-            *stuck = (left > 0 && left == usize::from(ring.outstanding())).then(|| turn.round());
+            *waiting_round = (left > 0 && left == usize::from(ring.outstanding())).then(|| turn.round());
             ring.untake(u16::try_from(left).unwrap_or(u16::MAX).min(ring.outstanding()));
             // They come again, and are counted then.
             self.counters.rx.packets.take_back(left.try_into().unwrap_or(0));
@@ -354,10 +354,10 @@ impl AtTurnEnd for Queue {
         // Its frontend can make this a long call of the kernel's, and other workers may want the ring.
         drop(inner);
         if let Some(call) = call {
-            call.ring();
+            call.notify();
         }
         if let Some(watcher) = watcher {
-            watcher.send_called();
+            watcher.report_call();
         }
     }
 

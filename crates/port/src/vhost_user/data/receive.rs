@@ -14,7 +14,7 @@ use super::queue::{Inner, Queue};
 use super::worker_queues::WorkerQueues;
 
 /// Why a chain gives no packet.
-enum Refused {
+enum NoPacket {
     Dropped(Reason),
     Broken(RingFault),
 }
@@ -22,24 +22,24 @@ enum Refused {
 /// Takes at most `max` chains from several rings: from one after the other, beginning behind the ring that was the last to
 /// give anything in the turn before, so that none is always last where room is short.
 pub(crate) fn receive_in_turns<'t>(
-    seat: &WorkerQueues,
+    worker: &WorkerQueues,
     pairs: &[usize],
     link: &'t Link,
     turn: &mut Turn<'t>,
     into: &mut Batch,
     max: usize,
 ) {
-    let first = seat.first.load(Ordering::Relaxed);
+    let first = worker.first.load(Ordering::Relaxed);
     let mut left = max;
     for step in 0..pairs.len() {
         let at = (first + step) % pairs.len();
         let Some(queue) = link.rx(pairs[at]) else { continue };
         let taken = receive(queue, link, turn, into, left);
         if taken > 0 {
-            seat.first.store((at + 1) % pairs.len(), Ordering::Relaxed);
+            worker.first.store((at + 1) % pairs.len(), Ordering::Relaxed);
         }
         left -= taken;
-        if left == 0 || turn.free_slots() == 0 || !link.is_sound() {
+        if left == 0 || turn.free_slots() == 0 || !link.is_usable() {
             break;
         }
     }
@@ -57,7 +57,7 @@ pub(crate) fn receive<'t>(
     // Whoever it was delivered to has seen to it that no zeros went out; that the guest is not served any more is for
     // us to say.
     if queue.has_vanished(&link.memory) {
-        link.vanished();
+        link.fail_vanished();
         return 0;
     }
     // What the turn before gave back may not be marked.
@@ -93,7 +93,7 @@ fn receive_from<'t>(
     }
     let source = turn.borrow_from(queue);
     let borrowed = turn.borrowed();
-    turn.level().run(Taking { ring, firsts: &firsts[..found], queue, link, turn, source, into });
+    turn.level().run(ReceiveBurst { ring, firsts: &firsts[..found], queue, link, turn, source, into });
     // A burst that borrowed nothing is given back at once.
     if turn.borrowed() == borrowed && !queue.waits() {
         let taken = ring.outstanding();
@@ -103,7 +103,7 @@ fn receive_from<'t>(
 }
 
 /// The chains of a burst on their way into the turn, compiled for each instruction set.
-struct Taking<'a, 't, R> {
+struct ReceiveBurst<'a, 't, R> {
     ring: &'a mut R,
     firsts: &'a [First],
     queue: &'t Queue,
@@ -113,12 +113,12 @@ struct Taking<'a, 't, R> {
     into: &'a mut Batch,
 }
 
-impl<R: Device> WithKernels for Taking<'_, '_, R> {
+impl<R: Device> WithKernels for ReceiveBurst<'_, '_, R> {
     type Output = ();
 
     #[inline(always)]
     fn with<K: Kernels>(self, kernels: K) {
-        let Taking { ring, firsts, queue, link, turn, source, into } = self;
+        let ReceiveBurst { ring, firsts, queue, link, turn, source, into } = self;
         let mut singles = [None; BURST];
         let looked = firsts.iter().zip(&mut singles);
         if turn.prefetches() {
@@ -167,13 +167,13 @@ impl<R: Device> WithKernels for Taking<'_, '_, R> {
                         Some(reason) => turn.discard(id, reason),
                     }
                 }
-                Err(Refused::Dropped(_)) if queue.waits() && packets > 0 => {
+                Err(NoPacket::Dropped(_)) if queue.waits() && packets > 0 => {
                     // What is left in the ring is the tail of what was taken: a chain without a packet must not stand
                     // among those that may be left. It comes first in the next burst.
                     break;
                 }
-                Err(Refused::Dropped(reason)) => link.drops.add(reason, 1),
-                Err(Refused::Broken(fault)) => {
+                Err(NoPacket::Dropped(reason)) => link.drops.add(reason, 1),
+                Err(NoPacket::Broken(fault)) => {
                     link.fail(queue.name(), &fault);
                     break;
                 }
@@ -207,7 +207,7 @@ fn take_plain<'t>(
 
 /// Apart, so that what asks for nothing has the loop for itself.
 #[inline(never)]
-fn check_sum(link: &Link, turn: &mut Turn<'_>, id: PacketId, header: Option<[u8; LEN]>) -> Result<PacketId, Refused> {
+fn check_sum(link: &Link, turn: &mut Turn<'_>, id: PacketId, header: Option<[u8; LEN]>) -> Result<PacketId, NoPacket> {
     check(link, turn, id, &header.unwrap_or_default())
 }
 
@@ -219,13 +219,13 @@ fn take_single<'t>(
     source: SourceQueueId,
     segment: MemorySegment<'t>,
     header: Option<[u8; LEN]>,
-) -> Result<PacketId, Refused> {
+) -> Result<PacketId, NoPacket> {
     if segment.len() < HEADER {
-        return Err(Refused::Dropped(Reason::ShortChain));
+        return Err(NoPacket::Dropped(Reason::ShortChain));
     }
     let frame = segment.split_at(HEADER).1;
     check_len(frame.len())?;
-    let id = turn.accept(link.index, source, frame).ok_or(Refused::Dropped(Reason::NoBuffer))?;
+    let id = turn.accept(link.index, source, frame).ok_or(NoPacket::Dropped(Reason::NoBuffer))?;
     check(link, turn, id, &header.unwrap_or_default())
 }
 
@@ -237,11 +237,11 @@ fn take_chain<'t>(
     source: SourceQueueId,
     ring: &mut impl Device,
     first: &First,
-) -> Result<PacketId, Refused> {
+) -> Result<PacketId, NoPacket> {
     let mark = turn.mark();
     let chain = ring.chain(&link.memory, turn, first, Direction::FromGuest).map_err(|fault| match fault {
-        Fault::Chain(fault) => Refused::Dropped(fault.reason()),
-        Fault::Ring(fault) => Refused::Broken(fault),
+        Fault::Chain(fault) => NoPacket::Dropped(fault.reason()),
+        Fault::Ring(fault) => NoPacket::Broken(fault),
     })?;
     let mut header = [0; LEN];
     let mut got = 0;
@@ -251,27 +251,27 @@ fn take_chain<'t>(
             break;
         }
     }
-    let len = if got < LEN { Err(Refused::Dropped(Reason::ShortChain)) } else { check_len(chain.len - HEADER) };
+    let len = if got < LEN { Err(NoPacket::Dropped(Reason::ShortChain)) } else { check_len(chain.len - HEADER) };
     if let Err(refused) = len {
         turn.unstage(mark);
         return Err(refused);
     }
-    let id = turn.accept_staged(link.index, source, mark, HEADER).ok_or(Refused::Dropped(Reason::NoBuffer))?;
+    let id = turn.accept_staged(link.index, source, mark, HEADER).ok_or(NoPacket::Dropped(Reason::NoBuffer))?;
     check(link, turn, id, &header)
 }
 
 #[inline]
-fn check_len(len: u32) -> Result<(), Refused> {
+fn check_len(len: u32) -> Result<(), NoPacket> {
     match len {
-        0..MIN_FRAME => Err(Refused::Dropped(Reason::Runt)),
+        0..MIN_FRAME => Err(NoPacket::Dropped(Reason::Runt)),
         MIN_FRAME..=MAX_FRAME => Ok(()),
-        _ => Err(Refused::Dropped(Reason::LongChain)),
+        _ => Err(NoPacket::Dropped(Reason::LongChain)),
     }
 }
 
 /// What the header asks for, and whether the port may carry it.
 #[inline]
-fn check(link: &Link, turn: &mut Turn<'_>, id: PacketId, header: &[u8; LEN]) -> Result<PacketId, Refused> {
+fn check(link: &Link, turn: &mut Turn<'_>, id: PacketId, header: &[u8; LEN]) -> Result<PacketId, NoPacket> {
     // Where nothing was negotiated that it could ask for, the header is all zeros (virtio 1.2, 5.1.6.2), and whatever
     // it is, it is not looked at.
     let offload = match link.reads_header {
@@ -286,7 +286,7 @@ fn check(link: &Link, turn: &mut Turn<'_>, id: PacketId, header: &[u8; LEN]) -> 
         offload => {
             // Its chain may not be taken, and the ring counts its packets by what is in the turn.
             turn.disown(id);
-            Err(Refused::Dropped(offload.err().unwrap_or(Reason::TooBig)))
+            Err(NoPacket::Dropped(offload.err().unwrap_or(Reason::TooBig)))
         }
     }
 }

@@ -63,7 +63,7 @@ impl Steering {
     }
 
     /// For each packet: the place of its ring.
-    pub(crate) fn places(&self, turn: &Turn<'_>, ids: &[PacketId]) -> [u8; MAX_BATCH] {
+    pub(crate) fn ring_positions(&self, turn: &Turn<'_>, ids: &[PacketId]) -> [u8; MAX_BATCH] {
         let mut places = [0; MAX_BATCH];
         for (place, &id) in places.iter_mut().zip(ids) {
             // The hash as a fraction of all entries.

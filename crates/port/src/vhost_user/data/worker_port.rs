@@ -36,8 +36,8 @@ impl Port for WorkerPort {
         if self.data.announcement.is_due() && max > 0 && self.announces() {
             return self.data.announce(turn, into);
         }
-        let Some(link) = self.data.sound(turn) else { return };
-        match *self.queues.pairs(link) {
+        let Some(link) = self.data.usable_link(turn) else { return };
+        match *self.queues.rx_pairs(link) {
             [] => {}
             [pair] => {
                 if let Some(queue) = link.rx(pair) {
@@ -49,14 +49,14 @@ impl Port for WorkerPort {
     }
 
     fn deliver(&self, turn: &mut Turn<'_>, batch: &Batch, wait: bool) {
-        match self.data.sound(turn) {
+        match self.data.usable_link(turn) {
             Some(link) => dispatch::deliver(link, &self.queues, turn, batch, wait),
             None => self.data.drops.add(Reason::LinkDown, batch.len().try_into().unwrap_or(u64::MAX)),
         }
     }
 
     fn arm(&self, turn: &Turn<'_>, room: bool) -> bool {
-        let Some(link) = self.data.sound(turn) else { return false };
+        let Some(link) = self.data.usable_link(turn) else { return false };
         // All are asked, also behind one that has something: each must know that nobody polls.
         let mut any = false;
         let mut ask = |armed: Result<bool, _>, name: &dyn Fn() -> String| {
@@ -66,8 +66,8 @@ impl Port for WorkerPort {
             });
         };
         if room {
-            let queues = link.tx(self.queues.giver).queues().iter();
-            queues.for_each(|queue| ask(queue.arm_for_room(self.queues.worker), &|| queue.name()));
+            let queues = link.tx(self.queues.tx_index).queues().iter();
+            queues.for_each(|queue| ask(queue.arm_for_buffers(self.queues.worker), &|| queue.name()));
         } else {
             self.rings(link).for_each(|queue| ask(queue.arm(turn.round()), &|| queue.name()));
         }
@@ -75,11 +75,11 @@ impl Port for WorkerPort {
     }
 
     fn disarm(&self, turn: &Turn<'_>, room: bool) {
-        let Some(link) = self.data.sound(turn) else { return };
+        let Some(link) = self.data.usable_link(turn) else { return };
         if room {
             // Of all: those that are its own may have changed while it slept.
             let all = link.tx.iter().flat_map(|steering| steering.queues());
-            all.for_each(|queue| queue.disarm_for_room(self.queues.worker));
+            all.for_each(|queue| queue.disarm_for_buffers(self.queues.worker));
         } else {
             self.rings(link).for_each(|queue| queue.disarm());
         }
@@ -89,11 +89,11 @@ impl Port for WorkerPort {
 impl WorkerPort {
     /// What is announced in the guest's name comes in by the first pair.
     fn announces(&self) -> bool {
-        self.queues.pairs.first() == Some(&0)
+        self.queues.rx_pairs.first() == Some(&0)
     }
 
     /// The transmit rings that it takes from, as far as they run.
     fn rings<'t>(&self, link: &'t Link) -> impl Iterator<Item = &'t Queue> {
-        self.queues.pairs(link).iter().filter_map(|&pair| link.rx(pair))
+        self.queues.rx_pairs(link).iter().filter_map(|&pair| link.rx(pair))
     }
 }

@@ -10,33 +10,33 @@ use crate::QueueAssignment;
 #[repr(align(128))]
 pub(crate) struct WorkerQueues {
     /// The pairs that it takes from, in ascending order.
-    pub(crate) pairs: Box<[usize]>,
+    pub(crate) rx_pairs: Box<[usize]>,
     /// Which of them comes first in the next turn.
     pub(crate) first: AtomicUsize,
     /// Whose it is: what it waits for is noted under this. A worker that does not deliver here waits for nothing.
     pub(crate) worker: usize,
     /// Its place among those who deliver; the first, where it does not.
-    pub(crate) giver: usize,
+    pub(crate) tx_index: usize,
     /// The fault epoch up to which no memory has vanished that this worker's packets came from.
-    pub(crate) clean: AtomicU64,
+    pub(crate) clean_epoch: AtomicU64,
 }
 
 impl WorkerQueues {
-    pub(crate) fn new(worker: usize, pairs: Box<[usize]>, giver: usize) -> Self {
-        WorkerQueues { pairs, first: AtomicUsize::new(0), worker, giver, clean: AtomicU64::new(u64::MAX) }
+    pub(crate) fn new(worker: usize, rx_pairs: Box<[usize]>, tx_index: usize) -> Self {
+        WorkerQueues { rx_pairs, first: AtomicUsize::new(0), worker, tx_index, clean_epoch: AtomicU64::new(u64::MAX) }
     }
 
     /// A worker's seat.
     pub(crate) fn of(assignment: &QueueAssignment, worker: usize) -> Self {
-        let pairs = (0..assignment.takes.len()).filter(|&pair| assignment.takes[pair] == worker).collect();
-        WorkerQueues::new(worker, pairs, assignment.givers.iter().position(|&giver| giver == worker).unwrap_or(0))
+        let pairs = (0..assignment.rx_workers.len()).filter(|&pair| assignment.rx_workers[pair] == worker).collect();
+        WorkerQueues::new(worker, pairs, assignment.delivering.iter().position(|&giver| giver == worker).unwrap_or(0))
     }
 
     /// The pairs that it takes from, as far as the guest has started any. A frontend that may start a hundred pairs
     /// and starts one costs a worker one.
-    pub(crate) fn pairs(&self, link: &Link) -> &[usize] {
-        let started = self.pairs.partition_point(|&pair| pair < link.rx.len());
-        &self.pairs[..started]
+    pub(crate) fn rx_pairs(&self, link: &Link) -> &[usize] {
+        let started = self.rx_pairs.partition_point(|&pair| pair < link.rx.len());
+        &self.rx_pairs[..started]
     }
 }
 
@@ -48,16 +48,16 @@ mod tests {
     /// As in a patch of two ports with one pair each: one worker takes from the port, the other delivers to it.
     #[test]
     fn whoever_does_not_deliver_leaves_the_wish_of_whoever_does() {
-        let assignment = QueueAssignment { takes: vec![0], gives: vec![1], givers: vec![1] };
+        let assignment = QueueAssignment { rx_workers: vec![0], tx_workers: vec![1], delivering: vec![1] };
         let [taker, giver] = [0, 1].map(|worker| WorkerQueues::of(&assignment, worker));
         let queue = queue();
-        let is_waited_for = || queue.lock().room.any_sleeps();
-        queue.lock().room.wants(giver.worker, Some(0));
-        assert_eq!((queue.arm_for_room(giver.worker), is_waited_for()), (Ok(false), true));
-        assert_eq!(queue.arm_for_room(taker.worker), Ok(false));
-        queue.disarm_for_room(taker.worker);
+        let is_waited_for = || queue.lock().buffer_waiters.any_asleep();
+        queue.lock().buffer_waiters.set(giver.worker, Some(0));
+        assert_eq!((queue.arm_for_buffers(giver.worker), is_waited_for()), (Ok(false), true));
+        assert_eq!(queue.arm_for_buffers(taker.worker), Ok(false));
+        queue.disarm_for_buffers(taker.worker);
         assert!(is_waited_for(), "the taker has woken, and the giver sleeps");
-        queue.disarm_for_room(giver.worker);
+        queue.disarm_for_buffers(giver.worker);
         assert!(!is_waited_for());
     }
 }

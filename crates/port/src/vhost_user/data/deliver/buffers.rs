@@ -4,7 +4,7 @@ use straightline_packet::{Reason, Turn};
 use straightline_virtio::memory::GuestMemory;
 use straightline_virtio::ring::{BURST, Device, Direction, First, RingFault};
 
-use super::looks::{Looks, MOST_BUFFERS};
+use super::budget::{DescriptorBudget, MOST_BUFFERS};
 use crate::vhost_user::data::HEADER;
 
 /// The next buffers of a ring, looked at in bursts.
@@ -15,9 +15,9 @@ pub(super) struct Buffers<'a, R> {
     pub(super) known: usize,
     /// At the last look there were none: nobody looks again, unless some are given back or it is hoped for others.
     pub(super) dry: bool,
-    /// How many are looked at next: first what [`Looks::first`] says, then a burst.
+    /// How many are looked at next: first what [`DescriptorBudget::first`] says, then a burst.
     next_look: usize,
-    pub(super) looks: &'a mut Looks,
+    pub(super) budget: &'a mut DescriptorBudget,
     refused: Shortage,
     /// When the last packet ran out of buffers, all that the ring can hold were taken.
     took_all: bool,
@@ -34,10 +34,15 @@ struct Shortage {
 
 impl<'a, R: Device> Buffers<'a, R> {
     /// The buffers for a frame of so many packets.
-    pub(super) fn new(ring: &'a mut R, firsts: &'a mut [First; BURST], packets: usize, looks: &'a mut Looks) -> Self {
+    pub(super) fn new(
+        ring: &'a mut R,
+        firsts: &'a mut [First; BURST],
+        packets: usize,
+        budget: &'a mut DescriptorBudget,
+    ) -> Self {
         let refused = Shortage { room: u32::MAX, reason: Reason::NoBuffer, taken: 0 };
-        let next_look = looks.first(packets);
-        Buffers { ring, firsts, at: 0, known: 0, dry: false, next_look, looks, refused, took_all: false }
+        let next_look = budget.first_look(packets);
+        Buffers { ring, firsts, at: 0, known: 0, dry: false, next_look, budget, refused, took_all: false }
     }
 
     /// Whether a next buffer is known of, in `firsts` at `at`. A fault is seen again, and told, by [`Self::next`].
@@ -51,7 +56,7 @@ impl<'a, R: Device> Buffers<'a, R> {
         let into = &mut self.firsts[..self.next_look];
         self.next_look = BURST;
         self.known = self.ring.find(into)?;
-        self.looks.spend(self.ring.followed());
+        self.budget.spend(self.ring.followed());
         self.dry = self.known == 0;
         Ok(self.known)
     }
@@ -109,14 +114,14 @@ impl<'a, R: Device> Buffers<'a, R> {
     /// Why a packet that needs room for `need` bytes is refused without a look, if it is.
     #[inline]
     pub(super) fn refuses(&self, need: u32) -> Option<Reason> {
-        if need > self.refused.room || self.looks.are_spent() { self.why_refused(need) } else { None }
+        if need > self.refused.room || self.budget.is_spent() { self.why_refused(need) } else { None }
     }
 
     #[cold]
     fn why_refused(&self, need: u32) -> Option<Reason> {
         let Shortage { room, reason, taken } = self.refused;
         match reason {
-            _ if self.looks.are_spent() => Some(Reason::ManyDescriptors),
+            _ if self.budget.is_spent() => Some(Reason::ManyDescriptors),
             _ if need <= room => None,
             // All buffers together are too small; taking some of them has left fewer.
             Reason::NoBuffer => Some(reason),
@@ -190,9 +195,9 @@ mod tests {
         let mut ring = SplitDevice::new(memory, geometry, 0, Options::default()).expect("in memory");
         let mut firsts = [First::default(); BURST];
         let mut arena = Arena::new(Rcu::new().reader(), Settings::default(), Vec::new());
-        let mut looks = Looks::default();
+        let mut budget = DescriptorBudget::default();
         let taken =
-            arena.turn(|turn| Buffers::new(&mut ring, &mut firsts, 1, &mut looks).take_singles(memory, turn, need));
+            arena.turn(|turn| Buffers::new(&mut ring, &mut firsts, 1, &mut budget).take_singles(memory, turn, need));
         assert!(taken.0 >= need && taken.1 == count, "{taken:?}");
         ring.give_back(count);
         let length = |n: u16| {

@@ -4,9 +4,9 @@ use straightline_packet::{Checksum, PacketId, Reason, Turn};
 use straightline_virtio::net_header::{LEN, NetHeader};
 use straightline_virtio::ring::{Device, Ring};
 
+use super::budget::DescriptorBudget;
 use super::buffers::Buffers;
-use super::filling::{Filling, Refused, Sum};
-use super::looks::Looks;
+use super::delivery::{Delivery, NotDelivered, Tally};
 use super::marks::mark;
 use super::{plain, runs};
 use crate::vhost_user::data::HEADER;
@@ -21,42 +21,42 @@ pub(super) fn fill<'t>(
     turn: &mut Turn<'t>,
     ids: &[PacketId],
     wait: bool,
-    looks: &mut Looks,
+    budget: &mut DescriptorBudget,
     without_vanished: bool,
-) -> Sum {
-    let Inner { ring, firsts, plan, runs, piece, .. } = inner;
+) -> Tally {
+    let Inner { ring, firsts, plan, runs, segment, .. } = inner;
     plan.clear();
     runs.clear();
     match ring {
         Ring::Split(ring) => {
-            let buffers = Buffers::new(ring, firsts, ids.len(), looks);
-            fill_into(Filling { link, turn, ids, buffers, plan, runs, piece, wait }, without_vanished)
+            let buffers = Buffers::new(ring, firsts, ids.len(), budget);
+            fill_into(Delivery { link, turn, ids, buffers, plan, runs, segment, wait }, without_vanished)
         }
         Ring::Packed(ring) => {
-            let buffers = Buffers::new(ring, firsts, ids.len(), looks);
-            fill_into(Filling { link, turn, ids, buffers, plan, runs, piece, wait }, without_vanished)
+            let buffers = Buffers::new(ring, firsts, ids.len(), budget);
+            fill_into(Delivery { link, turn, ids, buffers, plan, runs, segment, wait }, without_vanished)
         }
     }
 }
 
-fn fill_into(mut filling: Filling<'_, '_, impl Device>, without_vanished: bool) -> Sum {
-    let (ids, wait, mark) = (filling.ids, filling.wait, filling.turn.mark());
-    let mut sum =
-        Sum { packets: 0, bytes: 0, body: 0, drops: [0; Reason::ALL.len()], left_from: None, short: 0, broken: None };
+fn fill_into(mut delivery: Delivery<'_, '_, impl Device>, without_vanished: bool) -> Tally {
+    let (ids, wait, mark) = (delivery.ids, delivery.wait, delivery.turn.mark());
+    let mut tally =
+        Tally { packets: 0, bytes: 0, body: 0, drops: [0; Reason::ALL.len()], left_from: None, short: 0, broken: None };
     // Where memory has vanished, each packet is looked at.
-    let coalesces = filling.link.receiver.takes_tcp() && !without_vanished;
+    let coalesces = delivery.link.receiver.takes_tcp() && !without_vanished;
     let (mut at, mut looked) = (0, 0);
     loop {
-        if filling.buffers.looks.are_spent() {
-            filling.drop_rest(at, Reason::ManyDescriptors, without_vanished, &mut sum);
+        if delivery.buffers.budget.is_spent() {
+            delivery.drop_rest(at, Reason::ManyDescriptors, without_vanished, &mut tally);
             break;
         }
         if !without_vanished {
-            at += plain::deliver(&mut filling, at, looked, &mut sum);
+            at += plain::deliver(&mut delivery, at, looked, &mut tally);
         }
         let Some(&id) = ids.get(at) else { break };
         if coalesces && at >= looked {
-            let (count, planned) = filling.merge(at, &mut sum);
+            let (count, planned) = delivery.merge(at, &mut tally);
             looked = at + count;
             if planned {
                 at = looked;
@@ -64,60 +64,60 @@ fn fill_into(mut filling: Filling<'_, '_, impl Device>, without_vanished: bool) 
             // What stays single may be common.
             continue;
         }
-        match filling.add(id, without_vanished, &mut sum) {
+        match delivery.add(id, without_vanished, &mut tally) {
             Ok(()) => {}
-            Err(Refused::Dropped(Reason::NoBuffer)) if wait && !filling.buffers.never_suffice(0) => {
-                sum.left_from = Some(at);
+            Err(NotDelivered::Dropped(Reason::NoBuffer)) if wait && !delivery.buffers.never_suffice(0) => {
+                tally.left_from = Some(at);
                 // With what a packet that was cut had taken and gave back.
-                sum.short = filling.buffers.ring.known();
+                tally.short = delivery.buffers.ring.known();
                 break;
             }
-            Err(Refused::Dropped(reason)) => sum.drops[reason as usize] += 1,
-            Err(Refused::Broken(message)) => {
+            Err(NotDelivered::Dropped(reason)) => tally.drops[reason as usize] += 1,
+            Err(NotDelivered::Broken(message)) => {
                 let rest = ids.len() - at;
-                sum.drops[Reason::LinkDown as usize] += u32::try_from(rest).unwrap_or(u32::MAX);
-                sum.broken = Some(message);
+                tally.drops[Reason::LinkDown as usize] += u32::try_from(rest).unwrap_or(u32::MAX);
+                tally.broken = Some(message);
                 break;
             }
         }
         at += 1;
-        if filling.buffers.dry && !wait {
+        if delivery.buffers.dry && !wait {
             // For each packet that follows, the driver's line would be taken away from it again while it gives buffers.
-            filling.drop_rest(at, Reason::NoBuffer, without_vanished, &mut sum);
+            delivery.drop_rest(at, Reason::NoBuffer, without_vanished, &mut tally);
             break;
         }
     }
-    filling.copy();
-    filling.turn.unstage(mark);
-    sum
+    delivery.copy();
+    delivery.turn.unstage(mark);
+    tally
 }
 
-impl<R: Device> Filling<'_, '_, R> {
+impl<R: Device> Delivery<'_, '_, R> {
     /// Reserves buffers for a packet, to be copied later; or cuts it, and copies the pieces now.
     #[inline(never)]
-    fn add(&mut self, id: PacketId, without_vanished: bool, sum: &mut Sum) -> Result<(), Refused> {
-        if let Some(plan) = self.pieces(id, without_vanished).map_err(Refused::Dropped)? {
-            return self.cut(id, plan, sum);
+    fn add(&mut self, id: PacketId, without_vanished: bool, tally: &mut Tally) -> Result<(), NotDelivered> {
+        if let Some(plan) = self.segmenter(id, without_vanished).map_err(NotDelivered::Dropped)? {
+            return self.deliver_segmented(id, plan, tally);
         }
         let len = self.turn.len(id);
         let (to, chains) = self.reserve(len)?;
         self.plan.push(Planned { id, to, chains, is_run: false });
-        sum.packets += 1;
-        sum.bytes += u64::from(len);
-        sum.body += u64::from(self.turn.body_len(id));
+        tally.packets += 1;
+        tally.bytes += u64::from(len);
+        tally.body += u64::from(self.turn.body_len(id));
         Ok(())
     }
 
     /// Drops the packets of the frame from place `at` on for `reason`, each as many times as it is for this guest; those that
     /// are not for it at all, for a reason of their own.
     #[cold]
-    fn drop_rest(&self, at: usize, reason: Reason, without_vanished: bool, sum: &mut Sum) {
+    fn drop_rest(&self, at: usize, reason: Reason, without_vanished: bool, tally: &mut Tally) {
         for &id in self.ids.get(at..).unwrap_or_default() {
-            let (reason, n) = match self.pieces(id, without_vanished) {
+            let (reason, n) = match self.segmenter(id, without_vanished) {
                 Ok(plan) => (reason, plan.map_or(1, |plan| plan.left())),
                 Err(reason) => (reason, 1),
             };
-            sum.drops[reason as usize] += n;
+            tally.drops[reason as usize] += n;
         }
     }
 
@@ -129,7 +129,7 @@ impl<R: Device> Filling<'_, '_, R> {
             if is_run {
                 if let Some(PlannedRun { run, places }) = runs.next() {
                     let ids = &self.ids[places.clone()];
-                    runs::copy(self.turn, run, ids, self.piece, to.clone(), chains);
+                    runs::copy(self.turn, run, ids, self.segment, to.clone(), chains);
                 }
                 continue;
             }

@@ -4,10 +4,10 @@
 //! their way while the rest of the burst is reserved, and a packet in several buffers is visible whole. Common packets are
 //! done in bursts (`plain`), the others of a frame together.
 
+mod budget;
 mod buffers;
+mod delivery;
 mod fill;
-mod filling;
-mod looks;
 mod marks;
 mod plain;
 mod runs;
@@ -21,9 +21,9 @@ use straightline_virtio::memory::fault;
 use super::link::Link;
 use super::queue::Queue;
 use super::worker_queues::WorkerQueues;
+pub(crate) use budget::DescriptorBudget;
+use delivery::Tally;
 use fill::fill;
-use filling::Sum;
-pub(crate) use looks::Looks;
 
 /// What became of the ring.
 pub(crate) struct Delivered {
@@ -42,17 +42,17 @@ pub(crate) fn deliver<'t>(
     turn: &mut Turn<'t>,
     ids: &[PacketId],
     wait: bool,
-    looks: &mut Looks,
+    budget: &mut DescriptorBudget,
 ) -> Delivered {
     let mut inner = queue.lock();
     // The epoch for which the frame was done again.
     let mut redone = None;
-    let sum = loop {
-        let sum = fill(&mut inner, link, turn, ids, wait, looks, redone.is_some());
+    let tally = loop {
+        let tally = fill(&mut inner, link, turn, ids, wait, budget, redone.is_some());
         let epoch = fault::epoch();
         // The queue's is that of the destination's memory, the worker's that of this worker's sources.
-        if epoch == queue.clean.load(Ordering::Relaxed) && epoch == worker.clean.load(Ordering::Relaxed) {
-            break sum;
+        if epoch == queue.clean_epoch.load(Ordering::Relaxed) && epoch == worker.clean_epoch.load(Ordering::Relaxed) {
+            break tally;
         }
         // Somebody's memory has vanished since we last looked. Ours: nothing is published any more. A source's: its
         // packets hold zeros now, so all is taken back, and the frame is done again without them.
@@ -61,17 +61,17 @@ pub(crate) fn deliver<'t>(
             // What was reserved is not published: a successor finds the ring as if it had not been taken.
             let taken = inner.ring.outstanding();
             inner.ring.untake(taken);
-            link.vanished();
+            link.fail_vanished();
             return Delivered { any: false, left: false };
         }
-        queue.clean.store(epoch, Ordering::Relaxed);
+        queue.clean_epoch.store(epoch, Ordering::Relaxed);
         // Another source's may have vanished while it was done again: each time one source less is copied from.
         if redone == Some(epoch) || !ids.iter().any(|&id| turn.poisoned(id)) {
             // Frames that are still to come may have packets of others that were taken in this turn.
             if !turn.any_poisoned() {
-                worker.clean.store(epoch, Ordering::Relaxed);
+                worker.clean_epoch.store(epoch, Ordering::Relaxed);
             }
-            break sum;
+            break tally;
         }
         let taken = inner.ring.outstanding();
         inner.ring.untake(taken);
@@ -79,27 +79,27 @@ pub(crate) fn deliver<'t>(
     };
     let taken = inner.ring.outstanding();
     inner.ring.give_back(taken);
-    inner.room.wants(worker.worker, sum.left_from.map(|_| sum.short));
-    queue.counters.tx.packets.add(sum.packets);
-    queue.counters.tx.bytes.add(sum.bytes);
+    inner.buffer_waiters.set(worker.worker, tally.left_from.map(|_| tally.short));
+    queue.counters.tx.packets.add(tally.packets);
+    queue.counters.tx.bytes.add(tally.bytes);
     drop(inner);
     // That it is not, the port has said; what was delivered is delivered.
     let _ = link.is_logged();
-    count(link, turn, ids, &sum);
-    if let Some(message) = &sum.broken {
+    count(link, turn, ids, &tally);
+    if let Some(message) = &tally.broken {
         link.fail(queue.name(), message);
     }
-    Delivered { any: taken > 0, left: sum.left_from.is_some() }
+    Delivered { any: taken > 0, left: tally.left_from.is_some() }
 }
 
-fn count(link: &Link, turn: &mut Turn<'_>, ids: &[PacketId], sum: &Sum) {
-    turn.count_delivered(sum.body);
-    for (&reason, &n) in Reason::ALL.iter().zip(&sum.drops) {
+fn count(link: &Link, turn: &mut Turn<'_>, ids: &[PacketId], tally: &Tally) {
+    turn.count_delivered(tally.body);
+    for (&reason, &n) in Reason::ALL.iter().zip(&tally.drops) {
         if n > 0 {
             link.drops.add(reason, n.into());
         }
     }
-    for &id in sum.left_from.and_then(|from| ids.get(from..)).unwrap_or_default() {
+    for &id in tally.left_from.and_then(|from| ids.get(from..)).unwrap_or_default() {
         leave(link, turn, id);
     }
 }

@@ -6,22 +6,27 @@ use straightline_virtio::net_header::{LEN, NetHeader};
 use straightline_virtio::ring::{BURST, Device, Direction};
 
 use super::buffers::Buffers;
-use super::filling::{Filling, Sum};
+use super::delivery::{Delivery, Tally};
 use super::marks::mark;
 use crate::vhost_user::data::HEADER;
 
 /// Delivers packets of the frame from place `from` on, as far as all are common; returns how many. Those before `single` are
 /// known not to be one with their neighbours.
-pub(super) fn deliver<R: Device>(filling: &mut Filling<'_, '_, R>, from: usize, single: usize, sum: &mut Sum) -> usize {
-    let level = filling.turn.level();
-    level.run(Plain { filling, from, single, sum })
+pub(super) fn deliver<R: Device>(
+    delivery: &mut Delivery<'_, '_, R>,
+    from: usize,
+    single: usize,
+    tally: &mut Tally,
+) -> usize {
+    let level = delivery.turn.level();
+    level.run(Plain { delivery, from, single, tally })
 }
 
 struct Plain<'f, 'a, 't, R> {
-    filling: &'f mut Filling<'a, 't, R>,
+    delivery: &'f mut Delivery<'a, 't, R>,
     from: usize,
     single: usize,
-    sum: &'f mut Sum,
+    tally: &'f mut Tally,
 }
 
 impl<R: Device> WithKernels for Plain<'_, '_, '_, R> {
@@ -29,11 +34,11 @@ impl<R: Device> WithKernels for Plain<'_, '_, '_, R> {
 
     #[inline(always)]
     fn with<K: Kernels>(self, kernels: K) -> usize {
-        let ids = &self.filling.ids[self.from..];
+        let ids = &self.delivery.ids[self.from..];
         let single = self.single.saturating_sub(self.from);
         let mut done = 0;
         while done < ids.len() {
-            match burst(kernels, self.filling, &ids[done..], single.saturating_sub(done), self.sum) {
+            match burst(kernels, self.delivery, &ids[done..], single.saturating_sub(done), self.tally) {
                 0 => break,
                 delivered => done += delivered,
             }
@@ -47,10 +52,10 @@ impl<R: Device> WithKernels for Plain<'_, '_, '_, R> {
 #[inline(always)]
 fn burst<K: Kernels, R: Device>(
     kernels: K,
-    to: &mut Filling<'_, '_, R>,
+    to: &mut Delivery<'_, '_, R>,
     ids: &[PacketId],
     single: usize,
-    sum: &mut Sum,
+    tally: &mut Tally,
 ) -> usize {
     // What may be one with its neighbours is not for here.
     let partial = match to.link.receiver {
@@ -63,7 +68,7 @@ fn burst<K: Kernels, R: Device>(
     if !ids.first().is_some_and(|&id| is_plain(0, to.turn.offload(id))) || !to.buffers.look() {
         return 0;
     }
-    let Filling { link, turn, buffers: Buffers { ring, firsts, at, known, .. }, .. } = to;
+    let Delivery { link, turn, buffers: Buffers { ring, firsts, at, known, .. }, .. } = to;
     let mut places: [Option<MemorySegment<'_>>; BURST] = [None; BURST];
     let prefetches = turn.prefetches();
     let (mut found, mut bytes, mut some_ask) = (0, 0, false);
@@ -105,9 +110,9 @@ fn burst<K: Kernels, R: Device>(
         }
     }
     turn.count_copied(body);
-    sum.packets += found as u64;
-    sum.bytes += bytes;
-    sum.body += u64::from(body);
+    tally.packets += found as u64;
+    tally.bytes += bytes;
+    tally.body += u64::from(body);
     found
 }
 

@@ -6,17 +6,17 @@ use straightline_packet::{GsoSegment, PacketId, Run, Turn};
 use straightline_virtio::net_header::{LEN, NetHeader};
 use straightline_virtio::ring::Device;
 
-use super::filling::{Filling, Sum};
+use super::delivery::{Delivery, Tally};
 use crate::vhost_user::data::delivery_plan::{Planned, PlannedRun};
 
-impl<R: Device> Filling<'_, '_, R> {
+impl<R: Device> Delivery<'_, '_, R> {
     /// Reserves buffers for the packets from `at` on, as many as are one; returns how many, and whether it did. Where they
     /// are not for this guest, or where it has no room for all of them, each is for itself, and finds out; as all are that come
     /// before the next ones that are one.
     #[inline]
-    pub(super) fn merge(&mut self, at: usize, sum: &mut Sum) -> (usize, bool) {
+    pub(super) fn merge(&mut self, at: usize, tally: &mut Tally) -> (usize, bool) {
         if let Some((run, count)) = self.turn.coalesce(&self.ids[at..]) {
-            return (count, self.plan_run(run, at..at + count, sum));
+            return (count, self.plan_run(run, at..at + count, tally));
         }
         let rest = &self.ids[at + 1..];
         // Whether some are one is seen of the first two.
@@ -26,7 +26,7 @@ impl<R: Device> Filling<'_, '_, R> {
     }
 
     #[inline(never)]
-    fn plan_run(&mut self, run: Run, places: Range<usize>, sum: &mut Sum) -> bool {
+    fn plan_run(&mut self, run: Run, places: Range<usize>, tally: &mut Tally) -> bool {
         let ids = &self.ids[places.clone()];
         let gso = run.gso();
         if !self.link.receiver.takes(gso) || u32::from(gso.header_len) + u32::from(gso.size) > self.link.max_len {
@@ -36,9 +36,9 @@ impl<R: Device> Filling<'_, '_, R> {
         self.plan.push(Planned { id: ids[0], to, chains, is_run: true });
         self.runs.push(PlannedRun { run, places });
         // The guest gets one packet; what is in the bodies of all is delivered.
-        sum.packets += 1;
-        sum.bytes += u64::from(run.len());
-        sum.body += ids.iter().map(|&id| u64::from(self.turn.body_len(id))).sum::<u64>();
+        tally.packets += 1;
+        tally.bytes += u64::from(run.len());
+        tally.body += ids.iter().map(|&id| u64::from(self.turn.body_len(id))).sum::<u64>();
         true
     }
 }
@@ -49,12 +49,12 @@ pub(super) fn copy(
     turn: &mut Turn<'_>,
     run: &Run,
     ids: &[PacketId],
-    piece: &mut GsoSegment,
+    segment: &mut GsoSegment,
     to: Range<usize>,
     chains: u16,
 ) {
     let Some(&first) = ids.first() else { return };
-    run.headers(turn.head(first), piece);
-    *piece.prefix_mut::<LEN>() = NetHeader::for_receiver(run.offload(), chains).to_bytes();
-    turn.store_run::<LEN>(ids, piece, to);
+    run.headers(turn.head(first), segment);
+    *segment.prefix_mut::<LEN>() = NetHeader::for_receiver(run.offload(), chains).to_bytes();
+    turn.store_run::<LEN>(ids, segment, to);
 }

@@ -5,41 +5,48 @@ use straightline_virtio::net_header::{LEN, NetHeader};
 use straightline_virtio::ring::{Device, Direction};
 
 use super::buffers::Buffers;
-use super::filling::{Filling, Refused, Sum};
+use super::delivery::{Delivery, NotDelivered, Tally};
 use super::marks::mark;
 use crate::vhost_user::data::HEADER;
 
 /// What became of the pieces of a packet so far.
 #[derive(Default)]
-struct Done {
+struct SegmentTally {
     packets: u64,
     bytes: u64,
     body: u64,
     chains: u16,
 }
 
-impl<R: Device> Filling<'_, '_, R> {
+impl<R: Device> Delivery<'_, '_, R> {
     /// Delivers a packet that the receiver does not take whole, segment by segment.
     #[inline(never)]
-    pub(super) fn cut(&mut self, id: PacketId, mut plan: Segmenter, sum: &mut Sum) -> Result<(), Refused> {
-        if !plan.begin(self.turn.head(id), self.piece) {
-            return Err(Refused::Dropped(Reason::SegmentHeaders));
+    pub(super) fn deliver_segmented(
+        &mut self,
+        id: PacketId,
+        mut plan: Segmenter,
+        tally: &mut Tally,
+    ) -> Result<(), NotDelivered> {
+        if !plan.begin(self.turn.head(id), self.segment) {
+            return Err(NotDelivered::Dropped(Reason::SegmentHeaders));
         }
         let finish = !self.link.receiver.takes_partial();
-        let (mut done, mut from) = (Done::default(), BodyCursor::default());
+        let (mut done, mut from) = (SegmentTally::default(), BodyCursor::default());
         while plan.left() > 0 {
-            if self.cut_into_singles(id, &mut plan, &mut from, finish, &mut done) > 0 {
+            if self.segments_into_singles(id, &mut plan, &mut from, finish, &mut done) > 0 {
                 continue;
             }
-            match self.cut_into_any(id, &mut plan, &mut from, finish, &mut done) {
+            match self.segment_into_any(id, &mut plan, &mut from, finish, &mut done) {
                 Ok(()) => {}
-                Err(Refused::Dropped(Reason::NoBuffer)) if self.wait && !self.buffers.never_suffice(done.chains) => {
+                Err(NotDelivered::Dropped(Reason::NoBuffer))
+                    if self.wait && !self.buffers.never_suffice(done.chains) =>
+                {
                     self.buffers.untake(done.chains);
-                    return Err(Refused::Dropped(Reason::NoBuffer));
+                    return Err(NotDelivered::Dropped(Reason::NoBuffer));
                 }
-                Err(Refused::Dropped(reason)) => {
+                Err(NotDelivered::Dropped(reason)) => {
                     // There will not be room for the others either.
-                    sum.drops[reason as usize] += plan.left();
+                    tally.drops[reason as usize] += plan.left();
                     break;
                 }
                 Err(broken) => {
@@ -49,27 +56,27 @@ impl<R: Device> Filling<'_, '_, R> {
                 }
             }
         }
-        sum.packets += done.packets;
-        sum.bytes += done.bytes;
-        sum.body += done.body;
+        tally.packets += done.packets;
+        tally.bytes += done.bytes;
+        tally.body += done.body;
         Ok(())
     }
 
     /// Delivers the next pieces, as far as buffers are known of into each of which one fits: all of these are taken, then all
     /// are filled. Returns how many.
     #[inline(always)]
-    fn cut_into_singles(
+    fn segments_into_singles(
         &mut self,
         id: PacketId,
         plan: &mut Segmenter,
         from: &mut BodyCursor,
         finish: bool,
-        done: &mut Done,
+        done: &mut SegmentTally,
     ) -> usize {
         if !self.buffers.look() {
             return 0;
         }
-        let Filling { link, turn, buffers: Buffers { ring, firsts, at, known, .. }, piece, .. } = self;
+        let Delivery { link, turn, buffers: Buffers { ring, firsts, at, known, .. }, segment, .. } = self;
         let (staged, left) = (turn.mark(), plan.left());
         // All pieces are as long as the next one but the last, which may be shorter.
         let full = plan.len_of(0);
@@ -93,8 +100,8 @@ impl<R: Device> Filling<'_, '_, R> {
         ring.take_all(&firsts[*at..*at + found], |nth| len(nth) + HEADER);
         *at += found;
         let checksum = if finish { Checksum::Complete } else { plan.checksum() };
-        *piece.prefix_mut::<LEN>() = NetHeader::for_receiver(Offload { checksum, gso: None }, 1).to_bytes();
-        done.body += u64::from(turn.store_gso_segments::<LEN>(id, plan, piece, from, staged..staged + found, finish));
+        *segment.prefix_mut::<LEN>() = NetHeader::for_receiver(Offload { checksum, gso: None }, 1).to_bytes();
+        done.body += u64::from(turn.store_gso_segments::<LEN>(id, plan, segment, from, staged..staged + found, finish));
         if let Some(log) = &link.log {
             let marks = log.after_writes();
             for (nth, buffer) in turn.staged(staged).iter().enumerate() {
@@ -110,25 +117,25 @@ impl<R: Device> Filling<'_, '_, R> {
 
     /// Delivers the next piece into whatever buffers come next.
     #[inline(never)]
-    fn cut_into_any(
+    fn segment_into_any(
         &mut self,
         id: PacketId,
         plan: &mut Segmenter,
         from: &mut BodyCursor,
         finish: bool,
-        done: &mut Done,
-    ) -> Result<(), Refused> {
+        done: &mut SegmentTally,
+    ) -> Result<(), NotDelivered> {
         let len = plan.len_of(0);
         let (to, chains) = self.reserve(len)?;
-        if !plan.next(self.turn.head(id), self.piece) {
+        if !plan.next(self.turn.head(id), self.segment) {
             // Nothing was written into them.
             self.buffers.untake(chains);
             self.turn.unstage(to.start);
-            return Err(Refused::Dropped(Reason::SegmentHeaders));
+            return Err(NotDelivered::Dropped(Reason::SegmentHeaders));
         }
-        let checksum = if finish { Checksum::Complete } else { self.piece.checksum() };
-        *self.piece.prefix_mut::<LEN>() = NetHeader::for_receiver(Offload { checksum, gso: None }, chains).to_bytes();
-        done.body += u64::from(self.turn.store_gso_segment::<LEN>(id, self.piece, from, to.clone(), finish));
+        let checksum = if finish { Checksum::Complete } else { self.segment.checksum() };
+        *self.segment.prefix_mut::<LEN>() = NetHeader::for_receiver(Offload { checksum, gso: None }, chains).to_bytes();
+        done.body += u64::from(self.turn.store_gso_segment::<LEN>(id, self.segment, from, to.clone(), finish));
         if let Some(log) = &self.link.log {
             mark(&log.after_writes(), &self.link.memory, self.turn.staged_at(to), len + HEADER);
         }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use straightline_virtio::ring::Standing;
 
-use super::frontend::Guest;
+use super::frontend::ConnectedFrontend;
 use crate::vhost_user::data::queue::{Queue, Wake};
 
 /// The pause before each repeat of a call: they come 10 ms, 100 ms and 1 s after the ring's last movement.
@@ -21,13 +21,13 @@ const PAUSES: [Duration; 3] = [Duration::from_millis(10), Duration::from_millis(
 
 /// The port's thread's knowledge of one ring's calls.
 #[derive(Debug, Default)]
-pub(crate) struct Watch {
+pub(crate) struct CallWatch {
     stood: Option<Stood>,
     /// When to look next, if no worker asks for it before.
     next: Option<Instant>,
 }
 
-/// Where a ring stood at the last look.
+/// Where a ring stood at the last check.
 #[derive(Debug)]
 struct Stood {
     at: Standing,
@@ -41,15 +41,15 @@ struct Stood {
 
 /// The outcome of a look at a ring.
 #[derive(Debug)]
-pub(crate) struct Look {
+pub(crate) struct CallCheck {
     /// The call is to be repeated now.
     pub(crate) is_due: bool,
-    pub(crate) next: Next,
+    pub(crate) next: NextCheck,
 }
 
 /// When the thread looks at a ring again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Next {
+pub(crate) enum NextCheck {
     At(Instant),
     /// With the next call: the driver has answered.
     Call,
@@ -57,38 +57,38 @@ pub(crate) enum Next {
     Movement(u16),
 }
 
-impl Next {
+impl NextCheck {
     pub(crate) fn at(self) -> Option<Instant> {
         match self {
-            Next::At(at) => Some(at),
-            Next::Call | Next::Movement(_) => None,
+            NextCheck::At(at) => Some(at),
+            NextCheck::Call | NextCheck::Movement(_) => None,
         }
     }
 
     /// The event that wakes the thread before that.
     pub(crate) fn wake(self) -> Wake {
         match self {
-            Next::At(_) => Wake::Never,
-            Next::Call => Wake::Call,
-            Next::Movement(from) => Wake::Movement { from },
+            NextCheck::At(_) => Wake::Never,
+            NextCheck::Call => Wake::Call,
+            NextCheck::Movement(from) => Wake::Movement { from },
         }
     }
 }
 
-impl Watch {
+impl CallWatch {
     /// Forgets the repeats so far: the next ones go to another descriptor.
     pub(crate) fn start_again(&mut self) {
         self.stood = None;
     }
 
-    /// Compares where the ring stands with the last look. `calls` is how many calls workers have sent.
-    pub(crate) fn look(&mut self, at: Standing, calls: u64, now: Instant) -> Look {
+    /// Compares where the ring stands with the last check. `calls` is how many calls workers have sent.
+    pub(crate) fn check(&mut self, at: Standing, calls: u64, now: Instant) -> CallCheck {
         let after = |repeats: usize| PAUSES.get(repeats).and_then(|pause| now.checked_add(*pause));
         let mut is_due = false;
         let stood = match &mut self.stood {
             Some(stood) if stood.at == at && stood.calls == calls => {
                 if !at.is_asked {
-                    return Look { is_due, next: Next::Call };
+                    return CallCheck { is_due, next: NextCheck::Call };
                 }
                 if stood.due.is_some_and(|due| due <= now) {
                     is_due = true;
@@ -100,44 +100,44 @@ impl Watch {
             }
             stood => stood.insert(Stood { at, calls, repeats: 0, due: after(0) }),
         };
-        Look { is_due, next: stood.due.map_or(Next::Movement(at.used), Next::At) }
+        CallCheck { is_due, next: stood.due.map_or(NextCheck::Movement(at.used), NextCheck::At) }
     }
 }
 
-impl Guest {
+impl ConnectedFrontend {
     /// Looks at the rings whose time has come, and repeats calls that seem to be lost. Returns how long the next look may
     /// wait; `None` if a worker wakes the thread for it.
     pub(crate) fn repeat_lost_calls(&mut self) -> Option<Duration> {
         let called = self.shared.inbox.take_called();
-        if !called && self.next_look.is_none() {
+        if !called && self.next_check.is_none() {
             return None;
         }
         let now = Instant::now();
-        if called || self.next_look.is_some_and(|next| next <= now) {
-            self.next_look = None;
+        if called || self.next_check.is_some_and(|next| next <= now) {
+            self.next_check = None;
             for ring in self.rings.iter_mut().flatten() {
                 if ring.watch.next.map_or(called, |next| next <= now) {
-                    let look = look_at(&ring.queue, &mut ring.watch, now);
-                    ring.watch.next = look.next.at();
-                    if look.is_due {
+                    let check = check_ring(&ring.queue, &mut ring.watch, now);
+                    ring.watch.next = check.next.at();
+                    if check.is_due {
                         let (port, name) = (&self.shared.config.name, ring.queue.name());
                         tracing::debug!(port, "the {name} stands still, and its call is repeated: {:?}", ring.watch);
                     }
                 }
-                self.next_look = self.next_look.into_iter().chain(ring.watch.next).min();
+                self.next_check = self.next_check.into_iter().chain(ring.watch.next).min();
             }
         }
-        self.next_look.map(|next| next.saturating_duration_since(now))
+        self.next_check.map(|next| next.saturating_duration_since(now))
     }
 }
 
 /// Looks whether a ring's driver has answered its calls, and repeats the last one if that is due.
-fn look_at(queue: &Queue, watch: &mut Watch, now: Instant) -> Look {
-    let look = queue.check_call(|at, calls| {
-        let look = watch.look(at, calls, now);
-        (look.is_due, look.next.wake(), look)
+fn check_ring(queue: &Queue, watch: &mut CallWatch, now: Instant) -> CallCheck {
+    let check = queue.check_call(|at, calls| {
+        let check = watch.check(at, calls, now);
+        (check.is_due, check.next.wake(), check)
     });
-    look.unwrap_or(Look { is_due: false, next: Next::Call })
+    check.unwrap_or(CallCheck { is_due: false, next: NextCheck::Call })
 }
 
 #[cfg(test)]
@@ -160,15 +160,15 @@ mod tests {
     }
 
     /// Milliseconds after `from` at which the call is repeated, while nothing moves and every look comes in time.
-    fn repeats(watch: &mut Watch, at: Standing, from: Instant) -> Vec<u128> {
+    fn repeats(watch: &mut CallWatch, at: Standing, from: Instant) -> Vec<u128> {
         let mut now = from;
         let mut repeated = Vec::new();
         loop {
-            let look = watch.look(at, 1, now);
-            if look.is_due {
+            let check = watch.check(at, 1, now);
+            if check.is_due {
                 repeated.push(now.duration_since(from).as_millis());
             }
-            let Some(next) = look.next.at() else { return repeated };
+            let Some(next) = check.next.at() else { return repeated };
             assert!(next > now, "a look must not be followed by one at once");
             now = next;
         }
@@ -176,11 +176,11 @@ mod tests {
 
     #[test]
     fn an_unanswered_call_is_repeated_three_times() {
-        let (mut watch, start) = (Watch::default(), Instant::now());
+        let (mut watch, start) = (CallWatch::default(), Instant::now());
         assert_eq!(repeats(&mut watch, standing(1, true), start), [10, 100, 1000]);
         // A look for another ring changes nothing.
         let later = start + Duration::from_secs(3600);
-        assert_eq!(watch.look(standing(1, true), 1, later).next, Next::Movement(1));
+        assert_eq!(watch.check(standing(1, true), 1, later).next, NextCheck::Movement(1));
         assert_eq!(repeats(&mut watch, standing(1, true), later), [0_u128; 0]);
         // Something has moved.
         assert_eq!(repeats(&mut watch, standing(2, true), later), [10, 100, 1000]);
@@ -191,41 +191,41 @@ mod tests {
 
     #[test]
     fn a_new_call_is_a_movement() {
-        let (mut watch, start) = (Watch::default(), Instant::now());
+        let (mut watch, start) = (CallWatch::default(), Instant::now());
         assert_eq!(repeats(&mut watch, standing(1, true), start).len(), 3);
         // A packed ring comes back to the same places after two rounds.
-        let look = watch.look(standing(1, true), 2, start + Duration::from_secs(5));
-        assert!(!look.is_due && look.next.at().is_some());
+        let check = watch.check(standing(1, true), 2, start + Duration::from_secs(5));
+        assert!(!check.is_due && check.next.at().is_some());
     }
 
     #[test]
     fn an_answered_call_is_never_repeated_and_the_ring_is_left_alone() {
-        let (mut watch, start) = (Watch::default(), Instant::now());
-        assert!(watch.look(standing(1, true), 1, start).next.at().is_some());
+        let (mut watch, start) = (CallWatch::default(), Instant::now());
+        assert!(watch.check(standing(1, true), 1, start).next.at().is_some());
         // The driver has moved its event word.
         let answered = Standing { event: 1, ..standing(1, false) };
         let soon = start + Duration::from_millis(9);
         assert_eq!(repeats(&mut watch, answered, soon), [0_u128; 0]);
-        assert_eq!(watch.look(answered, 1, soon).next, Next::Call);
+        assert_eq!(watch.check(answered, 1, soon).next, NextCheck::Call);
     }
 
     #[test]
     fn a_late_look_repeats_a_call_once() {
-        let (mut watch, start) = (Watch::default(), Instant::now());
-        watch.look(standing(1, true), 1, start);
+        let (mut watch, start) = (CallWatch::default(), Instant::now());
+        watch.check(standing(1, true), 1, start);
         let late = start + Duration::from_secs(60);
-        let looks = [(); 3].map(|()| watch.look(standing(1, true), 1, late).is_due);
+        let looks = [(); 3].map(|()| watch.check(standing(1, true), 1, late).is_due);
         assert_eq!(looks, [true, false, false]);
     }
 
     #[test]
     fn a_ring_that_moves_is_looked_at_every_ten_milliseconds_and_not_called() {
-        let mut watch = Watch::default();
+        let mut watch = CallWatch::default();
         let mut now = Instant::now();
         for used in 0..1000 {
-            let look = watch.look(standing(used, used % 2 == 0), u64::from(used), now);
-            assert!(!look.is_due);
-            assert_eq!(look.next, Next::At(now + PAUSES[0]));
+            let check = watch.check(standing(used, used % 2 == 0), u64::from(used), now);
+            assert!(!check.is_due);
+            assert_eq!(check.next, NextCheck::At(now + PAUSES[0]));
             now += PAUSES[0];
         }
     }
@@ -245,17 +245,17 @@ mod tests {
         assert!(report.take_called());
         queue.set_call(Some(call()));
         assert!(!report.take_called(), "control knows it already");
-        let (mut watch, start) = (Watch::default(), Instant::now());
-        let next = look_at(&queue, &mut watch, start).next.at().expect("it may still move");
+        let (mut watch, start) = (CallWatch::default(), Instant::now());
+        let next = check_ring(&queue, &mut watch, start).next.at().expect("it may still move");
         queue.set_call(Some(call()));
         assert!(!report.take_called(), "control will look again");
-        assert!(look_at(&queue, &mut watch, next).next.at().is_none(), "the driver waits for nothing that is used");
+        assert!(check_ring(&queue, &mut watch, next).next.at().is_none(), "the driver waits for nothing that is used");
         queue.set_call(Some(call()));
         assert!(report.take_called(), "control does not look by itself any more");
         // Without the event index nothing says whether the driver waits.
         let queue = queue_with(&file, Options::default());
         queue.set_call(Some(call()));
         assert!(!report.take_called());
-        assert!(look_at(&queue, &mut Watch::default(), start).next.at().is_none());
+        assert!(check_ring(&queue, &mut CallWatch::default(), start).next.at().is_none());
     }
 }

@@ -13,7 +13,7 @@ pub(super) const MOST_BUFFERS: u16 = 256;
 const LIMIT: u32 = 16 * 1024;
 
 /// As many more for each buffer of several descriptors that is used, because a packet that is cut takes one buffer for each
-/// piece. A driver without mergeable buffers gives 19 descriptors in a table, or up to 47 (Linux' `CONFIG_MAX_SKB_FRAGS`).
+/// segment. A driver without mergeable buffers gives 19 descriptors in a table, or up to 47 (Linux' `CONFIG_MAX_SKB_FRAGS`).
 const EACH: u32 = 64;
 
 /// The most that come together in this way: a ring of 1024 such buffers.
@@ -25,27 +25,27 @@ const MOST: u32 = 64 * 1024;
 /// Buffers of one descriptor that each take a whole packet, or a piece of one, are not counted: there are no more of them
 /// than packets and pieces.
 #[derive(Debug)]
-pub(crate) struct Looks {
+pub(crate) struct DescriptorBudget {
     spent: u32,
     limit: u32,
     in_parts: bool,
 }
 
-impl Default for Looks {
+impl Default for DescriptorBudget {
     fn default() -> Self {
-        Looks { spent: 0, limit: LIMIT, in_parts: false }
+        DescriptorBudget { spent: 0, limit: LIMIT, in_parts: false }
     }
 }
 
-impl Looks {
+impl DescriptorBudget {
     /// For a frame that is delivered in parts, perhaps of one packet each. What one part has read ahead, the next one would
     /// read again, so each part first looks at as many buffers as it has packets.
     pub(crate) fn in_parts() -> Self {
-        Looks { in_parts: true, ..Looks::default() }
+        DescriptorBudget { in_parts: true, ..DescriptorBudget::default() }
     }
 
     /// How many buffers are looked at first for so many packets.
-    pub(super) fn first(&self, packets: usize) -> usize {
+    pub(super) fn first_look(&self, packets: usize) -> usize {
         if self.in_parts { packets.min(BURST) } else { BURST }
     }
 
@@ -57,7 +57,7 @@ impl Looks {
 
     /// Whether the port has had its share of this turn.
     #[inline]
-    pub(super) fn are_spent(&self) -> bool {
+    pub(super) fn is_spent(&self) -> bool {
         self.spent > self.limit
     }
 

@@ -5,33 +5,33 @@ use std::ops::Range;
 use straightline_packet::{GsoSegment, PacketId, Reason, Segmenter, Turn};
 use straightline_virtio::ring::{Device, Direction, Fault, First};
 
+use super::budget::MOST_BUFFERS;
 use super::buffers::Buffers;
-use super::looks::MOST_BUFFERS;
 use crate::vhost_user::data::HEADER;
 use crate::vhost_user::data::delivery_plan::{Planned, PlannedRun};
 use crate::vhost_user::data::link::Link;
 
 /// A frame on its way into a ring's buffers.
-pub(super) struct Filling<'a, 't, R> {
+pub(super) struct Delivery<'a, 't, R> {
     pub(super) link: &'t Link,
     pub(super) turn: &'a mut Turn<'t>,
     pub(super) ids: &'a [PacketId],
     pub(super) buffers: Buffers<'a, R>,
     pub(super) plan: &'a mut Vec<Planned>,
     pub(super) runs: &'a mut Vec<PlannedRun>,
-    pub(super) piece: &'a mut GsoSegment,
+    pub(super) segment: &'a mut GsoSegment,
     pub(super) wait: bool,
 }
 
 /// Why a packet is not delivered.
-pub(super) enum Refused {
+pub(super) enum NotDelivered {
     Dropped(Reason),
     /// The ring cannot be gone on with; the message says why.
     Broken(String),
 }
 
 /// What a frame came to. Counted only once it is visible: a frame may have to be done again.
-pub(super) struct Sum {
+pub(super) struct Tally {
     pub(super) packets: u64,
     pub(super) bytes: u64,
     pub(super) body: u64,
@@ -43,9 +43,9 @@ pub(super) struct Sum {
     pub(super) broken: Option<String>,
 }
 
-impl<R: Device> Filling<'_, '_, R> {
+impl<R: Device> Delivery<'_, '_, R> {
     /// How a packet is cut that this guest does not take whole. An error where it is not for this guest at all.
-    pub(super) fn pieces(&self, id: PacketId, without_vanished: bool) -> Result<Option<Segmenter>, Reason> {
+    pub(super) fn segmenter(&self, id: PacketId, without_vanished: bool) -> Result<Option<Segmenter>, Reason> {
         if without_vanished && self.turn.poisoned(id) {
             return Err(Reason::MemoryFault);
         }
@@ -62,23 +62,23 @@ impl<R: Device> Filling<'_, '_, R> {
 
     /// Takes buffers for a frame of `len` bytes and stages them. On refusal everything is as before.
     #[inline(always)]
-    pub(super) fn reserve(&mut self, len: u32) -> Result<(Range<usize>, u16), Refused> {
+    pub(super) fn reserve(&mut self, len: u32) -> Result<(Range<usize>, u16), NotDelivered> {
         let need = len + HEADER;
         if let Some(reason) = self.buffers.refuses(need) {
-            return Err(Refused::Dropped(reason));
+            return Err(NotDelivered::Dropped(reason));
         }
-        let (mark, limit) = (self.turn.mark(), self.buffers.looks.limit());
+        let (mark, limit) = (self.turn.mark(), self.buffers.budget.limit());
         let (mut got, mut chains) = (0, 0);
         let taken = self.take(need, &mut got, &mut chains);
-        self.buffers.looks.spend(chains.into());
+        self.buffers.budget.spend(chains.into());
         match taken {
             Ok(()) => Ok((mark..self.turn.mark(), chains)),
             Err(refused) => {
                 // They may be looked at again, for every packet that finds too few.
-                self.buffers.looks.set_limit(limit);
+                self.buffers.budget.set_limit(limit);
                 match refused {
-                    Refused::Dropped(reason) => self.buffers.refuse(reason, got, chains),
-                    Refused::Broken(_) => self.buffers.untake(chains),
+                    NotDelivered::Dropped(reason) => self.buffers.refuse(reason, got, chains),
+                    NotDelivered::Broken(_) => self.buffers.untake(chains),
                 }
                 self.turn.unstage(mark);
                 Err(refused)
@@ -89,16 +89,16 @@ impl<R: Device> Filling<'_, '_, R> {
     /// Takes buffers for `need` bytes, header included; they have room for `got` bytes and are `chains`, also where they do
     /// not suffice.
     #[inline]
-    fn take(&mut self, need: u32, got: &mut u32, chains: &mut u16) -> Result<(), Refused> {
+    fn take(&mut self, need: u32, got: &mut u32, chains: &mut u16) -> Result<(), NotDelivered> {
         if self.link.mergeable {
             (*got, *chains) = self.buffers.take_singles(&self.link.memory, self.turn, need);
         }
         while *got < need {
             if *chains == MOST_BUFFERS {
-                return Err(Refused::Dropped(Reason::ManyDescriptors));
+                return Err(NotDelivered::Dropped(Reason::ManyDescriptors));
             }
-            let next = self.buffers.next().map_err(|fault| Refused::Broken(fault.to_string()))?;
-            let first = next.ok_or(Refused::Dropped(Reason::NoBuffer))?;
+            let next = self.buffers.next().map_err(|fault| NotDelivered::Broken(fault.to_string()))?;
+            let first = next.ok_or(NotDelivered::Dropped(Reason::NoBuffer))?;
             *chains += 1;
             let room = match self.buffers.ring.single(&self.link.memory, &first, Direction::ToGuest) {
                 Some(segment) => {
@@ -111,16 +111,16 @@ impl<R: Device> Filling<'_, '_, R> {
                 None => self.chain(&first)?,
             };
             if room < HEADER && *got == 0 {
-                return Err(Refused::Broken(format!("a buffer of {room} bytes has no room for the header's 12")));
+                return Err(NotDelivered::Broken(format!("a buffer of {room} bytes has no room for the header's 12")));
             }
             if room == 0 {
                 // Nothing would be written into it, and a ring full of such would be followed to its end for nothing.
-                return Err(Refused::Broken("a buffer of no bytes".to_owned()));
+                return Err(NotDelivered::Broken("a buffer of no bytes".to_owned()));
             }
             self.buffers.ring.written(room.min(need - *got));
             *got = got.saturating_add(room);
             if *got < need && !self.link.mergeable {
-                return Err(Refused::Dropped(Reason::BufferTooSmall));
+                return Err(NotDelivered::Dropped(Reason::BufferTooSmall));
             }
         }
         Ok(())
@@ -129,22 +129,24 @@ impl<R: Device> Filling<'_, '_, R> {
     /// Stages a buffer of several descriptors. A driver whose receive buffers are wrong cannot be served at all: used
     /// in the middle of a packet, they would make it unreadable.
     #[cold]
-    fn chain(&mut self, first: &First) -> Result<u32, Refused> {
+    fn chain(&mut self, first: &First) -> Result<u32, NotDelivered> {
         // The guest decides how many descriptors a buffer has, and its time is everybody's. Not worth waiting for: they will
         // not be fewer in the next turn.
-        if self.buffers.looks.are_spent() {
-            return Err(Refused::Dropped(Reason::ManyDescriptors));
+        if self.buffers.budget.is_spent() {
+            return Err(NotDelivered::Dropped(Reason::ManyDescriptors));
         }
-        self.buffers.looks.allow_one();
+        self.buffers.budget.allow_one();
         let before = self.turn.descriptors();
         let chain = self.buffers.ring.chain(&self.link.memory, self.turn, first, Direction::ToGuest);
-        self.buffers.looks.spend(self.turn.descriptors().saturating_sub(before));
+        self.buffers.budget.spend(self.turn.descriptors().saturating_sub(before));
         match chain {
             Ok(chain) => Ok(chain.len),
-            Err(Fault::Chain(fault)) => {
-                Err(Refused::Broken(format!("the buffer at descriptor {}: {}", first.head, fault.reason().meaning())))
-            }
-            Err(Fault::Ring(fault)) => Err(Refused::Broken(fault.to_string())),
+            Err(Fault::Chain(fault)) => Err(NotDelivered::Broken(format!(
+                "the buffer at descriptor {}: {}",
+                first.head,
+                fault.reason().meaning()
+            ))),
+            Err(Fault::Ring(fault)) => Err(NotDelivered::Broken(fault.to_string())),
         }
     }
 }

@@ -13,33 +13,33 @@ use straightline_virtio::net_control::{self, CommandOutcome, NetControl};
 use straightline_virtio::ring::{Device, Direction, Fault, First, Ring, RingFault};
 use tracing::Level;
 
-use super::frontend::Guest;
-use super::transfer::Kept;
+use super::frontend::ConnectedFrontend;
+use super::state_transfer::KeptState;
 use crate::EpollWaiter;
 use crate::kick_routing::KickRouting;
 use crate::vhost_user::data::link::{Link, VANISHED};
 
-/// Commands executed in one go, before the frontend's next message.
+/// ControlQueue executed in one go, before the frontend's next message.
 const BURST: usize = 16;
 
 /// How often a ring without a kick descriptor is looked at.
 const POLL: Duration = Duration::from_millis(10);
 
 /// What the commands of a guest need, and what they have come to.
-pub(crate) struct Commands {
+pub(crate) struct ControlQueue {
     pub(crate) state: NetControl,
-    pub(crate) kept: Kept,
+    pub(crate) kept: KeptState,
     kicks: Arc<EpollWaiter>,
     pub(crate) routing: Arc<KickRouting>,
     /// Made when the first command comes: few frontends send any.
     arena: Option<Arena>,
 }
 
-impl Commands {
+impl ControlQueue {
     /// Nothing negotiated; the control ring's kicks go to `kicks`.
     pub(crate) fn new(kicks: Arc<EpollWaiter>) -> Self {
         let routing = Arc::new(KickRouting::new(Arc::clone(&kicks).into(), false));
-        Commands { state: NetControl::new(0, 1), kept: Kept::Nothing, kicks, routing, arena: None }
+        ControlQueue { state: NetControl::new(0, 1), kept: KeptState::Nothing, kicks, routing, arena: None }
     }
 
     /// Readable when there may be a command.
@@ -50,20 +50,20 @@ impl Commands {
 
 /// What a burst of commands came to.
 #[derive(Default)]
-struct Outcome {
+struct BurstOutcome {
     changed: bool,
     announced: bool,
     /// There may be more.
     more: bool,
 }
 
-impl Guest {
+impl ConnectedFrontend {
     /// A device that was just reset has no state, unless it goes on for another one.
     pub(crate) fn reset_commands(&mut self) {
         let (acked, pairs) = (self.session.acked_features(), self.session.queue_pairs());
         let fresh = || NetControl::new(acked, pairs);
-        self.commands.state = match &self.commands.kept {
-            Kept::Loaded(saved) => match NetControl::restore(saved, acked, pairs) {
+        self.control_queue.state = match &self.control_queue.kept {
+            KeptState::Loaded(saved) => match NetControl::restore(saved, acked, pairs) {
                 Some(state) => {
                     self.session.set_announce(saved.announces());
                     state
@@ -80,11 +80,11 @@ impl Guest {
 
     /// Resets the device, whose frontend may still want to save what it was.
     pub(crate) fn suspend_commands(&mut self) {
-        let kept = std::mem::take(&mut self.commands.kept);
-        let before = self.commands.state.clone();
+        let kept = std::mem::take(&mut self.control_queue.kept);
+        let before = self.control_queue.state.clone();
         self.reset_commands();
-        self.commands.kept = match kept {
-            Kept::Nothing => Kept::Stopped(before),
+        self.control_queue.kept = match kept {
+            KeptState::Nothing => KeptState::Stopped(before),
             kept => kept,
         };
     }
@@ -98,24 +98,24 @@ impl Guest {
     /// Executes what there is; says how long the next look may wait.
     pub(crate) fn execute(&mut self) -> Option<Duration> {
         // What rings from here on is looked at again. That it cannot be waited for would have been said before.
-        let _ = self.commands.kicks.wait(Duration::ZERO);
+        let _ = self.control_queue.kicks.wait(Duration::ZERO);
         let ring = self.rings.get(self.running_control()?)?.as_ref()?;
         let queue = Arc::clone(&ring.queue);
         if !queue.enabled() {
             return None;
         }
-        let Commands { state, arena, .. } = &mut self.commands;
+        let ControlQueue { state, arena, .. } = &mut self.control_queue;
         let arena = arena.get_or_insert_with(|| Arena::new(self.shared.rcu.reader(), Settings::default(), Vec::new()));
         let link = &self.shared.data.link;
         // Its memory is the link's: without one, or with one that is broken, there is another look when that changes.
         let result = arena.turn(|turn| {
-            let link = link.load(turn).filter(|link| link.is_sound())?;
+            let link = link.load(turn).filter(|link| link.is_usable())?;
             Some(match &mut queue.lock().ring {
                 Ring::Split(ring) => burst(ring, state, link, turn),
                 Ring::Packed(ring) => burst(ring, state, link, turn),
             })
         })?;
-        let Outcome { changed, announced, more } = match result {
+        let BurstOutcome { changed, announced, more } = match result {
             Ok(_) if self.memory.poisoned() => {
                 self.break_off(VANISHED.to_owned());
                 return None;
@@ -161,10 +161,10 @@ fn burst<'t>(
     state: &mut NetControl,
     link: &'t Link,
     turn: &mut Turn<'t>,
-) -> Result<Outcome, RingFault> {
+) -> Result<BurstOutcome, RingFault> {
     let mut firsts = [First::default(); BURST];
     let found = ring.find(&mut firsts)?;
-    let mut outcome = Outcome { more: found == BURST, ..Outcome::default() };
+    let mut outcome = BurstOutcome { more: found == BURST, ..BurstOutcome::default() };
     for first in &firsts[..found] {
         ring.take(first);
         let mark = turn.mark();

@@ -14,7 +14,7 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with, splice};
 use straightline_virtio::net_control::SavedState;
 
-use super::transfer::LIMIT;
+use super::state_transfer::LIMIT;
 
 /// Bytes moved at a time: less than any pipe holds.
 const PIECE: usize = 4096;
@@ -23,7 +23,7 @@ const TMPFS_MAGIC: u64 = 0x0102_1994;
 
 /// Bytes on their way through a frontend's channel.
 #[derive(Debug)]
-pub(crate) struct Moving {
+pub(crate) struct ChannelTransfer {
     channel: Channel,
     bytes: Vec<u8>,
     /// Bytes written, into a pipe of ours perhaps.
@@ -44,7 +44,7 @@ enum Channel {
     File(OwnedFd),
 }
 
-impl Moving {
+impl ChannelTransfer {
     /// Looks at what the channel is. What can block whatever it is told is refused.
     pub(crate) fn begin(channel: OwnedFd, bytes: Vec<u8>) -> Result<Self, String> {
         let system = |error: rustix::io::Errno| format!("device state: cannot use its channel: {error}");
@@ -61,7 +61,7 @@ impl Moving {
             }
             _ => return Err("device state: its channel is no pipe, no socket and no file in memory".to_owned()),
         };
-        Ok(Moving { channel, bytes, at: 0, until: Instant::now() + LIMIT })
+        Ok(ChannelTransfer { channel, bytes, at: 0, until: Instant::now() + LIMIT })
     }
 
     /// Writes; `true` when all is written.
@@ -184,8 +184,8 @@ mod tests {
     fn all_arrives_by_every_channel() {
         for len in [0, 1, PIECE - 1, PIECE, PIECE + 1, SavedState::LONGEST] {
             for (reader, writer) in [waiting_pipe(), sockets()] {
-                let mut there = Moving::begin(writer, some(len)).expect("a channel");
-                let mut here = Moving::begin(reader, Vec::new()).expect("a channel");
+                let mut there = ChannelTransfer::begin(writer, some(len)).expect("a channel");
+                let mut here = ChannelTransfer::begin(reader, Vec::new()).expect("a channel");
                 assert_eq!(here.read(false), Ok(false), "nothing has come, and it is not the end");
                 assert_eq!(there.write(false), Ok(true));
                 assert_eq!((here.read(false), here.bytes.len()), (Ok(false), len));
@@ -195,9 +195,9 @@ mod tests {
             // As Cloud Hypervisor does it: it goes on at the place where the file stands, on both ways.
             let file = memfd_create("state", MemfdFlags::CLOEXEC).expect("a file");
             let ours = || rustix::io::dup(&file).expect("dup");
-            assert_eq!(Moving::begin(ours(), some(len)).expect("a channel").write(false), Ok(true));
+            assert_eq!(ChannelTransfer::begin(ours(), some(len)).expect("a channel").write(false), Ok(true));
             seek(&file, SeekFrom::Start(0)).expect("seek");
-            let mut here = Moving::begin(ours(), Vec::new()).expect("a channel");
+            let mut here = ChannelTransfer::begin(ours(), Vec::new()).expect("a channel");
             assert_eq!(here.read(false), Ok(false), "it may grow");
             assert_eq!((here.read(true), here.bytes), (Ok(true), some(len)));
         }
@@ -207,7 +207,7 @@ mod tests {
     fn a_full_channel_is_tried_again_and_not_waited_for() {
         for (reader, writer) in [waiting_pipe(), sockets()] {
             let len = 1 << 20;
-            let mut there = Moving::begin(writer, some(len)).expect("a channel");
+            let mut there = ChannelTransfer::begin(writer, some(len)).expect("a channel");
             assert_eq!(there.write(false), Ok(false));
             assert_eq!(there.write(false), Ok(false));
             let taken = std::thread::spawn(move || read_all(reader));
@@ -222,22 +222,22 @@ mod tests {
     #[test]
     fn who_takes_too_long_or_has_left_is_told_so() {
         let (reader, writer) = waiting_pipe();
-        let mut here = Moving::begin(reader, Vec::new()).expect("a channel");
+        let mut here = ChannelTransfer::begin(reader, Vec::new()).expect("a channel");
         here.until = Instant::now();
         assert!(here.read(false).expect_err("too late").contains("within 5 s"));
         drop(here);
-        let mut there = Moving::begin(writer, some(10)).expect("a channel");
+        let mut there = ChannelTransfer::begin(writer, some(10)).expect("a channel");
         assert!(there.write(false).expect_err("nobody reads").contains("its channel failed"));
         for (reader, writer) in [waiting_pipe(), sockets()] {
-            let mut here = Moving::begin(reader, Vec::new()).expect("a channel");
+            let mut here = ChannelTransfer::begin(reader, Vec::new()).expect("a channel");
             // More than there can be, and no end.
             rustix::io::write(&writer, &some(SavedState::LONGEST + 1)).expect("room");
             assert!(here.read(false).expect_err("too long").contains("more than"));
         }
         // The wrong end of a pipe.
         let (reader, writer) = waiting_pipe();
-        assert!(Moving::begin(reader, some(10)).expect("a channel").write(false).is_err());
-        assert!(Moving::begin(writer, Vec::new()).expect("a channel").read(false).is_err());
+        assert!(ChannelTransfer::begin(reader, some(10)).expect("a channel").write(false).is_err());
+        assert!(ChannelTransfer::begin(writer, Vec::new()).expect("a channel").read(false).is_err());
     }
 
     #[test]
@@ -246,7 +246,7 @@ mod tests {
         let null = std::fs::File::open("/dev/null").expect("/dev/null");
         let on_disk = std::fs::File::open("/proc/self/exe").expect("this program");
         for fd in [event, null.into(), on_disk.into()] {
-            assert!(Moving::begin(fd, Vec::new()).is_err());
+            assert!(ChannelTransfer::begin(fd, Vec::new()).is_err());
         }
     }
 }

@@ -15,8 +15,8 @@ use std::time::Duration;
 use straightline_virtio::features::{list, names};
 use straightline_virtio::net_control::{NetControl, SavedState};
 
-use super::channel::Moving;
-use super::frontend::Guest;
+use super::frontend::ConnectedFrontend;
+use super::state_channel::ChannelTransfer;
 use crate::control::is_within;
 
 /// How long a frontend may take for its part.
@@ -31,8 +31,8 @@ pub(crate) enum Transfer {
     /// There was none.
     #[default]
     None,
-    Saving(Mover),
-    Loading(Mover),
+    Saving(TransferThread),
+    Loading(TransferThread),
     /// All was written.
     SavedState,
     /// All was read, and can be gone on by.
@@ -42,7 +42,7 @@ pub(crate) enum Transfer {
 
 /// Beside the state that is in force, for a device whose rings are stopped.
 #[derive(Debug, Default)]
-pub(crate) enum Kept {
+pub(crate) enum KeptState {
     #[default]
     Nothing,
     /// What it was before SET_STATUS with 0, by which QEMU stops a device that it is about to save.
@@ -51,30 +51,33 @@ pub(crate) enum Kept {
     Loaded(Box<SavedState>),
 }
 
-impl Guest {
+impl ConnectedFrontend {
     /// Begins to write the state; the frontend reads when it has our answer.
     pub(crate) fn save_state(&mut self, channel: OwnedFd) -> Result<(), String> {
         let announces = self.session.announces();
-        let saved = match &self.commands.kept {
-            Kept::Nothing => self.commands.state.save(announces),
-            Kept::Stopped(state) => state.save(announces),
-            Kept::Loaded(saved) => (**saved).clone(),
+        let saved = match &self.control_queue.kept {
+            KeptState::Nothing => self.control_queue.state.save(announces),
+            KeptState::Stopped(state) => state.save(announces),
+            KeptState::Loaded(saved) => (**saved).clone(),
         };
         self.transfer = Transfer::None;
-        self.transfer = Transfer::Saving(self.start_moving(Moving::begin(channel, saved.to_bytes())?, Moving::write)?);
+        self.transfer = Transfer::Saving(
+            self.start_moving(ChannelTransfer::begin(channel, saved.to_bytes())?, ChannelTransfer::write)?,
+        );
         Ok(())
     }
 
     /// Begins to read a state.
     pub(crate) fn load_state(&mut self, channel: OwnedFd) -> Result<(), String> {
         self.transfer = Transfer::None;
-        self.transfer = Transfer::Loading(self.start_moving(Moving::begin(channel, Vec::new())?, Moving::read)?);
+        self.transfer =
+            Transfer::Loading(self.start_moving(ChannelTransfer::begin(channel, Vec::new())?, ChannelTransfer::read)?);
         Ok(())
     }
 
     /// What was moved is past: the device has run since, or begins anew.
     pub(crate) fn forget_state(&mut self) {
-        self.commands.kept = Kept::Nothing;
+        self.control_queue.kept = KeptState::Nothing;
         if matches!(self.transfer, Transfer::Loaded(_)) {
             self.transfer = Transfer::None;
         }
@@ -106,7 +109,7 @@ impl Guest {
         if pairs > most {
             return Err(format!("device state: its driver uses {pairs} queue pairs; the port has {most}"));
         }
-        self.commands.kept = Kept::Loaded(loaded.clone());
+        self.control_queue.kept = KeptState::Loaded(loaded.clone());
         if loaded.fits(self.session.acked_features()) {
             self.reset_commands();
         }
@@ -114,10 +117,10 @@ impl Guest {
     }
 }
 
-impl Guest {
+impl ConnectedFrontend {
     /// Moves all in a thread, a step at a time, once the transfer before has ended.
-    fn start_moving(&self, mut moving: Moving, step: Step) -> Result<Mover, String> {
-        let mut last = self.shared.mover.lock().unwrap_or_else(PoisonError::into_inner);
+    fn start_moving(&self, mut moving: ChannelTransfer, step: Step) -> Result<TransferThread, String> {
+        let mut last = self.shared.transfer_thread.lock().unwrap_or_else(PoisonError::into_inner);
         if last.as_ref().is_some_and(|thread| !is_within(LIMIT, || thread.is_finished())) {
             return Err("device state: the channel of the last transfer still holds its thread".to_owned());
         }
@@ -141,18 +144,18 @@ impl Guest {
         };
         let name = format!("state {}", self.shared.config.name);
         let thread = Builder::new().name(name).spawn(run).map_err(|e| format!("device state: no thread: {e}"))?;
-        let mover = Mover { orders, end, thread: thread.thread().clone() };
+        let mover = TransferThread { orders, end, thread: thread.thread().clone() };
         *last = Some(thread);
         Ok(mover)
     }
 }
 
 /// A step of a transfer: `true` at its end. The second argument: the frontend has done its part.
-type Step = fn(&mut Moving, bool) -> Result<bool, String>;
+type Step = fn(&mut ChannelTransfer, bool) -> Result<bool, String>;
 
 /// The thread of a transfer that is under way; it ends soon after this does.
 #[derive(Debug)]
-pub(crate) struct Mover {
+pub(crate) struct TransferThread {
     orders: Arc<Orders>,
     /// What was moved, or why not.
     end: Receiver<Result<Vec<u8>, String>>,
@@ -165,7 +168,7 @@ struct Orders {
     stop: AtomicBool,
 }
 
-impl Mover {
+impl TransferThread {
     /// The frontend has done its part: what has come of it?
     fn finish(self) -> Result<Vec<u8>, String> {
         self.orders.at_end.store(true, Ordering::Release);
@@ -174,7 +177,7 @@ impl Mover {
     }
 }
 
-impl Drop for Mover {
+impl Drop for TransferThread {
     fn drop(&mut self) {
         self.orders.stop.store(true, Ordering::Release);
         self.thread.unpark();
