@@ -61,10 +61,11 @@ pub(crate) fn needs_restart(old: &SwitchConfig, new: &SwitchConfig) -> Option<St
 /// Why a port cannot become another one of the same name while its guest is connected.
 pub(crate) fn remade(old: &PortConfig, new: &PortConfig) -> Option<String> {
     let PortConfig { name: _, kind, mtu, mac, nodes: _, egress_nodes: _, source_check: _ } = old;
-    let mut differences = kind.differs(&new.kind);
+    let mut differences = Vec::new();
     note(&mut differences, "mtu", *mtu, new.mtu);
     let text = |mac: Option<Mac>| mac.map_or_else(|| "none".to_owned(), |mac| mac.to_string());
     note(&mut differences, "mac", text(*mac), text(new.mac));
+    differences.extend(kind.differs(&new.kind));
     (!differences.is_empty()).then(|| differences.join(", "))
 }
 
