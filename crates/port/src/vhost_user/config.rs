@@ -1,4 +1,4 @@
-//! How a vhost-user port is set up, and what it offers to its guest.
+//! The configuration of a vhost-user port, and the features that it offers to its guest.
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -9,25 +9,26 @@ use straightline_virtio::vhost_user::{MAX_QUEUE_PAIRS, NetConfig, Offer, SUPPORT
 
 use crate::Permissions;
 
-/// Bytes of an Ethernet header and a VLAN tag: what a frame may have beyond the MTU.
+/// Bytes of an Ethernet header and a VLAN tag. A frame may be longer than the MTU by this much.
 const FRAMING: u32 = 18;
 
-/// Most memory regions of one guest.
+/// The most memory regions of one guest.
 const MAX_REGIONS: u64 = 64;
 
-/// Who listens, and who connects.
+/// Which side listens, and which side connects.
 #[derive(Clone, Debug)]
 pub enum Mode {
-    /// The port listens; these may connect.
+    /// The port listens, and the users with these permissions may connect.
     Server(Permissions),
-    /// The frontend listens. The port connects, and again for ever when that fails or the connection ends.
+    /// The frontend listens. The port connects. It tries again, without end, when that fails or the
+    /// connection ends.
     Client,
-    /// A Unix socket that somebody has opened: one that listens, or one that is connected to a frontend. With the end of
-    /// that connection the port is at its end, and closes it.
+    /// A Unix socket that another process has opened. It listens, or it is connected to a frontend.
+    /// When that connection ends, the port closes it and serves nobody else.
     Given(Arc<OwnedFd>),
 }
 
-/// What a driver can ask for by commands, whatever else is offered.
+/// Features that let a driver send commands, offered with any configuration.
 const CONTROL: u64 = f::VIRTIO_NET_F_CTRL_VQ
     | f::VIRTIO_NET_F_CTRL_RX
     | f::VIRTIO_NET_F_CTRL_RX_EXTRA
@@ -35,40 +36,40 @@ const CONTROL: u64 = f::VIRTIO_NET_F_CTRL_VQ
     | f::VIRTIO_NET_F_CTRL_MAC_ADDR
     | f::VIRTIO_NET_F_GUEST_ANNOUNCE;
 
-/// How a vhost-user port is set up.
+/// The configuration of a vhost-user port.
 #[derive(Clone, Debug)]
 pub struct VhostUserConfig {
     /// The port's name.
     pub name: String,
-    /// Where it, or the frontend, listens.
+    /// The path of the socket at which the port or the frontend listens.
     pub socket: PathBuf,
-    /// Which of the two.
+    /// Which of the two listens.
     pub mode: Mode,
-    /// Told to the guest, and the limit of what it may send or be sent.
+    /// The MTU. The guest is told of it, and longer packets are neither received nor delivered.
     pub mtu: u16,
-    /// Told to the guest.
+    /// The MAC address that the guest is told.
     pub mac: Option<[u8; 6]>,
-    /// Told to the guest where `mac` is none.
+    /// The MAC address that the guest is told where `mac` is `None`.
     pub default_mac: Option<[u8; 6]>,
-    /// Offer partial checksums.
+    /// Offers partial checksums.
     pub csum: bool,
-    /// Offer TCP segmentation; needs `csum`.
+    /// Offers TCP segmentation. Needs `csum`.
     pub tso: bool,
-    /// Offer UDP segmentation; needs `csum`.
+    /// Offers UDP segmentation. Needs `csum`.
     pub uso: bool,
-    /// Most queue pairs, 1 to 127. None: a frontend that reads the configuration space is told 1, and others may start
-    /// as many as the protocol can name.
+    /// The most queue pairs, 1 to 127. With `None`, a frontend that reads the configuration space
+    /// is told 1. Others may start as many as the protocol can name.
     pub queues: Option<u16>,
-    /// Offer the packed ring.
+    /// Offers the packed ring.
     pub packed: bool,
-    /// `full = "wait"`: packets for a full destination stay in this guest's ring, and packets for this guest wait for free
-    /// buffers, so that its workers must wake when there are some.
+    /// `full = "wait"`. Packets for a full destination stay in this guest's rings. Packets for this
+    /// guest wait for free buffers, so its workers must wake when there are some.
     pub waits: bool,
 }
 
 impl VhostUserConfig {
-    /// A port with the defaults: it listens at `socket`, has an MTU of 1500, leaves the number of queue pairs to its
-    /// frontend, and offers all offloads and the packed ring. Nothing waits.
+    /// Returns the defaults: the port listens at `socket`, has an MTU of 1500, leaves the number of
+    /// queue pairs to its frontend, and offers all offloads and the packed ring. Nothing waits.
     pub fn new(name: impl Into<String>, socket: impl Into<PathBuf>) -> Self {
         VhostUserConfig {
             name: name.into(),
@@ -86,12 +87,13 @@ impl VhostUserConfig {
         }
     }
 
-    /// Most queue pairs that a frontend may start.
+    /// Returns the most queue pairs that a frontend may start.
     pub(crate) fn most_pairs(&self) -> u16 {
         self.queues.unwrap_or(MAX_QUEUE_PAIRS).clamp(1, MAX_QUEUE_PAIRS)
     }
 
-    /// Queue pairs that the configuration space names. Its readers start that many, whether their driver uses them or not.
+    /// Returns the number of queue pairs in the configuration space. Its readers start that many,
+    /// whether their driver uses them or not.
     pub(crate) fn told_pairs(&self) -> u16 {
         self.queues.unwrap_or(1).clamp(1, MAX_QUEUE_PAIRS)
     }
@@ -100,7 +102,8 @@ impl VhostUserConfig {
         self.mac.or(self.default_mac)
     }
 
-    /// What is offered to the guest (virtio 1.2, 5.1.3: segmentation needs the checksum, so it is offered only with it).
+    /// Returns what the guest is offered. Segmentation needs the checksum, so it is offered only
+    /// with it (virtio 1.2, 5.1.3).
     pub(crate) fn offer(&self) -> Offer {
         let mut features = f::VIRTIO_F_VERSION_1
             | f::VIRTIO_F_EVENT_IDX
@@ -145,7 +148,7 @@ impl VhostUserConfig {
         }
     }
 
-    /// Bytes of the longest frame that is not to be segmented.
+    /// Returns the bytes of the longest packet that may be delivered unsegmented.
     pub(crate) fn max_len(&self) -> u32 {
         u32::from(self.mtu) + FRAMING
     }

@@ -1,15 +1,16 @@
-//! What workers and operators tell the port's own thread.
+//! Messages to the port's own thread, from workers and operators.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// How a worker tells control that a link broke, or that a call was sent.
+/// The inbox of the port's own thread. Workers report faults and calls; operators wake it to stop
+/// the port or to change it.
 #[derive(Debug)]
 pub(crate) struct PortInbox {
     message: Mutex<Option<(u64, String)>>,
-    /// A ring that control does not watch has sent a call.
+    /// A ring has sent a call while the port's thread was not watching it.
     called: Mutex<bool>,
     event: OwnedFd,
 }
@@ -28,7 +29,7 @@ impl PortInbox {
         self.wake();
     }
 
-    /// Asks control to watch the rings for a call that is not answered.
+    /// Asks the port's thread to watch the rings for an unanswered call.
     #[cold]
     pub(crate) fn report_call(&self) {
         *self.called.lock().unwrap_or_else(PoisonError::into_inner) = true;
@@ -45,12 +46,12 @@ impl PortInbox {
         let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
     }
 
-    /// Readable when there is a message, or when the port is to stop.
+    /// Returns a descriptor that is readable while there is a message, and after [`Self::wake`].
     pub(crate) fn event(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
     }
 
-    /// The message, once, with the link that it is about.
+    /// Takes the message, with the generation of the link that it is about. Clears the event.
     pub(crate) fn take_fault(&self) -> Option<(u64, String)> {
         let _ = rustix::io::read(&self.event, &mut [0; 8]);
         self.message.lock().unwrap_or_else(PoisonError::into_inner).take()

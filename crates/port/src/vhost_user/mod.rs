@@ -1,11 +1,12 @@
-//! A guest behind a vhost-user socket.
+//! A port whose peer is a guest's network device behind a vhost-user socket.
 //!
 //! | folder | holds |
 //! |---|---|
 //! | `data` | what workers touch while packets pass |
 //! | `control` | the port's own thread, which serves one frontend after the other |
 //!
-//! Control imports data; data imports nothing of control.
+//! Control imports data. Data imports nothing of control. What both need stands in files beside the
+//! folders.
 
 mod config;
 mod control;

@@ -1,14 +1,15 @@
-//! Names of rings, as messages say them.
+//! Names of rings in messages.
 
-/// Whether a ring is one that its guest transmits by: receive and transmit rings take turns (virtio 1.2, 5.1.2).
+/// Returns whether the guest transmits by this ring. Receive and transmit rings alternate (virtio
+/// 1.2, 5.1.2).
 pub(crate) fn is_transmit(index: u16) -> bool {
     index % 2 == 1
 }
 
-/// Stands for the control ring's index, which depends on what was negotiated.
+/// A stand-in for the index of the control ring, which depends on the negotiated features.
 pub(crate) const CONTROL_RING: u16 = u16::MAX;
 
-/// What messages call a ring.
+/// Returns the name of a ring in messages.
 pub(crate) fn ring_name(index: u16) -> String {
     let kind = if is_transmit(index) { "transmit ring" } else { "receive ring" };
     match index / 2 {

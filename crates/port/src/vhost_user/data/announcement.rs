@@ -1,24 +1,26 @@
-//! A guest that has just moved here is announced: a RARP request in its name, so that bridges learn where it is.
+//! The packet that announces a guest that has just moved here: a RARP request in its name, so that
+//! bridges learn where it is.
 //!
-//! A frontend asks for it (SEND_RARP) where the guest's driver does not announce itself. The frame goes into the next turn
-//! as if the guest had sent it.
+//! A frontend asks for it (SEND_RARP) where the guest's driver does not announce itself. The packet
+//! enters the next turn as if the guest had sent it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use straightline_packet::{PacketId, PortIndex, Turn};
 
-/// Bytes of the frame: the shortest that Ethernet has.
+/// Bytes of the packet: the shortest Ethernet frame without its check sequence.
 pub(crate) const LEN: usize = 60;
 
-/// Set beside the address: there is something to announce.
+/// A flag beside the address: an announcement is due.
 const PENDING: u64 = 1 << 63;
 
-/// What is to be announced: nothing, or one address.
+/// The announcement that is due, if any: one address.
 #[derive(Debug, Default)]
 pub(crate) struct Announcement(AtomicU64);
 
 impl Announcement {
-    /// Asks for one announcement. Of two before the next turn the later one counts.
+    /// Asks for one announcement. If another is asked for before the next turn, only the later one
+    /// is sent.
     pub(crate) fn ask(&self, mac: [u8; 6]) {
         let [a, b, c, d, e, f] = mac;
         self.0.store(PENDING | u64::from_be_bytes([0, 0, a, b, c, d, e, f]), Ordering::Release);
@@ -29,26 +31,27 @@ impl Announcement {
         self.0.load(Ordering::Relaxed) != 0
     }
 
-    /// The announcement as a packet from `port`; it stays due where the turn is full.
+    /// Takes the announcement as a packet from `port`. It stays due if the turn is full.
     #[cold]
     pub(crate) fn take(&self, port: PortIndex, turn: &mut Turn<'_>) -> Option<PacketId> {
         let due = self.0.load(Ordering::Acquire);
         let [_, _, mac @ ..] = due.to_be_bytes();
         let id = turn.accept_owned(port, &frame(mac))?;
-        // Another one may have come meanwhile.
+        // If another announcement was asked for meanwhile, it stays due.
         let _ = self.0.compare_exchange(due, 0, Ordering::AcqRel, Ordering::Relaxed);
         Some(id)
     }
 }
 
-/// A reverse request (RFC 903) of an address about itself, in the form of RFC 826, to everybody.
+/// Builds a reverse request (RFC 903, in the form of RFC 826) in which an address asks about
+/// itself, to the broadcast address.
 fn frame(mac: [u8; 6]) -> [u8; LEN] {
     let mut frame = [0; LEN];
     frame[..6].fill(0xff);
     frame[6..12].copy_from_slice(&mac);
-    // RARP; Ethernet and IPv4 with addresses of 6 and 4 bytes; "request reverse".
+    // RARP; Ethernet and IPv4 with addresses of 6 and 4 bytes; opcode "request reverse".
     frame[12..22].copy_from_slice(&[0x80, 0x35, 0, 1, 8, 0, 6, 4, 0, 3]);
-    // Its own address, as the sender's and as the target's; the IP addresses are not known.
+    // The guest's address as sender and as target. The IP addresses are not known and stay zero.
     frame[22..28].copy_from_slice(&mac);
     frame[32..38].copy_from_slice(&mac);
     frame
@@ -62,7 +65,7 @@ mod tests {
 
     #[test]
     fn it_is_the_frame_that_qemu_sends() {
-        // As captured from QEMU's `announce-self` for 52:54:00:12:34:56.
+        // Captured from QEMU's `announce-self` for 52:54:00:12:34:56.
         let mut expected = vec![0xff; 6];
         let mac = [0x52, 0x54, 0x00, 0x12, 0x34, 0x56];
         expected.extend(mac);

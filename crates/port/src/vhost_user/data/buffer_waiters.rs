@@ -1,13 +1,16 @@
 //! Workers that wait for free buffers of a receive ring.
 
-/// Who waits for room in a receive ring. A ring has one wish for a kick, and where workers share it, it must be that of
-/// whoever is content with the least.
+/// Workers whose packets wait for free buffers of one receive ring (`full = "wait"`).
+///
+/// A ring has one event index, so its driver kicks at one threshold. Where several workers share
+/// the ring, the threshold must be the lowest of all workers that sleep.
 #[derive(Debug)]
 pub(crate) struct BufferWaiters(Vec<Waiting>);
 
 impl Default for BufferWaiters {
     fn default() -> Self {
-        // More have never been seen to share a ring; if they do, the first time costs an allocation.
+        // More than 8 workers have never been seen to share a ring. If they do, the first time
+        // costs an allocation.
         BufferWaiters(Vec::with_capacity(8))
     }
 }
@@ -15,14 +18,15 @@ impl Default for BufferWaiters {
 #[derive(Debug)]
 struct Waiting {
     worker: usize,
-    /// So many chains were there, and too few.
+    /// The chains that were available when they were too few for the worker's packet.
     known: u16,
-    /// He is to be woken.
+    /// The worker sleeps and must be woken by a kick.
     is_asleep: bool,
 }
 
 impl BufferWaiters {
-    /// What came of a worker's delivery: this many chains were there and too few for a packet that waits, or all is well.
+    /// Records the outcome of a worker's delivery. `short` is the number of chains that were too
+    /// few for a packet that now waits, or `None` if no packet waits.
     #[inline]
     pub(crate) fn set(&mut self, worker: usize, short: Option<u16>) {
         if short.is_some() || !self.0.is_empty() {
@@ -36,7 +40,8 @@ impl BufferWaiters {
         self.0.extend(short.map(|known| Waiting { worker, known, is_asleep: false }));
     }
 
-    /// A worker sleeps if its packets wait here. Beyond how many chains somebody who sleeps is to be woken.
+    /// Notes that a worker goes to sleep, if its packets wait here. Returns the number of chains
+    /// above which a sleeping worker must be woken, or `None` if this worker's packets do not wait.
     pub(crate) fn sleep(&mut self, worker: usize) -> Option<u16> {
         self.0.iter_mut().find(|waiting| waiting.worker == worker)?.is_asleep = true;
         self.0.iter().filter(|waiting| waiting.is_asleep).map(|waiting| waiting.known).min()
@@ -46,7 +51,8 @@ impl BufferWaiters {
         self.0.iter_mut().filter(|waiting| waiting.worker == worker).for_each(|waiting| waiting.is_asleep = false);
     }
 
-    /// Only these workers still wait. Whether somebody slept, and nobody does any more.
+    /// Keeps only workers for which `but_for` is true. Returns whether a worker slept before and
+    /// none sleeps now.
     pub(crate) fn retain(&mut self, but_for: impl Fn(usize) -> bool) -> bool {
         let slept = self.any_asleep();
         self.0.retain(|waiting| but_for(waiting.worker));
@@ -71,17 +77,17 @@ mod tests {
         waiters.set(1, Some(3));
         assert_eq!(waiters.sleep(0), Some(7), "the other polls still");
         assert_eq!((waiters.sleep(1), waiters.sleep(0)), (Some(3), Some(3)));
-        // One finds room, the other sleeps on.
+        // One finds free buffers, the other sleeps on.
         waiters.wake(1);
         waiters.set(1, None);
         assert!(waiters.any_asleep());
         assert_eq!((waiters.sleep(1), waiters.sleep(0)), (None, Some(7)));
-        // What it finds is too little again.
+        // The buffers that it finds are too few again.
         waiters.wake(0);
         assert!(!waiters.any_asleep());
         waiters.set(0, Some(9));
         assert_eq!(waiters.sleep(0), Some(9));
-        // One of them delivers no more.
+        // One of them does not deliver any more.
         waiters.set(1, Some(3));
         assert_eq!(waiters.sleep(1), Some(3));
         assert!(!waiters.retain(|worker| worker == 0) && waiters.any_asleep(), "the other sleeps on");

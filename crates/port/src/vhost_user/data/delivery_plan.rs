@@ -4,20 +4,21 @@ use std::ops::Range;
 
 use straightline_packet::{PacketId, Run};
 
-/// A packet and the buffers that wait for it.
+/// A packet with the buffers reserved for it.
 #[derive(Debug)]
 pub(crate) struct Planned {
     pub(crate) id: PacketId,
     pub(crate) to: Range<usize>,
     pub(crate) chains: u16,
-    /// It is the first of a run, whose other packets go into the same buffers.
+    /// The packet is the first of a run. The run's other packets go into the same buffers.
     pub(crate) is_run: bool,
 }
 
-/// Packets that go into the buffers of one, which are planned for the first of them.
+/// Packets that are coalesced into the buffers of one. The buffers are planned for the first of
+/// them.
 #[derive(Debug)]
 pub(crate) struct PlannedRun {
     pub(crate) run: Run,
-    /// Their places in the frame.
+    /// The positions of the packets in the batch.
     pub(crate) places: Range<usize>,
 }

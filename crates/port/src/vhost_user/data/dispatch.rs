@@ -1,4 +1,4 @@
-//! A batch for a guest that has one receive ring or several.
+//! Delivery of a batch to a guest that has one receive ring or several.
 
 use straightline_packet::{Batch, MAX_BATCH, PacketId, Reason, Turn};
 
@@ -8,7 +8,7 @@ use super::queue::Queue;
 use super::steering::{PAIRS, Steering};
 use super::worker_queues::WorkerQueues;
 
-/// Delivers a batch to a guest, however many rings it has.
+/// Delivers a batch to a guest, to each packet's receive ring.
 pub(crate) fn deliver<'t>(link: &'t Link, worker: &WorkerQueues, turn: &mut Turn<'t>, batch: &Batch, wait: bool) {
     let steering = link.tx(worker.tx_index);
     match steering.queues() {
@@ -30,7 +30,7 @@ pub(crate) fn deliver<'t>(link: &'t Link, worker: &WorkerQueues, turn: &mut Turn
     }
 }
 
-/// Delivers each ring's packets together.
+/// Groups the packets by ring, then delivers each ring's packets together.
 fn deliver_grouped<'t>(
     steering: &'t Steering,
     link: &'t Link,
@@ -41,7 +41,8 @@ fn deliver_grouped<'t>(
     let ids = batch.ids();
     let Some(&any) = ids.first() else { return };
     let places = &steering.ring_positions(turn, ids)[..ids.len()];
-    // Sorted by counting: how many there are for each ring, then where each ring's begin, then where they end.
+    // A counting sort: first the number of packets for each ring, then the start of each ring's
+    // group, then its end.
     let mut ends = [0_u16; PAIRS];
     for &place in places {
         ends[usize::from(place)] += 1;
@@ -67,9 +68,14 @@ fn deliver_grouped<'t>(
     }
 }
 
-/// Delivers with nothing lost where a ring is full (`full = "wait"`): what is left of a source's packets must be the tail
-/// of what was taken from it. So packets go in their order, those in a row for one ring together; behind a packet that is
-/// left, all of the same source are left, and so are all for the same ring, which others of the batch must not overtake.
+/// Delivers without loss where a ring is full (`full = "wait"`).
+///
+/// The packets of a source that stay in its ring must be the tail of what was taken from it. So
+/// packets are delivered in their order, consecutive packets for one ring together. Behind a packet
+/// that stays:
+///
+/// 1. all packets of the same source stay;
+/// 2. all packets for the same ring stay, because later packets of the batch must not overtake it.
 fn deliver_in_order<'t>(
     steering: &'t Steering,
     link: &'t Link,
@@ -114,7 +120,7 @@ fn deliver_in_order<'t>(
     }
 }
 
-/// Delivers a part of a batch, unless another part has found the guest broken.
+/// Delivers a part of a batch, unless another part has found that the guest cannot be served.
 fn deliver_part<'t>(
     queue: &'t Queue,
     link: &'t Link,

@@ -1,14 +1,22 @@
 //! The data side of a vhost-user port: all that a worker touches while packets pass.
 //!
+//! A worker reaches it through [`worker_port::WorkerPort`]. Each file imports only files further
+//! down in this table.
+//!
 //! | file | holds |
 //! |---|---|
 //! | `worker_port` | the port as one of its workers serves it |
-//! | `link` | a connected guest: its memory and its rings, published by control |
-//! | `queue` | one virtqueue, as workers and control share it |
+//! | `dispatch` | a batch, dealt out to a guest's receive rings |
+//! | `deliver` | packets into one receive ring |
 //! | `receive` | packets out of the guest's transmit rings |
-//! | `spread` | which of several receive rings a packet goes to |
-//! | `deliver` | packets into a receive ring |
-//! | `announcement` | the packet that is sent in the name of a guest that has moved here |
+//! | `worker_queues` | the queues that one worker serves |
+//! | `port_data` | the port's state that its workers read |
+//! | `link` | a connected guest: its memory and its rings, published by control |
+//! | `steering` | the choice of a receive ring for a flow |
+//! | `queue` | one virtqueue, as workers and control share it |
+//! | `buffer_waiters` | workers that wait for free buffers of a receive ring |
+//! | `delivery_plan` | packets of a batch with the buffers reserved for them |
+//! | `announcement` | the packet that announces a guest that has moved here |
 
 pub(crate) mod announcement;
 pub(crate) mod buffer_waiters;
@@ -23,5 +31,5 @@ pub(crate) mod steering;
 pub(crate) mod worker_port;
 pub(crate) mod worker_queues;
 
-/// Header bytes before every frame, as a length of guest memory.
+/// Bytes of the virtio-net header before every packet, as a length of guest memory.
 const HEADER: u32 = 12;

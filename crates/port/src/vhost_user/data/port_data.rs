@@ -1,4 +1,4 @@
-//! The state of a port that its workers read: its link, and what is counted of it.
+//! The state of a port that its workers read: its link and its counters.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ pub(crate) struct PortData {
     pub(crate) name: String,
     pub(crate) index: PortIndex,
     pub(crate) drops: Arc<Drops>,
-    /// Of each queue pair.
+    /// The counters of each queue pair.
     pub(crate) counters: Box<[Arc<QueueCounters>]>,
     pub(crate) link: RcuCell<Link>,
     pub(crate) announcement: Announcement,
@@ -29,13 +29,13 @@ impl PortData {
         self.set_down.load(Ordering::Acquire)
     }
 
-    /// The guest, where there is one that can be served.
+    /// Returns the link, if there is one and it can be served.
     #[inline]
     pub(crate) fn usable_link<'t>(&self, turn: &Turn<'t>) -> Option<&'t Link> {
         self.link.load(turn).filter(|link| link.is_usable())
     }
 
-    /// Takes what is to be announced in the guest's name, as if it had sent it.
+    /// Takes the announcement that is due into the turn, as if the guest had sent it.
     #[cold]
     pub(crate) fn announce(&self, turn: &mut Turn<'_>, into: &mut Batch) {
         if let Some(id) = self.announcement.take(self.index, turn) {

@@ -1,4 +1,4 @@
-//! One virtqueue of a port as workers and control share it.
+//! One virtqueue of a port, as workers and control share it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -14,63 +14,68 @@ use crate::vhost_user::inbox::PortInbox;
 use crate::vhost_user::ring_name::{is_transmit, ring_name};
 use crate::{QueueCounters, RingCounters};
 
-/// How often a worker looks for the end of another one's burst before it lets the system wait for it: some bursts long.
+/// How many times a worker retries a lock before it lets the system wait for it: longer than a few
+/// bursts.
 const SPINS: u32 = 1000;
 
-/// A ring, where to tell its driver, and what to count. On lines of its own: another worker may have the neighbours.
+/// A virtqueue: its ring, the call that notifies its driver, and its counters. It has cache lines
+/// of its own, because another worker may use the neighbours.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Queue {
     inner: Mutex<Inner>,
-    /// Where buffers may lie: in other regions than the ring. Looked at only when something has vanished somewhere.
+    /// The memory that buffers may lie in, which includes other regions than the ring's. Read only
+    /// when memory has vanished somewhere.
     memory: Mutex<Arc<GuestMemory>>,
     enabled: AtomicBool,
     /// The fault epoch up to which nothing of the guest's memory has vanished.
     pub(crate) clean_epoch: AtomicU64,
     pub(crate) counters: Arc<QueueCounters>,
-    /// The frontend gave no kick descriptor: nobody will say when there is something.
+    /// The frontend gave no kick descriptor: no kick will come, so the ring must be polled.
     polled: AtomicBool,
     /// The ring's index.
     index: u16,
-    /// Whose it is.
+    /// The port that the ring belongs to, for the turn's record of what is served.
     served: Served,
-    /// Packets may be left in this ring (`full = "wait"`), so it is given back only at the turn's end.
+    /// Packets may stay in this ring (`full = "wait"`), so it is given back only at the turn's end.
     /// Changes only while no worker uses the port.
     waits: Arc<AtomicBool>,
-    /// Where control learns that a call was sent; `None` for a ring that does not say whether its driver waits.
+    /// The inbox of the thread that watches for unanswered calls. `None` for a ring that does not
+    /// say whether its driver waits.
     watcher: Option<Arc<PortInbox>>,
 }
 
-/// The event for which a worker wakes the thread.
+/// The event at which a worker wakes the port's thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wake {
-    /// Nothing: the thread looks by itself.
+    /// No event: the thread has a timer for this ring.
     Never,
     /// A call.
     Call,
-    /// A call, or a used entry behind this place.
+    /// A call, or a used entry after position `from`.
     Movement { from: u16 },
 }
 
-/// What one worker uses at a time.
+/// The part of a queue that one worker uses at a time.
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) ring: Ring,
     call: Option<Notifier>,
-    /// What makes control look at the ring again.
+    /// The event that makes the port's thread check the ring again.
     wake: Wake,
-    /// Who waits for room.
+    /// The workers whose packets wait for free buffers of the ring.
     pub(crate) buffer_waiters: BufferWaiters,
-    /// The round in which all that was taken from it was left for want of room: what is in it waits behind that. In another
-    /// round it is to be tried again; a turn may be full before it comes to this ring.
+    /// The round in which all packets taken from the ring were left there, because their
+    /// destination was full. Packets still in the ring wait behind them. In another round they are
+    /// tried again; a turn may be full before it comes to this ring.
     waiting_round: Option<u64>,
     /// The chains found last.
     pub(crate) firsts: Box<[First; BURST]>,
-    /// The packets of the frame being delivered, with the buffers reserved for them.
+    /// The packets of the batch being delivered, with the buffers reserved for them.
     pub(crate) plan: Vec<Planned>,
-    /// Those of them that are one packet together.
+    /// Those of them that are coalesced runs.
     pub(crate) runs: Vec<PlannedRun>,
-    /// The segment being cut, where one is, or the headers of a run.
+    /// The GSO segment being made, or the headers of a run.
     pub(crate) segment: Box<GsoSegment>,
 }
 
@@ -99,7 +104,7 @@ impl Queue {
             inner: Mutex::new(inner),
             memory: Mutex::new(memory),
             enabled: AtomicBool::new(enabled),
-            // Its memory may have vanished before it was made: the first use looks.
+            // The memory may have vanished before the queue was made, so the first use checks it.
             clean_epoch: AtomicU64::new(u64::MAX),
             counters,
             polled: AtomicBool::new(polled),
@@ -110,24 +115,29 @@ impl Queue {
         }
     }
 
-    /// Tells `watcher` of calls from now on. Control then repeats those that the driver does not answer.
+    /// Makes `watcher` learn of calls from now on. It repeats those that the driver does not
+    /// answer.
     pub(crate) fn watched_by(self, watcher: Arc<PortInbox>) -> Self {
         Queue { watcher: Some(watcher), ..self }
     }
 
-    /// The same as a ring of this port.
+    /// Sets the port that the ring belongs to.
     pub(crate) fn of_port(self, port: PortIndex) -> Self {
         Queue { served: Served::Port(port), ..self }
     }
 
-    /// What messages call its ring.
+    /// Returns the ring's name in messages.
     #[cold]
     pub(crate) fn name(&self) -> String {
         ring_name(self.index)
     }
 
-    /// Whether the guest's memory has vanished in part, which is looked at only when any of the process has. For whoever
-    /// takes from the ring. It stays so: a report of it may go unheard, where it is about a link that is being replaced.
+    /// Returns whether part of the guest's memory has vanished. For workers that take from the
+    /// ring.
+    ///
+    /// The memory is checked only when some memory of the process has vanished since the last
+    /// check. The result stays true: a report may be lost if it is about a link that is being
+    /// replaced, so each later turn must find it again.
     #[inline]
     pub(crate) fn has_vanished(&self, memory: &GuestMemory) -> bool {
         let epoch = fault::epoch();
@@ -138,17 +148,18 @@ impl Queue {
             })
     }
 
-    /// Whether nobody will kick.
+    /// Returns whether the ring must be polled because no kick will come.
     pub(crate) fn polled(&self) -> bool {
         self.polled.load(Ordering::Relaxed)
     }
 
-    /// Sets whether nobody will kick from now on. A worker that sleeps already is to be woken.
+    /// Sets whether the ring must be polled. The caller wakes workers that sleep already.
     pub(crate) fn set_polled(&self, polled: bool) {
         self.polled.store(polled, Ordering::Relaxed);
     }
 
-    /// Held for a burst by a worker, for a moment by control.
+    /// Locks the part that one worker uses at a time. A worker holds the lock for a burst, control
+    /// for a moment.
     #[inline]
     pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
         match self.inner.try_lock() {
@@ -158,7 +169,8 @@ impl Queue {
         }
     }
 
-    /// Whoever has it needs it for a burst's copies: a system call would take as long. Unless he does not run.
+    /// Spins first: the holder needs the lock for the copies of one burst, and a system call would
+    /// take as long. Waits in the system only if that fails, because the holder may be preempted.
     #[cold]
     fn lock_after_others(&self) -> MutexGuard<'_, Inner> {
         for _ in 0..SPINS {
@@ -172,13 +184,14 @@ impl Queue {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets whom to tell. The driver may be waiting for just this descriptor: it is told once, needed or not.
+    /// Sets the call descriptor. The driver may be waiting for just this descriptor, so it is
+    /// called once, needed or not.
     pub(crate) fn set_call(&self, call: Option<Notifier>) {
         let mut inner = self.lock();
         inner.call.clone_from(&call);
         let watcher = if call.is_some() { self.watcher_after(&mut inner, true) } else { None };
         drop(inner);
-        // Workers may wait for the lock, so no system call is made with it.
+        // No system call with the lock held: workers may wait for it.
         if let Some(call) = call {
             call.notify();
         }
@@ -187,7 +200,8 @@ impl Queue {
         }
     }
 
-    /// Returns whom to wake after buffers were given back, with a call or without, if control does not look by itself.
+    /// Returns the inbox to wake after buffers were given back, with a call or without one. `None`
+    /// if the port's thread checks the ring by itself.
     #[inline]
     fn watcher_after(&self, inner: &mut Inner, with_call: bool) -> Option<&PortInbox> {
         let wakes = match inner.wake {
@@ -196,14 +210,17 @@ impl Queue {
             Wake::Movement { from } => with_call || inner.ring.used() != from,
         };
         let watcher = self.watcher.as_deref().filter(|_| wakes)?;
-        // Once: control comes, looks and says what wakes it next.
+        // Once: the thread checks the ring and sets what wakes it next.
         inner.wake = Wake::Never;
         Some(watcher)
     }
 
-    /// Has control judge whether the driver has answered its calls, and repeats the last one if that is due. `judge` is
-    /// told where the ring stands and how many calls workers have sent; its result says whether the call is due, and for
-    /// which event a worker wakes control next. It is called with the ring's lock held; for a ring that does not say
+    /// Checks whether the driver has answered its calls, and repeats the last call if `judge` says
+    /// that it is due.
+    ///
+    /// `judge` receives the ring's standing and the number of calls that workers have sent. It
+    /// returns whether the call is due, the event at which a worker wakes the port's thread next,
+    /// and a result for the caller. It runs with the ring's lock held. For a ring that does not say
     /// whether its driver waits, it is not called, and the result is `None`.
     pub(crate) fn check_call<T>(&self, judge: impl FnOnce(Standing, u64) -> (bool, Wake, T)) -> Option<T> {
         let mut inner = self.lock();
@@ -229,26 +246,26 @@ impl Queue {
         result
     }
 
-    /// The guest has more memory now.
+    /// Sets the guest's memory after it has grown or shrunk.
     pub(crate) fn set_memory(&self, memory: Arc<GuestMemory>) {
         *self.memory.lock().unwrap_or_else(PoisonError::into_inner) = memory;
     }
 
-    /// For a link that is new: what is written into the ring is marked in this log from now on, and whoever takes from the
-    /// ring, which may be another worker, tries what is in it.
+    /// Prepares the ring for a new link. Writes into the ring are marked in `log` from now on.
+    /// Packets that wait in the ring are tried again by its worker, which may be another one.
     pub(crate) fn renew(&self, log: Option<Arc<DirtyLog>>) {
         let mut inner = self.lock();
         inner.ring.set_log(log);
         inner.waiting_round = None;
     }
 
-    /// Whether packets may be left in it.
+    /// Returns whether packets may stay in the ring (`full = "wait"`).
     #[inline]
     pub(crate) fn waits(&self) -> bool {
         self.waits.load(Ordering::Relaxed)
     }
 
-    /// Whether packets may pass. Takes effect with the next turn.
+    /// Sets whether packets may pass. Takes effect with the next turn.
     pub(crate) fn set_enabled(&self, enabled: bool) {
         self.enabled.store(enabled, Ordering::Release);
     }
@@ -270,16 +287,17 @@ impl Queue {
         self.lock().ring.size()
     }
 
-    /// Asks for a kick with the next chain; `true` if there is something to take already, or if nobody will kick. What
-    /// was left for want of room in this round does not count: it is room that is waited for.
+    /// Asks for a kick with the next chain. Returns true if there is a chain already, or if no kick
+    /// will come. Packets that were left in this round because their destination is full do not
+    /// count: the worker waits for free buffers there.
     pub(crate) fn arm(&self, round: u64) -> Result<bool, RingFault> {
         let mut inner = self.lock();
         Ok((inner.ring.arm(0)? || self.polled()) && inner.waiting_round != Some(round))
     }
 
-    /// Where a worker's packets wait for room: asks for a kick with the next chain; `true` if there are more chains by now
-    /// than there were when there were too few. That is news once: whoever waits finds out whether they suffice, or is
-    /// gone.
+    /// Asks for a kick with the next chain, if packets of this worker wait for free buffers.
+    /// Returns true if there are more chains now than when they were too few. That is reported
+    /// once: then the worker tries again and records whether the chains suffice.
     pub(crate) fn arm_for_buffers(&self, worker: usize) -> Result<bool, RingFault> {
         let mut inner = self.lock();
         let Some(known) = inner.buffer_waiters.sleep(worker) else { return Ok(false) };
@@ -294,7 +312,8 @@ impl Queue {
         self.lock().ring.disarm();
     }
 
-    /// A worker asks for room by itself again. Others may sleep still.
+    /// Notes that a worker is awake again and checks for free buffers by itself. Other workers may
+    /// still sleep.
     pub(crate) fn disarm_for_buffers(&self, worker: usize) {
         let mut inner = self.lock();
         inner.buffer_waiters.wake(worker);
@@ -303,8 +322,9 @@ impl Queue {
         }
     }
 
-    /// From now on only these workers' packets go there, if any: of the others nobody waits for room. Whoever sleeps would not
-    /// look at it when he wakes, and its driver would kick for nobody.
+    /// Forgets waiting workers for which `but_for` is false, because they do not deliver to this
+    /// ring any more. They would not check the ring when they wake, and its driver would kick for
+    /// nobody.
     pub(crate) fn retain_buffer_waiters(&self, but_for: impl Fn(usize) -> bool) {
         let mut inner = self.lock();
         if inner.buffer_waiters.retain(but_for) {
@@ -312,7 +332,7 @@ impl Queue {
         }
     }
 
-    /// What this ring counts.
+    /// Returns the counters of this ring.
     #[inline]
     fn counters(&self) -> &RingCounters {
         if is_transmit(self.index) { &self.counters.rx } else { &self.counters.tx }
@@ -323,17 +343,17 @@ impl AtTurnEnd for Queue {
     fn give_back(&self, turn: &mut Turn<'_>, source: SourceQueueId) {
         let mut inner = self.lock();
         let Inner { ring, waiting_round, .. } = &mut *inner;
-        // Also where nothing is held any more.
+        // Also where the ring holds nothing any more.
         *waiting_round = None;
         if ring.outstanding() == 0 || ring.poisoned() {
             return;
         }
         if self.waits() {
-            // Each of the last chains has its packet: see `receive`.
+            // Each chain that is still outstanding has its packet; `receive` sees to that.
             let (left, bytes) = turn.roll_back(source);
             *waiting_round = (left > 0 && left == usize::from(ring.outstanding())).then(|| turn.round());
             ring.untake(u16::try_from(left).unwrap_or(u16::MAX).min(ring.outstanding()));
-            // They come again, and are counted then.
+            // These packets come again, and are counted then.
             self.counters.rx.packets.take_back(left.try_into().unwrap_or(0));
             self.counters.rx.bytes.take_back(bytes);
         }
@@ -351,7 +371,8 @@ impl AtTurnEnd for Queue {
         counter.add(1);
         let call = if is_wanted { inner.call.clone() } else { None };
         let watcher = self.watcher_after(&mut inner, call.is_some());
-        // Its frontend can make this a long call of the kernel's, and other workers may want the ring.
+        // The frontend can make the notification a long system call, and other workers may wait for
+        // the lock.
         drop(inner);
         if let Some(call) = call {
             call.notify();
@@ -379,7 +400,7 @@ pub(crate) mod tests {
     use straightline_virtio::memory::Region;
     use straightline_virtio::ring::{Geometry, Options, SplitDevice};
 
-    /// A ring of eight entries, all zeros.
+    /// Returns a queue whose ring has eight entries, all zeros.
     pub(crate) fn queue() -> Arc<Queue> {
         let file = memfd_create("queue", MemfdFlags::CLOEXEC).expect("memfd");
         ftruncate(&file, 1 << 16).expect("memory");

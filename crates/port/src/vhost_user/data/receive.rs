@@ -1,4 +1,14 @@
-//! From the guest: packets out of its transmit rings into the turn.
+//! Packets from the guest: out of its transmit rings, into the turn.
+//!
+//! A burst of up to 64 chains takes three passes, so that cache lines arrive before they are
+//! needed:
+//!
+//! 1. find the heads in the available ring;
+//! 2. read the first descriptor of each chain, and prefetch the buffer's first lines;
+//! 3. read the virtio-net header and copy the packet's head into a slot.
+//!
+//! The third pass is compiled for each instruction set. Packets in one buffer that ask for nothing,
+//! or only for a checksum, have the loop to themselves; the rest is out of line.
 
 use std::sync::atomic::Ordering;
 
@@ -13,14 +23,14 @@ use super::link::Link;
 use super::queue::{Inner, Queue};
 use super::worker_queues::WorkerQueues;
 
-/// Why a chain gives no packet.
+/// The reason why a chain gives no packet.
 enum NoPacket {
     Dropped(Reason),
     Broken(RingFault),
 }
 
-/// Takes at most `max` chains from several rings: from one after the other, beginning behind the ring that was the last to
-/// give anything in the turn before, so that none is always last where room is short.
+/// Takes at most `max` chains from several rings, one after the other. Begins after the last ring
+/// that gave anything in the turn before, so that no ring is always last where slots are few.
 pub(crate) fn receive_in_turns<'t>(
     worker: &WorkerQueues,
     pairs: &[usize],
@@ -45,8 +55,8 @@ pub(crate) fn receive_in_turns<'t>(
     }
 }
 
-/// Takes at most `max` chains, and gives their packets; returns how many. Three passes over the burst, so that lines
-/// arrive before they are needed: heads, then first descriptors, then headers and first bytes.
+/// Takes at most `max` chains of one ring and adds their packets to `into`. Returns the number of
+/// chains.
 pub(crate) fn receive<'t>(
     queue: &'t Queue,
     link: &'t Link,
@@ -54,13 +64,12 @@ pub(crate) fn receive<'t>(
     into: &mut Batch,
     max: usize,
 ) -> usize {
-    // Whoever it was delivered to has seen to it that no zeros went out; that the guest is not served any more is for
-    // us to say.
+    // The delivery of its earlier packets made sure that no zeros went out. This stops the port.
     if queue.has_vanished(&link.memory) {
         link.fail_vanished();
         return 0;
     }
-    // What the turn before gave back may not be marked.
+    // Chains that the turn before gave back may not be marked in the dirty log.
     if !link.is_logged() {
         return 0;
     }
@@ -94,7 +103,7 @@ fn receive_from<'t>(
     let source = turn.borrow_from(queue);
     let borrowed = turn.borrowed();
     turn.level().run(ReceiveBurst { ring, firsts: &firsts[..found], queue, link, turn, source, into });
-    // A burst that borrowed nothing is given back at once.
+    // A burst whose packets all fitted into slots borrowed nothing, and is given back at once.
     if turn.borrowed() == borrowed && !queue.waits() {
         let taken = ring.outstanding();
         ring.give_back(taken);
@@ -137,7 +146,7 @@ impl<R: Device> WithKernels for ReceiveBurst<'_, '_, R> {
         } else {
             looked.for_each(|(first, single)| *single = ring.single(&link.memory, first, Direction::FromGuest));
         }
-        // A guest may fill a ring before its frontend enables it: what is in there is taken and goes nowhere
+        // A guest may fill a ring before its frontend enables it. Its packets are taken and dropped
         // (vhost-user, "Ring states").
         let refused = match queue.enabled() {
             _ if link.set_down => Some(Reason::SetDown),
@@ -149,7 +158,7 @@ impl<R: Device> WithKernels for ReceiveBurst<'_, '_, R> {
             if turn.free_slots() == 0 {
                 break;
             }
-            // A header that is not looked at is not read: its line stays with the guest.
+            // A header that nobody needs is not read: its cache line stays with the guest.
             let header = single.and_then(|segment| if link.reads_header { segment.read12() } else { None });
             let plain = single.and_then(|segment| take_plain(kernels, link, turn, source, segment, header));
             let packet = match (plain, single) {
@@ -168,8 +177,9 @@ impl<R: Device> WithKernels for ReceiveBurst<'_, '_, R> {
                     }
                 }
                 Err(NoPacket::Dropped(_)) if queue.waits() && packets > 0 => {
-                    // What is left in the ring is the tail of what was taken: a chain without a packet must not stand
-                    // among those that may be left. It comes first in the next burst.
+                    // Chains that stay in the ring must be the tail of those that were taken. A
+                    // chain without a packet must not stand among them, so it is left for the next
+                    // burst, where it comes first.
                     break;
                 }
                 Err(NoPacket::Dropped(reason)) => link.drops.add(reason, 1),
@@ -186,8 +196,8 @@ impl<R: Device> WithKernels for ReceiveBurst<'_, '_, R> {
     }
 }
 
-/// A frame in one buffer that is to be delivered as it is, or with its checksum, which its header says: the common cases. `None`,
-/// and nothing was done, where it is of another kind.
+/// Takes a packet in one buffer that is delivered as it is, or with the checksum that its header
+/// asks for: the common cases. Returns `None`, with nothing done, for any other packet.
 #[inline(always)]
 fn take_plain<'t>(
     kernels: impl Kernels,
@@ -205,13 +215,13 @@ fn take_plain<'t>(
     turn.accept_by(kernels, link.index, source, frame)
 }
 
-/// Apart, so that what asks for nothing has the loop for itself.
+/// Out of line, so that packets that ask for nothing have the loop to themselves.
 #[inline(never)]
 fn check_sum(link: &Link, turn: &mut Turn<'_>, id: PacketId, header: Option<[u8; LEN]>) -> Result<PacketId, NoPacket> {
     check(link, turn, id, &header.unwrap_or_default())
 }
 
-/// A frame in one buffer, behind its header, which was read once.
+/// Takes a packet in one buffer. Its header was read once, before.
 #[cold]
 fn take_single<'t>(
     link: &Link,
@@ -229,7 +239,7 @@ fn take_single<'t>(
     check(link, turn, id, &header.unwrap_or_default())
 }
 
-/// A frame in several buffers, with the header cut wherever the guest likes.
+/// Takes a packet in several buffers. The guest may split the header anywhere.
 #[cold]
 fn take_chain<'t>(
     link: &'t Link,
@@ -269,11 +279,11 @@ fn check_len(len: u32) -> Result<(), NoPacket> {
     }
 }
 
-/// What the header asks for, and whether the port may carry it.
+/// Checks what the header asks for, and whether the port may carry it.
 #[inline]
 fn check(link: &Link, turn: &mut Turn<'_>, id: PacketId, header: &[u8; LEN]) -> Result<PacketId, NoPacket> {
-    // Where nothing was negotiated that it could ask for, the header is all zeros (virtio 1.2, 5.1.6.2), and whatever
-    // it is, it is not looked at.
+    // If no offload was negotiated, the header must be all zeros (virtio 1.2, 5.1.6.2). Whatever it
+    // is, it is not read.
     let offload = match link.reads_header {
         true => NetHeader::parse(header).check(link.acked, turn, id),
         false => Ok(Offload::default()),
@@ -284,7 +294,7 @@ fn check(link: &Link, turn: &mut Turn<'_>, id: PacketId, header: &[u8; LEN]) -> 
             Ok(id)
         }
         offload => {
-            // Its chain may not be taken, and the ring counts its packets by what is in the turn.
+            // The chain may not be taken, and the ring counts its packets by those in the turn.
             turn.disown(id);
             Err(NoPacket::Dropped(offload.err().unwrap_or(Reason::TooBig)))
         }

@@ -1,7 +1,8 @@
-//! Several receive rings: which flow goes to which, so that each stays in order on one of them.
+//! The choice of a receive ring for a flow, so that each flow stays in order on one ring.
 //!
-//! A flow's hash picks an entry of a table, the entry a ring. The table is made with each link: a pair that the frontend
-//! disables hands its entries to the others and gets them back when it is enabled; all other flows stay where they are.
+//! A flow's hash picks an entry of an indirection table, and the entry names a ring. Each link has
+//! its table. A pair that the frontend disables hands its entries to the others, and gets them back
+//! when it is enabled. All other flows stay where they are.
 
 use std::sync::Arc;
 
@@ -10,24 +11,25 @@ use straightline_wire::flow_hash;
 
 use super::queue::Queue;
 
-/// Entries: many for each pair, so that the pairs' shares are about the same.
+/// Entries of the table: many for each pair, so that the pairs' shares are about equal.
 const ENTRIES: usize = 1024;
 
-/// Most pairs; a set of them is a `u128`.
+/// The most pairs. A set of pairs fits into a `u128`.
 pub(crate) const PAIRS: usize = 128;
 
-/// The receive rings that packets may go to, and which flow goes to which.
+/// The receive rings that packets may go to, and the indirection table that chooses among them.
 #[derive(Debug)]
 pub(crate) struct Steering {
-    /// Those that are enabled.
+    /// The rings that are enabled.
     queues: Box<[Arc<Queue>]>,
-    /// Places in `queues`; empty where there are fewer than two.
+    /// Positions in `queues`, by flow hash. Empty where there are fewer than two rings.
     table: Box<[u8]>,
     any_runs: bool,
 }
 
 impl Steering {
-    /// Over the receive rings of all pairs, as far as they run and are enabled, and are one worker's own where any is.
+    /// Chooses among the receive rings of all pairs that run and are enabled. Where a worker has
+    /// such rings of its own, only those.
     pub(crate) fn new(
         pairs: impl ExactSizeIterator<Item = Option<Arc<Queue>>>,
         is_own: impl Fn(usize) -> bool,
@@ -41,7 +43,7 @@ impl Steering {
         if running.iter().enumerate().any(is_there) {
             running.iter_mut().enumerate().filter(|(pair, _)| !is_own(*pair)).for_each(|(_, other)| *other = None);
         }
-        // Where each pair's ring stands among those that are enabled.
+        // The position of each pair's ring among those that are enabled.
         let mut places: Vec<Option<u8>> = Vec::with_capacity(count);
         let mut queues = Vec::with_capacity(count);
         for queue in running {
@@ -52,21 +54,21 @@ impl Steering {
         Steering { table: table(&places), queues: queues.into(), any_runs }
     }
 
-    /// The rings that packets may go to.
+    /// Returns the rings that packets may go to.
     pub(crate) fn queues(&self) -> &[Arc<Queue>] {
         &self.queues
     }
 
-    /// Whether there are rings, enabled or not.
+    /// Returns whether any ring runs, enabled or not.
     pub(crate) fn any_runs(&self) -> bool {
         self.any_runs
     }
 
-    /// For each packet: the place of its ring.
+    /// Returns the position of each packet's ring in [`Self::queues`].
     pub(crate) fn ring_positions(&self, turn: &Turn<'_>, ids: &[PacketId]) -> [u8; MAX_BATCH] {
         let mut places = [0; MAX_BATCH];
         for (place, &id) in places.iter_mut().zip(ids) {
-            // The hash as a fraction of all entries.
+            // Scales the hash to the number of entries.
             let entry = (u64::from(flow_hash(turn.head(id))) * (self.table.len() as u64)) >> 32;
             *place = usize::try_from(entry).ok().and_then(|at| self.table.get(at)).copied().unwrap_or(0);
         }
@@ -74,8 +76,8 @@ impl Steering {
     }
 }
 
-/// Entries for pairs with these places: each pair has the same ones whatever becomes of the others, and those of a pair
-/// without a place are dealt out.
+/// Makes the table for pairs with these positions. Each pair has the same entries, whatever becomes
+/// of the others. Entries of a pair without a position are dealt out to the others.
 fn table(places: &[Option<u8>]) -> Box<[u8]> {
     let there: Vec<u8> = places.iter().copied().flatten().collect();
     if there.len() < 2 {
@@ -90,7 +92,7 @@ fn table(places: &[Option<u8>]) -> Box<[u8]> {
 mod tests {
     use super::*;
 
-    /// How many entries each place has, and how many differ between two tables of pairs.
+    /// Returns the number of entries of each position.
     fn shares(table: &[u8], places: usize) -> Vec<usize> {
         (0..places).map(|place| table.iter().filter(|&&p| usize::from(p) == place).count()).collect()
     }
@@ -99,7 +101,7 @@ mod tests {
     fn pairs_have_equal_shares_and_keep_their_entries() {
         let four = table(&[Some(0), Some(1), Some(2), Some(3)]);
         assert_eq!(shares(&four, 4), [256; 4]);
-        // The third one is disabled: the fourth stands in its place now.
+        // The third pair is disabled: the fourth has its position now.
         let three = table(&[Some(0), Some(1), None, Some(2)]);
         let name = [0, 1, 3];
         for (before, after) in four.iter().zip(&three) {

@@ -1,9 +1,13 @@
-//! Several workers at one port: who serves which queue pair, and one worker's part of it.
+//! The port as one of its workers serves it.
 //!
-//! Of each transmit ring one worker takes, and arms it, and gives its buffers back. Each receive ring is one worker's own
-//! as long as all who deliver have one that is enabled: then nobody else wants its lock. Who has none delivers to those of
-//! all (a guest that uses fewer pairs than it was offered), and locks are waited for, which is always right, and slower.
-//! A flow comes by one transmit ring, so from one worker, which delivers it by one receive ring.
+//! - **Transmit rings.** One worker receives from each ring, arms it, and gives its buffers back.
+//! - **Receive rings.** Each ring is one worker's own as long as every worker that delivers has an
+//!   enabled ring. Then nobody else wants its lock.
+//! - **Shared receive rings.** A worker without an enabled ring of its own delivers to all rings.
+//!   That happens where a guest uses fewer pairs than it was offered. Workers then wait for the
+//!   locks, which is always correct, and slower.
+//! - **Order.** A flow comes by one transmit ring, so from one worker, which delivers it by one
+//!   receive ring.
 
 use std::sync::Arc;
 
@@ -16,7 +20,7 @@ use super::worker_queues::WorkerQueues;
 use super::{dispatch, receive};
 use crate::Port;
 
-/// A port as one of its workers serves it.
+/// A port as one of its workers serves it. Each worker has one; it is the worker's [`Port`].
 #[derive(Debug)]
 pub(crate) struct WorkerPort {
     pub(crate) data: Arc<PortData>,
@@ -57,7 +61,8 @@ impl Port for WorkerPort {
 
     fn arm(&self, turn: &Turn<'_>, room: bool) -> bool {
         let Some(link) = self.data.usable_link(turn) else { return false };
-        // All are asked, also behind one that has something: each must know that nobody polls.
+        // All rings are armed, also behind one that has something already: every driver must know
+        // that nobody polls.
         let mut any = false;
         let mut ask = |armed: Result<bool, _>, name: &dyn Fn() -> String| {
             any |= armed.unwrap_or_else(|fault| {
@@ -77,7 +82,7 @@ impl Port for WorkerPort {
     fn disarm(&self, turn: &Turn<'_>, room: bool) {
         let Some(link) = self.data.usable_link(turn) else { return };
         if room {
-            // Of all: those that are its own may have changed while it slept.
+            // Disarms all rings: those of this worker may have changed while it slept.
             let all = link.tx.iter().flat_map(|steering| steering.queues());
             all.for_each(|queue| queue.disarm_for_buffers(self.queues.worker));
         } else {
@@ -87,12 +92,12 @@ impl Port for WorkerPort {
 }
 
 impl WorkerPort {
-    /// What is announced in the guest's name comes in by the first pair.
+    /// Returns whether announcements come in by this worker. They come by the first pair.
     fn announces(&self) -> bool {
         self.queues.rx_pairs.first() == Some(&0)
     }
 
-    /// The transmit rings that it takes from, as far as they run.
+    /// Returns the running transmit rings that the worker receives from.
     fn rings<'t>(&self, link: &'t Link) -> impl Iterator<Item = &'t Queue> {
         self.queues.rx_pairs(link).iter().filter_map(|&pair| link.rx(pair))
     }

@@ -5,17 +5,19 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 use super::link::Link;
 use crate::QueueAssignment;
 
-/// One worker's part of a port. Only one thread uses it.
+/// The queues of a port that one worker serves. Only one thread uses it.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct WorkerQueues {
-    /// The pairs that it takes from, in ascending order.
+    /// The pairs that the worker receives from, in ascending order.
     pub(crate) rx_pairs: Box<[usize]>,
-    /// Which of them comes first in the next turn.
+    /// The position in `rx_pairs` that comes first in the next turn.
     pub(crate) first: AtomicUsize,
-    /// Whose it is: what it waits for is noted under this. A worker that does not deliver here waits for nothing.
+    /// The worker's number. Its waits for free buffers are recorded under it. A worker that does
+    /// not deliver here never waits.
     pub(crate) worker: usize,
-    /// Its place among those who deliver; the first, where it does not.
+    /// The worker's position among the workers that deliver, which is its entry in [`Link::tx`]. 0
+    /// for a worker that does not deliver.
     pub(crate) tx_index: usize,
     /// The fault epoch up to which no memory has vanished that this worker's packets came from.
     pub(crate) clean_epoch: AtomicU64,
@@ -26,14 +28,14 @@ impl WorkerQueues {
         WorkerQueues { rx_pairs, first: AtomicUsize::new(0), worker, tx_index, clean_epoch: AtomicU64::new(u64::MAX) }
     }
 
-    /// A worker's seat.
+    /// Returns a worker's part of an assignment.
     pub(crate) fn of(assignment: &QueueAssignment, worker: usize) -> Self {
         let pairs = (0..assignment.rx_workers.len()).filter(|&pair| assignment.rx_workers[pair] == worker).collect();
         WorkerQueues::new(worker, pairs, assignment.delivering.iter().position(|&giver| giver == worker).unwrap_or(0))
     }
 
-    /// The pairs that it takes from, as far as the guest has started any. A frontend that may start a hundred pairs
-    /// and starts one costs a worker one.
+    /// Returns the pairs that the worker receives from, up to the last that the guest has started.
+    /// A frontend that may start a hundred pairs and starts one costs a worker one.
     pub(crate) fn rx_pairs(&self, link: &Link) -> &[usize] {
         let started = self.rx_pairs.partition_point(|&pair| pair < link.rx.len());
         &self.rx_pairs[..started]
@@ -45,7 +47,8 @@ mod tests {
     use super::super::queue::tests::queue;
     use super::*;
 
-    /// As in a patch of two ports with one pair each: one worker takes from the port, the other delivers to it.
+    /// As in a patch of two ports with one pair each: one worker receives from the port, the other
+    /// delivers to it.
     #[test]
     fn whoever_does_not_deliver_leaves_the_wish_of_whoever_does() {
         let assignment = QueueAssignment { rx_workers: vec![0], tx_workers: vec![1], delivering: vec![1] };

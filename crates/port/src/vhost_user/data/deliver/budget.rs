@@ -1,29 +1,31 @@
-//! How much of a turn one port's receive buffers may take.
+//! The bound on the work for one port in a turn.
 //!
-//! The guest decides how small its buffers are and how many descriptors each of them has. Another guest decides how many
-//! packets come, and how long they are. So the work for one port is counted in descriptors, and it ends.
+//! The guest decides how small its buffers are and how many descriptors each has. Another guest
+//! decides how many packets come, and how long they are. So a turn counts the descriptors that it
+//! reads for a port, and stops at a limit.
 
 use straightline_virtio::ring::BURST;
 
-/// Buffers that one packet may take. A packet of 64 KiB takes 44 of 1500 bytes. One of 1514 bytes takes 128 of 12 bytes,
-/// which are the smallest that virtio allows (virtio 1.2, 5.1.6.3.1).
+/// The most buffers of one packet. A packet of 64 KiB takes 44 buffers of 1500 bytes. One of 1514
+/// bytes takes 128 buffers of 12 bytes, the smallest that virtio allows (virtio 1.2, 5.1.6.3.1).
 pub(super) const MOST_BUFFERS: u16 = 256;
 
-/// Descriptors that a turn looks at for one port, whatever comes of it.
+/// Descriptors that a turn may read for one port in any case.
 const LIMIT: u32 = 16 * 1024;
 
-/// As many more for each buffer of several descriptors that is used, because a packet that is cut takes one buffer for each
-/// segment. A driver without mergeable buffers gives 19 descriptors in a table, or up to 47 (Linux' `CONFIG_MAX_SKB_FRAGS`).
+/// Descriptors added to the limit for each buffer of several descriptors that is used, because a
+/// packet that is segmented takes one buffer for each segment. A driver without mergeable buffers
+/// gives 19 descriptors in a table, or up to 47 (Linux's `CONFIG_MAX_SKB_FRAGS`).
 const EACH: u32 = 64;
 
-/// The most that come together in this way: a ring of 1024 such buffers.
+/// The highest limit that can be reached in this way: a ring of 1024 such buffers.
 const MOST: u32 = 64 * 1024;
 
-/// Descriptors of a port's receive rings that were looked at in this turn, and how many may be. The last buffer may exceed
-/// the limit.
+/// The descriptors of a port's receive rings that this turn has read, and how many it may read. The
+/// last buffer may exceed the limit.
 ///
-/// Buffers of one descriptor that each take a whole packet, or a piece of one, are not counted: there are no more of them
-/// than packets and pieces.
+/// Buffers of one descriptor that take a whole packet, or a whole segment, are not counted: there
+/// are no more of them than packets and segments.
 #[derive(Debug)]
 pub(crate) struct DescriptorBudget {
     spent: u32,
@@ -38,41 +40,42 @@ impl Default for DescriptorBudget {
 }
 
 impl DescriptorBudget {
-    /// For a frame that is delivered in parts, perhaps of one packet each. What one part has read ahead, the next one would
-    /// read again, so each part first looks at as many buffers as it has packets.
+    /// Returns the budget for a batch that is delivered in parts, perhaps of one packet each. The
+    /// next part would read again the buffers that one part has read ahead. So each part first
+    /// looks at as many buffers as it has packets.
     pub(crate) fn in_parts() -> Self {
         DescriptorBudget { in_parts: true, ..DescriptorBudget::default() }
     }
 
-    /// How many buffers are looked at first for so many packets.
+    /// Returns the number of buffers to look at first, for a batch of `packets` packets.
     pub(super) fn first_look(&self, packets: usize) -> usize {
         if self.in_parts { packets.min(BURST) } else { BURST }
     }
 
-    /// Counts descriptors that were looked at.
+    /// Counts descriptors that were read.
     #[inline]
     pub(super) fn spend(&mut self, descriptors: u32) {
         self.spent = self.spent.saturating_add(descriptors);
     }
 
-    /// Whether the port has had its share of this turn.
+    /// Returns whether the port has used up its share of this turn.
     #[inline]
     pub(super) fn is_spent(&self) -> bool {
         self.spent > self.limit
     }
 
-    /// Allows what one more buffer of several descriptors may take.
+    /// Raises the limit for one more buffer of several descriptors.
     pub(super) fn allow_one(&mut self) {
         self.limit = self.limit.saturating_add(EACH).min(MOST);
     }
 
-    /// The limit as it is now, for [`Self::set_limit`].
+    /// Returns the current limit, for [`Self::set_limit`].
     #[inline]
     pub(super) fn limit(&self) -> u32 {
         self.limit
     }
 
-    /// Sets the limit back: buffers that were allowed for were not used.
+    /// Restores an earlier limit, because the buffers that it was raised for were not used.
     pub(super) fn set_limit(&mut self, limit: u32) {
         self.limit = limit;
     }

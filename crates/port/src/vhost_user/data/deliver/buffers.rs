@@ -7,33 +7,34 @@ use straightline_virtio::ring::{BURST, Device, Direction, First, RingFault};
 use super::budget::{DescriptorBudget, MOST_BUFFERS};
 use crate::vhost_user::data::HEADER;
 
-/// The next buffers of a ring, looked at in bursts.
+/// The next buffers of a ring, found in bursts.
 pub(super) struct Buffers<'a, R> {
     pub(super) ring: &'a mut R,
     pub(super) firsts: &'a mut [First; BURST],
     pub(super) at: usize,
     pub(super) known: usize,
-    /// At the last look there were none: nobody looks again, unless some are given back or it is hoped for others.
+    /// The last look found no buffer. The ring is not looked at again, unless buffers are untaken.
     pub(super) dry: bool,
-    /// How many are looked at next: first what [`DescriptorBudget::first`] says, then a burst.
+    /// The number of buffers for the next look: first [`DescriptorBudget::first_look`], then a
+    /// burst.
     next_look: usize,
     pub(super) budget: &'a mut DescriptorBudget,
     refused: Shortage,
-    /// When the last packet ran out of buffers, all that the ring can hold were taken.
+    /// When the last packet ran out of buffers, it had taken all that the ring can hold.
     took_all: bool,
 }
 
 /// The buffers that a refused packet found. A longer packet is refused without another look.
 struct Shortage {
-    /// Bytes that the buffers had room for.
+    /// Capacity of the buffers, in bytes.
     room: u32,
     reason: Reason,
-    /// How many chains were taken then.
+    /// The chains that were outstanding then.
     taken: u16,
 }
 
 impl<'a, R: Device> Buffers<'a, R> {
-    /// The buffers for a frame of so many packets.
+    /// Returns the buffers for a batch of `packets` packets.
     pub(super) fn new(
         ring: &'a mut R,
         firsts: &'a mut [First; BURST],
@@ -45,7 +46,8 @@ impl<'a, R: Device> Buffers<'a, R> {
         Buffers { ring, firsts, at: 0, known: 0, dry: false, next_look, budget, refused, took_all: false }
     }
 
-    /// Whether a next buffer is known of, in `firsts` at `at`. A fault is seen again, and told, by [`Self::next`].
+    /// Returns whether a next buffer is known, in `firsts` at `at`. A ring fault counts as none
+    /// here; [`Self::next`] finds it again and reports it.
     #[inline]
     pub(super) fn look(&mut self) -> bool {
         self.at < self.known || (!self.dry && self.find().is_ok_and(|known| known > 0))
@@ -61,7 +63,8 @@ impl<'a, R: Device> Buffers<'a, R> {
         Ok(self.known)
     }
 
-    /// Takes the next buffer. Where none is known of, the driver's index is read before `None`, once for a frame.
+    /// Takes the next buffer. Before it returns `None`, it reads the driver's index, once for a
+    /// batch.
     #[inline]
     pub(super) fn next(&mut self) -> Result<Option<First>, RingFault> {
         if self.at == self.known && (self.dry || self.find()? == 0) {
@@ -73,9 +76,9 @@ impl<'a, R: Device> Buffers<'a, R> {
         Ok(Some(first))
     }
 
-    /// Takes and stages buffers of one descriptor for `need` bytes, as many as are known of, together; returns how many of the
-    /// bytes they have room for, and how many they are, at most [`MOST_BUFFERS`]. Whatever is wrong with the next one is left
-    /// for others to find.
+    /// Takes and stages buffers of one descriptor for `need` bytes: as many of those known as are
+    /// needed, at most [`MOST_BUFFERS`]. Returns their capacity, at most `need`, and their number.
+    /// Stops before a buffer with anything wrong; the caller finds out what.
     #[inline]
     pub(super) fn take_singles<'t>(&mut self, memory: &'t GuestMemory, turn: &mut Turn<'t>, need: u32) -> (u32, u16) {
         let (mut got, mut chains) = (0_u32, 0);
@@ -92,7 +95,7 @@ impl<'a, R: Device> Buffers<'a, R> {
                 }
                 turn.stage(buffer);
                 found += 1;
-                // The last one need not be full.
+                // The last buffer need not be full.
                 last = buffer.len().min(need - got);
                 got += last;
                 if got == need {
@@ -111,7 +114,8 @@ impl<'a, R: Device> Buffers<'a, R> {
         (got, chains)
     }
 
-    /// Why a packet that needs room for `need` bytes is refused without a look, if it is.
+    /// Returns why a packet that needs `need` bytes is refused without a look, or `None` if it is
+    /// not.
     #[inline]
     pub(super) fn refuses(&self, need: u32) -> Option<Reason> {
         if need > self.refused.room || self.budget.is_spent() { self.why_refused(need) } else { None }
@@ -123,14 +127,15 @@ impl<'a, R: Device> Buffers<'a, R> {
         match reason {
             _ if self.budget.is_spent() => Some(Reason::ManyDescriptors),
             _ if need <= room => None,
-            // All buffers together are too small; taking some of them has left fewer.
+            // All buffers together are too small. Packets since then have only left fewer.
             Reason::NoBuffer => Some(reason),
-            // The next ones are too many for a packet; behind them there may be others.
+            // The next buffers are too many for one packet. Behind them there may be others.
             _ => (taken == self.ring.outstanding()).then_some(reason),
         }
     }
 
-    /// Gives back the `chains` that a packet had taken, with room for `room` bytes, when it was refused for `reason`.
+    /// Gives back `chains` buffers with a capacity of `room` bytes, which a packet had taken when
+    /// it was refused for `reason`.
     #[cold]
     pub(super) fn refuse(&mut self, reason: Reason, room: u32, chains: u16) {
         if reason == Reason::NoBuffer {
@@ -142,8 +147,8 @@ impl<'a, R: Device> Buffers<'a, R> {
         }
     }
 
-    /// Whether a packet that found too few buffers would never find enough, because it alone had taken all that the ring can
-    /// hold. It still has `chains` of them.
+    /// Returns whether a packet that found too few buffers can never find enough, because it alone
+    /// had taken all that the ring can hold. It still has `chains` of them.
     pub(super) fn never_suffice(&self, chains: u16) -> bool {
         self.took_all && self.ring.outstanding() == chains
     }
@@ -171,8 +176,9 @@ mod tests {
     use straightline_virtio::memory::Region;
     use straightline_virtio::ring::{Geometry, Options, SplitDevice, WRITE};
 
-    /// A ring of eight entries with buffers of these lengths, the first one at 64 KiB, in sparse memory behind which the largest
-    /// buffer that there can be has room.
+    /// Delivers into a ring of eight entries with buffers of these lengths, and returns the used
+    /// lengths. The first buffer is at 64 KiB, in sparse memory that is large enough for the
+    /// largest buffer there can be.
     fn used_lengths(lengths: &[u32], need: u32) -> Vec<u32> {
         let file = memfd_create("buffers", MemfdFlags::CLOEXEC).expect("memfd");
         let size = 5 << 30;
@@ -189,7 +195,7 @@ mod tests {
         write(&count.to_le_bytes(), 0x1002);
         let region = Region::map(file.as_fd(), 0, size, 0, 0).expect("mapped");
         let memory = GuestMemory::new(vec![Arc::new(region)]).expect("one region");
-        // A turn may keep what it stages for as long as it likes.
+        // A turn may keep what it stages for any time, so the memory must live as long.
         let memory: &'static GuestMemory = Box::leak(Box::new(memory));
         let geometry = Geometry { size: 8, desc: 0, avail: 0x1000, used: 0x2000 };
         let mut ring = SplitDevice::new(memory, geometry, 0, Options::default()).expect("in memory");

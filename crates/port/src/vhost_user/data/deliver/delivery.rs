@@ -1,4 +1,4 @@
-//! A batch on its way into a ring's buffers.
+//! The state of a batch on its way into a ring's buffers, and the reservation of buffers.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use crate::vhost_user::data::HEADER;
 use crate::vhost_user::data::delivery_plan::{Planned, PlannedRun};
 use crate::vhost_user::data::link::Link;
 
-/// A frame on its way into a ring's buffers.
+/// A batch on its way into a ring's buffers.
 pub(super) struct Delivery<'a, 't, R> {
     pub(super) link: &'t Link,
     pub(super) turn: &'a mut Turn<'t>,
@@ -23,28 +23,30 @@ pub(super) struct Delivery<'a, 't, R> {
     pub(super) wait: bool,
 }
 
-/// Why a packet is not delivered.
+/// The reason why a packet is not delivered.
 pub(super) enum NotDelivered {
     Dropped(Reason),
-    /// The ring cannot be gone on with; the message says why.
+    /// The ring is unusable: the connection must be restarted. The message says why.
     Broken(String),
 }
 
-/// What a frame came to. Counted only once it is visible: a frame may have to be done again.
+/// The counts of a batch. They are added to the counters only once the batch is visible, because a
+/// batch may have to be done again.
 pub(super) struct Tally {
     pub(super) packets: u64,
     pub(super) bytes: u64,
     pub(super) body: u64,
     pub(super) drops: [u32; Reason::ALL.len()],
-    /// From this packet of the frame on, all stay in their source's ring.
+    /// The position of the first packet that stays in its source's ring. All behind it stay too.
     pub(super) left_from: Option<usize>,
-    /// What the ring had when that packet found too little.
+    /// The chains that were available when that packet found too few.
     pub(super) short: u16,
     pub(super) broken: Option<String>,
 }
 
 impl<R: Device> Delivery<'_, '_, R> {
-    /// How a packet is cut that this guest does not take whole. An error where it is not for this guest at all.
+    /// Returns how a packet is segmented if this guest does not take it unsegmented, or `None` if
+    /// it does. Returns an error if the packet is not for this guest at all.
     pub(super) fn segmenter(&self, id: PacketId, without_vanished: bool) -> Result<Option<Segmenter>, Reason> {
         if without_vanished && self.turn.poisoned(id) {
             return Err(Reason::MemoryFault);
@@ -60,7 +62,8 @@ impl<R: Device> Delivery<'_, '_, R> {
         }
     }
 
-    /// Takes buffers for a frame of `len` bytes and stages them. On refusal everything is as before.
+    /// Takes buffers for a packet of `len` bytes and stages them. Returns their positions in the
+    /// turn's staged segments, and the number of chains. An error leaves everything as it was.
     #[inline(always)]
     pub(super) fn reserve(&mut self, len: u32) -> Result<(Range<usize>, u16), NotDelivered> {
         let need = len + HEADER;
@@ -74,7 +77,7 @@ impl<R: Device> Delivery<'_, '_, R> {
         match taken {
             Ok(()) => Ok((mark..self.turn.mark(), chains)),
             Err(refused) => {
-                // They may be looked at again, for every packet that finds too few.
+                // The buffers may be looked at again for every packet that finds too few.
                 self.buffers.budget.set_limit(limit);
                 match refused {
                     NotDelivered::Dropped(reason) => self.buffers.refuse(reason, got, chains),
@@ -86,8 +89,8 @@ impl<R: Device> Delivery<'_, '_, R> {
         }
     }
 
-    /// Takes buffers for `need` bytes, header included; they have room for `got` bytes and are `chains`, also where they do
-    /// not suffice.
+    /// Takes buffers for `need` bytes, header included. Sets `got` to their capacity and `chains`
+    /// to their number, also if they do not suffice.
     #[inline]
     fn take(&mut self, need: u32, got: &mut u32, chains: &mut u16) -> Result<(), NotDelivered> {
         if self.link.mergeable {
@@ -114,7 +117,8 @@ impl<R: Device> Delivery<'_, '_, R> {
                 return Err(NotDelivered::Broken(format!("a buffer of {room} bytes has no room for the header's 12")));
             }
             if room == 0 {
-                // Nothing would be written into it, and a ring full of such would be followed to its end for nothing.
+                // Nothing would be written into it, and a ring full of such buffers would be
+                // followed to its end for nothing.
                 return Err(NotDelivered::Broken("a buffer of no bytes".to_owned()));
             }
             self.buffers.ring.written(room.min(need - *got));
@@ -126,12 +130,13 @@ impl<R: Device> Delivery<'_, '_, R> {
         Ok(())
     }
 
-    /// Stages a buffer of several descriptors. A driver whose receive buffers are wrong cannot be served at all: used
-    /// in the middle of a packet, they would make it unreadable.
+    /// Stages a buffer of several descriptors. If a receive buffer is invalid, the port stops: used
+    /// in the middle of a packet, the buffer would make the packet unreadable.
     #[cold]
     fn chain(&mut self, first: &First) -> Result<u32, NotDelivered> {
-        // The guest decides how many descriptors a buffer has, and its time is everybody's. Not worth waiting for: they will
-        // not be fewer in the next turn.
+        // The guest decides how many descriptors a buffer has, and its turn is everybody's. The
+        // packet does not wait for free buffers: the descriptors will not be fewer in the next
+        // turn.
         if self.buffers.budget.is_spent() {
             return Err(NotDelivered::Dropped(Reason::ManyDescriptors));
         }

@@ -14,7 +14,8 @@ use crate::vhost_user::data::delivery_plan::{Planned, PlannedRun};
 use crate::vhost_user::data::link::Link;
 use crate::vhost_user::data::queue::Inner;
 
-/// Reserves and copies the whole frame; nothing is visible yet.
+/// Reserves buffers for the whole batch and copies it. Nothing is visible to the guest yet. With
+/// `without_vanished`, packets of sources whose memory has vanished are dropped.
 pub(super) fn fill<'t>(
     inner: &mut Inner,
     link: &'t Link,
@@ -43,7 +44,7 @@ fn fill_into(mut delivery: Delivery<'_, '_, impl Device>, without_vanished: bool
     let (ids, wait, mark) = (delivery.ids, delivery.wait, delivery.turn.mark());
     let mut tally =
         Tally { packets: 0, bytes: 0, body: 0, drops: [0; Reason::ALL.len()], left_from: None, short: 0, broken: None };
-    // Where memory has vanished, each packet is looked at.
+    // After memory has vanished, each packet is checked by itself.
     let coalesces = delivery.link.receiver.takes_tcp() && !without_vanished;
     let (mut at, mut looked) = (0, 0);
     loop {
@@ -61,14 +62,14 @@ fn fill_into(mut delivery: Delivery<'_, '_, impl Device>, without_vanished: bool
             if planned {
                 at = looked;
             }
-            // What stays single may be common.
+            // Packets that are not coalesced may be plain.
             continue;
         }
         match delivery.add(id, without_vanished, &mut tally) {
             Ok(()) => {}
             Err(NotDelivered::Dropped(Reason::NoBuffer)) if wait && !delivery.buffers.never_suffice(0) => {
                 tally.left_from = Some(at);
-                // With what a packet that was cut had taken and gave back.
+                // Includes the buffers that a segmented packet had taken and gave back.
                 tally.short = delivery.buffers.ring.known();
                 break;
             }
@@ -82,7 +83,8 @@ fn fill_into(mut delivery: Delivery<'_, '_, impl Device>, without_vanished: bool
         }
         at += 1;
         if delivery.buffers.dry && !wait {
-            // For each packet that follows, the driver's line would be taken away from it again while it gives buffers.
+            // Another look for each packet that follows would take the available ring's line away
+            // from the driver while it gives buffers.
             delivery.drop_rest(at, Reason::NoBuffer, without_vanished, &mut tally);
             break;
         }
@@ -93,7 +95,8 @@ fn fill_into(mut delivery: Delivery<'_, '_, impl Device>, without_vanished: bool
 }
 
 impl<R: Device> Delivery<'_, '_, R> {
-    /// Reserves buffers for a packet, to be copied later; or cuts it, and copies the pieces now.
+    /// Reserves buffers for a packet, to be copied later. A packet that must be segmented is
+    /// segmented and copied now.
     #[inline(never)]
     fn add(&mut self, id: PacketId, without_vanished: bool, tally: &mut Tally) -> Result<(), NotDelivered> {
         if let Some(plan) = self.segmenter(id, without_vanished).map_err(NotDelivered::Dropped)? {
@@ -108,8 +111,9 @@ impl<R: Device> Delivery<'_, '_, R> {
         Ok(())
     }
 
-    /// Drops the packets of the frame from place `at` on for `reason`, each as many times as it is for this guest; those that
-    /// are not for it at all, for a reason of their own.
+    /// Drops the packets of the batch from position `at` on for `reason`. A packet that would be
+    /// segmented counts as its segments. A packet that is not for this guest at all is dropped for
+    /// its own reason.
     #[cold]
     fn drop_rest(&self, at: usize, reason: Reason, without_vanished: bool, tally: &mut Tally) {
         for &id in self.ids.get(at..).unwrap_or_default() {
@@ -121,7 +125,7 @@ impl<R: Device> Delivery<'_, '_, R> {
         }
     }
 
-    /// Copies all packets that were planned.
+    /// Copies all planned packets, and marks what was written in the dirty log.
     fn copy(&mut self) {
         let partial = self.link.receiver.takes_partial();
         let mut runs = self.runs.iter();

@@ -3,7 +3,7 @@
 use straightline_packet::MemorySegment;
 use straightline_virtio::memory::{GuestMemory, Marks};
 
-/// Marks the first `len` bytes of buffers, which were written.
+/// Marks the first `len` bytes of the buffers, which were written.
 pub(super) fn mark(marks: &Marks<'_>, memory: &GuestMemory, buffers: &[MemorySegment<'_>], mut len: u32) {
     for &buffer in buffers {
         let written = buffer.split_at(len).0;

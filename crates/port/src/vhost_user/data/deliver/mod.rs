@@ -1,8 +1,67 @@
-//! To the guest: packets into the buffers of one of its receive rings.
+//! Packets to the guest: into the buffers of one of its receive rings.
 //!
-//! First buffers are reserved, then bytes are copied, then the driver sees all of it at once: lines of buffers are on
-//! their way while the rest of the burst is reserved, and a packet in several buffers is visible whole. Common packets are
-//! done in bursts (`plain`), the others of a frame together.
+//! A batch is delivered in three steps:
+//!
+//! ```text
+//! lock the ring
+//! loop {
+//!     for each packet of the batch:                       # 1 reserve
+//!         drop it if it is not for this guest
+//!         take buffers from the ring until header and packet fit
+//!         prefetch the buffers; note packet and buffers in the plan
+//!     for each planned packet:                            # 2 copy
+//!         write the new virtio-net header and the packet's head from its slot
+//!         copy the body from the source's memory; sum it if the guest needs the checksum
+//!         mark the written bytes in the dirty log, if there is one
+//!     if no memory has vanished since the last check: break
+//!     if the guest's own memory has vanished: give nothing back, stop the port, return
+//!     if no packet's source has vanished: break
+//!     untake the buffers; do the batch again without the packets of vanished sources
+//! }
+//! write the used elements, publish the index              # 3 publish
+//! unlock; count; later, at the turn's end: notify
+//! ```
+//!
+//! # Why it is done this way
+//!
+//! 1. **Reserve first, then copy.** The lines of the buffers arrive while the rest of the batch is
+//!    reserved.
+//! 2. **Publish once, at the end.** A packet in several buffers becomes visible whole (virtio 1.2,
+//!    5.1.6.3.2). Until then nothing is visible, so a batch can be done again.
+//! 3. **The order of stores.** Bytes are written before the used elements, and these before the
+//!    index (release, in `ring`). A crash between two steps repeats a packet or loses it, but never
+//!    loses a buffer.
+//! 4. **Check memory after the copies, not before.** A frontend may truncate its file at any time.
+//!    The SIGBUS handler puts zeros in its place and raises the fault epoch. One comparison after
+//!    the copies finds that, and no guest gets zeros that no guest has sent.
+//! 5. **Fast paths by kind of packet.** `plain` delivers packets that go as they are, each into one
+//!    buffer, in bursts of up to 64 with loops compiled for each instruction set. It writes them at
+//!    once, because their buffers were prefetched within the burst. All other packets go through
+//!    the plan in `fill`: some in several buffers, some coalesced (`runs`). `segment` splits GSO
+//!    packets that the guest does not take unsegmented; its segments, too, are written at once.
+//! 6. **Bounded work.** The guest decides how small its buffers are. [`DescriptorBudget`] bounds
+//!    the descriptors that a turn reads for one port.
+//!
+//! # Known imperfections
+//!
+//! - The ring's lock is held during the copies. Where workers share a ring, one waits for the
+//!   other's burst.
+//! - A source that vanishes makes the whole batch to be done again, also the packets of other
+//!   sources. That is rare, and happens at most once for each source that vanishes.
+//! - Packets are dropped after the first that finds no buffer, even if a shorter one behind it
+//!   would fit. Reading the available index for each of them would take the driver's line away
+//!   while it gives buffers.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `fill` | the loop over a batch: each packet by the fastest way that takes it |
+//! | `plain` | packets that go as they are, each into one buffer |
+//! | `runs` | segments of a TCP flow that are coalesced into one packet |
+//! | `segment` | GSO packets that the guest does not take unsegmented |
+//! | `delivery` | the state of a batch on its way, and the reservation of buffers |
+//! | `buffers` | the next buffers of the ring, found in bursts |
+//! | `budget` | the bound on the work for one port in a turn |
+//! | `marks` | marks in the dirty log |
 
 mod budget;
 mod buffers;
@@ -25,16 +84,17 @@ pub(crate) use budget::DescriptorBudget;
 use delivery::Tally;
 use fill::fill;
 
-/// What became of the ring.
+/// The outcome of a delivery.
 pub(crate) struct Delivered {
-    /// The guest has something to be told of.
+    /// The ring has used elements, so the guest may have to be notified.
     pub(crate) any: bool,
-    /// Some packets are left in their sources' rings, for want of room.
+    /// Some packets stay in their sources' rings, because the guest has too few free buffers.
     pub(crate) left: bool,
 }
 
-/// Delivers a frame, or a part of one. Where the guest has something to be told of, the caller lends the queue to the
-/// turn, once. `looks` counts for all of a port's rings in this turn.
+/// Delivers a batch, or a part of one, to one ring. If [`Delivered::any`] is true, the caller lends
+/// the queue to the turn, once, so that the turn's end notifies the guest. `budget` counts for all
+/// rings of the port in this turn.
 pub(crate) fn deliver<'t>(
     queue: &'t Queue,
     link: &'t Link,
@@ -45,29 +105,33 @@ pub(crate) fn deliver<'t>(
     budget: &mut DescriptorBudget,
 ) -> Delivered {
     let mut inner = queue.lock();
-    // The epoch for which the frame was done again.
+    // The fault epoch for which the batch was done again.
     let mut redone = None;
     let tally = loop {
         let tally = fill(&mut inner, link, turn, ids, wait, budget, redone.is_some());
         let epoch = fault::epoch();
-        // The queue's is that of the destination's memory, the worker's that of this worker's sources.
+        // The queue's epoch is about the destination's memory, the worker's about its sources'.
         if epoch == queue.clean_epoch.load(Ordering::Relaxed) && epoch == worker.clean_epoch.load(Ordering::Relaxed) {
             break tally;
         }
-        // Somebody's memory has vanished since we last looked. Ours: nothing is published any more. A source's: its
-        // packets hold zeros now, so all is taken back, and the frame is done again without them.
+        // Some memory has vanished since the last check. If it is the guest's own, nothing is
+        // published. If it is a source's, its packets may hold zeros now: all buffers are untaken,
+        // and the batch is done again without them.
         if inner.ring.poisoned() || link.memory.poisoned() {
             link.drops.add(Reason::MemoryFault, ids.len().try_into().unwrap_or(u64::MAX));
-            // What was reserved is not published: a successor finds the ring as if it had not been taken.
+            // The reserved buffers are not published. The next device half finds them in the ring
+            // as if they had not been taken.
             let taken = inner.ring.outstanding();
             inner.ring.untake(taken);
             link.fail_vanished();
             return Delivered { any: false, left: false };
         }
         queue.clean_epoch.store(epoch, Ordering::Relaxed);
-        // Another source's may have vanished while it was done again: each time one source less is copied from.
+        // If another source vanishes meanwhile, the epoch changes once more. Each time, one source
+        // less is copied from, so this ends.
         if redone == Some(epoch) || !ids.iter().any(|&id| turn.poisoned(id)) {
-            // Frames that are still to come may have packets of others that were taken in this turn.
+            // Later batches of this turn may have packets of a source that has vanished. The epoch
+            // is up to date only if none has.
             if !turn.any_poisoned() {
                 worker.clean_epoch.store(epoch, Ordering::Relaxed);
             }
@@ -83,7 +147,7 @@ pub(crate) fn deliver<'t>(
     queue.counters.tx.packets.add(tally.packets);
     queue.counters.tx.bytes.add(tally.bytes);
     drop(inner);
-    // That it is not, the port has said; what was delivered is delivered.
+    // If a mark is missing, this stops the port. Packets that were delivered stay delivered.
     let _ = link.is_logged();
     count(link, turn, ids, &tally);
     if let Some(message) = &tally.broken {
@@ -104,7 +168,8 @@ fn count(link: &Link, turn: &mut Turn<'_>, ids: &[PacketId], tally: &Tally) {
     }
 }
 
-/// Leaves a packet in its source's ring. One of ours has none: it is dropped.
+/// Leaves a packet in its source's ring. A packet that the switch made has no source, so it is
+/// dropped.
 pub(crate) fn leave(link: &Link, turn: &mut Turn<'_>, id: PacketId) {
     if turn.source(id) == SourceQueueId::NONE {
         link.drops.add(Reason::NoBuffer, 1);

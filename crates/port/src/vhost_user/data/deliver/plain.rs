@@ -1,5 +1,7 @@
-//! The common case: packets that are delivered as they are, each into one buffer. Its loops are compiled for each instruction
-//! set, and keep what they know in registers; whatever is not common is told apart here and left to others.
+//! The common case: packets that are delivered as they are, each into one buffer.
+//!
+//! The loops are compiled for each instruction set and keep their state in registers. A packet of
+//! any other kind ends them; `fill` delivers it.
 
 use straightline_packet::{Kernels, MemorySegment, Offload, PacketId, WithKernels};
 use straightline_virtio::net_header::{LEN, NetHeader};
@@ -10,8 +12,9 @@ use super::delivery::{Delivery, Tally};
 use super::marks::mark;
 use crate::vhost_user::data::HEADER;
 
-/// Delivers packets of the frame from place `from` on, as far as all are common; returns how many. Those before `single` are
-/// known not to be one with their neighbours.
+/// Delivers packets of the batch from position `from` on, up to the first that is not plain.
+/// Returns their number. Packets before position `single` are known not to be coalesced with their
+/// neighbours.
 pub(super) fn deliver<R: Device>(
     delivery: &mut Delivery<'_, '_, R>,
     from: usize,
@@ -47,8 +50,8 @@ impl<R: Device> WithKernels for Plain<'_, '_, '_, R> {
     }
 }
 
-/// Delivers packets into buffers that are known of: all buffers are found, and then all are filled, so that their lines are
-/// on the way meanwhile.
+/// Delivers packets into buffers that are known already. Finds all buffers first and then fills
+/// them, so that the lines of the buffers arrive meanwhile.
 #[inline(always)]
 fn burst<K: Kernels, R: Device>(
     kernels: K,
@@ -57,14 +60,15 @@ fn burst<K: Kernels, R: Device>(
     single: usize,
     tally: &mut Tally,
 ) -> usize {
-    // What may be one with its neighbours is not for here.
+    // The number of packets that may carry a partial checksum here. A packet that might be
+    // coalesced with its neighbours is not plain.
     let partial = match to.link.receiver {
         receiver if !receiver.takes_partial() => 0,
         receiver if receiver.takes_tcp() => single,
         _ => usize::MAX,
     };
     let is_plain = |nth: usize, offload: Offload| offload.is_nothing() || (nth < partial && offload.gso.is_none());
-    // Where a frame has none of these, each packet passes by here.
+    // For a batch without plain packets, each packet costs only this check.
     if !ids.first().is_some_and(|&id| is_plain(0, to.turn.offload(id))) || !to.buffers.look() {
         return 0;
     }

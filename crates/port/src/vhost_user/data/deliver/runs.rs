@@ -1,4 +1,5 @@
-//! Consecutive segments of a TCP flow, delivered as the one packet that they are, to a guest that takes such packets.
+//! Coalescing: consecutive segments of a TCP flow, delivered as one packet to a guest that takes
+//! such packets.
 
 use std::ops::Range;
 
@@ -10,16 +11,19 @@ use super::delivery::{Delivery, Tally};
 use crate::vhost_user::data::delivery_plan::{Planned, PlannedRun};
 
 impl<R: Device> Delivery<'_, '_, R> {
-    /// Reserves buffers for the packets from `at` on, as many as are one; returns how many, and whether it did. Where they
-    /// are not for this guest, or where it has no room for all of them, each is for itself, and finds out; as all are that come
-    /// before the next ones that are one.
+    /// Reserves buffers for the packets from `at` on that can be coalesced into one packet. Returns
+    /// their number, and whether buffers were reserved.
+    ///
+    /// If they were not (the packet is not for this guest, or there are too few buffers), each
+    /// packet is delivered singly. If the packet at `at` cannot be coalesced, returns the number of
+    /// packets before the next that can.
     #[inline]
     pub(super) fn merge(&mut self, at: usize, tally: &mut Tally) -> (usize, bool) {
         if let Some((run, count)) = self.turn.coalesce(&self.ids[at..]) {
             return (count, self.plan_run(run, at..at + count, tally));
         }
         let rest = &self.ids[at + 1..];
-        // Whether some are one is seen of the first two.
+        // The first two packets show whether any can be coalesced.
         let two = |from: usize| &rest[from..rest.len().min(from + 2)];
         let single = (0..rest.len()).take_while(|&from| self.turn.coalesce(two(from)).is_none()).count();
         (1 + single, false)
@@ -35,7 +39,7 @@ impl<R: Device> Delivery<'_, '_, R> {
         let Ok((to, chains)) = self.reserve(run.len()) else { return false };
         self.plan.push(Planned { id: ids[0], to, chains, is_run: true });
         self.runs.push(PlannedRun { run, places });
-        // The guest gets one packet; what is in the bodies of all is delivered.
+        // The guest gets one packet. The bodies of all of them are delivered.
         tally.packets += 1;
         tally.bytes += u64::from(run.len());
         tally.body += ids.iter().map(|&id| u64::from(self.turn.body_len(id))).sum::<u64>();
@@ -43,7 +47,7 @@ impl<R: Device> Delivery<'_, '_, R> {
     }
 }
 
-/// Copies packets that are one.
+/// Copies the packets of a run into the buffers of one.
 #[inline(never)]
 pub(super) fn copy(
     turn: &mut Turn<'_>,

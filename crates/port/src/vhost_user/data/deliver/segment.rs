@@ -1,4 +1,4 @@
-//! Packets that the receiver does not take whole.
+//! Segmentation of packets that the guest does not take unsegmented.
 
 use straightline_packet::{BodyCursor, Checksum, Offload, PacketId, Reason, Segmenter};
 use straightline_virtio::net_header::{LEN, NetHeader};
@@ -9,7 +9,7 @@ use super::delivery::{Delivery, NotDelivered, Tally};
 use super::marks::mark;
 use crate::vhost_user::data::HEADER;
 
-/// What became of the pieces of a packet so far.
+/// The counts of the segments of a packet so far.
 #[derive(Default)]
 struct SegmentTally {
     packets: u64,
@@ -19,7 +19,7 @@ struct SegmentTally {
 }
 
 impl<R: Device> Delivery<'_, '_, R> {
-    /// Delivers a packet that the receiver does not take whole, segment by segment.
+    /// Delivers a packet segment by segment.
     #[inline(never)]
     pub(super) fn deliver_segmented(
         &mut self,
@@ -45,12 +45,12 @@ impl<R: Device> Delivery<'_, '_, R> {
                     return Err(NotDelivered::Dropped(Reason::NoBuffer));
                 }
                 Err(NotDelivered::Dropped(reason)) => {
-                    // There will not be room for the others either.
+                    // There are too few buffers for the remaining segments too.
                     tally.drops[reason as usize] += plan.left();
                     break;
                 }
                 Err(broken) => {
-                    // Of a packet that is dropped no piece is delivered.
+                    // If a packet is dropped, none of its segments is delivered.
                     self.buffers.untake(done.chains);
                     return Err(broken);
                 }
@@ -62,8 +62,8 @@ impl<R: Device> Delivery<'_, '_, R> {
         Ok(())
     }
 
-    /// Delivers the next pieces, as far as buffers are known of into each of which one fits: all of these are taken, then all
-    /// are filled. Returns how many.
+    /// Delivers the next segments, as many as there are known buffers that each take a whole one.
+    /// Takes all these buffers, then fills them. Returns the number of segments.
     #[inline(always)]
     fn segments_into_singles(
         &mut self,
@@ -78,7 +78,7 @@ impl<R: Device> Delivery<'_, '_, R> {
         }
         let Delivery { link, turn, buffers: Buffers { ring, firsts, at, known, .. }, segment, .. } = self;
         let (staged, left) = (turn.mark(), plan.left());
-        // All pieces are as long as the next one but the last, which may be shorter.
+        // All segments are as long as the next one, except the last, which may be shorter.
         let full = plan.len_of(0);
         let mut found = 0;
         for (_, first) in (0..left).zip(&firsts[*at..*known]) {
@@ -115,7 +115,7 @@ impl<R: Device> Delivery<'_, '_, R> {
         found
     }
 
-    /// Delivers the next piece into whatever buffers come next.
+    /// Delivers the next segment into the next buffers, whatever they are.
     #[inline(never)]
     fn segment_into_any(
         &mut self,
