@@ -1,4 +1,5 @@
-//! The way of a port to a frontend that listens: tried again and again, with a pause between that grows.
+//! The connection of a port to a frontend that listens. It is tried again and again, with a growing
+//! pause.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -7,30 +8,31 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
-/// The pause after the first try. A frontend that starts beside us needs no longer to listen.
+/// The pause after the first attempt. A frontend that starts together with us needs no longer to
+/// listen.
 const SHORTEST: Duration = Duration::from_millis(10);
 
-/// The pause between tries that go on failing, and the least that a connection has to last to be no failure.
+/// The pause between attempts that keep failing. A connection that lasts less counts as a failure.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// Where to connect to, and how that went so far.
+/// The path to connect to, and the outcome of the attempts so far.
 #[derive(Debug)]
 pub(crate) struct Connector {
     path: PathBuf,
     pause: Duration,
-    /// Tries since the last connection.
+    /// Attempts since the last connection.
     tries: u64,
-    /// What the last one failed with.
+    /// The error of the last attempt.
     failure: Option<String>,
 }
 
-/// A try that failed.
+/// An attempt that failed.
 pub(crate) struct ConnectFailure {
-    /// Why, and how often it was tried.
+    /// The error, and the number of attempts.
     pub(crate) why: String,
-    /// Whether the try before it failed for another reason, or there was none.
+    /// Whether the attempt before it failed for another reason, or there was none.
     pub(crate) is_new: bool,
-    /// How long to wait before the next.
+    /// The pause before the next attempt.
     pub(crate) pause: Duration,
 }
 
@@ -51,8 +53,8 @@ impl Connector {
         }
     }
 
-    /// How long to wait after a connection that lasted for `lasted`: not at all, where that was one. A listener that
-    /// closes what it accepts is as good as none.
+    /// Returns the pause after a connection that lasted for `lasted`: none if it lasted long
+    /// enough. A listener that closes what it accepts is as good as none.
     pub(crate) fn pause_after(&mut self, lasted: Duration) -> Duration {
         if lasted >= LONGEST {
             self.pause = SHORTEST;
@@ -67,7 +69,8 @@ impl Connector {
 
     fn try_once(&self) -> io::Result<UnixStream> {
         let address = SocketAddrUnix::new(&self.path)?;
-        // A connection to a listener whose queue is full would wait until there is room, and could not be called off.
+        // Otherwise a connection to a listener with a full queue would wait, and the wait could not
+        // be ended.
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         connect(&socket, &address)?;
@@ -125,7 +128,7 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         let listener = UnixListener::bind(&path).unwrap();
         connector.connect().map_err(|failed| failed.why).unwrap();
-        // A connection that ends at once does not make the next tries faster.
+        // A connection that ends at once does not make the next attempts faster.
         assert_eq!(connector.pause_after(Duration::ZERO), LONGEST);
         assert_eq!(connector.pause_after(LONGEST), Duration::ZERO);
         drop(listener);

@@ -1,8 +1,10 @@
-//! The control queue: its guest's commands, executed in the port's own thread (virtio 1.2, 5.1.6.5).
+//! The control queue: the guest's commands, executed in the port's own thread (virtio 1.2,
+//! 5.1.6.5).
 //!
-//! Frontends that execute commands themselves (QEMU, DPDK's virtio-user) never start this ring; User Mode Linux does. A
-//! command is copied once and looked at then; the ring goes the way of every ring, through a turn of this thread. The
-//! acknowledgement is written in that turn, and shown to the driver once what was asked for holds.
+//! Frontends that execute commands themselves (QEMU, DPDK's virtio-user) never start this ring.
+//! User Mode Linux does. A command is copied once and read from the copy. The ring is used like
+//! every ring, in a turn of this thread. The acknowledgement is written in that turn, and becomes
+//! visible to the driver once the command has taken effect.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -19,13 +21,13 @@ use crate::EpollWaiter;
 use crate::kick_routing::KickRouting;
 use crate::vhost_user::data::link::{Link, VANISHED};
 
-/// ControlQueue executed in one go, before the frontend's next message.
+/// Commands executed at a time, before the frontend's next message.
 const BURST: usize = 16;
 
-/// How often a ring without a kick descriptor is looked at.
+/// The interval at which a ring without a kick descriptor is polled.
 const POLL: Duration = Duration::from_millis(10);
 
-/// What the commands of a guest need, and what they have come to.
+/// The control queue's state: what commands have set, and the means to execute more.
 pub(crate) struct ControlQueue {
     pub(crate) state: NetControl,
     pub(crate) kept: KeptState,
@@ -36,29 +38,30 @@ pub(crate) struct ControlQueue {
 }
 
 impl ControlQueue {
-    /// Nothing negotiated; the control ring's kicks go to `kicks`.
+    /// Returns the state with nothing negotiated. The control ring's kicks go to `kicks`.
     pub(crate) fn new(kicks: Arc<EpollWaiter>) -> Self {
         let routing = Arc::new(KickRouting::new(Arc::clone(&kicks).into(), false));
         ControlQueue { state: NetControl::new(0, 1), kept: KeptState::Nothing, kicks, routing, arena: None }
     }
 
-    /// Readable when there may be a command.
+    /// Returns a descriptor that is readable when there may be a command.
     pub(crate) fn event(&self) -> BorrowedFd<'_> {
         self.kicks.as_fd()
     }
 }
 
-/// What a burst of commands came to.
+/// The outcome of a burst of commands.
 #[derive(Default)]
 struct BurstOutcome {
     changed: bool,
     announced: bool,
-    /// There may be more.
+    /// There may be more commands.
     more: bool,
 }
 
 impl ConnectedFrontend {
-    /// A device that was just reset has no state, unless it goes on for another one.
+    /// Sets the state of a device that was just reset: none, unless a state was loaded with which
+    /// it continues.
     pub(crate) fn reset_commands(&mut self) {
         let (acked, pairs) = (self.session.acked_features(), self.session.queue_pairs());
         let fresh = || NetControl::new(acked, pairs);
@@ -78,7 +81,7 @@ impl ConnectedFrontend {
         };
     }
 
-    /// Resets the device, whose frontend may still want to save what it was.
+    /// Resets the device and keeps its state, which the frontend may still want to save.
     pub(crate) fn suspend_commands(&mut self) {
         let kept = std::mem::take(&mut self.control_queue.kept);
         let before = self.control_queue.state.clone();
@@ -89,15 +92,17 @@ impl ConnectedFrontend {
         };
     }
 
-    /// The place of the control ring, if it runs.
+    /// Returns the index of the control ring, if it runs.
     pub(crate) fn running_control(&self) -> Option<usize> {
         let at = usize::from(self.session.control_ring()?);
         self.rings.get(at)?.is_some().then_some(at)
     }
 
-    /// Executes what there is; says how long the next look may wait.
+    /// Executes the commands that have come. Returns how long the next look may wait; `None` if a
+    /// kick announces it.
     pub(crate) fn execute(&mut self) -> Option<Duration> {
-        // What rings from here on is looked at again. That it cannot be waited for would have been said before.
+        // A kick from here on causes another look. A failure to wait would have been reported
+        // before.
         let _ = self.control_queue.kicks.wait(Duration::ZERO);
         let ring = self.rings.get(self.running_control()?)?.as_ref()?;
         let queue = Arc::clone(&ring.queue);
@@ -107,7 +112,8 @@ impl ConnectedFrontend {
         let ControlQueue { state, arena, .. } = &mut self.control_queue;
         let arena = arena.get_or_insert_with(|| Arena::new(self.shared.rcu.reader(), Settings::default(), Vec::new()));
         let link = &self.shared.data.link;
-        // Its memory is the link's: without one, or with one that is broken, there is another look when that changes.
+        // The ring's memory is the link's. Without a usable link there is another look when that
+        // changes.
         let result = arena.turn(|turn| {
             let link = link.load(turn).filter(|link| link.is_usable())?;
             Some(match &mut queue.lock().ring {
@@ -155,7 +161,7 @@ impl ConnectedFrontend {
     }
 }
 
-/// Takes and executes commands. Nothing is given back yet.
+/// Takes and executes commands. Gives nothing back yet.
 fn burst<'t>(
     ring: &mut impl Device,
     state: &mut NetControl,
@@ -170,7 +176,7 @@ fn burst<'t>(
         let mark = turn.mark();
         let readable = match ring.chain(&link.memory, turn, first, Direction::Command) {
             Ok(chain) => chain.readable,
-            // Where the acknowledgement would go is not known.
+            // The place of the acknowledgement is not known.
             Err(Fault::Chain(_)) => continue,
             Err(Fault::Ring(fault)) => {
                 ring.untake(1);
@@ -179,7 +185,7 @@ fn burst<'t>(
         };
         let (command, answer) = split(turn, mark, readable);
         turn.unstage(mark);
-        // Without a place for the acknowledgement the driver does not want to know, and the command is no command.
+        // A command without a place for the acknowledgement is invalid and is not executed.
         let Some(answer) = answer else { continue };
         let done = command.and_then(|command| state.execute(&command));
         let ack = if done.is_some() { net_control::OK } else { net_control::ERR };
@@ -194,12 +200,12 @@ fn burst<'t>(
         outcome.changed |= done == Some(CommandOutcome::Changed);
         outcome.announced |= done == Some(CommandOutcome::Announced);
     }
-    // That it is not logged, the port has said.
+    // If a mark is missing, this stops the port.
     let _ = link.is_logged();
     Ok(outcome)
 }
 
-/// A command's bytes, unless they are too many, and the byte where its acknowledgement goes.
+/// Returns a command's bytes, unless there are too many, and the byte for its acknowledgement.
 fn split<'t>(turn: &Turn<'t>, mark: usize, readable: u32) -> (Option<Vec<u8>>, Option<MemorySegment<'t>>) {
     let mut command = vec![0; usize::try_from(readable).unwrap_or(usize::MAX).min(net_control::LONGEST + 1)];
     let (mut got, mut left) = (0, readable);

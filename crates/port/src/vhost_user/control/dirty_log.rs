@@ -1,7 +1,8 @@
-//! The dirty log of a guest that is being moved: where it is kept, and when it is in use.
+//! The dirty log of a guest that is being moved.
 //!
-//! It is turned on and off with a new link, so between two turns: whoever is answered knows that from there on every
-//! write is marked. Rings mark what they write into themselves; `deliver` marks buffers.
+//! It is turned on and off with a new link, so between two turns. When the frontend gets its
+//! answer, every later write is marked. Rings mark what they write into themselves; `deliver` marks
+//! buffers.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use straightline_virtio::vhost_user::LogFd;
 use super::frontend::ConnectedFrontend;
 
 impl ConnectedFrontend {
-    /// Takes another log. The one before is not written to any more when this returns.
+    /// Maps another log. When this returns, nobody writes to the one before.
     pub(crate) fn set_log(&mut self, base: &LogFd) -> Result<(), String> {
         let log = DirtyLog::map(base.fd.as_fd(), base.offset, base.size).map_err(|e| format!("the dirty log: {e}"))?;
         check_covers(&log, &self.memory)?;
@@ -23,12 +24,12 @@ impl ConnectedFrontend {
         Ok(())
     }
 
-    /// The log that is in use.
+    /// Returns the log if it is in use.
     pub(crate) fn active_log(&self) -> Option<&Arc<DirtyLog>> {
         self.log.as_ref().filter(|_| self.session.logs())
     }
 
-    /// Whether every write to `memory` can be marked.
+    /// Checks that every write to `memory` can be marked.
     pub(crate) fn check_log(&self, memory: &GuestMemory) -> Result<(), String> {
         self.active_log().map_or(Ok(()), |log| check_covers(log, memory))
     }

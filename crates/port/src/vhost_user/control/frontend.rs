@@ -1,5 +1,7 @@
-//! A connected frontend: its messages followed, its memory mapped. Workers see nothing of it but the [`Link`], which is
-//! replaced as a whole: whatever is unmapped or stopped, no turn uses any more.
+//! A connected frontend: its messages, and what follows from them.
+//!
+//! Workers see nothing of it but the link, which is replaced as a whole. So no turn uses memory
+//! that is unmapped, or a ring that is stopped.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -28,34 +30,35 @@ use crate::{Peer, QueueAssignment};
 pub(crate) struct ConnectedFrontend {
     pub(crate) shared: Arc<Shared>,
     connection: Connection,
-    /// Who sends the messages.
+    /// The process that sends the messages.
     pub(crate) peer: Option<Peer>,
     pub(crate) session: Session,
     pub(crate) memory: Arc<GuestMemory>,
-    /// Where writes are marked while the frontend asks for it.
+    /// The log of writes to guest memory, once the frontend has sent one.
     pub(crate) log: Option<Arc<DirtyLog>>,
-    /// By their index.
+    /// The rings that run, by index.
     pub(crate) rings: Vec<Option<RunningRing>>,
-    /// At which of its starts a ring broke: it stays stopped until the frontend starts it again.
+    /// The start at which a ring broke, by index. The ring stays stopped until the frontend starts
+    /// it again.
     pub(crate) broken: Vec<Option<u32>>,
     pub(crate) acked: u64,
     /// Queue pairs up to the last that was started since features were negotiated.
     pub(crate) started_pairs: u16,
     pub(crate) control_queue: ControlQueue,
     pub(crate) transfer: Transfer,
-    /// The link is set down, as far as workers and the frontend know.
+    /// Whether the link is set down, as far as workers and the frontend know.
     pub(crate) set_down: bool,
-    /// Who serves which pair, as far as workers know.
+    /// The queue assignment, as far as workers know.
     pub(crate) assignment: Arc<QueueAssignment>,
-    /// Counts the links published.
+    /// The number of links published.
     pub(crate) generation: u64,
-    /// What the frontend keeps of buffers in flight.
+    /// The tables of buffers in flight.
     pub(crate) inflight: InflightTables,
-    /// When the rings are looked at again for a call that was lost; `None` while no call is unanswered.
+    /// When the rings are checked again for a lost call; `None` while no call is unanswered.
     pub(crate) next_check: Option<Instant>,
-    /// Rings that were stopped and that workers may still use until the next link is published.
+    /// Rings that were stopped and that workers may use until the next link is published.
     pub(crate) stopping: Vec<(u16, Arc<Queue>)>,
-    /// Notifies where that may wait.
+    /// The thread that notifies the guest where a notification may wait.
     pub(crate) calls: CallHelper,
 }
 
@@ -88,7 +91,7 @@ impl ConnectedFrontend {
         frontend
     }
 
-    /// Serves until the frontend leaves or errs, or the port stops. KickKind which.
+    /// Serves the frontend until it leaves or errs, or the port stops. Returns why.
     pub(crate) fn serve(&mut self, stop: &Stop) -> String {
         let mut limit = None;
         loop {
@@ -98,7 +101,7 @@ impl ConnectedFrontend {
                     Level::WARN,
                     format_args!("cannot start the thread that notifies its guest: {error}; tried again"),
                 );
-                // A notification waits for it, and no other asks for it again.
+                // A notification waits for the thread, and no other asks for it again.
                 retry = Some(Duration::from_secs(1));
             }
             self.follow_administrator();
@@ -111,7 +114,7 @@ impl ConnectedFrontend {
             if !ready {
                 self.shared.report_suppressed();
             }
-            // A report about a link that has been replaced since says nothing about this one.
+            // A report about a link that has been replaced says nothing about this one.
             if let Some((_, fault)) = self.shared.inbox.take_fault().filter(|(about, _)| *about == self.generation) {
                 self.break_off(fault);
             }
@@ -129,7 +132,7 @@ impl ConnectedFrontend {
         }
     }
 
-    /// Sets the link down or up where that has been asked for, and tells the frontend.
+    /// Sets the link down or up if an administrator has asked for it, and tells the frontend.
     fn follow_administrator(&mut self) {
         let down = self.shared.data.is_set_down();
         if down == self.set_down {
@@ -140,13 +143,14 @@ impl ConnectedFrontend {
         tracing::info!(port = self.shared.config.name, "the administrator has set the link {link}");
         self.publish();
         let Some((channel, message)) = self.session.set_link(!down) else { return };
-        // A frontend that does not read must not hold us up: it sees the status when it looks.
+        // A frontend that does not read must not hold us up. It sees the status when it reads the
+        // configuration space.
         if let Err(error) = send(channel, &message, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
             tracing::warn!(port = self.shared.config.name, "cannot tell the frontend of its link: {error}");
         }
     }
 
-    /// One message. `false` at the connection's end.
+    /// Handles one message. Returns `false` at the connection's end.
     fn step(&mut self) -> Result<bool, String> {
         let Some((message, fds)) = self.connection.recv().map_err(|e| format!("its socket failed: {e}"))? else {
             return Ok(false);
@@ -164,7 +168,8 @@ impl ConnectedFrontend {
                 let failed = matches!(outcome, Outcome::Failed);
                 let answer = self.session.reply(outcome);
                 if failed {
-                    // The session took the set-up back: the rings follow. What is wrong was said already.
+                    // The session has undone the change, and the rings follow. The error was
+                    // reported already.
                     let _ = self.sync();
                     if answer.is_none() {
                         let why = self.shared.state().fault().unwrap_or_default().to_owned();
@@ -224,8 +229,8 @@ impl ConnectedFrontend {
                 self.forget_state();
                 self.reset_commands();
                 let done = self.sync();
-                // A reset device begins anew (virtio 1.2, 2.4), wherever its rings stood.
-                // In a packed ring both wrap counters begin at 1 (2.8.1).
+                // The rings of a reset device begin anew (virtio 1.2, 2.4), wherever they stood. In
+                // a packed ring both wrap counters begin at 1 (2.8.1).
                 let base = if self.session.acked_features() & VIRTIO_F_RING_PACKED != 0 { 0x8000_8000 } else { 0 };
                 (0..self.session.rings()).for_each(|index| self.session.stopped_at(index, base));
                 (0..self.session.rings()).for_each(|index| self.forget_inflight(index));
@@ -259,7 +264,7 @@ impl ConnectedFrontend {
         }
     }
 
-    /// The frontend is gone: nothing of it stays.
+    /// Drops everything of a frontend that is gone.
     pub(crate) fn leave(&mut self) {
         fail::hit("port-left");
         self.rings.fill_with(|| None);

@@ -12,20 +12,20 @@ use rustix::net::{AddressFamily, SocketType};
 use super::connector::Connector;
 use crate::listener::{Listener, ServerSocket};
 
-/// How the port comes to a frontend.
+/// The way in which a port comes to a frontend.
 pub(crate) enum FrontendSource {
     /// The frontend connects to a socket of ours.
     Server(Arc<ServerSocket>),
-    /// The frontend connects to a socket that somebody handed over.
+    /// The frontend connects to a socket that another process handed over.
     Listener(Arc<Listener>),
     /// We connect to the frontend.
     Connector(Connector),
-    /// The frontend is connected already; none once it was served.
+    /// The frontend is connected already. `None` once it has been served.
     Stream(Option<UnixStream>),
 }
 
 impl FrontendSource {
-    /// By a socket that somebody else has opened.
+    /// Returns the way to a frontend by a socket that another process has opened.
     pub(crate) fn given(socket: &OwnedFd) -> io::Result<Self> {
         let is_unix = socket_domain(socket)? == AddressFamily::UNIX && socket_type(socket)? == SocketType::STREAM;
         if !is_unix {
@@ -40,7 +40,7 @@ impl FrontendSource {
         Ok(FrontendSource::Stream(Some(stream)))
     }
 
-    /// What is waited for while nobody is connected.
+    /// Returns what the port waits for while nobody is connected, for its status.
     pub(crate) fn waits(&self) -> String {
         match self {
             FrontendSource::Server(_) | FrontendSource::Listener(_) => "waiting for a frontend".to_owned(),

@@ -1,5 +1,5 @@
-//! InflightTables of buffers in flight: one that the frontend is given (GET_INFLIGHT_FD), or one that it has kept from before
-//! (SET_INFLIGHT_FD). What is in them, `straightline_virtio` knows.
+//! Tables of buffers in flight: one that the frontend is given (GET_INFLIGHT_FD), or one that it
+//! has kept from before (SET_INFLIGHT_FD). Their format is in `straightline_virtio`.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,26 +15,26 @@ use super::frontend::ConnectedFrontend;
 /// The tables of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct InflightTables {
-    /// The one in use. Every ring that runs keeps its part of it, if it has one.
+    /// The table in use. Every running ring keeps its part of it, if it has one.
     table: Option<InflightTable>,
-    /// The file of all tables that we make for this frontend.
+    /// The file for all tables that we make for this frontend.
     own: Option<InflightFile>,
-    /// The table in use is in that file.
+    /// Whether the table in use is in that file.
     is_own: bool,
 }
 
 impl InflightTables {
-    /// The table in use.
+    /// Returns the table in use.
     pub(crate) fn table(&self) -> Option<&InflightTable> {
         self.table.as_ref()
     }
 
-    /// The file that the frontend is given.
+    /// Returns the file that the frontend is given.
     pub(crate) fn file(&self) -> Option<BorrowedFd<'_>> {
         self.own.as_ref().map(AsFd::as_fd)
     }
 
-    /// Whether a file that was sent to us is ours.
+    /// Returns whether a file that was sent to us is ours.
     fn owns(&self, file: &OwnedFd) -> bool {
         let is_same = |own: &InflightFile| {
             let (own, other) = (fstat(own).ok()?, fstat(file).ok()?);
@@ -43,7 +43,7 @@ impl InflightTables {
         self.own.as_ref().and_then(is_same).unwrap_or(false)
     }
 
-    /// Whether the table in use is one of this shape in our file.
+    /// Returns whether the table in use is in our file and has this shape.
     fn has(&self, shape: InflightShape) -> bool {
         self.is_own && self.table.as_ref().is_some_and(|table| table.shape() == shape)
     }
@@ -55,11 +55,11 @@ impl ConnectedFrontend {
         InflightShape { packed, queues: spec.queues, size: spec.queue_size }
     }
 
-    /// A table for the frontend, empty but for what the rings that run keep in it.
+    /// Makes a table for the frontend. It is empty, except for the parts of running rings.
     pub(crate) fn make_inflight(&mut self, spec: InflightSpec) -> Outcome {
         let shape = self.inflight_shape(spec);
         if self.inflight.has(shape) {
-            // Asked again: the rings that run have their parts already.
+            // The frontend asks again: running rings have their parts already.
             let stopped = (0..).zip(&self.rings).filter(|(_, ring)| ring.is_none());
             stopped.for_each(|(index, _)| self.forget_inflight(index));
             return Outcome::Inflight(shape.bytes());
@@ -71,14 +71,15 @@ impl ConnectedFrontend {
                 Outcome::Inflight(shape.bytes())
             }
             Err(error) => {
-                // It goes on without.
+                // The port continues without a table.
                 self.shared.log(Level::WARN, format_args!("no table of buffers in flight: {error}"));
                 Outcome::Done
             }
         }
     }
 
-    /// An empty table in our file. The one in use is used no more: it may lie in the same file.
+    /// Makes an empty table in our file. The one in use is dropped first, because it may lie in the
+    /// same file.
     fn make_table(&mut self, shape: InflightShape) -> io::Result<InflightTable> {
         self.drop_table();
         let file = match self.inflight.own.take() {
@@ -92,25 +93,26 @@ impl ConnectedFrontend {
         let shape = self.inflight_shape(spec);
         let table = InflightTable::map(shape, spec.mmap_offset, spec.mmap_size, file.as_fd());
         self.use_table(table.map_err(|error| format!("table of buffers in flight: {error}"))?);
-        // Frontends first ask for a table, and then give it back to be used.
+        // Frontends first ask for a table, and then send it back to be used.
         self.inflight.is_own = spec.mmap_offset == 0 && self.inflight.owns(file);
         Ok(())
     }
 
-    /// Forgets what is in flight in a ring that does not run.
+    /// Forgets the buffers in flight of a ring that does not run.
     pub(crate) fn forget_inflight(&self, index: u16) {
         if let Some(table) = self.inflight.table() {
             table.clear(index);
         }
     }
 
-    /// Rings that run go over to another table, so that a port has one mapped, however many its frontend asks for.
+    /// Moves running rings to another table, so that a port has only one mapped, however many its
+    /// frontend asks for.
     fn use_table(&mut self, table: InflightTable) {
         self.track(Some(&table));
         self.inflight.table = Some(table);
     }
 
-    /// No ring writes to the table in use any more, and it is unmapped.
+    /// Takes the table in use away from all rings and unmaps it.
     fn drop_table(&mut self) {
         self.track(None);
         self.inflight.table = None;
@@ -123,7 +125,8 @@ impl ConnectedFrontend {
                 && self.session.control_ring() != Some(index)
             {
                 let queue = &running.queue;
-                // What has an entry for each buffer is written before a worker may have to wait for the ring.
+                // The part has an entry for each buffer. It is written before the lock is taken, so
+                // that no worker waits for it.
                 let part = table.and_then(|table| table.queue_anew(index, queue.size(), queue.is_packed()));
                 queue.lock().ring.track(part);
             }

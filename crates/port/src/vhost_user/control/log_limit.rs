@@ -81,7 +81,7 @@ impl Shared {
         macro_rules! log {
             ($($level:ident $log:ident),+) => {
                 match level {
-                    // Lines that nobody wants to see take no token.
+                    // Lines of a disabled level take no token.
                     $(Level::$level if tracing::enabled!(target: TARGET, Level::$level) => {
                         // The lock is released before the line is written.
                         let admitted = self.log_limit().admit(Instant::now());
@@ -123,7 +123,7 @@ impl Shared {
 mod tests {
     use super::*;
 
-    /// A limit whose burst is used up, and the time.
+    /// Returns a limit whose burst is used up, and the time.
     fn exhausted() -> (LogLimit, Instant) {
         let now = Instant::now();
         let mut limit = LogLimit::new(now);
@@ -152,7 +152,7 @@ mod tests {
         limit.admit(now);
         let later = now + Duration::from_millis(300);
         assert_eq!(limit.due(later), Some(Duration::from_millis(4700)));
-        // A line is there again after a second, but the next one would say more.
+        // A line would be admitted again after a second, but the next line would say more.
         assert_eq!(limit.report(now + INTERVAL), None);
         assert_eq!(limit.report(now + PAUSE), Some(2));
         assert_eq!((limit.due(now + PAUSE), limit.report(now + 9 * PAUSE)), (None, None));

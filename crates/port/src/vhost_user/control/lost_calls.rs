@@ -1,13 +1,15 @@
-//! Calls that a driver does not answer are repeated, so that a lost one does not stop a port for ever.
+//! Calls that a driver does not answer are repeated, so that a lost call does not stop a port for
+//! ever.
 //!
-//! A call can get lost behind us: in an interrupt controller, or in the guest's kernel. With the event index a ring shows
-//! it ([`Standing`]): the driver's event word asks for an entry that has been used, and nothing moves. Then the port's own
-//! thread repeats the call 10 ms, 100 ms and 1 s after the last movement. A driver that polls may leave such a word on a
-//! ring that is idle, so after three repeats the thread leaves it alone until something moves.
+//! A call can get lost after we have sent it: in an interrupt controller, or in the guest's kernel.
+//! With the event index a ring shows it ([`Standing`]): the driver's event word asks for an entry
+//! that has been used, and nothing moves. Then the port's own thread repeats the call 10 ms, 100 ms
+//! and 1 s after the last movement. A driver that polls may leave such a word on an idle ring. So
+//! after three repeats the thread leaves the ring alone until something moves.
 //!
-//! The thread has a timer only while a ring moves or a call may be repeated. Otherwise it sleeps, and the worker that sends
-//! the next call wakes it, once ([`Wake`], under the ring's lock). While a ring moves, the thread looks at it every 10 ms
-//! and no worker wakes it.
+//! The thread has a timer only while a ring moves or a call may be repeated. Otherwise it sleeps,
+//! and the worker that sends the next call wakes it, once ([`Wake`], under the ring's lock). While
+//! a ring moves, the thread checks it every 10 ms and no worker wakes it.
 
 use std::time::{Duration, Instant};
 
@@ -16,44 +18,46 @@ use straightline_virtio::ring::Standing;
 use super::frontend::ConnectedFrontend;
 use crate::vhost_user::data::queue::{Queue, Wake};
 
-/// The pause before each repeat of a call: they come 10 ms, 100 ms and 1 s after the ring's last movement.
+/// The pause before each repeat of a call. The repeats come 10 ms, 100 ms and 1 s after the ring's
+/// last movement.
 const PAUSES: [Duration; 3] = [Duration::from_millis(10), Duration::from_millis(90), Duration::from_millis(900)];
 
-/// The port's thread's knowledge of one ring's calls.
+/// What the port's thread knows of one ring's calls.
 #[derive(Debug, Default)]
 pub(crate) struct CallWatch {
     stood: Option<Stood>,
-    /// When to look next, if no worker asks for it before.
+    /// When to check next, if no worker asks for it before.
     next: Option<Instant>,
 }
 
-/// Where a ring stood at the last check.
+/// The standing of a ring at the last check.
 #[derive(Debug)]
 struct Stood {
     at: Standing,
     /// Calls that workers had sent.
     calls: u64,
-    /// How often the call was repeated there.
+    /// The number of repeats at this standing.
     repeats: usize,
-    /// When it may be repeated again.
+    /// When the call may be repeated again.
     due: Option<Instant>,
 }
 
-/// The outcome of a look at a ring.
+/// The outcome of a check.
 #[derive(Debug)]
 pub(crate) struct CallCheck {
-    /// The call is to be repeated now.
+    /// The call must be repeated now.
     pub(crate) is_due: bool,
     pub(crate) next: NextCheck,
 }
 
-/// When the thread looks at a ring again.
+/// When the thread checks a ring again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NextCheck {
     At(Instant),
     /// With the next call: the driver has answered.
     Call,
-    /// With the next used entry behind this place: the driver has not answered, and no repeat is left.
+    /// With the next used entry after this position: the driver has not answered, and no repeat is
+    /// left.
     Movement(u16),
 }
 
@@ -65,7 +69,7 @@ impl NextCheck {
         }
     }
 
-    /// The event that wakes the thread before that.
+    /// Returns the event that wakes the thread before that.
     pub(crate) fn wake(self) -> Wake {
         match self {
             NextCheck::At(_) => Wake::Never,
@@ -76,12 +80,13 @@ impl NextCheck {
 }
 
 impl CallWatch {
-    /// Forgets the repeats so far: the next ones go to another descriptor.
+    /// Forgets the repeats so far: the next calls go to another descriptor.
     pub(crate) fn start_again(&mut self) {
         self.stood = None;
     }
 
-    /// Compares where the ring stands with the last check. `calls` is how many calls workers have sent.
+    /// Compares the ring's standing with the last check. `calls` is the number of calls that
+    /// workers have sent.
     pub(crate) fn check(&mut self, at: Standing, calls: u64, now: Instant) -> CallCheck {
         let after = |repeats: usize| PAUSES.get(repeats).and_then(|pause| now.checked_add(*pause));
         let mut is_due = false;
@@ -93,7 +98,7 @@ impl CallWatch {
                 if stood.due.is_some_and(|due| due <= now) {
                     is_due = true;
                     stood.repeats += 1;
-                    // Counted from now: this look may be late.
+                    // Counted from now, because this check may be late.
                     stood.due = after(stood.repeats);
                 }
                 stood
@@ -105,8 +110,8 @@ impl CallWatch {
 }
 
 impl ConnectedFrontend {
-    /// Looks at the rings whose time has come, and repeats calls that seem to be lost. Returns how long the next look may
-    /// wait; `None` if a worker wakes the thread for it.
+    /// Checks the rings that are due, and repeats calls that seem to be lost. Returns how long the
+    /// next check may wait; `None` if a worker wakes the thread for it.
     pub(crate) fn repeat_lost_calls(&mut self) -> Option<Duration> {
         let called = self.shared.inbox.take_called();
         if !called && self.next_check.is_none() {
@@ -131,7 +136,7 @@ impl ConnectedFrontend {
     }
 }
 
-/// Looks whether a ring's driver has answered its calls, and repeats the last one if that is due.
+/// Checks whether a ring's driver has answered its calls, and repeats the last one if that is due.
 fn check_ring(queue: &Queue, watch: &mut CallWatch, now: Instant) -> CallCheck {
     let check = queue.check_call(|at, calls| {
         let check = watch.check(at, calls, now);
@@ -159,7 +164,8 @@ mod tests {
         Standing { event: 0, available: 0, used, is_asked }
     }
 
-    /// Milliseconds after `from` at which the call is repeated, while nothing moves and every look comes in time.
+    /// Returns the milliseconds after `from` at which the call is repeated, while nothing moves and
+    /// every check comes in time.
     fn repeats(watch: &mut CallWatch, at: Standing, from: Instant) -> Vec<u128> {
         let mut now = from;
         let mut repeated = Vec::new();
@@ -178,13 +184,13 @@ mod tests {
     fn an_unanswered_call_is_repeated_three_times() {
         let (mut watch, start) = (CallWatch::default(), Instant::now());
         assert_eq!(repeats(&mut watch, standing(1, true), start), [10, 100, 1000]);
-        // A look for another ring changes nothing.
+        // A check for another ring changes nothing.
         let later = start + Duration::from_secs(3600);
         assert_eq!(watch.check(standing(1, true), 1, later).next, NextCheck::Movement(1));
         assert_eq!(repeats(&mut watch, standing(1, true), later), [0_u128; 0]);
         // Something has moved.
         assert_eq!(repeats(&mut watch, standing(2, true), later), [10, 100, 1000]);
-        // The call descriptor is another one.
+        // The call descriptor is replaced.
         watch.start_again();
         assert_eq!(repeats(&mut watch, standing(2, true), later), [10, 100, 1000]);
     }
@@ -193,7 +199,7 @@ mod tests {
     fn a_new_call_is_a_movement() {
         let (mut watch, start) = (CallWatch::default(), Instant::now());
         assert_eq!(repeats(&mut watch, standing(1, true), start).len(), 3);
-        // A packed ring comes back to the same places after two rounds.
+        // A packed ring comes back to the same positions after two rounds.
         let check = watch.check(standing(1, true), 2, start + Duration::from_secs(5));
         assert!(!check.is_due && check.next.at().is_some());
     }
@@ -252,7 +258,7 @@ mod tests {
         assert!(check_ring(&queue, &mut watch, next).next.at().is_none(), "the driver waits for nothing that is used");
         queue.set_call(Some(call()));
         assert!(report.take_called(), "control does not look by itself any more");
-        // Without the event index nothing says whether the driver waits.
+        // Without the event index the ring does not show whether the driver waits.
         let queue = queue_with(&file, Options::default());
         queue.set_call(Some(call()));
         assert!(!report.take_called());

@@ -20,8 +20,9 @@ impl ConnectedFrontend {
         self.change_slots(regions)
     }
 
-    /// Another set of regions, of which those that stay are mapped where they were: rings in them go on, and miss nothing.
-    /// A ring in one that has gone stops; one that waited for what has come starts.
+    /// Sets another set of regions. Regions that stay remain mapped where they were, and rings in
+    /// them continue without a gap. A ring in a region that has gone stops; a ring that waited for
+    /// a new region starts.
     pub(crate) fn change_slots(&mut self, regions: Vec<Arc<Region>>) -> Result<(), String> {
         let memory = GuestMemory::new(regions).ok_or("memory regions overlap")?;
         self.check_log(&memory)?;
@@ -33,13 +34,14 @@ impl ConnectedFrontend {
         self.publish();
         self.note_bases();
         if done.is_err() {
-            // As below: the session takes its table back.
+            // As in `replace_memory`: the session restores its old table.
             drop(self.swap_memory(before));
         }
         done
     }
 
-    /// Another memory map: rings are stopped, found again in the new map, and go on where they were.
+    /// Sets another memory map. Rings are stopped, found again in the new map, and continue where
+    /// they stood.
     fn replace_memory(&mut self, regions: Vec<Arc<Region>>) -> Result<(), String> {
         let memory = Arc::new(GuestMemory::new(regions).ok_or("memory regions overlap")?);
         self.check_log(&memory)?;
@@ -47,14 +49,15 @@ impl ConnectedFrontend {
         let done = (0..self.session.rings()).try_for_each(|index| self.sync_ring(index).map(drop));
         match done {
             Ok(()) => self.publish(),
-            // The session takes the old table back, and so do we; rings start again in it when it has.
+            // The session restores the old table, and so do we. Rings start again in it once it
+            // has.
             Err(_) => drop(self.swap_memory(before)),
         }
         done
     }
 
-    /// Stops all rings, notes where they stand (one's memory may come back only later), and takes another map; returns
-    /// the one before, which nobody uses any more.
+    /// Stops all rings, notes where they stand (a ring's memory may come back only later), and sets
+    /// another map. Returns the map before, which nobody uses any more.
     fn swap_memory(&mut self, memory: Arc<GuestMemory>) -> Arc<GuestMemory> {
         for index in 0..self.session.rings() {
             self.take_out(index);

@@ -1,21 +1,26 @@
-//! The control side of a vhost-user port: its own thread, which serves one frontend after the other.
+//! The control side of a vhost-user port: its own thread, which serves one frontend after the
+//! other.
 //!
 //! | file | holds |
 //! |---|---|
+//! | `port` | the port as its users hold it: opened, changed, asked and stopped |
+//! | `shared` | the state that the port's thread and its users share |
 //! | `thread` | the port's own thread: one frontend after the other |
-//! | `frontend` | a connected frontend: its messages, its memory |
-//! | `rings` | rings that start and stop |
-//! | `dirty_log` | the log of what we write while a guest is being moved |
-//! | `calls` | calls that drivers do not answer, repeated |
-//! | `commands` | the control queue |
-//! | `inflight` | tables of buffers in flight |
-//! | `transfer` | device state, moved from one backend to another |
-//! | `channel` | the pipe, socket or file that device state moves through |
-//! | `listener` | the socket file: made with its owner and permissions, a stale one replaced |
+//! | `stop` | what makes the thread leave its frontend: a stop or a pause |
+//! | `frontend_source` | the ways in which a port comes to a frontend |
 //! | `connector` | the connection to a frontend that listens itself |
-//! | `status` | the link's status, as operators see it |
-//! | `history` | the link's changes, and why it was down |
-//! | `peer` | the process at the other end of a socket |
+//! | `frontend` | a connected frontend: its messages and what follows from them |
+//! | `memory` | the guest's memory regions |
+//! | `rings` | rings that start and stop |
+//! | `running_ring` | a ring that runs, with its descriptors |
+//! | `publish` | the link that workers see |
+//! | `status` | the link's status as operators see it |
+//! | `dirty_log` | the log of writes while a guest is being moved |
+//! | `lost_calls` | calls that drivers do not answer, repeated |
+//! | `control_queue` | the control queue and its commands |
+//! | `inflight` | tables of buffers in flight |
+//! | `state_transfer` | device state, moved from one backend to another |
+//! | `state_channel` | the pipe, socket or file that device state moves through |
 //! | `log_limit` | the rate limit for log lines that a frontend can cause |
 
 pub(crate) mod connector;

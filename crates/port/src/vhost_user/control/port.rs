@@ -29,23 +29,25 @@ use crate::{
     Waiters,
 };
 
-/// A port that is a guest's network device.
+/// A port whose peer is a guest's network device behind a vhost-user socket.
 #[derive(Debug)]
 pub struct VhostUser {
     shared: Arc<Shared>,
-    /// Where it listens at a socket of its own.
+    /// The port's own listening socket, if it has one.
     server: Option<Arc<ServerSocket>>,
     stop: Arc<Stop>,
-    /// The port's own thread, until somebody has waited for its end.
+    /// The port's own thread, until it has been joined.
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl VhostUser {
-    /// Listens, or connects, and serves whoever is there, until [`Self::stop`]. Those who poll the port sleep in
-    /// `waiters`. Until [`Self::assign_queues`] says otherwise, one worker serves all of it: this is a [`Port`] for it.
+    /// Opens the port: it listens or connects, and serves frontends until [`Self::stop`]. Workers
+    /// wait in `waiters`. Until [`PortControl::assign_queues`] is called, worker 0 serves the whole
+    /// port.
     ///
     /// # Errors
-    /// What it lacks to listen. That nobody listens where it connects to is no error: somebody may later.
+    /// The reason why it cannot listen. If it connects and nobody listens there, that is no error:
+    /// a frontend may come later.
     pub fn open(
         config: VhostUserConfig,
         index: PortIndex,
@@ -65,7 +67,7 @@ impl VhostUser {
             })?,
         };
         let system = |source| ListenError::System { path: config.socket.clone(), what: "cannot set it up", source };
-        // Without it the port's thread has a helper notify.
+        // If this fails, the port's thread has a helper thread notify.
         let _ = Signals::prepare_control();
         let data = Arc::new(PortData {
             name: config.name.clone(),
@@ -100,8 +102,8 @@ impl VhostUser {
         Ok(VhostUser { shared, server, stop, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Stops the port: takes the link down, closes the connection, removes the socket file, and waits until the port's
-    /// thread has ended. See [`stop_all`].
+    /// Stops the port: takes the link down, closes the connection, removes the socket file, and
+    /// waits until the port's thread has ended. See [`stop_all`].
     pub fn stop(&self) {
         stop_all([self as &dyn PortControl]);
     }
@@ -135,7 +137,7 @@ impl PortControl for VhostUser {
         self.shared.waits.store(waits, Ordering::Relaxed);
     }
 
-    /// The guest is told where its frontend lets us: by the status in its configuration space.
+    /// The guest is told if its frontend lets us: by the status in its configuration space.
     fn set_link(&self, up: bool) {
         self.shared.data.set_down.store(!up, Ordering::Release);
         self.shared.state().set_down(!up);

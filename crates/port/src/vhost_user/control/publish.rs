@@ -11,12 +11,14 @@ use crate::vhost_user::data::link::Link;
 use crate::vhost_user::data::steering::Steering;
 
 impl ConnectedFrontend {
-    /// Shows workers the rings as they are now, and waits until none uses what is gone.
+    /// Publishes a link with the rings as they are now, and waits until no worker uses the one
+    /// before.
     pub(crate) fn publish(&mut self) {
         self.generation += 1;
-        // Without MQ the control ring stands where the second pair would (virtio 1.2, 5.1.2), and a frontend may set up
-        // rings that no driver has; with it, the driver says how many pairs it uses, if it says so to us. A frontend may
-        // have far more pairs than it starts: workers see only pairs up to the last that was started.
+        // Without MQ the control ring stands where the second pair would (virtio 1.2, 5.1.2), and a
+        // frontend may set up rings that no driver has. With MQ the driver says how many pairs it
+        // uses, if it says so to us. A frontend may have far more pairs than it starts, so workers
+        // see only pairs up to the last that was started.
         let started = self.rings.iter().rposition(Option::is_some).map_or(0, |index| index / 2 + 1);
         let started = u16::try_from(started).unwrap_or(u16::MAX).min(self.session.queue_pairs());
         self.started_pairs = self.started_pairs.max(started);
@@ -24,14 +26,14 @@ impl ConnectedFrontend {
         let pairs = usize::from(self.started_pairs);
         let running = |index: usize| self.rings.get(index)?.as_ref().map(|r| Arc::clone(&r.queue));
         let used = self.running_control().map_or(pairs, |_| self.control_queue.state.pairs().into());
-        // Packets in a transmit ring wait until it is enabled for the first time. A ring that is disabled later discards
-        // them ("Ring states").
+        // Packets in a transmit ring wait until it is enabled for the first time. A ring that is
+        // disabled later discards them (vhost-user, "Ring states").
         let was_enabled = |index: usize| {
             u16::try_from(index).ok().and_then(|index| self.session.ring(index)).is_some_and(|setup| setup.was_enabled)
         };
         let rx: Box<[_]> =
             (0..pairs).map(|pair| 2 * pair + 1).map(|index| running(index).filter(|_| was_enabled(index))).collect();
-        // A link that is set down has none that packets may go to.
+        // A link that is set down has no ring that packets may go to.
         let open = |pair: usize| pair < used && !self.set_down;
         self.assignment = self.shared.assignment();
         let tx = |giver: &usize| {
@@ -45,7 +47,7 @@ impl ConnectedFrontend {
         for ring in self.rings.iter().flatten() {
             ring.queue.renew(log.cloned());
         }
-        // Who delivers to which ring.
+        // The workers that deliver to each ring.
         let delivering = self.assignment.delivering.iter().copied().zip(tx.iter());
         let serves =
             delivering.flat_map(|(worker, to)| to.queues().iter().map(move |queue| (worker, Arc::clone(queue))));
@@ -59,7 +61,7 @@ impl ConnectedFrontend {
                 acked,
                 receiver: Receiver::new(offloads),
                 mergeable: acked & VIRTIO_NET_F_MRG_RXBUF != 0,
-                // Segmentation needs it, so it stands for all that a header can ask for.
+                // Segmentation needs this feature, so it stands for all that a header can ask for.
                 reads_header: acked & VIRTIO_NET_F_CSUM != 0,
                 max_len: self.shared.config.max_len(),
                 drops: Arc::clone(&self.shared.data.drops),
@@ -74,7 +76,7 @@ impl ConnectedFrontend {
         for queue in self.rings.iter().flatten().map(|ring| &ring.queue) {
             queue.retain_buffer_waiters(|worker| serves.iter().any(|(by, to)| *by == worker && Arc::ptr_eq(to, queue)));
         }
-        // There may be packets already, from before anybody looked.
+        // There may be packets already, from before any worker looked.
         self.shared.routing.wake();
     }
 }

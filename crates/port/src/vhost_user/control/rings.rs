@@ -1,4 +1,4 @@
-//! Rings coming and going: what runs is made the same as what the frontend set up.
+//! Rings that start and stop: the rings that run follow those that the frontend has set up.
 
 use std::sync::Arc;
 
@@ -25,18 +25,18 @@ impl ConnectedFrontend {
         Some(stopped)
     }
 
-    /// Notes where stopped rings would go on, once nobody uses them any more.
+    /// Notes where stopped rings would continue, once nobody uses them any more.
     pub(crate) fn note_bases(&mut self) {
         for (index, queue) in std::mem::take(&mut self.stopping) {
             self.session.stopped_at(index, queue.base());
         }
     }
 
-    /// Makes the rings that run those that should.
+    /// Starts and stops rings until those run that should.
     pub(crate) fn sync(&mut self) -> Result<(), String> {
         let others = self.acked ^ self.session.acked_features();
         let mut changed = others != 0;
-        // The dirty log comes and goes while the driver goes on.
+        // The dirty log comes and goes while the driver continues.
         if others & !VHOST_F_LOG_ALL != 0 {
             self.reset_commands();
             self.started_pairs = 0;
@@ -57,7 +57,7 @@ impl ConnectedFrontend {
         result
     }
 
-    /// Starts, stops or adjusts one ring. `true` if workers are to see a new link.
+    /// Starts, stops or adjusts one ring. Returns true if workers must see a new link.
     pub(crate) fn sync_ring(&mut self, index: u16) -> Result<bool, String> {
         let at = usize::from(index);
         let Some(setup) = self.session.ring(index) else { return Ok(false) };
@@ -72,13 +72,15 @@ impl ConnectedFrontend {
             (Some(running), true) => {
                 if running.queue.enabled() != setup.enabled {
                     running.queue.set_enabled(setup.enabled);
-                    // RcuCell again for its wait: no turn that saw the old state goes on.
+                    // A new link, for the wait that comes with it: no turn that saw the old state
+                    // continues.
                     return Ok(true);
                 }
                 let index = if self.session.control_ring() == Some(index) { CONTROL_RING } else { index };
                 let replaced = running.update_descriptors(index, setup, &self.calls)?;
                 if replaced.is_some() {
-                    // A worker may still call by it in this turn. To close it can take for ever: that is for this thread.
+                    // A worker may still call by it in this turn. Closing it can take for ever, so
+                    // this thread does it.
                     self.shared.rcu.wait();
                 }
                 Ok(false)
@@ -107,7 +109,7 @@ impl ConnectedFrontend {
         };
         let packed = acked & VIRTIO_F_RING_PACKED != 0;
         let inflight = match self.inflight.table() {
-            // A command is executed in one go, and the control ring has a size of its own.
+            // Commands are executed at once, and the control ring has a size of its own.
             Some(table) if !is_control => table.queue(index, setup.size, packed),
             _ => Ok(None),
         };
@@ -148,7 +150,7 @@ impl ConnectedFrontend {
         Ok(running)
     }
 
-    /// A worker found the link broken.
+    /// Stops all rings, because a worker found the link broken.
     pub(crate) fn break_off(&mut self, fault: String) {
         self.shared.log(Level::WARN, format_args!("the port stops: {fault}"));
         for index in 0..self.session.rings() {
@@ -157,7 +159,8 @@ impl ConnectedFrontend {
                 self.broken[at] = self.session.ring(index).map(|setup| setup.starts);
             }
             if let Some(err) = self.session.ring(index).and_then(|r| r.err.as_ref()) {
-                // Whoever listens learns that the ring is broken; nobody has to.
+                // A frontend that listens for it learns that the ring is broken. Frontends need not
+                // listen.
                 if let Ok(err) = Notifier::new(Arc::clone(err), &self.calls) {
                     err.notify();
                 }

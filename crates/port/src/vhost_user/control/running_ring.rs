@@ -18,15 +18,15 @@ pub(crate) struct RunningRing {
     pub(crate) kick: Option<Arc<OwnedFd>>,
     pub(crate) call: Option<Arc<OwnedFd>>,
     pub(crate) token: Option<Kick>,
-    /// Where its kicks are waited for.
+    /// Routes the ring's kicks.
     pub(crate) routing: Arc<KickRouting>,
-    /// Whether its driver answers its calls.
+    /// What is known of unanswered calls.
     pub(crate) watch: CallWatch,
 }
 
 impl RunningRing {
-    /// Takes over the descriptors of a ring's set-up where they are new. Returns the call descriptor that was replaced: it
-    /// must outlive the turns that are under way.
+    /// Takes over descriptors of a ring's set-up that are new. Returns the call descriptor that was
+    /// replaced: it must outlive the turns under way.
     pub(crate) fn update_descriptors(
         &mut self,
         index: u16,
@@ -49,7 +49,7 @@ impl RunningRing {
         }
         if setup.polled != self.queue.polled() {
             self.queue.set_polled(setup.polled);
-            // Whoever sleeps would be told of nothing any more.
+            // No kick would wake a worker that sleeps.
             self.routing.wake();
         }
         if !same(self.call.as_ref(), setup.call.as_ref()) {
@@ -61,7 +61,7 @@ impl RunningRing {
         Ok(None)
     }
 
-    /// Waits for its kick no more.
+    /// Stops waiting for the ring's kick.
     pub(crate) fn unwatch_kick(&mut self) {
         if let Some(token) = self.token.take() {
             self.routing.remove(token);
@@ -103,7 +103,8 @@ mod tests {
         }
     }
 
-    /// What the frontend sends: a kick descriptor, or that there is none.
+    /// Returns a set-up as the frontend sends it: with a kick descriptor, or with the message that
+    /// there is none.
     fn started(kick: Option<OwnedFd>) -> RingSetup {
         let (mut setup, polled) = (RingSetup::default(), kick.is_none());
         (setup.kick, setup.polled) = (kick.map(Arc::new), polled);

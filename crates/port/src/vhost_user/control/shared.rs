@@ -21,17 +21,18 @@ pub(crate) struct Shared {
     pub(crate) config: VhostUserConfig,
     /// The part that workers read.
     pub(crate) data: Arc<PortData>,
-    /// Queue pairs that operators see: those that are told, and all that a frontend has ever started.
+    /// Queue pairs that operators see: those that the guest is told of, and all that a frontend has
+    /// ever started.
     pub(crate) pairs_shown: AtomicU16,
     pub(crate) rcu: Rcu,
-    /// Moves a device's state, or did.
+    /// The thread of the last transfer of device state.
     pub(crate) transfer_thread: Mutex<Option<JoinHandle<()>>>,
-    /// Kicks of the control ring.
+    /// Waits for kicks of the control ring.
     pub(crate) control_kicks: Arc<EpollWaiter>,
     pub(crate) routing: Arc<KickRouting>,
-    /// Who serves which pair. The port's thread shows it to workers with the next link.
+    /// The queue assignment. The port's thread publishes it with the next link.
     pub(crate) assignment: Mutex<Arc<QueueAssignment>>,
-    /// Packets may be left in the guest's transmit rings.
+    /// Packets may stay in the guest's transmit rings (`full = "wait"`).
     pub(crate) waits: Arc<AtomicBool>,
     pub(crate) inbox: Arc<PortInbox>,
     pub(crate) log_limit: Mutex<LogLimit>,

@@ -1,9 +1,12 @@
 //! A frontend's channel for a device's state, and bytes on their way through it.
 //!
-//! It is a pipe (QEMU), a file in memory (Cloud Hypervisor), or a socket, and never waited for: what cannot be moved now is
-//! tried again soon, and after [`LIMIT`] the transfer has failed. Whether a pipe blocks is said by an open file description
-//! that the frontend shares, and so may change at any moment; it cannot be opened anew, since it may be another user's.
-//! But splice(2) has a flag for each call (`SPLICE_F_NONBLOCK`), so bytes go through a pipe of ours.
+//! The channel is a pipe (QEMU), a file in memory (Cloud Hypervisor), or a socket. No call waits
+//! for it: bytes that cannot be moved now are tried again soon, and after [`LIMIT`] the transfer
+//! has failed.
+//!
+//! Whether a pipe blocks is a flag of its open file description. The frontend shares that and may
+//! change it at any moment. The pipe cannot be opened anew, because it may be another user's. But
+//! splice(2) has a flag for each call (`SPLICE_F_NONBLOCK`), so bytes go through a pipe of ours.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -26,7 +29,7 @@ const TMPFS_MAGIC: u64 = 0x0102_1994;
 pub(crate) struct ChannelTransfer {
     channel: Channel,
     bytes: Vec<u8>,
-    /// Bytes written, into a pipe of ours perhaps.
+    /// Bytes written, perhaps only into our pipe.
     at: usize,
     until: Instant,
 }
@@ -45,7 +48,8 @@ enum Channel {
 }
 
 impl ChannelTransfer {
-    /// Looks at what the channel is. What can block whatever it is told is refused.
+    /// Finds out what kind of channel it is. A descriptor that can block whatever its flags is
+    /// refused.
     pub(crate) fn begin(channel: OwnedFd, bytes: Vec<u8>) -> Result<Self, String> {
         let system = |error: rustix::io::Errno| format!("device state: cannot use its channel: {error}");
         let channel = match FileType::from_raw_mode(fstat(&channel).map_err(system)?.st_mode) {
@@ -64,7 +68,7 @@ impl ChannelTransfer {
         Ok(ChannelTransfer { channel, bytes, at: 0, until: Instant::now() + LIMIT })
     }
 
-    /// Writes; `true` when all is written.
+    /// Writes. Returns true when all is written.
     pub(crate) fn write(&mut self, _at_end: bool) -> Result<bool, String> {
         loop {
             let rest = self.bytes.get(self.at..).unwrap_or(&[]);
@@ -95,7 +99,7 @@ impl ChannelTransfer {
         }
     }
 
-    /// Reads; `true` when all is read. A file is read only `at_end`: until then it may grow.
+    /// Reads. Returns true when all is read. A file is read only `at_end`: until then it may grow.
     pub(crate) fn read(&mut self, at_end: bool) -> Result<bool, String> {
         let mut piece = [0; PIECE];
         loop {
@@ -122,12 +126,12 @@ impl ChannelTransfer {
         }
     }
 
-    /// What was read.
+    /// Takes the bytes that were read.
     pub(crate) fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.bytes)
     }
 
-    /// What only takes its time is tried again.
+    /// Returns an error unless the transfer may be tried again.
     fn later(&self, error: rustix::io::Errno) -> Result<(), String> {
         match io::Error::from(error).kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => self.in_time(),
@@ -171,7 +175,7 @@ mod tests {
         socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).expect("sockets")
     }
 
-    /// A pipe whose ends wait, as a frontend's may at any moment.
+    /// Returns a pipe whose ends block, as a frontend's may at any moment.
     fn waiting_pipe() -> (OwnedFd, OwnedFd) {
         let (reader, writer) = pipe().expect("a pipe");
         for end in [&reader, &writer] {
@@ -192,7 +196,7 @@ mod tests {
                 drop(there);
                 assert_eq!((here.read(false), here.bytes), (Ok(true), some(len)));
             }
-            // As Cloud Hypervisor does it: it goes on at the place where the file stands, on both ways.
+            // As Cloud Hypervisor does it: each side starts at the file's current position.
             let file = memfd_create("state", MemfdFlags::CLOEXEC).expect("a file");
             let ours = || rustix::io::dup(&file).expect("dup");
             assert_eq!(ChannelTransfer::begin(ours(), some(len)).expect("a channel").write(false), Ok(true));
@@ -230,7 +234,7 @@ mod tests {
         assert!(there.write(false).expect_err("nobody reads").contains("its channel failed"));
         for (reader, writer) in [waiting_pipe(), sockets()] {
             let mut here = ChannelTransfer::begin(reader, Vec::new()).expect("a channel");
-            // More than there can be, and no end.
+            // More than the longest state, and no end.
             rustix::io::write(&writer, &some(SavedState::LONGEST + 1)).expect("room");
             assert!(here.read(false).expect_err("too long").contains("more than"));
         }

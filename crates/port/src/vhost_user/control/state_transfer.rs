@@ -1,9 +1,9 @@
-//! The device's state on its way to or from a frontend that moves its guest ("Migrating back-end state"). What it is
-//! stands in `virtio/src/net_control/saved.rs`.
+//! Transfers of the device's state to or from a frontend that moves its guest (vhost-user,
+//! "Migrating back-end state"). The state's format is in `virtio/src/net_control/saved.rs`.
 //!
-//! It is moved by a thread of its own: a frontend that reads or writes its end of a pipe with memory that it
-//! never fills keeps the kernel's lock on the pipe, and no flag helps whoever wants it next. Such a thread stays until
-//! the frontend lets it go, one for a port.
+//! A thread of its own moves the state. A frontend that reads or writes its end of a pipe with
+//! memory that it never provides keeps the kernel's lock on the pipe, and no flag helps the next
+//! user of the pipe. Such a thread stays until the frontend lets it go; a port has at most one.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,10 +19,10 @@ use super::frontend::ConnectedFrontend;
 use super::state_channel::ChannelTransfer;
 use crate::control::is_within;
 
-/// How long a frontend may take for its part.
+/// The time that a frontend may take for its part.
 pub(crate) const LIMIT: Duration = Duration::from_secs(5);
 
-/// How often a transfer that is under way is tried.
+/// The interval at which a transfer under way is tried.
 const PACE: Duration = Duration::from_millis(10);
 
 /// The last transfer.
@@ -34,25 +34,26 @@ pub(crate) enum Transfer {
     Saving(TransferThread),
     Loading(TransferThread),
     /// All was written.
-    SavedState,
-    /// All was read, and can be gone on by.
+    Saved,
+    /// All was read, and the device can continue with it.
     Loaded(Box<SavedState>),
     Failed(String),
 }
 
-/// Beside the state that is in force, for a device whose rings are stopped.
+/// A state kept beside the one in force, for a device whose rings are stopped.
 #[derive(Debug, Default)]
 pub(crate) enum KeptState {
     #[default]
     Nothing,
-    /// What it was before SET_STATUS with 0, by which QEMU stops a device that it is about to save.
+    /// The state before SET_STATUS with 0, by which QEMU stops a device that it is about to save.
     Stopped(NetControl),
-    /// What a frontend has loaded, for a driver that negotiated the same. Its frontend may say so only later.
+    /// The state that a frontend has loaded, for a driver that negotiated the same features. The
+    /// frontend may negotiate them only later.
     Loaded(Box<SavedState>),
 }
 
 impl ConnectedFrontend {
-    /// Begins to write the state; the frontend reads when it has our answer.
+    /// Begins to write the state. The frontend reads when it has our answer.
     pub(crate) fn save_state(&mut self, channel: OwnedFd) -> Result<(), String> {
         let announces = self.session.announces();
         let saved = match &self.control_queue.kept {
@@ -75,7 +76,7 @@ impl ConnectedFrontend {
         Ok(())
     }
 
-    /// What was moved is past: the device has run since, or begins anew.
+    /// Forgets a state that was moved: the device has run since, or begins anew.
     pub(crate) fn forget_state(&mut self) {
         self.control_queue.kept = KeptState::Nothing;
         if matches!(self.transfer, Transfer::Loaded(_)) {
@@ -83,10 +84,11 @@ impl ConnectedFrontend {
         }
     }
 
-    /// Whether the last transfer was whole; what was loaded is what the device goes on by.
+    /// Checks that the last transfer was complete. The device continues with a state that was
+    /// loaded.
     pub(crate) fn check_state(&mut self) -> Result<(), String> {
         let done = match std::mem::take(&mut self.transfer) {
-            Transfer::Saving(mover) => mover.finish().map(|_| Transfer::SavedState),
+            Transfer::Saving(mover) => mover.finish().map(|_| Transfer::Saved),
             Transfer::Loading(mover) => mover.finish().and_then(|bytes| match SavedState::read(&bytes) {
                 Ok(saved) => Ok(Transfer::Loaded(Box::new(saved))),
                 Err(error) => Err(error.to_string()),
@@ -95,7 +97,7 @@ impl ConnectedFrontend {
         };
         self.transfer = done.unwrap_or_else(Transfer::Failed);
         let loaded = match &self.transfer {
-            Transfer::SavedState => return Ok(()),
+            Transfer::Saved => return Ok(()),
             Transfer::Loaded(saved) => saved,
             Transfer::Failed(why) => return Err(format!("device state: {why}")),
             _ => return Err("device state: none was moved".to_owned()),
@@ -118,7 +120,7 @@ impl ConnectedFrontend {
 }
 
 impl ConnectedFrontend {
-    /// Moves all in a thread, a step at a time, once the transfer before has ended.
+    /// Starts a thread that moves the state step by step, once the transfer before has ended.
     fn start_moving(&self, mut moving: ChannelTransfer, step: Step) -> Result<TransferThread, String> {
         let mut last = self.shared.transfer_thread.lock().unwrap_or_else(PoisonError::into_inner);
         if last.as_ref().is_some_and(|thread| !is_within(LIMIT, || thread.is_finished())) {
@@ -139,7 +141,7 @@ impl ConnectedFrontend {
                 }
             };
             drop(moving);
-            // Nobody hears it if the frontend has left.
+            // Nobody receives it if the frontend has left.
             let _ = sender.send(done);
         };
         let name = format!("state {}", self.shared.config.name);
@@ -150,14 +152,15 @@ impl ConnectedFrontend {
     }
 }
 
-/// A step of a transfer: `true` at its end. The second argument: the frontend has done its part.
+/// A step of a transfer. Returns true at its end. The second argument says that the frontend has
+/// done its part.
 type Step = fn(&mut ChannelTransfer, bool) -> Result<bool, String>;
 
-/// The thread of a transfer that is under way; it ends soon after this does.
+/// The thread of a transfer under way. It ends soon after this is dropped.
 #[derive(Debug)]
 pub(crate) struct TransferThread {
     orders: Arc<Orders>,
-    /// What was moved, or why not.
+    /// Receives the bytes that were moved, or the reason why they were not.
     end: Receiver<Result<Vec<u8>, String>>,
     thread: Thread,
 }
@@ -169,7 +172,7 @@ struct Orders {
 }
 
 impl TransferThread {
-    /// The frontend has done its part: what has come of it?
+    /// Waits for the outcome. The frontend has done its part.
     fn finish(self) -> Result<Vec<u8>, String> {
         self.orders.at_end.store(true, Ordering::Release);
         self.thread.unpark();

@@ -1,4 +1,4 @@
-//! The link's status as operators see it, brought up to date.
+//! The link's status as operators see it.
 
 use straightline_virtio::features::names;
 use tracing::Level;
@@ -8,7 +8,7 @@ use crate::vhost_user::ring_name::ring_name;
 use crate::{LinkStatus, RingStatus};
 
 impl ConnectedFrontend {
-    /// Brings what operators see up to date.
+    /// Updates the status that operators see.
     pub(crate) fn show(&self) {
         let reason = self.why_down();
         let up = reason.is_none();
@@ -45,7 +45,7 @@ impl ConnectedFrontend {
         {
             return Some(refusal.to_string());
         }
-        // One pair is enough for packets to pass; a frontend may never start the others.
+        // One pair is enough for packets to pass. A frontend may never start the others.
         for index in 0..2 {
             if let Some(missing) = self.session.missing(index) {
                 return Some(format!("a frontend is connected; its {} does not start: {missing}", ring_name(index)));

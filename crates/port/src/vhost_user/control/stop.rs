@@ -12,17 +12,19 @@ use straightline_virtio::vhost_user::Stopper;
 
 use crate::vhost_user::inbox::PortInbox;
 
-/// How long a connection that is there may take to be accepted. One that is not there takes for ever: whoever handed a
-/// listening socket over has it too, and may have taken the connection that we were called for.
+/// The time that accepting a pending connection may take. If none is pending, it takes for ever:
+/// the process that handed a listening socket over still has it, and may have taken the connection
+/// that woke us.
 pub(crate) const ACCEPT_TIME: Duration = Duration::from_millis(100);
 
-/// Tells the thread to end.
+/// Tells the port's thread to end, or to pause.
 #[derive(Debug, Default)]
 pub(crate) struct Stop {
     is_set: AtomicBool,
-    /// The port serves nobody for now, and may go on later.
+    /// The port serves nobody for now, and may continue later.
     is_paused: AtomicBool,
-    /// The connection that is served: its frontend may be in the middle of a message, or not read our answers.
+    /// The connection that is served. Its frontend may be in the middle of a message, or not read
+    /// our answers.
     connection: Mutex<Option<Stopper>>,
     /// The thread accepts a connection, and wakes for nothing else.
     accepting: Mutex<bool>,
@@ -35,7 +37,7 @@ impl Stop {
         self.end_connection(inbox);
     }
 
-    /// The thread leaves its frontend, and serves no other until [`Self::resume`].
+    /// Makes the thread leave its frontend, and serve no other until [`Self::resume`].
     pub(crate) fn pause(&self, inbox: &PortInbox) {
         self.is_paused.store(true, Ordering::Release);
         self.end_connection(inbox);
@@ -53,31 +55,36 @@ impl Stop {
         }
     }
 
-    /// Whoever enters a connection looks at [`Self::leaves`] afterwards, before it waits for the frontend.
+    /// Sets the connection that is served. The caller must check [`Self::leaves`] afterwards,
+    /// before it waits for the frontend.
     pub(crate) fn enter(&self, connection: Option<Stopper>) {
         *self.connection() = connection;
     }
 
-    /// Accepts a connection, unless the port stops. Whether it waits for one is not ours to say: the mode of a socket is
-    /// its owner's as well.
+    /// Accepts a connection, unless the port stops. It may wait for one: the flags of a socket that
+    /// was handed over are also its owner's.
     pub(crate) fn accept(&self, listener: &UnixListener) -> io::Result<Option<UnixStream>> {
         *self.accepting() = true;
-        // Behind the mark: who sets the stop looks at that afterwards.
+        // Checked after the mark is set: the thread that stops the port sets the stop first and
+        // reads the mark afterwards.
         let stream = if self.is_set() { Ok(None) } else { listener.accept().map(|(stream, _)| Some(stream)) };
         *self.accepting() = false;
         self.accepted.notify_all();
         stream
     }
 
-    /// Sees to it that the thread does not wait in [`Self::accept`] on a socket that was handed over. Behind
-    /// [`Self::set`]. A thread that waits there until `until` although its socket was readable has an owner of it beside itself that
-    /// took the connection, and nothing ends its wait but an end of the socket: then nobody accepts by it any more.
+    /// Makes sure that the thread does not wait in [`Self::accept`] on a socket that was handed
+    /// over. Call it after [`Self::set`].
+    ///
+    /// If the thread still waits there at `until`, although its socket was readable, another owner
+    /// of the socket took the connection. Then only shutting the socket down ends the wait, and no
+    /// other owner can accept by it any more.
     pub(crate) fn leave(&self, given: &OwnedFd, until: Instant) {
         let accepting = self.accepting();
         let time = until.saturating_duration_since(Instant::now());
         let left = self.accepted.wait_timeout_while(accepting, time, |accepting| *accepting);
         if *left.unwrap_or_else(PoisonError::into_inner).0 {
-            // It is a socket that listens, or the thread would not be there.
+            // The thread accepts only on a listening socket, so this cannot fail.
             let _ = shutdown(given, Shutdown::Read);
         }
     }
@@ -98,7 +105,7 @@ impl Stop {
         self.is_paused.load(Ordering::Acquire)
     }
 
-    /// Whether the frontend that is served is to be left.
+    /// Returns whether the thread must leave the frontend that it serves.
     pub(crate) fn leaves(&self) -> bool {
         self.is_set() || self.is_paused()
     }
@@ -110,7 +117,7 @@ mod tests {
     use std::sync::{Arc, mpsc};
     use std::thread;
 
-    /// A listening socket, which somebody else has as well, and its path.
+    /// Returns a listening socket, which another owner has as well, and its path.
     fn listener(name: &str) -> (UnixListener, std::path::PathBuf) {
         let path = std::env::temp_dir().join(format!("straightline-{name}-{}", std::process::id()));
         let _ = std::fs::remove_file(&path);
@@ -125,7 +132,7 @@ mod tests {
         let (ended, end) = mpsc::channel();
         let seen = Arc::clone(&stop);
         let thread = thread::spawn(move || {
-            // Its owner took the connection after we were called for it.
+            // Another owner took the connection that woke us.
             let accepted = seen.accept(&listener);
             ended.send(()).expect("somebody waits");
             accepted.is_ok_and(|stream| stream.is_some())
@@ -148,7 +155,7 @@ mod tests {
         stop.set(&PortInbox::new().expect("eventfd"));
         stop.leave(&given, Instant::now() + ACCEPT_TIME);
         assert!(stop.accept(&listener).expect("no accept").is_none(), "the port has stopped");
-        // Its owner goes on with it.
+        // The other owner can still use the socket.
         let _client = UnixStream::connect(&path).expect("it listens");
         listener.accept().expect("it accepts");
         std::fs::remove_file(path).expect("its file");

@@ -1,5 +1,5 @@
-//! The port's own thread: one frontend at a time, the next waits until this one has left. A frontend connects to us, or
-//! we connect to it, for ever.
+//! The port's own thread. It serves one frontend at a time; the next waits until this one has left.
+//! A frontend connects to us, or we connect to it, again and again.
 
 use std::any::Any;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -20,19 +20,19 @@ use super::stop::Stop;
 use crate::LinkStatus;
 use crate::listener::{Listener, ServerSocket};
 
-/// How long nobody is accepted after the system could not give us a connection.
+/// The pause after the system could not give us a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How long nobody is served after a frontend that led us to a bug of ours: it may come again at once, for ever.
+/// The pause after a frontend that led us to a bug of ours: it may come again at once, without end.
 const BUG_PAUSE: Duration = Duration::from_secs(1);
 
-/// How long until a port that cannot listen tries again.
+/// The pause until a port that cannot listen tries again.
 const LISTEN_PAUSE: Duration = Duration::from_secs(1);
 
-/// There is nothing more to do, until the port stops.
+/// The pause of a port that has nothing more to do until it stops.
 const FOR_LONG: Duration = Duration::from_secs(3600);
 
-/// The thread's state while nobody is connected.
+/// The state of the thread while nobody is connected.
 pub(crate) struct PortThread {
     shared: Arc<Shared>,
     source: FrontendSource,
@@ -55,7 +55,8 @@ impl PortThread {
         let (shared, stop) = (Arc::clone(&self.shared), Arc::clone(&self.stop));
         let server = if let FrontendSource::Server(server) = &self.source { Some(Arc::clone(server)) } else { None };
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.serve_all())) {
-            // Its socket goes with it: who connects is refused, and does not wait for nobody.
+            // The socket goes with the thread, so that a frontend that connects is refused and does
+            // not wait in vain.
             if let Some(server) = server {
                 server.close();
             }
@@ -93,12 +94,13 @@ impl PortThread {
         self.shared.log(Level::INFO, format_args!("a frontend has connected"));
         self.stop.enter(Some(stopper));
         let mut frontend = ConnectedFrontend::new(Arc::clone(&self.shared), connection);
-        // A bug that a frontend leads us to takes its own link down. What it left half done goes with the frontend.
+        // A bug that a frontend leads us to takes only its own link down. Half-done work goes with
+        // the frontend.
         let served = catch_unwind(AssertUnwindSafe(|| frontend.serve(&self.stop)));
         let is_bug = served.is_err();
         let why = served.unwrap_or_else(|panic| a_bug(&*panic));
         if let (FrontendSource::Stream(_), Some(connection)) = (&self.source, &*self.stop.connection()) {
-            // Whoever handed it over has it too, so that closing ours would not end it.
+            // Another process has the connection too, so closing ours would not end it.
             connection.stop();
         }
         self.stop.enter(None);
@@ -109,7 +111,7 @@ impl PortThread {
             self.shared.log(Level::INFO, format_args!("the frontend has left: {why}"));
         }
         self.left = Some(why);
-        // Its connection ends here.
+        // The connection ends here.
         drop(frontend);
         self.show(self.source.waits());
         if is_bug {
@@ -117,7 +119,7 @@ impl PortThread {
         }
     }
 
-    /// The next frontend; `None` when the port stops.
+    /// Waits for the next frontend. Returns `None` when the port stops.
     fn next(&mut self) -> Option<UnixStream> {
         while !self.stop.is_set() {
             if self.stop.is_paused() {
@@ -177,14 +179,15 @@ impl PortThread {
             Err(_) if self.stop.leaves() => None,
             Err(error) => {
                 self.shared.log(Level::WARN, format_args!("cannot accept a frontend: {error}"));
-                // Whoever waits still waits; what is missing (descriptors, mostly) comes back or does not.
+                // The frontend still waits. What is missing (mostly descriptors) may come back.
                 self.pause(ACCEPT_PAUSE);
                 None
             }
         }
     }
 
-    /// Tries to open the socket again; if that fails, waits for a while. The port's status says why.
+    /// Tries to open the socket again. If that fails, waits for a while; the port's status says
+    /// why.
     fn listen_again(&self, server: &ServerSocket) {
         let opened = server.retry().is_ok() && server.listener().is_some();
         if opened {
@@ -194,7 +197,7 @@ impl PortThread {
         }
     }
 
-    /// KickKind why nobody is connected.
+    /// Shows operators why nobody is connected.
     fn show(&self, waits: String) {
         let reason = match &self.left {
             Some(left) => format!("{left}; {waits}"),
@@ -219,7 +222,8 @@ impl PortThread {
             }
             let mut fds = [PollFd::from_borrowed_fd(self.shared.inbox.event(), PollFlags::IN)];
             let left = self.shared.suppressed_due().map_or(left, |due| left.min(due));
-            // What is no span of time for the system (none is so long) would be no wait; an interrupted one goes on.
+            // A time that the system cannot represent (none is so long) becomes no wait. An
+            // interrupted wait is continued.
             let left = Timespec::try_from(left).unwrap_or_default();
             let _ = poll(&mut fds, Some(&left));
             self.shared.inbox.take_fault();
@@ -228,17 +232,18 @@ impl PortThread {
     }
 }
 
-/// What a panic said.
+/// Returns the message of a panic.
 fn a_bug(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
     format!("a bug of the switch: {}", text.unwrap_or("it said nothing"))
 }
 
-/// Waits until the first descriptor is readable (`true`), or another is, or the time has passed.
+/// Waits until a descriptor is readable or the time has passed. Returns whether the first one is
+/// readable.
 pub(crate) fn wait_for_any<const N: usize>(fds: [BorrowedFd<'_>; N], timeout: Option<Duration>) -> bool {
     let mut fds = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
     let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
-    // An interrupted wait looks at all again.
+    // After an interrupted wait, the caller checks everything again.
     let _ = poll(&mut fds, timeout.as_ref());
     fds.first().is_some_and(|fd| !fd.revents().is_empty())
 }
