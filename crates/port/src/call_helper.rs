@@ -1,11 +1,12 @@
-//! A thread that notifies the guest of one port by calls that may wait.
+//! A thread that notifies the guest of one port by system calls that may wait.
 //!
-//! A notification goes by the kernel's asynchronous requests (see `signal`), which never wait. Where they are not to be had,
-//! and for sockets, the helper notifies: it alone waits if the frontend makes its descriptor block. Each port has a helper of
-//! its own, so no frontend can hold up the notifications of another.
+//! A notification normally uses the kernel's asynchronous requests (see `signal`), which never
+//! wait. Where these are not available, and for sockets, the helper notifies. It alone waits if the
+//! frontend makes its descriptor block. Each port has a helper of its own, so no frontend can hold
+//! up the notifications of another.
 //!
-//! The helper starts when it is first needed. Whoever needs it may be a worker, which cannot start a thread. So the port's
-//! thread is woken and starts it.
+//! The helper starts when it is first needed. A worker may need it, but a worker cannot start a
+//! thread. So the port's thread is woken and starts it.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,11 +18,12 @@ use crossbeam_queue::ArrayQueue;
 
 use crate::notifier::Notifier;
 
-/// Most notifiers that wait for the helper: the call and the error descriptor of each of 256 rings, once each. More wait
-/// only if a frontend holds the helper up and sends new descriptors meanwhile; then it misses notifications.
+/// The most notifiers that wait for the helper: the call and the error descriptor of each of 256
+/// rings, once each. More wait only if a frontend holds the helper up and sends new descriptors
+/// meanwhile; then it misses notifications.
 const MOST_PENDING: usize = 512;
 
-/// How often a helper that is to end is freed from a wait.
+/// The interval at which a helper that must end is freed from a wait.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// The helper of one frontend. Its thread ends when this is dropped.
@@ -46,7 +48,7 @@ pub(crate) struct PendingCalls {
 }
 
 impl CallHelper {
-    /// A helper without a thread.
+    /// Returns a helper without a thread.
     pub(crate) fn new(port: &str, wake_port: impl Fn() + Send + Sync + 'static) -> Self {
         let calls = PendingCalls {
             port: port.to_owned(),
@@ -67,7 +69,7 @@ impl CallHelper {
     /// Starts the thread if a notification waits for it.
     ///
     /// # Errors
-    /// The system has no thread. The notification waits for the next call.
+    /// The system's error if it has no thread to give. The notification waits for the next attempt.
     pub(crate) fn start_if_wanted(&mut self) -> io::Result<()> {
         if !self.calls.is_wanted.load(Ordering::Acquire) {
             return Ok(());
@@ -80,15 +82,17 @@ impl CallHelper {
             self.thread = Some(thread);
         }
         self.calls.is_wanted.store(false, Ordering::Release);
-        // A notification that came before the thread was known has woken us, not the thread.
+        // A notification that came before the thread was known has woken the port's thread, not
+        // this one.
         self.calls.unpark();
         Ok(())
     }
 }
 
 impl Drop for CallHelper {
-    /// Ends the thread. A frontend that holds it up by a full eventfd is made room for. One that empties the eventfd between
-    /// our look and our read holds up this thread, its port's, instead.
+    /// Ends the thread. If a frontend holds it up by a full eventfd, the eventfd is emptied. If the
+    /// frontend empties it between our check and our read, it holds up this thread, its port's,
+    /// instead.
     fn drop(&mut self) {
         self.calls.is_stopped.store(true, Ordering::Release);
         let Some(thread) = self.thread.take() else { return };
@@ -100,13 +104,13 @@ impl Drop for CallHelper {
             }
             std::thread::sleep(PAUSE);
         }
-        // A panic of its own has been said.
+        // A panic was logged already.
         let _ = thread.join();
     }
 }
 
 impl PendingCalls {
-    /// Has the helper notify. Never waits, and takes no lock.
+    /// Makes the helper notify. Never waits, and takes no lock.
     pub(crate) fn ask(&self, notifier: &Notifier) {
         if notifier.set_pending(true) {
             return;
@@ -133,7 +137,7 @@ impl PendingCalls {
                 continue;
             };
             *self.current() = Some(notifier.clone());
-            // From here on a notification needs another one.
+            // From here on another notification must be asked for again.
             notifier.set_pending(false);
             notifier.notify_blocking();
             *self.current() = None;
@@ -167,7 +171,7 @@ mod tests {
         Arc::new(eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd"))
     }
 
-    /// The counter, which is waited for.
+    /// Returns the counter, and waits until it is not zero.
     fn count(event: &OwnedFd) -> u64 {
         fcntl_setfl(event, OFlags::empty()).expect("flags");
         let mut bytes = [0; 8];
@@ -207,7 +211,7 @@ mod tests {
         while helper.calls.current().is_none() {
             std::thread::yield_now();
         }
-        // It waits for room; others do not, however many there are.
+        // The helper waits for a free counter. Callers do not, however many there are.
         let calls = Arc::clone(&helper.calls);
         let others: Vec<_> = (0..2 * MOST_PENDING).map(|_| Notifier::new(super::tests::event(), &helper)).collect();
         for other in others.iter().flatten() {

@@ -1,4 +1,4 @@
-//! Counters that one worker writes and anybody reads, without a lock.
+//! Counters that one worker writes and any thread reads, without a lock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,45 +7,48 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds. Not for two writers at once: an atomic addition costs a worker more than a load and a store.
+    /// Adds `n`. Must not be called by two writers at once: an atomic addition costs a worker more
+    /// than a load and a store.
     #[inline]
     pub fn add(&self, n: u64) {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
 
-    /// Takes back what was added too early. Not for two writers at once.
+    /// Subtracts what was added too early. Must not be called by two writers at once.
     pub(crate) fn take_back(&self, n: u64) {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_sub(n), Ordering::Relaxed);
     }
 
-    /// The value as last written.
+    /// Returns the value as last written.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// One queue pair. Its rings may be served by two workers.
+/// The counters of one queue pair. Its rings may be served by two workers.
 #[derive(Debug, Default)]
 pub struct QueueCounters {
-    /// What the switch receives from the guest.
+    /// Packets that the switch receives from the guest.
     pub rx: RingCounters,
-    /// What it delivers.
+    /// Packets that the switch delivers to the guest.
     pub tx: RingCounters,
 }
 
-/// One ring, whose lock is held while they are written. On lines of their own (two: the processor fetches lines in
-/// pairs): another worker writes the neighbours.
+/// The counters of one ring, written with the ring's lock held. They have cache lines of their own
+/// (two, because the processor fetches lines in pairs): another worker writes the neighbours.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct RingCounters {
     /// Packets.
     pub packets: Counter,
-    /// Bytes of them, without the virtio-net header.
+    /// Their bytes, without the virtio-net header.
     pub bytes: Counter,
     /// Notifications written to the guest.
     pub kicks_sent: Counter,
-    /// Notifications sent once more because the guest's driver did not answer them; not counted among those sent.
+    /// Notifications sent again because the guest's driver did not answer them. They are not among
+    /// those sent.
     pub calls_repeated: Counter,
-    /// Times that buffers were given back and the guest had asked not to be told, or another worker had told it of them.
+    /// Times that buffers were given back without a notification: the guest had asked for none, or
+    /// another worker had sent it.
     pub kicks_suppressed: Counter,
 }

@@ -1,4 +1,5 @@
-//! Where a worker waits when it finds nothing: kicks of guests and a wake_event for control wake it.
+//! The wait of a worker that finds nothing to do. Kicks of guests wake it, and an eventfd that
+//! control writes.
 
 use std::collections::HashMap;
 use std::io;
@@ -13,32 +14,33 @@ use rustix::event::{EventfdFlags, Timespec, eventfd};
 
 use crate::notifier::is_eventfd;
 
-/// The wake_event's event.
+/// The event of the eventfd that control writes.
 const WAKE: u64 = 0;
 
-/// A descriptor that is waited for, until it is removed with this.
+/// Names a watched descriptor. The descriptor stays watched until it is removed with this token.
 #[derive(Debug)]
 pub struct Token(u64);
 
-/// A set of descriptors to wait for. Control adds and removes while the worker sleeps.
+/// A set of descriptors that one worker waits for. Control adds and removes descriptors while the
+/// worker sleeps.
 #[derive(Debug)]
 pub struct EpollWaiter {
     epoll: OwnedFd,
     wake_event: OwnedFd,
     next: AtomicU64,
-    /// What is in the set.
+    /// The descriptors in the set.
     watched: Mutex<HashMap<u64, Arc<OwnedFd>>>,
 }
 
 impl AsFd for EpollWaiter {
-    /// Readable when [`EpollWaiter::wait`] would not wait.
+    /// Returns a descriptor that is readable when [`EpollWaiter::wait`] would not wait.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
 }
 
 impl EpollWaiter {
-    /// A set with only the wake_event in it.
+    /// Returns a set that only [`Self::wake`] wakes.
     pub fn new() -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let wake_event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -48,12 +50,12 @@ impl EpollWaiter {
 
     /// Wakes the worker, now or as soon as it would sleep.
     pub fn wake(&self) {
-        // A counter that is full wakes just as well, and nothing else can fail.
+        // A full counter wakes just as well, and nothing else can fail.
         let _ = rustix::io::write(&self.wake_event, &1_u64.to_ne_bytes());
     }
 
-    /// Adds a kick: an eventfd. It is watched for edges and never read: a guest's frontend shares it and could make a read
-    /// block.
+    /// Adds a kick, which must be an eventfd. It is watched for edges and never read: a guest's
+    /// frontend shares it and could make a read block.
     pub fn add(&self, fd: Arc<OwnedFd>) -> io::Result<Token> {
         if !is_eventfd(&fd)? {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no eventfd"));
@@ -67,17 +69,18 @@ impl EpollWaiter {
         Ok(Token(token))
     }
 
-    /// Takes a kick out again.
+    /// Removes a kick.
     #[expect(clippy::needless_pass_by_value, reason = "a token is used up")]
     pub fn remove(&self, token: Token) {
         let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(gone) = watched.remove(&token.0) {
-            // It is in the set as long as it is in the table; the frontend may have closed its end, not ours.
+            // It is in the set as long as it is in the table. The frontend may have closed its own
+            // descriptor, not ours.
             let _ = epoll::delete(&self.epoll, &*gone);
         }
     }
 
-    /// Waits for a kick, the wake_event, or the time-out.
+    /// Waits for a kick, for [`Self::wake`], or until the time has passed.
     pub fn wait(&self, timeout: Duration) -> io::Result<()> {
         let mut room = [const { MaybeUninit::uninit() }; 16];
         let timeout = Timespec {
@@ -90,7 +93,8 @@ impl EpollWaiter {
         }
     }
 
-    /// How many kicks would wake it now, and whether the wake_event was rung since the last wait.
+    /// Returns the number of kicks that would wake the worker now, and whether [`Self::wake`] was
+    /// called since the last wait.
     #[cfg(test)]
     pub(crate) fn woken_by(&self) -> (usize, bool) {
         let mut room = [const { MaybeUninit::uninit() }; 16];

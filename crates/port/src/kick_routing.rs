@@ -1,4 +1,5 @@
-//! A port's places in the waiters of its workers: it can be moved to other workers', and no kick is missed meanwhile.
+//! Kick routing: which workers a port's kicks wake. It can change while packets pass, and no kick
+//! is missed meanwhile.
 
 use std::collections::HashMap;
 use std::io;
@@ -7,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::{EpollWaiter, Token, Waiters};
 
-/// A kick of the port, until it is removed with this.
+/// Names a kick of the port. The kick stays routed until it is removed with this.
 #[derive(Debug)]
 pub(crate) struct Kick(u64);
 
@@ -16,18 +17,19 @@ pub(crate) struct Kick(u64);
 pub(crate) enum KickKind {
     /// There are packets in the transmit ring of this pair.
     Packets(u16),
-    /// A receive ring has free buffers again. Only workers that wait for it want to know.
+    /// A receive ring has free buffers again. Only workers whose packets wait for buffers are
+    /// woken.
     Buffers,
 }
 
-/// The kicks of one port, and who is to be woken by them.
+/// The kicks of one port, and the workers that each of them wakes.
 #[derive(Debug)]
 pub(crate) struct KickRouting(Mutex<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     waiters: Waiters,
-    /// Whether workers want to know when there is room again.
+    /// Whether packets may wait for free buffers.
     waits: bool,
     next: u64,
     kicks: HashMap<u64, Watched>,
@@ -37,7 +39,7 @@ struct Inner {
 struct Watched {
     fd: Arc<OwnedFd>,
     kind: KickKind,
-    /// With whom: nobody where nobody wants to know.
+    /// The waiters that watch it, none where nobody waits for this kind.
     tokens: Vec<(Arc<EpollWaiter>, Token)>,
 }
 
@@ -69,15 +71,16 @@ impl KickRouting {
         Ok(Kick(at))
     }
 
-    /// Takes a kick out again.
+    /// Removes a kick.
     #[expect(clippy::needless_pass_by_value, reason = "a kick is used up")]
     pub(crate) fn remove(&self, kick: Kick) {
         let gone = self.lock().kicks.remove(&kick.0);
         gone.into_iter().flat_map(|gone| gone.tokens).for_each(|(waiter, token)| waiter.remove(token));
     }
 
-    /// Moves to other waiters, or stays in these and begins or ceases to wait for room. All kicks are watched there
-    /// before they are taken out here, and adding one wakes. On an error all is as before.
+    /// Changes the waiters, or whether packets wait for free buffers. Every kick is added to its
+    /// new waiters before it is removed from the old ones, and adding one wakes the worker. On an
+    /// error the routing stays as it was.
     pub(crate) fn change(&self, waiters: Waiters, waits: bool) -> io::Result<()> {
         let mut inner = self.lock();
         let mut added = HashMap::new();
@@ -108,7 +111,7 @@ impl KickRouting {
     }
 }
 
-/// Who wants to know of a kick.
+/// Returns the waiters that a kick of this kind wakes.
 fn wanted(waiters: &Waiters, waits: bool, kind: KickKind) -> impl Iterator<Item = &Arc<EpollWaiter>> {
     let of_pair = |pair: u16| waiters.rx.get(usize::from(pair)).or(waiters.rx.first());
     let (one, all) = match kind {
@@ -119,7 +122,7 @@ fn wanted(waiters: &Waiters, waits: bool, kind: KickKind) -> impl Iterator<Item 
     one.into_iter().chain(all)
 }
 
-/// Adds a kick to all of these, or to none.
+/// Adds a kick to all of these waiters, or to none.
 fn watch<'s>(
     fd: &Arc<OwnedFd>,
     waiters: impl Iterator<Item = &'s Arc<EpollWaiter>>,
@@ -159,7 +162,7 @@ mod tests {
         old.woken_by();
         write(&fd);
         assert_eq!(old.woken_by().0, 1);
-        // Kicked before it moves, and nobody has looked: the new one learns of it.
+        // A kick before the change that nobody has seen: the new waiter learns of it.
         write(&fd);
         routing.change(Arc::clone(&new).into(), false).expect("change");
         assert_eq!((new.woken_by().0, old.woken_by().0), (1, 0));

@@ -49,12 +49,13 @@ pub use peer::Peer;
 pub use queue_assignment::{QueueAssignment, Waiters};
 pub use signal::Signals;
 
-/// What a worker does with a port. All of it happens within turns, on the worker's thread.
+/// The data side of a port: what a worker does with it. All of it happens within turns, on the
+/// worker's thread.
 pub trait Port: Send + Sync + fmt::Debug {
-    /// The name from the configuration.
+    /// Returns the name from the configuration.
     fn name(&self) -> &str;
 
-    /// Its place in tables of ports, if it has one.
+    /// Returns its index in tables of ports, if it has one.
     fn index(&self) -> Option<PortIndex> {
         None
     }
@@ -62,15 +63,17 @@ pub trait Port: Send + Sync + fmt::Debug {
     /// Takes at most `max` packets into the turn and adds them to `into`.
     fn receive(&self, turn: &mut Turn<'_>, into: &mut Batch, max: usize);
 
-    /// Delivers the batch's packets, or drops them with a reason. What a full destination leaves over is either
-    /// dropped or left in its source's ring (`wait`).
+    /// Delivers the batch's packets, or drops each with a reason. With `wait`, packets for which
+    /// the destination has too few free buffers stay in their source's ring. Otherwise they are
+    /// dropped.
     fn deliver(&self, turn: &mut Turn<'_>, batch: &Batch, wait: bool);
 
-    /// Asks to be woken (through the worker's [`EpollWaiter`]) when there is something to receive, or, where `room` says
-    /// so, when there is room again. `true` if there is something already, other than what was left for want of room in
-    /// this [round](Turn::round).
-    fn arm(&self, turn: &Turn<'_>, room: bool) -> bool;
+    /// Asks to be woken (through the worker's [`EpollWaiter`]) when there is something to receive,
+    /// or, with `for_buffers`, when there are free buffers again. Returns true if there is
+    /// something already. Packets that were left in this [round](Turn::round) because their
+    /// destination is full do not count.
+    fn arm(&self, turn: &Turn<'_>, for_buffers: bool) -> bool;
 
-    /// Takes the wish back: the worker polls again.
-    fn disarm(&self, turn: &Turn<'_>, room: bool);
+    /// Stops asking to be woken: the worker polls again.
+    fn disarm(&self, turn: &Turn<'_>, for_buffers: bool);
 }

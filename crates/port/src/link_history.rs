@@ -1,31 +1,31 @@
-//! When a port's link changed, and why it was down.
+//! The history of a port's link: its changes, and the reasons why it was down.
 
 use std::collections::VecDeque;
 use std::time::{Instant, SystemTime};
 
-/// Reasons that are kept.
+/// The number of reasons that are kept.
 const MOST_REASONS: usize = 10;
 
-/// The link since the port was made.
+/// The history of a link since the port was made.
 #[derive(Clone, Debug)]
 pub struct LinkHistory {
-    /// When the link last changed; at first, when the port was made.
+    /// When the link last changed. At first, when the port was made.
     pub since: Instant,
-    /// How often the link came up or went down.
+    /// The number of times that the link came up or went down.
     pub changes: u64,
-    /// The last reasons why the link was down, with their time, newest last.
+    /// The last reasons why the link was down, with their times, newest last.
     pub reasons: VecDeque<(SystemTime, String)>,
     is_up: bool,
 }
 
 impl LinkHistory {
-    /// A link that is down and never was up.
+    /// Returns the history of a link that is down and never was up.
     pub(crate) fn new(now: Instant) -> Self {
         LinkHistory { since: now, changes: 0, reasons: VecDeque::new(), is_up: false }
     }
 
-    /// Notes the link as it is now. A change to down is kept with its reason; further reasons are not, for a frontend
-    /// that sets a link up passes through many.
+    /// Records the link as it is now. A change to down is kept with its reason. Later reasons are
+    /// not, because a frontend that sets up a link passes through many.
     pub(crate) fn note(&mut self, is_up: bool, reason: &str, now: Instant, time: SystemTime) {
         if is_up == self.is_up {
             return;
@@ -37,7 +37,8 @@ impl LinkHistory {
         }
     }
 
-    /// Notes a failure of a frontend whose link is not up. The same failure again replaces the one before.
+    /// Records a failure of a frontend whose link is not up. The same failure again replaces the
+    /// one before.
     pub(crate) fn note_failure(&mut self, reason: &str, time: SystemTime) {
         if self.is_up {
             return;
@@ -62,7 +63,7 @@ mod tests {
 
     use super::*;
 
-    /// A history, and the moment after so many seconds.
+    /// Returns a history, and a function for the moment after so many seconds.
     fn history() -> (LinkHistory, impl Fn(u64) -> (Instant, SystemTime)) {
         let (now, time) = (Instant::now(), SystemTime::UNIX_EPOCH);
         (LinkHistory::new(now), move |s| (now + Duration::from_secs(s), time + Duration::from_secs(s)))
@@ -92,7 +93,7 @@ mod tests {
         }
         let kept: Vec<_> = (190..200).map(|second| (at(second).1, format!("refused {second}"))).collect();
         assert_eq!(history.reasons, kept);
-        // Each time that a link goes down is kept, even for the same reason.
+        // Each change to down is kept, even for the same reason.
         for second in 200..220 {
             let (now, time) = at(second);
             history.note(second % 2 == 0, "closed", now, time);

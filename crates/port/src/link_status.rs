@@ -1,4 +1,4 @@
-//! What an operator is told of a port: is the link up, if not why, and what was negotiated.
+//! The link's status as operators see it: whether it is up, if not why, and what was negotiated.
 
 use std::time::{Instant, SystemTime};
 
@@ -6,37 +6,38 @@ use straightline_virtio::net_control::RxFilter;
 
 use crate::{LinkHistory, Peer};
 
-/// The link as of now.
+/// The status of a link now. Facts that a kind of port does not have stay at their defaults.
 #[derive(Clone, Debug, Default)]
 pub struct LinkStatus {
-    /// Whether packets can pass both ways.
+    /// Packets can pass both ways.
     pub up: bool,
-    /// Why not, in one sentence; empty when it is up.
+    /// Why the link is down, in one sentence; empty when it is up.
     pub reason: String,
-    /// The frontend that is connected.
+    /// The process at the other end.
     pub peer: Option<Peer>,
-    /// What the driver negotiated, by name.
+    /// The names of the negotiated features.
     pub features: Vec<&'static str>,
-    /// Memory regions mapped.
+    /// The number of mapped memory regions.
     pub regions: usize,
-    /// The MAC address that the driver is told by our configuration space, if it reads one there.
+    /// The MAC address in our configuration space, which the driver may read.
     pub mac: Option<[u8; 6]>,
-    /// What the driver wants to receive, and which VLANs, where it says so by a control queue that is ours.
+    /// The receive mode and the VLANs that the driver asks for, if it uses a control queue that is
+    /// ours.
     pub receives: Option<(RxFilter, Vec<u16>)>,
-    /// The rings, where they are set up.
+    /// The rings, once they are set up.
     pub ring: Option<RingStatus>,
 }
 
-/// A ring as of now.
+/// The format of the rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingStatus {
-    /// Entries.
+    /// The number of entries.
     pub size: u16,
-    /// Whether it is a packed ring.
+    /// True for packed rings.
     pub packed: bool,
 }
 
-/// What control knows, kept where others can read it.
+/// The state of a link, kept where any thread can read it.
 #[derive(Debug)]
 pub(crate) struct LinkState {
     now: LinkStatus,
@@ -57,14 +58,14 @@ impl LinkState {
     pub(crate) fn show(&mut self, now: LinkStatus) -> bool {
         let before = std::mem::replace(&mut self.now, now);
         self.note();
-        // A frontend that left, and whose link was down before.
+        // A frontend has left whose link never came up.
         if before.peer.is_some() && self.now.peer.is_none() && !before.up {
             self.history.note_failure(&self.now.reason, SystemTime::now());
         }
         before.up != self.now.up
     }
 
-    /// Sets why the link is down, or will be. It counts until [`Self::forget_fault`].
+    /// Sets why the link is down, or soon will be. It stays until [`Self::forget_fault`].
     pub(crate) fn set_fault(&mut self, fault: String) {
         self.history.note_failure(&fault, SystemTime::now());
         self.fault = Some(fault);
@@ -117,7 +118,7 @@ mod tests {
         LinkStatus { up: true, ..connected("") }
     }
 
-    /// A frontend is connected whose link is down.
+    /// Returns the status of a frontend that is connected and whose link is down.
     fn connected(reason: &str) -> LinkStatus {
         LinkStatus { reason: reason.to_owned(), peer: Some(Peer { pid: Some(1), uid: 0 }), ..LinkStatus::default() }
     }
@@ -137,7 +138,7 @@ mod tests {
         assert!(!state.show(connected("no memory")) && !state.show(connected("no kick")) && state.show(up()));
         assert!(state.show(waiting("it closed its connection")));
         assert_eq!((reasons(&state), state.history().changes), (vec!["it closed its connection".to_owned()], 2));
-        // One that never comes up.
+        // A frontend whose link never comes up.
         state.show(connected("no memory"));
         state.show(waiting("it sent nonsense"));
         assert_eq!(reasons(&state), ["it closed its connection", "it sent nonsense"]);

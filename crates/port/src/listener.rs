@@ -1,4 +1,4 @@
-//! The socket of a port that listens.
+//! Listening sockets of ports: made with their owner and permissions, closed and opened again.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,8 +12,8 @@ use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, listen, shut
 use crate::socket_file::{self, FIRST_MODE, SocketFile, SocketFileError};
 use crate::socket_path::SocketState;
 
-/// Who may connect: owner, group and permission bits of the socket file. Without any, the process's own user alone; with
-/// a group, that group too.
+/// Who may connect: owner, group and permission bits of the socket file. Without any of them, only
+/// the process's own user. With a group, that group too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Permissions {
     /// User id.
@@ -24,16 +24,16 @@ pub struct Permissions {
     pub mode: Option<u32>,
 }
 
-/// Why a port cannot listen.
+/// The reason why a port cannot listen.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// See the message.
+    /// A running process listens at this path.
     #[error("{}: a live process listens there already", .0.display())]
     Taken(PathBuf),
-    /// See the message.
+    /// A file that is no socket stands at this path.
     #[error("{}: there is a file that is no socket", .0.display())]
     NoSocket(PathBuf),
-    /// See the message.
+    /// A system call failed.
     #[error("{}: {what}: {source}", path.display())]
     System {
         /// The socket's path.
@@ -45,7 +45,7 @@ pub enum ListenError {
     },
 }
 
-/// A listening socket. Its file, if it made one, goes when it is closed or dropped.
+/// A listening socket. If it made a file, the file is removed when it is closed or dropped.
 #[derive(Debug)]
 pub struct Listener {
     /// Removed before the socket is closed: an open socket holds its inode.
@@ -54,11 +54,11 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens at `path`. A file that a dead process left there is replaced; nobody can connect before the file has
-    /// its owner and permissions.
+    /// Listens at `path`. A socket file that a dead process left there is replaced. Nobody can
+    /// connect before the file has its owner and permissions.
     ///
     /// # Errors
-    /// What stands there, or what the system said.
+    /// The reason why it cannot listen there.
     pub fn bind(path: &Path, permissions: &Permissions) -> Result<Self, ListenError> {
         let system = |what| move |e: Errno| ListenError::System { path: path.to_owned(), what, source: e.into() };
         clear_stale(path)?;
@@ -70,17 +70,19 @@ impl Listener {
         Ok(Listener { socket: UnixListener::from(socket), file: Mutex::new(Some(file)) })
     }
 
-    /// A socket that listens already, and whose file, if it has one, is somebody else's.
+    /// Returns a listener for a socket that listens already. Its file, if any, belongs to another
+    /// process.
     pub(crate) fn given(socket: OwnedFd) -> Self {
         Listener { socket: socket.into(), file: Mutex::new(None) }
     }
 
-    /// The socket.
+    /// Returns the socket.
     pub fn socket(&self) -> &UnixListener {
         &self.socket
     }
 
-    /// Removes the file, and refuses whoever connects or is waiting. A thread that waits for a connection returns.
+    /// Removes the file, and refuses all who connect or wait. A thread that waits for a connection
+    /// returns.
     fn close(&self) {
         if let Some(file) = self.file().take() {
             drop(file);
@@ -95,7 +97,7 @@ impl Listener {
 }
 
 impl Permissions {
-    /// Gives the file its owner and bits. What is not named is ours.
+    /// Sets the file's owner, group and bits. Those that are not given are our own.
     fn give(&self, file: &SocketFile) -> Result<(), SocketFileError> {
         let open = if self.group.is_some() { 0o660 } else { FIRST_MODE };
         file.set_permissions(self.owner, self.group, self.mode.unwrap_or(open))
@@ -108,12 +110,13 @@ impl ListenError {
     }
 }
 
-/// The listening socket of a port in server mode. It can be closed and opened again while the port stays.
+/// The listening socket of a port. It can be closed and opened again while the port stays.
 #[derive(Debug)]
 pub(crate) struct ServerSocket {
     path: PathBuf,
     state: Mutex<ServerState>,
-    /// Why it could not be opened again. Apart from the rest, so that whoever asks never waits for the system.
+    /// Why it could not be opened again. It has a lock of its own, so that readers never wait for
+    /// the system.
     failure: Mutex<Option<String>>,
 }
 
@@ -132,12 +135,12 @@ impl ServerSocket {
         Ok(ServerSocket { path: path.to_owned(), state: Mutex::new(state), failure: Mutex::default() })
     }
 
-    /// The socket, while it is open.
+    /// Returns the socket while it is open.
     pub(crate) fn listener(&self) -> Option<Arc<Listener>> {
         self.state().listener.clone()
     }
 
-    /// Closes the socket, on any thread: its path is free when this returns.
+    /// Closes the socket, on any thread. Its path is free when this returns.
     pub(crate) fn close(&self) {
         let mut state = self.state();
         state.is_wanted = false;
@@ -172,7 +175,7 @@ impl ServerSocket {
         }
     }
 
-    /// Why the socket is not open although it should be.
+    /// Returns why the socket is not open although it should be.
     pub(crate) fn failure(&self) -> Option<String> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -181,7 +184,7 @@ impl ServerSocket {
         *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = failure;
     }
 
-    /// Gives the socket's file other permissions, now and whenever it is opened again.
+    /// Sets the socket file's permissions, now and whenever it is opened again.
     pub(crate) fn set_permissions(&self, permissions: &Permissions) -> Result<(), ListenError> {
         let mut state = self.state();
         if let Some(listener) = &state.listener

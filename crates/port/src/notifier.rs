@@ -1,9 +1,14 @@
-//! Descriptors that a frontend sent to kick us or to be called by, of kinds that cannot hold a worker up.
+//! Descriptors that a frontend sent for kicks and calls, of kinds that cannot hold a worker up.
 //!
-//! Kicks are eventfds. PendingCalls are eventfds too, or UNIX stream sockets, which User Mode Linux sends. Others are refused. A
-//! file can block whatever it is told. The kernel reads and writes pipes, and reads sockets, under a lock; whoever
-//! shares one keeps that lock for as long as the memory that it reads into or writes from is not there (a userfaultfd), and
-//! no flag helps whoever wants it next. A write into a UNIX stream socket takes no such lock.
+//! Kicks are eventfds. Calls are eventfds too, or UNIX stream sockets, which User Mode Linux sends.
+//! All others are refused:
+//!
+//! - A file can block whatever its flags.
+//! - The kernel reads and writes pipes, and reads sockets, under a lock. A process that shares one
+//!   keeps that lock for as long as the memory that it reads into or writes from is missing (a
+//!   userfaultfd). No flag helps the next process that wants the lock.
+//!
+//! A write into a UNIX stream socket takes no such lock.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -39,10 +44,10 @@ enum Kind {
 }
 
 impl Notifier {
-    /// Checks the kind of descriptor. `helper` is that of the descriptor's frontend.
+    /// Checks the kind of descriptor. `helper` is the one of the descriptor's frontend.
     pub(crate) fn new(fd: Arc<OwnedFd>, helper: &CallHelper) -> io::Result<Self> {
         let kind = if is_eventfd(&fd)? {
-            // A signal does not need it, a write by the helper does.
+            // A signal does not need it; a write by the helper does.
             fcntl_setfl(&*fd, fcntl_getfl(&*fd)? | OFlags::NONBLOCK)?;
             Kind::Event(fd)
         } else {
@@ -73,11 +78,12 @@ impl Notifier {
 
     /// Marks the notifier as waiting for the helper. Returns whether it waited already.
     pub(crate) fn set_pending(&self, is_pending: bool) -> bool {
-        // What the caller wrote into the ring comes before the helper's notification.
+        // The caller's writes into the ring come before the helper's notification.
         self.0.is_pending.swap(is_pending, Ordering::AcqRel)
     }
 
-    /// Notifies by a call that may wait for as long as the frontend likes. Only for the helper.
+    /// Notifies by a system call that may wait for as long as the frontend likes. Only for the
+    /// helper.
     pub(crate) fn notify_blocking(&self) {
         let one = 1_u64.to_ne_bytes();
         // A full counter or socket has its notification already; a closed one has nobody left to notify.
@@ -87,7 +93,7 @@ impl Notifier {
         }
     }
 
-    /// Ends a wait for room in a full eventfd.
+    /// Ends the wait of a write into a full eventfd.
     pub(crate) fn drain(&self) {
         let Kind::Event(fd) = &self.0.kind else { return };
         let mut fds = [PollFd::new(fd, PollFlags::IN)];
@@ -102,9 +108,10 @@ fn write_socket(fd: &OwnedFd) {
     let _ = send(fd, &1_u64.to_ne_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
 }
 
-/// Whether a sender on a UNIX socket may have to wait although it asks not to. Before Linux 6.10 each one waits for the
-/// collection of sockets that are under way in messages (`unix_gc`), and any user can make that long. Later kernels let
-/// only senders of sockets wait.
+/// Returns whether a sender on a UNIX socket may have to wait although it asks not to.
+///
+/// Before Linux 6.10 each sender waits for the collection of sockets under way in messages
+/// (`unix_gc`), and any user can make that long. Later kernels let only senders of sockets wait.
 fn senders_may_wait() -> bool {
     static MAY_WAIT: OnceLock<bool> = OnceLock::new();
     *MAY_WAIT.get_or_init(|| {
@@ -113,13 +120,13 @@ fn senders_may_wait() -> bool {
     })
 }
 
-/// Major and minor version of a kernel's release, such as 6.18.44-cloud.
+/// Returns the major and minor version of a kernel release such as 6.18.44-cloud.
 fn version(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|number| number.parse().ok());
     Some((numbers.next()?, numbers.next()?))
 }
 
-/// Whether it is an eventfd: an anonymous inode whose name says so.
+/// Returns whether it is an eventfd: an anonymous inode whose name says so.
 pub(crate) fn is_eventfd(fd: &OwnedFd) -> io::Result<bool> {
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     Ok(std::fs::read_link(path)?.as_os_str() == "anon_inode:[eventfd]")
@@ -186,7 +193,7 @@ mod tests {
         helper.start_if_wanted().expect("a thread");
         theirs.read_exact(&mut bytes).expect("it was rung");
         assert_eq!(u64::from_ne_bytes(bytes), 1);
-        // Full, though it blocks: nobody waits, the helper neither.
+        // The socket is full, and blocks: neither the caller nor the helper waits.
         (0..100_000).for_each(|_| socket.notify_blocking());
     }
 }

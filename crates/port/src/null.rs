@@ -1,10 +1,10 @@
-//! The port that has nothing to give and takes everything: an end for tests and measurements.
+//! A port that receives nothing and takes every packet: an endpoint for tests and measurements.
 
 use straightline_packet::{Batch, Turn};
 
 use crate::{Counter, Port};
 
-/// Counts what it is given.
+/// A port that counts the packets delivered to it.
 #[derive(Debug)]
 pub struct Null {
     name: String,
@@ -12,12 +12,12 @@ pub struct Null {
 }
 
 impl Null {
-    /// A port of this name.
+    /// Returns a port of this name.
     pub fn new(name: impl Into<String>) -> Self {
         Null { name: name.into(), packets: Counter::default() }
     }
 
-    /// Packets taken so far.
+    /// Returns the packets delivered so far.
     pub fn packets(&self) -> u64 {
         self.packets.get()
     }
@@ -34,9 +34,9 @@ impl Port for Null {
         self.packets.add(u64::try_from(batch.len()).unwrap_or(0));
     }
 
-    fn arm(&self, _turn: &Turn<'_>, _room: bool) -> bool {
+    fn arm(&self, _turn: &Turn<'_>, _for_buffers: bool) -> bool {
         false
     }
 
-    fn disarm(&self, _turn: &Turn<'_>, _room: bool) {}
+    fn disarm(&self, _turn: &Turn<'_>, _for_buffers: bool) {}
 }

@@ -7,22 +7,23 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 /// A process as it was when it made the connection, or began to listen for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Its number; `None` where it has none in our PID namespace.
+    /// Its process id; `None` where it has none in our PID namespace.
     pub pid: Option<u32>,
     /// Its effective user id.
     pub uid: u32,
 }
 
-/// Returns who is connected to a Unix socket (`SO_PEERCRED`, unix(7)).
+/// Returns the process connected to a Unix socket (`SO_PEERCRED`, unix(7)).
 ///
-/// `rustix` has this call too, but its result cannot hold a process number of 0. That is what the kernel returns for
-/// a process outside our PID namespace, such as one in another container.
+/// `rustix` has this call too, but its result cannot hold a process id of 0. That is what the
+/// kernel returns for a process outside our PID namespace, such as one in another container.
 pub(crate) fn peer(socket: BorrowedFd<'_>) -> io::Result<Peer> {
     let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let size = libc::socklen_t::try_from(size_of::<libc::ucred>()).map_err(io::Error::other)?;
     let mut len = size;
-    // SAFETY: the descriptor is open for as long as it is borrowed. `found` and `len` are ours alone and writable, and
-    // `len` is the size of `found`, of which the kernel writes no more than that. Each pattern of bits is a `ucred`.
+    // SAFETY: the descriptor is open for as long as it is borrowed. `found` and `len` are ours
+    // alone and writable. `len` is the size of `found`, and the kernel writes no more than that.
+    // Each bit pattern is a valid `ucred`.
     let result = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -39,7 +40,7 @@ pub(crate) fn peer(socket: BorrowedFd<'_>) -> io::Result<Peer> {
         return Err(io::ErrorKind::InvalidData.into());
     }
     let pid = u32::try_from(found.pid).ok().filter(|pid| *pid != 0);
-    // A socket that nobody is connected to has -1 for both ids.
+    // A socket without a connection has -1 for both ids.
     if pid.is_none() && found.uid == u32::MAX {
         return Err(io::ErrorKind::NotConnected.into());
     }

@@ -1,11 +1,15 @@
-//! Adds one to an eventfd and never waits for room in it.
+//! Adds one to an eventfd and never waits.
 //!
-//! An eventfd's write waits while its counter is full, unless its open file description says otherwise; and that
-//! description is shared with whoever sent us the descriptor, who may say so at any moment, between any two calls of
-//! ours. It cannot be opened anew (an anonymous inode has no `open`), and it takes no flags with a write (RWF_NOWAIT:
-//! "operation not supported"). What never waits is a signal from within the kernel: an asynchronous read that completes
-//! adds one to the eventfd that its request names (`IOCB_FLAG_RESFD`, see `io_submit(2)`), and a full counter stays
-//! full. So a notification is a read of nothing, which completes at once. It costs about twice what a write does.
+//! A write into an eventfd waits while its counter is full, unless its open file description says
+//! otherwise. That description is shared with the process that sent us the descriptor, which may
+//! change it at any moment, also between two calls of ours. It cannot be opened anew (an anonymous
+//! inode has no `open`), and it takes no flags with a write (RWF_NOWAIT: "operation not
+//! supported").
+//!
+//! A signal from within the kernel never waits. An asynchronous read that completes adds one to the
+//! eventfd that its request names (`IOCB_FLAG_RESFD`, see `io_submit(2)`), and a full counter stays
+//! full. So a notification is a read of nothing, which completes at once. It costs about twice as
+//! much as a write.
 
 use std::cell::OnceCell;
 use std::mem::MaybeUninit;
@@ -15,7 +19,7 @@ use std::sync::{Mutex, PoisonError};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// A request, as the kernel has it (`linux/aio_abi.h`) on a little-endian machine.
+/// A request in the kernel's layout (`linux/aio_abi.h`) on a little-endian machine.
 #[repr(C)]
 struct Request {
     data: u64,
@@ -33,17 +37,18 @@ struct Request {
     result_fd: u32,
 }
 
-/// What a request came to. Nobody looks.
+/// The outcome of a request. Nobody reads it.
 #[repr(C)]
 struct Event([u64; 4]);
 
 const READ: u16 = 0;
 const SIGNAL: u32 = 1;
 
-/// Requests that have completed and were not collected fill the context. It has room for some more than this.
+/// Completed requests that were not collected fill the context. Its capacity is somewhat larger
+/// than this.
 const COLLECTED: usize = 64;
 
-/// Counts of requests and events, in the width that the kernel has them.
+/// Numbers of requests and events, in the width that the kernel expects.
 const NONE: libc::c_long = 0;
 const ONE: libc::c_long = 1;
 
@@ -51,14 +56,14 @@ const ONE: libc::c_long = 1;
 #[derive(Debug)]
 struct Requests {
     context: libc::c_ulong,
-    /// What is read from: an eventfd, of which nothing shorter than 8 bytes is read.
+    /// The file to read from: an eventfd, from which a read of less than 8 bytes reads nothing.
     nothing: OwnedFd,
 }
 
 /// The means of one thread to signal eventfds without waiting.
 ///
-/// The system has a limited number of contexts (`fs.aio-max-nr`), and any user can take all of them. So a thread's context
-/// is made when its switch starts, not when the thread needs it first.
+/// The system has a limited number of contexts (`fs.aio-max-nr`), and any user can take all of
+/// them. So a thread's context is made when its switch starts, not when the thread first needs it.
 #[derive(Debug)]
 pub struct Signals(Option<Requests>);
 
@@ -71,13 +76,14 @@ thread_local! {
 static CONTROL: Mutex<Option<Requests>> = Mutex::new(None);
 
 impl Signals {
-    /// Makes a context. The thread that is to use it calls [`Self::install`].
+    /// Makes a context. The thread that uses it calls [`Self::install`].
     #[must_use]
     pub fn new() -> Self {
         Signals(Requests::new())
     }
 
-    /// Makes the context of all threads that install none, unless it is there already. Returns whether it is there.
+    /// Makes the context of all threads that install none, unless it exists already. Returns
+    /// whether it exists.
     pub fn prepare_control() -> bool {
         let mut control = CONTROL.lock().unwrap_or_else(PoisonError::into_inner);
         if control.is_none() {
@@ -86,13 +92,13 @@ impl Signals {
         control.is_some()
     }
 
-    /// Whether there is a context. Without one, helper threads write to eventfds.
+    /// Returns whether there is a context. Without one, helper threads write to eventfds.
     #[must_use]
     pub fn has_context(&self) -> bool {
         self.0.is_some()
     }
 
-    /// From now on this thread signals by this context, until it ends.
+    /// Makes this thread signal by this context, until it ends.
     pub fn install(self) {
         // A second context of a thread would change nothing.
         let _ = OWN.with(|own| own.set(self));
@@ -105,8 +111,8 @@ impl Default for Signals {
     }
 }
 
-/// Adds one to the counter of `event`, which is an eventfd, and never waits. Returns `false` where that cannot be done: no
-/// context was to be had, or a filter forbids its use.
+/// Adds one to the counter of `event`, which is an eventfd, and never waits. Returns `false` if
+/// that is not possible: there was no context, or a filter forbids its use.
 #[must_use]
 pub(crate) fn signal(event: BorrowedFd<'_>) -> bool {
     OWN.with(|own| match own.get() {
@@ -125,7 +131,8 @@ impl Requests {
         // SAFETY: the kernel writes the context's id there and nothing else.
         let made = unsafe { libc::syscall(libc::SYS_io_setup, ONE, &raw mut context) };
         let requests = (made == 0).then_some(Requests { context, nothing })?;
-        // A filter may allow the one call and forbid the other: only a signal that arrives shows that both work.
+        // A filter may allow one call and forbid the other. Only a signal that arrives shows that
+        // both work.
         let works =
             requests.signal(requests.nothing.as_fd()) && rustix::io::read(&requests.nothing, &mut [0; 8]).is_ok();
         works.then_some(requests)
@@ -135,7 +142,7 @@ impl Requests {
         if self.submit(event) {
             return true;
         }
-        // Mostly since the context is full of what has completed.
+        // Mostly because the context is full of completed requests.
         self.collect();
         self.submit(event)
     }
@@ -166,7 +173,7 @@ impl Requests {
     fn collect(&self) {
         let mut events = [const { MaybeUninit::<Event>::uninit() }; COLLECTED];
         let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: the kernel writes at most so many events there; nothing is read of them.
+        // SAFETY: the kernel writes at most this many events there. None is read.
         unsafe {
             libc::syscall(
                 libc::SYS_io_getevents,
@@ -182,7 +189,7 @@ impl Requests {
 
 impl Drop for Requests {
     fn drop(&mut self) {
-        // SAFETY: the context is ours and used no more.
+        // SAFETY: the context is ours and not used any more.
         unsafe { libc::syscall(libc::SYS_io_destroy, self.context) };
     }
 }
@@ -222,7 +229,7 @@ mod tests {
 
     #[test]
     fn a_full_counter_that_blocks_holds_nobody_up() {
-        // As after a frontend took O_NONBLOCK back.
+        // As after a frontend has cleared O_NONBLOCK.
         let event = eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd");
         rustix::io::write(&event, &(u64::MAX - 1).to_ne_bytes()).expect("to the brim");
         let (done, wait) = mpsc::channel();
@@ -234,7 +241,7 @@ mod tests {
             done.send(()).expect("somebody waits");
         });
         let ended = wait.recv_timeout(Duration::from_secs(20));
-        // Whoever waits in vain goes on once there is room.
+        // A thread that waits by mistake continues once the counter is read.
         count(&event);
         ended.expect("no signal waits");
     }

@@ -40,13 +40,14 @@ pub struct SocketFileError {
     pub source: io::Error,
 }
 
-/// The file of a socket. Dropped, it removes the file, unless another file stands in its place.
+/// The file of a socket. When dropped, it removes the file, unless another file stands in its
+/// place.
 #[derive(Debug)]
 pub struct SocketFile {
     folder: OwnedFd,
     name: OsString,
     id: FileId,
-    /// Owner and group as `bind` made them.
+    /// Owner and group as `bind` set them.
     made_for: (u32, u32),
 }
 
@@ -61,21 +62,22 @@ struct FileId {
 struct Found {
     folder: OwnedFd,
     name: OsString,
-    /// Opened without any right to it.
+    /// Opened without any access right (`O_PATH`).
     file: OwnedFd,
     stat: Stat,
 }
 
 impl SocketFile {
-    /// Binds `socket` to `path`. Only our own user may connect to it then.
+    /// Binds `socket` to `path`. After that only our own user may connect.
     ///
     /// # Errors
-    /// The step that failed. A file of another owner that has come into the socket's place is an error and is left alone.
+    /// The step that failed. If a file of another owner has come into the socket's place, that is
+    /// an error, and the file is left alone.
     pub fn bind(socket: impl AsFd, path: &Path) -> Result<Self, SocketFileError> {
         let address = SocketAddrUnix::new(path).map_err(failed("is no path for a socket"))?;
         let name = path.file_name().ok_or(Errno::INVAL).map_err(failed("is no path for a socket"))?.to_owned();
         let folder = open_folder(path).map_err(failed("cannot open its folder"))?;
-        // The file takes the socket's bits (unix(7)).
+        // The file takes the socket's permission bits (unix(7)).
         fchmod(&socket, Mode::from_raw_mode(FIRST_MODE)).map_err(failed("cannot set its permissions"))?;
         bind(&socket, &address).map_err(failed("cannot bind"))?;
         let stat = open_file(&folder, &name).and_then(fstat).map_err(failed("cannot find its file"))?;
@@ -89,11 +91,12 @@ impl SocketFile {
         Ok(SocketFile { folder, name, id, made_for: (stat.st_uid, stat.st_gid) })
     }
 
-    /// Gives the file an owner, a group and permission bits. Without an owner or group it gets those that it was made
-    /// with.
+    /// Sets the file's owner, group and permission bits. Without an owner or group it gets those
+    /// that it was made with.
     ///
     /// # Errors
-    /// The step that failed, or that another file stands in the socket's place, which is left alone.
+    /// The step that failed, or that another file stands in the socket's place. That file is left
+    /// alone.
     pub fn set_permissions(&self, owner: Option<u32>, group: Option<u32>, mode: u32) -> Result<(), SocketFileError> {
         let open = || open_file(&self.folder, &self.name).and_then(|file| Ok((fstat(&file)?, file)));
         let (stat, file) = open().map_err(failed("cannot find its file"))?;
@@ -107,7 +110,8 @@ impl SocketFile {
                 .map_err(failed("cannot set its owner"))?;
         }
         if stat.st_mode & 0o7777 != mode {
-            // fchmod takes no descriptor of this kind. The link in /proc leads to the same file, wherever that is now.
+            // fchmod refuses a descriptor of this kind. The link in /proc leads to the same file,
+            // wherever that is now.
             let link = format!("/proc/self/fd/{}", file.as_raw_fd());
             chmodat(CWD, link, Mode::from_raw_mode(mode), AtFlags::empty())
                 .map_err(failed("cannot set its permissions"))?;
@@ -118,16 +122,17 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Somebody may have removed it already; there is nothing else to do about it.
+        // If another process has removed it already, there is nothing left to do.
         let _ = remove(&self.folder, &self.name, self.id);
         ours().retain(|id| *id != self.id);
     }
 }
 
-/// Looks at what stands at `path`, and removes it if it is a socket that a dead process left.
+/// Removes the file at `path` if it is a socket that a dead process left. Returns what stands there
+/// afterwards.
 ///
 /// # Errors
-/// What the system said, or that another file came into the stale socket's place.
+/// The system's error, or that another file has come into the stale socket's place.
 pub fn clear_stale(path: &Path) -> io::Result<SocketState> {
     let Some(found) = Found::at(path)? else { return Ok(SocketState::Free) };
     match found.state()? {
@@ -139,14 +144,14 @@ pub fn clear_stale(path: &Path) -> io::Result<SocketState> {
     }
 }
 
-/// Looks at what stands at `path` now, without disturbing a process that listens there.
+/// Returns what stands at `path` now, without disturbing a process that listens there.
 pub(crate) fn state(path: &Path) -> io::Result<SocketState> {
     Found::at(path)?.map_or(Ok(SocketState::Free), |found| found.state())
 }
 
 impl Found {
     fn at(path: &Path) -> io::Result<Option<Self>> {
-        // A path without a last part is a folder's.
+        // A path without a last component is a folder's.
         let (folder, name) = match path.file_name() {
             Some(name) => (open_folder(path), name.to_owned()),
             None => (openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()), ".".into()),
@@ -162,10 +167,11 @@ impl Found {
         }
     }
 
-    /// Sends an empty *datagram* to the file, through its descriptor. The kernel finds out whether a socket is bound to
-    /// the file before it compares the kinds: `ECONNREFUSED` if none is, `EPROTOTYPE` if one of another kind is
-    /// (`unix_find_bsd` in Linux's `net/unix/af_unix.c`). So a stream listener never sees a connection, which a vhost-user
-    /// backend would take for its VM, and nothing ever blocks. To connect would do the same, but the sandbox forbids that.
+    /// Sends an empty *datagram* to the file, through its descriptor. The kernel finds out whether
+    /// a socket is bound to the file before it compares the kinds: `ECONNREFUSED` if none is,
+    /// `EPROTOTYPE` if one of another kind is (`unix_find_bsd` in Linux's `net/unix/af_unix.c`). So
+    /// a stream listener never sees a connection, which a vhost-user backend would take for its VM,
+    /// and nothing ever blocks. Connecting would tell the same, but the sandbox forbids it.
     fn state(&self) -> io::Result<SocketState> {
         if FileType::from_raw_mode(self.stat.st_mode) != FileType::Socket {
             return Ok(SocketState::NotASocket);
@@ -186,7 +192,7 @@ impl FileId {
     }
 }
 
-/// Whether it can be a file that `bind` has just made for us.
+/// Returns whether it can be a file that `bind` has just made for us.
 fn looks_new(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::Socket
         && stat.st_mode & 0o7777 & !FIRST_MODE == 0
@@ -194,8 +200,8 @@ fn looks_new(stat: &Stat) -> bool {
         && stat.st_nlink == 1
 }
 
-/// Removes the file if it is this one. In between, the folder's owner may put another one there, which he could remove
-/// himself.
+/// Removes the file if it is this one. Between the check and the removal, the folder's owner may
+/// put another file there; the owner could remove that anyway.
 fn remove(folder: &OwnedFd, name: &OsString, id: FileId) -> io::Result<()> {
     let stat = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
     if FileId::of(&stat) != id {
@@ -205,7 +211,7 @@ fn remove(folder: &OwnedFd, name: &OsString, id: FileId) -> io::Result<()> {
 }
 
 fn open_folder(path: &Path) -> rustix::io::Result<OwnedFd> {
-    // The sandbox knows no `open`.
+    // The sandbox does not allow `open`.
     openat(CWD, socket_path::folder(path), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
 }
 
@@ -241,7 +247,7 @@ mod tests {
 
     use super::*;
 
-    /// A socket that listens in a folder of its own, and a file beside it that is nobody's to touch.
+    /// A socket that listens in a folder of its own, and a file beside it that must not be touched.
     struct Scene {
         folder: tempfile::TempDir,
         socket: OwnedFd,
@@ -261,7 +267,7 @@ mod tests {
             self.folder.path().join(name)
         }
 
-        /// Puts something else where the socket was, in each way that its folder's owner has.
+        /// Puts another file where the socket was, in each way that the folder's owner has.
         fn replaced(what: &str) -> Self {
             let scene = Scene::new();
             fs::rename(scene.path("s"), scene.path("away")).unwrap();
@@ -342,7 +348,7 @@ mod tests {
         }
     }
 
-    /// The folder stays the one in which the socket was made, whatever stands at its path.
+    /// The folder stays the one in which the socket was made, whatever stands at its path now.
     #[test]
     fn a_folder_that_was_replaced_loses_nothing() {
         let outer = tempfile::tempdir().unwrap();
@@ -368,12 +374,13 @@ mod tests {
         drop(UnixListener::bind(&path).unwrap());
         assert_eq!(clear_stale(&path).unwrap(), SocketState::Free);
         assert!(!path.exists());
-        // A link to a stale socket is no socket, and the socket at its end is somebody's.
+        // A link to a stale socket is no socket, and the socket at its end belongs to another
+        // process.
         drop(UnixListener::bind(folder.path().join("away")).unwrap());
         symlink(folder.path().join("away"), &path).unwrap();
         assert_eq!(clear_stale(&path).unwrap(), SocketState::NotASocket);
         assert!(folder.path().join("away").exists() && fs::symlink_metadata(&path).is_ok());
-        // What came into the place of the stale socket after the look at it stays.
+        // A file that has taken the stale socket's place since it was checked stays.
         fs::remove_file(&path).unwrap();
         drop(UnixListener::bind(&path).unwrap());
         let found = Found::at(&path).unwrap().unwrap();
@@ -383,7 +390,8 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), "new");
     }
 
-    /// What `bind` cannot have made is not ours, whoever put it there in the moment after.
+    /// A file that `bind` cannot have made is not ours, even if it was put there in the moment
+    /// after.
     #[test]
     fn a_file_in_the_place_of_a_new_socket_is_known() {
         let scene = Scene::new();

@@ -6,13 +6,13 @@ use std::{fs, io};
 
 use crate::socket_file;
 
-/// The most bytes of a path: `sun_path` has 108 (unix(7)), and the last is a NUL.
+/// The most bytes of a path. `sun_path` has 108 (unix(7)), and the last is a NUL.
 pub const MAX_PATH: usize = 107;
 
 /// What stands at a socket path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SocketState {
-    /// Nothing: it can be bound.
+    /// Nothing: the path can be bound.
     Free,
     /// A socket that a process left when it ended: it may be removed, and then bound.
     Stale,
@@ -22,32 +22,32 @@ pub enum SocketState {
     NotASocket,
 }
 
-/// Why a path can never be bound, as it is written and as its folder is now.
+/// The reason why a path can never be bound, as it is written and as its folder is now.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SocketPathError {
-    /// Longer than [`MAX_PATH`].
+    /// The path is longer than [`MAX_PATH`].
     #[error("{0} bytes long; a socket path has at most {MAX_PATH}")]
     TooLong(usize),
-    /// Empty, or ending in `/` or `..`.
+    /// The path is empty, or ends in `/` or `..`.
     #[error("names no file; write the path of the socket itself")]
     NoFile,
-    /// A NUL byte, where the kernel would end it.
+    /// The path contains a NUL byte, where the kernel would end it.
     #[error("holds a NUL byte")]
     Nul,
-    /// Its folder is not there, or cannot be looked at.
+    /// The path's folder does not exist, or cannot be read.
     #[error("cannot use its folder {folder:?}: {why}; create it first")]
     Folder {
         /// The folder.
         folder: String,
-        /// What the system said.
+        /// The system's error.
         why: String,
     },
 }
 
-/// Checks all that does not change from moment to moment.
+/// Checks everything about the path that does not change from moment to moment.
 ///
 /// # Errors
-/// Why the path cannot be bound.
+/// The reason why the path cannot be bound.
 pub fn check(path: &Path) -> Result<(), SocketPathError> {
     check_name(path)?;
     let folder = folder(path);
@@ -62,7 +62,7 @@ pub fn check(path: &Path) -> Result<(), SocketPathError> {
 /// Checks the path as it is written: whether there can be a socket of this name, now or later.
 ///
 /// # Errors
-/// Why there cannot.
+/// The reason why there cannot.
 pub fn check_name(path: &Path) -> Result<(), SocketPathError> {
     let bytes = path.as_os_str().as_bytes();
     if bytes.len() > MAX_PATH {
@@ -77,15 +77,15 @@ pub fn check_name(path: &Path) -> Result<(), SocketPathError> {
     Ok(())
 }
 
-/// Looks at what stands at `path` now, without disturbing a process that listens there.
+/// Returns what stands at `path` now, without disturbing a process that listens there.
 ///
 /// # Errors
-/// What the system said if it would not tell, for example that we may not connect.
+/// The system's error if it does not tell, for example because we may not connect.
 pub fn state(path: &Path) -> io::Result<SocketState> {
     socket_file::state(path)
 }
 
-/// The folder of a socket path; the current one if it names none.
+/// Returns the folder of a socket path, which is the current one if the path names none.
 pub fn folder(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,

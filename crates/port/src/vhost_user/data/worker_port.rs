@@ -59,7 +59,7 @@ impl Port for WorkerPort {
         }
     }
 
-    fn arm(&self, turn: &Turn<'_>, room: bool) -> bool {
+    fn arm(&self, turn: &Turn<'_>, for_buffers: bool) -> bool {
         let Some(link) = self.data.usable_link(turn) else { return false };
         // All rings are armed, also behind one that has something already: every driver must know
         // that nobody polls.
@@ -70,7 +70,7 @@ impl Port for WorkerPort {
                 false
             });
         };
-        if room {
+        if for_buffers {
             let queues = link.tx(self.queues.tx_index).queues().iter();
             queues.for_each(|queue| ask(queue.arm_for_buffers(self.queues.worker), &|| queue.name()));
         } else {
@@ -79,9 +79,9 @@ impl Port for WorkerPort {
         any
     }
 
-    fn disarm(&self, turn: &Turn<'_>, room: bool) {
+    fn disarm(&self, turn: &Turn<'_>, for_buffers: bool) {
         let Some(link) = self.data.usable_link(turn) else { return };
-        if room {
+        if for_buffers {
             // Disarms all rings: those of this worker may have changed while it slept.
             let all = link.tx.iter().flat_map(|steering| steering.queues());
             all.for_each(|queue| queue.disarm_for_buffers(self.queues.worker));
