@@ -1,7 +1,21 @@
 //! Ports: where packets enter and leave the switch.
 //!
-//! A port takes packets into a turn and delivers a batch of them; how is its own matter. It does not know the
-//! configuration, the graph, or other ports.
+//! A port has two sides. The data side is a [`Port`]: a worker takes packets from it into a turn and
+//! delivers batches to it. The control side is a [`PortControl`]: any thread opens, changes, asks and
+//! stops the port by it.
+//!
+//! A port does not know the configuration, the graph, or other ports.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `vhost_user` | the port whose peer is a guest's network device |
+//! | `null` | a port for tests and measurements |
+//! | `control` | the control side of ports of any kind |
+//! | `queue_assignment`, `kick_routing` | which worker serves which queue, and which kick wakes it |
+//! | `link_status`, `link_history`, `counters`, `peer` | what operators are told |
+//! | `listener`, `socket_file`, `socket_path` | listening sockets and their files |
+//! | `epoll_waiter` | the wait of a worker that finds nothing to do |
+//! | `notifier`, `signal`, `call_helper` | notifications that never hold a worker up |
 //!
 //! ```
 //! use straightline_packet::{Arena, Batch, Rcu, Settings};

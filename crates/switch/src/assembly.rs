@@ -1,4 +1,4 @@
-//! A plan's parts put together: ports that listen, tables, a worker's graph.
+//! The parts of a plan, made and put together: ports, tables of bridges, and each worker's graph.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -17,13 +17,14 @@ use crate::node_chain::NodeChains;
 use crate::plan::{ForwardingDomain, Plan, PortPlan};
 use crate::sandbox;
 
-/// Bytes of bodies that a turn copies. A packet may be copied to all ports of a bridge, so a turn takes its share of this.
+/// Bytes of bodies that a turn copies. A packet may be copied to all ports of a bridge, so a turn
+/// takes only a share of this.
 const TURN_BYTES: u32 = 1 << 20;
 
-/// A table's rules: its limit, its ageing, what is fixed.
+/// The rules of a bridge's table: its limit, its ageing, its static entries.
 pub(crate) type Rules = (usize, u32, Vec<(MacAddr, PortIndex)>);
 
-/// How a worker's turns are run, before it has anything to do.
+/// Returns how a worker's turns are run.
 pub(crate) fn settings(config: &Config) -> Settings {
     Settings {
         level: config.switch.level(),
@@ -33,7 +34,7 @@ pub(crate) fn settings(config: &Config) -> Settings {
     }
 }
 
-/// Makes a port.
+/// Opens a port. The kinds of port differ only here; afterwards each is a [`PortControl`].
 pub(crate) fn open(
     port: &PortConfig,
     place: &PortPlan,
@@ -51,7 +52,7 @@ pub(crate) fn open(
     Ok(opened)
 }
 
-/// Makes a vhost-user port.
+/// Opens a vhost-user port.
 fn open_vhost_user(
     port: &PortConfig,
     kind: &config::VhostUserConfig,
@@ -82,18 +83,18 @@ fn open_vhost_user(
     Ok(Arc::new(VhostUser::open(config, PortIndex(place.slot), drops, rcu, waiters)?))
 }
 
-/// The rules of a bridge's table.
+/// Returns the rules of a bridge's table.
 pub(crate) fn rules(config: &Config, plan: &Plan, bridge: &BridgeConfig) -> Rules {
     let fixed = bridge.statics.iter().filter_map(|entry| {
         let port = config.port_index(&entry.port)?;
         Some((MacAddr(entry.mac.octets()), PortIndex(plan.ports[port].slot)))
     });
     let fixed: Vec<_> = fixed.collect();
-    // The configuration's limit counts static entries, the table's does not.
+    // The configuration's limit counts static entries, the table's limit does not.
     ((bridge.limit as usize).saturating_sub(fixed.len()), bridge.ageing, fixed)
 }
 
-/// Returns the check of what a port's guest claims, if the port has one.
+/// Returns the check of the addresses that a port's guest claims, if the port has one.
 pub(crate) fn source_check(port: &PortConfig) -> Option<SourceCheck> {
     let check = port.source_check.as_ref()?;
     let own = port.mac.map(|mac| MacPrefix::exact(MacAddr(mac.octets())));
@@ -102,32 +103,33 @@ pub(crate) fn source_check(port: &PortConfig) -> Option<SourceCheck> {
     Some(SourceCheck::new(&macs, check.ips.as_deref()))
 }
 
-/// What a worker's graph is made of.
+/// The parts that a worker's graph is made of.
 pub(crate) struct Parts<'a> {
     pub(crate) config: &'a Config,
     pub(crate) plan: &'a Plan,
     /// In the configuration's order.
     pub(crate) ports: &'a [Arc<dyn PortControl>],
-    /// Of each port.
+    /// The drop counters of each port.
     pub(crate) drops: &'a [Arc<Drops>],
-    /// Of each bridge that is in a graph to be made.
+    /// The table of each bridge that is in a graph to be made.
     pub(crate) fdbs: &'a [Option<Arc<Fdb>>],
-    /// For slots that are no port's.
+    /// The drop counters for slots that no port has.
     pub(crate) nobody: &'a Arc<Drops>,
 }
 
 impl Parts<'_> {
-    /// A worker's work: these domains, and the counters of all ports.
-    pub(crate) fn work(&self, worker: usize, domains: &[ForwardingDomain], figures: Vec<Arc<NodeStats>>) -> Work {
+    /// Returns a worker's work: the graph of these domains, and the drop counters of all ports.
+    pub(crate) fn work(&self, worker: usize, domains: &[ForwardingDomain], node_stats: Vec<Arc<NodeStats>>) -> Work {
         let slots = self.plan.ports.iter().map(|place| usize::from(place.slot) + 1).max().unwrap_or(0);
         let mut drops = vec![Arc::clone(self.nobody); slots];
         for (place, port) in self.plan.ports.iter().zip(self.drops) {
             drops[usize::from(place.slot)] = Arc::clone(port);
         }
-        Work { graph: self.graph(worker, domains, figures), drops, fan_out: self.copies(domains) }
+        Work { graph: self.graph(worker, domains, node_stats), drops, fan_out: self.copies(domains) }
     }
 
-    /// How often a packet may be copied, at most: to all ports of the largest domain but its own, and by mirrors.
+    /// Returns the most copies of one packet: one to each port of the largest domain but its own,
+    /// and those of mirrors.
     fn copies(&self, domains: &[ForwardingDomain]) -> u32 {
         let outputs = |node: &NodeConfig| node.outputs().len();
         let copies = domains.iter().map(|domain| {
@@ -140,11 +142,11 @@ impl Parts<'_> {
         u32::try_from(copies.unwrap_or(1)).unwrap_or(u32::MAX).max(1)
     }
 
-    fn graph(&self, worker: usize, domains: &[ForwardingDomain], figures: Vec<Arc<NodeStats>>) -> Graph {
+    fn graph(&self, worker: usize, domains: &[ForwardingDomain], node_stats: Vec<Arc<NodeStats>>) -> Graph {
         let config = self.config;
         let port = |at: usize| self.ports[at].for_worker(worker);
         let index = |at: usize| PortIndex(self.plan.ports[at].slot);
-        let mut graph = Graph::continuing(figures);
+        let mut graph = Graph::continuing(node_stats);
         for &domain in domains {
             let members = domain.ports(config);
             let wait = domain.waits(config);
@@ -182,7 +184,7 @@ impl Parts<'_> {
             for member in members {
                 if receives(&member) {
                     let first = chains.ingress(&mut graph, member, node);
-                    // Before all other nodes, which are to see true sources only.
+                    // Before all other nodes, so that they see only true sources.
                     let first = match source_check(&config.ports[member]) {
                         Some(check) => {
                             let name = format!("source-check.{}", config.ports[member].name);

@@ -1,4 +1,4 @@
-//! A running switch with the file that it was started from: what it is told to do comes here.
+//! A running switch together with its configuration file. Commands to the switch come here.
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use crate::Switch;
 use crate::api::{Changes, Control, Lease, PortWish};
 use crate::config::{Config, Diagnostic, Kinds};
 
-/// Reads the file again when it is asked to. Signals and the API ask.
+/// Reloads the file when a signal or the API asks for it.
 #[derive(Debug)]
 pub struct Keeper {
     switch: Arc<Switch>,
@@ -17,12 +17,12 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// The keeper of a switch that was started from `file`.
+    /// Returns the keeper of a switch that was started from `file`.
     pub fn new(switch: Arc<Switch>, file: impl Into<PathBuf>) -> Self {
         Keeper { switch, file: file.into(), kinds: Kinds::default() }
     }
 
-    /// The same where the file may have nodes of these kinds.
+    /// Returns the keeper for a file that may have nodes of these kinds.
     #[must_use]
     pub fn with_kinds(self, kinds: Kinds) -> Self {
         Keeper { kinds, ..self }
@@ -35,7 +35,7 @@ impl Control for Keeper {
             for warning in &loaded.warnings {
                 tracing::warn!("{warning}");
             }
-            // What we have ourselves is taken rightly.
+            // Sockets that this switch has itself are not taken by others.
             let taken = loaded.taken_sockets_beside(&self.switch.config());
             if !taken.is_empty() {
                 return Err(taken.iter().map(Diagnostic::to_string).collect::<Vec<_>>().join("\n"));

@@ -1,13 +1,14 @@
-//! From one configuration to another while packets pass.
+//! The change from one configuration to another while packets pass.
 //!
-//! 1. Everything that can fail comes first: new ports listen, ports that move are watched by their new worker as well,
-//!    sockets get other permissions. A failure takes all of it back.
-//! 2. Ports whose socket a new port needs pause: they free its path. A failure takes this back too: each paused port
-//!    listens again, independently of the others, and goes on trying if it cannot.
-//! 3. Each worker that is concerned is handed a graph of those domains alone that nothing changes for; the others are
-//!    at rest, and their packets wait in their guests' rings.
-//! 4. Now nobody uses their tables and ports, and they are changed.
-//! 5. The workers are handed their new graphs. What is in none of them any more ends.
+//! 1. Everything that can fail comes first. New ports listen; the kicks of ports that move are also
+//!    routed to their new workers; sockets get other permissions. A failure is rolled back.
+//! 2. Ports whose socket a new port needs pause, and so free its path. A failure is rolled back
+//!    too: each paused port listens again, independently of the others, and keeps trying if it
+//!    cannot.
+//! 3. Each worker concerned gets a graph of only those domains that nothing changes for. The others
+//!    are at rest, and their packets wait in their guests' rings.
+//! 4. Nobody uses the tables and ports of the others now, so they are changed.
+//! 5. The workers get their new graphs. What is in none of them any more ends.
 //!
 //! A worker takes a graph between two turns, when it holds no packet, so none is lost.
 
@@ -29,19 +30,21 @@ use crate::plan::{Before, ForwardingDomain, Plan, PortPlan, Step, difference, ne
 use crate::sandbox;
 use crate::source::Snapshot;
 
-/// An address's entry has 15 bits for its port, and ports that come take no slot of those that go.
+/// The most ports. An address's entry has 15 bits for its port, and new ports do not take the slots
+/// of those that are removed.
 const MOST_PORTS: usize = 1 << 14;
 
-/// How long a reload waits for the threads of ports that are gone, which a frontend may hold. The API answers nobody
-/// meanwhile, and its clients give up after 5 s.
+/// The time that a reload waits for the threads of removed ports, which a frontend may hold. The
+/// API does not answer meanwhile, and its clients give up after 5 s.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Switch {
-    /// Goes over to another checked configuration: what is the same in both loses no packet and no learned address, and
-    /// a guest whose port only joins something else stays connected.
+    /// Changes to another checked configuration. What is the same in both loses no packet and no
+    /// learned address. A guest stays connected if its port only moves to another patch or bridge.
     ///
     /// # Errors
-    /// What cannot be changed without a restart, or could not be had. All is as it was before then.
+    /// What cannot be changed without a restart, or what could not be opened. Everything stays as
+    /// it was.
     pub fn reload(&self, config: &Config) -> anyhow::Result<Changes> {
         let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
         self.retry_ports();
@@ -50,12 +53,13 @@ impl Switch {
             wanted.config = config.clone();
         }
         drop(wanted);
-        // With nothing locked: a frontend may hold a port's thread.
+        // With nothing locked, because a frontend may hold a port's thread.
         self.wait_for_ending(PATIENCE);
         changed
     }
 
-    /// One more try for each port that could not listen again after a reload that failed. They try on their own as well.
+    /// Tries again for each port that could not listen after a reload that failed. The ports also
+    /// try by themselves.
     fn retry_ports(&self) {
         for port in &self.running.now().ports {
             if port.listen_failure().is_some() {
@@ -90,7 +94,7 @@ impl Switch {
         Ok(Changes { changes: steps.iter().map(|step| describe(step, &now.config, config)).collect() })
     }
 
-    /// Steps 3 to 5.
+    /// Does steps 3 to 5.
     fn hand_over(
         &self,
         now: &Snapshot,
@@ -100,22 +104,23 @@ impl Switch {
         ports: Vec<Arc<dyn PortControl>>,
         drops: Vec<Arc<Drops>>,
     ) -> anyhow::Result<Snapshot> {
-        let calm: Vec<_> = (0..self.handles.len()).map(|worker| undisturbed(before, config, &plan, worker)).collect();
+        let unchanged: Vec<_> =
+            (0..self.handles.len()).map(|worker| undisturbed(before, config, &plan, worker)).collect();
         let concerned = |worker: &usize| {
-            let same = calm[*worker].len();
+            let same = unchanged[*worker].len();
             same != plan.workers[*worker].domains.len() || same != now.plan.workers[*worker].domains.len()
         };
         let concerned: Vec<_> = (0..self.handles.len()).filter(concerned).collect();
 
-        let is_calm = |at: usize| calm.iter().any(|domains| domains.contains(&ForwardingDomain::Bridge(at)));
+        let is_unchanged = |at: usize| unchanged.iter().any(|domains| domains.contains(&ForwardingDomain::Bridge(at)));
         let table = |name: &str| Some(&now.fdbs[now.config.bridges.iter().position(|old| old.name == name)?]);
         let bridges = config.bridges.iter().enumerate();
-        let kept = bridges.map(|(at, bridge)| table(&bridge.name).filter(|_| is_calm(at)).cloned());
+        let kept = bridges.map(|(at, bridge)| table(&bridge.name).filter(|_| is_unchanged(at)).cloned());
         let mut fdbs: Vec<_> = kept.collect();
         let nobody = self.running.removed_drops();
         let parts = Parts { config, plan: &plan, ports: &ports, drops: &drops, fdbs: &fdbs, nobody };
         let own = |worker: usize| now.workers[worker].1.clone();
-        self.post(concerned.iter().map(|&worker| (worker, parts.work(worker, &calm[worker], own(worker)))))?;
+        self.post(concerned.iter().map(|&worker| (worker, parts.work(worker, &unchanged[worker], own(worker)))))?;
 
         for ((place, port), config) in plan.ports.iter().zip(&ports).zip(&config.ports) {
             let Some(old) = before.same_port(config).map(|old| &now.plan.ports[old]) else { continue };
@@ -126,11 +131,11 @@ impl Switch {
                 port.assign_queues(place.assignment.clone());
             }
         }
-        for (at, bridge) in config.bridges.iter().enumerate().filter(|(at, _)| !is_calm(*at)) {
+        for (at, bridge) in config.bridges.iter().enumerate().filter(|(at, _)| !is_unchanged(*at)) {
             let (limit, ageing, fixed) = rules(config, &plan, bridge);
             let members = ForwardingDomain::Bridge(at).ports(config);
             let ports: Vec<_> = members.iter().map(|&port| PortIndex(plan.ports[port].slot)).collect();
-            // What a port claimed before its claims were compared is forgotten.
+            // Forgets what a port claimed before its claims were checked.
             let checks: Vec<_> = members.iter().map(|&port| source_check(&config.ports[port])).collect();
             let may_stay = |entry: &FdbEntry| {
                 ports.iter().zip(&checks).all(|(&port, check)| {
@@ -147,7 +152,7 @@ impl Switch {
         let work: Vec<_> = concerned
             .iter()
             .map(|&worker| {
-                let work = parts.work(worker, &plan.workers[worker].domains, figures(now, config, &plan, worker));
+                let work = parts.work(worker, &plan.workers[worker].domains, node_stats(now, config, &plan, worker));
                 workers[worker].1 = work.graph.stats();
                 (worker, work)
             })
@@ -157,13 +162,13 @@ impl Switch {
         Ok(Snapshot { config: config.clone(), plan, ports, drops, fdbs, workers })
     }
 
-    /// Who is woken by the kicks of a port at this place.
+    /// Returns the waiters that the kicks of a port wake.
     fn waiters(&self, place: &PortPlan) -> Waiters {
         let of = |workers: &[usize]| workers.iter().map(|&worker| Arc::clone(&self.handles[worker].waiter)).collect();
         Waiters { rx: of(&place.assignment.rx_workers), tx: of(&place.assignment.delivering) }
     }
 
-    /// Hands work to workers, and waits until each has left what it worked on before.
+    /// Hands work to workers, and waits until each has left its work before.
     fn post(&self, work: impl IntoIterator<Item = (usize, Work)>) -> anyhow::Result<()> {
         let mut posted = Vec::new();
         for (worker, work) in work {
@@ -183,7 +188,8 @@ impl Switch {
         })
     }
 
-    /// Ends what is in no graph any more, keeps its figures in the sums, and shows what runs now.
+    /// Ends ports that are in no graph any more, adds the counters of removed parts to the sums,
+    /// and shows the new snapshot.
     fn settle(&self, now: &Snapshot, next: Snapshot, steps: &[Step]) {
         let mut ending = self.ending();
         for step in steps {
@@ -207,14 +213,14 @@ impl Switch {
     }
 }
 
-/// What was done so far, to be taken back where it does not succeed.
+/// The steps done so far, for the rollback if a later one fails.
 struct Attempt<'a> {
     switch: &'a Switch,
     now: &'a Snapshot,
     config: &'a Config,
     plan: &'a Plan,
     wanted: &'a Wanted,
-    /// Ports that are new, by their index.
+    /// New ports, with their index.
     fresh: Vec<(usize, Arc<dyn PortControl>)>,
     undo: Vec<Undo>,
     /// Ports that have freed their socket's path, by their index in what runs.
@@ -227,7 +233,8 @@ enum Undo {
 }
 
 impl Attempt<'_> {
-    /// What can be done beside all that runs. Returns the ports whose sockets others have that go.
+    /// Does what can be done while everything runs. Returns the new ports whose sockets belong to
+    /// ports that will go.
     fn prepare(&mut self, steps: &[Step]) -> anyhow::Result<Vec<usize>> {
         let mut late = Vec::new();
         for step in steps {
@@ -261,8 +268,8 @@ impl Attempt<'_> {
         Ok(late)
     }
 
-    /// Pauses the ports whose sockets are needed, and makes those that need them. A paused port's path is free at once,
-    /// even if a frontend holds the port's thread.
+    /// Pauses the ports whose sockets are needed, and opens those that need them. A paused port's
+    /// path is free at once, even if a frontend holds the port's thread.
     fn replace(&mut self, late: &[usize]) -> anyhow::Result<()> {
         for &new in late {
             let path = self.config.ports[new].kind.exclusive_path();
@@ -279,7 +286,7 @@ impl Attempt<'_> {
     fn open(&mut self, new: usize) -> anyhow::Result<()> {
         let port = &self.config.ports[new];
         let place = &self.plan.ports[new];
-        // One of the same name goes on counting.
+        // A port of the same name keeps its counters.
         let drops =
             self.now.config.port_index(&port.name).map_or_else(Arc::default, |old| Arc::clone(&self.now.drops[old]));
         let waiters = self.switch.waiters(place);
@@ -292,7 +299,7 @@ impl Attempt<'_> {
         Ok(())
     }
 
-    /// All ports as they are to be, and their counters.
+    /// Returns all ports of the new configuration, and their drop counters.
     fn ports(self, before: Before<'_>) -> (Vec<Arc<dyn PortControl>>, Vec<Arc<Drops>>) {
         let ports = self.config.ports.iter().enumerate().filter_map(|(at, config)| {
             let fresh = self.fresh.iter().find(|(new, _)| *new == at).map(|(_, port)| port);
@@ -302,7 +309,7 @@ impl Attempt<'_> {
         ports.unzip()
     }
 
-    /// Undoes all that was done. Returns the error with what its reader has to know besides.
+    /// Undoes everything that was done. Returns the error, with what else its reader must know.
     fn roll_back(&mut self, error: anyhow::Error) -> anyhow::Error {
         // Their paths are free when this returns.
         self.fresh.iter().for_each(|(_, port)| port.begin_stop());
@@ -344,7 +351,8 @@ impl Attempt<'_> {
     }
 }
 
-/// The same configuration, with the running prototypes of those nodes that stay what they are: what they remember stays.
+/// Returns the configuration, with the running prototypes of nodes that stay the same, so that
+/// these keep their state.
 fn with_nodes_of(running: &Config, config: &Config) -> Config {
     let mut config = config.clone();
     for node in &mut config.nodes {
@@ -355,19 +363,20 @@ fn with_nodes_of(running: &Config, config: &Config) -> Config {
     config
 }
 
-/// The figures that a worker's new graph goes on with: its own, and those of ports that move to it as a whole.
-fn figures(now: &Snapshot, config: &Config, plan: &Plan, worker: usize) -> Vec<Arc<NodeStats>> {
-    let mut figures = now.workers[worker].1.clone();
+/// Returns the node counters that a worker's new graph continues: its own, and those of ports that
+/// move to it as a whole.
+fn node_stats(now: &Snapshot, config: &Config, plan: &Plan, worker: usize) -> Vec<Arc<NodeStats>> {
+    let mut node_stats = now.workers[worker].1.clone();
     let places = plan.ports.iter().zip(&config.ports);
     for (_, port) in places.filter(|(place, _)| place.only_worker() == Some(worker)) {
         let old = now.config.port_index(&port.name).map(|old| &now.plan.ports[old]);
         let Some(from) = old.and_then(PortPlan::only_worker) else { continue };
         if from != worker {
             let names = [format!("{}-rx", port.name), format!("{}-tx", port.name)];
-            figures.extend(now.workers[from].1.iter().filter(|node| names.contains(&node.name)).cloned());
+            node_stats.extend(now.workers[from].1.iter().filter(|node| names.contains(&node.name)).cloned());
         }
     }
-    figures
+    node_stats
 }
 
 fn describe(step: &Step, old: &Config, new: &Config) -> Change {

@@ -1,4 +1,5 @@
-//! What a running switch answers: put together from counters that workers write, without stopping them.
+//! The answers of a running switch, made from counters that workers write. No worker is stopped for
+//! them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime};
@@ -21,7 +22,7 @@ use crate::plan::{ForwardingDomain, Plan, PortPlan};
 use crate::watchdog::Stalls;
 use crate::{sandbox, user_names};
 
-/// What is counted of ports and nodes that are gone is told under this name, which no port can have.
+/// The name under which counters of removed ports and nodes are reported. No port can have it.
 const REMOVED: &str = "(removed)";
 
 /// A running switch, as it is now.
@@ -36,18 +37,18 @@ pub(crate) struct Running {
     removed_nodes: NodeStats,
 }
 
-/// The parts that have something to tell. Replaced as a whole.
+/// The parts that are reported about. Replaced as a whole.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     pub(crate) config: Config,
     pub(crate) plan: Plan,
     /// In the configuration's order.
     pub(crate) ports: Vec<Arc<dyn PortControl>>,
-    /// Of each port.
+    /// The drop counters of each port.
     pub(crate) drops: Vec<Arc<Counts>>,
-    /// Of each bridge.
+    /// The table of each bridge.
     pub(crate) fdbs: Vec<Arc<Table>>,
-    /// Of each worker, with its nodes.
+    /// The counters of each worker, with those of its nodes.
     pub(crate) workers: Vec<(Arc<WorkerStats>, Vec<Arc<NodeStats>>)>,
 }
 
@@ -71,12 +72,12 @@ impl Running {
         *self.now.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(now);
     }
 
-    /// Drops of ports that are gone, and of packets that belong to none.
+    /// Returns the drop counters of ports that were removed, and of packets that belong to none.
     pub(crate) fn removed_drops(&self) -> &Arc<Counts> {
         &self.removed_drops
     }
 
-    /// What nodes counted that are gone.
+    /// Returns the counters of nodes that were removed.
     pub(crate) fn removed_nodes(&self) -> &NodeStats {
         &self.removed_nodes
     }
@@ -88,7 +89,7 @@ impl Snapshot {
         at.map_or_else(String::new, |at| self.config.ports[at].name.clone())
     }
 
-    /// What the bridge of a port has learned there.
+    /// Returns the number of addresses that the bridge of a port has learned there.
     fn addresses(&self, port: &str) -> Option<Addresses> {
         let at = self.config.bridges.iter().position(|bridge| bridge.ports.iter().any(|member| member == port))?;
         let place = self.plan.ports.get(self.config.port_index(port)?)?;
@@ -96,7 +97,7 @@ impl Snapshot {
         Some(Addresses { learned: share.learned, refused: share.refused })
     }
 
-    /// The worker whose clock a bridge's table goes by.
+    /// Returns the worker whose clock a bridge's table uses.
     fn worker_of(&self, bridge: usize) -> Option<&WorkerStats> {
         let at =
             self.plan.workers.iter().position(|worker| worker.domains.contains(&ForwardingDomain::Bridge(bridge)))?;

@@ -31,7 +31,7 @@ pub struct Switch {
     _watchdog: WatchdogThread,
 }
 
-/// Whether a worker has ended by a bug, and who wants to know.
+/// Records whether a bug has ended a worker, and calls the one who wants to know.
 #[derive(Default)]
 struct Failure(Mutex<Failed>);
 
@@ -41,7 +41,7 @@ struct Failed {
     tell: Option<Box<dyn FnOnce() + Send>>,
 }
 
-/// A worker, as control reaches it.
+/// Control's side of a worker thread.
 #[derive(Debug)]
 pub(crate) struct WorkerHandle {
     pub(crate) mailbox: Arc<Mailbox>,
@@ -53,19 +53,20 @@ impl Switch {
     /// Starts a checked configuration. When it returns, all sockets listen.
     ///
     /// # Errors
-    /// What could not be had: a socket, a thread. Nothing is left running then.
+    /// What could not be opened or started: a socket, a thread. Nothing is left running.
     pub fn start(config: &Config) -> anyhow::Result<Switch> {
-        // It begins with nothing and comes to its configuration as it will come to every other.
+        // The switch starts empty and changes to its configuration as it later changes to any
+        // other.
         let nothing = Config { switch: config.switch.clone(), ..Config::default() };
         let plan = plan(&nothing, None);
         let rcu = Rcu::new();
         let mut handles = Vec::new();
         let mut workers = Vec::new();
-        let mut figures = Vec::new();
+        let mut node_stats = Vec::new();
         for worker in &plan.workers {
             let graph = Graph::new();
             let stats = Arc::new(WorkerStats { cpu: worker.cpu, ..WorkerStats::default() });
-            figures.push((Arc::clone(&stats), graph.stats()));
+            node_stats.push((Arc::clone(&stats), graph.stats()));
             let waiter = Arc::new(EpollWaiter::new().context("cannot make a worker's epoll set")?);
             let arena = Arena::new(rcu.reader(), settings(config), Vec::new());
             let idle = match config.switch.idle {
@@ -81,7 +82,7 @@ impl Switch {
             ports: Vec::new(),
             drops: Vec::new(),
             fdbs: Vec::new(),
-            workers: figures,
+            workers: node_stats,
         };
         let failure = Arc::default();
         let running = Arc::new(Running::new(now, notifications(&workers)));
@@ -97,23 +98,24 @@ impl Switch {
         Ok(switch)
     }
 
-    /// What can be asked of it while it runs.
+    /// Returns the source of all answers about the switch while it runs.
     pub fn source(&self) -> Arc<dyn Source> {
         Arc::clone(&self.running) as Arc<dyn Source>
     }
 
-    /// The configuration that it runs.
+    /// Returns the configuration that it runs.
     pub fn config(&self) -> Config {
         self.running.now().config.clone()
     }
 
-    /// The figures of every node, in the order of a packet's way, for whoever embeds the switch.
+    /// Returns the counters of every node, in the order in which packets pass them, for programs
+    /// that embed the switch.
     pub fn nodes(&self) -> Vec<Arc<NodeStats>> {
         self.running.now().workers.iter().flat_map(|(_, nodes)| nodes.iter().cloned()).collect()
     }
 
-    /// Calls `tell`, on any thread, when a worker has ended by a bug: its ports pass nothing any more, and only a restart
-    /// helps.
+    /// Calls `tell`, on any thread, when a bug has ended a worker. Its ports pass no packets any
+    /// more, and only a restart helps.
     pub fn on_failure(&self, tell: impl FnOnce() + Send + 'static) {
         let mut failed = self.failure.lock();
         if failed.has_failed {
@@ -123,13 +125,13 @@ impl Switch {
         failed.tell = Some(Box::new(tell));
     }
 
-    /// Whether a worker has ended by a bug.
+    /// Returns whether a bug has ended a worker.
     pub fn has_failed(&self) -> bool {
         self.failure.lock().has_failed
     }
 
-    /// Stops it: links go down, sockets are removed, threads end. Returns the names of ports whose thread is left behind,
-    /// because a frontend holds it.
+    /// Stops the switch: links go down, sockets are removed, threads end. Returns the names of
+    /// ports whose thread is left behind because a frontend holds it.
     pub fn stop(mut self) -> Vec<String> {
         self.end()
     }
@@ -138,8 +140,8 @@ impl Switch {
         self.ending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the ports that have begun to stop, for all of them together at most for `limit`. Those that a frontend
-    /// holds for longer are waited for again later.
+    /// Waits for the ports that have begun to stop, for all of them together at most for `limit`.
+    /// Those that a frontend holds for longer are waited for again later.
     pub(crate) fn wait_for_ending(&self, limit: Duration) {
         let ending = std::mem::take(&mut *self.ending());
         let ports: Vec<_> = ending.iter().map(|port| &**port).collect();
@@ -148,7 +150,7 @@ impl Switch {
     }
 
     fn end(&mut self) -> Vec<String> {
-        // Ports first: workers still run, so that a port can wait for the turns that use it.
+        // Ports first: workers still run, so a port can wait for the turns that use it.
         let now = self.running.now();
         let ending = std::mem::take(&mut *self.ending());
         let left = stop_all(now.ports.iter().chain(&ending).map(|port| &**port));
@@ -209,7 +211,7 @@ impl std::fmt::Debug for Failure {
     }
 }
 
-/// Reports it when the worker's thread unwinds.
+/// Reports a failure when the worker's thread unwinds.
 struct FailureReporter {
     failure: Arc<Failure>,
     at: usize,
@@ -232,7 +234,8 @@ impl Drop for FailureReporter {
     }
 }
 
-/// How guests will be notified. Contexts are made now: later, somebody may have taken all that the system has.
+/// Returns how guests will be notified. Contexts are made now, because other users may take all
+/// that the system has.
 fn notifications(workers: &[(Option<usize>, Worker)]) -> &'static str {
     let control = Signals::prepare_control();
     if control && workers.iter().all(|(_, worker)| worker.signals_itself()) {

@@ -1,41 +1,44 @@
-//! Several workers at one domain: how many it can use, and which queue pair is whose.
+//! Several workers for one domain: how many it can use, and which queue pair each serves.
 //!
-//! Of each transmit ring one worker takes, so a flow comes by one worker and stays in order. In a patch, no receive ring is
-//! ever wanted by two: at most as many workers take from a port as its peer has receive rings, and these are dealt out among
-//! them. Two ports with one pair each so have a worker for each direction. In a bridge everybody delivers everywhere, and a
-//! port with fewer pairs than there are workers has rings with a lock that is waited for; so a bridge is given several only
-//! where a port of it has several pairs.
+//! One worker receives from each transmit ring, so a flow comes by one worker and stays in order.
+//!
+//! - **Patch.** No two workers ever want one receive ring: at most as many workers receive from a
+//!   port as its peer has receive rings, and these are dealt out among them. So two ports with one
+//!   pair each have a worker for each direction.
+//! - **Bridge.** Every worker delivers to every port. A port with fewer pairs than workers has
+//!   rings that are shared, with locks that are waited for. So a bridge gets several workers only
+//!   if one of its ports has several pairs.
 
 use straightline_port::QueueAssignment;
 
 use super::ForwardingDomain;
 use crate::config::Config;
 
-/// The queue pairs of its ports.
+/// Returns the number of queue pairs of a domain's ports.
 pub(super) fn domain_pairs(config: &Config, domain: ForwardingDomain) -> usize {
     domain.ports(config).iter().map(|&port| config.ports[port].kind.queues()).sum()
 }
 
-/// The most workers that it can use.
+/// Returns the most workers that a domain can use.
 pub(super) fn max_workers(config: &Config, domain: ForwardingDomain) -> usize {
     let ports = domain.ports(config);
     let pairs = ports.iter().map(|&port| config.ports[port].kind.queues());
     match domain {
         ForwardingDomain::Patch(_) => 2 * pairs.min().unwrap_or(1),
         ForwardingDomain::Bridge(_) => pairs.max().unwrap_or(1),
-        // What comes in is dropped.
+        // All its packets are dropped.
         ForwardingDomain::Unconnected(_) => 1,
     }
 }
 
-/// How many workers each of these domains is to have: one, and those that are left go to whoever has most pairs for each
-/// of its workers.
+/// Returns the number of workers for each domain: one each. Workers that are left over go to the
+/// domain with the most pairs for each of its workers.
 pub(super) fn worker_counts(config: &Config, domains: &[ForwardingDomain], workers: usize) -> Vec<usize> {
     let mut worker_counts = vec![1; domains.len()];
     let connected = domains.iter().filter(|domain| !matches!(domain, ForwardingDomain::Unconnected(_))).count();
     for _ in connected..workers {
         let can = |&at: &usize| worker_counts[at] < max_workers(config, domains[at]).min(workers);
-        // Of equals the first: `max_by` takes the last.
+        // The first of equals: `max_by` takes the last, so the order is reversed.
         let most = (0..domains.len()).rev().filter(can).max_by(|&a, &b| {
             let (pairs_a, pairs_b) = (domain_pairs(config, domains[a]), domain_pairs(config, domains[b]));
             (pairs_a * worker_counts[b]).cmp(&(pairs_b * worker_counts[a]))
@@ -46,7 +49,8 @@ pub(super) fn worker_counts(config: &Config, domains: &[ForwardingDomain], worke
     worker_counts
 }
 
-/// Deals the pairs of a domain's ports out to the workers that serve it, each port beginning where the last one ended.
+/// Deals the pairs of a domain's ports out to the workers that serve it. Each port begins where the
+/// last one ended.
 pub(super) fn assign(config: &Config, domain: ForwardingDomain, serving: &[usize]) -> Vec<(usize, QueueAssignment)> {
     let ports = domain.ports(config);
     let most = match domain {
@@ -59,7 +63,7 @@ pub(super) fn assign(config: &Config, domain: ForwardingDomain, serving: &[usize
         .map(|&port| {
             let pairs = config.ports[port].kind.queues();
             let from = at;
-            // Where not all are needed, the next port goes on behind those that were.
+            // If not all workers are needed, the next port begins behind those that were.
             at += if most < serving.len() { most } else { pairs };
             (0..config.ports[port].kind.most_queues())
                 .map(|pair| serving[(from + pair % most) % serving.len()])
@@ -95,8 +99,8 @@ pub(super) fn delivered_by(assignment: &QueueAssignment, delivering: Vec<usize>)
     }
 }
 
-/// Whose own each receive ring is: whoever has the pair's other ring, if he delivers at all; the rest goes to whoever has
-/// fewest.
+/// Returns the owner of each receive ring: the worker that has the pair's other ring, if it
+/// delivers at all. Other rings go to the worker with the fewest.
 fn tx_workers(rx_workers: &[usize], delivering: &[usize]) -> Vec<usize> {
     let mut owners: Vec<Option<usize>> =
         rx_workers.iter().map(|taker| delivering.contains(taker).then_some(*taker)).collect();

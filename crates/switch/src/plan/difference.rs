@@ -1,46 +1,48 @@
-//! What is to be done to come from one configuration to another.
+//! The steps from one configuration to another.
 
 use std::fmt::Debug;
 
 use super::{Before, ForwardingDomain, Plan, PortPlan};
 use crate::config::{Config, Mac, NodeConfig, PortConfig, SourceCheckConfig, SwitchConfig, note};
 
-/// One thing that changes. Indexes are those of the new configuration's list, `old` those of the old one's.
+/// One change. Indexes are into the new configuration's list, `old` ones into the old one's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// A port begins.
+    /// A port is added.
     PortAdded(usize),
-    /// A port ends.
+    /// A port is removed.
     PortRemoved { old: usize },
-    /// A port ends and begins as something else: what its guest negotiated or connected to is other now.
+    /// A port is closed and opened again, because what its guest negotiated or connected to has
+    /// changed.
     PortRemade { old: usize, new: usize, why: String },
-    /// A port stays what it is, and its guest connected; its place or who may connect is other.
+    /// A port stays open and its guest connected; its workers, its network or its permissions
+    /// change.
     PortMoved { old: usize, new: usize, permissions: bool, network: Option<String> },
     /// A port's packets pass other nodes.
     PortNodes { new: usize },
-    /// A port's packets are compared with other addresses, or with none.
+    /// A port's packets are checked against other addresses, or no longer checked.
     PortSourceCheck { new: usize },
-    /// A patch begins.
+    /// A patch is added.
     PatchAdded(usize),
-    /// A patch ends.
+    /// A patch is removed.
     PatchRemoved { old: usize },
-    /// A patch has other ports or another way with packets that find no room.
+    /// A patch has other ports, or treats packets for a full destination differently.
     PatchChanged { old: usize, new: usize },
-    /// A bridge begins.
+    /// A bridge is added.
     BridgeAdded(usize),
-    /// A bridge ends, and what it learned is forgotten.
+    /// A bridge is removed, and its learned addresses are forgotten.
     BridgeRemoved { old: usize },
-    /// A bridge has other ports or rules; it keeps what it learned where that still holds.
+    /// A bridge has other ports or rules. It keeps the learned addresses that are still valid.
     BridgeChanged { old: usize, new: usize },
-    /// A node begins.
+    /// A node is added.
     NodeAdded(usize),
-    /// A node ends.
+    /// A node is removed.
     NodeRemoved { old: usize },
-    /// A node is another one, and what it remembers is forgotten.
+    /// A node is replaced, and its state is forgotten.
     NodeChanged { old: usize, new: usize },
 }
 
-/// Which keys of `[switch]` differ that are looked at only once, at the start.
+/// Returns the keys of `[switch]` that differ and are read only at the start.
 pub(crate) fn needs_restart(old: &SwitchConfig, new: &SwitchConfig) -> Option<String> {
     let keys = [
         ("workers", old.workers != new.workers),
@@ -58,7 +60,8 @@ pub(crate) fn needs_restart(old: &SwitchConfig, new: &SwitchConfig) -> Option<St
     (old != new).then(|| "a key".to_owned())
 }
 
-/// Why a port cannot become another one of the same name while its guest is connected.
+/// Returns why a port must be closed and opened again to become another one of the same name, or
+/// `None` if its guest can stay connected.
 pub(crate) fn remade(old: &PortConfig, new: &PortConfig) -> Option<String> {
     let PortConfig { name: _, kind, mtu, mac, nodes: _, egress_nodes: _, source_check: _ } = old;
     let mut differences = Vec::new();
@@ -69,7 +72,7 @@ pub(crate) fn remade(old: &PortConfig, new: &PortConfig) -> Option<String> {
     (!differences.is_empty()).then(|| differences.join(", "))
 }
 
-/// Everything that changes, ports first.
+/// Returns everything that changes, ports first.
 pub(crate) fn difference(before: Before<'_>, config: &Config, plan: &Plan) -> Vec<Step> {
     let mut steps = Vec::new();
     let old_config = before.config;
@@ -155,7 +158,7 @@ fn compare<T: PartialEq + Debug>((old, new): (&[T], &[T]), name: fn(&T) -> &Stri
     }
 }
 
-/// What a port is in, as messages say it.
+/// Returns the network that a port is in, as messages name it.
 fn network(config: &Config, port: usize) -> String {
     let name = &config.ports[port].name;
     let patch = config.patches.iter().find(|patch| patch.ports.contains(name));
@@ -167,7 +170,8 @@ fn network(config: &Config, port: usize) -> String {
     }
 }
 
-/// The domains of a worker that nothing changes for: their packets go on while all else is changed.
+/// Returns a worker's domains that nothing changes for. Their packets pass while everything else is
+/// changed.
 pub(crate) fn undisturbed(before: Before<'_>, config: &Config, plan: &Plan, worker: usize) -> Vec<ForwardingDomain> {
     let places = |config: &Config, plan: &Plan, domain: ForwardingDomain| -> Vec<PortPlan> {
         let ports = domain.ports(config).into_iter().chain(domain.copy_ports(config));

@@ -1,13 +1,15 @@
-//! Which worker serves which ports, and what becomes of that when the configuration changes: pure functions.
+//! Which worker serves which ports, and how that follows a change of the configuration: pure
+//! functions.
 //!
-//! What packets pass between (the ports of a patch, of a bridge) is a *domain*. Domains are dealt out by their queue
-//! pairs, the largest first, to whoever has fewest. With at least as many domains as workers, each belongs to one: no queue
-//! and no table is shared. Workers that would have nothing to do are given to the domains that can use several (`assignment`).
+//! A *forwarding domain* is a patch or a bridge with its ports. Domains are dealt out by their
+//! queue pairs, the largest first, each to the worker with the fewest. With at least as many
+//! domains as workers, each domain belongs to one worker: no queue and no table is shared. Workers
+//! that would have nothing to do are given to the domains that can use several (`assignment`).
 //!
-//! A plan that follows another one moves as little as it can. A port has a *slot*, which is its index for packets, drops
-//! and addresses, for as long as it runs; a slot that becomes free is taken again by a later plan, never by the one that
-//! freed it. A domain never changes its workers, unless it can use more or fewer than before; a port that joins a domain of
-//! other workers does.
+//! A plan that follows another one moves as little as it can. A port has a *slot*, its index for
+//! packets, drops and addresses, for as long as it runs. A slot that becomes free is taken again by
+//! a later plan, never by the one that freed it. A domain keeps its workers, unless it can use more
+//! or fewer than before. A port that joins a domain of other workers moves to them.
 
 mod assignment;
 mod difference;
@@ -20,19 +22,20 @@ use crate::config::{Config, NodeConfig, PortConfig, WhenFull};
 use assignment::{assign, delivered_by, domain_pairs, max_workers, worker_counts};
 pub(crate) use difference::{Step, difference, needs_restart, remade, undisturbed};
 
-/// Ports that packets pass between, as indexes into the configuration's lists.
+/// A forwarding domain: ports that packets pass between, as an index into the configuration's
+/// lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ForwardingDomain {
     /// The patch of this index.
     Patch(usize),
     /// The bridge of this index.
     Bridge(usize),
-    /// The port of this index is in neither.
+    /// The port of this index, which is in no patch and no bridge.
     Unconnected(usize),
 }
 
 impl ForwardingDomain {
-    /// What it is called: the same domain has the same name in another configuration.
+    /// Returns its name, which is the same in another configuration that has the same domain.
     pub(crate) fn name(self, config: &Config) -> (&'static str, &str) {
         match self {
             ForwardingDomain::Patch(at) => ("patch", &config.patches[at].name),
@@ -41,7 +44,7 @@ impl ForwardingDomain {
         }
     }
 
-    /// Its ports, as indexes into the configuration's ports.
+    /// Returns its ports, as indexes into the configuration's ports.
     pub(crate) fn ports(self, config: &Config) -> Vec<usize> {
         let index = |name: &String| config.port_index(name);
         match self {
@@ -62,34 +65,35 @@ impl ForwardingDomain {
         outputs
     }
 
-    /// Whether its packets wait for room.
+    /// Returns whether its packets wait for free buffers.
     pub(crate) fn waits(self, config: &Config) -> bool {
         matches!(self, ForwardingDomain::Patch(at) if config.patches[at].full == WhenFull::Wait)
     }
 }
 
-/// What one worker serves.
+/// The part of a plan for one worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WorkerPlan {
-    /// The CPU that it is pinned to.
+    /// The CPU that the worker is pinned to.
     pub(crate) cpu: Option<usize>,
-    /// In the order in which they were dealt out. Several workers may have the same one.
+    /// Its domains, in the order in which they were dealt out. Several workers may have the same
+    /// one.
     pub(crate) domains: Vec<ForwardingDomain>,
 }
 
-/// Where a port is.
+/// The part of a plan for one port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PortPlan {
     /// Its index for packets, drops and addresses.
     pub(crate) slot: u16,
-    /// Which workers serve its queue pairs.
+    /// The workers that serve its queue pairs.
     pub(crate) assignment: QueueAssignment,
-    /// Whether packets for it, and from it, may have to wait for room.
+    /// Packets for it, and from it, may wait for free buffers.
     pub(crate) waits: bool,
 }
 
 impl PortPlan {
-    /// The worker that does all for it, if one does.
+    /// Returns the worker that does everything for the port, if one does.
     pub(crate) fn only_worker(&self) -> Option<usize> {
         let mut all = self.assignment.rx_workers.iter().chain(&self.assignment.delivering);
         let first = *all.next()?;
@@ -100,13 +104,13 @@ impl PortPlan {
 /// A configuration as its workers see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// At least one.
+    /// The workers, at least one.
     pub(crate) workers: Vec<WorkerPlan>,
-    /// In the order of the configuration's ports.
+    /// The ports, in the configuration's order.
     pub(crate) ports: Vec<PortPlan>,
 }
 
-/// What runs when a plan is made.
+/// The configuration and the plan that run when another plan is made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Before<'a> {
     pub(crate) config: &'a Config,
@@ -114,14 +118,14 @@ pub(crate) struct Before<'a> {
 }
 
 impl Before<'_> {
-    /// The port that stays what it is, as an index into the old configuration's ports.
+    /// Returns the port that stays the same, as an index into the old configuration's ports.
     pub(crate) fn same_port(&self, port: &PortConfig) -> Option<usize> {
         let at = self.config.port_index(&port.name)?;
         remade(&self.config.ports[at], port).is_none().then_some(at)
     }
 
-    /// The workers that have the domain already, and how many it could use; of a port by itself, the first that it was
-    /// with.
+    /// Returns the workers that have the domain already, and how many it could use. For a port by
+    /// itself, returns its first worker.
     fn workers_of(&self, name: (&str, &str)) -> Option<(Vec<usize>, usize)> {
         let named =
             |worker: &WorkerPlan| worker.domains.iter().copied().find(|domain| domain.name(self.config) == name);
@@ -134,13 +138,13 @@ impl Before<'_> {
         self.plan.ports[alone].assignment.rx_workers.first().map(|&worker| (vec![worker], 1))
     }
 
-    /// Slots are all taken that anything may still refer to.
+    /// Returns whether anything may still refer to the slot.
     fn is_taken(&self, slot: u16) -> bool {
         self.plan.ports.iter().any(|place| place.slot == slot)
     }
 }
 
-/// The domains of a checked configuration, those with most queue pairs first.
+/// Returns the domains of a checked configuration, those with the most queue pairs first.
 fn domains(config: &Config) -> Vec<ForwardingDomain> {
     let mut domains: Vec<ForwardingDomain> = (0..config.patches.len()).map(ForwardingDomain::Patch).collect();
     domains.extend((0..config.bridges.len()).map(ForwardingDomain::Bridge));
@@ -153,7 +157,7 @@ fn domains(config: &Config) -> Vec<ForwardingDomain> {
     domains
 }
 
-/// Deals a checked configuration out, onto what runs where there is something.
+/// Plans a checked configuration, starting from what runs, if anything does.
 pub(crate) fn plan(config: &Config, before: Option<Before<'_>>) -> Plan {
     let cpus = &config.switch.workers;
     let mut workers: Vec<_> = cpus.iter().map(|&cpu| WorkerPlan { cpu: Some(cpu), ..WorkerPlan::default() }).collect();
@@ -190,7 +194,7 @@ pub(crate) fn plan(config: &Config, before: Option<Before<'_>>) -> Plan {
             let Some(least) = others.min_by_key(|&worker| load[worker]) else { break };
             serving.push(least);
         }
-        // As they are found again by the next plan.
+        // In the order in which the next plan finds them.
         serving.sort_unstable();
         put(domain, &serving, &mut load);
     }
@@ -201,7 +205,7 @@ pub(crate) fn plan(config: &Config, before: Option<Before<'_>>) -> Plan {
     let mut free = (0..=u16::MAX).filter(|&slot| !before.is_some_and(|before| before.is_taken(slot)));
     for (place, port) in ports.iter_mut().zip(&config.ports) {
         let same = before.and_then(|before| Some(before.plan.ports[before.same_port(port)?].slot));
-        // There are far fewer ports than slots: whoever starts them has made sure.
+        // There are far fewer ports than slots: reload checks that.
         place.slot = same.or_else(|| free.next()).unwrap_or(u16::MAX);
     }
     Plan { workers, ports }
