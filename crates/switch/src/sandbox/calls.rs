@@ -1,7 +1,7 @@
 //! The system calls that a switch makes once it has read its configuration, by purpose.
 //!
-//! A call that is missing here fails with `EPERM` and is named in the log. Add it with its purpose, and with the
-//! arguments that it needs if others would do harm.
+//! A call that is missing here fails with `EPERM` and is named in the log. Add it with its purpose,
+//! and with the arguments that it needs if other arguments would do harm.
 
 use libc::c_long;
 use seccompiler::{
@@ -10,7 +10,7 @@ use seccompiler::{
 
 use super::Needs;
 
-/// A call that is allowed, if any of these rules holds; without a rule: always.
+/// A call that is allowed if any of these rules holds. Without a rule it is always allowed.
 pub(super) type Allowed = (c_long, Vec<SeccompRule>);
 
 /// Allowed with any arguments.
@@ -25,16 +25,16 @@ const ALWAYS: &[c_long] = &[
     libc::SYS_epoll_create1,
     libc::SYS_epoll_ctl,
     libc::SYS_eventfd2,
-    // Notifications by asynchronous I/O, which never wait for room in an eventfd.
+    // Notifications by asynchronous I/O, which never wait on a full eventfd.
     libc::SYS_io_setup,
     libc::SYS_io_submit,
     libc::SYS_io_getevents,
     libc::SYS_io_destroy,
-    // Whether a sender on a UNIX socket may have to wait depends on the kernel's version.
+    // The kernel's version: it decides whether a sender on a UNIX socket may have to wait.
     libc::SYS_uname,
     libc::SYS_clock_nanosleep,
     libc::SYS_nanosleep,
-    // Where the clock cannot be read without the kernel.
+    // The clock, where it cannot be read without the kernel.
     libc::SYS_clock_gettime,
     // Frontends and the API: sockets that listen, carry messages and descriptors.
     libc::SYS_bind,
@@ -50,7 +50,7 @@ const ALWAYS: &[c_long] = &[
     #[cfg(target_arch = "x86_64")]
     libc::SYS_poll,
     libc::SYS_close,
-    // Socket files: which one it is, the bits of one that is not bound yet, its end.
+    // Socket files: their identity, the bits of one that is not bound yet, their removal.
     libc::SYS_newfstatat,
     libc::SYS_statx,
     libc::SYS_fstat,
@@ -58,14 +58,14 @@ const ALWAYS: &[c_long] = &[
     libc::SYS_unlinkat,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_unlink,
-    // What a descriptor that was sent to us is.
+    // The kind of a descriptor that was sent to us.
     libc::SYS_fstatfs,
     libc::SYS_readlinkat,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_readlink,
-    // How many descriptors are open.
+    // The number of open descriptors.
     libc::SYS_getdents64,
-    // The configuration, read again; the same.
+    // The configuration, read again.
     libc::SYS_lseek,
     libc::SYS_getcwd,
     // Guest memory, stacks, the heap.
@@ -73,7 +73,8 @@ const ALWAYS: &[c_long] = &[
     libc::SYS_mremap,
     libc::SYS_madvise,
     libc::SYS_brk,
-    // Buffers in flight, which a frontend keeps for us. Zeros in the place of guest memory that has vanished.
+    // Buffers in flight, which a frontend keeps for us. Zeros in place of guest memory that has
+    // vanished.
     libc::SYS_memfd_create,
     libc::SYS_ftruncate,
     libc::SYS_fallocate,
@@ -97,18 +98,19 @@ const ALWAYS: &[c_long] = &[
     libc::SYS_rt_sigreturn,
     libc::SYS_sigaltstack,
     libc::SYS_restart_syscall,
-    // Who we are, to tell whose a socket is to be.
+    // Our user and group, to tell whose a socket is to be.
     libc::SYS_getuid,
     libc::SYS_geteuid,
     libc::SYS_getgid,
     libc::SYS_getegid,
     // Seeds of hash tables.
     libc::SYS_getrandom,
-    // The C library's last words.
+    // The last message of the C library.
     libc::SYS_writev,
 ];
 
-/// The name of a call that is allowed with some arguments, or that somebody who has taken us over would try.
+/// Returns the name of a call that is allowed with some arguments, or that an attacker in this
+/// process would try.
 pub(super) fn name(number: c_long) -> Option<&'static str> {
     let tried: &[(&str, c_long)] = &[
         ("socket", libc::SYS_socket),
@@ -146,7 +148,7 @@ pub(super) fn name(number: c_long) -> Option<&'static str> {
     tried.iter().find(|(_, known)| *known == number).map(|(name, _)| *name)
 }
 
-/// All that a configuration with these needs takes, those with conditions included.
+/// Returns all calls that a configuration with these needs takes, including those with conditions.
 pub(super) fn list(needs: Needs) -> Result<Vec<Allowed>, BackendError> {
     let mut list: Vec<Allowed> = ALWAYS.iter().map(|&call| (call, Vec::new())).collect();
     let us = u64::from(std::process::id());
@@ -157,23 +159,25 @@ pub(super) fn list(needs: Needs) -> Result<Vec<Allowed>, BackendError> {
         // No network.
         only(libc::SYS_socket, &[is(0, unix)?])?,
         only(libc::SYS_setsockopt, &[is(1, socket_level)?])?,
-        // Files are read and pipes written; none is made.
+        // Files are read and pipes written. No file is made.
         only(libc::SYS_openat, &[masked(2, creates, 0)?])?,
-        // What can be written never becomes code, and no code is loaded.
+        // Memory that can be written never becomes code, and no code is loaded.
         only(libc::SYS_mmap, &[masked(2, exec, 0)?])?,
         only(libc::SYS_mprotect, &[masked(2, exec, 0)?])?,
         // Threads, no processes.
         only(libc::SYS_clone, &[masked(0, thread, thread)?])?,
-        // Abort, not other processes.
+        // Abort, but no signals to other processes.
         only(libc::SYS_tgkill, &[is(0, us)?])?,
         // A thread's name.
         only(libc::SYS_prctl, &[is(0, number(libc::PR_SET_NAME))?])?,
-        // Whether a socket blocks; whether standard error is a terminal.
+        // Whether a socket blocks, and whether standard error is a terminal.
         any(libc::SYS_ioctl, 1, &[libc::FIONBIO, libc::TCGETS])?,
-        // Whether a descriptor blocks, one more for the same, and seals on memory of ours.
+        // Whether a descriptor blocks, one more descriptor for the same file, and seals on memory
+        // of ours.
         any(libc::SYS_fcntl, 1, &FCNTLS.map(|command| libc::c_ulong::from(command.unsigned_abs())))?,
     ]);
-    // Landlock has no say in these: they work on any path. So they are there only where the configuration asks for them.
+    // Landlock does not cover these: they work on any path. So they are allowed only where the
+    // configuration needs them.
     if needs.connects {
         list.push((libc::SYS_connect, Vec::new()));
     }
@@ -201,12 +205,12 @@ fn number(flag: libc::c_int) -> u64 {
     u64::from(flag.unsigned_abs())
 }
 
-/// The argument is this. The calls that we look at take 32 bits of it.
+/// The argument has this value. The calls that we check take 32 bits of it.
 fn is(argument: u8, value: u64) -> Result<Condition, BackendError> {
     Condition::new(argument, Len::Dword, Op::Eq, value)
 }
 
-/// Under this mask the argument is this.
+/// Under this mask the argument has this value.
 fn masked(argument: u8, mask: u64, value: u64) -> Result<Condition, BackendError> {
     Condition::new(argument, Len::Dword, Op::MaskedEq(mask), value)
 }

@@ -1,4 +1,4 @@
-//! Root's powers: all are given up but those that the configuration's sockets take.
+//! Capabilities: all are given up except those that the configuration's sockets take.
 
 use std::fmt;
 use std::path::Path;
@@ -11,12 +11,12 @@ use straightline_port::socket_file;
 use super::{Needs, folders, sockets};
 use crate::config::Config;
 
-/// What was kept.
+/// The capabilities that were kept.
 #[derive(Debug)]
 pub(super) struct KeptCapabilities(CapsHashSet);
 
 impl KeptCapabilities {
-    /// Whether files can still be given away.
+    /// Returns whether files can still be given to other users.
     pub(super) fn may_chown(&self) -> bool {
         self.0.contains(&Capability::CAP_CHOWN)
     }
@@ -30,7 +30,7 @@ impl fmt::Display for KeptCapabilities {
     }
 }
 
-/// Drops them from every set of this thread and of those that it starts.
+/// Drops all other capabilities from every set of this thread and of the threads that it starts.
 pub(super) fn enter(config: &Config, needs: Needs, file: &Path) -> Result<KeptCapabilities, String> {
     drop_all_but(needed(needs), config, file).map_err(|error| error.to_string())
 }
@@ -43,7 +43,7 @@ fn drop_all_but(mut keep: CapsHashSet, config: &Config, file: &Path) -> Result<K
         remove_stale(config);
     }
     rustix::thread::set_no_new_privs(true).map_err(|error| CapsError::from(error.to_string()))?;
-    // Without CAP_SETPCAP the bounding set stays; nothing is executed that could draw on it.
+    // Without CAP_SETPCAP the bounding set stays. Nothing is executed that could draw on it.
     if effective.contains(&Capability::CAP_SETPCAP) {
         caps::clear(None, CapSet::Bounding)?;
     }
@@ -60,12 +60,13 @@ fn drop_all_but(mut keep: CapsHashSet, config: &Config, file: &Path) -> Result<K
     Ok(KeptCapabilities(keep))
 }
 
-/// What sockets for other users take: to give them away, and to set the bits of (and in a folder with the sticky bit
-/// to remove) what is no longer ours. And sockets of others: to connect to them.
+/// Returns the capabilities that the sockets take. Sockets for other users must be given away.
+/// Their bits must be set, and in a folder with the sticky bit they must be removed, although they
+/// are no longer ours. To connect to a socket of another user also takes one.
 fn needed(needs: Needs) -> CapsHashSet {
     let mut needed = CapsHashSet::new();
     if needs.connects {
-        // Nobody knows yet who will have made the socket.
+        // The user that will have made the socket is not known yet.
         needed.insert(Capability::CAP_DAC_OVERRIDE);
     }
     if needs.gives_away {
@@ -77,18 +78,19 @@ fn needed(needs: Needs) -> CapsHashSet {
     needed
 }
 
-/// Whether the kernel, asked now, would keep us from the sockets' folders or from the configuration.
+/// Returns whether the kernel would now keep us from the sockets' folders or from the
+/// configuration.
 fn is_shut_out(config: &Config, file: &Path) -> bool {
     let refused = |path: &Path, access| accessat(CWD, path, access, AtFlags::EACCESS).is_err();
     let folders = folders(config);
     folders.iter().any(|folder| refused(folder, Access::WRITE_OK | Access::EXEC_OK)) || refused(file, Access::READ_OK)
 }
 
-/// Removes the sockets that a dead process left. To find out that nobody listens takes the right to connect, which
-/// we are about to lose for those that belong to others.
+/// Removes the sockets that a dead process left. Finding out that nobody listens takes the right to
+/// connect, which we are about to lose for sockets of other users.
 fn remove_stale(config: &Config) {
     for path in sockets(config) {
-        // If it cannot be removed, binding will say so.
+        // If it cannot be removed, binding reports that.
         let _ = socket_file::clear_stale(path);
     }
 }

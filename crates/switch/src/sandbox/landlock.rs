@@ -1,4 +1,5 @@
-//! Files: sockets come and go in the folders that the configuration names, and little else can be opened.
+//! Files: sockets come and go in the folders that the configuration names, and little else can be
+//! opened.
 
 use std::path::{Path, PathBuf};
 
@@ -10,16 +11,19 @@ use straightline_port::socket_path;
 
 use super::resolved;
 
-/// What our rules were written for and tested with. An older kernel restricts what it knows; a newer one restricts no
-/// more than this.
+/// The version that our rules were written for and tested with. An older kernel restricts what it
+/// knows; a newer one restricts no more than this.
 const KNOWN: ABI = ABI::V7;
 
 /// Read at each reload, to check the CPUs that the configuration names.
 const CPUS: &str = "/sys/devices/system/cpu/online";
 
-/// Restricts this thread and those that it starts. What is not a matter of files or the network stays as it is:
-/// descriptors that are open or are sent to us, connecting to sockets, pipes reopened through `/proc/self/fd` (their
-/// filesystem is nobody's), owners and permission bits. Of these, `calls` leaves what the configuration needs.
+/// Restricts this thread and those that it starts.
+///
+/// Landlock covers files and the network only. It leaves alone: descriptors that are open or are
+/// sent to us, connecting to sockets, pipes reopened through `/proc/self/fd` (their file system
+/// belongs to nobody), owners and permission bits. Of these, `calls` leaves what the configuration
+/// needs.
 pub(super) fn enter(folders: &[PathBuf], file: &Path) -> Result<String, String> {
     let status = restrict(folders, file).map_err(|error| error.to_string())?;
     match (status.ruleset, status.landlock) {
@@ -37,7 +41,8 @@ pub(super) fn enter(folders: &[PathBuf], file: &Path) -> Result<String, String> 
 fn restrict(folders: &[PathBuf], file: &Path) -> Result<landlock::RestrictionStatus, RulesetError> {
     let mut rules = Ruleset::default()
         .handle_access(AccessFs::from_all(KNOWN))?
-        // No rule follows for TCP, abstract sockets and signals to others: nothing of them is allowed.
+        // No rule follows for TCP, abstract sockets and signals to other processes, so none of
+        // these is allowed.
         .handle_access(AccessNet::from_all(KNOWN))?
         .scope(Scope::from_all(KNOWN))?
         .create()?;
@@ -50,7 +55,8 @@ fn restrict(folders: &[PathBuf], file: &Path) -> Result<landlock::RestrictionSta
     rules.restrict_self()
 }
 
-/// A path that is not there needs no rule; what would use it fails with a message of its own.
+/// Allows access below a path. A path that does not exist needs no rule; its user fails with a
+/// message of its own.
 fn allow(
     rules: RulesetCreated,
     path: &Path,
@@ -62,8 +68,8 @@ fn allow(
     }
 }
 
-/// What a reload reads. The configuration's folder is among it, because editors and deployments put a new file into
-/// the place of the old one, unless that folder holds much else.
+/// Returns what a reload reads. It includes the configuration's folder, because editors and
+/// deployments replace the file by a new one, unless that folder holds much else.
 fn readable(file: &Path) -> Vec<PathBuf> {
     let mut paths = vec![PathBuf::from(CPUS), file.to_owned()];
     let folder = resolved(socket_path::folder(file));
@@ -79,7 +85,8 @@ fn readable(file: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// Folders right below the root (`/etc`, `/root`, `/tmp`) and our user's own are everybody's.
+/// Returns whether a folder is shared by many users: those directly below the root (`/etc`,
+/// `/root`, `/tmp`), and our user's home.
 fn is_wide(folder: &Path, home: Option<&Path>) -> bool {
     folder.components().count() < 3 || home.is_some_and(|home| home.starts_with(folder))
 }

@@ -1,14 +1,16 @@
-//! What the process gives up before it listens to anybody: capabilities, files, system calls.
+//! The sandbox: what the process gives up before it listens to anybody. Capabilities, files, system
+//! calls.
 //!
 //! | file | mechanism | what is left |
 //! |---|---|---|
 //! | `landlock` | Landlock | sockets in the folders that the configuration names; its file, to be read again |
-//! | `capabilities` | capabilities | those that sockets for other users and folders of theirs take |
+//! | `capabilities` | capabilities | those that sockets for other users, and folders of other users, take |
 //! | `seccomp`, `calls` | seccomp | the system calls of `calls`; any other fails with `EPERM`, and the log names it (`refusal`) |
 //!
-//! Each is a thread's own and inherited by the threads that it starts, so [`enter`] comes before the first of them.
-//! What is in force stays so for the process's life: what a reload may ask for is what the configuration asked for at
-//! the start, and [`Denied`] says so in time.
+//! Each mechanism is a thread's own and is inherited by the threads that it starts, so [`enter`]
+//! comes before the first of them. It stays in force for the process's life. So a reload may only
+//! ask for what the configuration needed at the start, and [`Denied`] says so before anything
+//! changes.
 
 mod calls;
 mod capabilities;
@@ -33,13 +35,13 @@ static ENTERED: OnceLock<Entered> = OnceLock::new();
 #[derive(Debug, Default)]
 struct Entered {
     mechanisms: Vec<Mechanism>,
-    /// Where sockets may be made, links resolved.
+    /// Folders in which sockets may be made, links resolved.
     folders: Vec<PathBuf>,
-    /// The configuration's own.
+    /// The configuration's file.
     file: PathBuf,
     /// Whether the capability to give sockets to other users is left.
     gives: bool,
-    /// What the filter of system calls leaves.
+    /// The rights that the filter of system calls leaves.
     needs: Needs,
 }
 
@@ -74,46 +76,46 @@ impl Needs {
     }
 }
 
-/// Why the sandbox cannot be entered.
+/// The reason why the sandbox cannot be entered.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
-    /// See the message.
+    /// The sandbox was entered before, or other threads run already.
     #[error("the sandbox is to be entered once, and before any other thread starts; this process has {0} threads")]
     Late(usize),
-    /// The configuration names the mechanism, so that there is no start without it.
+    /// The configuration names the mechanism, so the switch does not start without it.
     #[error("sandbox {:?} of [switch] cannot be had: {why}; take it off the list to do without", mechanism.as_str())]
     Missing {
-        /// Which.
+        /// The mechanism.
         mechanism: Mechanism,
-        /// What the system said, and what may help.
+        /// The system's error, and what may help.
         why: String,
     },
 }
 
-/// Why a reload cannot have what it asks for.
+/// The reason why a reload cannot have what it asks for.
 #[derive(Debug, thiserror::Error)]
 pub enum Denied {
-    /// Landlock allows no sockets there.
+    /// Landlock allows no sockets in this folder.
     #[error(
         "folder {} held no socket of the configuration when the switch started, and the sandbox (landlock) allows no \
          other since; restart to apply",
         .0.display()
     )]
     Folder(PathBuf),
-    /// The right to give files away is gone.
+    /// The right to give files to other users is gone.
     #[error(
         "owner or group: no port had one when the switch started, and the sandbox ({}) gave up the right to set it; \
          restart to apply",
         .0.as_str()
     )]
     Owner(Mechanism),
-    /// No system call to set permission bits is left.
+    /// No system call is left to set permission bits.
     #[error(
         "perms: all ports had \"0600\" when the switch started, and the sandbox (seccomp) lets it set no others since; \
          restart to apply"
     )]
     Bits,
-    /// No system call to connect is left.
+    /// No system call is left to connect.
     #[error(
         "mode \"client\": no port had it when the switch started, and the sandbox (seccomp) lets it connect to nobody \
          since; restart to apply"
@@ -121,11 +123,11 @@ pub enum Denied {
     Connect,
 }
 
-/// Gives up all that `config`, which was read from `file`, does not need. What the kernel lacks is an error if the
-/// configuration names it, else a warning.
+/// Gives up all that `config`, which was read from `file`, does not need. A mechanism that the
+/// kernel lacks is an error if the configuration names it, else a warning.
 ///
 /// # Errors
-/// If other threads run already, or what the configuration names cannot be had.
+/// Other threads run already, or a mechanism that the configuration names is missing.
 pub fn enter(config: &Config, file: &Path) -> Result<(), SandboxError> {
     let wanted = &config.switch.sandbox;
     if wanted.mechanisms.is_empty() {
@@ -137,7 +139,7 @@ pub fn enter(config: &Config, file: &Path) -> Result<(), SandboxError> {
         return Err(SandboxError::Late(threads));
     }
     crate::user_names::read();
-    // Asked for again when guest memory is mapped; the first time, the answer comes from a file.
+    // Read again when guest memory is mapped. The first time, the value comes from a file.
     let _ = rustix::param::page_size();
     read_machine_id();
     descriptors::prepare();
@@ -147,7 +149,8 @@ pub fn enter(config: &Config, file: &Path) -> Result<(), SandboxError> {
         needs: Needs::of(config),
         ..Entered::default()
     };
-    // In this order: rules for files are made from files that we may still open, and system calls end it.
+    // In this order: rules for files need files that may still be opened, and the filter of system
+    // calls ends that.
     for mechanism in [Mechanism::Landlock, Mechanism::Capabilities, Mechanism::Seccomp] {
         if !wanted.mechanisms.contains(&mechanism) {
             continue;
@@ -173,20 +176,22 @@ pub fn enter(config: &Config, file: &Path) -> Result<(), SandboxError> {
     ENTERED.set(entered).map_err(|_| SandboxError::Late(threads))
 }
 
-/// What is in force, in alphabetical order; nothing if no sandbox was entered.
+/// Returns the mechanisms in force, in alphabetical order. Empty if no sandbox was entered.
 pub fn in_force() -> &'static [Mechanism] {
     ENTERED.get().map_or(&[], |entered| &entered.mechanisms)
 }
 
-/// Whether names of users and groups can no longer be looked up: their service reads files and loads libraries.
+/// Returns whether names of users and groups can no longer be looked up. Their service reads files
+/// and loads libraries.
 pub(crate) fn names_are_sealed() -> bool {
     in_force().iter().any(|mechanism| *mechanism != Mechanism::Capabilities)
 }
 
-/// Whether the sandbox lets this port listen or connect; always before a sandbox is entered.
+/// Checks that the sandbox lets this port listen or connect. It does as long as no sandbox was
+/// entered.
 ///
 /// # Errors
-/// What it lacks.
+/// The right that is missing.
 pub(crate) fn allows(port: &PortConfig) -> Result<(), Denied> {
     let Some(entered) = ENTERED.get() else { return Ok(()) };
     let needs = port.kind.needs();
@@ -213,7 +218,7 @@ pub(crate) fn allows(port: &PortConfig) -> Result<(), Denied> {
     Ok(())
 }
 
-/// What to add to the message that a file cannot be read: that the sandbox may be why.
+/// Returns what to add to the message that a file cannot be read, if the sandbox may be the reason.
 pub(crate) fn about_reading(file: &Path, error: &std::io::Error) -> &'static str {
     let landlocked = in_force().contains(&Mechanism::Landlock);
     if error.kind() != std::io::ErrorKind::PermissionDenied || !landlocked {
@@ -225,7 +230,7 @@ pub(crate) fn about_reading(file: &Path, error: &std::io::Error) -> &'static str
     }
 }
 
-/// The folders of all sockets that are ours to make.
+/// Returns the folders of all sockets that this process makes.
 fn folders(config: &Config) -> Vec<PathBuf> {
     let mut folders: Vec<_> = sockets(config).iter().map(|path| socket_path::folder(path).to_owned()).collect();
     folders.sort();
@@ -233,18 +238,18 @@ fn folders(config: &Config) -> Vec<PathBuf> {
     folders
 }
 
-/// Not those that we connect to: they are the frontends'.
+/// Returns the paths of all sockets that this process makes.
 fn sockets(config: &Config) -> Vec<&Path> {
     let ports = config.ports.iter().filter_map(|port| port.kind.made_socket());
     ports.chain(config.switch.api.as_deref()).collect()
 }
 
-/// Without links, if the path leads somewhere.
+/// Returns the path without links, if it leads somewhere.
 fn resolved(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
-/// How many threads this process has. One that cannot be told is not one.
+/// Returns the number of threads of this process, or 0 if it cannot be read.
 fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count)
 }

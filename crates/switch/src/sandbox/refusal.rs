@@ -1,31 +1,32 @@
-//! What happens to a system call that is not allowed: it fails with `EPERM`, is counted, and the log names it.
+//! The refusal of a system call: it fails with `EPERM`, is counted, and the log names it.
 //!
-//! The kernel sends SIGSYS in place of making the call (seccomp(2), `SECCOMP_RET_TRAP`). The alternatives are worse: to
-//! fail in silence leaves an operator without a clue, and to end the process takes every other guest
-//! down with it. (A thread that has SIGSYS blocked is ended by the kernel, and the process with it: the C library blocks all
-//! signals while it starts a process, which we never do.)
+//! The kernel sends SIGSYS instead of making the call (seccomp(2), `SECCOMP_RET_TRAP`). The
+//! alternatives are worse. Failing in silence leaves an operator without a clue. Ending the process
+//! takes every other guest down with it. (The kernel ends a thread that has SIGSYS blocked, and the
+//! process with it. The C library blocks all signals while it starts a process, which we never do.)
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::calls;
 
-/// So many are told; the rest is only counted, so that nobody can flood the log.
+/// The number of refusals that are reported. The rest are only counted, so that nobody can flood
+/// the log.
 const MOST_TOLD: u64 = 16;
 
 static REFUSED: AtomicU64 = AtomicU64::new(0);
 
-/// How many system calls the sandbox has refused.
+/// Returns the number of system calls that the sandbox has refused.
 pub fn refused_calls() -> u64 {
     REFUSED.load(Ordering::Relaxed)
 }
 
-/// Whether we can tell a call's number and set its result.
+/// Whether a call's number can be read and its result set on this processor.
 pub(super) const KNOWS_PROCESSOR: bool = cfg!(any(target_arch = "x86_64", target_arch = "aarch64"));
 
-/// Handles SIGSYS from now on.
+/// Installs the handler for SIGSYS.
 pub(super) fn install() {
-    // SAFETY: a sigaction of zeros is valid; the handler has the signature that SA_SIGINFO asks for and does only what
-    // a signal handler may (atomics, poll, write).
+    // SAFETY: a sigaction of zeros is valid. The handler has the signature that SA_SIGINFO asks
+    // for, and does only what a signal handler may (atomics, poll, write).
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = on_sigsys;
@@ -36,7 +37,8 @@ pub(super) fn install() {
     }
 }
 
-/// `si_code` of a signal that seccomp sent (asm-generic/siginfo.h); somebody else's SIGSYS changes nothing.
+/// `si_code` of a signal that seccomp sent (asm-generic/siginfo.h). A SIGSYS from elsewhere is
+/// ignored.
 const SYS_SECCOMP: libc::c_int = 1;
 
 extern "C" fn on_sigsys(_: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
@@ -51,7 +53,8 @@ extern "C" fn on_sigsys(_: libc::c_int, info: *mut libc::siginfo_t, context: *mu
     }
 }
 
-/// Makes the call fail; the kernel leaves its number where it was (`syscall_rollback`). Returns that.
+/// Makes the call fail. Returns its number, which the kernel leaves where it was
+/// (`syscall_rollback`).
 #[cfg(target_arch = "x86_64")]
 fn refuse(context: &mut libc::ucontext_t) -> i64 {
     let rax = &mut context.uc_mcontext.gregs[libc::REG_RAX as usize];
@@ -69,7 +72,7 @@ fn refuse(_: &mut libc::ucontext_t) -> i64 {
     -1
 }
 
-/// Writes a line to standard error, as a signal handler may: without memory, without locks.
+/// Writes a line to standard error, as a signal handler may: without allocating, without locks.
 fn tell(number: i64) {
     let mut line = Line { bytes: [0; 160], len: 0 };
     line.text("warning: the sandbox refused system call ");
@@ -81,12 +84,13 @@ fn tell(number: i64) {
     }
     line.text("; see the sandbox in SECURITY.md\n");
     let mut stderr = libc::pollfd { fd: libc::STDERR_FILENO, events: libc::POLLOUT, revents: 0 };
-    // SAFETY: `stderr` is one pollfd of ours, and the buffer is as long as said; errno is put back, since the code that
-    // we interrupted may look at it.
+    // SAFETY: `stderr` is one pollfd of ours, and the buffer is as long as given. errno is
+    // restored, because the interrupted code may read it.
     unsafe {
         let errno = libc::__errno_location();
         let before = *errno;
-        // No thread waits for whoever reads standard error: a line that finds no room is not written.
+        // No thread waits for the reader of standard error: a line that does not fit is not
+        // written.
         if libc::poll(&raw mut stderr, 1, 0) == 1 && stderr.revents & libc::POLLOUT != 0 {
             libc::write(libc::STDERR_FILENO, line.bytes.as_ptr().cast(), line.len);
         }

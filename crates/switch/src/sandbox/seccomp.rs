@@ -1,4 +1,4 @@
-//! System calls: those of [`super::calls`] pass, any other fails with `EPERM` and is told.
+//! System calls: those of [`super::calls`] pass. Any other fails with `EPERM` and is reported.
 
 use std::collections::BTreeMap;
 
@@ -15,13 +15,14 @@ pub(super) fn enter(needs: Needs) -> Result<String, String> {
         .filter(|_| refusal::KNOWS_PROCESSOR)
         .ok_or_else(|| format!("there is no filter for processors of kind {}", std::env::consts::ARCH))?;
 
-    // Threads are made with clone, whose flags a filter can see; of clone3 it sees a pointer. The C library takes the
-    // first if it is told that the second does not exist.
+    // Threads are made with clone, whose flags a filter can check. Of clone3 it sees only a
+    // pointer. The C library uses clone if it is told that clone3 does not exist.
     let clone3 = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
     let absent = SeccompAction::Errno(libc::ENOSYS.unsigned_abs());
     let absent = program(SeccompFilter::new(clone3, SeccompAction::Allow, absent, arch))?;
     let mut allowed: BTreeMap<_, _> = list.into_iter().collect();
-    // Of two filters the stricter answer counts, so this one has to let through what the other answers.
+    // The stricter answer of two filters counts, so this filter must let clone3 pass; the other one
+    // answers it.
     allowed.insert(libc::SYS_clone3, Vec::new());
     let main = program(SeccompFilter::new(allowed, SeccompAction::Trap, SeccompAction::Allow, arch))?;
 

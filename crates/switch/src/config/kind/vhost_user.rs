@@ -24,9 +24,9 @@ pub struct VhostUserConfig {
     pub socket: PathBuf,
     /// Who listens.
     pub mode: Mode,
-    /// The user to give the socket to. None: it stays ours.
+    /// The user that the socket is given to. None: it stays ours.
     pub owner: Option<u32>,
-    /// The group to give the socket to. None: it stays ours.
+    /// The group that the socket is given to. None: it stays ours.
     pub group: Option<u32>,
     /// The socket's permission bits. Connecting takes the right to write.
     pub perms: u32,
@@ -181,7 +181,8 @@ pub(super) fn read(section: &Section<'_>, report: &mut Report<'_>, draft: &mut D
     let perms = read_perms(section, report).unwrap_or_else(|| VhostUserConfig::default_perms(group));
     let offloads = read_offloads(section, report);
     let packed = section.boolean("packed", report).is_none_or(toml::Spanned::into_inner);
-    // vhost-user has eight bits for a ring's index where it sends a descriptor for it ("SET_VRING_KICK").
+    // vhost-user has eight bits for a ring's index in messages that carry a descriptor for it
+    // ("SET_VRING_KICK").
     let queues = section.integer("queues", 1..=127, report).map(toml::Spanned::into_inner);
     PortKind::VhostUser(VhostUserConfig { socket, mode, owner, group, perms, queues, packed, offloads })
 }
