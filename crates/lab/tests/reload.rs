@@ -308,7 +308,7 @@ fn an_error_changes_nothing() {
         config.patches.push(PatchConfig { ports: ["good".to_owned(), "p2".to_owned()], ..patch(2, 2) });
     };
     let bad = |config: &mut Config, path: &Path| config.ports.push(PortConfig::vhost_user("bad", path));
-    fails("there is a file that is no socket", &|config| {
+    fails("a file that is not a socket stands there", &|config| {
         good(config);
         bad(config, &dir.join("file"));
     });
@@ -318,7 +318,7 @@ fn an_error_changes_nothing() {
     });
     assert!(!dir.join("good").exists(), "what was begun is taken back");
     for key in ["workers", "idle", "api", "copies"] {
-        fails(&format!("[switch]: other {key} than it was started with; only a restart"), &|config| {
+        fails(&format!("[switch]: {key} cannot change while the switch runs"), &|config| {
             good(config);
             match key {
                 "workers" => config.switch.workers = vec![0],

@@ -107,7 +107,10 @@ pub fn stop_all<'a>(ports: impl IntoIterator<Item = &'a dyn PortControl>) -> Vec
     left.map(|port| {
         // No graph has its link any more, or soon none will.
         let name = port.name();
-        tracing::error!(port = name, "a descriptor that its frontend sent keeps its thread; the thread is left behind");
+        tracing::error!(
+            port = name,
+            "a descriptor that its frontend sent blocks its thread; the thread is left behind"
+        );
         name.to_owned()
     })
     .collect()

@@ -58,7 +58,7 @@ impl EpollWaiter {
     /// frontend shares it and could make a read block.
     pub fn add(&self, fd: Arc<OwnedFd>) -> io::Result<Token> {
         if !is_eventfd(&fd)? {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no eventfd"));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not an eventfd"));
         }
         let token = self.next.fetch_add(1, Ordering::Relaxed);
         let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
@@ -141,7 +141,7 @@ mod tests {
         let (socket, _theirs) = std::os::unix::net::UnixStream::pair().expect("sockets");
         for fd in [OwnedFd::from(pipe), socket.into()] {
             let error = waiter.add(Arc::new(fd)).expect_err("it would have to be emptied");
-            assert_eq!(error.to_string(), "it is no eventfd");
+            assert_eq!(error.to_string(), "not an eventfd");
         }
     }
 }

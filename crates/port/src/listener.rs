@@ -31,7 +31,7 @@ pub enum ListenError {
     #[error("{}: a live process listens there already", .0.display())]
     Taken(PathBuf),
     /// A file that is no socket stands at this path.
-    #[error("{}: there is a file that is no socket", .0.display())]
+    #[error("{}: a file that is not a socket stands there", .0.display())]
     NoSocket(PathBuf),
     /// A system call failed.
     #[error("{}: {what}: {source}", path.display())]

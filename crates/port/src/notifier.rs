@@ -53,7 +53,7 @@ impl Notifier {
         } else {
             let is_socket = FileType::from_raw_mode(fstat(&*fd)?.st_mode) == FileType::Socket;
             if !is_socket || socket_domain(&*fd)? != AddressFamily::UNIX || socket_type(&*fd)? != SocketType::STREAM {
-                return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no eventfd and no UNIX stream socket"));
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, "neither an eventfd nor a UNIX stream socket"));
             }
             Kind::Socket(fd)
         };
@@ -151,7 +151,7 @@ mod tests {
     fn what_can_hold_up_whoever_rings_is_no_notifier() {
         let refused = |what: &str, fd: OwnedFd| {
             let error = Notifier::new(Arc::new(fd), &helper()).expect_err(what);
-            assert_eq!(error.to_string(), "it is no eventfd and no UNIX stream socket", "{what}");
+            assert_eq!(error.to_string(), "neither an eventfd nor a UNIX stream socket", "{what}");
         };
         let (reader, writer) = io::pipe().expect("a pipe");
         refused("a pipe's end to read", reader.into());

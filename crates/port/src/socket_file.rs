@@ -74,8 +74,8 @@ impl SocketFile {
     /// The step that failed. If a file of another owner has come into the socket's place, that is
     /// an error, and the file is left alone.
     pub fn bind(socket: impl AsFd, path: &Path) -> Result<Self, SocketFileError> {
-        let address = SocketAddrUnix::new(path).map_err(failed("is no path for a socket"))?;
-        let name = path.file_name().ok_or(Errno::INVAL).map_err(failed("is no path for a socket"))?.to_owned();
+        let address = SocketAddrUnix::new(path).map_err(failed("not a path for a socket"))?;
+        let name = path.file_name().ok_or(Errno::INVAL).map_err(failed("not a path for a socket"))?.to_owned();
         let folder = open_folder(path).map_err(failed("cannot open its folder"))?;
         // The file takes the socket's permission bits (unix(7)).
         fchmod(&socket, Mode::from_raw_mode(FIRST_MODE)).map_err(failed("cannot set its permissions"))?;

@@ -32,7 +32,7 @@ pub enum SocketPathError {
     #[error("names no file; write the path of the socket itself")]
     NoFile,
     /// The path contains a NUL byte, where the kernel would end it.
-    #[error("holds a NUL byte")]
+    #[error("contains a NUL byte")]
     Nul,
     /// The path's folder does not exist, or cannot be read.
     #[error("cannot use its folder {folder:?}: {why}; create it first")]

@@ -68,7 +68,7 @@ fn open_vhost_user(
         mode: match kind.mode {
             Mode::Server => vhost_user::Mode::Server(kind.permissions()),
             Mode::Client => vhost_user::Mode::Client,
-            Mode::Given => vhost_user::Mode::Given(given.context("nobody handed its socket over")?),
+            Mode::Given => vhost_user::Mode::Given(given.context("no client handed a socket over")?),
         },
         mtu: port.mtu,
         mac: port.mac.map(|mac| mac.octets()),

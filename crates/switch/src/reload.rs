@@ -73,9 +73,7 @@ impl Switch {
         let now = self.running.now();
         let config = &with_nodes_of(&now.config, config);
         if let Some(keys) = needs_restart(&now.config.switch, &config.switch) {
-            bail!(
-                "[switch]: other {keys} than it was started with; only a restart can apply that, so nothing is changed"
-            );
+            bail!("[switch]: {keys} cannot change while the switch runs; nothing is changed; restart to apply");
         }
         ensure!(config.ports.len() <= MOST_PORTS, "{} ports; at most {MOST_PORTS} are served", config.ports.len());
         let before = Before { config: &now.config, plan: &now.plan };
@@ -337,7 +335,7 @@ impl Attempt<'_> {
                 }
             };
             if let Err(error) = done {
-                tracing::error!("cannot take back what was begun: {error:#}");
+                tracing::error!("the rollback is incomplete: {error:#}");
             }
         }
         self.switch.ending().extend(self.fresh.drain(..).map(|(_, port)| port));
@@ -389,7 +387,7 @@ fn describe(step: &Step, old: &Config, new: &Config) -> Change {
             (Port, &new.ports[*at].name, Remade, format!("{why}; its guest must connect again"))
         }
         Step::PortMoved { new: at, permissions, network, .. } => {
-            let who = permissions.then(|| "other permissions".to_owned());
+            let who = permissions.then(|| "changed permissions".to_owned());
             let to = network.as_ref().map(|network| format!("now in {network}"));
             let parts: Vec<_> = to.into_iter().chain(who).collect();
             (Port, &new.ports[*at].name, if network.is_some() { Moved } else { Other }, parts.join(", "))

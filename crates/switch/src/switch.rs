@@ -222,7 +222,10 @@ impl Drop for FailureReporter {
         if !std::thread::panicking() {
             return;
         }
-        tracing::error!(worker = self.at, "it has ended by a bug of the switch; its ports pass nothing any more");
+        tracing::error!(
+            worker = self.at,
+            "the worker has ended because of a bug; its ports pass no packets until a restart"
+        );
         let tell = {
             let mut failed = self.failure.lock();
             failed.has_failed = true;

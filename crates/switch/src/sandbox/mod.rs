@@ -80,10 +80,10 @@ impl Needs {
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
     /// The sandbox was entered before, or other threads run already.
-    #[error("the sandbox is to be entered once, and before any other thread starts; this process has {0} threads")]
+    #[error("the sandbox must be entered once, before any other thread starts; this process has {0} threads")]
     Late(usize),
     /// The configuration names the mechanism, so the switch does not start without it.
-    #[error("sandbox {:?} of [switch] cannot be had: {why}; take it off the list to do without", mechanism.as_str())]
+    #[error("sandbox {:?} of [switch] is not available: {why}; remove it from the list to start without it", mechanism.as_str())]
     Missing {
         /// The mechanism.
         mechanism: Mechanism,

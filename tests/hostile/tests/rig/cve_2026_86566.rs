@@ -32,7 +32,7 @@ fn cve_2026_86566_a_runt_as_second_buffer_of_a_packet() {
         let mut scene = Scene::of(layout);
         for len in 0..12 {
             // The first is good and too short for the packet.
-            let then = if len == 0 { Down("a buffer of no bytes") } else { Dropped("no-buffer") };
+            let then = if len == 0 { Down("an empty buffer") } else { Dropped("no-buffer") };
             scene.receives("a runt in the middle of a packet", &then, |guest| {
                 let fine = fine(guest, Ring::Receive);
                 let runt = Descriptor { len, addr: fine.addr + 200, ..fine };

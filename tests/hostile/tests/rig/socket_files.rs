@@ -44,7 +44,7 @@ fn a_link_in_the_place_of_a_socket_is_not_followed() {
     let mut without = scene.rig.switch.config();
     without.ports[0].mtu = 9000;
     let error = scene.rig.switch.reload(&without).expect_err("the path is taken");
-    assert!(format!("{error:#}").contains("there is a file that is no socket"), "{error:#}");
+    assert!(format!("{error:#}").contains("a file that is not a socket stands there"), "{error:#}");
     assert!(fs::symlink_metadata(&socket).is_ok_and(|metadata| metadata.is_symlink()));
     assert_eq!(fs::read_to_string(&file).expect("the file"), "secret");
     scene.rig.wait_down(0, "cannot listen again");

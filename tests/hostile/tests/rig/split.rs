@@ -182,7 +182,7 @@ pub(crate) fn bad_buffers(mut scene: Scene) {
     }
     for len in 0..12 {
         // Behind a buffer that is good and too short for the packet.
-        let end = if len == 0 { Down("a buffer of no bytes") } else { Dropped("no-buffer") };
+        let end = if len == 0 { Down("an empty buffer") } else { Dropped("no-buffer") };
         scene.receives("a runt in the middle of a packet", &end, |guest| {
             let fine = fine(guest, ring);
             guest.write_descriptor(ring, 0, fine);

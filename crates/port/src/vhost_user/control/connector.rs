@@ -81,7 +81,7 @@ impl Connector {
 
     fn failed(&mut self, error: &io::Error) -> ConnectFailure {
         let failure = match error.kind() {
-            io::ErrorKind::WouldBlock => "as many wait there as its listener takes".to_owned(),
+            io::ErrorKind::WouldBlock => "its listener's queue is full".to_owned(),
             _ => error.to_string(),
         };
         let times = if self.tries == 1 { "once".to_owned() } else { format!("{} times", self.tries) };
@@ -150,6 +150,6 @@ mod tests {
                 Err(failed) => break failed,
             }
         };
-        assert!(failed.why.contains("as many wait there"), "{}", failed.why);
+        assert!(failed.why.contains("its listener's queue is full"), "{}", failed.why);
     }
 }

@@ -29,7 +29,7 @@ impl FrontendSource {
     pub(crate) fn given(socket: &OwnedFd) -> io::Result<Self> {
         let is_unix = socket_domain(socket)? == AddressFamily::UNIX && socket_type(socket)? == SocketType::STREAM;
         if !is_unix {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no stream socket of the Unix domain"));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a Unix stream socket"));
         }
         let own = socket.try_clone()?;
         if socket_acceptconn(socket)? {

@@ -72,7 +72,7 @@ impl ConnectedFrontend {
             }
             Err(error) => {
                 // The port continues without a table.
-                self.shared.log(Level::WARN, format_args!("no table of buffers in flight: {error}"));
+                self.shared.log(Level::WARN, format_args!("cannot make a table of buffers in flight: {error}"));
                 Outcome::Done
             }
         }

@@ -126,7 +126,11 @@ impl ConnectedFrontend {
                     ring.watch.next = check.next.at();
                     if check.is_due {
                         let (port, name) = (&self.shared.config.name, ring.queue.name());
-                        tracing::debug!(port, "the {name} stands still, and its call is repeated: {:?}", ring.watch);
+                        tracing::debug!(
+                            port,
+                            "the {name} makes no progress, so its call is repeated: {:?}",
+                            ring.watch
+                        );
                     }
                 }
                 self.next_check = self.next_check.into_iter().chain(ring.watch.next).min();

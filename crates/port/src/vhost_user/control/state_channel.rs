@@ -63,7 +63,7 @@ impl ChannelTransfer {
             {
                 Channel::File(channel)
             }
-            _ => return Err("device state: its channel is no pipe, no socket and no file in memory".to_owned()),
+            _ => return Err("device state: its channel is not a pipe, a socket or a file in memory".to_owned()),
         };
         Ok(ChannelTransfer { channel, bytes, at: 0, until: Instant::now() + LIMIT })
     }
@@ -92,7 +92,7 @@ impl ChannelTransfer {
                 Channel::File(fd) => rustix::io::write(&*fd, piece).inspect(|n| self.at += n),
             };
             match moved {
-                Ok(0) => return Err("its channel takes nothing".to_owned()),
+                Ok(0) => return Err("its channel accepts no bytes".to_owned()),
                 Ok(_) => {}
                 Err(error) => return self.later(error).map(|()| false),
             }

@@ -100,12 +100,12 @@ impl ConnectedFrontend {
             Transfer::Saved => return Ok(()),
             Transfer::Loaded(saved) => saved,
             Transfer::Failed(why) => return Err(format!("device state: {why}")),
-            _ => return Err("device state: none was moved".to_owned()),
+            _ => return Err("device state: no transfer took place".to_owned()),
         };
         let extra = loaded.features() & !self.session.offered_features();
         if extra != 0 {
             let extra = list(names(extra));
-            return Err(format!("device state: its driver negotiated what is not offered here: {extra}"));
+            return Err(format!("device state: its driver negotiated features that the port does not offer: {extra}"));
         }
         let (pairs, most) = (loaded.pairs(), self.shared.config.most_pairs());
         if pairs > most {
@@ -124,7 +124,7 @@ impl ConnectedFrontend {
     fn start_moving(&self, mut moving: ChannelTransfer, step: Step) -> Result<TransferThread, String> {
         let mut last = self.shared.transfer_thread.lock().unwrap_or_else(PoisonError::into_inner);
         if last.as_ref().is_some_and(|thread| !is_within(LIMIT, || thread.is_finished())) {
-            return Err("device state: the channel of the last transfer still holds its thread".to_owned());
+            return Err("device state: the channel of the last transfer still blocks its thread".to_owned());
         }
         let orders = Arc::new(Orders::default());
         let (sender, end) = channel();
@@ -133,7 +133,7 @@ impl ConnectedFrontend {
             let done = loop {
                 let at_end = theirs.at_end.load(Ordering::Acquire);
                 match step(&mut moving, at_end) {
-                    Ok(false) if at_end => break Err("it had not come to its end when it was checked".to_owned()),
+                    Ok(false) if at_end => break Err("it was not complete when the frontend checked it".to_owned()),
                     Ok(false) if theirs.stop.load(Ordering::Acquire) => return,
                     Ok(false) => park_timeout(PACE),
                     Ok(true) => break Ok(moving.take()),
@@ -145,7 +145,8 @@ impl ConnectedFrontend {
             let _ = sender.send(done);
         };
         let name = format!("state {}", self.shared.config.name);
-        let thread = Builder::new().name(name).spawn(run).map_err(|e| format!("device state: no thread: {e}"))?;
+        let thread =
+            Builder::new().name(name).spawn(run).map_err(|e| format!("device state: cannot start its thread: {e}"))?;
         let mover = TransferThread { orders, end, thread: thread.thread().clone() };
         *last = Some(thread);
         Ok(mover)
@@ -176,7 +177,7 @@ impl TransferThread {
     fn finish(self) -> Result<Vec<u8>, String> {
         self.orders.at_end.store(true, Ordering::Release);
         self.thread.unpark();
-        self.end.recv_timeout(LIMIT).unwrap_or_else(|_| Err("its channel holds its thread".to_owned()))
+        self.end.recv_timeout(LIMIT).unwrap_or_else(|_| Err("its channel blocks its thread".to_owned()))
     }
 }
 

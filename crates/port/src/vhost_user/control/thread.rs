@@ -106,7 +106,7 @@ impl PortThread {
         self.stop.enter(None);
         frontend.leave();
         if is_bug {
-            self.shared.log(Level::ERROR, format_args!("its frontend is left: {why}"));
+            self.shared.log(Level::ERROR, format_args!("the port left its frontend: {why}"));
         } else {
             self.shared.log(Level::INFO, format_args!("the frontend has left: {why}"));
         }
@@ -151,7 +151,7 @@ impl PortThread {
                     Ok(stream) => return Some(stream),
                     Err(ConnectFailure { why, is_new, pause }) => {
                         if is_new {
-                            self.shared.log(Level::INFO, format_args!("{why}; trying on"));
+                            self.shared.log(Level::INFO, format_args!("{why}; trying again"));
                         }
                         self.show(why);
                         self.pause(pause);
@@ -191,7 +191,7 @@ impl PortThread {
     fn listen_again(&self, server: &ServerSocket) {
         let opened = server.retry().is_ok() && server.listener().is_some();
         if opened {
-            self.shared.log(Level::INFO, format_args!("it listens again"));
+            self.shared.log(Level::INFO, format_args!("listening again"));
         } else {
             self.wait(Some(LISTEN_PAUSE));
         }
@@ -235,7 +235,7 @@ impl PortThread {
 /// Returns the message of a panic.
 fn a_bug(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
-    format!("a bug of the switch: {}", text.unwrap_or("it said nothing"))
+    format!("a bug of the switch: {}", text.unwrap_or("no message"))
 }
 
 /// Waits until a descriptor is readable or the time has passed. Returns whether the first one is

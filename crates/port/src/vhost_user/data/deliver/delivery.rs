@@ -114,12 +114,14 @@ impl<R: Device> Delivery<'_, '_, R> {
                 None => self.chain(&first)?,
             };
             if room < HEADER && *got == 0 {
-                return Err(NotDelivered::Broken(format!("a buffer of {room} bytes has no room for the header's 12")));
+                return Err(NotDelivered::Broken(format!(
+                    "a buffer of {room} bytes is too small for the 12-byte header"
+                )));
             }
             if room == 0 {
                 // Nothing would be written into it, and a ring full of such buffers would be
                 // followed to its end for nothing.
-                return Err(NotDelivered::Broken("a buffer of no bytes".to_owned()));
+                return Err(NotDelivered::Broken("an empty buffer".to_owned()));
             }
             self.buffers.ring.written(room.min(need - *got));
             *got = got.saturating_add(room);
