@@ -82,12 +82,12 @@ impl EpollWaiter {
 
     /// Waits for a kick, for [`Self::wake`], or until the time has passed.
     pub fn wait(&self, timeout: Duration) -> io::Result<()> {
-        let mut room = [const { MaybeUninit::uninit() }; 16];
+        let mut events = [const { MaybeUninit::uninit() }; 16];
         let timeout = Timespec {
             tv_sec: timeout.as_secs().try_into().unwrap_or(i64::MAX),
             tv_nsec: timeout.subsec_nanos().into(),
         };
-        match epoll::wait(&self.epoll, &mut room, Some(&timeout)) {
+        match epoll::wait(&self.epoll, &mut events, Some(&timeout)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(errno) => Err(errno.into()),
         }
@@ -97,10 +97,10 @@ impl EpollWaiter {
     /// called since the last wait.
     #[cfg(test)]
     pub(crate) fn woken_by(&self) -> (usize, bool) {
-        let mut room = [const { MaybeUninit::uninit() }; 16];
-        let (events, _) = epoll::wait(&self.epoll, &mut room, Some(&Timespec::default())).expect("epoll_wait");
-        let wakes = events.iter().filter(|event| event.data.u64() == WAKE).count();
-        (events.len() - wakes, wakes > 0)
+        let mut events = [const { MaybeUninit::uninit() }; 16];
+        let (ready, _) = epoll::wait(&self.epoll, &mut events, Some(&Timespec::default())).expect("epoll_wait");
+        let wakes = ready.iter().filter(|event| event.data.u64() == WAKE).count();
+        (ready.len() - wakes, wakes > 0)
     }
 }
 

@@ -29,7 +29,7 @@ pub(crate) struct KickRouting(Mutex<Inner>);
 #[derive(Debug)]
 struct Inner {
     waiters: Waiters,
-    /// Whether packets may wait for free buffers.
+    /// True if packets may wait for free buffers.
     waits: bool,
     next: u64,
     kicks: HashMap<u64, Watched>,

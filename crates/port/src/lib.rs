@@ -1,8 +1,8 @@
 //! Ports: where packets enter and leave the switch.
 //!
-//! A port has two sides. The data side is a [`Port`]: a worker takes packets from it into a turn and
-//! delivers batches to it. The control side is a [`PortControl`]: any thread opens, changes, asks and
-//! stops the port by it.
+//! A port has two sides. The data side is a [`Port`]: a worker takes packets from it into a turn
+//! and delivers batches to it. The control side is a [`PortControl`]: any thread opens, changes,
+//! asks and stops the port by it.
 //!
 //! A port does not know the configuration, the graph, or other ports.
 //!

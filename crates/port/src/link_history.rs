@@ -9,7 +9,7 @@ const MOST_REASONS: usize = 10;
 /// The history of a link since the port was made.
 #[derive(Clone, Debug)]
 pub struct LinkHistory {
-    /// When the link last changed. At first, when the port was made.
+    /// The time when the link last changed. At first, the time when the port was made.
     pub since: Instant,
     /// The number of times that the link came up or went down.
     pub changes: u64,

@@ -11,7 +11,7 @@ use crate::{LinkHistory, Peer};
 pub struct LinkStatus {
     /// Packets can pass both ways.
     pub up: bool,
-    /// Why the link is down, in one sentence; empty when it is up.
+    /// The reason why the link is down, in one sentence; empty when it is up.
     pub reason: String,
     /// The process at the other end.
     pub peer: Option<Peer>,
@@ -41,7 +41,7 @@ pub struct RingStatus {
 #[derive(Debug)]
 pub(crate) struct LinkState {
     now: LinkStatus,
-    /// Why the last link ended, until the next one is up.
+    /// The reason why the last link ended, until the next one is up.
     fault: Option<String>,
     /// An administrator has set the link down.
     set_down: bool,
@@ -54,7 +54,8 @@ impl LinkState {
         LinkState { now: LinkStatus::default(), fault: None, set_down: false, history }
     }
 
-    /// Replaces the status. Returns whether the link that the frontend sets up has come up or gone down.
+    /// Replaces the status. Returns whether the link that the frontend sets up has come up or gone
+    /// down.
     pub(crate) fn show(&mut self, now: LinkStatus) -> bool {
         let before = std::mem::replace(&mut self.now, now);
         self.note();

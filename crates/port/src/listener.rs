@@ -12,8 +12,8 @@ use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, listen, shut
 use crate::socket_file::{self, FIRST_MODE, SocketFile, SocketFileError};
 use crate::socket_path::SocketState;
 
-/// Who may connect: owner, group and permission bits of the socket file. Without any of them, only
-/// the process's own user. With a group, that group too.
+/// The users who may connect: owner, group and permission bits of the socket file. Without any of
+/// them, only the process's own user. With a group, that group too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Permissions {
     /// User id.
@@ -115,8 +115,8 @@ impl ListenError {
 pub(crate) struct ServerSocket {
     path: PathBuf,
     state: Mutex<ServerState>,
-    /// Why it could not be opened again. It has a lock of its own, so that readers never wait for
-    /// the system.
+    /// The reason why it could not be opened again. It has a lock of its own, so that readers never
+    /// wait for the system.
     failure: Mutex<Option<String>>,
 }
 
@@ -150,7 +150,8 @@ impl ServerSocket {
         }
     }
 
-    /// Opens the socket again after [`Self::close`]. If that fails, [`Self::retry`] may succeed later.
+    /// Opens the socket again after [`Self::close`]. If that fails, [`Self::retry`] may succeed
+    /// later.
     pub(crate) fn open(&self) -> Result<(), ListenError> {
         self.state().is_wanted = true;
         self.retry()

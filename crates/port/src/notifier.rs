@@ -86,7 +86,8 @@ impl Notifier {
     /// helper.
     pub(crate) fn notify_blocking(&self) {
         let one = 1_u64.to_ne_bytes();
-        // A full counter or socket has its notification already; a closed one has nobody left to notify.
+        // A full counter or socket has its notification already; a closed one has nobody left to
+        // notify.
         match &self.0.kind {
             Kind::Event(fd) => drop(rustix::io::write(fd, &one)),
             Kind::Socket(fd) => write_socket(fd),

@@ -164,8 +164,8 @@ impl Requests {
             result_fd: number(event),
         };
         let mut requests = [&raw mut request];
-        // SAFETY: the context is ours, the list has one request, and the request is read before the call returns. It
-        // has no buffer. (The kernel writes its key, into the request.)
+        // SAFETY: the context is ours, the list has one request, and the request is read before the
+        // call returns. It has no buffer. (The kernel writes its key, into the request.)
         let submitted = unsafe { libc::syscall(libc::SYS_io_submit, self.context, ONE, requests.as_mut_ptr()) };
         submitted == 1
     }

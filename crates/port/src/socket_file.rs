@@ -1,13 +1,15 @@
-//! The file of a Unix socket that we listen at: made, changed and removed by identity, never by path alone.
+//! The file of a Unix socket that we listen at: made, changed and removed by identity, never by
+//! path alone.
 //!
-//! The user of a frontend may own the socket's folder, and can put any other file in the socket's place at any moment: a
-//! link to a system file, for example. So each step names the folder by a descriptor, follows no link at the file's name,
-//! and compares device and inode with those of the file that `bind` made. An inode number is not given to another file
-//! while the socket is open: the socket holds the inode.
+//! The user of a frontend may own the socket's folder, and can put any other file in the socket's
+//! place at any moment: a link to a system file, for example. So each step names the folder by a
+//! descriptor, follows no link at the file's name, and compares device and inode with those of the
+//! file that `bind` made. An inode number is not given to another file while the socket is open:
+//! the socket holds the inode.
 //!
-//! `bind` does not say which inode it made. Between `bind` and the first look at the file, its folder's owner can put
-//! another socket there that only root may use and that has no second name. Such a socket passes the checks if another
-//! program made it; none of this process does.
+//! `bind` does not say which inode it made. Between `bind` and the first look at the file, its
+//! folder's owner can put another socket there that only root may use and that has no second name.
+//! Such a socket passes the checks if another program made it; none of this process does.
 
 use std::ffi::OsString;
 use std::io;

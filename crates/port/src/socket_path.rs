@@ -9,7 +9,7 @@ use crate::socket_file;
 /// The most bytes of a path. `sun_path` has 108 (unix(7)), and the last is a NUL.
 pub const MAX_PATH: usize = 107;
 
-/// What stands at a socket path.
+/// The state of a socket path: what stands there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SocketState {
     /// Nothing: the path can be bound.

@@ -43,7 +43,7 @@ impl Switch {
     /// learned address. A guest stays connected if its port only moves to another patch or bridge.
     ///
     /// # Errors
-    /// What cannot be changed without a restart, or what could not be opened. Everything stays as
+    /// The keys that need a restart, or the part that could not be opened. Everything stays as
     /// it was.
     pub fn reload(&self, config: &Config) -> anyhow::Result<Changes> {
         let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);

@@ -53,7 +53,7 @@ impl Switch {
     /// Starts a checked configuration. When it returns, all sockets listen.
     ///
     /// # Errors
-    /// What could not be opened or started: a socket, a thread. Nothing is left running.
+    /// The part that could not be opened or started: a socket, a thread. Nothing is left running.
     pub fn start(config: &Config) -> anyhow::Result<Switch> {
         // The switch starts empty and changes to its configuration as it later changes to any
         // other.

@@ -15,7 +15,7 @@ const FRAMING: u32 = 18;
 /// The most memory regions of one guest.
 const MAX_REGIONS: u64 = 64;
 
-/// Which side listens, and which side connects.
+/// The side that listens; the other side connects.
 #[derive(Clone, Debug)]
 pub enum Mode {
     /// The port listens, and the users with these permissions may connect.
@@ -43,7 +43,7 @@ pub struct VhostUserConfig {
     pub name: String,
     /// The path of the socket at which the port or the frontend listens.
     pub socket: PathBuf,
-    /// Which of the two listens.
+    /// The side that listens.
     pub mode: Mode,
     /// The MTU. The guest is told of it, and longer packets are neither received nor delivered.
     pub mtu: u16,

@@ -103,7 +103,7 @@ pub(super) fn delivered_by(assignment: &QueueAssignment, delivering: Vec<usize>)
 /// delivers at all. Other rings go to the worker with the fewest.
 fn tx_workers(rx_workers: &[usize], delivering: &[usize]) -> Vec<usize> {
     let mut owners: Vec<Option<usize>> =
-        rx_workers.iter().map(|taker| delivering.contains(taker).then_some(*taker)).collect();
+        rx_workers.iter().map(|worker| delivering.contains(worker).then_some(*worker)).collect();
     for at in 0..owners.len() {
         if owners[at].is_none() {
             let rings = |worker: &&usize| owners.iter().filter(|owner| **owner == Some(**worker)).count();

@@ -1,4 +1,4 @@
-//! Which worker serves which ports, and how that follows a change of the configuration: pure
+//! The plan: which worker serves which ports, before and after a change of the configuration. Pure
 //! functions.
 //!
 //! A *forwarding domain* is a patch or a bridge with its ports. Domains are dealt out by their

@@ -107,7 +107,7 @@ fn a_patch_by_itself_is_served_by_all_who_can_be_used() {
         assignments(&[2, 2], &[0, 1, 2, 3]),
         [assignment(&[0, 1], &[2, 3], &[2, 3]), assignment(&[2, 3], &[0, 1], &[0, 1])]
     );
-    // What does not come out even begins at one port with one, at the other with the other.
+    // An uneven share begins at one port with one worker, at the other port with the other.
     assert_eq!(
         assignments(&[3, 3], &[0, 1]),
         [assignment(&[0, 1, 0], &[0, 1, 0], &[0, 1]), assignment(&[1, 0, 1], &[1, 0, 1], &[0, 1])]
@@ -149,7 +149,8 @@ fn a_domain_keeps_its_workers_until_it_can_use_others() {
     assert_eq!(before.ports[0].assignment, assignment(&[0, 1], &[0, 1], &[0, 1]));
     assert_eq!(after.ports[..2], before.ports[..2]);
     assert_eq!(undisturbed(Before { config: &first, plan: &before }, &old, &after, 1), [ForwardingDomain::Patch(0)]);
-    // With one pair it can still be served in two directions; with more again it takes what is free.
+    // With one pair it can still be served in two directions; with more again it takes what is
+    // free.
     let mut fewer = old.clone();
     for port in &mut fewer.ports[..2] {
         let kind = port.kind.as_vhost_user_mut().expect("a vhost-user port");
@@ -431,7 +432,7 @@ fn joins_bridge(config: &Config, port: usize) -> bool {
     config.bridges.iter().any(|bridge| bridge.ports.contains(&config.ports[port].name))
 }
 
-/// What runs, by name.
+/// The ports that run, by name.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Model {
     ports: BTreeMap<String, (PortConfig, PortPlan)>,
@@ -493,7 +494,7 @@ impl Model {
     }
 }
 
-/// What must be so of any plan.
+/// Checks what holds for every plan.
 fn check(config: &Config, plan: &Plan) {
     let mut slots: Vec<_> = plan.ports.iter().map(|place| place.slot).collect();
     slots.sort_unstable();
@@ -504,7 +505,7 @@ fn check(config: &Config, plan: &Plan) {
         for domain in &worker.domains {
             for port in domain.ports(config) {
                 let place = &plan.ports[port];
-                served[port] += place.assignment.rx_workers.iter().filter(|taker| **taker == at).count();
+                served[port] += place.assignment.rx_workers.iter().filter(|worker| **worker == at).count();
                 assert_eq!(place.waits, domain.waits(config));
             }
         }
@@ -529,11 +530,14 @@ fn check(config: &Config, plan: &Plan) {
         assert_eq!(distinct.len(), assignment.delivering.len(), "{assignment:?}");
         let is_patched = config.patches.iter().any(|patch| patch.ports.contains(&config.ports[port].name));
         if is_patched {
-            // Whoever delivers has a ring of his own.
-            assert!(assignment.delivering.iter().all(|giver| assignment.tx_workers.contains(giver)), "{assignment:?}");
+            // Each worker that delivers has a ring of its own.
+            assert!(
+                assignment.delivering.iter().all(|worker| assignment.tx_workers.contains(worker)),
+                "{assignment:?}"
+            );
         }
     }
-    // Whoever has packets for a port is one of those who deliver to it.
+    // Each worker that has packets for a port is among those that deliver to it.
     for domain in plan
         .workers
         .iter()
@@ -543,11 +547,11 @@ fn check(config: &Config, plan: &Plan) {
         let ports = domain.ports(config);
         for (&from, &to) in ports.iter().flat_map(|from| ports.iter().map(move |to| (from, to))) {
             let (from, to) = (from, to);
-            let takers = &plan.ports[from].assignment.rx_workers;
-            assert!(from == to || takers.iter().all(|taker| plan.ports[to].assignment.delivering.contains(taker)));
+            let receiving = &plan.ports[from].assignment.rx_workers;
+            assert!(from == to || receiving.iter().all(|worker| plan.ports[to].assignment.delivering.contains(worker)));
         }
     }
-    // So is whoever has copies for it.
+    // The workers that have copies for a port deliver to it.
     for (port, place) in plan.ports.iter().enumerate() {
         let delivers = |to: &String, worker: &usize| {
             let to = config.port_index(to).expect("it is there");
@@ -563,8 +567,8 @@ fn check(config: &Config, plan: &Plan) {
 }
 
 proptest! {
-    /// Step by step from one configuration to another is the same as having begun with the other; and what the two have
-    /// in common is left alone.
+    /// Step by step from one configuration to another is the same as having begun with the other;
+    /// and what the two have in common is left alone.
     #[test]
     fn the_difference_leads_from_one_to_the_other(a in configs(), b in configs(), c in configs()) {
         let mut now = (a.clone(), plan(&a, None));

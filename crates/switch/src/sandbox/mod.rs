@@ -29,7 +29,7 @@ use crate::descriptors;
 
 pub use refusal::refused_calls;
 
-/// What was entered, once for the process.
+/// The sandbox that was entered, once for the process.
 static ENTERED: OnceLock<Entered> = OnceLock::new();
 
 #[derive(Debug, Default)]
@@ -39,14 +39,14 @@ struct Entered {
     folders: Vec<PathBuf>,
     /// The configuration's file.
     file: PathBuf,
-    /// Whether the capability to give sockets to other users is left.
+    /// True if the capability to give sockets to other users is left.
     gives: bool,
     /// The rights that the filter of system calls leaves.
     needs: Needs,
 }
 
-/// The rights that ports take beyond those that every port has. A system call that works on any path is allowed only
-/// where a port needs it.
+/// The rights that ports take beyond those that every port has. A system call that works on any
+/// path is allowed only where a port needs it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Needs {
     /// A port connects to its frontend.

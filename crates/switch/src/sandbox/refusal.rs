@@ -20,7 +20,7 @@ pub fn refused_calls() -> u64 {
     REFUSED.load(Ordering::Relaxed)
 }
 
-/// Whether a call's number can be read and its result set on this processor.
+/// True if a call's number can be read and its result set on this processor.
 pub(super) const KNOWS_PROCESSOR: bool = cfg!(any(target_arch = "x86_64", target_arch = "aarch64"));
 
 /// Installs the handler for SIGSYS.
@@ -46,7 +46,8 @@ extern "C" fn on_sigsys(_: libc::c_int, info: *mut libc::siginfo_t, context: *mu
     if unsafe { (*info).si_code } != SYS_SECCOMP {
         return;
     }
-    // SAFETY: the third argument of such a handler is the thread's ucontext_t, ours alone until we return.
+    // SAFETY: the third argument of such a handler is the thread's ucontext_t, ours alone until we
+    // return.
     let number = refuse(unsafe { &mut *context.cast::<libc::ucontext_t>() });
     if REFUSED.fetch_add(1, Ordering::Relaxed) < MOST_TOLD {
         tell(number);

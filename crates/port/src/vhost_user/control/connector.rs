@@ -30,7 +30,7 @@ pub(crate) struct Connector {
 pub(crate) struct ConnectFailure {
     /// The error, and the number of attempts.
     pub(crate) why: String,
-    /// Whether the attempt before it failed for another reason, or there was none.
+    /// True if the attempt before it failed for another reason, or if there was none.
     pub(crate) is_new: bool,
     /// The pause before the next attempt.
     pub(crate) pause: Duration,

@@ -46,7 +46,7 @@ pub(crate) struct ConnectedFrontend {
     pub(crate) started_pairs: u16,
     pub(crate) control_queue: ControlQueue,
     pub(crate) transfer: Transfer,
-    /// Whether the link is set down, as far as workers and the frontend know.
+    /// True if the link is set down, as far as workers and the frontend know.
     pub(crate) set_down: bool,
     /// The queue assignment, as far as workers know.
     pub(crate) assignment: Arc<QueueAssignment>,
@@ -54,7 +54,8 @@ pub(crate) struct ConnectedFrontend {
     pub(crate) generation: u64,
     /// The tables of buffers in flight.
     pub(crate) inflight: InflightTables,
-    /// When the rings are checked again for a lost call; `None` while no call is unanswered.
+    /// The time when the rings are checked again for a lost call; `None` while no call is
+    /// unanswered.
     pub(crate) next_check: Option<Instant>,
     /// Rings that were stopped and that workers may use until the next link is published.
     pub(crate) stopping: Vec<(u16, Arc<Queue>)>,

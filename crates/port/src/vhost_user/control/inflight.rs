@@ -19,7 +19,7 @@ pub(crate) struct InflightTables {
     table: Option<InflightTable>,
     /// The file for all tables that we make for this frontend.
     own: Option<InflightFile>,
-    /// Whether the table in use is in that file.
+    /// True if the table in use is in that file.
     is_own: bool,
 }
 

@@ -1,7 +1,8 @@
 //! The rate limit for log lines that a frontend can cause.
 //!
-//! Each port has one limit for all such lines. A frontend that connects or errs in a loop fills neither a disk nor the
-//! log of other ports. Lines that operators cause, and the trace of messages, are not limited.
+//! Each port has one limit for all such lines. A frontend that connects or errs in a loop fills
+//! neither a disk nor the log of other ports. Lines that operators cause, and the trace of
+//! messages, are not limited.
 
 use std::fmt;
 use std::sync::{MutexGuard, PoisonError};
@@ -17,8 +18,8 @@ const BURST: u32 = 20;
 /// A port may log one more line after this time.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Suppressed lines are reported after this time without a line. Reported earlier, they would take the place of lines
-/// that say more.
+/// Suppressed lines are reported after this time without a line. Reported earlier, they would take
+/// the place of lines that say more.
 const PAUSE: Duration = Duration::from_secs(5);
 
 /// The module as it stands in the log.
@@ -29,9 +30,9 @@ const TARGET: &str = "straightline_port::vhost_user";
 pub(crate) struct LogLimit {
     /// Lines that may be logged now.
     tokens: u32,
-    /// When the last token was added, or the bucket was last found full.
+    /// The time when the last token was added, or when the bucket was last found full.
     refilled: Instant,
-    /// When a line was last asked for.
+    /// The time when a line was last asked for.
     last: Instant,
     /// Lines that were suppressed and not reported yet.
     suppressed: u64,
@@ -42,7 +43,8 @@ impl LogLimit {
         LogLimit { tokens: BURST, refilled: now, last: now, suppressed: 0 }
     }
 
-    /// Asks for one line. Returns the number of lines suppressed before it, or `None` if it is suppressed too.
+    /// Asks for one line. Returns the number of lines suppressed before it, or `None` if it is
+    /// suppressed too.
     fn admit(&mut self, now: Instant) -> Option<u64> {
         self.refill(now);
         self.last = now;
@@ -59,7 +61,8 @@ impl LogLimit {
         (self.suppressed > 0).then(|| (self.last + PAUSE).saturating_duration_since(now))
     }
 
-    /// Returns the number of suppressed lines at a pause. The report takes a token, of which a pause adds several.
+    /// Returns the number of suppressed lines at a pause. The report takes a token, of which a
+    /// pause adds several.
     fn report(&mut self, now: Instant) -> Option<u64> {
         (self.due(now) == Some(Duration::ZERO)).then(|| self.admit(now)).flatten()
     }

@@ -22,11 +22,11 @@ use crate::vhost_user::data::queue::{Queue, Wake};
 /// last movement.
 const PAUSES: [Duration; 3] = [Duration::from_millis(10), Duration::from_millis(90), Duration::from_millis(900)];
 
-/// What the port's thread knows of one ring's calls.
+/// The state of one ring's calls, as the port's thread knows it.
 #[derive(Debug, Default)]
 pub(crate) struct CallWatch {
     stood: Option<Stood>,
-    /// When to check next, if no worker asks for it before.
+    /// The time of the next check, if no worker asks for it before.
     next: Option<Instant>,
 }
 
@@ -38,7 +38,7 @@ struct Stood {
     calls: u64,
     /// The number of repeats at this standing.
     repeats: usize,
-    /// When the call may be repeated again.
+    /// The time from which the call may be repeated again.
     due: Option<Instant>,
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct CallCheck {
     pub(crate) next: NextCheck,
 }
 
-/// When the thread checks a ring again.
+/// The time or event at which the thread checks a ring again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NextCheck {
     At(Instant),
@@ -179,7 +179,7 @@ mod tests {
                 repeated.push(now.duration_since(from).as_millis());
             }
             let Some(next) = check.next.at() else { return repeated };
-            assert!(next > now, "a look must not be followed by one at once");
+            assert!(next > now, "a check must not be followed by another at once");
             now = next;
         }
     }
@@ -224,8 +224,8 @@ mod tests {
         let (mut watch, start) = (CallWatch::default(), Instant::now());
         watch.check(standing(1, true), 1, start);
         let late = start + Duration::from_secs(60);
-        let looks = [(); 3].map(|()| watch.check(standing(1, true), 1, late).is_due);
-        assert_eq!(looks, [true, false, false]);
+        let due = [(); 3].map(|()| watch.check(standing(1, true), 1, late).is_due);
+        assert_eq!(due, [true, false, false]);
     }
 
     #[test]
@@ -244,28 +244,28 @@ mod tests {
     fn a_call_wakes_control_once_until_it_has_stopped_watching() {
         let file = memfd_create("calls", MemfdFlags::CLOEXEC).expect("memfd");
         ftruncate(&file, 1 << 16).expect("memory");
-        let report = Arc::new(PortInbox::new().expect("an eventfd"));
+        let inbox = Arc::new(PortInbox::new().expect("an eventfd"));
         let helper = CallHelper::new("test", || ());
         let event = || Arc::new(eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd"));
         let call = || Notifier::new(event(), &helper).expect("a call");
         let queue = queue_with(&file, Options { event_idx: true, ..Options::default() });
-        let queue = queue.watched_by(Arc::clone(&report));
-        assert!(!report.take_called());
+        let queue = queue.watched_by(Arc::clone(&inbox));
+        assert!(!inbox.take_called());
         queue.set_call(Some(call()));
-        assert!(report.take_called());
+        assert!(inbox.take_called());
         queue.set_call(Some(call()));
-        assert!(!report.take_called(), "control knows it already");
+        assert!(!inbox.take_called(), "control knows it already");
         let (mut watch, start) = (CallWatch::default(), Instant::now());
         let next = check_ring(&queue, &mut watch, start).next.at().expect("it may still move");
         queue.set_call(Some(call()));
-        assert!(!report.take_called(), "control will look again");
+        assert!(!inbox.take_called(), "control will check again");
         assert!(check_ring(&queue, &mut watch, next).next.at().is_none(), "the driver waits for nothing that is used");
         queue.set_call(Some(call()));
-        assert!(report.take_called(), "control does not look by itself any more");
+        assert!(inbox.take_called(), "control does not check by itself any more");
         // Without the event index the ring does not show whether the driver waits.
         let queue = queue_with(&file, Options::default());
         queue.set_call(Some(call()));
-        assert!(!report.take_called());
+        assert!(!inbox.take_called());
         assert!(check_ring(&queue, &mut CallWatch::default(), start).next.at().is_none());
     }
 }

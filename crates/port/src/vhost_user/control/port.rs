@@ -164,7 +164,8 @@ impl PortControl for VhostUser {
         self.shared.state().history()
     }
 
-    /// Returns the counters of queue pairs that the guest is told of, and of all that were ever started.
+    /// Returns the counters of queue pairs that the guest is told of, and of all that were ever
+    /// started.
     fn counters(&self) -> &[Arc<QueueCounters>] {
         let shown = usize::from(self.shared.pairs_shown.load(Ordering::Relaxed));
         &self.shared.data.counters[..shown.min(self.shared.data.counters.len())]

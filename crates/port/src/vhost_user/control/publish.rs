@@ -1,4 +1,4 @@
-//! The link that workers see, made anew from the rings that run.
+//! The link that workers see, rebuilt from the rings that run.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,8 +36,8 @@ impl ConnectedFrontend {
         // A link that is set down has no ring that packets may go to.
         let open = |pair: usize| pair < used && !self.set_down;
         self.assignment = self.shared.assignment();
-        let tx = |giver: &usize| {
-            let is_own = |pair: usize| self.assignment.tx_workers.get(pair) == Some(giver);
+        let tx = |worker: &usize| {
+            let is_own = |pair: usize| self.assignment.tx_workers.get(pair) == Some(worker);
             Steering::new((0..pairs).map(|pair| running(2 * pair).filter(|_| open(pair))), is_own)
         };
         let tx: Box<[_]> = self.assignment.delivering.iter().map(tx).collect();

@@ -20,7 +20,7 @@ pub(crate) struct RunningRing {
     pub(crate) token: Option<Kick>,
     /// Routes the ring's kicks.
     pub(crate) routing: Arc<KickRouting>,
-    /// What is known of unanswered calls.
+    /// The state of unanswered calls.
     pub(crate) watch: CallWatch,
 }
 
@@ -122,7 +122,7 @@ mod tests {
         waiter.wait(std::time::Duration::ZERO).expect("the wake of the kick");
         assert_eq!(ring.queue.arm(0), Ok(false), "a worker may sleep");
         ring.update_descriptors(1, &started(None), &calls).expect("no kick");
-        assert!(waiter.woken_by().1, "whoever sleeps looks again");
+        assert!(waiter.woken_by().1, "a sleeping worker looks again");
         assert_eq!(ring.queue.arm(0), Ok(true), "nobody will kick");
         ring.update_descriptors(1, &started(kick()), &calls).expect("a kick");
         assert_eq!(ring.queue.arm(0), Ok(false));

@@ -20,7 +20,7 @@ use straightline_virtio::net_control::SavedState;
 use super::state_transfer::LIMIT;
 
 /// Bytes moved at a time: less than any pipe holds.
-const PIECE: usize = 4096;
+const CHUNK: usize = 4096;
 
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 
@@ -72,11 +72,11 @@ impl ChannelTransfer {
     pub(crate) fn write(&mut self, _at_end: bool) -> Result<bool, String> {
         loop {
             let rest = self.bytes.get(self.at..).unwrap_or(&[]);
-            let piece = &rest[..rest.len().min(PIECE)];
+            let chunk = &rest[..rest.len().min(CHUNK)];
             let moved = match &mut self.channel {
                 Channel::Pipe { theirs, reader, writer, inside } => {
-                    if *inside == 0 && !piece.is_empty() {
-                        *inside = rustix::io::write(&*writer, piece).map_err(|e| e.to_string())?;
+                    if *inside == 0 && !chunk.is_empty() {
+                        *inside = rustix::io::write(&*writer, chunk).map_err(|e| e.to_string())?;
                         self.at += *inside;
                     }
                     if *inside == 0 {
@@ -85,11 +85,11 @@ impl ChannelTransfer {
                     let moved = splice(&*reader, None, &*theirs, None, *inside, SpliceFlags::NONBLOCK);
                     moved.inspect(|n| *inside -= n)
                 }
-                _ if piece.is_empty() => return Ok(true),
+                _ if chunk.is_empty() => return Ok(true),
                 Channel::Socket(fd) => {
-                    send(&*fd, piece, SendFlags::DONTWAIT | SendFlags::NOSIGNAL).inspect(|n| self.at += n)
+                    send(&*fd, chunk, SendFlags::DONTWAIT | SendFlags::NOSIGNAL).inspect(|n| self.at += n)
                 }
-                Channel::File(fd) => rustix::io::write(&*fd, piece).inspect(|n| self.at += n),
+                Channel::File(fd) => rustix::io::write(&*fd, chunk).inspect(|n| self.at += n),
             };
             match moved {
                 Ok(0) => return Err("its channel accepts no bytes".to_owned()),
@@ -101,23 +101,23 @@ impl ChannelTransfer {
 
     /// Reads. Returns true when all is read. A file is read only `at_end`: until then it may grow.
     pub(crate) fn read(&mut self, at_end: bool) -> Result<bool, String> {
-        let mut piece = [0; PIECE];
+        let mut chunk = [0; CHUNK];
         loop {
             let got = match &mut self.channel {
                 Channel::Pipe { theirs, reader, writer, .. } => {
-                    match splice(&*theirs, None, &*writer, None, PIECE, SpliceFlags::NONBLOCK) {
+                    match splice(&*theirs, None, &*writer, None, CHUNK, SpliceFlags::NONBLOCK) {
                         Ok(0) => Ok(0),
-                        Ok(_) => rustix::io::read(&*reader, &mut piece),
+                        Ok(_) => rustix::io::read(&*reader, &mut chunk),
                         Err(error) => Err(error),
                     }
                 }
-                Channel::Socket(fd) => recv(&*fd, &mut piece, RecvFlags::DONTWAIT).map(|(n, _)| n),
+                Channel::Socket(fd) => recv(&*fd, &mut chunk, RecvFlags::DONTWAIT).map(|(n, _)| n),
                 Channel::File(_) if !at_end => return self.in_time().map(|()| false),
-                Channel::File(fd) => rustix::io::read(&*fd, &mut piece),
+                Channel::File(fd) => rustix::io::read(&*fd, &mut chunk),
             };
             match got {
                 Ok(0) => return Ok(true),
-                Ok(n) => self.bytes.extend(&piece[..n]),
+                Ok(n) => self.bytes.extend(&chunk[..n]),
                 Err(error) => return self.later(error).map(|()| false),
             }
             if self.bytes.len() > SavedState::LONGEST {
@@ -164,9 +164,9 @@ mod tests {
 
     fn read_all(fd: impl AsFd) -> Vec<u8> {
         let mut all = Vec::new();
-        let mut piece = [0; 1000];
-        while let Ok(n @ 1..) = rustix::io::read(&fd, &mut piece) {
-            all.extend(&piece[..n]);
+        let mut chunk = [0; 1000];
+        while let Ok(n @ 1..) = rustix::io::read(&fd, &mut chunk) {
+            all.extend(&chunk[..n]);
         }
         all
     }
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn all_arrives_by_every_channel() {
-        for len in [0, 1, PIECE - 1, PIECE, PIECE + 1, SavedState::LONGEST] {
+        for len in [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, SavedState::LONGEST] {
             for (reader, writer) in [waiting_pipe(), sockets()] {
                 let mut there = ChannelTransfer::begin(writer, some(len)).expect("a channel");
                 let mut here = ChannelTransfer::begin(reader, Vec::new()).expect("a channel");
@@ -235,7 +235,7 @@ mod tests {
         for (reader, writer) in [waiting_pipe(), sockets()] {
             let mut here = ChannelTransfer::begin(reader, Vec::new()).expect("a channel");
             // More than the longest state, and no end.
-            rustix::io::write(&writer, &some(SavedState::LONGEST + 1)).expect("room");
+            rustix::io::write(&writer, &some(SavedState::LONGEST + 1)).expect("it fits");
             assert!(here.read(false).expect_err("too long").contains("more than"));
         }
         // The wrong end of a pipe.

@@ -1,4 +1,4 @@
-//! What makes the port's thread leave its frontend: a stop or a pause.
+//! Stop and pause: both make the port's thread leave its frontend.
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -37,7 +37,7 @@ pub(crate) struct PortThread {
     shared: Arc<Shared>,
     source: FrontendSource,
     stop: Arc<Stop>,
-    /// Why the last frontend left.
+    /// The reason why the last frontend left.
     left: Option<String>,
 }
 

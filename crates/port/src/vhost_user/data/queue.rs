@@ -14,8 +14,8 @@ use crate::vhost_user::inbox::PortInbox;
 use crate::vhost_user::ring_name::{is_transmit, ring_name};
 use crate::{QueueCounters, RingCounters};
 
-/// How many times a worker retries a lock before it lets the system wait for it: longer than a few
-/// bursts.
+/// The number of times that a worker retries a lock before it lets the system wait for it: longer
+/// than a few bursts.
 const SPINS: u32 = 1000;
 
 /// A virtqueue: its ring, the call that notifies its driver, and its counters. It has cache lines

@@ -31,7 +31,7 @@ impl WorkerQueues {
     /// Returns a worker's part of an assignment.
     pub(crate) fn of(assignment: &QueueAssignment, worker: usize) -> Self {
         let pairs = (0..assignment.rx_workers.len()).filter(|&pair| assignment.rx_workers[pair] == worker).collect();
-        WorkerQueues::new(worker, pairs, assignment.delivering.iter().position(|&giver| giver == worker).unwrap_or(0))
+        WorkerQueues::new(worker, pairs, assignment.delivering.iter().position(|&other| other == worker).unwrap_or(0))
     }
 
     /// Returns the pairs that the worker receives from, up to the last that the guest has started.
@@ -52,15 +52,15 @@ mod tests {
     #[test]
     fn whoever_does_not_deliver_leaves_the_wish_of_whoever_does() {
         let assignment = QueueAssignment { rx_workers: vec![0], tx_workers: vec![1], delivering: vec![1] };
-        let [taker, giver] = [0, 1].map(|worker| WorkerQueues::of(&assignment, worker));
+        let [receiver, deliverer] = [0, 1].map(|worker| WorkerQueues::of(&assignment, worker));
         let queue = queue();
         let is_waited_for = || queue.lock().buffer_waiters.any_asleep();
-        queue.lock().buffer_waiters.set(giver.worker, Some(0));
-        assert_eq!((queue.arm_for_buffers(giver.worker), is_waited_for()), (Ok(false), true));
-        assert_eq!(queue.arm_for_buffers(taker.worker), Ok(false));
-        queue.disarm_for_buffers(taker.worker);
-        assert!(is_waited_for(), "the taker has woken, and the giver sleeps");
-        queue.disarm_for_buffers(giver.worker);
+        queue.lock().buffer_waiters.set(deliverer.worker, Some(0));
+        assert_eq!((queue.arm_for_buffers(deliverer.worker), is_waited_for()), (Ok(false), true));
+        assert_eq!(queue.arm_for_buffers(receiver.worker), Ok(false));
+        queue.disarm_for_buffers(receiver.worker);
+        assert!(is_waited_for(), "the receiver has woken, and the deliverer sleeps");
+        queue.disarm_for_buffers(deliverer.worker);
         assert!(!is_waited_for());
     }
 }

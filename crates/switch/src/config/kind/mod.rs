@@ -1,7 +1,7 @@
 //! The kinds of port: the keys that only one kind has, and what the switch must know of a kind.
 //!
-//! Each kind has a file here. The plan, the sandbox, reloads and the API ask [`PortKind`]; none of them looks at the keys
-//! of one kind.
+//! Each kind has a file here. The plan, the sandbox, reloads and the API ask [`PortKind`]; none of
+//! them looks at the keys of one kind.
 
 mod vhost_user;
 
@@ -18,7 +18,8 @@ pub use vhost_user::{Mode, Offloads, VhostUserConfig};
 /// The kinds of port, each with its own keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PortKind {
-    /// `kind = "vhost-user"`: a VM. Its frontend connects to our socket, or we connect to its socket.
+    /// `kind = "vhost-user"`: a VM. Its frontend connects to our socket, or we connect to its
+    /// socket.
     VhostUser(VhostUserConfig),
 }
 
@@ -30,8 +31,8 @@ struct Reader {
     read: fn(&Section<'_>, &mut Report<'_>, &mut Draft) -> PortKind,
 }
 
-/// The readers by the word for their kind in a file. A section of no known kind is read as the first one, to find what
-/// else is wrong.
+/// The readers by the word for their kind in a file. A section of no known kind is read as the
+/// first one, to find what else is wrong.
 const READERS: &[(&str, Reader)] = &[("vhost-user", Reader { keys: vhost_user::KEYS, read: vhost_user::read })];
 
 /// Reads `kind` and the keys that belong to it. `common` are the keys that ports of all kinds have.
@@ -73,7 +74,8 @@ impl PortKind {
         }
     }
 
-    /// Returns the most queue pairs that can ever be started. Each has its worker, planned for or not.
+    /// Returns the most queue pairs that can ever be started. Each has its worker, planned for or
+    /// not.
     pub(crate) fn most_queues(&self) -> usize {
         match self {
             Self::VhostUser(config) => config.most_queues(),
@@ -115,7 +117,8 @@ impl PortKind {
         }
     }
 
-    /// Returns the differences for which a port must be closed and opened again, in words. Empty if there are none.
+    /// Returns the differences for which a port must be closed and opened again, in words. Empty if
+    /// there are none.
     pub(crate) fn differs(&self, new: &Self) -> Vec<String> {
         match (self, new) {
             (Self::VhostUser(old), Self::VhostUser(new)) => old.differs(new),

@@ -22,7 +22,7 @@ pub(super) const KEYS: &[&str] = &["socket", "owner", "group", "perms", "mode", 
 pub struct VhostUserConfig {
     /// The socket at which we listen, or the frontend.
     pub socket: PathBuf,
-    /// Who listens.
+    /// The side that listens.
     pub mode: Mode,
     /// The user that the socket is given to. None: it stays ours.
     pub owner: Option<u32>,
@@ -30,17 +30,18 @@ pub struct VhostUserConfig {
     pub group: Option<u32>,
     /// The socket's permission bits. Connecting takes the right to write.
     pub perms: u32,
-    /// The most queue pairs, 1 to 127. None: a frontend that reads the configuration space is told 1, and others may start
-    /// up to 127.
+    /// The most queue pairs, 1 to 127. None: a frontend that reads the configuration space is told
+    /// 1, and others may start up to 127.
     pub queues: Option<u16>,
-    /// Whether the guest is offered the packed ring.
+    /// True if the guest is offered the packed ring.
     pub packed: bool,
     /// The offloads that the guest is offered.
     pub offloads: Offloads,
 }
 
 impl VhostUserConfig {
-    /// Returns the permission bits of a port whose file names none: the owner may connect, and the group if one is named.
+    /// Returns the permission bits of a port whose file names none: the owner may connect, and the
+    /// group if one is named.
     #[must_use]
     pub fn default_perms(group: Option<u32>) -> u32 {
         if group.is_some() { 0o660 } else { 0o600 }
@@ -71,12 +72,14 @@ impl VhostUserConfig {
         usize::from(self.queues.unwrap_or(MAX_QUEUE_PAIRS).max(1))
     }
 
-    /// Returns the socket's path, which no other port can have. A socket that was handed over has none.
+    /// Returns the socket's path, which no other port can have. A socket that was handed over has
+    /// none.
     pub(super) fn exclusive_path(&self) -> Option<&Path> {
         (self.mode != Mode::Given).then_some(&*self.socket)
     }
 
-    /// Returns the socket's path if this process makes the socket. Sockets that we connect to are the frontends'.
+    /// Returns the socket's path if this process makes the socket. Sockets that we connect to are
+    /// the frontends'.
     pub(super) fn made_socket(&self) -> Option<&Path> {
         (self.mode == Mode::Server).then_some(&*self.socket)
     }
@@ -105,8 +108,8 @@ impl VhostUserConfig {
         }
     }
 
-    /// Returns the differences for which the guest must connect again. Permissions are none: they can be changed on the
-    /// socket's file.
+    /// Returns the differences for which the guest must connect again. Permissions are none: they
+    /// can be changed on the socket's file.
     pub(super) fn differs(&self, new: &Self) -> Vec<String> {
         let Self { socket, mode, owner: _, group: _, perms: _, queues, packed, offloads } = self;
         let mut differences = Vec::new();
@@ -120,7 +123,7 @@ impl VhostUserConfig {
     }
 }
 
-/// Who listens at a port's socket.
+/// The side that listens at a port's socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// We listen, and the frontend connects.
@@ -128,12 +131,13 @@ pub enum Mode {
     Server,
     /// The frontend listens. We connect, and connect again whenever the connection ends.
     Client,
-    /// The client that added the port (`straightline port`) handed a socket over; `socket` is its name for it. No file
-    /// says so.
+    /// The client that added the port (`straightline port`) handed a socket over; `socket` is its
+    /// name for it. No file says so.
     Given,
 }
 
-/// The work on a packet that a guest may leave to us, and we to it. `tso` and `uso` are never set without `csum`.
+/// The work on a packet that a guest may leave to us, and we to it. `tso` and `uso` are never set
+/// without `csum`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offloads {
     /// Partial checksums.

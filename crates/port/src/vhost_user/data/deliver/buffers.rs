@@ -20,14 +20,14 @@ pub(super) struct Buffers<'a, R> {
     next_look: usize,
     pub(super) budget: &'a mut DescriptorBudget,
     refused: Shortage,
-    /// When the last packet ran out of buffers, it had taken all that the ring can hold.
+    /// True if the last packet that ran out of buffers had taken all that the ring can hold.
     took_all: bool,
 }
 
 /// The buffers that a refused packet found. A longer packet is refused without another look.
 struct Shortage {
     /// Capacity of the buffers, in bytes.
-    room: u32,
+    capacity: u32,
     reason: Reason,
     /// The chains that were outstanding then.
     taken: u16,
@@ -41,7 +41,7 @@ impl<'a, R: Device> Buffers<'a, R> {
         packets: usize,
         budget: &'a mut DescriptorBudget,
     ) -> Self {
-        let refused = Shortage { room: u32::MAX, reason: Reason::NoBuffer, taken: 0 };
+        let refused = Shortage { capacity: u32::MAX, reason: Reason::NoBuffer, taken: 0 };
         let next_look = budget.first_look(packets);
         Buffers { ring, firsts, at: 0, known: 0, dry: false, next_look, budget, refused, took_all: false }
     }
@@ -118,15 +118,15 @@ impl<'a, R: Device> Buffers<'a, R> {
     /// not.
     #[inline]
     pub(super) fn refuses(&self, need: u32) -> Option<Reason> {
-        if need > self.refused.room || self.budget.is_spent() { self.why_refused(need) } else { None }
+        if need > self.refused.capacity || self.budget.is_spent() { self.why_refused(need) } else { None }
     }
 
     #[cold]
     fn why_refused(&self, need: u32) -> Option<Reason> {
-        let Shortage { room, reason, taken } = self.refused;
+        let Shortage { capacity, reason, taken } = self.refused;
         match reason {
             _ if self.budget.is_spent() => Some(Reason::ManyDescriptors),
-            _ if need <= room => None,
+            _ if need <= capacity => None,
             // All buffers together are too small. Packets since then have only left fewer.
             Reason::NoBuffer => Some(reason),
             // The next buffers are too many for one packet. Behind them there may be others.
@@ -134,16 +134,16 @@ impl<'a, R: Device> Buffers<'a, R> {
         }
     }
 
-    /// Gives back `chains` buffers with a capacity of `room` bytes, which a packet had taken when
-    /// it was refused for `reason`.
+    /// Gives back `chains` buffers with a capacity of `capacity` bytes, which a packet had taken
+    /// when it was refused for `reason`.
     #[cold]
-    pub(super) fn refuse(&mut self, reason: Reason, room: u32, chains: u16) {
+    pub(super) fn refuse(&mut self, reason: Reason, capacity: u32, chains: u16) {
         if reason == Reason::NoBuffer {
             self.took_all = self.ring.is_all_taken();
         }
         self.untake(chains);
         if matches!(reason, Reason::NoBuffer | Reason::ManyDescriptors) {
-            self.refused = Shortage { room, reason, taken: self.ring.outstanding() };
+            self.refused = Shortage { capacity, reason, taken: self.ring.outstanding() };
         }
     }
 

@@ -103,7 +103,7 @@ impl<R: Device> Delivery<'_, '_, R> {
             let next = self.buffers.next().map_err(|fault| NotDelivered::Broken(fault.to_string()))?;
             let first = next.ok_or(NotDelivered::Dropped(Reason::NoBuffer))?;
             *chains += 1;
-            let room = match self.buffers.ring.single(&self.link.memory, &first, Direction::ToGuest) {
+            let len = match self.buffers.ring.single(&self.link.memory, &first, Direction::ToGuest) {
                 Some(segment) => {
                     if self.turn.prefetches() {
                         segment.prefetch_for_store::<HEADER>();
@@ -113,18 +113,18 @@ impl<R: Device> Delivery<'_, '_, R> {
                 }
                 None => self.chain(&first)?,
             };
-            if room < HEADER && *got == 0 {
+            if len < HEADER && *got == 0 {
                 return Err(NotDelivered::Broken(format!(
-                    "a buffer of {room} bytes is too small for the 12-byte header"
+                    "a buffer of {len} bytes is too small for the 12-byte header"
                 )));
             }
-            if room == 0 {
+            if len == 0 {
                 // Nothing would be written into it, and a ring full of such buffers would be
                 // followed to its end for nothing.
                 return Err(NotDelivered::Broken("an empty buffer".to_owned()));
             }
-            self.buffers.ring.written(room.min(need - *got));
-            *got = got.saturating_add(room);
+            self.buffers.ring.written(len.min(need - *got));
+            *got = got.saturating_add(len);
             if *got < need && !self.link.mergeable {
                 return Err(NotDelivered::Dropped(Reason::BufferTooSmall));
             }
