@@ -1,9 +1,9 @@
-//! The batch: up to [`MAX_BATCH`] packets on their way from one node to the next.
+//! Batches: up to [`MAX_BATCH`] packets on their way from one node to the next.
 
-/// Most packets in a batch, and in a turn.
+/// Largest number of packets in a batch, and in a turn.
 pub const MAX_BATCH: usize = 256;
 
-/// A packet of the present turn. It is an index, and means nothing after the turn.
+/// A packet of the present turn. It is an index, and has no meaning after the turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketId(u8);
 
@@ -21,8 +21,8 @@ impl PacketId {
     }
 }
 
-/// Up to [`MAX_BATCH`] packets. A turn holds no more packets than that, and no node sends a packet twice along one
-/// edge, so a batch that is emptied every turn cannot overflow.
+/// Up to [`MAX_BATCH`] packets. A turn holds no more packets, and no node sends a packet twice
+/// along one edge. So a batch that is emptied every turn cannot overflow.
 #[derive(Clone)]
 pub struct Batch {
     ids: [PacketId; MAX_BATCH],
@@ -36,52 +36,56 @@ impl Default for Batch {
 }
 
 impl Batch {
-    /// An empty batch.
+    /// Creates an empty batch.
     pub const fn new() -> Self {
         Batch { ids: [PacketId(0); MAX_BATCH], len: 0 }
     }
 
-    /// Adds a packet at the end. A full batch is a fault of ours (see the type), not of a packet.
+    /// Adds a packet at the end.
+    ///
+    /// # Panics
+    /// If the batch is full, which is a bug (see the type).
     #[inline]
     pub fn push(&mut self, id: PacketId) {
         self.ids[usize::from(self.len)] = id;
         self.len += 1;
     }
 
-    /// Adds packets at the end.
+    /// Adds packets at the end. It panics as [`Self::push`] does.
     #[inline]
     pub fn extend(&mut self, ids: &[PacketId]) {
         let at = usize::from(self.len);
         self.ids[at..at + ids.len()].copy_from_slice(ids);
-        // It is at most MAX_BATCH, or the line above has found out.
+        // At most MAX_BATCH, else the line above has panicked.
         self.len = u16::try_from(at + ids.len()).unwrap_or(self.len);
     }
 
-    /// Forgets all packets.
+    /// Removes all packets.
     pub fn clear(&mut self) {
         self.len = 0;
     }
 
-    /// How many packets.
+    /// Returns the number of packets.
     #[inline]
     pub fn len(&self) -> usize {
         usize::from(self.len)
     }
 
-    /// Whether there are none.
+    /// Returns whether the batch has no packets.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The packets, first come first.
+    /// Returns the packets, in the order in which they came.
     #[inline]
     pub fn ids(&self) -> &[PacketId] {
         &self.ids[..usize::from(self.len)]
     }
 
-    /// The packets, each with the one that comes so many behind it, for [`Turn::prefetch`](crate::Turn::prefetch).
-    /// With a distance of 0 there is none, and nothing is prefetched.
+    /// Returns the packets, each with the packet that comes `distance` places later, for
+    /// [`Packets::prefetch`](crate::Packets::prefetch). With a distance of 0 there is no later
+    /// packet, so nothing is prefetched.
     #[inline]
     pub fn ahead(&self, distance: usize) -> impl Iterator<Item = (PacketId, Option<PacketId>)> + '_ {
         let ids = self.ids();

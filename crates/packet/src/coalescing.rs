@@ -1,15 +1,22 @@
-//! Making one packet of consecutive TCP segments, as if their sender had left the cutting to others (GRO): the inverse of
-//! [`Segmenter`](crate::Segmenter), for a receiver that takes such packets.
+//! Coalescing (GRO): makes one unsegmented packet of consecutive TCP segments, for a receiver that
+//! takes such packets. It is the inverse of [`Segmenter`](crate::Segmenter).
 //!
-//! Only that is put together which, cut again, is what came: headers that differ in nothing but what follows from a
-//! segment's place (IP length, IPv4 identification and header checksum, sequence number, checksum, PSH of the last), in
-//! order and without a gap, all of one size but the last. Linux's GRO asks for less (identifications that do not count
-//! with "don't fragment", IPv4 options, windows that differ). A packet ends with a segment that has PSH or is shorter. SYN,
-//! FIN, RST, URG and CWR, fragments, IP options and extension headers are left alone.
+//! Segments are coalesced only if segmentation would give back the same segments:
 //!
-//! Only checksums that are still to be finished are put together: their field was seen to hold the sum of the pseudo
-//! header, and what becomes of the payload's bytes on the way is theirs alone. Of a finished one nobody could say whether
-//! it is right before all was copied, and it would have vanished from what the receiver can check.
+//! - All have one size. The last one may be shorter.
+//! - They follow each other without a gap.
+//! - Their headers differ only in fields that follow from the position: IP length, IPv4
+//!   identification and header checksum, sequence number, checksum, and PSH in the last one.
+//!
+//! A packet ends with a segment that has PSH or is shorter. Segments with SYN, FIN, RST, URG or
+//! CWR, fragments, and segments with IP options or extension headers are left alone. Linux's GRO
+//! asks for less: it accepts identifications that do not count up if "don't fragment" is set, IPv4
+//! options, and windows that differ.
+//!
+//! Only segments with partial checksums are coalesced. Their field was seen to hold the pseudo
+//! header's sum, so an error in the payload would be the sender's own. A finished checksum could be
+//! verified only after all bytes were copied. Coalesced before that, a wrong one would have
+//! vanished: the receiver could not find the error any more.
 
 use straightline_wire::geometry::{self, Layers};
 use straightline_wire::{IpProtocol, IpVersion, checksum};
@@ -21,29 +28,31 @@ const TCP_PSH: u8 = 0x08;
 const TCP_ACK: u8 = 0x10;
 const TCP_ECE: u8 = 0x40;
 
-/// Where the checksum stands in a TCP header.
+/// Offset of the checksum in a TCP header.
 const CHECKSUM: u16 = 16;
 
-/// Packets that are one: what it takes to go on with them, and the headers of the whole.
+/// A run: consecutive packets that are delivered as one. It has the state to add packets, and the
+/// headers of the whole.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
     gso: Gso,
-    /// Bytes of the whole so far.
+    /// Bytes of the coalesced packet so far.
     len: u32,
-    /// What the next segment must say.
+    /// Sequence number that the next segment must have.
     seq: u32,
+    /// IPv4 identification that the next segment must have.
     id: u16,
-    /// Of an IPv4 header, the sum without length, identification and checksum.
+    /// Sum of the IPv4 header without length, identification and checksum.
     network: u16,
-    /// The sum of the pseudo header without its length.
+    /// Sum of the pseudo header without the length.
     pseudo: u16,
-    /// The last segment's flags.
+    /// TCP flags of the last segment.
     flags: u8,
-    /// The last segment was the last.
+    /// True if no segment may follow: the last one had PSH or was shorter.
     is_ended: bool,
 }
 
-/// A header's word.
+/// Returns the 16-bit word at an offset of a header.
 fn word(of: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([of[at], of[at + 1]])
 }
@@ -52,7 +61,7 @@ fn sequence(tcp: &[u8]) -> u32 {
     u32::from(word(tcp, 4)) << 16 | u32::from(word(tcp, 6))
 }
 
-/// Two packets' headers, of one length.
+/// The headers of two packets, which have the same length.
 #[derive(Clone, Copy)]
 struct HeaderPair<'a> {
     first: &'a [u8],
@@ -60,7 +69,7 @@ struct HeaderPair<'a> {
 }
 
 impl HeaderPair<'_> {
-    /// Whether they have the same `N` bytes there.
+    /// Returns whether both have the same `N` bytes at offset `at`.
     #[inline]
     fn at<const N: usize>(self, at: usize) -> bool {
         self.first[at..at + N] == self.head[at..at + N]
@@ -68,7 +77,7 @@ impl HeaderPair<'_> {
 }
 
 impl Run {
-    /// A run of one packet of `len` bytes, where others may follow it.
+    /// Begins a run with one packet of `len` bytes. `None` if no other packet can follow it.
     pub fn begin(head: &[u8], len: u32, offload: Offload) -> Option<Run> {
         let Checksum::Partial { start, offset: CHECKSUM } = offload.checksum else { return None };
         let layers = geometry::locate(head).ok()?;
@@ -78,17 +87,18 @@ impl Run {
             IpVersion::V6 if l4 == l3 + 40 => GsoKind::Tcp6,
             _ => return None,
         };
-        // Of anything else there may be fewer bytes than a TCP header has.
+        // Other protocols may have fewer bytes than a TCP header.
         if layers.protocol != IpProtocol::TCP || layers.fragment || start != l4 {
             return None;
         }
         let payload = len.checked_sub(layers.headers_len().into())?;
         let size = u16::try_from(payload).ok()?;
         let (ip, tcp) = (&head[usize::from(l3)..usize::from(l4)], &head[usize::from(l4)..]);
-        // Of IPv4's flags "don't fragment" alone may be set.
+        // "Don't fragment" is the only flag of IPv4 that may be set.
         let is_unfragmented = kind == GsoKind::Tcp6 || word(ip, 6) & !0x4000 == 0;
         let is_plain = tcp[13] & !TCP_ECE == TCP_ACK && tcp[12] & 0x0f == 0;
-        // A size that `NetHeader::check` would refuse of a guest is none for a guest either.
+        // A segment size that `NetHeader::check` refuses from a guest must not be sent to a guest
+        // either.
         if !is_unfragmented || !is_plain || size < l4_len {
             return None;
         }
@@ -108,7 +118,8 @@ impl Run {
         run.matches_length(head, len).then_some(Run { id: id.wrapping_add(1), ..run })
     }
 
-    /// Whether identification, lengths and checksums of a packet's headers are those of the next one, if it has `len` bytes.
+    /// Returns whether the identification, lengths and checksums in `head` are those of the next
+    /// packet, for a packet of `len` bytes.
     #[inline]
     fn matches_length(&self, head: &[u8], len: u32) -> bool {
         let (l3, l4) = (usize::from(self.gso.l3), usize::from(self.gso.l4));
@@ -124,21 +135,23 @@ impl Run {
         network && word(head, l4 + 16) == self.transport_sum(len)
     }
 
-    /// The sum of the pseudo header of a packet of `len` bytes.
+    /// Returns the sum of the pseudo header of a packet of `len` bytes.
     fn transport_sum(&self, len: u32) -> u16 {
         let transport = len - u32::from(self.gso.l4);
         fold([self.pseudo.into(), transport >> 16, transport & 0xffff])
     }
 
-    /// Adds a packet, if it is what comes next; `first` is the head of the run's first one.
+    /// Adds a packet if it is the next one of the run. `first` is the head of the run's first
+    /// packet. Returns whether the packet was added.
     pub fn join(&mut self, first: &[u8], head: &[u8], len: u32, offload: Offload) -> bool {
         let Gso { kind, size, l3, l4, header_len, .. } = self.gso;
         let alike = Offload { checksum: Checksum::Partial { start: l4, offset: CHECKSUM }, gso: None };
         let headers = usize::from(header_len);
         let (Some(first), Some(head)) = (first.get(..headers), head.get(..headers)) else { return false };
         let Some(payload @ 1..) = len.checked_sub(header_len.into()) else { return false };
-        // The length field of the IP header must be able to say it all: IPv4's counts its own header. And no port carries a
-        // longer frame, from a guest that hands on what it gets neither.
+        // The length field of the IP header must be able to hold the length; that of IPv4 counts
+        // its own header. And no port accepts a longer frame, not even from a guest that forwards
+        // what it received.
         let longest = MAX_FRAME.min(65_535 + u32::from(if kind == GsoKind::Tcp4 { l3 } else { l4 }));
         if self.is_ended || offload != alike || payload > size.into() || self.len + payload > longest {
             return false;
@@ -155,7 +168,8 @@ impl Run {
             && same.at::<5>(l4 + 8)
             && flags & !TCP_PSH == first[l4 + 13]
             && same.at::<2>(l4 + 14);
-        // Behind the checksum: the urgent pointer and options, mostly time stamps or none.
+        // Behind the checksum: the urgent pointer, and options, which mostly are time stamps or
+        // none.
         let rest = match headers - l4 {
             20 => same.at::<2>(l4 + 18),
             32 => same.at::<14>(l4 + 18),
@@ -178,7 +192,7 @@ impl Run {
         true
     }
 
-    /// Makes the headers of the whole; `first` is the head of the first packet.
+    /// Makes the headers of the coalesced packet. `first` is the head of the first packet.
     pub fn headers(&self, first: &[u8], segment: &mut GsoSegment) {
         let Gso { kind, l3, l4, header_len, .. } = self.gso;
         let (l3, l4) = (usize::from(l3), usize::from(l4));
@@ -196,22 +210,22 @@ impl Run {
         bytes[l4 + 16..l4 + 18].copy_from_slice(&self.transport_sum(self.len).to_be_bytes());
     }
 
-    /// Bytes of the whole.
+    /// Returns the length of the coalesced packet.
     pub fn len(&self) -> u32 {
         self.len
     }
 
-    /// Whether it has no bytes at all.
+    /// Returns whether the run has no bytes at all.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// How it is to be cut.
+    /// Returns how the coalesced packet is to be segmented.
     pub fn gso(&self) -> Gso {
         self.gso
     }
 
-    /// What is left to do for the whole.
+    /// Returns what is left to do for the coalesced packet.
     pub fn offload(&self) -> Offload {
         let checksum = Checksum::Partial { start: self.gso.l4, offset: CHECKSUM };
         Offload { checksum, gso: Some(self.gso) }
@@ -219,8 +233,8 @@ impl Run {
 }
 
 impl Turn<'_> {
-    /// How many of the packets, from the first on, are one; `None` where only the first would be. Mostly a look at the
-    /// first two is enough.
+    /// Coalesces packets, from the first on. Returns the run and the number of its packets, or
+    /// `None` if the second packet cannot follow the first. A look at these two is mostly enough.
     #[inline]
     pub fn coalesce(&self, ids: &[PacketId]) -> Option<(Run, usize)> {
         let &[first, second, ..] = ids else { return None };

@@ -1,5 +1,21 @@
-//! The one copy: a packet's bytes, from its head and from its source's memory, into the buffers of its
-//! destination, with the checksum in the same pass where one is due.
+//! The one copy of a packet: from its head and its source's memory into its destination's buffers.
+//!
+//! ```text
+//! slot:          | header | head ----- |                      header: the destination's, in the headroom
+//! source:                              | body ---- | body - |
+//! destination:   | buffer ------ | buffer ---- | buffer --- |
+//! ```
+//!
+//! A checksum that has to be finished is summed in the same pass. Its field lies in the head, so
+//! the order is:
+//!
+//! 1. Leave the space of header and head free; copy the body behind it, and sum the stored bytes.
+//! 2. Put the finished checksum into the head, and store header and head.
+//! 3. Put the pseudo header's sum back into the head: a flood delivers the packet to other ports,
+//!    and each of them finishes the checksum on its own.
+//!
+//! A guest may write its buffers meanwhile. So the sum is that of the bytes which the kernel loaded
+//! once and stored, and never that of a second read.
 
 use std::ops::Range;
 
@@ -7,21 +23,23 @@ use straightline_simd::{Kernels, Level, Sum, WithKernels};
 
 use crate::{Checksum, GsoSegment, MemorySegment, PacketId, Turn};
 
-/// A destination's buffers, filled from the front.
+/// The buffers of a destination, filled from the front.
 #[derive(Clone, Copy, Debug)]
 pub struct Scatter<'a, 't> {
+    /// Free part of the present buffer.
     now: MemorySegment<'t>,
+    /// Buffers behind it.
     rest: &'a [MemorySegment<'t>],
 }
 
 impl<'a, 't> Scatter<'a, 't> {
-    /// To fill `segments`, the first one first. `None` where there are none.
+    /// Creates a scatter that fills `segments` in their order. `None` if there are none.
     #[inline]
     pub fn new(segments: &'a [MemorySegment<'t>]) -> Option<Self> {
         segments.split_first().map(|(&now, rest)| Scatter { now, rest })
     }
 
-    /// The next segment that is not full, if any is left.
+    /// Moves on to the next buffer that is not full. Returns `false` if there is none.
     #[inline(always)]
     fn advance(&mut self) -> bool {
         while self.now.is_empty() {
@@ -31,7 +49,7 @@ impl<'a, 't> Scatter<'a, 't> {
         true
     }
 
-    /// Leaves out the next `n` bytes.
+    /// Leaves the next `n` bytes as they are.
     #[inline(always)]
     pub fn skip(&mut self, mut n: u32) {
         while n > 0 && self.advance() {
@@ -41,7 +59,7 @@ impl<'a, 't> Scatter<'a, 't> {
         }
     }
 
-    /// Stores bytes of ours; returns how many there was room for.
+    /// Stores bytes of the switch, as many as fit. Returns their number.
     #[inline(always)]
     pub fn put(&mut self, kernels: impl Kernels, bytes: &[u8]) -> usize {
         let mut done = 0;
@@ -53,9 +71,12 @@ impl<'a, 't> Scatter<'a, 't> {
         done
     }
 
-    /// Stores a header, one of 12 bytes only where it is not there already. A driver's buffers come back with the header
-    /// of their last packet, mostly the same: a line that is not written need not be fetched for writing, nor by the
-    /// driver afterwards.
+    /// Stores a header. A header of 12 bytes is written only if the buffer does not have it
+    /// already.
+    ///
+    /// A driver's buffers come back with the header of their last packet, which is mostly the same.
+    /// A cache line that is not written need not be fetched for writing, and the driver need not
+    /// fetch it again.
     #[inline(always)]
     fn put_header(&mut self, kernels: impl Kernels, header: &[u8]) {
         if self.advance()
@@ -71,7 +92,8 @@ impl<'a, 't> Scatter<'a, 't> {
         }
     }
 
-    /// Stores bytes of a segment and sums what is stored; returns how many there was room for.
+    /// Stores the bytes of a memory segment, as many as fit, and sums what is stored. Returns their
+    /// number.
     #[inline(always)]
     pub fn put_segment(
         &mut self,
@@ -90,12 +112,13 @@ impl<'a, 't> Scatter<'a, 't> {
     }
 }
 
-/// A checksum to be finished while it is delivered: both are places in the bytes that go in front.
+/// A checksum to be finished in the copy. Both fields are indexes into the header and head, which
+/// are stored together.
 #[derive(Clone, Copy)]
 struct Finish {
-    /// Where summing starts.
+    /// Index of the first byte that is summed.
     from: usize,
-    /// Where the 16-bit field is. It holds the pseudo header's sum.
+    /// Index of the 16-bit checksum field. It holds the pseudo header's sum.
     field: usize,
 }
 
@@ -111,8 +134,9 @@ impl Finish {
     }
 }
 
-/// Stores `front`, then `body`; returns the bytes of body copied. With `finish`, what is stored of the front has the finished
-/// checksum, while `front` itself is as it was afterwards.
+/// Stores `front`, the destination's header with the head, and `body` behind it. With `finish`, the
+/// stored bytes have the finished checksum. `front` itself is unchanged afterwards. Returns the
+/// number of body bytes copied.
 #[inline(always)]
 fn store<const N: usize>(
     kernels: impl Kernels,
@@ -146,8 +170,8 @@ fn store<const N: usize>(
     copied
 }
 
-/// The checksum as it is sent. One of 0 is sent as its twin: for UDP, 0 would mean "none" (RFC 768); for TCP both are the
-/// same.
+/// Returns the checksum as it is sent. The value 0 is sent as 0xffff: in UDP, 0 would mean "no
+/// checksum" (RFC 768). In TCP both values mean the same.
 #[inline]
 pub(crate) fn wire_checksum(sum: Sum) -> u16 {
     match sum.finish() {
@@ -156,7 +180,7 @@ pub(crate) fn wire_checksum(sum: Sum) -> u16 {
     }
 }
 
-/// Stores the `N` bytes of the destination's header, and what follows them.
+/// Stores the `N` bytes of the destination's header, and the bytes behind them.
 #[inline(always)]
 fn put_front<const N: usize>(to: &mut Scatter<'_, '_>, kernels: impl Kernels, front: &[u8]) {
     let (header, rest) = front.split_at(N);
@@ -164,6 +188,7 @@ fn put_front<const N: usize>(to: &mut Scatter<'_, '_>, kernels: impl Kernels, fr
     to.put(kernels, rest);
 }
 
+/// Stores a range of the body, and sums it. Returns the number of bytes.
 fn store_body(
     level: Level,
     body: &[MemorySegment<'_>],
@@ -186,9 +211,9 @@ fn store_body(
 }
 
 impl<'t> Turn<'t> {
-    /// Stores a whole packet, with the `N` bytes in front of its head, into the segments staged at `to`; finishes
-    /// its checksum on the way where `finish` says so. The destination was reserved large enough. Returns the bytes
-    /// of body copied.
+    /// Stores an unsegmented packet, with the `N` bytes in front of its head, into the segments
+    /// staged at `to`, which must have enough space. With `finish`, a partial checksum is finished
+    /// in the copy. Returns the number of body bytes copied.
     #[inline]
     pub fn store<const N: usize>(&mut self, id: PacketId, to: Range<usize>, finish: bool) -> u32 {
         let level = self.level();
@@ -204,9 +229,9 @@ impl<'t> Turn<'t> {
         copied
     }
 
-    /// Stores a whole packet as it is, behind `header`, into `to`.
-    /// The header is written only where it is not there already, as drivers mostly leave it. The destination was
-    /// reserved large enough. Returns the bytes of body copied.
+    /// Stores an unsegmented packet as it is into `to`, behind `header`. The buffer must have
+    /// enough space. The header is written only if the buffer does not have it already, which it
+    /// mostly has. Returns the number of body bytes copied.
     #[inline(always)]
     pub fn store_plain(&self, kernels: impl Kernels, id: PacketId, to: MemorySegment<'_>, header: &[u8; 12]) -> u32 {
         if to.read12() != Some(*header) {
@@ -224,9 +249,10 @@ impl<'t> Turn<'t> {
         copied
     }
 
-    /// Stores one segment of a packet that is cut into segments: its `N` bytes in front and its headers, then its
-    /// share of the payload, which is looked for from where the segment before ended. For a segment that goes into several
-    /// buffers; see [`Self::store_gso_segments`].
+    /// Stores one GSO segment of a packet into several buffers: the `N` bytes in front of its
+    /// headers, the headers, and its part of the payload. The search for the payload begins at
+    /// `from`, where the last segment ended. Segments that fit into one buffer each are stored
+    /// faster by [`Self::store_gso_segments`]. Returns the number of body bytes copied.
     pub fn store_gso_segment<const N: usize>(
         &mut self,
         id: PacketId,
@@ -248,7 +274,8 @@ impl<'t> Turn<'t> {
             sum.add_bytes(own);
             sum
         });
-        // The headers go last: they have just been made, by stores that a load of many bytes would wait for.
+        // The headers are stored last. Narrow stores have just made them, and a wide load of the
+        // same bytes would wait until these stores have reached the cache.
         let (mut at_rest, mut at_field) = (at_front, at_front);
         at_rest.skip(front.len().try_into().unwrap_or(u32::MAX));
         at_rest.put(level, own);
@@ -264,8 +291,8 @@ impl<'t> Turn<'t> {
 }
 
 impl<'t> Turn<'t> {
-    /// Stores packets that are one: `front` has its headers and the `N` bytes in front of them, what follows is the
-    /// payload of each. Returns the bytes of bodies copied.
+    /// Stores coalesced packets as one: the headers in `front` with the `N` bytes in front of them,
+    /// then the payload of each packet. Returns the number of body bytes copied.
     pub fn store_run<const N: usize>(&mut self, ids: &[PacketId], front: &GsoSegment, to: Range<usize>) -> u32 {
         let Some(to) = Scatter::new(self.staged_at(to)) else { return 0 };
         let copied = self.level().run(StoreRun::<N> { turn: self, ids, front: front.front::<N>(), to });
@@ -274,7 +301,7 @@ impl<'t> Turn<'t> {
     }
 }
 
-/// A packet on its way into buffers, compiled for each instruction set: it may go into many.
+/// The arguments of [`store`], which is compiled for each instruction set.
 struct StorePacket<'a, 't, const N: usize> {
     front: &'a mut [u8],
     finish: Option<Finish>,
@@ -291,7 +318,7 @@ impl<const N: usize> WithKernels for StorePacket<'_, '_, N> {
     }
 }
 
-/// The same for packets that are one.
+/// The arguments of [`Turn::store_run`], which is compiled for each instruction set.
 struct StoreRun<'a, 't, const N: usize> {
     turn: &'a Turn<'t>,
     ids: &'a [PacketId],
@@ -316,23 +343,26 @@ impl<const N: usize> WithKernels for StoreRun<'_, '_, N> {
     }
 }
 
-/// Where in a body the next bytes of it are: the pieces of a packet come one after the other, and a body that consists of
-/// many segments is not gone through again for each.
+/// A position in a body. The GSO segments of a packet are made one after the other, so a body of
+/// many memory segments need not be searched from its beginning for each.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BodyCursor {
-    /// A segment, and where it begins in the body.
+    /// Index of a memory segment of the body.
     segment: usize,
+    /// Offset of this memory segment in the body.
     start: u32,
 }
 
 impl BodyCursor {
-    /// What the segment has that the byte at `at` is in, from it on; nothing where the body ends.
+    /// Returns the bytes from offset `at` on that lie in the same memory segment. Empty at the end
+    /// of the body.
     pub(crate) fn rest<'t>(&mut self, body: &[MemorySegment<'t>], at: u32) -> MemorySegment<'t> {
         self.go_to(body, at);
         body.get(self.segment).map_or(MemorySegment::EMPTY, |segment| segment.split_at(at - self.start).1)
     }
 
-    /// Goes on to the segment that has the byte at `at`, or back to the first and on from there.
+    /// Moves to the memory segment that has the byte at offset `at`: forward, or from the beginning
+    /// if `at` lies behind.
     #[inline]
     fn go_to(&mut self, body: &[MemorySegment<'_>], at: u32) {
         if at < self.start {
@@ -346,7 +376,7 @@ impl BodyCursor {
         }
     }
 
-    /// As [`store_body`].
+    /// Stores a range of the body as [`store_body`] does.
     pub(crate) fn store(
         &mut self,
         level: Level,

@@ -1,41 +1,44 @@
-//! A double of guest memory for tests: every byte of it changes as soon as it has been read.
+//! A test double of guest memory: every byte changes as soon as it has been read.
 //!
-//! A guest that rewrites its memory between two reads of ours seldom hits the moment, least of all on two cores. Here it
-//! always does: a byte that was loaded for the first time is overwritten at once, with its complement or with what the
-//! test wants, and the loads of each byte are counted. Whoever reads a field twice gets two values, and is counted.
+//! A guest that rewrites its memory between two reads of the switch seldom hits the moment, least
+//! of all on two cores. The double always does. After the first load of a byte, the double
+//! overwrites it, with its complement or with a value of the test's. It also counts the loads of
+//! each byte. Code that reads a field twice gets two values, and the count shows it.
 //!
-//! Only compiled with the feature `memory-double`. All loads of guest memory are hooked: those of rings
-//! (`virtio/src/memory/area.rs`) and those of segments (`segment.rs`). A copy out of a segment counts as one load of each
-//! byte, though a kernel may load some twice on the way: nobody looks at a copy before it is done.
+//! This module is only compiled with the feature `memory-double`. It hooks all loads of guest
+//! memory: those of rings (`virtio/src/memory/area.rs`) and those of segments (`segment.rs`). A
+//! copy out of a segment counts as one load of each byte. A kernel may load some bytes twice for
+//! it, but no code looks at a copy before it is done.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::MemorySegment;
 
-/// How many doubles there are: without any, a load costs one look at this.
+/// Number of doubles. As long as there are none, a load costs one read of this.
 static ARMED: AtomicUsize = AtomicUsize::new(0);
 static DOUBLES: RwLock<Vec<Arc<Bytes>>> = RwLock::new(Vec::new());
 
-/// A range of this process's addresses that changes behind every first read, for as long as this lives.
+/// A range of addresses of this process whose bytes change after their first load, until this is
+/// dropped.
 #[derive(Debug)]
 pub struct Double(Arc<Bytes>);
 
 #[derive(Debug)]
 struct Bytes {
     start: usize,
-    /// What each byte becomes; none: its complement.
+    /// Value of each byte after its first load. `None`: its complement.
     next: Option<Box<[u8]>>,
     loads: Box<[AtomicU32]>,
 }
 
 impl Double {
-    /// Doubles the bytes of a segment: each becomes its complement.
+    /// Doubles the bytes of a segment. Each becomes its complement.
     pub fn complement(segment: MemorySegment<'_>) -> Double {
         Self::arm(segment, None)
     }
 
-    /// Doubles the bytes of a segment: they become those of `next`, as many as both have.
+    /// Doubles the bytes of a segment. They become those of `next`, as many as both have.
     pub fn becomes(segment: MemorySegment<'_>, next: &[u8]) -> Double {
         let len = next.len().min(segment.len() as usize);
         Self::arm(segment, Some(next[..len].into()))
@@ -50,7 +53,7 @@ impl Double {
         Double(bytes)
     }
 
-    /// How often each byte was loaded.
+    /// Returns the number of loads of each byte.
     pub fn loads(&self) -> Vec<u32> {
         self.0.loads.iter().map(|loads| loads.load(Ordering::SeqCst)).collect()
     }
@@ -59,12 +62,13 @@ impl Double {
 impl Drop for Double {
     fn drop(&mut self) {
         ARMED.fetch_sub(1, Ordering::SeqCst);
-        // Once this is through, nobody is in the middle of `changed` for it.
+        // With the lock held, no thread is within `changed` for this double.
         DOUBLES.write().unwrap_or_else(PoisonError::into_inner).retain(|bytes| !Arc::ptr_eq(bytes, &self.0));
     }
 }
 
-/// To be called after every load of `len` bytes of guest memory from `at` on, which are mapped and may be written.
+/// Changes bytes of a double that have just been loaded. It must be called after every load of
+/// `len` bytes of guest memory from `at` on. The bytes are mapped and may be written.
 #[inline]
 pub fn loaded(at: *mut u8, len: usize) {
     if ARMED.load(Ordering::SeqCst) != 0 {
@@ -82,8 +86,8 @@ fn changed(at: *mut u8, len: usize) {
             if bytes.loads[n].fetch_add(1, Ordering::SeqCst) > 0 {
                 continue;
             }
-            // SAFETY: the byte was just loaded, so it is mapped; it lies in guest memory, which is written by others at
-            // any time and never borrowed by a Rust reference.
+            // SAFETY: the byte was just loaded, so it is mapped. It lies in guest memory, which
+            // guests write at any time and which no Rust reference borrows.
             let byte = unsafe { AtomicU8::from_ptr(at.wrapping_add(address - at.addr())) };
             let next = bytes.next.as_ref().map_or_else(|| !byte.load(Ordering::SeqCst), |next| next[n]);
             byte.store(next, Ordering::SeqCst);

@@ -1,19 +1,19 @@
-//! Why packets are dropped, and how often: one counter for each reason, for each port.
+//! Reasons for dropped packets, and their counters: one for each reason, for each port.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! reasons {
     ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal, $remedy:literal;)+) => {
-        /// Why a packet went no further. Its name is what operators see.
+        /// The reason why a packet was dropped. Operators see its name.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
         pub enum Reason { $($(#[doc = $doc])+ $variant,)+ }
 
         impl Reason {
-            /// Every reason, in the order of their indexes.
+            /// All reasons, in the order of their indexes.
             pub const ALL: &'static [Reason] = &[$(Reason::$variant,)+];
 
-            /// The reason as operators see it.
+            /// Returns the name that operators see.
             pub fn name(self) -> &'static str {
                 match self { $(Reason::$variant => $name,)+ }
             }
@@ -86,8 +86,9 @@ reasons! {
     MemoryFault = "memory-fault", "Find out who truncates the file of the guest's memory: usually its frontend ended.";
 }
 
-/// The counters of one port: one for each [`Reason`]. Written by workers, read by anybody, without a lock. On lines of
-/// their own: other workers write those of other ports.
+/// The drop counters of one port: one for each [`Reason`]. Workers write them and any thread reads
+/// them, without a lock. They have cache lines of their own, because other workers write the
+/// counters of other ports.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct Drops([AtomicU64; Reason::ALL.len()]);
@@ -99,33 +100,33 @@ impl Default for Drops {
 }
 
 impl Drops {
-    /// Counts `n` packets.
+    /// Counts `n` dropped packets.
     #[inline]
     pub fn add(&self, reason: Reason, n: u64) {
         self.0[reason as usize].fetch_add(n, Ordering::Relaxed);
     }
 
-    /// Takes back one that was counted too early.
+    /// Rolls back the count of one packet, which comes again.
     pub(crate) fn roll_back(&self, reason: Reason) {
         self.0[reason as usize].fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// How many packets were dropped for `reason`.
+    /// Returns the number of packets dropped for `reason`.
     pub fn count(&self, reason: Reason) -> u64 {
         self.0[reason as usize].load(Ordering::Relaxed)
     }
 
-    /// The reasons that have struck, with their counts.
+    /// Returns the reasons with at least one dropped packet, with their counts.
     pub fn nonzero(&self) -> impl Iterator<Item = (Reason, u64)> + '_ {
         Reason::ALL.iter().map(|&r| (r, self.count(r))).filter(|&(_, n)| n > 0)
     }
 
-    /// Adds what others have counted.
+    /// Adds the counts of `other`.
     pub fn absorb(&self, other: &Drops) {
         other.nonzero().for_each(|(reason, n)| self.add(reason, n));
     }
 
-    /// All packets dropped.
+    /// Returns the number of packets dropped for any reason.
     pub fn total(&self) -> u64 {
         Reason::ALL.iter().map(|&r| self.count(r)).sum()
     }

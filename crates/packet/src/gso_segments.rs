@@ -1,14 +1,27 @@
-//! Storing the segments of a packet that is cut, each into a buffer of its own: the loop is compiled for each instruction set.
+//! Stores the GSO segments of a packet, each into a buffer of its own.
+//!
+//! This is the common way to deliver an unsegmented packet to a guest that does not take one. The
+//! loop is compiled for each instruction set:
 //!
 //! ```text
-//! for each segment:   the headers of the packet, as they are, by wide stores
-//!                   the fields that are another segment's, by narrow stores over them
-//!                   its share of the payload, summed on the way where the checksum is to be finished
-//!                   the checksum, over its field
+//! for each buffer:
+//!     1. store the destination's header and the packet's headers, as they are
+//!     2. store the fields that differ in this segment over them
+//!     3. copy this segment's part of the payload, and sum it if the checksum is to be finished
+//!     4. store the checksum, or the pseudo header's sum, into its field
 //! ```
 //!
-//! Headers are not made in memory of ours and then copied: a wide load of what narrow stores have just written waits for
-//! them. What is stored twice lies in the buffer, which nobody sees before it is published, and where nothing is read.
+//! 1. The headers are stored from one array by wide stores, and steps 2 and 4 follow with narrow
+//!    stores into the buffer. The other way, changing the array and then storing it, is slower: a
+//!    wide load of bytes that narrow stores have just written waits for these stores.
+//! 2. Some bytes of a buffer are stored twice. A driver may not look at a buffer before it is
+//!    published. One that writes there meanwhile spoils its own packet only: nothing is read from a
+//!    buffer but its old header, to be compared.
+//! 3. Payload comes from one memory segment for most GSO segments. Payload in the head (that of the
+//!    first segment) and payload in several memory segments take functions of their own, which are
+//!    cold: the loop keeps its values in registers.
+//! 4. With and without finished checksums are two loops, because each needs fewer registers than
+//!    one loop for both.
 
 use std::ops::Range;
 
@@ -18,9 +31,13 @@ use crate::copy::{BodyCursor, Scatter, wire_checksum};
 use crate::{COPIES, Checksum, GsoSegment, MemorySegment, PacketId, Segmenter, Turn};
 
 impl<'t> Turn<'t> {
-    /// Stores the next segments of a packet, one into each of the segments staged at `to`, which have room for it behind the `N`
-    /// bytes that stand in front of the headers in `segment`, which [`Segmenter::begin`] made. `from` is where the segment before ended. Finishes checksums on the way
-    /// where `finish` says so. Returns the bytes of body copied.
+    /// Stores the next GSO segments of a packet, one into each of the buffers staged at `to`. Each
+    /// buffer must have enough space.
+    ///
+    /// [`Segmenter::begin`] has filled `segment`: it has the packet's headers, with the `N` bytes
+    /// of the destination's header in front of them. `cursor` is the end of the last segment's
+    /// payload in the body. With `finish`, checksums are finished in the copy. Returns the number
+    /// of body bytes copied.
     pub fn store_gso_segments<const N: usize>(
         &mut self,
         id: PacketId,
@@ -39,8 +56,9 @@ impl<'t> Turn<'t> {
     }
 }
 
+/// The arguments of [`store`].
 struct Store<'a, 't, const N: usize> {
-    /// The packet's headers, behind the destination's.
+    /// The destination's header, with the packet's headers behind it.
     front: &'a [u8],
     head: &'a [u8],
     body: &'a [MemorySegment<'t>],
@@ -49,8 +67,9 @@ struct Store<'a, 't, const N: usize> {
     to: &'a [MemorySegment<'t>],
 }
 
-/// With checksums, and with what others make checksums of: two loops, each of which keeps more in registers.
+/// Stores segments with finished checksums.
 struct StoreFinished<'a, 't, const N: usize>(Store<'a, 't, N>);
+/// Stores segments with the pseudo header's sum in the checksum field.
 struct StorePartial<'a, 't, const N: usize>(Store<'a, 't, N>);
 
 impl<const N: usize> WithKernels for StoreFinished<'_, '_, N> {
@@ -73,7 +92,8 @@ impl<const N: usize> WithKernels for StorePartial<'_, '_, N> {
 
 #[inline(always)]
 fn store<const N: usize, const FINISH: bool>(kernels: impl Kernels, what: Store<'_, '_, N>) -> u32 {
-    // What is behind a reference would be loaded again after each kernel, which might change it for all that the compiler knows.
+    // Local copies: the compiler would load values behind a reference again after each kernel,
+    // because a kernel might have changed them.
     let Store { front, head, body, .. } = what;
     let (mut segmenter, mut from) = (what.segmenter.clone(), *what.cursor);
     let (gso, in_front, in_head) = (segmenter.gso(), narrow(N), narrow(head.len()));
@@ -118,8 +138,9 @@ fn store<const N: usize, const FINISH: bool>(kernels: impl Kernels, what: Store<
     copied
 }
 
-/// Stores headers, the destination's first. That one is mostly there already (see `Turn::store_plain`): where it has a line
-/// of its own, it is left alone then.
+/// Stores the destination's header and the packet's headers. The buffer mostly has the
+/// destination's header already (see `Turn::store_plain`). If that has a cache line of its own, it
+/// is only written where it differs.
 #[inline(always)]
 fn store_front<const N: usize>(kernels: impl Kernels, buffer: MemorySegment<'_>, front: &[u8]) {
     let (header, rest) = front.split_at(N);
@@ -133,8 +154,8 @@ fn store_front<const N: usize>(kernels: impl Kernels, buffer: MemorySegment<'_>,
     buffer.split_at(narrow(N)).1.write_frame(kernels, rest);
 }
 
-/// Stores payload that is in the packet's head: that of the first segment, or of a few short ones. Returns what the buffer has
-/// behind it, and the sum with it.
+/// Stores payload that lies in the packet's head: that of the first segment, or of a few short
+/// ones. Returns the free rest of the buffer, and the sum with the payload.
 #[cold]
 #[inline(never)]
 fn store_own<'t>(level: Level, buffer: MemorySegment<'t>, own: &[u8], mut sum: Sum) -> (MemorySegment<'t>, Sum) {
@@ -142,7 +163,8 @@ fn store_own<'t>(level: Level, buffer: MemorySegment<'t>, own: &[u8], mut sum: S
     (buffer.split_at(narrow(buffer.write_frame(level, own))).1, sum)
 }
 
-/// Stores payload that is in several segments. Returns how many bytes, and the sum with them.
+/// Stores payload that lies in several memory segments. Returns the number of bytes, and the sum
+/// with them.
 #[cold]
 #[inline(never)]
 fn store_parts(

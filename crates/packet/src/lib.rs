@@ -1,11 +1,17 @@
-//! What a packet is while a worker holds it: a slot with its head, a body that stays in guest memory,
-//! the batch that carries packets between nodes, the state of its checksum and segmentation, and the
-//! turn that bounds how long all of it lives.
+//! Packets, for as long as a worker holds them.
 //!
-//! Not here: rings, sockets, protocols beyond what segmentation has to rewrite, and system calls.
+//! - A packet's first [`HEAD`] bytes are copied into a slot: the *head*. The other bytes, the
+//!   *body*, stay in guest memory and are copied once, into the buffers of their destination.
+//! - A [`Turn`] is one iteration of a worker's loop. It bounds the life of packets and of borrowed
+//!   memory.
+//! - [`Packets`] are what a node sees of a turn: heads, offloads, and the operations on them.
+//! - A [`Batch`] carries packets from one node to the next.
+//! - An [`Offload`] is the work that a packet's sender left to others: a checksum to finish, GSO
+//!   segments to make. [`Segmenter`] makes them; [`Run`] is the inverse.
+//! - An [`Rcu`] lets control replace what workers read within their turns.
 //!
-//! A packet's first [`HEAD`] bytes are copied into a slot (the *head*); the rest (the *body*) stays where
-//! the guest put it and is copied once, straight to where it goes. Nodes see heads only.
+//! This crate does not know rings, ports, sockets and system calls. It knows protocols as far as
+//! segmentation has to rewrite their headers.
 //!
 //! ```
 //! use straightline_packet::{Arena, Batch, Rcu, PortIndex, Settings};
@@ -13,7 +19,7 @@
 //! let rcu = Rcu::new();
 //! let mut arena = Arena::new(rcu.reader(), Settings::default(), Vec::new());
 //! let length = arena.turn(|turn| {
-//!     let id = turn.accept_owned(PortIndex(0), b"fourteen bytes or more").expect("an empty turn has room");
+//!     let id = turn.accept_owned(PortIndex(0), b"fourteen bytes or more").expect("an empty turn has free slots");
 //!     let mut batch = Batch::new();
 //!     batch.push(id);
 //!     turn.len(id)
@@ -48,22 +54,24 @@ pub use turn::{
     Settings, SourceQueueId, StripError, Turn, TurnWatch,
 };
 
-/// Whether packets are copied at all. A build that leaves the copies out (`bench-no-copies`) shows what all the rest costs:
-/// rings are worked and headers for receivers written as ever, but no byte of a frame is read or written, nor fetched.
+/// True if packets are copied at all. A build without copies (`bench-no-copies`) measures the cost
+/// of everything else: it serves rings and writes headers for receivers as usual, but reads, writes
+/// and prefetches no byte of a packet.
 pub const COPIES: bool = cfg!(not(feature = "bench-no-copies"));
 
-/// The longest frame that a port may carry: the 64 KiB of an IP packet behind an Ethernet header.
+/// Length of the longest frame that a port may carry: an IP packet of 64 KiB with its Ethernet
+/// header.
 pub const MAX_FRAME: u32 = 65_550;
 
-/// The shortest frame that means something: an Ethernet header.
+/// Length of the shortest valid frame: an Ethernet header.
 pub const MIN_FRAME: u32 = 14;
 
-/// A port of the switch, as an index into every table of ports.
+/// A port of the switch: an index into every table of ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PortIndex(pub u16);
 
 impl PortIndex {
-    /// The place in a table.
+    /// Returns the index into a table.
     #[inline]
     pub fn index(self) -> usize {
         usize::from(self.0)

@@ -1,24 +1,26 @@
-//! What the sender left for others to do: the checksum to finish, the segments to cut.
+//! Work that a packet's sender left to others: a checksum to finish, GSO segments to make.
 
 /// The state of a packet's transport checksum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Checksum {
-    /// Nothing is left to do; whether the checksum is right is the receiver's to find out.
+    /// Nothing is left to do. The receiver has to verify the checksum.
     #[default]
     Complete,
-    /// The field at `start + offset` holds the sum of the pseudo header; the rest, from `start` to the packet's
-    /// end, is to be added. Both were checked to lie within the head (virtio 1.2, 5.1.6.2: NEEDS_CSUM).
+    /// The field at `start + offset` holds the sum of the pseudo header. The bytes from `start` to
+    /// the packet's end are still to be added. Start and field were checked to lie within the head
+    /// (virtio 1.2, 5.1.6.2: NEEDS_CSUM).
     Partial {
-        /// Bytes from the frame's beginning to where summing starts.
+        /// Bytes from the beginning of the packet to the first byte that is summed.
         start: u16,
         /// Bytes from there to the 16-bit field.
         offset: u16,
     },
-    /// Summed and found right, in bytes that are ours or that were summed as they were delivered.
+    /// The checksum was verified. Its bytes are in memory of the switch, or were summed as they
+    /// were delivered.
     Verified,
 }
 
-/// Which segmentation a packet waits for (virtio 1.2, 5.1.6: `gso_type`).
+/// The kind of segmentation that a packet needs (virtio 1.2, 5.1.6: `gso_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GsoKind {
     /// TCP over IPv4.
@@ -31,34 +33,36 @@ pub enum GsoKind {
     Udp6,
 }
 
-/// A packet that stands for several segments.
+/// Generic segmentation offload: how an unsegmented packet is to be cut into GSO segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gso {
-    /// Which headers its segments have.
+    /// Kind of the headers.
     pub kind: GsoKind,
-    /// The TCP stream has congestion marks: CWR belongs to the first segment only (RFC 3168, 6.1.2).
+    /// True if the TCP stream has congestion marks: CWR belongs to the first segment only (RFC
+    /// 3168, 6.1.2).
     pub ecn: bool,
-    /// Payload bytes of each segment but the last; never 0.
+    /// Payload bytes of each segment but the last. It is never 0.
     pub size: u16,
-    /// Where the network header begins.
+    /// Offset of the network header in the packet.
     pub l3: u16,
-    /// Where the transport header begins.
+    /// Offset of the transport header in the packet.
     pub l4: u16,
-    /// Bytes of headers, from the frame's beginning to the transport payload, all within the head.
+    /// Bytes of headers, from the beginning of the packet to the transport payload. All lie within
+    /// the head.
     pub header_len: u16,
 }
 
-/// All that is left to do for a packet, as its sender said and as was checked.
+/// All work that is left to do for a packet. It was checked against the packet when that came in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offload {
-    /// The checksum's state.
+    /// State of the transport checksum.
     pub checksum: Checksum,
-    /// The segments to be, if it is more than one packet.
+    /// Segmentation to be done; `None` if the packet is a single segment.
     pub gso: Option<Gso>,
 }
 
 impl Offload {
-    /// Whether nothing is left to be done, and nothing to be said of the checksum.
+    /// Returns whether nothing is left to be done, and the checksum is not known to be right.
     #[inline]
     pub fn is_nothing(&self) -> bool {
         matches!(self, Offload { checksum: Checksum::Complete, gso: None })

@@ -1,4 +1,5 @@
-//! A piece of memory that is not ours: checked, borrowed for one turn, and changed by its guest at any time.
+//! Memory segments: checked pieces of guest memory, borrowed for one turn. The guest may write them
+//! at any time.
 
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -9,8 +10,8 @@ use crate::COPIES;
 
 /// A pointer and a length into memory that stays mapped until the turn `'t` ends.
 ///
-/// It is no slice: the guest may write the bytes at any moment, so they are only ever copied, by kernels that
-/// load each byte once. Within a turn it goes wherever it is needed:
+/// A memory segment is no slice: the guest may write the bytes at any moment. So they are only
+/// copied, by kernels that load each byte once. Within a turn a segment can be kept anywhere:
 ///
 /// ```
 /// use straightline_packet::{Arena, MemorySegment};
@@ -22,7 +23,8 @@ use crate::COPIES;
 /// }
 /// ```
 ///
-/// Nothing keeps one beyond its turn, whose lifetime is its own; the only difference is where `kept` stands:
+/// Nothing can keep a segment beyond its turn, because the turn's lifetime is its own. This does
+/// not compile; the only difference is the place of `kept`:
 ///
 /// ```compile_fail,E0521
 /// use straightline_packet::{Arena, MemorySegment};
@@ -35,67 +37,67 @@ use crate::COPIES;
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct MemorySegment<'t> {
-    /// Never null, so that an absent segment needs no word of its own.
+    /// Address of the first byte. It is never null, so an `Option` of a segment needs no word more.
     at: NonNull<u8>,
     len: u32,
     turn: PhantomData<&'t ()>,
 }
 
-// SAFETY: it is a place in memory that every thread may access by the kernels, for as long as the turn lasts.
+// SAFETY: every thread may access the memory by the kernels, for as long as the turn lasts.
 unsafe impl Send for MemorySegment<'_> {}
-// SAFETY: as above; nothing in it changes.
+// SAFETY: as above. Nothing in the segment itself changes.
 unsafe impl Sync for MemorySegment<'_> {}
 
 impl<'t> MemorySegment<'t> {
-    /// No bytes, nowhere.
+    /// The segment without bytes.
     pub(crate) const EMPTY: Self = MemorySegment { at: NonNull::dangling(), len: 0, turn: PhantomData };
 
-    /// A segment of `len` bytes at `at`.
+    /// Creates a segment of `len` bytes at `at`.
     ///
     /// # Safety
-    /// `at` is not null. The bytes are mapped readable and writable for all of `'t`, and no Rust reference to any of them lives
-    /// meanwhile. Other processes may read and write them.
+    /// `at` is not null. The bytes are mapped readable and writable for all of `'t`. No Rust
+    /// reference to any of them exists meanwhile. Other processes may read and write them.
     #[inline]
     pub unsafe fn new(at: *mut u8, len: u32) -> Self {
-        // SAFETY: what is mapped has an address, and that of an empty segment is not null either, by the caller's promise.
+        // SAFETY: the caller promises that `at` is not null, also for an empty segment.
         let at = unsafe { NonNull::new_unchecked(at) };
         MemorySegment { at, len, turn: PhantomData }
     }
 
-    /// Its length in bytes.
+    /// Returns the length in bytes.
     #[inline]
     pub fn len(self) -> u32 {
         self.len
     }
 
-    /// Whether it has no bytes.
+    /// Returns whether the segment has no bytes.
     #[inline]
     pub fn is_empty(self) -> bool {
         self.len == 0
     }
 
-    /// Where it begins. Only its number means anything outside the kernels.
+    /// Returns the address of the first byte as a number, to be compared and not to be followed.
     #[inline]
     pub fn address(self) -> usize {
         self.at.addr().get()
     }
 
-    /// The first `n` bytes and the rest; `n` beyond the end splits there.
+    /// Returns the first `n` bytes and the rest. If `n` is beyond the end, the rest is empty.
     #[inline]
     pub fn split_at(self, n: u32) -> (Self, Self) {
         let n = n.min(self.len);
-        // SAFETY: n is at most the length, so the sum stays inside the segment or one past it.
+        // SAFETY: `n` is at most the length, so the sum stays inside the segment or one past it.
         let rest = unsafe { self.at.add(n as usize) };
         (MemorySegment { len: n, ..self }, MemorySegment { at: rest, len: self.len - n, turn: PhantomData })
     }
 
-    /// Asks for the first line early, to be read.
+    /// Prefetches the first cache line for reading.
     #[inline]
     pub fn prefetch(self) {
         straightline_simd::prefetch_read(self.at.as_ptr());
     }
 
-    /// Asks for the line of a frame `offset` bytes in, to be read.
+    /// Prefetches the cache line `offset` bytes into a frame for reading.
     #[inline]
     pub fn prefetch_at(self, offset: u32) {
         if COPIES {
@@ -103,14 +105,16 @@ impl<'t> MemorySegment<'t> {
         }
     }
 
-    /// Whether its first `n` bytes and the one behind them are in one line.
+    /// Returns whether the first `n` bytes and the byte behind them are on one cache line.
     #[inline]
     pub(crate) fn one_line(self, n: u32) -> bool {
         (self.at.addr().get() ^ (self.at.addr().get() + n as usize)) & !63 == 0
     }
 
-    /// Asks for the lines in which a frame behind `HEADER` bytes of header begins. A header is mostly the same as before and
-    /// only read (see `Turn::store_plain`), the frame is written: one line for both is asked for once, to be written.
+    /// Prefetches the cache lines in which a header of `HEADER` bytes and the frame behind it
+    /// begin. The header mostly is in the buffer already and is only read (see
+    /// `Turn::store_plain`); the frame is written. One line that has both is prefetched once, for
+    /// writing.
     #[inline]
     pub fn prefetch_for_store<const HEADER: u32>(self) {
         let frame = self.at.as_ptr().wrapping_add(HEADER as usize);
@@ -122,24 +126,27 @@ impl<'t> MemorySegment<'t> {
         }
     }
 
-    /// Copies the first bytes, as many as both have, into memory that is ours. Returns how many.
+    /// Copies the first bytes into memory of the switch, as many as both have. Returns their
+    /// number.
     #[inline(always)]
     pub fn read(self, kernels: impl Kernels, into: &mut [u8]) -> usize {
         let n = into.len().min(self.len as usize);
-        // SAFETY: `n` bytes are valid on both sides: the segment by its type, the slice by its borrow.
+        // SAFETY: `n` bytes are valid on both sides: the segment by its type, the slice by its
+        // borrow.
         unsafe { kernels.copy(into.as_mut_ptr(), self.at.as_ptr(), n) };
         #[cfg(feature = "memory-double")]
         crate::double::loaded(self.at.as_ptr(), n);
         n
     }
 
-    /// [`Self::read`] for bytes of a frame: see [`COPIES`].
+    /// [`Self::read`] for bytes of a frame, which a build without copies leaves out: see
+    /// [`COPIES`].
     #[inline(always)]
     pub(crate) fn read_frame(self, kernels: impl Kernels, into: &mut [u8]) -> usize {
         if COPIES { self.read(kernels, into) } else { into.len().min(self.len as usize) }
     }
 
-    /// Its first 12 bytes, each loaded once; `None` where it is shorter.
+    /// Returns the first 12 bytes, each loaded once. `None` if the segment is shorter.
     #[inline]
     pub fn read12(self) -> Option<[u8; 12]> {
         // SAFETY: the segment has the bytes.
@@ -149,22 +156,26 @@ impl<'t> MemorySegment<'t> {
         bytes
     }
 
-    /// Copies bytes of ours to its beginning, as many as fit. Returns how many.
+    /// Copies bytes of the switch to the beginning of the segment, as many as fit. Returns their
+    /// number.
     #[inline(always)]
     pub fn write(self, kernels: impl Kernels, from: &[u8]) -> usize {
         let n = from.len().min(self.len as usize);
-        // SAFETY: `n` bytes are valid on both sides: the segment by its type, the slice by its borrow.
+        // SAFETY: `n` bytes are valid on both sides: the segment by its type, the slice by its
+        // borrow.
         unsafe { kernels.copy(self.at.as_ptr(), from.as_ptr(), n) };
         n
     }
 
-    /// [`Self::write`] for bytes of a frame: see [`COPIES`].
+    /// [`Self::write`] for bytes of a frame, which a build without copies leaves out: see
+    /// [`COPIES`].
     #[inline(always)]
     pub(crate) fn write_frame(self, kernels: impl Kernels, from: &[u8]) -> usize {
         if COPIES { self.write(kernels, from) } else { from.len().min(self.len as usize) }
     }
 
-    /// Stores two bytes of a frame at `at`, at once, where it has them: see [`COPIES`].
+    /// Stores two bytes of a frame at offset `at` by one store, if the segment is long enough. A
+    /// build without copies leaves it out: see [`COPIES`].
     #[inline(always)]
     pub(crate) fn put2(self, at: u32, bytes: [u8; 2]) {
         if COPIES && u64::from(self.len) >= u64::from(at) + 2 {
@@ -173,7 +184,7 @@ impl<'t> MemorySegment<'t> {
         }
     }
 
-    /// The same with four bytes.
+    /// [`Self::put2`] with four bytes.
     #[inline(always)]
     pub(crate) fn put4(self, at: u32, bytes: [u8; 4]) {
         if COPIES && u64::from(self.len) >= u64::from(at) + 4 {
@@ -182,15 +193,17 @@ impl<'t> MemorySegment<'t> {
         }
     }
 
-    /// Copies from another segment, as many bytes as both have, and adds them to `sum` if there is one: the
-    /// sum is that of the bytes stored. The two may overlap; what the shared bytes are then is unspecified.
+    /// Copies bytes from another segment, as many as both have, and adds them to `sum` if there is
+    /// one. The sum is that of the bytes that were stored. The segments may overlap; the values of
+    /// the shared bytes are then unspecified.
     #[inline(always)]
     pub fn copy_from(self, kernels: impl Kernels, from: MemorySegment<'_>, sum: Option<&mut Sum>) -> u32 {
         let n = from.len.min(self.len);
         if !COPIES {
             return n;
         }
-        // SAFETY: `n` bytes are valid on both sides by the type; the kernels bear overlap and writers.
+        // SAFETY: `n` bytes are valid on both sides, by the type. The kernels allow overlap and
+        // concurrent writers.
         unsafe {
             match sum {
                 None => kernels.copy(self.at.as_ptr(), from.at.as_ptr(), n as usize),

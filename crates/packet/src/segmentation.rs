@@ -1,10 +1,26 @@
-//! Cutting a packet into the segments that it stands for (TSO, USO): headers are made anew for each segment, the payload
-//! is read in place, again and again from the same body.
+//! Segmentation: cuts an unsegmented packet into its GSO segments (TSO, USO).
 //!
-//! What changes from segment to segment: the IP length, the IPv4 identification and header checksum, the TCP sequence
-//! number and flags, the UDP length. The transport checksum's field gets the segment's pseudo-header sum and is left
-//! partial, to be finished by whoever delivers or to be passed on. What does not change is summed once, for the first
-//! segment; the sums of a segment's headers are made of that and of what changes (as RFC 1624 does it for one field).
+//! Headers are made anew for each segment. The payload is read in place, part by part, from the
+//! packet's head and body. These fields differ between segments; all others are copied:
+//!
+//! | header | fields |
+//! |---|---|
+//! | IPv4 | total length, identification (counts up), header checksum |
+//! | IPv6 | payload length |
+//! | TCP | sequence number, flags (FIN and PSH: last segment; CWR: first segment), checksum |
+//! | UDP | length, checksum |
+//!
+//! The transport checksum stays partial: its field gets the pseudo header's sum of the segment. The
+//! destination's port finishes the checksum in the copy, or the receiver takes it as it is.
+//!
+//! Header sums are computed from the fields, without a pass over the bytes of each header:
+//!
+//! ```text
+//! once:               sums of all header words that do not change     (CommonFields)
+//! for each segment:   these sums plus the words that do change        (SegmentFields)
+//! ```
+//!
+//! RFC 1624 updates a checksum for one field in the same way.
 
 use std::ops::Range;
 
@@ -12,21 +28,22 @@ use straightline_wire::checksum;
 
 use crate::{Checksum, Gso, GsoKind, HEADROOM, MemorySegment, slot::HEAD_MAX};
 
-/// The longest headers that can be made anew: what a head can hold.
+/// Length of the longest headers that can be made anew: those of the longest head that was pulled
+/// up.
 pub const MAX_HEADERS: usize = HEAD_MAX;
 
 const TCP_FIN: u8 = 0x01;
 const TCP_PSH: u8 = 0x08;
 const TCP_CWR: u8 = 0x80;
 
-/// One segment: its headers, and which bytes of the packet are its payload.
+/// One GSO segment: its headers, and the range of the packet's bytes that is its payload.
 #[derive(Debug)]
 pub struct GsoSegment {
     bytes: [u8; HEADROOM + MAX_HEADERS],
     headers: u16,
     payload: Range<u32>,
     checksum: Checksum,
-    /// The sum of its transport header, with the pseudo header's sum in the checksum's field; not folded.
+    /// Sum of the transport header, with the pseudo header's sum in the checksum field; not folded.
     transport_sum: u32,
 }
 
@@ -43,13 +60,13 @@ impl Default for GsoSegment {
 }
 
 impl GsoSegment {
-    /// Its headers with `N` bytes in front of them.
+    /// Returns the headers with `N` bytes in front of them.
     pub(crate) fn front<const N: usize>(&self) -> &[u8] {
         const { assert!(N <= HEADROOM) };
         &self.bytes[HEADROOM - N..HEADROOM + usize::from(self.headers)]
     }
 
-    /// Makes it one of these headers, and returns them, to be changed.
+    /// Copies `headers` of `len` bytes, and returns the copy to be changed.
     pub(crate) fn begin(&mut self, len: u16, headers: &[u8]) -> &mut [u8] {
         self.headers = len;
         let bytes = &mut self.bytes[HEADROOM..HEADROOM + usize::from(len)];
@@ -57,78 +74,87 @@ impl GsoSegment {
         bytes
     }
 
-    /// The sum of its transport header and of the pseudo header.
+    /// Returns the sum of the transport header and the pseudo header, not folded.
     pub(crate) fn transport_sum(&self) -> u32 {
         self.transport_sum
     }
 
-    /// The `N` bytes in front of its headers, for a header that the destination wants there.
+    /// Returns the `N` bytes in front of the headers, for the destination's header.
     pub fn prefix_mut<const N: usize>(&mut self) -> &mut [u8; N] {
         const { assert!(N <= HEADROOM) };
         (&mut self.bytes[HEADROOM - N..HEADROOM]).try_into().expect("the range has N bytes")
     }
 
-    /// Its headers.
+    /// Returns the headers.
     pub fn headers(&self) -> &[u8] {
         &self.bytes[HEADROOM..HEADROOM + usize::from(self.headers)]
     }
 
-    /// Its payload, as places in the packet that is cut.
+    /// Returns the payload, as a range of the unsegmented packet's bytes.
     pub fn payload(&self) -> Range<u32> {
         self.payload.clone()
     }
 
-    /// Bytes of the whole frame.
+    /// Returns the length of the segment in bytes, headers included.
     pub fn len(&self) -> u32 {
         u32::from(self.headers) + (self.payload.end - self.payload.start)
     }
 
-    /// Whether it has no bytes at all.
+    /// Returns whether the segment has no bytes at all.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What is left to do for its checksum.
+    /// Returns what is left to do for the checksum.
     pub fn checksum(&self) -> Checksum {
         self.checksum
     }
 }
 
-/// What the headers of all segments have in common: sums of what does not change, and what changes as it begins.
+/// Sums of the header words that all GSO segments share, and the first values of the fields that
+/// differ.
 #[derive(Clone, Copy, Debug, Default)]
 struct CommonFields {
-    /// Of an IPv4 header, without its length, identification and checksum.
+    /// Sum of the IPv4 header without length, identification and checksum.
     network: u16,
-    /// Of the pseudo header, without its length.
+    /// Sum of the pseudo header without the length.
     pseudo: u16,
-    /// Of a TCP header without its sequence number, flags (with the byte before them) and checksum; of a UDP header, its
-    /// ports.
+    /// Sum of the TCP header without sequence number, flags (with the byte before them) and
+    /// checksum; or sum of the UDP ports.
     transport: u16,
+    /// First IPv4 identification.
     id: u16,
+    /// First TCP sequence number.
     seq: u32,
-    /// With the byte before them, which has the header's length.
+    /// TCP flags of the packet, behind the byte before them, which has the header's length.
     flags: [u8; 2],
 }
 
-/// What the headers of one segment say, where those of another say something else.
+/// The header fields of one GSO segment that differ from those of another, and its payload.
 #[derive(Clone, Debug)]
 pub(crate) struct SegmentFields {
-    /// Which bytes of the packet are its payload.
+    /// Range of the unsegmented packet's bytes that is the payload.
     pub(crate) payload: Range<u32>,
-    /// The sum of its transport header, with the pseudo header's sum in the checksum's field; not folded.
+    /// Sum of the transport header, with the pseudo header's sum in the checksum field; not folded.
     pub(crate) transport_sum: u32,
-    /// The pseudo header's sum, not folded.
+    /// Sum of the pseudo header, not folded.
     pseudo: u32,
-    /// As the IP header says it, and as UDP's does.
+    /// Length field of the IP header.
     network_len: u16,
+    /// Length field of the UDP header.
     transport_len: u16,
+    /// IPv4 identification.
     id: u16,
+    /// IPv4 header checksum.
     network_sum: u16,
+    /// TCP sequence number.
     seq: u32,
+    /// TCP flags, behind the byte before them.
     flags: [u8; 2],
 }
 
-/// Where headers are changed: in memory of ours, or already in the buffer that they are for.
+/// Memory in which the fields of headers are changed: memory of the switch, or the destination's
+/// buffer.
 pub(crate) trait HeaderWriter {
     fn put2(&mut self, at: u32, bytes: [u8; 2]);
     fn put4(&mut self, at: u32, bytes: [u8; 4]);
@@ -158,31 +184,36 @@ impl HeaderWriter for MemorySegment<'_> {
     }
 }
 
-/// A plan of all segments of one packet.
+/// The segmentation of one packet, which yields its GSO segments one after the other.
 #[derive(Clone, Debug)]
 pub struct Segmenter {
     gso: Gso,
+    /// Bytes of the unsegmented packet.
     total: u32,
+    /// Offset of the next segment's payload.
     next: u32,
+    /// Number of segments made so far, modulo 65536.
     index: u16,
     common: CommonFields,
 }
 
 impl Segmenter {
-    /// Cuts a packet of `total` bytes. Its headers lie within the head and were checked when the packet came in:
-    /// `l3 + 20 (40) <= l4`, and a whole TCP or UDP header between `l4` and `header_len`. `None` where the numbers do
-    /// not fit.
+    /// Begins the segmentation of a packet of `total` bytes. The headers lie within the head. They
+    /// were checked when the packet came in: `l3 + 20 (40) <= l4`, and a complete TCP or UDP header
+    /// between `l4` and `header_len`. Returns `None` if the numbers do not fit each other.
     pub fn new(gso: Gso, total: u32) -> Option<Self> {
         let Gso { l3, l4, .. } = gso;
-        // What the length field of the IP header cannot say is no packet: IPv4's counts its own header, IPv6's does
-        // not. That also bounds the segments: there are less than 65536.
+        // The length field of the IP header must be able to hold the packet's length. That of IPv4
+        // counts its own header, that of IPv6 does not. This also bounds the number of segments to
+        // less than 65536.
         let (network, longest) =
             if matches!(gso.kind, GsoKind::Tcp4 | GsoKind::Udp4) { (20, 65_535) } else { (40, 65_535 + 40) };
         let transport = if matches!(gso.kind, GsoKind::Tcp4 | GsoKind::Tcp6) { 20 } else { 8 };
         let fits = l3.checked_add(network)? <= l4
             && l4.checked_add(transport)? <= gso.header_len
             && usize::from(gso.header_len) <= MAX_HEADERS
-            // Sums of headers of an odd length could not be added to that of what follows.
+            // The sum of a header of odd length could not be added to the sum of the payload behind
+            // it.
             && (gso.header_len - gso.l4).is_multiple_of(2)
             && u32::from(gso.header_len) <= total
             && total - u32::from(l3) <= longest
@@ -191,12 +222,12 @@ impl Segmenter {
         fits.then_some(Segmenter { gso, total, next, index, common })
     }
 
-    /// How many segments there are in all; a packet without payload is one.
+    /// Returns the number of GSO segments in all. A packet without payload is one segment.
     pub fn count(&self) -> u32 {
         (self.total - u32::from(self.gso.header_len)).div_ceil(u32::from(self.gso.size)).max(1)
     }
 
-    /// How many are still to be made.
+    /// Returns the number of GSO segments that are still to be made.
     pub fn left(&self) -> u32 {
         match self.index {
             0 => self.count(),
@@ -204,26 +235,28 @@ impl Segmenter {
         }
     }
 
-    /// Where in the packet the payload of the next segment begins.
+    /// Returns the offset of the next segment's payload in the packet.
     pub(crate) fn position(&self) -> u32 {
         self.next
     }
 
-    /// Bytes of the frame that comes after `nth` others; there are as many left.
+    /// Returns the length of the segment that comes after `nth` others. At least as many others
+    /// must be left.
     #[inline]
     pub fn len_of(&self, nth: u32) -> u32 {
         let size = u32::from(self.gso.size);
         u32::from(self.gso.header_len) + size.min((self.total - self.next).saturating_sub(nth.saturating_mul(size)))
     }
 
-    /// Where the checksum's field is.
+    /// Returns the partial checksum of all segments: where summing starts, and where the field is.
     pub fn checksum(&self) -> Checksum {
         Checksum::Partial { start: self.gso.l4, offset: low16(checksum_offset(self.gso.kind)) }
     }
 
-    /// Makes the next segment. The first one makes all of `segment`; each further one needs the bytes of a segment of this packet,
-    /// of which it makes anew what may differ, but for those in front of the headers. `head` is the packet's head. `false`
-    /// when all are done.
+    /// Makes the next GSO segment of the packet with this `head`. The first call fills all of
+    /// `segment`. Each later call needs the bytes of an earlier segment of the same packet there,
+    /// and changes only the fields that differ. The bytes in front of the headers stay as they are.
+    /// Returns `false` if there are no more segments.
     pub fn next(&mut self, head: &[u8], segment: &mut GsoSegment) -> bool {
         if !self.begin(head, segment) {
             return false;
@@ -238,7 +271,8 @@ impl Segmenter {
         true
     }
 
-    /// Before the first segment, gives `segment` the headers of the packet. `false` where they are not all in its head.
+    /// Copies the headers of the packet into `segment`, before the first segment is made. Returns
+    /// `false` if the head does not hold all headers.
     pub fn begin(&mut self, head: &[u8], segment: &mut GsoSegment) -> bool {
         if self.index == 0 {
             let Some(headers) = head.get(..usize::from(self.gso.header_len)) else { return false };
@@ -247,7 +281,7 @@ impl Segmenter {
         true
     }
 
-    /// What the next segment says; `None` when all are done.
+    /// Returns the fields of the next segment. `None` if there are no more segments.
     #[inline(always)]
     pub(crate) fn next_fields(&mut self) -> Option<SegmentFields> {
         let first = self.index == 0;
@@ -263,14 +297,14 @@ impl Segmenter {
         let network_len = low16(if self.is_v4() { datagram } else { datagram - 40 });
         let id = common.id.wrapping_add(self.index);
         let network_sum = !fold([common.network.into(), network_len.into(), id.into()]);
-        // The sequence number goes on with the payload.
+        // The sequence number counts payload bytes.
         let seq = common.seq.wrapping_add(self.next - u32::from(gso.header_len));
         let flags = common.flags(first, end == self.total);
         let changed = match self.is_tcp() {
             true => (seq >> 16) + (seq & 0xffff) + u32::from(u16::from_be_bytes(flags)),
             false => transport_len & 0xffff,
         };
-        // A few words: far from what 32 bits hold.
+        // A sum of a few words is far below 2^32.
         let transport_sum = u32::from(common.transport) + changed + pseudo;
         let payload = self.next..end;
         self.next = end;
@@ -287,14 +321,14 @@ impl Segmenter {
         matches!(self.gso.kind, GsoKind::Tcp4 | GsoKind::Udp4)
     }
 
-    /// What has to be known of the packet to change its headers where they are.
+    /// Returns the offsets and the kind of the packet's headers.
     pub(crate) fn gso(&self) -> Gso {
         self.gso
     }
 }
 
 impl SegmentFields {
-    /// Changes headers that begin at `at`, but for the checksum's field.
+    /// Writes these fields into headers that begin at `at`, without the transport checksum.
     #[inline(always)]
     pub(crate) fn put(&self, gso: &Gso, at: u32, headers: &mut (impl HeaderWriter + ?Sized)) {
         let (ip, transport) = (at + u32::from(gso.l3), at + u32::from(gso.l4));
@@ -314,25 +348,26 @@ impl SegmentFields {
         }
     }
 
-    /// The checksum's field gets the pseudo header's sum.
+    /// Writes the pseudo header's sum into the transport checksum field.
     #[inline(always)]
     pub(crate) fn put_pseudo(&self, gso: &Gso, at: u32, headers: &mut (impl HeaderWriter + ?Sized)) {
         headers.put2(at + u32::from(gso.l4) + checksum_offset(gso.kind), fold([self.pseudo, 0, 0]).to_be_bytes());
     }
 }
 
-/// Where in a transport header the checksum is.
+/// Returns the offset of the checksum in a transport header.
 fn checksum_offset(kind: GsoKind) -> u32 {
     if matches!(kind, GsoKind::Tcp4 | GsoKind::Tcp6) { 16 } else { 6 }
 }
 
-/// Two words, one after the other.
+/// Returns the bytes of two words, one behind the other.
 fn pair(first: u16, second: u16) -> [u8; 4] {
     (u32::from(first) << 16 | u32::from(second)).to_be_bytes()
 }
 
 impl CommonFields {
-    /// Of the headers of a packet that is to be cut. The pseudo header is that of RFC 9293, 3.1, and RFC 8200, 8.1.
+    /// Sums the headers of an unsegmented packet. The pseudo header is that of RFC 9293, 3.1, and
+    /// RFC 8200, 8.1.
     fn of(gso: &Gso, headers: &[u8]) -> Self {
         let (ip, transport) = (&headers[usize::from(gso.l3)..], &headers[usize::from(gso.l4)..]);
         let word = |of: &[u8], at: usize| u16::from_be_bytes([of[at], of[at + 1]]);
@@ -363,7 +398,8 @@ impl CommonFields {
         common
     }
 
-    /// FIN and PSH belong to the last segment, CWR to the first (RFC 3168, 6.1.2).
+    /// Returns the flags of a segment. FIN and PSH belong to the last segment, CWR to the first
+    /// (RFC 3168, 6.1.2).
     #[inline(always)]
     fn flags(&self, first: bool, last: bool) -> [u8; 2] {
         let [before, mut flags] = self.flags;
@@ -377,9 +413,11 @@ impl CommonFields {
     }
 }
 
-/// The one's complement sum of three words or sums of words. It is 0 only where all are.
+/// Returns the one's complement sum of three words or of three sums of words. It is 0 only if all
+/// three are.
 pub(crate) fn fold(words: [u32; 3]) -> u16 {
-    // Below 2^18, so that after the first step the carry is at most 3, and after the second there is none.
+    // The sum of folded words is below 2^18: after the first step the carry is at most 3, after the
+    // second it is 0.
     let sum: u32 = words.iter().sum();
     let sum = (sum & 0xffff) + (sum >> 16);
     low16((sum & 0xffff) + (sum >> 16))
@@ -387,7 +425,7 @@ pub(crate) fn fold(words: [u32; 3]) -> u16 {
 
 #[expect(
     clippy::cast_possible_truncation,
-    reason = "lengths of segments and folded sums fit 16 bits; what a header of 16 bits cannot say is cut"
+    reason = "lengths of segments and folded sums fit 16 bits; a header field keeps the low 16 bits"
 )]
 pub(crate) fn low16(n: u32) -> u16 {
     n as u16

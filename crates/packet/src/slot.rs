@@ -1,12 +1,12 @@
-//! A packet's place in the worker's pool: what nodes look at, and the head.
+//! Slots: what a worker keeps of a packet in its own memory, in one pool for each worker.
 
 use crate::{Offload, PortIndex, Reason, turn::SourceQueueId};
 
 /// Bytes of a packet that are copied into its slot. The rest stays in guest memory.
 pub const HEAD: usize = 256;
 
-/// Free bytes in front of the head of a packet that has just come in, for headers that are put there: a virtio-net header,
-/// a tunnel's headers.
+/// Free bytes in front of the head of a packet that has just come in, for headers that are put
+/// there: a virtio-net header, a tunnel's headers.
 pub const HEADROOM: usize = 128;
 
 /// Bytes of a packet that fit into its slot, for headers that lie deeper than [`HEAD`].
@@ -15,19 +15,21 @@ pub(crate) const HEAD_MAX: usize = 512;
 /// Bytes of a slot for packet data: the headroom and the longest head.
 pub(crate) const SLOT_DATA: usize = HEADROOM + HEAD_MAX;
 
+/// A packet in the worker's pool: its words, and its head.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Slot {
-    /// Where the head begins in `data`.
+    /// Index of the head's first byte in `data`.
     pub(crate) start: u16,
-    /// Bytes of head.
+    /// Bytes in the head.
     pub(crate) head: u16,
-    /// Where it came from.
+    /// Port that the packet came from.
     pub(crate) port: PortIndex,
-    /// The ring whose memory the body lies in.
+    /// Queue that the packet came from; the body lies in its memory.
     pub(crate) source: SourceQueueId,
-    /// First of the body's segments in the turn's list, and how many there are.
+    /// Index of the body's first memory segment in the turn's list.
     pub(crate) first: u32,
+    /// Number of the body's memory segments.
     pub(crate) count: u32,
     /// Bytes in the body.
     pub(crate) body: u32,
@@ -36,18 +38,19 @@ pub(crate) struct Slot {
     pub(crate) data: Data,
 }
 
-/// What became of a packet, as far as its source's ring is concerned (`full = "wait"`).
+/// What becomes of a packet, as far as its source's ring is concerned (`full = "wait"`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Disposition {
-    /// Its chain is done with.
+    /// The packet is delivered, or dropped by its destination: its chain goes back to the guest.
     Sent,
-    /// It is to be left in the ring.
+    /// The packet is to be left in the ring.
     Left,
-    /// A node would not have it, for this reason.
+    /// A node dropped the packet for this reason.
     Dropped(Reason),
 }
 
-/// The head's bytes, on lines of their own so that an Ethernet header never straddles two.
+/// The headroom and the head. They begin on a cache line of their own, so that an Ethernet header
+/// never straddles two.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Data(pub(crate) [u8; SLOT_DATA]);

@@ -1,4 +1,4 @@
-//! A turn allocates nothing: what it needs is kept from turn to turn.
+//! A turn allocates nothing: its memory is kept from turn to turn.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -15,15 +15,16 @@ thread_local! {
 struct Counting;
 
 fn count() {
-    // A thread that is ending has no counter any more, and is none of the test's.
+    // A thread that ends has no counter any more. It is not a thread of the test.
     let _ = ALLOCATIONS.try_with(|n| n.set(n.get() + 1));
 }
 
-// SAFETY: every call goes on to the system's allocator with the same arguments; counting allocates nothing.
+// SAFETY: every call goes to the system allocator with the same arguments. Counting allocates
+// nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: the caller's promise, passed on.
+        // SAFETY: the caller's promise holds for the system allocator, too.
         unsafe { System.alloc(layout) }
     }
 
@@ -52,7 +53,8 @@ impl AtTurnEnd for TestQueue {
     }
 }
 
-/// A whole turn's work: whole and staged packets, copies with and without checksum, a packet that is cut.
+/// The work of a whole turn: packets of one segment and staged ones, copies with and without
+/// checksum, segmentation.
 fn work<'t>(turn: &mut Turn<'t>, queue: &'t TestQueue, memory: MemorySegment<'t>) {
     let source = turn.borrow_from(queue);
     let mut segment = GsoSegment::default();
@@ -62,7 +64,7 @@ fn work<'t>(turn: &mut Turn<'t>, queue: &'t TestQueue, memory: MemorySegment<'t>
         let (a, b) = from.split_at(1000);
         turn.stage(a);
         turn.stage(b.split_at(500).0);
-        let id = turn.accept_staged(PortIndex(0), source, mark, 12).expect("room");
+        let id = turn.accept_staged(PortIndex(0), source, mark, 12).expect("a free slot");
         let whole = turn.accept(PortIndex(0), source, a).expect("an even number of packets fits");
         turn.pull_up(id, 300);
         let checksum = Checksum::Partial { start: 34, offset: 16 };
@@ -95,7 +97,8 @@ fn turns_allocate_nothing() {
             let before = ALLOCATIONS.get();
             arena.turn(|turn| {
                 let source = source.load(turn).expect("published");
-                // SAFETY: the vector outlives the arena's turns, and nothing else touches its bytes.
+                // SAFETY: the vector outlives the arena's turns, and nothing else touches its
+                // bytes.
                 work(turn, source, unsafe { MemorySegment::new(at, 20_000) });
             });
             let allocated = ALLOCATIONS.get() - before;

@@ -1,4 +1,5 @@
-//! What a worker keeps from turn to turn: its pool of slots and its lists, so that no turn allocates.
+//! The arena of a worker: slots and lists that are kept from turn to turn, so that no turn
+//! allocates.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,17 +10,18 @@ use super::{AtTurnEnd, Packets, RcuReader, ServedCell, Turn, TurnWatch};
 use crate::slot::Slot;
 use crate::{Drops, MAX_BATCH, MemorySegment};
 
-/// How a worker's turns are run.
+/// Settings of a worker's turns.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// The instruction set of its copies.
+    /// The instruction set of copies.
     pub level: Level,
-    /// Whether bodies are copied twice, through memory of ours, and their buffers given back early: the A/B of
-    /// the one-copy path.
+    /// Whether bodies are copied twice, through a bounce buffer, so that the source gets its
+    /// buffers back early. It exists to compare the one-copy path with.
     pub two_copies: bool,
-    /// Bytes of bodies that a turn copies before it stops taking; one packet may exceed it.
+    /// Body bytes that a turn accepts before it accepts no more packets. One packet may exceed it.
     pub body_limit: u32,
-    /// Whether lines of buffers are asked for before they are needed; not, to see what that is worth.
+    /// Whether cache lines of buffers are prefetched. Turned off, it shows what prefetching is
+    /// worth.
     pub prefetch: bool,
 }
 
@@ -29,19 +31,21 @@ impl Default for Settings {
     }
 }
 
-/// Bytes that moved, for the proof that bodies are copied once.
+/// Body bytes that moved: they prove that bodies are copied once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BodyCount {
-    /// Bytes of bodies copied, wherever from and to.
+    /// Body bytes copied, from anywhere to anywhere.
     pub copied: u64,
-    /// Bytes of bodies delivered: in packets that a destination was given.
+    /// Body bytes of packets that were delivered to a destination.
     pub delivered: u64,
 }
 
-/// Room for the segments of a turn: its limit, the one chain that may exceed it, and the buffers they go to.
+/// Capacity for the memory segments of a turn: its limit of descriptors, the one chain that may
+/// exceed it, and the buffers that packets are delivered to.
 const MAX_SEGMENTS: usize = 3 * 32768;
 
-/// What a worker keeps from turn to turn so that no turn allocates: its pool and its lists.
+/// The memory of one worker's turns: its pool of slots and its lists. It is kept from turn to turn,
+/// so no turn allocates.
 pub struct Arena {
     reader: RcuReader,
     served: ServedCell,
@@ -64,8 +68,8 @@ impl fmt::Debug for Arena {
     }
 }
 
-/// An empty vector for another lifetime, in the memory of the old one (the standard library collects in place;
-/// the allocation test of the worker would show it if it ever did not).
+/// Makes an empty vector for another lifetime, in the memory of the old one. The standard library
+/// collects in place; the allocation test of the worker would fail if it ever did not.
 macro_rules! recycle {
     ($vec:expr) => {{
         let mut vec = $vec;
@@ -75,8 +79,9 @@ macro_rules! recycle {
 }
 
 impl Arena {
-    /// The pool of one worker. `drops` has the counters of every port, by its index.
+    /// Creates the arena of one worker. `drops` has the drop counters of every port, by its index.
     pub fn new(reader: RcuReader, settings: Settings, drops: Vec<Arc<Drops>>) -> Self {
+        // Sized for the turn's limit of bytes and for the one packet that may exceed it.
         let bounce_buffer =
             if settings.two_copies { settings.body_limit as usize + 2 * crate::MAX_FRAME as usize } else { 0 };
         Arena {
@@ -95,8 +100,8 @@ impl Arena {
         }
     }
 
-    /// Runs one turn. What was borrowed in it is given back before it ends, whatever `f` does, short of a panic: then
-    /// the turn is over for the [`Rcu`](crate::Rcu), and nothing is given back.
+    /// Runs one turn. All borrowed memory is given back before the turn ends, unless `f` panics.
+    /// After a panic the turn is over for the [`Rcu`](crate::Rcu), and nothing is given back.
     pub fn turn<R>(&mut self, f: impl for<'t> FnOnce(&mut Turn<'t>) -> R) -> R {
         let guard = self.reader.enter();
         let mut turn = Turn {
@@ -131,34 +136,37 @@ impl Arena {
         result
     }
 
-    /// Other ports from the next turn on: their counters, and how many of them a packet may be copied to. A turn takes
-    /// that many times less. Returns what was before.
+    /// Changes the ports from the next turn on: sets their drop counters and the fan-out, the
+    /// number of ports that a packet may be copied to. A turn accepts as many times fewer bytes.
+    /// Returns the former values.
     pub fn change(&mut self, drops: Vec<Arc<Drops>>, fan_out: u32) -> (Vec<Arc<Drops>>, u32) {
         (std::mem::replace(&mut self.drops, drops), std::mem::replace(&mut self.fan_out, fan_out.max(1)))
     }
 
-    /// Sets the time of the turns to come, in seconds of whatever clock their owner has.
+    /// Sets the time of the following turns, in seconds of the caller's clock.
     pub fn set_now(&mut self, seconds: u32) {
         self.now = seconds;
     }
 
-    /// From the next turn on it may be worth while to try again what found no room: see [`Turn::round`].
+    /// Begins a new round: from the next turn on, packets that found no free buffer may be tried
+    /// again. See [`Turn::round`].
     #[inline]
     pub fn begin_round(&mut self) {
         self.round += 1;
     }
 
-    /// Bytes of bodies moved by all turns so far.
+    /// Returns the body bytes that all turns have moved so far.
     pub fn bodies(&self) -> BodyCount {
         self.bodies
     }
 
-    /// Shows another thread which turn is under way, and whom it serves.
+    /// Returns a view for another thread: the turn that is under way, and the port or node that it
+    /// serves.
     pub fn watch(&self) -> TurnWatch {
         TurnWatch { state: self.reader.state(), served: self.served.clone() }
     }
 
-    /// How its turns are run.
+    /// Returns the settings of the turns.
     pub fn settings(&self) -> Settings {
         self.settings
     }

@@ -25,8 +25,8 @@ use crate::{Checksum, Gso, Offload, PacketId, PortIndex};
 pub const MIN_HEADROOM: usize = 16;
 
 /// Bytes that [`Packets::strip`] leaves in the head of a packet that has as many: enough for the
-/// Ethernet, IP and TCP headers that later nodes look at. A head has 256 bytes, so nothing is pulled up
-/// where at most 128 are stripped, and the headers of most tunnels are shorter.
+/// Ethernet, IP and TCP headers that later nodes look at. A head has 256 bytes, so nothing is
+/// pulled up where at most 128 are stripped, and the headers of most tunnels are shorter.
 const MIN_HEAD: usize = 128;
 
 /// Bytes at the front of a packet that [`Packets::save_outside`] copies.
@@ -53,8 +53,8 @@ pub enum StripError {
     /// The packet is still to be segmented, and its network header begins within these bytes. Each
     /// of its segments needs headers of its own, so the headers cannot go before it is segmented.
     Segmentation,
-    /// A checksum is still to be finished that starts within these bytes, while its field lies behind
-    /// them, at least in part. Without the bytes nobody could finish it.
+    /// A checksum is still to be finished that starts within these bytes, while its field lies
+    /// behind them, at least in part. Without the bytes nobody could finish it.
     Checksum,
 }
 
@@ -81,8 +81,8 @@ impl fmt::Display for StripError {
 impl std::error::Error for PrependError {}
 impl std::error::Error for StripError {}
 
-/// The outside of a packet, as [`Packets::save_outside`] found it: where the packet begins, its first
-/// 16 bytes, and its offload.
+/// The outside of a packet, as [`Packets::save_outside`] found it: where the packet begins, its
+/// first 16 bytes, and its offload.
 #[derive(Clone, Copy, Debug)]
 pub struct Outside {
     start: u16,
@@ -91,8 +91,8 @@ pub struct Outside {
 }
 
 impl Packets<'_> {
-    /// Puts `bytes` in front of the packet. The offsets of its offload move with the bytes that they
-    /// mean.
+    /// Puts `bytes` in front of the packet. The offsets of its offload move with the bytes that
+    /// they mean.
     ///
     /// At least [`MIN_HEADROOM`] bytes stay free in front of the head. On an error the packet is
     /// unchanged.
@@ -114,19 +114,19 @@ impl Packets<'_> {
         Ok(())
     }
 
-    /// Removes the first `n` bytes of the packet. The offsets of its offload move with the bytes that
-    /// they mean.
+    /// Removes the first `n` bytes of the packet. The offsets of its offload move with the bytes
+    /// that they mean.
     ///
     /// Bytes are pulled up from the body where the head is shorter than `n`, or where less than 128
     /// bytes of it would be left. On an error the packet is unchanged.
     ///
     /// - A checksum whose start and field both lie within the removed bytes is gone with them: the
-    ///   packet becomes [`Checksum::Complete`]. That is so for the UDP header of a tunnel, whose sender
-    ///   left its checksum to be finished.
+    ///   packet becomes [`Checksum::Complete`]. That is so for the UDP header of a tunnel, whose
+    ///   sender left its checksum to be finished.
     /// - A checksum that is [`Checksum::Verified`] becomes [`Checksum::Complete`]: it may have been
     ///   that of a removed header, and nobody has verified the next one.
-    /// - A packet that is still to be segmented by a removed header is refused, and so is one with a
-    ///   checksum that starts within the removed bytes and ends behind them.
+    /// - A packet that is still to be segmented by a removed header is refused, and so is one with
+    ///   a checksum that starts within the removed bytes and ends behind them.
     pub fn strip(&mut self, id: PacketId, n: usize) -> Result<(), StripError> {
         let slot = &self.slots[id.index()];
         let (len, head) = (slot.len() as usize, usize::from(slot.head));
@@ -149,8 +149,8 @@ impl Packets<'_> {
         Ok(())
     }
 
-    /// Returns the longest head that [`Self::pull_up`] can make of a packet that has as many bytes: at
-    /// least 512 bytes, less by those that were stripped.
+    /// Returns the longest head that [`Self::pull_up`] can make of a packet that has as many bytes:
+    /// at least 512 bytes, less by those that were stripped.
     #[inline]
     pub fn max_head(&self, id: PacketId) -> usize {
         SLOT_DATA - usize::from(self.slots[id.index()].start)
@@ -159,9 +159,9 @@ impl Packets<'_> {
     /// Saves the outside of a packet: where it begins, its first 16 bytes, and its offload.
     ///
     /// Between this and [`Self::restore_outside`] the packet may be prepended to, delivered, pulled
-    /// up, and stripped of at most 16 of the bytes that it has now. Delivery writes the destination's
-    /// virtio-net header in front of the packet, so over bytes that were stripped. That is why the
-    /// first 16 bytes are saved.
+    /// up, and stripped of at most 16 of the bytes that it has now. Delivery writes the
+    /// destination's virtio-net header in front of the packet, so over bytes that were stripped.
+    /// That is why the first 16 bytes are saved.
     #[inline]
     pub fn save_outside(&self, id: PacketId) -> Outside {
         let slot = &self.slots[id.index()];
@@ -171,8 +171,8 @@ impl Packets<'_> {
         Outside { start: slot.start, offload: slot.offload, first }
     }
 
-    /// Restores the outside of the packet that `outside` was saved of. What lies behind its first 16
-    /// bytes stays as it is now.
+    /// Restores the outside of the packet that `outside` was saved of. What lies behind its first
+    /// 16 bytes stays as it is now.
     ///
     /// Bytes that were pulled up meanwhile stay in the head: they are no longer in the body.
     #[inline]
@@ -188,24 +188,24 @@ impl Packets<'_> {
         slot.data.0[at..at + SAVED].copy_from_slice(&outside.first);
     }
 
-    /// Sets the port that the packet came from, as far as the nodes behind and the drop counters are
-    /// concerned: the tunnel that it left, for instance. The source queue stays the same.
+    /// Sets the port that the packet came from, as far as the nodes behind and the drop counters
+    /// are concerned: the tunnel that it left, for instance. The source queue stays the same.
     #[inline]
     pub fn set_port(&mut self, id: PacketId, port: PortIndex) {
         self.slots[id.index()].port = port;
     }
 }
 
-/// Returns where the saved bytes of a packet begin that begins at `start`. A packet in the last bytes
-/// of its slot is too short to have as many; the bytes before it are saved with it.
+/// Returns where the saved bytes of a packet begin that begins at `start`. A packet in the last
+/// bytes of its slot is too short to have as many; the bytes before it are saved with it.
 #[inline]
 fn first_bytes(start: u16) -> usize {
     usize::from(start).min(SLOT_DATA - SAVED)
 }
 
 impl Offload {
-    /// Returns what is left to do for the packet with `n` more bytes in front of it. `None` where an
-    /// offset overflows.
+    /// Returns what is left to do for the packet with `n` more bytes in front of it. `None` where
+    /// an offset overflows.
     #[inline]
     fn behind(self, n: u16) -> Option<Offload> {
         let checksum = match self.checksum {

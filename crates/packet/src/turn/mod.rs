@@ -1,5 +1,14 @@
-//! The worker's turn: packets are taken, led through the graph, delivered, and everything that was borrowed for
-//! them is given back, all before it ends.
+//! A worker's turn, from the first packet to the last notification.
+//!
+//! ```text
+//! input ports    stage memory segments, accept packets      (borrow from source queues)
+//! nodes          look at packets, change heads, discard     (Packets)
+//! output ports   store packets into their buffers           (the one copy)
+//! end            source queues get their buffers back; then guests are notified
+//! ```
+//!
+//! Nothing that belongs to a turn outlives it: packets, bodies and borrowed memory carry its
+//! lifetime.
 
 mod arena;
 mod departing;
@@ -25,60 +34,69 @@ pub use rcu::{Rcu, RcuCell, RcuReader};
 use watch::ServedCell;
 pub use watch::{Served, TurnWatch};
 
-/// Something that lent memory to a turn, or that has to tell its guest about one: a virtqueue.
+/// A queue that takes part in a turn: it lent memory to the turn, or it has to notify its guest. A
+/// virtqueue implements it.
 pub trait AtTurnEnd: Send + Sync {
-    /// Gives back what was borrowed. Called after all copies of the turn, and after every destination has been
-    /// given its packets.
+    /// Gives borrowed buffers back to the guest. The turn calls this after all copies, and after
+    /// every destination has got its packets.
     fn give_back(&self, turn: &mut Turn<'_>, source: SourceQueueId);
 
-    /// Tells the other side, if it wants to be told. Called last.
+    /// Notifies the guest, if it wants that. The turn calls this last.
     fn notify(&self);
 
-    /// Whether its memory vanished meanwhile, so that what was copied from it is not to be delivered.
+    /// Returns whether the queue is poisoned: its memory has vanished since the turn began. What
+    /// was copied from there must not be delivered.
     fn poisoned(&self) -> bool;
 
-    /// Whose it is, for a watch over turns that do not end.
+    /// Returns the port or node that the queue belongs to. The watchdog reports it if the turn
+    /// stalls.
     fn served(&self) -> Served {
         Served::Nobody
     }
 }
 
-/// One of the turn's sources.
+/// A source queue of the turn, as an index into the turn's list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourceQueueId(u16);
 
 impl SourceQueueId {
-    /// No source: the packet is wholly ours.
+    /// No source queue: all bytes of the packet are in memory of the switch.
     pub const NONE: SourceQueueId = SourceQueueId(u16::MAX);
 }
 
-/// Descriptors of chains with more than one that a turn follows before it stops taking.
+/// Descriptors that a turn follows before it accepts no more packets. Only chains of several
+/// descriptors count.
 const MAX_DESCRIPTORS: u32 = 8192;
 
 type Parts<'a, 't> = (&'a mut [u8], &'a [MemorySegment<'t>], &'a [MemorySegment<'t>]);
 
-/// One turn of a worker: its packets, and what was borrowed for them.
+/// One turn of a worker: its packets, and the memory that was borrowed for them.
 ///
-/// The lifetime is the turn's own: nothing that carries it can be kept.
+/// The lifetime is the turn's own, so nothing that carries it can be kept.
 ///
 /// A turn has all operations of its [`Packets`], which are what a node gets, and those that take
 /// packets in, deliver them and end the turn.
 pub struct Turn<'t> {
     packets: Packets<'t>,
     used: usize,
-    /// What is left of the two-copy mode's memory.
+    /// Unused part of the memory of the two-copy mode.
     bounce_buffer: &'t mut [u8],
     sources: Vec<&'t dyn AtTurnEnd>,
     rcu: &'t Rcu,
     served: &'t ServedCell,
-    /// Bytes of bodies that this turn takes: its share, where a packet may be copied to many ports.
+    /// Bytes of bodies that this turn accepts, divided by the fan-out.
     body_limit: u32,
+    /// Ports that a packet may be copied to.
     fan_out: u32,
-    /// Bytes of bodies in somebody else's memory, and those that were copied into ours at once.
+    /// Bytes of bodies that stay in borrowed memory.
     borrowed: u32,
+    /// Bytes of bodies that were copied into the bounce buffer.
     bounced: u32,
+    /// Descriptors that were followed.
     descriptors: u32,
+    /// Packets that are to stay in their source's ring.
     left: usize,
+    /// Packets that went back to their source's ring at the end of the turn.
     returned: usize,
     bodies: BodyCount,
     round: u64,
@@ -117,28 +135,32 @@ impl<'t> Turn<'t> {
     }
 }
 
-/// Where packets come in: segments are staged, then accepted as a packet or taken back.
+/// Operations of input ports. Memory segments are staged, and then accepted as a packet or
+/// unstaged.
 impl<'t> Turn<'t> {
-    /// How many more packets this turn takes: 0 when its pool or its share of bytes is used up.
+    /// Returns the number of packets that this turn can still accept. It is 0 once the pool, the
+    /// limit of bytes or the limit of descriptors is used up.
     #[inline]
     pub fn free_slots(&self) -> usize {
         let bodies = self.borrowed.saturating_add(self.bounced);
         if bodies >= self.body_limit || self.descriptors >= MAX_DESCRIPTORS { 0 } else { MAX_BATCH - self.used }
     }
 
-    /// Counts descriptors that were followed: they too are a turn's work, and a guest decides how many there are.
+    /// Counts descriptors that were followed. Each is work for the turn, and a guest decides how
+    /// many there are.
     #[inline]
     pub fn count_descriptors(&mut self, descriptors: u32) {
         self.descriptors = self.descriptors.saturating_add(descriptors);
     }
 
-    /// Counts the segments that a packet may be cut into, for each port that it may be copied to: each of them cuts it anew.
+    /// Counts the GSO segments of a packet as descriptors, once for each port that the packet may
+    /// be copied to: each port segments it anew.
     #[inline]
     pub fn count_gso_segments(&mut self, segments: u32) {
         self.count_descriptors(segments.saturating_mul(self.fan_out));
     }
 
-    /// Bytes of bodies that lie in somebody else's memory.
+    /// Returns the number of body bytes that lie in borrowed memory.
     pub fn borrowed(&self) -> u32 {
         self.borrowed
     }
@@ -147,44 +169,48 @@ impl<'t> Turn<'t> {
         self.rcu
     }
 
-    /// Notes whom the turn serves from here on, for a [`TurnWatch`].
+    /// Records the port or node that the turn serves from here on, for a [`TurnWatch`].
     #[inline]
     pub fn serve(&self, served: Served) {
         self.served.set(served);
     }
 
-    /// Enters a source into the turn; it is asked to take its memory back at the end, and to notify.
+    /// Adds a source queue to the turn. At the end of the turn the queue gives its buffers back and
+    /// notifies its guest.
     pub fn borrow_from(&mut self, source: &'t dyn AtTurnEnd) -> SourceQueueId {
         self.sources.push(source);
         SourceQueueId(u16::try_from(self.sources.len() - 1).unwrap_or(u16::MAX))
     }
 
-    /// Where the next staged segment will stand.
+    /// Returns the index of the next staged segment.
     #[inline]
     pub fn mark(&self) -> usize {
         self.packets.segments.len()
     }
 
-    /// Adds a segment to those staged.
+    /// Stages a memory segment.
     #[inline]
     pub fn stage(&mut self, segment: MemorySegment<'t>) {
         self.packets.segments.push(segment);
     }
 
-    /// The segments staged since `mark`.
+    /// Returns the segments staged since `mark`.
     #[inline]
     pub fn staged(&self, mark: usize) -> &[MemorySegment<'t>] {
         self.packets.segments.get(mark..).unwrap_or_default()
     }
 
-    /// Forgets the segments staged since `mark`.
+    /// Removes the segments staged since `mark`.
     #[inline]
     pub fn unstage(&mut self, mark: usize) {
         self.packets.segments.truncate(mark);
     }
 
-    /// Makes a packet of the segments staged since `mark`, past their first `skip` bytes (a virtio-net header).
-    /// `None`, and nothing staged any more, when the turn is full.
+    /// Makes a packet of the segments staged since `mark`, without their first `skip` bytes (a
+    /// virtio-net header). The first [`HEAD`] bytes are copied into the slot; the other bytes stay
+    /// in their segments and are the body.
+    ///
+    /// Returns `None` if the turn has no free slot. The segments are unstaged then.
     pub fn accept_staged(
         &mut self,
         port: PortIndex,
@@ -226,13 +252,13 @@ impl<'t> Turn<'t> {
         Some(self.enter_slot(port, source, head, first, body))
     }
 
-    /// Makes a packet of one segment: the common case, without staging.
+    /// Makes a packet of one segment. This is the common case, and nothing is staged for it.
     #[inline]
     pub fn accept(&mut self, port: PortIndex, source: SourceQueueId, bytes: MemorySegment<'t>) -> Option<PacketId> {
         self.accept_by(self.packets.settings.level, port, source, bytes)
     }
 
-    /// The same by kernels that the caller was compiled for.
+    /// [`Self::accept`] by kernels that the caller was compiled for.
     #[inline(always)]
     pub fn accept_by(
         &mut self,
@@ -254,7 +280,8 @@ impl<'t> Turn<'t> {
         Some(self.enter_slot(port, source, head, first, body.len()))
     }
 
-    /// Makes a packet of bytes that are ours, as a generator does: at most [`HEAD`] of them.
+    /// Makes a packet of at most [`HEAD`] bytes of the switch's own memory, as a generator does.
+    /// Returns `None` if there are more, or if the turn has no free slot.
     pub fn accept_owned(&mut self, port: PortIndex, bytes: &[u8]) -> Option<PacketId> {
         if self.used == MAX_BATCH || bytes.len() > HEAD {
             return None;
@@ -263,7 +290,8 @@ impl<'t> Turn<'t> {
         Some(self.enter_slot(port, SourceQueueId::NONE, bytes.len(), self.packets.segments.len(), 0))
     }
 
-    /// Fills the next slot's words; its head is in place, its body is all segments from `first` on, `body` bytes.
+    /// Fills the words of the next slot. The head is in place. The body has `body` bytes and
+    /// consists of all segments from `first` on.
     #[inline(always)]
     fn enter_slot(&mut self, port: PortIndex, source: SourceQueueId, head: usize, first: usize, body: u32) -> PacketId {
         if body > 0 && self.packets.settings.two_copies && self.bounce_body(first, body) {
@@ -285,119 +313,127 @@ impl<'t> Turn<'t> {
         PacketId::new(self.used - 1)
     }
 
-    /// The two-copy mode's first copy: the body moves into memory of ours. `false`, and it stays where it is, where
-    /// there is too little: it is sized for a turn's limit of bytes and the one packet that may exceed it.
+    /// Makes the first copy of the two-copy mode: copies the body into the bounce buffer. Returns
+    /// `false` if the buffer has too little space; the body then stays where it is. The buffer is
+    /// sized for the turn's limit of bytes and for the one packet that may exceed it.
     fn bounce_body(&mut self, first: usize, body: u32) -> bool {
-        let Some((room, rest)) = std::mem::take(&mut self.bounce_buffer).split_at_mut_checked(body as usize) else {
+        let Some((space, rest)) = std::mem::take(&mut self.bounce_buffer).split_at_mut_checked(body as usize) else {
             return false;
         };
         self.bounce_buffer = rest;
-        // SAFETY: the bytes were borrowed for all of 't, and that borrow was split off and ends here: nothing but
-        // the segment refers to them until the next turn.
-        let whole = unsafe { MemorySegment::new(room.as_mut_ptr(), body) };
-        let mut rest = whole;
+        // SAFETY: the bytes were borrowed for all of 't, and that borrow was split off and ends
+        // here: nothing but the segment refers to them until the next turn.
+        let copy = unsafe { MemorySegment::new(space.as_mut_ptr(), body) };
+        let mut rest = copy;
         for segment in &self.packets.segments[first..] {
             let n = rest.copy_from(self.packets.settings.level, *segment, None);
             rest = rest.split_at(n).1;
         }
         self.packets.segments.truncate(first);
-        self.packets.segments.push(whole);
+        self.packets.segments.push(copy);
         self.bodies.copied += u64::from(body);
         true
     }
 }
 
-/// What a port does with packets besides.
+/// Operations of ports on packets that are in the turn.
 impl<'t> Turn<'t> {
-    /// The source that the packet came from.
+    /// Returns the source queue that the packet came from.
     #[inline]
     pub fn source(&self, id: PacketId) -> SourceQueueId {
         self.packets.slots[id.index()].source
     }
 
-    /// Whether lines of buffers are asked for before they are needed.
+    /// Returns whether cache lines of buffers are prefetched.
     #[inline]
     pub fn prefetches(&self) -> bool {
         self.packets.settings.prefetch
     }
 
-    /// Since this round began nothing has moved, and nobody has heard of room: packets that found none in it wait for news.
+    /// Returns the number of the present round. A new round begins once a packet has moved, or once
+    /// a destination has got free buffers. A packet that found no free buffer in this round need
+    /// not be tried again before the next.
     #[inline]
     pub fn round(&self) -> u64 {
         self.round
     }
 
-    /// What was accepted last turns out to be no packet: it is nobody's.
+    /// Takes the packet that was accepted last from its source queue, because it turned out to be
+    /// no valid packet. The queue does not count it any more.
     pub fn disown(&mut self, id: PacketId) {
         self.packets.slots[id.index()].source = SourceQueueId::NONE;
     }
 
-    /// Leaves the packet in its source's ring, to be taken again (`full = "wait"`).
+    /// Marks the packet to be left in its source's ring, from which a later turn accepts it again
+    /// (`full = "wait"`).
     pub fn leave(&mut self, id: PacketId) {
         let slot = &mut self.packets.slots[id.index()];
         self.left += usize::from(slot.disposition != Disposition::Left);
         slot.disposition = Disposition::Left;
     }
 
-    /// Descriptors followed so far.
+    /// Returns the number of descriptors followed so far.
     pub fn descriptors(&self) -> u32 {
         self.descriptors
     }
 
-    /// How many packets, once the turn is at its end, are in their sources' rings again.
+    /// Returns the number of packets that are in their sources' rings again. It is valid after
+    /// [`Self::end`].
     pub fn returned(&self) -> usize {
         self.returned
     }
 }
 
-/// Where packets go out, and the end.
+/// Operations of output ports, and the end of the turn.
 impl<'t> Turn<'t> {
-    /// The packet's body: what the head does not hold.
+    /// Returns the packet's body: the bytes behind the head.
     #[inline]
     pub fn body(&self, id: PacketId) -> &[MemorySegment<'t>] {
         let slot = &self.packets.slots[id.index()];
         &self.packets.segments[slot.first as usize..][..slot.count as usize]
     }
 
-    /// The `N` bytes in front of the head, for a header that the destination wants there.
+    /// Returns the `N` bytes in front of the head, for the destination's header. `N` is at most
+    /// [`MIN_HEADROOM`], which is what prepended headers leave free.
     #[inline]
     pub fn front_mut<const N: usize>(&mut self, id: PacketId) -> &mut [u8; N] {
-        const { assert!(N <= HEADROOM) };
+        const { assert!(N <= MIN_HEADROOM) };
         let slot = &mut self.packets.slots[id.index()];
         let start = usize::from(slot.start);
         (&mut slot.data.0[start - N..start]).try_into().expect("the range has N bytes")
     }
 
-    /// What a copy needs at once: the `N` bytes in front of the head together with the head, the body, and the
-    /// segments staged at `to`.
+    /// Returns all that a copy needs at once: the `N` bytes in front of the head together with the
+    /// head, the body, and the segments staged at `to`.
     #[inline]
     pub(crate) fn parts<const N: usize>(&mut self, id: PacketId, to: Range<usize>) -> Parts<'_, 't> {
-        const { assert!(N <= HEADROOM) };
+        const { assert!(N <= MIN_HEADROOM) };
         let slot = &mut self.packets.slots[id.index()];
         let body = &self.packets.segments[slot.first as usize..][..slot.count as usize];
         let end = usize::from(slot.start) + usize::from(slot.head);
         (&mut slot.data.0[usize::from(slot.start) - N..end], body, self.packets.segments.get(to).unwrap_or_default())
     }
 
-    /// The segments staged at these places.
+    /// Returns the staged segments with these indexes.
     #[inline]
-    pub fn staged_at(&self, places: Range<usize>) -> &[MemorySegment<'t>] {
-        self.packets.segments.get(places).unwrap_or_default()
+    pub fn staged_at(&self, indexes: Range<usize>) -> &[MemorySegment<'t>] {
+        self.packets.segments.get(indexes).unwrap_or_default()
     }
 
-    /// Whether memory that the packet was read from has vanished since.
+    /// Returns whether the packet's source queue is poisoned: the memory that the packet was read
+    /// from has vanished.
     pub fn poisoned(&self, id: PacketId) -> bool {
         let source = self.packets.slots[id.index()].source;
         self.sources.get(usize::from(source.0)).is_some_and(|l| l.poisoned())
     }
 
-    /// Whether memory of any source of this turn has vanished.
+    /// Returns whether any source queue of this turn is poisoned.
     #[cold]
     pub fn any_poisoned(&self) -> bool {
         self.sources.iter().any(|source| source.poisoned())
     }
 
-    /// Whether any of a source's packets is to be left in its ring.
+    /// Returns whether any packet of a source queue is to be left in its ring.
     pub fn leaves_any(&self, source: SourceQueueId) -> bool {
         self.left > 0
             && self.packets.slots[..self.used]
@@ -405,11 +441,15 @@ impl<'t> Turn<'t> {
                 .any(|slot| slot.source == source && slot.disposition == Disposition::Left)
     }
 
-    /// What a source finds in its ring again: how many packets, which are the last that were taken from it, and their bytes.
+    /// Rolls back the packets of a source queue that go back to its ring. Returns their number and
+    /// their bytes, as the ring counted them.
     ///
-    /// A ring has no gaps. So with a packet that is left all behind it go back, those too that a node has dropped: they
-    /// come again, and are counted then. What stands before one that was sent cannot go back: a node has
-    /// changed the order, and that is why it is dropped.
+    /// A ring has no gaps, so only the last packets that were accepted from it can go back. If one
+    /// packet is left, all behind it go back with it, including those that a node has dropped: they
+    /// come again, and are counted then.
+    ///
+    /// A packet that is to be left cannot go back if a later one was sent: a node has changed the
+    /// order. It is dropped as [`Reason::Node`].
     pub fn roll_back(&mut self, source: SourceQueueId) -> (usize, u64) {
         if self.left == 0 {
             return (0, 0);
@@ -433,19 +473,20 @@ impl<'t> Turn<'t> {
         (packets, bytes)
     }
 
-    /// Counts bytes of bodies that were copied.
+    /// Counts body bytes that were copied.
     #[inline]
     pub fn count_copied(&mut self, bytes: u32) {
         self.bodies.copied += u64::from(bytes);
     }
 
-    /// Counts bytes of bodies that a destination can see now.
+    /// Counts body bytes that a destination can see now.
     #[inline]
     pub fn count_delivered(&mut self, bytes: u64) {
         self.bodies.delivered += bytes;
     }
 
-    /// Gives everything back, then notifies. [`Arena::turn`] does it where the turn did not.
+    /// Ends the turn: all source queues give their buffers back, then all notify their guests.
+    /// [`Arena::turn`] calls this if its closure did not.
     pub fn end(&mut self) {
         let sources = std::mem::take(&mut self.sources);
         for (i, source) in sources.iter().enumerate() {

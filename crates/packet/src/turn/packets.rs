@@ -57,8 +57,8 @@ impl Packets<'_> {
     /// Prefetches what a node touches first of a packet that it will come to: the slot's words, and
     /// the first line of the head. [`Batch::ahead`](crate::Batch::ahead) yields such packets.
     ///
-    /// The address is that of a head to which nothing was prepended: to find out where a head really
-    /// begins, the slot would have to be in the cache already.
+    /// The address is that of a head to which nothing was prepended: to find out where a head
+    /// really begins, the slot would have to be in the cache already.
     #[inline]
     pub fn prefetch(&self, later: Option<PacketId>) {
         if let Some(id) = later {
@@ -148,8 +148,8 @@ impl Packets<'_> {
         true
     }
 
-    /// Drops the packet and counts it for the port that it came from. A packet that stands behind one
-    /// that is left in its source's ring comes again with that one, and is counted then.
+    /// Drops the packet and counts it for the port that it came from. A packet that stands behind
+    /// one that is left in its source's ring comes again with that one, and is counted then.
     pub fn discard(&mut self, id: PacketId, reason: Reason) {
         let slot = &mut self.slots[id.index()];
         slot.disposition = Disposition::Dropped(reason);

@@ -1,8 +1,9 @@
-//! Who is in a turn: how control learns that no worker can still hold what it has taken away.
+//! RCU: control replaces values that workers read without a lock.
 //!
-//! A reader (a worker) is *in* from the start of a turn to its end; its word is odd then. Control publishes a
-//! new value, then waits until every reader that was in has left at least once. A reader that enters later
-//! sees the new value:
+//! A reader (a worker) is *in* from the start of a turn to its end. Its word is odd then. Control
+//! publishes a new value, and then waits until every reader that was in has left at least once.
+//! After that no reader can hold the old value, because a reader that enters later sees the new
+//! one:
 //!
 //! ```text
 //! reader                         control
@@ -10,10 +11,15 @@
 //! fence(SeqCst)          (a)     fence(SeqCst)      (b)
 //! read pointer                   read word
 //! ```
-//! The fences are ordered one way or the other. If (a) is first, control reads the odd word and waits; if (b)
-//! is first, the reader reads the new pointer. A sleeping reader is out, so it is never waited for.
 //!
-//! `rcu_loom.rs` builds this file a second time, on loom's atomics, and tries every order.
+//! The two fences have one order, which all threads agree on:
+//!
+//! - If (a) comes first, control reads the odd word and waits.
+//! - If (b) comes first, the reader reads the new pointer.
+//!
+//! A worker that sleeps is out, so control never waits for it.
+//!
+//! `rcu_loom.rs` compiles this file a second time, with the atomics of loom, and tries every order.
 
 use std::any::Any;
 use std::fmt;
@@ -29,11 +35,12 @@ type Word = CachePadded<AtomicU64>;
 #[derive(Default)]
 struct Shared {
     readers: Mutex<Vec<Arc<Word>>>,
-    /// Values whose [`RcuCell`] was dropped while somebody was in a turn.
+    /// Values whose [`RcuCell`] was dropped while a reader was in a turn. The next wait frees them.
     retired: Mutex<Vec<Box<dyn Any + Send>>>,
 }
 
-/// The door between workers' turns and control. Cloning it gives another handle to the same door.
+/// The readers of published values, for control to wait for. A clone is another handle to the same
+/// readers.
 #[derive(Clone, Default)]
 pub struct Rcu(Arc<Shared>);
 
@@ -48,22 +55,23 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Rcu {
-    /// A door with no readers.
+    /// Creates an RCU without readers.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A new reader: one for each worker.
+    /// Adds a reader. Each worker needs one.
     pub fn reader(&self) -> RcuReader {
         let word = Arc::new(Word::default());
         lock(&self.0.readers).push(Arc::clone(&word));
         RcuReader { word, rcu: self.clone() }
     }
 
-    /// Waits until every turn that was under way at the call has ended. Not to be called within a turn: it
-    /// would wait for itself.
+    /// Waits until every turn that was under way at the call has ended. It must not be called
+    /// within a turn, because it would wait for itself.
     pub fn wait(&self) {
-        // Taken first: what is retired from here on may be seen by a turn that the loop below has passed by already.
+        // The list is taken first. A value that is retired later may be in use by a turn that the
+        // loop below has passed by already.
         let retired = std::mem::take(&mut *lock(&self.0.retired));
         fence(Ordering::SeqCst);
         let readers: Vec<_> = lock(&self.0.readers).clone();
@@ -83,8 +91,8 @@ impl Rcu {
     }
 
     fn retire(&self, value: Box<dyn Any + Send>) {
-        // No fence: who drops the holder has it alone, so the starts of all turns that read it happened before, and are
-        // seen here.
+        // No fence is needed. The caller is the last owner of the cell, so every turn that read the
+        // value began before, and its odd word is visible here.
         let busy = lock(&self.0.readers).iter().any(|w| w.load(Ordering::Acquire) % 2 == 1);
         if busy {
             lock(&self.0.retired).push(value);
@@ -92,7 +100,7 @@ impl Rcu {
     }
 }
 
-/// A worker's place at the [`Rcu`].
+/// A reader of the [`Rcu`]: one worker.
 #[derive(Debug)]
 pub struct RcuReader {
     word: Arc<Word>,
@@ -104,17 +112,17 @@ impl RcuReader {
         &self.rcu
     }
 
-    /// For whoever wants to know whether the reader is in.
+    /// Returns a view that shows whether the reader is in a turn.
     pub(super) fn state(&self) -> ReaderState {
         ReaderState(Arc::clone(&self.word))
     }
 
-    /// Enters; the guard leaves when it is dropped, also by a panic.
+    /// Enters a turn. The turn ends when the guard is dropped, also by a panic.
     pub(super) fn enter(&self) -> ReadGuard<'_> {
         let next = self.word.load(Ordering::Relaxed) + 1;
         debug_assert_eq!(next % 2, 1, "a reader is in one turn at a time");
-        // Release: control may never see the even word, but that we are in the next turn already. What we read in the
-        // last one must come before this word as well.
+        // Release, although a turn begins here: control may miss the even word of the last turn and
+        // see this one. The reads of the last turn must come before this word, too.
         self.word.store(next, Ordering::Release);
         fence(Ordering::SeqCst);
         ReadGuard(&self.word)
@@ -127,16 +135,17 @@ impl Drop for RcuReader {
     }
 }
 
-/// Shows which turn a reader is in.
+/// The state of a reader, for other threads.
 pub(super) struct ReaderState(Arc<Word>);
 
 impl ReaderState {
-    /// The number of the turn, if the reader is in one.
+    /// Returns the number of the turn that the reader is in, or `None` between turns.
     pub(super) fn turn(&self) -> Option<u64> {
         Some(self.0.load(Ordering::Acquire)).filter(|word| word % 2 == 1)
     }
 }
 
+/// A turn of a reader. It ends when this is dropped.
 pub(super) struct ReadGuard<'a>(&'a Word);
 
 impl Drop for ReadGuard<'_> {
@@ -148,7 +157,7 @@ impl Drop for ReadGuard<'_> {
 
 /// A value that control replaces and workers read within a turn, without a lock.
 ///
-/// Within the turn it is read like any reference:
+/// Within a turn the value is read by reference:
 ///
 /// ```
 /// use straightline_packet::{Arena, RcuCell};
@@ -159,7 +168,7 @@ impl Drop for ReadGuard<'_> {
 /// }
 /// ```
 ///
-/// The reference itself stays there:
+/// The reference cannot leave the turn:
 ///
 /// ```compile_fail,E0521
 /// use straightline_packet::{Arena, RcuCell};
@@ -185,27 +194,32 @@ fn into_raw<T>(value: Option<Box<T>>) -> *mut T {
 }
 
 impl<T: Send + Sync + 'static> RcuCell<T> {
-    /// Nothing published yet, for the readers of `rcu`.
+    /// Creates an empty cell for the readers of `rcu`.
     pub fn new(rcu: &Rcu) -> Self {
         RcuCell { at: AtomicPtr::new(std::ptr::null_mut()), rcu: rcu.clone() }
     }
 
-    /// The value, for as long as the turn lasts.
+    /// Returns the value, for as long as the turn lasts.
+    ///
+    /// # Panics
+    /// If the turn is one of a reader of another [`Rcu`].
     #[inline]
     pub fn load<'t>(&self, turn: &Turn<'t>) -> Option<&'t T> {
         assert!(self.rcu.same(turn.rcu()), "a value is read through the rcu that it was published for");
-        // SAFETY: the pointer is null or came from a Box. Whoever takes it away (`swap`, `drop`) frees it only
-        // after every turn under way has ended, and this one is under way until 't is over: 't is a turn's own
-        // lifetime (`Arena::turn` takes a closure for any 't), so the reference cannot leave the turn.
+        // SAFETY: the pointer is null or came from a Box. `swap` and `drop` take it out, and free
+        // it only after every turn under way has ended. This turn is under way until 't is over: 't
+        // is a turn's own lifetime (`Arena::turn` takes a closure for any 't), so the reference
+        // cannot leave the turn.
         unsafe { self.at.load(Ordering::Acquire).as_ref() }
     }
 
-    /// Publishes `new`, waits until no turn can still see the old value, and gives that back. Not to be called
-    /// within a turn.
+    /// Publishes `new`, waits until no turn can still see the old value, and returns the old value.
+    /// It must not be called within a turn.
     pub fn swap(&self, new: Option<Box<T>>) -> Option<Box<T>> {
         let old = self.at.swap(into_raw(new), Ordering::AcqRel);
         self.rcu.wait();
-        // SAFETY: the pointer came from a Box in `swap`, was just taken out by us alone, and no turn has it.
+        // SAFETY: the pointer came from a Box in `swap`, was just taken out by this call alone, and
+        // no turn has it any more.
         (!old.is_null()).then(|| unsafe { Box::from_raw(old) })
     }
 }
@@ -214,7 +228,8 @@ impl<T: Send + Sync + 'static> Drop for RcuCell<T> {
     fn drop(&mut self) {
         let old = self.at.load(Ordering::Relaxed);
         if !old.is_null() {
-            // SAFETY: as in `swap`; a turn may still read it, so it is freed only when no reader is in one.
+            // SAFETY: as in `swap`. A turn may still read the value, so it is freed only when no
+            // reader is in a turn.
             self.rcu.retire(unsafe { Box::from_raw(old) });
         }
     }

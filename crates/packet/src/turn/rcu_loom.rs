@@ -1,5 +1,5 @@
-//! `rcu.rs` on loom's atomics: readers and control in every order, and with every stale value that the memory model
-//! allows.
+//! `rcu.rs` with the atomics of loom: readers and control run in every order, with every stale
+//! value that the memory model allows.
 
 use std::sync::Mutex as Untracked;
 
@@ -27,7 +27,7 @@ mod sync {
 
 use rcu::{Rcu, RcuCell};
 
-/// What a turn is to the rcu.
+/// A turn, as far as the RCU is concerned.
 struct Turn<'t>(&'t Rcu);
 
 impl<'t> Turn<'t> {
@@ -36,8 +36,9 @@ impl<'t> Turn<'t> {
     }
 }
 
-/// The memory of a value. Loom fails where its writing, as it is made and as it is freed, and a read of it are in no order;
-/// the lock is none to loom, it makes this `Sync`.
+/// The memory of a value. It is written when the value is made and when it is freed. Loom fails
+/// where a read is not ordered against these writes. The lock makes this `Sync`; loom does not see
+/// it.
 #[derive(Clone)]
 struct Memory(std::sync::Arc<Untracked<UnsafeCell<()>>>);
 
@@ -55,19 +56,19 @@ impl Memory {
     }
 }
 
-/// A published value: gone with its memory.
+/// A published value. Dropping it writes its memory.
 struct Value(Memory);
 
 impl Drop for Value {
     fn drop(&mut self) {
-        // A model that has failed is unwound: another panic would hide why.
+        // A model that has failed unwinds. Another panic would hide the reason.
         if !std::thread::panicking() {
             self.0.write();
         }
     }
 }
 
-/// A new value, and its memory: that is there beyond the value's end.
+/// Makes a value and returns it with its memory, which outlives it.
 fn value() -> (Option<Box<Value>>, Memory) {
     let memory = Memory::new();
     (Some(Box::new(Value(memory.clone()))), memory)
@@ -88,7 +89,7 @@ fn what_swap_gives_back_no_turn_can_see() {
             thread::spawn(move || {
                 for _ in 0..2 {
                     let guard = reader.enter();
-                    // Only where it is counts: if the rcu failed, it would dangle.
+                    // Only the address is compared: if the RCU failed, the pointer would dangle.
                     let at = published.load(&Turn(reader.rcu())).map(std::ptr::from_ref).map(<*const _>::addr);
                     if at == old_at { &old_memory } else { &new_memory }.read();
                     drop(guard);
@@ -101,7 +102,8 @@ fn what_swap_gives_back_no_turn_can_see() {
     });
 }
 
-/// The last holder of a value goes while a turn may have it; what frees it then is the next wait.
+/// The last owner of a cell drops it while a turn may have the value. The next wait frees the
+/// value.
 #[test]
 fn a_value_outlives_its_holder_for_the_turns_that_see_it() {
     loom::model(|| {
@@ -127,7 +129,7 @@ fn a_value_outlives_its_holder_for_the_turns_that_see_it() {
     });
 }
 
-/// Whoever takes a value out may free it, also one that another thread made.
+/// A thread of control may free the value that it takes out, also one that another thread made.
 #[test]
 fn threads_of_control_take_each_others_values() {
     loom::model(|| {

@@ -1,10 +1,11 @@
-//! What the rcu is made of; its test with loom has others.
+//! The synchronization primitives of the RCU. Its test with loom brings others.
 
 pub(super) use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering, fence};
 pub(super) use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-/// Lets time pass for somebody who was asked `tries` times.
+/// Lets time pass before the next look at a reader, by spinning, yielding or sleeping after ever
+/// more `tries`.
 pub(super) fn pause(tries: u32) {
     match tries {
         0..200 => std::hint::spin_loop(),

@@ -1,4 +1,4 @@
-//! The view that others have of a turn under way: its number, and the port or node that it serves.
+//! The view that other threads have of a turn: its number, and the port or node that it serves.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,22 +9,23 @@ use crossbeam_utils::CachePadded;
 use super::rcu::ReaderState;
 use crate::PortIndex;
 
-/// Whom a worker serves at a moment of its turn.
+/// The port or node that a worker serves at a moment of its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Served {
     /// No port and no node.
     Nobody,
     /// A port.
     Port(PortIndex),
-    /// A node, by a number of the graph's.
+    /// A node, by its number in the graph.
     Node(u16),
 }
 
-/// The words of [`Served`], by their upper half.
+/// Upper halves of the words that encode [`Served`].
 const PORT: u32 = 1 << 16;
 const NODE: u32 = 2 << 16;
 
-/// Where a worker notes whom it serves. On lines of its own: the worker writes it several times a turn.
+/// The word in which a worker records what it serves. It has cache lines of its own, because the
+/// worker writes it several times a turn.
 #[derive(Clone, Default)]
 pub(super) struct ServedCell(Arc<CachePadded<AtomicU32>>);
 
@@ -50,20 +51,23 @@ impl ServedCell {
     }
 }
 
-/// A worker's turns as another thread sees them. It costs the worker a store for each port and node that it serves.
+/// A worker's turns, as another thread sees them. The worker pays one store for each port and node
+/// that it serves.
 pub struct TurnWatch {
     pub(super) state: ReaderState,
     pub(super) served: ServedCell,
 }
 
 impl TurnWatch {
-    /// The number of the turn that is under way, and whom it serves. `None` between turns.
+    /// Returns the number of the turn that is under way, and the port or node that it serves.
+    /// `None` between turns.
     pub fn look(&self) -> Option<(u64, Served)> {
         let turn = self.state.turn()?;
         let served = self.served.get();
-        // The second look at the turn comes after the look at whom it serves.
+        // The word above must be read before the turn's number is read again.
         fence(Ordering::Acquire);
-        // It may have ended meanwhile, and then another has begun or not: either way it has not stalled.
+        // If the number differs, the turn has ended meanwhile: it has not stalled, and the word may
+        // belong to the next turn.
         (self.state.turn() == Some(turn)).then_some((turn, served))
     }
 }

@@ -1,4 +1,5 @@
-//! Packets come in: staged or whole, cut in any way; heads grow; limits hold.
+//! Accepting packets: staged or in one segment, scattered in any way. Pulling up. The limits of a
+//! turn.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -14,7 +15,7 @@ use super::memory::{Memory, arena, arena_with_drops, pattern};
 const PORT: PortIndex = PortIndex(0);
 const HEAD_MAX: usize = 512;
 
-/// All bytes of a packet, by its head and its body's segments.
+/// Returns all bytes of a packet, from its head and from the segments of its body.
 pub(super) fn bytes_of(turn: &Turn<'_>, id: PacketId) -> Vec<u8> {
     let mut bytes = turn.head(id).to_vec();
     for segment in turn.body(id) {
@@ -28,7 +29,7 @@ pub(super) fn bytes_of(turn: &Turn<'_>, id: PacketId) -> Vec<u8> {
 fn accept_cut<'t>(turn: &mut Turn<'t>, segments: &[MemorySegment<'t>], skip: u32) -> PacketId {
     let mark = turn.mark();
     segments.iter().for_each(|&s| turn.stage(s));
-    turn.accept_staged(PORT, SourceQueueId::NONE, mark, skip).expect("room")
+    turn.accept_staged(PORT, SourceQueueId::NONE, mark, skip).expect("a free slot")
 }
 
 fn cuts() -> impl Strategy<Value = Vec<usize>> {
@@ -74,7 +75,7 @@ proptest! {
     fn one_segment_is_taken_as_staged_ones_are(len in 0..2000_usize, two_copies: bool) {
         let memory = Memory::patterned(len);
         arena(Settings { two_copies, ..Settings::default() }).turn(|turn| {
-            let id = turn.accept(PORT, SourceQueueId::NONE, memory.segment(0, len)).expect("room");
+            let id = turn.accept(PORT, SourceQueueId::NONE, memory.segment(0, len)).expect("a free slot");
             assert_eq!(bytes_of(turn, id), pattern(len));
             assert_eq!(turn.head(id).len(), len.min(HEAD));
             assert_eq!(turn.body(id).is_empty(), len <= HEAD);
@@ -110,7 +111,7 @@ fn a_full_turn_takes_no_more_and_forgets_what_was_staged() {
     arena.turn(|turn| {
         for left in (0..MAX_BATCH).rev() {
             assert_eq!(turn.free_slots(), left + 1);
-            turn.accept_owned(PORT, b"small").expect("room");
+            turn.accept_owned(PORT, b"small").expect("a free slot");
         }
         assert_eq!(turn.free_slots(), 0);
         let mark = turn.mark();
@@ -129,7 +130,7 @@ fn bytes_of_ours_fit_a_head_or_are_refused() {
     arena(Settings::default()).turn(|turn| {
         let bytes = pattern(HEAD + 1);
         assert!(turn.accept_owned(PORT, &bytes).is_none());
-        let id = turn.accept_owned(PORT, &bytes[..HEAD]).expect("room");
+        let id = turn.accept_owned(PORT, &bytes[..HEAD]).expect("a free slot");
         assert_eq!((turn.head(id), turn.body_len(id)), (&bytes[..HEAD], 0));
     });
 }
@@ -142,7 +143,9 @@ fn a_turn_is_bounded_in_bytes_and_in_descriptors() {
         arena.turn(|turn| {
             let mut taken = 0_u64;
             while turn.free_slots() > 0 {
-                let id = turn.accept(PORT, SourceQueueId::NONE, memory.segment(0, memory.bytes().len())).expect("room");
+                let id = turn
+                    .accept(PORT, SourceQueueId::NONE, memory.segment(0, memory.bytes().len()))
+                    .expect("a free slot");
                 taken += u64::from(turn.body_len(id));
             }
             assert!((1 << 20..(1 << 20) + u64::from(MAX_FRAME)).contains(&taken), "{taken}");
@@ -158,7 +161,8 @@ fn a_turn_is_bounded_in_bytes_and_in_descriptors() {
     }
 }
 
-/// A packet of a bridge may be copied to many ports, and is cut for each of them. One packet always passes.
+/// A bridge may copy a packet to many ports, and each of them segments it. One packet always
+/// passes.
 #[test]
 fn a_turn_takes_less_where_a_packet_may_be_copied_to_many_ports() {
     let memory = Memory::patterned(MAX_FRAME as usize);
@@ -169,7 +173,7 @@ fn a_turn_takes_less_where_a_packet_may_be_copied_to_many_ports() {
             arena.turn(|turn| {
                 let mut packets = 0;
                 while turn.free_slots() > 0 {
-                    turn.accept(PORT, SourceQueueId::NONE, memory.segment(0, MAX_FRAME as usize)).expect("room");
+                    turn.accept(PORT, SourceQueueId::NONE, memory.segment(0, MAX_FRAME as usize)).expect("a free slot");
                     packets += 1;
                 }
                 assert_eq!(packets, taken, "{copies} copies");
@@ -186,14 +190,14 @@ fn a_turn_takes_less_where_a_packet_may_be_copied_to_many_ports() {
     }
 }
 
-/// A body for which the two-copy mode has no memory left stays borrowed, and the turn says so: its buffer must not be
-/// given back early.
+/// In the two-copy mode, a body for which the bounce buffer has no space stays borrowed, and the
+/// turn counts it as borrowed: its buffer must not be given back early.
 #[test]
 fn a_body_that_cannot_be_copied_early_counts_as_borrowed() {
     let long = 3 * MAX_FRAME as usize;
     let memory = Memory::patterned(long);
     arena(Settings { two_copies: true, body_limit: 1, ..Settings::default() }).turn(|turn| {
-        let id = turn.accept(PORT, SourceQueueId::NONE, memory.segment(0, long)).expect("room");
+        let id = turn.accept(PORT, SourceQueueId::NONE, memory.segment(0, long)).expect("a free slot");
         assert_eq!(turn.borrowed() as usize, long - HEAD);
         assert_eq!(bytes_of(turn, id), pattern(long));
         assert_eq!(turn.free_slots(), 0);
@@ -205,7 +209,7 @@ fn the_two_copy_mode_leaves_the_source_early() {
     let memory = Memory::patterned(1500);
     let mut arena = arena(Settings { two_copies: true, ..Settings::default() });
     arena.turn(|turn| {
-        let id = turn.accept(PORT, SourceQueueId::NONE, memory.segment(0, 1500)).expect("room");
+        let id = turn.accept(PORT, SourceQueueId::NONE, memory.segment(0, 1500)).expect("a free slot");
         memory.segment(0, 1500).write(turn.level(), &[0; 1500]);
         assert_eq!(bytes_of(turn, id), pattern(1500));
     });
@@ -216,8 +220,8 @@ fn the_two_copy_mode_leaves_the_source_early() {
 fn drops_are_counted_for_the_port_that_the_packet_came_from() {
     let drops: Vec<_> = (0..2).map(|_| Arc::new(Drops::default())).collect();
     arena_with_drops(Settings::default(), drops.clone()).turn(|turn| {
-        let a = turn.accept_owned(PortIndex(1), b"a").expect("room");
-        let stranger = turn.accept_owned(PortIndex(9), b"b").expect("room");
+        let a = turn.accept_owned(PortIndex(1), b"a").expect("a free slot");
+        let stranger = turn.accept_owned(PortIndex(9), b"b").expect("a free slot");
         turn.discard(a, Reason::Runt);
         turn.discard(a, Reason::Runt);
         turn.discard(a, Reason::TooBig);
@@ -227,7 +231,7 @@ fn drops_are_counted_for_the_port_that_the_packet_came_from() {
     assert_eq!(drops[1].nonzero().collect::<Vec<_>>(), [(Reason::TooBig, 1), (Reason::Runt, 2)]);
 }
 
-/// Writes down what the turn asks of it.
+/// A source queue that logs the calls of the turn.
 #[derive(Default)]
 struct TestQueue {
     name: &'static str,
@@ -269,9 +273,9 @@ fn all_is_given_back_before_anybody_is_notified() {
         let (first, second) = (turn.borrow_from(a), turn.borrow_from(b));
         assert_ne!(first, second);
         let memory = Memory::patterned(10);
-        let of_a = turn.accept(PORT, first, memory.segment(0, 10)).expect("room");
-        let of_b = turn.accept(PORT, second, memory.segment(0, 10)).expect("room");
-        let ours = turn.accept_owned(PORT, b"ours").expect("room");
+        let of_a = turn.accept(PORT, first, memory.segment(0, 10)).expect("a free slot");
+        let of_b = turn.accept(PORT, second, memory.segment(0, 10)).expect("a free slot");
+        let ours = turn.accept_owned(PORT, b"ours").expect("a free slot");
         for id in [of_a, of_b, ours] {
             assert!(!turn.poisoned(id));
         }
@@ -287,7 +291,8 @@ fn all_is_given_back_before_anybody_is_notified() {
     assert_eq!(log.lock().expect("no panic").len(), 4, "a source is asked in its own turn only");
 }
 
-/// What becomes of packets with this disposition each, in their order, and what is counted: `-` sent, `l` left, `d` dropped by a node.
+/// Ends a turn with packets of these dispositions, in their order: `-` sent, `l` left, `d` dropped
+/// by a node. Returns what the source queue logged, and the drops that were counted.
 fn dispositions(dispositions: &str) -> (String, Vec<(Reason, u64)>) {
     let rcu = straightline_packet::Rcu::new();
     let log = Arc::<Mutex<Vec<String>>>::default();
@@ -298,15 +303,15 @@ fn dispositions(dispositions: &str) -> (String, Vec<(Reason, u64)>) {
     let returned = arena.turn(|turn| {
         let source = turn.borrow_from(source.load(turn).expect("published"));
         let memory = Memory::patterned(10);
-        // What belongs to nobody, or to others, stands between them.
+        // Packets without a source, and packets taken from it, lie between them.
         let ids: Vec<_> = dispositions
             .chars()
             .map(|_| {
-                turn.accept_owned(PORT, b"ours").expect("room");
-                let refused = turn.accept(PORT, source, memory.segment(0, 10)).expect("room");
+                turn.accept_owned(PORT, b"ours").expect("a free slot");
+                let refused = turn.accept(PORT, source, memory.segment(0, 10)).expect("a free slot");
                 turn.disown(refused);
-                let id = turn.accept(PORT, source, memory.segment(0, 10)).expect("room");
-                // The ring counted 10 bytes, whatever a node made of them.
+                let id = turn.accept(PORT, source, memory.segment(0, 10)).expect("a free slot");
+                // The ring counted 10 bytes, so 10 bytes go back, although a node prepended some.
                 turn.prepend(id, b"front").expect("enough headroom");
                 id
             })
@@ -331,7 +336,7 @@ fn dispositions(dispositions: &str) -> (String, Vec<(Reason, u64)>) {
     (said, drops.nonzero().collect())
 }
 
-/// A ring has no gaps: what goes back is its last packets.
+/// A ring has no gaps, so only its last packets can go back.
 #[test]
 fn what_stands_behind_a_packet_that_is_left_goes_back_with_it() {
     let (node, runt) = (Reason::Node, Reason::Runt);
@@ -340,10 +345,10 @@ fn what_stands_behind_a_packet_that_is_left_goes_back_with_it() {
         ("-dd", 0, vec![(runt, 2)]),
         ("lll", 3, vec![]),
         ("--ll", 2, vec![]),
-        // Dropped before and behind the first one that is left.
+        // Packets dropped before and behind the first one that is left.
         ("dldl", 3, vec![(runt, 1)]),
         ("d-dldd", 3, vec![(runt, 2)]),
-        // Out of order: what was overtaken is lost, and counted.
+        // Out of order: packets that were overtaken are dropped, and counted.
         ("ll-", 0, vec![(node, 2)]),
         ("ld-dl", 1, vec![(runt, 2), (node, 1)]),
     ] {

@@ -1,4 +1,4 @@
-//! Putting segments together: what comes of any packets, cut again, is those packets.
+//! Coalescing: segmentation of the result gives back the packets that came.
 
 use proptest::prelude::*;
 use straightline_packet::{
@@ -29,7 +29,7 @@ fn tcp(kind: GsoKind) -> Headers {
     }
 }
 
-/// Frames as a sender cuts a payload, their checksums partial.
+/// Makes the frames into which a sender segments a payload, with partial checksums.
 fn segments(headers: &Headers, payload: &[u8], size: usize) -> Vec<Vec<u8>> {
     let parts: Vec<&[u8]> = payload.chunks(size).collect();
     let frame = |(n, part): (usize, &&[u8])| headers.of_segment(n, n * size, n + 1 == parts.len()).frame(part, true);
@@ -40,19 +40,19 @@ fn offload(headers: &Headers) -> Offload {
     Offload { checksum: Checksum::Partial { start: u16_of(headers.l4()), offset: 16 }, gso: None }
 }
 
-/// Takes frames in, their bytes scattered as `cuts` say.
+/// Accepts frames, with their bytes scattered over memory as `cuts` say.
 fn accept<'t>(turn: &mut Turn<'t>, frames: &[Memory], cuts: &[usize], offload: Offload) -> Vec<PacketId> {
     let accept = |frame: &Memory| {
         let mark = turn.mark();
         frame.cut(cuts).into_iter().for_each(|segment| turn.stage(segment));
-        let id = turn.accept_staged(PortIndex(0), SourceQueueId::NONE, mark, 0).expect("room");
+        let id = turn.accept_staged(PortIndex(0), SourceQueueId::NONE, mark, 0).expect("a free slot");
         turn.set_offload(id, offload);
         id
     };
     frames.iter().map(accept).collect()
 }
 
-/// What arrives of frames: those that are one packet as one, with what is left to do for it.
+/// Delivers frames, coalesced where possible. Returns the packets that arrive, with their offloads.
 fn delivered(frames: &[Vec<u8>], cuts: &[usize], of: Offload) -> Vec<(Vec<u8>, Offload)> {
     let memory: Vec<_> = frames.iter().map(|frame| Memory::new(frame)).collect();
     let mut arrived = Vec::new();
@@ -84,14 +84,14 @@ fn delivered(frames: &[Vec<u8>], cuts: &[usize], of: Offload) -> Vec<(Vec<u8>, O
     arrived
 }
 
-/// A packet cut by [`Segmenter`], its checksums left partial.
+/// Segments a packet by [`Segmenter`], and leaves its checksums partial.
 fn cut(frame: &[u8], offload: Offload) -> Vec<Vec<u8>> {
     let Some(gso) = offload.gso else { return vec![frame.to_vec()] };
     let memory = [Memory::new(frame)];
     let mut segments = Vec::new();
     arena(Settings::default()).turn(|turn| {
         let id = accept(turn, &memory, &[], offload)[0];
-        let mut plan = Segmenter::new(gso, turn.len(id)).expect("what is put together can be cut");
+        let mut plan = Segmenter::new(gso, turn.len(id)).expect("a coalesced packet can be segmented");
         let (mut segment, mut from) = (GsoSegment::default(), BodyCursor::default());
         while plan.next(turn.head(id), &mut segment) {
             let to = Memory::new(&vec![0; segment.len() as usize]);
@@ -113,10 +113,10 @@ fn headers() -> impl Strategy<Value = Headers> {
     )
 }
 
-/// Something that happens to a list of frames.
+/// A change of a list of frames.
 #[derive(Clone, Debug)]
 enum Accident {
-    /// A byte of a frame is another one; with an IPv4 header checksum that is right nevertheless, or not.
+    /// Changes a byte of a frame, and makes the IPv4 header checksum right again, or not.
     Byte {
         frame: usize,
         at: usize,
@@ -217,7 +217,7 @@ proptest! {
     }
 }
 
-/// How many packets arrive of three segments, the second of which is changed.
+/// Returns the number of packets that arrive if the second of three segments is changed.
 fn after(kind: GsoKind, change: impl Fn(&mut Vec<u8>, usize, usize)) -> usize {
     let headers = tcp(kind);
     let mut frames = segments(&headers, &pattern(3000), 1000);
@@ -235,7 +235,8 @@ fn headers_that_differ_are_left_alone() {
         for at in [0, 5, 6, 11] {
             assert_eq!(after(kind, |frame, _, _| frame[at] ^= 1), 3, "an Ethernet address, byte {at}");
         }
-        // Ports, the acknowledgement, the reserved bits, the window, the checksum, the urgent pointer, options.
+        // Ports, the acknowledgement, the reserved bits, the window, the checksum, the urgent
+        // pointer, options.
         for at in [1, 3, 8, 11, 14, 15, 16, 17, 18, 20, 31] {
             assert_eq!(after(kind, |frame, _, l4| frame[l4 + at] ^= 1), 3, "byte {at} of TCP");
         }
@@ -246,7 +247,7 @@ fn headers_that_differ_are_left_alone() {
         for flag in [FIN, SYN, RST, URG, ECE, CWR, ACK] {
             assert_eq!(after(kind, |frame, _, l4| frame[l4 + 13] ^= flag), 3, "flag {flag:#x}");
         }
-        // It may be the last one of its packet.
+        // PSH: it may be the last segment of its packet.
         assert_eq!(after(kind, |frame, _, l4| frame[l4 + 13] |= PSH), 2);
     }
     // Service, length, identification, fragments, time to live, addresses.
@@ -269,11 +270,11 @@ fn packets_that_begin_no_run() {
             let headers = Headers { flags, ..good.clone() };
             let expected = if flags == ACK | FIN { 2 } else { 3 };
             let arrived = whole(&headers, offload(&headers));
-            // FIN is in the last one alone, CWR in the first.
+            // FIN may be in the last segment only, CWR in the first.
             let expected = if flags == ACK | CWR { 2 } else { expected };
             assert_eq!(arrived, expected, "flags {flags:#x}");
         }
-        // A finished checksum, one that is another's, and one that is known to be right.
+        // A finished checksum, a partial one elsewhere, and one that was verified.
         assert_eq!(whole(&good, Offload::default()), 3);
         assert_eq!(whole(&good, Offload { checksum: Checksum::Verified, gso: None }), 3);
         let Checksum::Partial { start, .. } = offload(&good).checksum else { unreachable!() };
@@ -281,7 +282,7 @@ fn packets_that_begin_no_run() {
             assert_eq!(whole(&good, Offload { checksum: Checksum::Partial { start, offset }, gso: None }), 3);
         }
         let gso = Some(good.gso(1000));
-        assert_eq!(whole(&good, Offload { gso, ..offload(&good) }), 3, "those that are to be cut");
+        assert_eq!(whole(&good, Offload { gso, ..offload(&good) }), 3, "packets that are to be segmented");
     }
     let options = Headers { ip_options: 1, ..tcp(GsoKind::Tcp4) };
     assert_eq!(whole(&options, offload(&options)), 3);
@@ -292,10 +293,12 @@ fn packets_that_begin_no_run() {
     assert_eq!(whole(&udp, partial), 3);
 }
 
-/// Who sends them says where a checksum stands, within the packet and no more; what it is a checksum of is not known.
+/// A sender says where in the packet a checksum lies. It does not say of which protocol the
+/// checksum is.
 #[test]
 fn packets_whose_transport_is_too_short_for_tcp_are_left_alone() {
-    // An echo request, UDP, a fragment of TCP, TCP without its header's end, and what has no header at all.
+    // An echo request, UDP, a fragment of TCP, TCP without its header's end, and what has no header
+    // at all.
     for (protocol, fragment) in [(1, 0), (17, 0), (6, 0x2000), (6, 0x00b9), (6, 0), (59, 0)] {
         for transport in 0..40 {
             let headers = tcp(GsoKind::Tcp4);
@@ -319,7 +322,7 @@ fn packets_whose_transport_is_too_short_for_tcp_are_left_alone() {
 
 #[test]
 fn a_packet_is_as_long_as_its_length_field_can_say_and_as_any_may_be() {
-    // Of IPv6, and behind tags, the length field could say more than a port carries.
+    // With IPv6, and behind tags, the length field can hold more than a port carries.
     for (kind, tags) in [(GsoKind::Tcp4, 0), (GsoKind::Tcp4, 2), (GsoKind::Tcp6, 0), (GsoKind::Tcp6, 1)] {
         let headers = Headers { tags, flags: ACK, ..tcp(kind) };
         let most =

@@ -1,5 +1,6 @@
-//! Headers in front of packets: any order of operations against a plain vector of bytes, and what is delivered after them
-//! against packets that are built whole.
+//! Headers in front of packets. Operations in any order are compared with a reference
+//! implementation, a plain vector of bytes. Delivered packets are compared with packets that were
+//! built with the headers in place.
 
 use proptest::prelude::*;
 use straightline_packet::{
@@ -79,7 +80,7 @@ impl Reference {
         Ok(())
     }
 
-    /// The longest head that the slot has space for.
+    /// Returns the length of the longest head that the slot has space for.
     fn longest(&self) -> usize {
         self.bytes.len().min(SLOT - self.headroom)
     }
@@ -101,7 +102,7 @@ enum Operation {
     PullUp(usize),
     Save,
     Restore,
-    /// Delivers the packet into buffers cut like this, and finishes its checksum or not.
+    /// Delivers the packet into buffers of these lengths, and finishes its checksum or not.
     Deliver(Vec<usize>, bool),
     SetPort(u16),
 }
@@ -168,7 +169,7 @@ fn run(turn: &mut Turn<'_>, id: PacketId, mut reference: Reference, operations: 
         match operation {
             Operation::Prepend(front) => assert_eq!(turn.prepend(id, front), reference.prepend(front)),
             Operation::Strip(n) => {
-                // What was saved is stripped of 16 bytes at most.
+                // A saved packet may be stripped of 16 bytes at most.
                 let most = saved.iter().map(|(_, saved)| saved.headroom + 16 - reference.headroom).min();
                 let n = most.map_or(*n, |most| most.min(*n));
                 assert_eq!(turn.strip(id, n), reference.strip(n), "{n} bytes");
@@ -234,7 +235,7 @@ proptest! {
         });
     }
 
-    /// Every segment of a packet with bytes in front is the segment of the packet, with these bytes in front.
+    /// Prepended bytes stand in front of every segment of a packet. All else is as without them.
     #[test]
     fn segments_have_what_was_prepended_in_front(
         headers in headers(), payload in 0..6000_usize, size in 500..1500_u16, front in 0..=112_usize, strip in 0..20_usize,
@@ -255,7 +256,7 @@ proptest! {
     }
 }
 
-/// The segments of a packet, as delivered after `change`: singly or as many as possible at once.
+/// Returns the segments of a packet, delivered after `change`: singly, or all at once.
 fn segments(
     frame: &[u8],
     headers: &Headers,

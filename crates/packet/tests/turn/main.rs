@@ -1,4 +1,5 @@
-//! What a turn does with packets, seen from outside: taking them in, pulling up, copying out, cutting; and the rcu.
+//! The operations of a turn, by the public interface: accepting packets, headers, the copy,
+//! segmentation, coalescing; and the RCU.
 
 mod accept;
 mod coalescing;

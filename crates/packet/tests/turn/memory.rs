@@ -1,10 +1,11 @@
-//! Memory that stands for a guest's, and arenas to run turns in.
+//! Memory that stands in for guest memory, and arenas to run turns in.
 
 use std::sync::Arc;
 
 use straightline_packet::{Arena, Drops, Level, MemorySegment, Rcu, Settings};
 
-/// Bytes that are only reached through pointers, as a guest's are. It outlives every turn of a test.
+/// Bytes that are only reached through pointers, as those of a guest. The memory outlives every
+/// turn of a test.
 pub(crate) struct Memory {
     at: *mut u8,
     len: usize,
@@ -17,19 +18,20 @@ impl Memory {
         Memory { at: Box::into_raw(bytes).cast(), len }
     }
 
-    /// Bytes that repeat only after 251.
+    /// Creates memory with bytes that repeat only after 251.
     pub(crate) fn patterned(len: usize) -> Self {
         Self::new(&pattern(len))
     }
 
     pub(crate) fn segment<'t>(&self, at: usize, len: usize) -> MemorySegment<'t> {
         assert!(at <= self.len && len <= self.len - at);
-        // SAFETY: within the allocation, which lives until the test drops this, after its turn; no reference to the
-        // bytes is ever made.
+        // SAFETY: within the allocation, which lives until the test drops this, after its turn; no
+        // reference to the bytes is ever made.
         unsafe { MemorySegment::new(self.at.add(at), u32::try_from(len).expect("a small test")) }
     }
 
-    /// The whole of it, cut after each of `cuts` bytes in turn; zero lengths stay. What is left is the last segment.
+    /// Returns all of the memory as segments of the lengths in `cuts`, which may be 0. The last
+    /// segment has the rest.
     pub(crate) fn cut<'t>(&self, cuts: &[usize]) -> Vec<MemorySegment<'t>> {
         let mut at = 0;
         let mut segments = Vec::new();

@@ -1,4 +1,4 @@
-//! The rcu, with real threads: no turn sees a value that was freed.
+//! The RCU with real threads: no turn sees a value that was freed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use straightline_packet::{Arena, Rcu, RcuCell, Settings};
 
-/// Counts how many of it are alive, and shows when one is read after it was freed.
+/// A value that counts its living instances, and shows if one is read after it was freed.
 struct Canary(Arc<AtomicUsize>, AtomicBool);
 
 impl Drop for Canary {
@@ -47,7 +47,7 @@ fn swapped_values_outlive_the_turns_that_see_them() {
             })
         })
         .collect();
-    // Until both have run beside it for a while: a machine with few CPUs starts them late.
+    // Until both threads have run for a while: a machine with few CPUs starts them late.
     let enough = || turns.iter().all(|n| n.load(Ordering::Relaxed) >= 1000) || workers.iter().any(|w| w.is_finished());
     for i in (0..).take_while(|&i| i < 2000 || !enough()) {
         let new = (i % 3 != 0).then(|| canary(&alive));
@@ -79,8 +79,8 @@ fn dropping_the_holder_within_a_turn_keeps_the_value() {
     assert_eq!(alive.load(Ordering::SeqCst), 0);
 }
 
-/// `wait` has passed by a reader that was out; it comes in, reads a value, and the value is retired before `wait`
-/// is done with the others: that value is not this call's to free.
+/// A reader is out when `wait` passes by. It then enters a turn and reads a value, which is retired
+/// before `wait` has seen the other readers. This call of `wait` must not free that value.
 #[test]
 fn a_value_retired_during_a_wait_outlives_the_turn_that_reads_it() {
     let rcu = Rcu::new();
@@ -108,7 +108,8 @@ fn a_value_retired_during_a_wait_outlives_the_turn_that_reads_it() {
             rcu.wait();
             done.store(true, Ordering::SeqCst);
         });
-        // Long enough for it to pass by; a slower machine makes this test weaker, never wrong.
+        // Long enough for `wait` to pass by. On a slower machine the test is weaker, but never
+        // wrong.
         std::thread::sleep(Duration::from_millis(30));
         late.turn(|turn| {
             let canary = published.as_ref().and_then(|p| p.load(turn)).expect("published");

@@ -1,4 +1,4 @@
-//! Cutting packets: every segment against one that is built from nothing but its fields.
+//! Segmentation: each segment is compared with one that is built from its fields.
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ pub(super) const FIN: u8 = 0x01;
 pub(super) const PSH: u8 = 0x08;
 pub(super) const CWR: u8 = 0x80;
 
-/// A packet's headers, as fields. [`Headers::frame`] makes the bytes of any segment of it.
+/// The fields of a packet's headers. [`Headers::frame`] makes the bytes of any of its segments.
 #[derive(Clone, Debug)]
 pub(super) struct Headers {
     pub(super) kind: GsoKind,
@@ -67,8 +67,8 @@ impl Headers {
         if self.tcp() { 16 } else { 6 }
     }
 
-    /// The frame with this payload, its checksums right (or, with `partial`, the transport's holding the pseudo
-    /// header's sum).
+    /// Returns the frame with this payload. Its checksums are right; with `partial`, the transport
+    /// checksum is the pseudo header's sum.
     pub(super) fn frame(&self, payload: &[u8], partial: bool) -> Vec<u8> {
         let protocol = if self.tcp() { 6 } else { 17 };
         let mut transport = if self.tcp() {
@@ -134,7 +134,7 @@ impl Headers {
         [frame, network, transport, payload.to_vec()].concat()
     }
 
-    /// What segment `index`, with `sent` bytes before it, must say.
+    /// Returns the headers that segment `index`, with `sent` payload bytes before it, must have.
     pub(super) fn of_segment(&self, index: usize, sent: usize, last: bool) -> Headers {
         let mut flags = self.flags;
         if index > 0 {
@@ -176,14 +176,14 @@ pub(super) fn headers() -> impl Strategy<Value = Headers> {
     )
 }
 
-/// Payload bytes and segment sizes, tiny ones only with few segments.
+/// Payload lengths and segment sizes. Tiny sizes come with few segments only.
 fn sizes() -> impl Strategy<Value = (usize, u16)> {
     let payload = prop_oneof![Just(0), 0..50_usize, 0..5000_usize, 0..65_000_usize, Just(65_000)];
     let size = prop_oneof![1..=9000_u16, 500..=1460_u16, Just(1448)];
     (payload, size).prop_map(|(payload, size)| (payload, size.max(u16_of(payload / 2000).max(1))))
 }
 
-/// Cuts a packet whose body is scattered over memory as `cuts` say, and delivers each segment.
+/// Segments a packet whose body is scattered over memory as `cuts` say, and delivers each segment.
 fn delivered(headers: &Headers, payload: &[u8], size: u16, cuts: &[usize], finish: bool) -> Vec<Vec<u8>> {
     let frame = headers.frame(payload, true);
     let source = Memory::new(&frame);
@@ -194,7 +194,7 @@ fn delivered(headers: &Headers, payload: &[u8], size: u16, cuts: &[usize], finis
     arena(Settings::default()).turn(|turn| {
         let mark = turn.mark();
         source.cut(cuts).into_iter().for_each(|s| turn.stage(s));
-        let id = turn.accept_staged(PortIndex(0), SourceQueueId::NONE, mark, 0).expect("room");
+        let id = turn.accept_staged(PortIndex(0), SourceQueueId::NONE, mark, 0).expect("a free slot");
         assert!(turn.pull_up(id, headers.header_len()));
         let (start, offset) = (gso.l4, u16_of(headers.checksum_offset()));
         turn.set_offload(id, Offload { checksum: Checksum::Partial { start, offset }, gso: Some(gso) });
@@ -206,7 +206,7 @@ fn delivered(headers: &Headers, payload: &[u8], size: u16, cuts: &[usize], finis
             *segment.prefix_mut::<12>() = [0x55; 12];
             let front = segment.headers().to_vec();
             let mark = turn.mark();
-            // By turns into one buffer and into several.
+            // Into one buffer and into several, alternately.
             let buffers: &[usize] = if frames.len().is_multiple_of(2) { &[7, 0, 70] } else { &[] };
             destination.cut(buffers).into_iter().for_each(|s| turn.stage(s));
             turn.store_gso_segment::<12>(id, &segment, &mut from, mark..turn.mark(), finish);
@@ -221,7 +221,7 @@ fn delivered(headers: &Headers, payload: &[u8], size: u16, cuts: &[usize], finis
     frames
 }
 
-/// The same by as many segments at once as are left, at most seven; each third one goes for itself.
+/// Delivers the same segments up to seven at once. Each third call delivers one segment alone.
 fn delivered_together(headers: &Headers, payload: &[u8], size: u16, cuts: &[usize], finish: bool) -> Vec<Vec<u8>> {
     let frame = headers.frame(payload, true);
     let source = Memory::new(&frame);
@@ -231,7 +231,7 @@ fn delivered_together(headers: &Headers, payload: &[u8], size: u16, cuts: &[usiz
     arena(Settings::default()).turn(|turn| {
         let mark = turn.mark();
         source.cut(cuts).into_iter().for_each(|s| turn.stage(s));
-        let id = turn.accept_staged(PortIndex(0), SourceQueueId::NONE, mark, 0).expect("room");
+        let id = turn.accept_staged(PortIndex(0), SourceQueueId::NONE, mark, 0).expect("a free slot");
         assert!(turn.pull_up(id, headers.header_len()));
         let (mut segment, mut from) = (GsoSegment::default(), BodyCursor::default());
         assert!(plan.begin(turn.head(id), &mut segment));
@@ -239,7 +239,8 @@ fn delivered_together(headers: &Headers, payload: &[u8], size: u16, cuts: &[usiz
         for alone in [true, false, false].into_iter().cycle() {
             let n = plan.left().min(if alone { 1 } else { 7 });
             let lens: Vec<_> = (0..n).map(|nth| plan.len_of(nth) as usize).collect();
-            // At any place of a line, so that the prefix is in one line with what follows or not.
+            // At any offset in a cache line, so that the header lies on one line with the frame or
+            // not.
             let memory = |(nth, &len): (usize, &usize)| (Memory::new(&vec![0xee; 80 + 12 + len + 3]), nth * 11);
             let to: Vec<_> = lens.iter().enumerate().map(memory).collect();
             let mark = turn.mark();
@@ -315,14 +316,14 @@ fn the_smallest_segments_of_the_longest_packets() {
     };
     check(&headers, &pattern(3000), 1, &[], true);
     let tcp = Headers { kind: GsoKind::Tcp4, flags: 0xff, ..headers.clone() };
-    // All that an IPv4 packet can be: 65535 bytes.
+    // The longest IPv4 packet: 65535 bytes.
     check(&tcp, &pattern(65_535 - 40), 700, &[HEAD], true);
     check(&tcp, &pattern(65_535 - 40), u16::MAX, &[], true);
     let six = Headers { kind: GsoKind::Tcp6, ..tcp };
     check(&six, &pattern(65_535 - 20), 65_000, &[], true);
 }
 
-/// Every segment exactly once, also where there are so many that a 16-bit count of them could wrap.
+/// Every segment is made exactly once, also where a 16-bit count of segments could wrap.
 #[test]
 fn pieces_are_as_many_as_announced() {
     let head = [0_u8; MAX_HEADERS];
@@ -362,7 +363,7 @@ fn numbers_that_do_not_fit_are_refused() {
         (Gso { size: 0, ..gso }, 5000),
         (gso, 53),
         (gso, 0),
-        // More than the length field of an IP header can say.
+        // More than the length field of an IP header can hold.
         (gso, 14 + 65_535 + 1),
         (six, 14 + 40 + 65_535 + 1),
         (gso, u32::MAX),

@@ -1,4 +1,4 @@
-//! Packets go out: the one copy, into buffers cut in any way, with and without a checksum to finish.
+//! The one copy: into buffers of any lengths, with and without a checksum to finish.
 
 use proptest::prelude::*;
 use straightline_packet::{
@@ -14,10 +14,10 @@ const FRONT: [u8; 12] = *b"virtio-net-h";
 fn accept<'t>(turn: &mut Turn<'t>, segments: &[MemorySegment<'t>]) -> PacketId {
     let mark = turn.mark();
     segments.iter().for_each(|&s| turn.stage(s));
-    turn.accept_staged(PORT, SourceQueueId::NONE, mark, 0).expect("room")
+    turn.accept_staged(PORT, SourceQueueId::NONE, mark, 0).expect("a free slot")
 }
 
-/// The plain way: all bytes in a row, the checksum over them.
+/// The reference implementation: all bytes in a row, with the checksum over them.
 pub(super) fn finished(frame: &[u8], checksum: Checksum) -> Vec<u8> {
     let mut bytes = [&FRONT[..], frame].concat();
     if let Checksum::Partial { start, offset } = checksum {
@@ -68,7 +68,8 @@ proptest! {
             turn.set_offload(id, Offload { checksum, gso: None });
             // Flooding: the same packet, to several ports.
             for _ in 0..times {
-                // A buffer that comes back holds the header of its last packet: another, the same, nearly the same.
+                // A buffer comes back with the header of its last packet: another one, the same,
+                // nearly the same.
                 let mut before = vec![0xee; 12 + len + spare];
                 if header > 0 {
                     before[..12].copy_from_slice(&FRONT);
@@ -84,7 +85,7 @@ proptest! {
                 let stored = destination.bytes();
                 assert_eq!(&stored[..12 + len], expected);
                 assert!(stored[12 + len..].iter().all(|&b| b == 0xee), "nothing beyond the packet");
-                // The packet is as before.
+                // The packet is unchanged.
                 assert_eq!(*turn.front_mut::<12>(id), FRONT);
                 assert_eq!(turn.head(id), &pattern(len)[..len.min(HEAD)]);
                 assert_eq!(turn.offload(id).checksum, checksum);
@@ -96,7 +97,7 @@ proptest! {
         assert_eq!(source.bytes(), pattern(len));
     }
 
-    /// Too small a destination loses bytes, and writes nothing else.
+    /// Bytes that do not fit into the destination are lost, and nothing behind it is written.
     #[test]
     fn a_short_destination_is_filled_and_not_exceeded(
         (len, checksum) in shape(), room in 0..2000_usize, to in cuts(), finish: bool,
@@ -125,7 +126,8 @@ proptest! {
         }
     }
 
-    /// A guest with two ports may have us copy a range onto itself: the bytes are unspecified, those around it safe.
+    /// A guest with two ports may make the switch copy a range onto itself. The values of these
+    /// bytes are unspecified, and bytes around them stay as they are.
     #[test]
     fn overlap_changes_nothing_outside_the_destination(
         len in 300..3000_usize, from in 0..1000_usize, at in 0..1000_usize, cut in 0..3000_usize, finish: bool,
@@ -146,7 +148,8 @@ proptest! {
         let after = memory.bytes();
         assert_eq!(&after[..at], &before[..at]);
         assert_eq!(&after[at + len + 12..], &before[at + len + 12..]);
-        // The head was ours before: it is right whatever overlaps, and the sum is that of the bytes stored.
+        // The head was copied before, so it is right whatever overlaps. The sum is that of the
+        // stored bytes.
         assert_eq!(&after[at..at + 12], FRONT);
         if finish {
             let sum = reference::sum(&[&after[at + 12 + 34..at + 12 + len]]);
@@ -223,7 +226,7 @@ fn a_head_changed_by_a_node_is_what_leaves() {
     arena(Settings::default()).turn(|turn| {
         let id = accept(turn, &source.cut(&[100]));
         turn.head_mut(id)[..6].copy_from_slice(b"node!!");
-        // The guest writes meanwhile: what was looked at is what is sent.
+        // The guest writes meanwhile. What the node saw is what is sent.
         source.segment(0, HEAD).write(turn.level(), &[0xaa; HEAD]);
         let mark = turn.mark();
         turn.stage(destination.segment(0, 1000));
