@@ -1,13 +1,14 @@
-//! Time in cycles of the time-stamp counter: cheap enough to be read around every node.
+//! Time in cycles of the time-stamp counter, which is cheap enough to be read before and after
+//! every node.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// The counter now. Elsewhere than on x86-64: nanoseconds.
+/// Returns the time-stamp counter. On other machines than x86-64, it returns nanoseconds.
 #[inline]
 pub fn cycles() -> u64 {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: every x86-64 processor has the instruction; it touches no memory.
+    // SAFETY: every x86-64 processor has the instruction. It accesses no memory.
     unsafe {
         core::arch::x86_64::_rdtsc()
     }
@@ -17,7 +18,7 @@ pub fn cycles() -> u64 {
     }
 }
 
-/// The counter and the time at one moment, as early as anybody asked.
+/// Returns the counter and the time of one moment: that of the first call.
 fn start() -> &'static (u64, Instant) {
     static START: OnceLock<(u64, Instant)> = OnceLock::new();
     #[cfg(target_arch = "x86_64")]
@@ -26,8 +27,8 @@ fn start() -> &'static (u64, Instant) {
     START.get_or_init(|| (0, Instant::now()))
 }
 
-/// The counter and the time at one moment: of some tries that in which they were closest. A thread may be kept from running
-/// between the two.
+/// Returns the counter and the time of one moment. Of three tries, it takes the one in which both
+/// were read closest together, because a thread may be descheduled between the two reads.
 fn both() -> (u64, Instant) {
     let once = || {
         let (before, time, after) = (cycles(), Instant::now(), cycles());
@@ -37,7 +38,8 @@ fn both() -> (u64, Instant) {
     (cycles, time)
 }
 
-/// Cycles in a second, as measured since the first call; that one takes 10 ms.
+/// Returns the number of cycles in a second, measured since the first call. The first call takes 10
+/// ms.
 pub fn hertz() -> f64 {
     let (cycles0, time0) = *start();
     let least = Duration::from_millis(10);
@@ -48,7 +50,7 @@ pub fn hertz() -> f64 {
     to_f64(now.wrapping_sub(cycles0)) / time.duration_since(time0).as_secs_f64()
 }
 
-/// Cycles as seconds.
+/// Converts cycles to seconds.
 pub fn seconds(cycles: u64) -> f64 {
     to_f64(cycles) / hertz()
 }

@@ -1,4 +1,4 @@
-//! Nodes in the order in which packets meet them.
+//! The graph of one worker: inputs, nodes and outputs, in the order in which they run.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,21 +10,22 @@ use crate::clock::cycles;
 use crate::watchdog::Names;
 use crate::{Next, Node, NodeStats};
 
-/// Most packets taken from one input in one turn.
+/// Largest number of packets received from one input in one turn.
 const BURST: usize = 64;
 
-/// A node, to be named as another's successor.
+/// A node or output of a graph, as the end of an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeIndex(usize);
 
-/// A node and what waits for it. On lines of its own: graphs of several workers are made one after the other.
+/// A node or output, and the packets that wait for it. It has cache lines of its own, because the
+/// graphs of several workers are allocated one after the other.
 #[repr(align(128))]
 pub(crate) struct Entry {
     step: Step,
     edges: Vec<usize>,
     pub(crate) pending: Batch,
     stats: Arc<NodeStats>,
-    /// The name that a watchdog sees while it runs.
+    /// Identity that the watchdog sees while the entry runs.
     served: Served,
 }
 
@@ -37,15 +38,16 @@ struct Input {
 
 /// What an entry of the graph does with its packets.
 enum Step {
-    /// A node sends them on. It gets the packets alone.
+    /// A node sends packets on. It gets the turn's packets only.
     Node(Box<dyn Node>),
-    /// A port takes them, with the whole turn: delivery borrows buffers until the turn ends.
+    /// A port delivers packets. It gets the whole turn, because delivery borrows buffers until the
+    /// turn ends.
     Output { port: Arc<dyn Port>, wait: bool },
-    /// A port takes copies. Packets that others have left in their ring are skipped.
+    /// A port delivers copies. The graph skips packets that stay in their source's ring.
     CopyOutput { port: Arc<dyn Port> },
 }
 
-/// Where packets that wait for room go.
+/// An output for which packets wait in their source's ring while it has no free buffers.
 struct WaitingOutput {
     port: Arc<dyn Port>,
     served: Served,
@@ -53,18 +55,20 @@ struct WaitingOutput {
 
 /// Inputs, nodes and outputs of one worker.
 ///
-/// It is built from the end: a node's successors exist before it does, so there is no way to build a loop.
+/// A graph is built from its end: the ends of a node's edges exist before the node. So a graph
+/// cannot have a loop.
 pub struct Graph {
-    /// The last built runs first; `entries` is kept in the order of running.
+    /// Nodes and outputs, in the order in which they were added. They run in the opposite order.
     entries: Vec<Entry>,
     inputs: Vec<Input>,
     waiting: Vec<WaitingOutput>,
     end: Arc<NodeStats>,
-    /// The input that comes first in the next turn: none is always last where room is short.
+    /// Index of the input that comes first in the next turn. It changes from turn to turn, so that
+    /// no input is always the last when free slots are scarce.
     turn_first: usize,
-    /// Of nodes that were there before, for those of the same name.
+    /// Statistics of an earlier graph's nodes, for new nodes of the same name.
     earlier: Vec<Arc<NodeStats>>,
-    /// Whom a watchdog may see it serve.
+    /// Names of the ports and nodes, for the watchdog.
     names: Names,
 }
 
@@ -81,12 +85,13 @@ impl Default for Graph {
 }
 
 impl Graph {
-    /// Nothing yet.
+    /// Creates an empty graph.
     pub fn new() -> Self {
         Self::continuing(Vec::new())
     }
 
-    /// Nothing yet; nodes of the names in `earlier` will go on counting there.
+    /// Creates an empty graph whose nodes continue the statistics in `earlier` that have their
+    /// names.
     pub fn continuing(earlier: Vec<Arc<NodeStats>>) -> Self {
         let mut graph = Graph {
             entries: Vec::new(),
@@ -103,13 +108,13 @@ impl Graph {
 
     fn stats_for(&mut self, name: String) -> Arc<NodeStats> {
         match self.earlier.iter().position(|known| known.name == name) {
-            // Each but once: nodes may share a name.
+            // Each is used once, because nodes may share a name.
             Some(at) => self.earlier.remove(at),
             None => Arc::new(NodeStats { name, ..NodeStats::default() }),
         }
     }
 
-    /// Adds a node whose successors are there already; its edges count from 0 in the order given.
+    /// Adds a node. Its edges lead to the entries in `edges`, and count from 0 in their order.
     pub fn node(&mut self, name: impl Into<String>, node: Box<dyn Node>, edges: &[NodeIndex]) -> NodeIndex {
         let name = name.into();
         let served = self.name(None, &name);
@@ -123,7 +128,8 @@ impl Graph {
         NodeIndex(self.entries.len() - 1)
     }
 
-    /// Names a port with a number, or anything else, for a watchdog.
+    /// Records the name of a port or node for the watchdog, and returns its identity. A port
+    /// without an index counts as a node.
     fn name(&mut self, port: Option<PortIndex>, name: &str) -> Served {
         let number = || Served::Node(self.names.len().try_into().unwrap_or(u16::MAX));
         let served = port.map_or_else(number, Served::Port);
@@ -131,12 +137,13 @@ impl Graph {
         served
     }
 
-    /// Whom a watchdog may see it serve.
+    /// Returns the names of the ports and nodes, for the watchdog.
     pub(crate) fn names(&self) -> Names {
         self.names.clone()
     }
 
-    /// Adds the end of a way: delivery to `port`. With `wait`, what it has no room for stays in its source's ring.
+    /// Adds an output, which delivers packets to `port`. With `wait`, packets for which the port
+    /// has no free buffers stay in their source's ring.
     pub fn output(&mut self, port: Arc<dyn Port>, wait: bool) -> NodeIndex {
         let served = self.name(port.index(), port.name());
         if wait {
@@ -146,32 +153,34 @@ impl Graph {
         self.entry(name, Step::Output { port, wait }, &[], served)
     }
 
-    /// Adds an output that delivers copies to `port`: packets that other outputs deliver as well. What the port has no
-    /// buffers for is dropped there.
+    /// Adds an output that delivers copies to `port`: packets that other outputs deliver as well.
+    /// The output drops packets for which the port has no free buffers.
     ///
-    /// A packet that stays in its source's ring is not copied: it passes again in a later turn. So that this is known
-    /// when the copies are delivered, add this output before all outputs that wait. It then runs after them.
+    /// A packet that stays in its source's ring is not copied, because it passes again in a later
+    /// turn. The output must know which packets stay. So add it before all outputs that wait: it
+    /// then runs after them.
     pub fn copy_output(&mut self, port: Arc<dyn Port>) -> NodeIndex {
         let served = self.name(port.index(), port.name());
         let name = format!("{}-tx", port.name());
         self.entry(name, Step::CopyOutput { port }, &[], served)
     }
 
-    /// Adds the start of a way: packets of `port` go to `to`.
+    /// Adds an input: packets received from `port` go to `to`.
     pub fn input(&mut self, port: Arc<dyn Port>, to: NodeIndex) {
         let stats = self.stats_for(format!("{}-rx", port.name()));
         let served = self.name(port.index(), port.name());
         self.inputs.push(Input { port, to: to.0, stats, served });
     }
 
-    /// The figures of all inputs, nodes and outputs, in the order of a packet's way, and of the turn's end.
+    /// Returns the statistics of all inputs, nodes and outputs, in the order in which packets pass
+    /// them, and of the turn's end.
     pub fn stats(&self) -> Vec<Arc<NodeStats>> {
         let inputs = self.inputs.iter().map(|i| &i.stats);
         let nodes = self.entries.iter().rev().map(|e| &e.stats);
         inputs.chain(nodes).chain([&self.end]).cloned().collect()
     }
 
-    /// One turn's work; returns how many packets were moved.
+    /// Does the work of one turn. Returns the number of packets that moved.
     pub(crate) fn run(&mut self, turn: &mut Turn<'_>) -> usize {
         let mut at = cycles();
         let mut taken = 0;
@@ -180,7 +189,7 @@ impl Graph {
         for step in 0..count {
             let index = (self.turn_first + step) % count;
             if turn.free_slots() == 0 {
-                // Whoever finds no room comes first in the next turn.
+                // An input that finds no free slots comes first in the next turn.
                 next_first = index;
                 break;
             }
@@ -199,11 +208,11 @@ impl Graph {
         }
         self.turn_first = if next_first < count { next_first } else { 0 };
         if taken == 0 {
-            // Chains without a packet in them (refused ones) are given back all the same.
+            // Chains that were refused have no packet, but must be given back.
             turn.end();
             return 0;
         }
-        // Successors have lower indexes: running from the last to the first, each node runs once.
+        // Edges lead to lower indexes. So from the last entry to the first, each runs once.
         for index in (0..self.entries.len()).rev() {
             let (later, rest) = self.entries.split_at_mut(index);
             let entry = &mut rest[0];
@@ -233,9 +242,11 @@ impl Graph {
         taken.saturating_sub(turn.returned())
     }
 
-    /// Asks every port to wake us. Whether one has packets already, and whether one has room again.
+    /// Arms the kicks of every port, to wake the worker. Returns whether an input has packets
+    /// already, and whether an output has free buffers again.
     pub(crate) fn arm(&self, turn: &Turn<'_>) -> (bool, bool) {
-        // All are asked, also behind one that has something: each must know that we do not poll.
+        // All ports are armed, also behind one that has packets: each must know that the worker
+        // does not poll.
         let packets = self.inputs.iter().fold(false, |any, input| {
             turn.serve(input.served);
             input.port.arm(turn, false) | any
@@ -247,6 +258,7 @@ impl Graph {
         (packets, room)
     }
 
+    /// Disarms the kicks of every port: the worker polls again.
     pub(crate) fn disarm(&self, turn: &Turn<'_>) {
         for input in &self.inputs {
             turn.serve(input.served);

@@ -1,9 +1,15 @@
-//! The vector graph: packets go through nodes in batches, once a turn, in one direction.
+//! The packet graph: batches of packets go from ports through nodes to ports, in one direction.
 //!
-//! A turn of a [`Worker`]: take packets from each input, run the nodes that have packets, in their order, end the turn
-//! (everything borrowed is given back, then guests are notified). Each step is timed; what is not explained shows.
+//! Each turn of a [`Worker`] has these steps:
 //!
-//! It does not know protocols, port kinds, or the configuration.
+//! 1. Each input port receives packets.
+//! 2. Each node and output that has packets runs once, in the order of the graph.
+//! 3. The turn ends: source queues get their buffers back, and guests are notified.
+//!
+//! Each step is measured in cycles of the time-stamp counter. Time that no measurement covers is
+//! reported as unexplained.
+//!
+//! This crate does not know protocols, port kinds and the configuration.
 //!
 //! ```
 //! use std::sync::Arc;

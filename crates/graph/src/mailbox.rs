@@ -1,4 +1,5 @@
-//! How control reaches a worker: between two turns, and for one relaxed load of the worker's a turn.
+//! The mailbox by which control reaches a worker between two turns. It costs the worker one relaxed
+//! load a turn.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -7,26 +8,27 @@ use straightline_packet::{Arena, Drops};
 
 use crate::Graph;
 
-/// What a worker works on.
+/// The work of a worker: a graph, and the settings of its arena that go with it.
 #[derive(Debug)]
 pub struct Work {
-    /// The nodes.
+    /// Graph that the worker runs.
     pub graph: Graph,
-    /// The counters of every port, by its index.
+    /// Drop counters of every port, by its index.
     pub drops: Vec<Arc<Drops>>,
-    /// Ports that a packet may be copied to: a turn takes that many times less.
+    /// Number of ports that a packet may be copied to. A turn accepts as many times fewer bytes.
     pub fan_out: u32,
 }
 
-/// Where control leaves new work, and finds the old.
+/// A mailbox of one worker, in which control posts new work and gets the old work back.
 ///
-/// Control posts and rings the worker's [`straightline_port::EpollWaiter`]; the worker takes the new work at the start of
-/// its next turn, when it holds no packet, and nothing of the old is touched by it any more once [`Self::wait`] gives
-/// that back.
+/// Control posts work, and then wakes the worker by its [`straightline_port::EpollWaiter`]. The
+/// worker takes the new work before its next turn, when it holds no packet. Once [`Self::wait`]
+/// returns the old work, the worker uses it no more.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Mailbox {
-    /// There is something state. The lock orders what it stands for, so relaxed is enough.
+    /// True if there is new work or a request to stop. The lock orders the contents, so relaxed
+    /// accesses are enough.
     full: AtomicBool,
     state: Mutex<State>,
     done: Condvar,
@@ -41,13 +43,14 @@ struct State {
 }
 
 impl Mailbox {
-    /// Leaves work; [`Self::wait`] follows, before more is left.
+    /// Posts work. [`Self::wait`] must follow before the next post.
     pub fn post(&self, work: Work) {
         self.lock().new = Some(work);
         self.full.store(true, Ordering::Relaxed);
     }
 
-    /// Waits until the worker has taken what was posted. Returns what it worked on before; `None` if it has ended.
+    /// Waits until the worker has taken the posted work. Returns its former work, or `None` if the
+    /// worker has ended.
     pub fn wait(&self) -> Option<Work> {
         let mut state = self.lock();
         loop {
@@ -61,7 +64,7 @@ impl Mailbox {
         }
     }
 
-    /// Ends the worker.
+    /// Asks the worker to end.
     pub fn stop(&self) {
         self.lock().stop = true;
         self.full.store(true, Ordering::Relaxed);
@@ -72,7 +75,8 @@ impl Mailbox {
         self.full.load(Ordering::Relaxed)
     }
 
-    /// Exchanges what the worker works on; `false` when it is to end.
+    /// Exchanges the worker's work for the posted one, if there is any. Returns `false` if the
+    /// worker is to end.
     #[cold]
     pub(crate) fn exchange(&self, graph: &mut Graph, arena: &mut Arena) -> bool {
         let mut state = self.lock();
@@ -86,7 +90,8 @@ impl Mailbox {
         !state.stop
     }
 
-    /// Says that the worker has ended, once that is dropped, also by a panic.
+    /// Returns a guard of the worker. When it is dropped, also by a panic, control learns that the
+    /// worker has ended.
     pub(crate) fn announce_exit(&self) -> impl Drop + '_ {
         struct ExitNotice<'a>(&'a Mailbox);
         impl Drop for ExitNotice<'_> {
@@ -115,14 +120,14 @@ mod tests {
         fn process(&mut self, _packets: &mut Packets<'_>, _batch: &Batch, _next: &mut Next<'_>) {}
     }
 
-    fn work(name: &str, fan_out: u32, figures: Vec<Arc<crate::NodeStats>>) -> Work {
-        let mut graph = Graph::continuing(figures);
+    fn work(name: &str, fan_out: u32, earlier: Vec<Arc<crate::NodeStats>>) -> Work {
+        let mut graph = Graph::continuing(earlier);
         let node = graph.node(name, Box::new(Nothing), &[]);
         graph.input(Arc::new(Null::new("in")) as Arc<dyn Port>, node);
         Work { graph, drops: vec![Arc::default(); 3], fan_out }
     }
 
-    /// A worker that is started, with its mailbox.
+    /// Starts a worker. Returns its mailbox, its waiter and its thread.
     fn worker(idle: Idle) -> (Arc<Mailbox>, Arc<EpollWaiter>, std::thread::JoinHandle<()>) {
         let waiter = Arc::new(EpollWaiter::new().expect("epoll"));
         let arena = Arena::new(Rcu::new().reader(), Settings::default(), Vec::new());
@@ -150,7 +155,7 @@ mod tests {
             waiter.wake();
             thread.join().expect("it ended");
             mailbox.post(work("late", 0, Vec::new()));
-            assert!(mailbox.wait().is_none(), "nobody is there to take it");
+            assert!(mailbox.wait().is_none(), "the worker has ended");
         }
     }
 

@@ -1,14 +1,16 @@
-//! What a node is, and how it hands packets on.
+//! The node trait, and the edges along which a node sends packets.
 
 use straightline_packet::{Batch, PacketId, Packets};
 
 use crate::graph::Entry;
 
-/// A step on a packet's way. It sees heads only, keeps no packet beyond its call, and asks no clock: the time is
+/// A step of the graph: it looks at packets, may change their heads, and sends them on.
+///
+/// A node sees heads only, and keeps no packet beyond a call. It reads no clock: the time is
 /// [`Packets::now`].
 ///
-/// A node gets the turn's [`Packets`], and not the turn: what belongs to ports and to the worker is out of its reach. This
-/// does not compile:
+/// A node gets the turn's [`Packets`] and not the turn, so it cannot reach the operations of ports
+/// and of the worker. This does not compile:
 ///
 /// ```compile_fail,E0599
 /// use straightline_graph::{Next, Node};
@@ -22,24 +24,26 @@ use crate::graph::Entry;
 /// }
 /// ```
 pub trait Node: Send {
-    /// Sends every packet of the batch along an edge, or drops it with [`Packets::discard`]. A packet may go along several
-    /// edges, but along each only once.
+    /// Sends every packet of the batch along an edge, or drops it with [`Packets::discard`]. A
+    /// packet may go along several edges, but along each edge only once.
     ///
-    /// On the way to an end that waits (`full = "wait"`) packets that stay in their ring pass again in a later turn, and so do
-    /// all that came behind them, those too that were dropped here; they are counted once. There a node keeps their order:
-    /// a packet that was overtaken and finds no room cannot stay, and is dropped as `node`.
+    /// If the output waits for free buffers (`full = "wait"`), packets may stay in their ring. They
+    /// pass the node again in a later turn, and so do all packets behind them, including those that
+    /// the node dropped. Each is counted once. Such a node must keep the order of packets: a packet
+    /// that was overtaken cannot stay in its ring, and is dropped as `node`.
     fn process(&mut self, packets: &mut Packets<'_>, batch: &Batch, next: &mut Next<'_>);
 }
 
-/// A node's successors.
+/// The edges of a node, which lead to other nodes and to outputs.
 pub struct Next<'a> {
     pub(crate) edges: &'a [usize],
-    /// All nodes that run after this one.
+    /// All entries of the graph that run after this node.
     pub(crate) later: &'a mut [Entry],
 }
 
 impl Next<'_> {
-    /// Sends a packet along an edge, in the order in which edges were given when the node was made.
+    /// Sends a packet along an edge. Edges count from 0, in the order given when the node was added
+    /// to the graph.
     #[inline]
     pub fn push(&mut self, edge: usize, id: PacketId) {
         self.later[self.edges[edge]].pending.push(id);
@@ -51,7 +55,7 @@ impl Next<'_> {
         self.later[self.edges[edge]].pending.extend(ids);
     }
 
-    /// How many edges there are.
+    /// Returns the number of edges.
     pub fn edges(&self) -> usize {
         self.edges.len()
     }

@@ -1,24 +1,27 @@
-//! Where the cycles went. Written by the worker, read by anybody, without a lock.
+//! Statistics of nodes and workers, in cycles. The worker writes them and any thread reads them,
+//! without a lock.
 
 use straightline_port::Counter;
 
-/// One node, input or output. On lines of its own (two: the processor fetches them in pairs), as [`WorkerStats`] are:
-/// another worker writes the neighbours.
+/// Statistics of one node, input or output. They have cache lines of their own, as [`WorkerStats`]
+/// have, because another worker writes the neighbouring ones. They have two lines, because the
+/// processor fetches lines in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct NodeStats {
-    /// Its name.
+    /// Name of the node.
     pub name: String,
-    /// Calls with at least one packet.
+    /// Number of calls with at least one packet.
     pub calls: Counter,
-    /// Packets of those calls.
+    /// Number of packets in these calls.
     pub packets: Counter,
-    /// Cycles of those calls. An input's call that found nothing is not among them: it belongs to nobody's packet.
+    /// Cycles of these calls. Calls of an input that found no packet are not included: they belong
+    /// to no packet.
     pub cycles: Counter,
 }
 
 impl NodeStats {
-    /// Adds what another node has counted. Not while either is counting.
+    /// Adds the statistics of another node. Neither node may be counting meanwhile.
     pub fn absorb(&self, other: &NodeStats) {
         self.calls.add(other.calls.get());
         self.packets.add(other.packets.get());
@@ -26,47 +29,48 @@ impl NodeStats {
     }
 }
 
-/// One worker. All times are in cycles, each measured by itself: none is what the others left over.
+/// Statistics of one worker. All times are in cycles. Each is measured by itself; none is computed
+/// from the others.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct WorkerStats {
-    /// The CPU that it is pinned to.
+    /// CPU that the worker is pinned to.
     pub cpu: Option<usize>,
-    /// Turns.
+    /// Number of turns.
     pub turns: Counter,
-    /// In turns with packets.
+    /// Time in turns with packets.
     pub busy: Counter,
-    /// In turns that found nothing.
+    /// Time in turns without packets.
     pub empty_poll: Counter,
-    /// Asking to be woken, and asleep.
+    /// Time spent asleep, and on arming and disarming kicks.
     pub idle: Counter,
-    /// When it started.
+    /// Time of the start.
     pub started: Counter,
-    /// When the other figures were last brought up to date.
+    /// Time at which the other counters were last updated.
     pub updated: Counter,
-    /// Since when it sleeps; 0 while it does not.
+    /// Time at which the present sleep began; 0 if the worker is awake.
     pub asleep_since: Counter,
-    /// Bytes of bodies copied.
+    /// Body bytes copied.
     pub bodies_copied: Counter,
-    /// Bytes of bodies delivered.
+    /// Body bytes delivered.
     pub bodies_delivered: Counter,
 }
 
-/// A worker's time, in cycles, as it adds up.
+/// The time of a worker since its start, in cycles, divided by use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
-    /// See [`WorkerStats`].
+    /// Time in turns with packets.
     pub busy: u64,
-    /// See [`WorkerStats`].
+    /// Time in turns without packets.
     pub empty_poll: u64,
-    /// See [`WorkerStats`].
+    /// Time spent asleep, and on arming and disarming kicks.
     pub idle: u64,
-    /// What passed and is in none of the three.
+    /// Time that passed and is in none of the other three.
     pub unexplained: u64,
 }
 
 impl WorkerStats {
-    /// The times up to now.
+    /// Returns the times up to `now`.
     pub fn times(&self, now: u64) -> Times {
         let since = self.asleep_since.get();
         let asleep = if since > 0 { now.saturating_sub(since) } else { 0 };

@@ -1,18 +1,20 @@
-//! Notices workers that stall: whose turn does not end.
+//! The watchdog: it notices workers that stall, whose turn does not end.
 //!
-//! A turn takes microseconds. What makes one long is the kernel, at work on something that a guest's frontend has a share in:
-//! memory that is swapped out or taken away, an eventfd that is watched a million times. No other port of the worker is
-//! served meanwhile, so an operator must learn whose it was.
+//! A turn takes microseconds. A long turn waits for the kernel, which works on something that a
+//! guest's frontend can influence: memory that is swapped out or taken away, or an eventfd with a
+//! million watchers. The worker serves no other port meanwhile, so an operator must learn which
+//! port it was.
 //!
-//! Someone calls [`Watchdog::look`] every [`Watchdog::PERIOD`]. A worker that is kept from running by the system looks the
-//! same as one that waits for it: a virtual machine whose processors are taken away has such stalls too.
+//! A thread calls [`Watchdog::look`] every [`Watchdog::PERIOD`]. The watchdog cannot tell a worker
+//! that waits for the kernel from one that the kernel does not run: a virtual machine whose
+//! processors are taken away has such stalls, too.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use straightline_packet::{Served, TurnWatch};
 
-/// A worker's turns, for a watchdog.
+/// The progress of a worker's turns, for a watchdog.
 #[derive(Debug)]
 pub struct Progress {
     watch: TurnWatch,
@@ -27,7 +29,7 @@ impl Progress {
         Progress { watch, names: Mutex::new(names) }
     }
 
-    /// The worker works on another graph.
+    /// Sets the names of the worker's new graph.
     pub(crate) fn set_names(&self, names: Names) {
         *self.names.lock().unwrap_or_else(PoisonError::into_inner) = names;
     }
@@ -41,36 +43,37 @@ impl Progress {
 /// A turn that took too long, and may still last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stall {
-    /// The worker, by its place among those watched.
+    /// Index of the worker among those that are watched.
     pub worker: usize,
-    /// The port or node that it served when this was noticed; empty if none.
+    /// Port or node that the worker served when the stall was noticed; empty if none.
     pub port: String,
 }
 
-/// Looks at workers' turns.
+/// A watchdog over the turns of several workers.
 #[derive(Debug)]
 pub struct Watchdog(Vec<Watched>);
 
 #[derive(Debug)]
 struct Watched {
     progress: Arc<Progress>,
-    /// The turn that was under way at the last look, since when it was seen, and whether it was reported.
+    /// Turn that was under way at the last look, the time of the first look that saw it, and
+    /// whether it was reported.
     turn: Option<(u64, Instant, bool)>,
 }
 
 impl Watchdog {
-    /// A turn that takes longer is a stall.
+    /// Duration from which on a turn is a stall.
     pub const LIMIT: Duration = Duration::from_millis(100);
 
-    /// How often to look. A turn is noticed after the limit and at most two periods.
+    /// Time between two looks. A stall is noticed after the limit and at most two periods more.
     pub const PERIOD: Duration = Duration::from_millis(50);
 
-    /// Watches these workers.
+    /// Creates a watchdog over these workers.
     pub fn new(workers: Vec<Arc<Progress>>) -> Self {
         Watchdog(workers.into_iter().map(|progress| Watched { progress, turn: None }).collect())
     }
 
-    /// The stalls that are new at this time. Each turn is reported once.
+    /// Looks at all workers, and returns the stalls that are new. Each turn is reported once.
     pub fn look(&mut self, now: Instant) -> Vec<Stall> {
         let stalls = self.0.iter_mut().enumerate().filter_map(|(worker, watched)| {
             let Some((turn, served)) = watched.progress.watch.look() else {
@@ -105,7 +108,7 @@ mod tests {
     use straightline_packet::{Arena, Batch, Packets, PortIndex, Rcu, Settings, Turn};
     use straightline_port::{EpollWaiter, Null, Port};
 
-    /// Waits in each call until it is released. Also says that it waits.
+    /// A barrier: each call announces that it is reached, and waits until it is released.
     #[derive(Debug)]
     struct Barrier {
         reached: Sender<()>,
@@ -119,13 +122,13 @@ mod tests {
         }
 
         fn pass(&self) {
-            // When the test is over, nobody listens and nobody waits.
+            // At the end of the test, both channels are closed.
             let _ = self.reached.send(());
             let _ = self.release.lock().expect("one thread at a time").recv();
         }
     }
 
-    /// A port with a number, which always has a packet.
+    /// A port with an index, which waits at the barrier in each call.
     #[derive(Debug)]
     struct Slow(Barrier);
 
@@ -151,7 +154,7 @@ mod tests {
         fn disarm(&self, _turn: &Turn<'_>, _room: bool) {}
     }
 
-    /// A port without a number, which always has a packet.
+    /// A port without an index, which always has a packet.
     #[derive(Debug)]
     struct Full;
 
@@ -161,7 +164,7 @@ mod tests {
         }
 
         fn receive(&self, turn: &mut Turn<'_>, into: &mut Batch, _max: usize) {
-            into.push(turn.accept_owned(PortIndex(0), &[0; 60]).expect("room"));
+            into.push(turn.accept_owned(PortIndex(0), &[0; 60]).expect("a free slot"));
         }
 
         fn deliver(&self, _turn: &mut Turn<'_>, _batch: &Batch, _wait: bool) {}
@@ -196,7 +199,7 @@ mod tests {
         Arc::new(EpollWaiter::new().expect("epoll"))
     }
 
-    /// Runs a worker whose third turn stays in the barrier, and looks at it.
+    /// Runs a worker whose third turn stays at the barrier, and looks at it.
     fn names_the_port_that_is_slow(graph: Graph, reached: &Receiver<()>, release: Sender<()>, name: &str) {
         let mut worker = worker(graph, &waiter());
         let mut watchdog = Watchdog::new(vec![worker.progress()]);
@@ -209,11 +212,11 @@ mod tests {
             }
         });
         for _ in 0..2 {
-            reached.recv().expect("it is in the barrier");
+            reached.recv().expect("it is at the barrier");
             assert_eq!(watchdog.look(at(0)), []);
             release.send(()).expect("it waits");
         }
-        reached.recv().expect("it is in the barrier");
+        reached.recv().expect("it is at the barrier");
         assert_eq!(watchdog.look(at(1000)), [], "another turn than at the last look");
         assert_eq!(watchdog.look(at(1099)), [], "it does not last long enough");
         let stall = Stall { worker: 0, port: name.to_owned() };
@@ -258,7 +261,7 @@ mod tests {
         loop {
             let asleep = stats.asleep_since.get();
             let stalls: Vec<_> = (0..10).flat_map(|step| watchdog.look(start + step * Watchdog::LIMIT)).collect();
-            // It may have woken meanwhile, and then the looks were at a turn.
+            // If the worker woke up meanwhile, the watchdog may have seen a turn.
             if asleep > 0 && asleep == stats.asleep_since.get() {
                 assert_eq!(stalls, []);
                 break;
@@ -284,7 +287,7 @@ mod tests {
         graph.input(Arc::new(Slow(barrier)), node);
         mailbox.post(Work { graph, drops: Vec::new(), fan_out: 1 });
         waiter.wake();
-        reached.recv().expect("it is in the barrier");
+        reached.recv().expect("it is at the barrier");
         let start = Instant::now();
         assert_eq!(watchdog.look(start), []);
         assert_eq!(watchdog.look(start + Watchdog::LIMIT)[0].port, "slow");

@@ -1,4 +1,4 @@
-//! The thread that runs turns: polls while there is work, sleeps when there is none.
+//! The worker: a thread that runs turns, polls while there is work, and sleeps while there is none.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,56 +9,59 @@ use straightline_port::{EpollWaiter, Signals};
 use crate::clock::{cycles, hertz};
 use crate::{Graph, Mailbox, Progress, WorkerStats};
 
-/// What a worker does when it finds nothing.
+/// What a worker does if there are no packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Idle {
-    /// Polls for a little while, then asks for kicks and waits.
+    /// Polls for 50 µs, then asks for kicks and sleeps.
     #[default]
     Sleep,
-    /// Polls for ever.
+    /// Polls all the time.
     Spin,
 }
 
-/// How long a worker polls before it sleeps: about what a sleep and its wake-up cost, so that waiting costs at most
-/// twice what it should, whatever comes.
+/// Time that a worker polls before it sleeps. It is about the cost of a sleep with its wake-up, so
+/// that waiting costs at most twice the least possible, whenever the next packet comes.
 const POLL_BEFORE_SLEEP: Duration = Duration::from_micros(50);
 
-/// The longest sleep. Nothing depends on it: kicks and `EpollWaiter::wake` wake a worker; a second bounds what a lost one costs.
+/// Longest sleep. Kicks and `EpollWaiter::wake` wake a worker earlier. A lost kick costs a second
+/// at most.
 const MAX_SLEEP: Duration = Duration::from_secs(1);
 
-/// A graph, and the loop that runs it.
+/// A graph, its arena, and the loop that runs turns.
 pub struct Worker {
     graph: Graph,
     arena: Arena,
     waiter: Arc<EpollWaiter>,
     stats: Arc<WorkerStats>,
     idle: Idle,
-    /// Of the thread that will run it.
+    /// Notification context of the thread that will run the worker; taken by that thread.
     signals: Option<Signals>,
     progress: Arc<Progress>,
 }
 
 impl Worker {
-    /// A worker that has not run yet.
+    /// Creates a worker that does not run yet.
     pub fn new(graph: Graph, arena: Arena, waiter: Arc<EpollWaiter>, stats: Arc<WorkerStats>, idle: Idle) -> Self {
-        // Made here and not in the worker's thread, so that the caller learns whether the kernel gave a context.
+        // Created here and not in the worker's thread, so that the caller learns whether the kernel
+        // granted a context.
         let signals = Some(Signals::new());
         let progress = Arc::new(Progress::new(arena.watch(), graph.names()));
         Worker { graph, arena, waiter, stats, idle, signals, progress }
     }
 
-    /// Its turns, for a watchdog.
+    /// Returns the progress of the worker's turns, for a watchdog.
     pub fn progress(&self) -> Arc<Progress> {
         Arc::clone(&self.progress)
     }
 
-    /// Whether the worker notifies guests itself. If not, helper threads of the ports do.
+    /// Returns whether the worker notifies guests itself. If not, helper threads of the ports do
+    /// it.
     pub fn signals_itself(&self) -> bool {
         self.signals.as_ref().is_none_or(Signals::has_context)
     }
 
-    /// Runs turns until the mailbox says to stop, on whatever work it finds there. Whoever puts something into it rings
-    /// the waiter.
+    /// Runs turns until the mailbox says stop, with the work that control posts there. After a
+    /// post, control must wake the waiter.
     pub fn run(&mut self, mailbox: &Mailbox) {
         let _notice = mailbox.announce_exit();
         if let Some(signals) = self.signals.take() {
@@ -71,8 +74,8 @@ impl Worker {
         self.stats.started.add(started);
         self.stats.updated.add(started);
         let mut last_packet = started;
-        // One reading ends a stretch of time and begins the next: a poll that finds nothing is so short that a second
-        // reading would be a fifth of it.
+        // One reading of the counter ends a period and begins the next. A poll without packets is
+        // so short that a second reading would take a fifth of it.
         let mut from = started;
         while !mailbox.is_full() || self.exchange(mailbox) {
             self.arena.set_now(u32::try_from(from.saturating_sub(started) / second).unwrap_or(u32::MAX));
@@ -94,7 +97,7 @@ impl Worker {
         }
     }
 
-    /// Takes new work, if there is any; `false` when the worker is to end.
+    /// Takes new work from the mailbox if there is any. Returns `false` if the worker is to end.
     #[cold]
     fn exchange(&mut self, mailbox: &Mailbox) -> bool {
         let goes_on = mailbox.exchange(&mut self.graph, &mut self.arena);
@@ -102,7 +105,7 @@ impl Worker {
         goes_on
     }
 
-    /// One turn; returns how many packets it took.
+    /// Runs one turn. Returns the number of packets that moved.
     pub fn turn(&mut self) -> usize {
         let graph = &mut self.graph;
         let before = self.arena.bodies();
@@ -118,11 +121,13 @@ impl Worker {
         packets
     }
 
-    /// Asks for kicks, makes sure that none is missed, waits for one. Returns the time.
+    /// Arms kicks, and sleeps if no packet came meanwhile. Returns the time after the sleep.
     ///
-    /// Packets that were left for want of room keep nobody awake, if they were tried after the last news of room, or after
-    /// anything moved: a ring tells of room once, and a turn may be full before it comes to those who wait for it. Where there
-    /// is no news, each turn goes on where the one before was full, until all have been tried.
+    /// A packet that waits for free buffers must not keep the worker awake, once the worker has
+    /// tried it in the present round. A new round begins when packets have moved, when an output
+    /// has free buffers again, and after a sleep. A destination's ring announces free buffers once,
+    /// and a turn may be full before it comes to the packets that wait for them. Within a round,
+    /// each turn continues where the last one was full, until all packets have been tried.
     fn sleep(&mut self, from: u64) -> u64 {
         let graph = &self.graph;
         let (packets, room) = self.arena.turn(|turn| graph.arm(turn));
@@ -132,7 +137,7 @@ impl Worker {
         if !packets && !room {
             self.stats.asleep_since.add(from);
             if let Err(error) = self.waiter.wait(MAX_SLEEP) {
-                // Without a wait there is only polling; it works, and costs a CPU.
+                // Without the wait the worker polls. That works, and costs a CPU.
                 debug_assert!(false, "epoll_wait: {error}");
             }
             self.stats.asleep_since.add(0_u64.wrapping_sub(from));
@@ -158,7 +163,7 @@ mod tests {
     use straightline_packet::{Batch, Packets, PortIndex, Rcu, Settings, Turn};
     use straightline_port::Port;
 
-    /// Has whatever it is port_under_test to have.
+    /// A port that has packets and free buffers as the test says.
     #[derive(Debug, Default)]
     struct ScriptedPort {
         packets: AtomicBool,
@@ -172,7 +177,7 @@ mod tests {
 
         fn receive(&self, turn: &mut Turn<'_>, into: &mut Batch, _max: usize) {
             if self.packets.load(Ordering::Relaxed) {
-                into.push(turn.accept_owned(PortIndex(0), &[0; 60]).expect("room"));
+                into.push(turn.accept_owned(PortIndex(0), &[0; 60]).expect("a free slot"));
             }
         }
 
@@ -213,13 +218,13 @@ mod tests {
         port_under_test.packets.store(true, Ordering::Relaxed);
         assert!(worker.turn() == 1 && began(&mut worker), "something moved");
         worker.sleep(0);
-        assert!(!began(&mut worker), "there are packets that nobody has tried");
+        assert!(!began(&mut worker), "there are packets that were not tried yet");
         port_under_test.room.store(true, Ordering::Relaxed);
         worker.sleep(0);
-        assert!(began(&mut worker), "there is room, and packets");
+        assert!(began(&mut worker), "there are free buffers, and packets");
         port_under_test.packets.store(false, Ordering::Relaxed);
         worker.sleep(0);
-        assert!(began(&mut worker), "there is room");
+        assert!(began(&mut worker), "there are free buffers");
         port_under_test.room.store(false, Ordering::Relaxed);
         waiter.wake();
         worker.sleep(0);

@@ -51,13 +51,13 @@ fn arp(operation: u16, sender_mac: MacAddr, sender_ip: &str, target_ip: &str) ->
     let operation = Operation(operation);
     let (target_mac, sender_ip, target_ip) = (OTHER, v4(sender_ip), v4(target_ip));
     let mut message = vec![0; arp::LEN];
-    arp::Repr { operation, sender_mac, sender_ip, target_mac, target_ip }.emit(&mut message).expect("room");
+    arp::Repr { operation, sender_mac, sender_ip, target_mac, target_ip }.emit(&mut message).expect("a free slot");
     message
 }
 
 fn ndp(kind: Kind, target: &str, link_address: Option<(OptionType, MacAddr)>) -> Vec<u8> {
     let mut message = vec![0; 64];
-    let len = ndp::Repr { kind, target: v6(target), link_address }.emit(&mut message).expect("room");
+    let len = ndp::Repr { kind, target: v6(target), link_address }.emit(&mut message).expect("a free slot");
     message.truncate(len);
     message
 }
@@ -76,7 +76,7 @@ fn packet(src: &str, next_header: u8, rest: &[&[u8]]) -> Vec<u8> {
     };
     let mut bytes = vec![0x86, 0xdd];
     bytes.resize(2 + ipv6::LEN, 0);
-    repr.emit(&mut bytes[2..]).expect("room");
+    repr.emit(&mut bytes[2..]).expect("a free slot");
     bytes.extend(rest);
     bytes
 }
@@ -304,7 +304,7 @@ fn ip_addresses_where_they_are_listed() {
             dst,
         };
         let mut header = [0; 20];
-        repr.emit(&mut header).expect("room");
+        repr.emit(&mut header).expect("a free slot");
         [frame(OWN, &[&[8, 0], &header, &[0; 8]]), frame(OWN, &[&[0x81, 0, 0, 5], &[8, 0], &header, &[0; 8]])]
     };
     // 0.0.0.0 asks for an address (RFC 2131).
@@ -367,7 +367,7 @@ fn verdict(check: &SourceCheck, frame: &[u8], checksum: Checksum) -> bool {
     let drops = vec![Arc::new(Drops::default())];
     let mut arena = Arena::new(rcu.reader(), Settings::default(), drops.clone());
     let passes = arena.turn(|turn| {
-        let id = turn.accept_owned(PortIndex(0), frame).expect("room");
+        let id = turn.accept_owned(PortIndex(0), frame).expect("a free slot");
         turn.set_offload(id, Offload { checksum, gso: None });
         let result = check.check(turn, id);
         result.map_err(|fault| turn.discard(id, fault.reason())).is_ok()
