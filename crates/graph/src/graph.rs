@@ -251,11 +251,11 @@ impl Graph {
             turn.serve(input.served);
             input.port.arm(turn, false) | any
         });
-        let room = self.waiting.iter().fold(false, |any, output| {
+        let has_buffers = self.waiting.iter().fold(false, |any, output| {
             turn.serve(output.served);
             output.port.arm(turn, true) | any
         });
-        (packets, room)
+        (packets, has_buffers)
     }
 
     /// Disarms the kicks of every port: the worker polls again.

@@ -130,11 +130,11 @@ impl Worker {
     /// each turn continues where the last one was full, until all packets have been tried.
     fn sleep(&mut self, from: u64) -> u64 {
         let graph = &self.graph;
-        let (packets, room) = self.arena.turn(|turn| graph.arm(turn));
-        if room || !packets {
+        let (packets, has_buffers) = self.arena.turn(|turn| graph.arm(turn));
+        if has_buffers || !packets {
             self.arena.begin_round();
         }
-        if !packets && !room {
+        if !packets && !has_buffers {
             self.stats.asleep_since.add(from);
             if let Err(error) = self.waiter.wait(MAX_SLEEP) {
                 // Without the wait the worker polls. That works, and costs a CPU.
@@ -167,7 +167,7 @@ mod tests {
     #[derive(Debug, Default)]
     struct ScriptedPort {
         packets: AtomicBool,
-        room: AtomicBool,
+        has_buffers: AtomicBool,
     }
 
     impl Port for ScriptedPort {
@@ -183,8 +183,8 @@ mod tests {
 
         fn deliver(&self, _turn: &mut Turn<'_>, _batch: &Batch, _wait: bool) {}
 
-        fn arm(&self, _turn: &Turn<'_>, room: bool) -> bool {
-            if room { &self.room } else { &self.packets }.load(Ordering::Relaxed)
+        fn arm(&self, _turn: &Turn<'_>, has_buffers: bool) -> bool {
+            if has_buffers { &self.has_buffers } else { &self.packets }.load(Ordering::Relaxed)
         }
 
         fn disarm(&self, _turn: &Turn<'_>, _room: bool) {}
@@ -219,13 +219,13 @@ mod tests {
         assert!(worker.turn() == 1 && began(&mut worker), "something moved");
         worker.sleep(0);
         assert!(!began(&mut worker), "there are packets that were not tried yet");
-        port_under_test.room.store(true, Ordering::Relaxed);
+        port_under_test.has_buffers.store(true, Ordering::Relaxed);
         worker.sleep(0);
         assert!(began(&mut worker), "there are free buffers, and packets");
         port_under_test.packets.store(false, Ordering::Relaxed);
         worker.sleep(0);
         assert!(began(&mut worker), "there are free buffers");
-        port_under_test.room.store(false, Ordering::Relaxed);
+        port_under_test.has_buffers.store(false, Ordering::Relaxed);
         waiter.wake();
         worker.sleep(0);
         assert!(began(&mut worker), "it has slept");
