@@ -1,5 +1,5 @@
-//! A learning bridge: stations are remembered by the port where they were heard; what is for nobody known goes to
-//! everybody else (IEEE 802.1Q, 8.6 to 8.8).
+//! The learning bridge (IEEE 802.1Q, 8.6 to 8.8). It learns the port of each station by the source
+//! addresses of frames, and floods frames whose destination it does not know.
 
 use std::sync::Arc;
 
@@ -9,25 +9,26 @@ use straightline_wire::MacAddr;
 
 use crate::Fdb;
 
-/// 01:80:c2:00:00:00 to 0f: for the nearest bridge alone (IEEE 802.1Q, table 8-1).
+/// First of the addresses 01:80:c2:00:00:00 to 0f, which are for the nearest bridge only (IEEE
+/// 802.1Q, table 8-1).
 const LINK_LOCAL: u64 = 0x0180_c200_0000;
 
-/// One edge for each of its ports, in their order.
+/// A learning bridge. It has one edge for each of its ports, in their order.
 #[derive(Debug)]
 pub struct Bridge {
     ports: Vec<PortIndex>,
-    /// The edge of each port of the switch; `NONE` for those of others.
+    /// Edge of each port, by the port's index; `NONE` for ports that are not of this bridge.
     edges: Vec<usize>,
     fdb: Arc<Fdb>,
-    /// How many workers have the table, each with a bridge of its own.
+    /// Number of workers that share the table. Each has a bridge of its own.
     workers: u32,
-    /// Frames since this one last looked for what has aged.
+    /// Batches since this bridge last swept the table.
     batches: u32,
 }
 
 const NONE: usize = usize::MAX;
 
-/// Where a frame goes.
+/// The decision on a frame.
 enum Decision {
     Edge(usize),
     Flood,
@@ -35,7 +36,7 @@ enum Decision {
 }
 
 impl Bridge {
-    /// A bridge of `ports`, whose stations are kept in `fdb`.
+    /// Creates a bridge of `ports`, which learns stations in `fdb`.
     pub fn new(ports: Vec<PortIndex>, fdb: Arc<Fdb>) -> Self {
         let size = ports.iter().map(|p| p.index() + 1).max().unwrap_or(0);
         let mut edges = vec![NONE; size];
@@ -45,13 +46,14 @@ impl Bridge {
         Bridge { ports, edges, fdb, workers: 1, batches: 0 }
     }
 
-    /// The same where this many workers have the table: they look for what has aged by turns, for one at a time can.
+    /// Sets the number of workers that share the table. They sweep it in turns, because only one
+    /// can sweep at a time.
     #[must_use]
     pub fn shared_by(self, workers: u32) -> Self {
         Bridge { workers, ..self }
     }
 
-    /// Decides on a frame from `port`: by its first 12 bytes, and by who was heard where.
+    /// Decides on a frame from `port`, by its addresses and the table, and learns its source.
     fn decide(&self, head: &[u8], port: PortIndex, now: u32) -> Decision {
         let Some((addresses, _)) = head.split_first_chunk::<12>() else { return Decision::Drop(Reason::Runt) };
         let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5] = *addresses;
@@ -74,7 +76,7 @@ impl Bridge {
         }
     }
 
-    /// To every port but the one that it came from: a guest never sees its own frame again.
+    /// Sends a packet to every port except its own: a guest never gets its own frame back.
     fn flood(&self, from: PortIndex, id: PacketId, next: &mut Next<'_>) {
         for (edge, &port) in self.ports.iter().enumerate() {
             if port != from {

@@ -1,16 +1,20 @@
-//! The forwarding database: which station is behind which port.
+//! The forwarding database: the port behind which each station is.
 //!
-//! Workers of one bridge share it. Anybody reads it without a lock: an entry is one 64-bit word (address and port) and the
-//! time at which it was seen, in whole seconds. Whoever writes has the lock, so writers never see an entry twice or not at
-//! all. A reader beside them may, while it moves, or take it for older or younger than it is: a frame is then flooded that
-//! need not be, or goes by an entry that is about to be forgotten. Never does it take one address for another: both and the
-//! port are one word.
+//! All workers of a bridge share one table. It uses open addressing with linear probing, and is at
+//! most half full. The hash is seeded, because guests choose addresses.
 //!
-//! An address that was heard in this second already is not written, so in traffic of known stations nobody wants the lock
-//! but once a second for each; guests that invent addresses make everybody on their bridge wait for it, a few dozen
-//! nanoseconds for each.
+//! An entry is one 64-bit word, which has address and port, and the time at which the address was
+//! last seen, in whole seconds.
 //!
-//! Open addressing with linear probing in a table at most half full. The hash is seeded: guests choose addresses.
+//! - **Readers** need no lock. While a writer moves an entry, a reader may find it twice or not at
+//!   all, or may take it for older or younger than it is. The bridge then floods a frame without
+//!   need, or forwards by an entry that is about to be forgotten. A reader never takes one address
+//!   for another, because address and port are one word.
+//! - **Writers** hold a lock, so a writer finds each entry exactly once.
+//!
+//! An address that was seen in the same second is not written again. So with known stations, each
+//! takes the lock once a second. Guests that invent addresses make all workers of their bridge wait
+//! for the lock, for a few dozen nanoseconds each time.
 
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -25,21 +29,21 @@ const STATIC: u64 = 1 << 63;
 const PORT_SHIFT: u32 = 48;
 const MAC_MASK: u64 = (1 << PORT_SHIFT) - 1;
 
-/// A station, as read.
+/// An entry of the table: a station.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FdbEntry {
-    /// Its address.
+    /// Address of the station.
     pub mac: MacAddr,
-    /// The port that it is behind.
+    /// Port behind which the station is.
     pub port: PortIndex,
-    /// When it was last heard, in seconds of the worker's clock.
+    /// Time at which the station was last seen, in seconds of the worker's clock.
     pub seen: u32,
-    /// From the configuration: it neither ages nor moves.
+    /// True if the configuration has the entry: it neither ages nor moves.
     pub is_static: bool,
 }
 
 struct Slot {
-    /// 0: free. Else bit 63: static, bits 48 to 62: port, the rest: address.
+    /// 0 if the slot is free. Else bit 63: static; bits 48 to 62: port; bits 0 to 47: address.
     word: AtomicU64,
     seen: AtomicU32,
 }
@@ -56,22 +60,25 @@ impl Slot {
     }
 }
 
-/// What became of an address that was heard.
+/// The outcome of learning an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LearnOutcome {
-    /// It is known at this port.
+    /// The address is known at this port.
     Known,
-    /// It is new.
+    /// The address is new.
     Learned,
-    /// It was behind another port before.
+    /// The address was at another port before.
     Moved,
-    /// It is fixed to another port by the configuration.
+    /// The configuration fixes the address to another port.
     Fixed,
-    /// The table has as many of this port as it may have (see [`crate::PortShare`]); it is known nowhere.
+    /// The port has filled its share of the table (see [`crate::PortShare`]). The address is known
+    /// at no port.
     Full,
 }
 
-/// See the module.
+/// A forwarding database: learns the port of each address, and forgets addresses that age.
+///
+/// Workers share it, and read it without a lock.
 pub struct Fdb {
     slots: Box<[Slot]>,
     hash: RandomState,
@@ -82,11 +89,11 @@ pub struct Fdb {
     writer: Mutex<Writer>,
 }
 
-/// What only whoever writes has, on lines that readers do not read.
+/// State of the writer that holds the lock. It has cache lines that readers do not read.
 #[derive(Default)]
 #[repr(align(128))]
 struct Writer {
-    /// Where the sweep goes on.
+    /// Index of the slot where the next sweep begins.
     sweep_at: usize,
 }
 
@@ -110,8 +117,9 @@ fn port_of(word: u64) -> PortIndex {
 }
 
 impl Fdb {
-    /// A table of at most `limit` addresses learned at `ports`, which are forgotten `ageing` seconds after they were last
-    /// heard; `fixed` ones are there from the start and count towards nothing.
+    /// Creates a table for at most `limit` addresses that are learned at `ports`. An address is
+    /// forgotten `ageing` seconds after it was last seen. The entries in `fixed` are in the table
+    /// from the start, and do not count towards the limit.
     pub fn new(limit: usize, ageing: u32, ports: &[PortIndex], fixed: &[(MacAddr, PortIndex)]) -> Self {
         let size = ((limit + fixed.len()) * 2).next_power_of_two().max(64);
         let free = || Slot { word: AtomicU64::new(0), seen: AtomicU32::new(0) };
@@ -131,9 +139,11 @@ impl Fdb {
         fdb
     }
 
-    /// A table with other rules that knows what this one knows: learned addresses stay where their port does and where
-    /// there is room, those that were heard last first. It forgets those for which `keep` is false. Not while a worker uses
-    /// this one.
+    /// Creates a table with other settings that takes over what this one has learned. No worker may
+    /// use this table meanwhile.
+    ///
+    /// An address is taken over if its port is one of `ports`, if `keep` returns true, and if there
+    /// is a place for it. Addresses that were seen last come first.
     pub fn successor(
         &self,
         limit: usize,
@@ -149,39 +159,41 @@ impl Fdb {
         for entry in known {
             fdb.learn(entry.mac, entry.port, entry.seen);
         }
-        // What found no room here was not refused to anybody.
+        // An address that was not taken over is no refusal of a port.
         fdb.shares.continue_counts(&self.shares);
         fdb
     }
 
-    /// Addresses learned and not yet forgotten.
+    /// Returns the number of addresses learned and not yet forgotten.
     pub fn learned(&self) -> u32 {
         self.shares.total().learned
     }
 
-    /// Times that an address could not be learned for want of room.
+    /// Returns the number of times that an address was not learned, because its port had no place
+    /// left.
     pub fn full(&self) -> u64 {
         self.shares.total().refused
     }
 
-    /// What a port has of the table.
+    /// Returns a port's share of the table.
     pub fn share(&self, port: PortIndex) -> PortShare {
         self.shares.port(port)
     }
 
-    /// Seconds after which an address that is not heard is forgotten.
+    /// Returns the ageing time: the seconds after which an address that was not seen again is
+    /// forgotten.
     pub fn ageing(&self) -> u32 {
         self.ageing
     }
 
-    /// The port behind which a station is, if it is known at `now`.
+    /// Returns the port behind which a station is, if it is known at `now`.
     #[inline]
     pub fn lookup(&self, mac: MacAddr, now: u32) -> Option<PortIndex> {
         let (at, word) = self.find(mac).ok()?;
         (word & STATIC != 0 || self.is_fresh(&self.slots[at], now)).then(|| port_of(word))
     }
 
-    /// A frame from `mac` came in at `port`.
+    /// Learns that `mac` is behind `port`, because a frame with this source came in there.
     #[inline]
     pub fn learn(&self, mac: MacAddr, port: PortIndex, now: u32) -> LearnOutcome {
         if let Ok((at, word)) = self.find(mac) {
@@ -189,7 +201,7 @@ impl Fdb {
             if word & STATIC != 0 {
                 return if is_here { LearnOutcome::Known } else { LearnOutcome::Fixed };
             }
-            // Clocks of workers differ by less than a second: none sets an entry back.
+            // The clocks of workers differ by less than a second. An entry's time never goes back.
             if is_here && self.slots[at].seen.load(Ordering::Relaxed) >= now {
                 return LearnOutcome::Known;
             }
@@ -197,7 +209,8 @@ impl Fdb {
         self.update(mac, port, now)
     }
 
-    /// As [`Self::learn`], where there is something to write, or was a moment ago.
+    /// Does the part of [`Self::learn`] that writes, with the lock held. It looks again, because
+    /// another writer may have been faster.
     fn update(&self, mac: MacAddr, port: PortIndex, now: u32) -> LearnOutcome {
         let _writer = self.lock();
         match self.find(mac) {
@@ -214,7 +227,7 @@ impl Fdb {
                 }
                 self.shares.release(port_of(before));
                 if !self.shares.reserve(port) {
-                    // It is not where it was, and nobody may take it for being there.
+                    // The station has left its old port, so the old entry must go.
                     self.remove(at);
                     return LearnOutcome::Full;
                 }
@@ -232,8 +245,10 @@ impl Fdb {
         }
     }
 
-    /// Forgets what has aged among the next few entries. Called with every batch, it goes round the table without ever
-    /// holding a packet up: where somebody else is at it, it does nothing.
+    /// Sweeps the next eight slots: forgets the addresses that have aged.
+    ///
+    /// Called with every batch, it passes over the whole table again and again. It never delays a
+    /// packet: if another thread holds the lock, it does nothing.
     pub fn sweep(&self, now: u32) {
         let Ok(mut writer) = self.writer.try_lock() else { return };
         let mask = self.slots.len() - 1;
@@ -242,7 +257,7 @@ impl Fdb {
             let slot = &self.slots[at];
             let word = slot.word.load(Ordering::Relaxed);
             if word != 0 && word & STATIC == 0 && !self.is_fresh(slot, now) {
-                // Another entry may have moved here: it is looked at next time round.
+                // Another entry may have moved into this slot. The next pass will look at it.
                 self.shares.release(port_of(word));
                 self.remove(at);
             }
@@ -251,13 +266,13 @@ impl Fdb {
         writer.sweep_at = at;
     }
 
-    /// All stations known at `now`.
+    /// Returns all stations known at `now`.
     pub fn entries(&self, now: u32) -> Vec<FdbEntry> {
         let fresh = |entry: &FdbEntry| entry.is_static || now.saturating_sub(entry.seen) < self.ageing;
         self.slots.iter().filter_map(Slot::read).filter(fresh).collect()
     }
 
-    /// How many entries the configuration fixed.
+    /// Returns the number of entries that the configuration fixes.
     pub fn fixed(&self) -> u32 {
         self.fixed
     }
@@ -275,8 +290,8 @@ impl Fdb {
         usize::try_from(hash & 0xffff_ffff).unwrap_or(0) & (self.slots.len() - 1)
     }
 
-    /// The slot that has the address, with its word, or the free one where it would go. There is always one: the table is
-    /// at most half full.
+    /// Finds the slot of an address and its word, or the free slot where the address would go.
+    /// There always is a free slot, because the table is at most half full.
     #[inline]
     fn find(&self, mac: MacAddr) -> Result<(usize, u64), usize> {
         let mac = mac.as_u64();
@@ -291,7 +306,8 @@ impl Fdb {
         }
     }
 
-    /// Frees a slot, and closes the gap that this leaves in a run of entries (Knuth, 6.4, algorithm R). For the writer.
+    /// Frees a slot, and closes the gap that this leaves in a row of entries (Knuth, 6.4, algorithm
+    /// R). The caller holds the lock.
     fn remove(&self, mut gap: usize) {
         let mask = self.slots.len() - 1;
         let mut at = gap;
@@ -302,7 +318,8 @@ impl Fdb {
                 break;
             }
             let home = self.home(word & MAC_MASK);
-            // It may move to the gap unless its home lies between the gap and where it is.
+            // An entry may move into the gap unless its home lies behind the gap and not behind the
+            // entry.
             if (at.wrapping_sub(home) & mask) >= (at.wrapping_sub(gap) & mask) {
                 let seen = self.slots[at].seen.load(Ordering::Relaxed);
                 self.slots[gap].seen.store(seen, Ordering::Relaxed);
@@ -375,7 +392,7 @@ mod tests {
         for n in 0..1000 {
             fdb.learn(mac(n), A, 0);
         }
-        // Ten of its own, and the thirty that are nobody's.
+        // Its own ten places and the thirty common ones.
         assert_eq!(fdb.share(A), PortShare { learned: 40, refused: 960 });
         for (port, first) in [(B, 2000), (PortIndex(2), 3000)] {
             for n in first..first + 10 {
@@ -384,10 +401,11 @@ mod tests {
             assert_eq!(fdb.learn(mac(first + 10), port, 1), LearnOutcome::Full);
             assert_eq!(fdb.share(port), PortShare { learned: 10, refused: 1 });
         }
-        // An address that goes where there is no room is known nowhere: what is for it goes to everybody.
+        // An address that moves to a port without a free place is known nowhere. Frames for it are
+        // flooded.
         assert_eq!((fdb.lookup(mac(2000), 1), fdb.learn(mac(2000), A, 1)), (Some(B), LearnOutcome::Full));
         assert_eq!((fdb.lookup(mac(2000), 1), fdb.share(B).learned), (None, 9));
-        // One that comes back to its own port has its place.
+        // An address that moves back to its own port finds its place.
         assert_eq!(fdb.learn(mac(2000), B, 1), LearnOutcome::Learned);
         assert_eq!(fdb.learn(mac(9000), PortIndex(3), 1), LearnOutcome::Full, "no port of this bridge");
     }
@@ -405,22 +423,23 @@ mod tests {
         };
         let same = fdb.successor(8, 300, &[A, B], &[(mac(9), B)], |_| true);
         assert_eq!((known(&same), same.learned()), (known(&fdb), 6));
-        // One port is gone, one address is fixed now, and what was fixed is not.
+        // One port is gone, one learned address is fixed now, and the one that was fixed is gone.
         let other = fdb.successor(8, 10, &[A], &[(mac(3), A)], |_| true);
         assert_eq!(known(&other), [(mac(1), A, 1, false), (mac(3), A, 0, true), (mac(5), A, 5, false)]);
         assert_eq!((other.learned(), other.ageing(), other.fixed()), (2, 10, 1));
         assert_eq!(other.lookup(mac(1), 11), None, "it ages by the new rule");
-        // Too few places: those heard last stay, and nobody was refused.
+        // Too few places: the addresses seen last stay, and no refusal is counted.
         let small = fdb.successor(2, 300, &[A, B], &[], |_| true);
         assert_eq!(known(&small), [(mac(5), A, 5, false), (mac(6), B, 6, false)]);
         assert_eq!((small.full(), small.learn(mac(7), A, 7)), (0, LearnOutcome::Full));
-        // What may not be behind a port any more; what is fixed is not asked about.
+        // `keep` decides on learned addresses, and not on fixed ones.
         let kept = fdb.successor(8, 300, &[A, B], &[(mac(9), B)], |entry| entry.port == A && entry.mac != mac(1));
         assert_eq!(known(&kept), [(mac(3), A, 3, false), (mac(5), A, 5, false), (mac(9), B, 0, true)]);
         assert_eq!((kept.learned(), kept.share(B).learned), (2, 0));
     }
 
-    /// Three workers in one small table: what they leave behind is as if they had come one after the other.
+    /// Three workers use one small table at once. The result is as if they had used it one after
+    /// the other.
     #[test]
     fn workers_share_it() {
         let ports: Vec<_> = (0..3).map(PortIndex).collect();
@@ -430,9 +449,10 @@ mod tests {
             for n in 0..60_000_u32 {
                 seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 let (address, port) = (seed >> 33 & 0x1f, ports[usize::try_from(seed >> 60).unwrap() % 3]);
-                // Their clocks differ by one at most.
+                // The clocks of workers differ by one second at most.
                 let now = n / 500 + u32::from(worker == 1);
-                // Some stay, and are heard by all; others come and go between ports.
+                // Some addresses stay at their port, and all workers see them. Others move between
+                // ports.
                 if address < 4 {
                     assert_ne!(fdb.learn(mac(1000 + address), A, now), LearnOutcome::Moved);
                     let found = fdb.lookup(mac(1000 + address), now);
@@ -466,12 +486,13 @@ mod tests {
         (0..8).for_each(|n| assert_eq!(fdb.learn(mac(n), A, 1000), LearnOutcome::Learned));
     }
 
-    /// Against a map that is obviously right, with few buckets and much coming and going.
+    /// Compares the table with a reference implementation, a hash map, while many addresses come
+    /// and go in few slots.
     #[test]
     fn agrees_with_a_map() {
         let ports: Vec<_> = (0..16).map(PortIndex).collect();
         let fdb = Fdb::new(100, 50, &ports, &[]);
-        // Three for each of sixteen ports, and 52 for whoever comes first.
+        // Three places for each of sixteen ports, and 52 common ones.
         let is_too_much = |model: &HashMap<u64, (PortIndex, u32)>| {
             let of = |port: &PortIndex| model.values().filter(|e| e.0 == *port).count();
             ports.iter().map(|port| of(port).saturating_sub(3)).sum::<usize>() > 52

@@ -1,6 +1,15 @@
-//! The nodes: one a file, each a step on a packet's way.
+//! The nodes of the switch, one in each file.
 //!
-//! They see heads, never bodies; they ask no clock and allocate nothing for a packet.
+//! | node | does |
+//! |---|---|
+//! | [`Patch`] | sends the packets of one port to another |
+//! | [`Bridge`] | learns addresses in an [`Fdb`], forwards by them, and floods |
+//! | [`SourceCheck`] | drops packets that claim addresses of other stations |
+//! | [`Sink`] | drops all packets |
+//!
+//! Nodes see heads and never bodies. They read no clock, make no system call and allocate nothing
+//! for a packet. They know neither ports nor rings: a packet has the index of the port that it came
+//! from, and leaves along an edge.
 //!
 //! ```
 //! use straightline_graph::Graph;

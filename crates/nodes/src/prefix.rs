@@ -1,18 +1,18 @@
-//! Addresses that agree in their first bits.
+//! Prefixes: ranges of MAC and IP addresses that share their first bits.
 
 use std::fmt;
 use std::net::IpAddr;
 
 use straightline_wire::MacAddr;
 
-/// MAC addresses that agree in their first bits; all 48 of them: one address.
+/// MAC addresses that share their first bits. If they share all 48, it is one address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MacPrefix {
     address: MacAddr,
     len: u8,
 }
 
-/// IP addresses of one version that agree in their first bits.
+/// IP addresses of one version that share their first bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IpPrefix {
     address: IpAddr,
@@ -20,43 +20,43 @@ pub struct IpPrefix {
 }
 
 impl MacPrefix {
-    /// The bits of an address.
+    /// Number of bits of an address.
     pub const BITS: u8 = 48;
 
-    /// The addresses that share the first `len` bits of `address`. `None` if there are fewer bits, or if `address` has bits
-    /// set behind them.
+    /// Creates the prefix of the first `len` bits of `address`. Returns `None` if an address has
+    /// fewer bits, or if `address` has bits set behind the prefix.
     #[must_use]
     pub fn new(address: MacAddr, len: u8) -> Option<Self> {
         let rest = Self::BITS.checked_sub(len)?;
         (address.as_u64() & mask(rest) == 0).then_some(Self { address, len })
     }
 
-    /// One address.
+    /// Creates the prefix of one address.
     #[must_use]
     pub fn exact(address: MacAddr) -> Self {
         Self { address, len: Self::BITS }
     }
 
-    /// The address, if there is only one.
+    /// Returns the address if the prefix has only one.
     #[must_use]
     pub fn only(self) -> Option<MacAddr> {
         (self.len == Self::BITS).then_some(self.address)
     }
 
-    /// Its bits, and a mask of them.
+    /// Returns the bits of the prefix, and their mask.
     pub(crate) fn masked(self) -> (u64, u64) {
         (self.address.as_u64(), mask(Self::BITS) & !mask(Self::BITS - self.len))
     }
 }
 
-/// As many ones as there are `bits`, which are at most 48, at the low end.
+/// Returns a mask of the low `bits` bits. There are at most 48.
 fn mask(bits: u8) -> u64 {
     (1 << bits) - 1
 }
 
 impl IpPrefix {
-    /// The addresses that share the first `len` bits of `address`. `None` if there are fewer bits, or if `address` has bits
-    /// set behind them.
+    /// Creates the prefix of the first `len` bits of `address`. Returns `None` if an address has
+    /// fewer bits, or if `address` has bits set behind the prefix.
     #[must_use]
     pub fn new(address: IpAddr, len: u8) -> Option<Self> {
         let prefix = Self { address, len };
@@ -64,30 +64,31 @@ impl IpPrefix {
         (bits & !mask == 0).then_some(prefix)
     }
 
-    /// One address.
+    /// Creates the prefix of one address.
     #[must_use]
     pub fn exact(address: IpAddr) -> Self {
         Self { address, len: if address.is_ipv4() { 32 } else { 128 } }
     }
 
-    /// The bits of its addresses.
+    /// Returns the number of bits of an address.
     fn bits(self) -> u8 {
         Self::exact(self.address).len
     }
 
-    /// Whether its addresses are IPv4.
+    /// Returns whether the addresses are IPv4.
     pub(crate) fn is_ipv4(self) -> bool {
         self.address.is_ipv4()
     }
 
-    /// Its bits, and a mask of them: IPv4 at the low end, with no bit above it in the mask.
+    /// Returns the bits of the prefix, and their mask. IPv4 has the low 32 bits, and the mask has
+    /// no bit above them.
     pub(crate) fn masked(self) -> (u128, u128) {
         let (bits, all) = match self.address {
             IpAddr::V4(address) => (address.to_bits().into(), u32::MAX.into()),
             IpAddr::V6(address) => (address.to_bits(), u128::MAX),
         };
         let rest = self.bits() - self.len;
-        // A shift by all 128 bits leaves nothing.
+        // A shift by all 128 bits leaves no bit.
         (bits, all & u128::MAX.checked_shl(rest.into()).unwrap_or(0))
     }
 }

@@ -1,29 +1,30 @@
-//! How much of a bridge's table each port may fill.
+//! Shares of a bridge's table: the number of addresses that each port may fill.
 //!
-//! Guests invent addresses. Half of the table's places are shared out evenly among the ports, and each port has its own
-//! for itself; the others are for whoever needs them first, for behind one port there may be a whole network. So a port
-//! that takes all it can get leaves every other one its own places.
+//! Guests can invent addresses, so a port must not be able to fill the table. Half of the table's
+//! places are divided evenly: each port has its own. The other half is common, because there may be
+//! a network with many stations behind one port. A port that takes all common places leaves every
+//! other port its own.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use straightline_packet::PortIndex;
 
-/// What a port has of a table.
+/// A port's share of a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortShare {
-    /// Addresses learned there and not yet forgotten.
+    /// Number of addresses learned at the port and not yet forgotten.
     pub learned: u32,
-    /// Times that an address was not learned for want of room.
+    /// Number of times that an address was not learned, because the port had no place left.
     pub refused: u64,
 }
 
-/// Whoever writes has the lock of the table; anybody reads them.
+/// The shares of all ports. A writer holds the lock of the table; any thread may read.
 pub(crate) struct Shares {
-    /// By the port's index.
+    /// Share of each port, by the port's index.
     ports: Box<[Share]>,
-    /// Places that each port has for itself.
+    /// Number of places that each port has of its own.
     own: u32,
-    /// What is left of the places that are nobody's own.
+    /// Number of common places that are free.
     common: AtomicU32,
 }
 
@@ -35,19 +36,19 @@ struct Share {
 }
 
 impl Shares {
-    /// Of `limit` places, for these ports.
+    /// Divides `limit` places among `ports`.
     pub(crate) fn new(limit: usize, ports: &[PortIndex]) -> Self {
         let size = ports.iter().map(|port| port.index() + 1).max().unwrap_or(0);
         let mut shares: Box<[Share]> = (0..size).map(|_| Share::default()).collect();
         ports.iter().for_each(|port| shares[port.index()].is_member = true);
         let limit = u32::try_from(limit).unwrap_or(u32::MAX);
         let count = u32::try_from(ports.len()).unwrap_or(u32::MAX).max(1);
-        // In a small table the half may be less than one for each.
+        // In a small table, half of the places may be less than one for each port.
         let own = (limit / 2 / count).max((limit / count).min(1));
         Shares { ports: shares, own, common: AtomicU32::new(limit - own * count) }
     }
 
-    /// Takes a place for a port; `false` if there is none, which is counted.
+    /// Reserves a place for a port. Returns `false`, and counts a refusal, if there is none.
     pub(crate) fn reserve(&self, port: PortIndex) -> bool {
         let Some(share) = self.ports.get(port.index()).filter(|share| share.is_member) else { return false };
         let learned = share.learned.load(Ordering::Relaxed);
@@ -63,7 +64,7 @@ impl Shares {
         true
     }
 
-    /// Gives a place of a port back.
+    /// Releases a place of a port.
     pub(crate) fn release(&self, port: PortIndex) {
         let Some(share) = self.ports.get(port.index()) else { return };
         let learned = share.learned.load(Ordering::Relaxed);
@@ -73,12 +74,12 @@ impl Shares {
         share.learned.store(learned.saturating_sub(1), Ordering::Relaxed);
     }
 
-    /// Whether a port is one of those that share.
+    /// Returns whether a port has a share.
     pub(crate) fn is_member(&self, port: PortIndex) -> bool {
         self.ports.get(port.index()).is_some_and(|share| share.is_member)
     }
 
-    /// What a port has.
+    /// Returns the share of a port.
     pub(crate) fn port(&self, port: PortIndex) -> PortShare {
         self.ports.get(port.index()).map_or_else(PortShare::default, |share| PortShare {
             learned: share.learned.load(Ordering::Relaxed),
@@ -86,7 +87,7 @@ impl Shares {
         })
     }
 
-    /// What all have.
+    /// Returns the sum of all shares.
     pub(crate) fn total(&self) -> PortShare {
         let all = self.ports.iter().map(|share| (share.learned.load(Ordering::Relaxed), &share.refused));
         all.fold(PortShare::default(), |sum, (learned, refused)| PortShare {
@@ -95,7 +96,7 @@ impl Shares {
         })
     }
 
-    /// Goes on counting what was refused where `before` has counted, and forgets what was refused here.
+    /// Continues the counts of refusals in `before`. Refusals that were counted here are forgotten.
     pub(crate) fn continue_counts(&self, before: &Shares) {
         for (at, share) in self.ports.iter().enumerate() {
             let refused = before.ports.get(at).map_or(0, |share| share.refused.load(Ordering::Relaxed));

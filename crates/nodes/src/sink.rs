@@ -1,16 +1,16 @@
-//! Where packets end that have nowhere to go.
+//! The sink: the end of packets without a destination.
 
 use straightline_graph::{Next, Node};
 use straightline_packet::{Batch, Packets, Reason};
 
-/// Drops everything, for one reason.
+/// A node that drops all packets for one reason.
 #[derive(Debug)]
 pub struct Sink {
     reason: Reason,
 }
 
 impl Sink {
-    /// A sink that says why.
+    /// Creates a sink that drops packets for `reason`.
     pub fn new(reason: Reason) -> Self {
         Sink { reason }
     }

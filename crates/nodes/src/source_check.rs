@@ -1,19 +1,23 @@
-//! Keeps a port to its own addresses: frames that claim another station's address go no further.
+//! The source check: drops frames that claim an address of another station.
 //!
-//! A bridge believes the source address of a frame, and guests believe what ARP and neighbour discovery say. This node stands
-//! at the beginning of the way of one port's packets. It compares with the port's MAC addresses:
+//! A bridge believes the source address of a frame, and guests believe ARP and neighbour discovery.
+//! This node is the first that the packets of a port pass. It compares these claims with the port's
+//! MAC addresses:
 //!
 //! 1. the source address of each frame;
 //! 2. the sender of each ARP and RARP message;
 //! 3. each link-layer address in the options of neighbour discovery (RFC 4861).
 //!
-//! Where the port has a list of IP addresses, it compares with these the source of each IP packet, the sender of each ARP
-//! message, and the targets of neighbour advertisements and of probes.
+//! If the port has a list of IP addresses, the node also compares the source of each IP packet, the
+//! sender of each ARP message, and the targets of neighbour advertisements and of probes.
 //!
-//! A frame that cannot be followed to its claims is dropped too: receivers may follow it. So are fragments of neighbour
-//! discovery, which receivers ignore (RFC 6980), and checksums that would be finished over what was compared here.
+//! These frames are dropped, too:
 //!
-//! It does not look into tunnels, and does not know which router or which server is the right one.
+//! - frames whose claims the node cannot find, because a receiver may find them;
+//! - fragments of neighbour discovery, which receivers ignore (RFC 6980);
+//! - frames with a partial checksum whose field lies within the bytes that were compared.
+//!
+//! The node does not look into tunnels. It does not know which router or server is the right one.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -23,12 +27,13 @@ use straightline_wire::{EtherType, IpProtocol, MacAddr, WireError, arp, ethernet
 
 use crate::{IpPrefix, MacPrefix};
 
-/// Compares the claims of a port's packets with its addresses. It has one edge, for packets that pass.
+/// A node that compares the claims of a port's packets with the port's addresses. It has one edge,
+/// for packets that pass.
 #[derive(Clone, Debug)]
 pub struct SourceCheck {
-    /// Bits and masks.
+    /// Bits and masks of the MAC prefixes.
     macs: Box<[(u64, u64)]>,
-    /// None: every IP address passes.
+    /// IP prefixes. `None`: every IP address passes.
     ips: Option<Addresses>,
 }
 
@@ -38,14 +43,14 @@ struct Addresses {
     v6: Box<[(u128, u128)]>,
 }
 
-/// Why a frame does not pass.
+/// The reason why a frame does not pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
-    /// It claims an address that is not the port's.
+    /// The frame claims an address that is not the port's.
     Claim,
-    /// Its source is an address that no station can have.
+    /// The source address of the frame is one that no station can have.
     NoStation,
-    /// Its claims cannot be found.
+    /// The claims of the frame cannot be found.
     Hidden(WireError),
 }
 
@@ -65,8 +70,9 @@ impl Fault {
 }
 
 impl SourceCheck {
-    /// A check of a port whose guest has these MAC addresses and, if they are known, these IP addresses. The link-local IPv6
-    /// address that is made from a single MAC address (EUI-64, RFC 4291, appendix A) is then allowed as well.
+    /// Creates the check of a port whose guest has these MAC addresses and, if they are known,
+    /// these IP addresses. With IP addresses, the link-local IPv6 address that follows from each
+    /// single MAC address (EUI-64, RFC 4291, appendix A) is allowed, too.
     pub fn new(macs: &[MacPrefix], ips: Option<&[IpPrefix]>) -> Self {
         let ips = ips.map(|ips| {
             let of = |v4: bool| ips.iter().filter(move |ip| ip.is_ipv4() == v4).map(|ip| ip.masked());
@@ -77,14 +83,15 @@ impl SourceCheck {
         SourceCheck { macs: macs.iter().map(|mac| mac.masked()).collect(), ips }
     }
 
-    /// Whether a station behind the port may have this address.
+    /// Returns whether a station behind the port may have this MAC address.
     #[inline]
     pub fn allows(&self, mac: MacAddr) -> bool {
         let mac = mac.as_u64();
         self.macs.iter().any(|&(bits, mask)| mac & mask == bits)
     }
 
-    /// The unspecified address is nobody's: a guest without an address sends from it, and probes with it.
+    /// Returns whether a station behind the port may have this IP address. The unspecified address
+    /// is always allowed: a guest without an address sends from it, and probes with it.
     fn allows_ip(&self, ip: IpAddr) -> bool {
         let Some(ips) = &self.ips else { return true };
         let (bits, list) = match ip {
@@ -105,7 +112,7 @@ impl SourceCheck {
         }
         let decided = decided?;
         match packets.offload(id).checksum {
-            // What was compared must be what arrives.
+            // The bytes that were compared must arrive unchanged.
             Checksum::Partial { start, offset } if usize::from(start) + usize::from(offset) < decided => {
                 Err(Fault::Claim)
             }
@@ -113,8 +120,8 @@ impl SourceCheck {
         }
     }
 
-    /// Compares the claims of a frame of `len` bytes that begins with `head`. Returns the place before which no byte may
-    /// change any more.
+    /// Compares the claims of a frame of `len` bytes that begins with `head`. Returns the offset
+    /// before which no byte may change any more.
     #[inline]
     fn decide(&self, head: &[u8], len: usize) -> Result<usize, Fault> {
         let header = ethernet::Header::new_checked(head)?;
@@ -138,13 +145,15 @@ impl SourceCheck {
                 Ok(at + header.header_len())
             }
             EtherType::IPV6 => self.decide_ipv6(head, at, len),
-            // The length of an LLC frame: that it carries none of the above was decided by what follows.
+            // The length of an LLC frame. The bytes behind it decided that it carries none of the
+            // above.
             EtherType(..0x600) => Ok(usize::MAX),
             _ => Ok(at),
         }
     }
 
-    /// Every operation counts: receivers learn from requests and replies alike.
+    /// Compares the claims of an ARP or RARP message. Every operation is compared, because
+    /// receivers learn from requests and replies alike.
     fn decide_arp(&self, message: &[u8]) -> Result<(), Fault> {
         let message = arp::Header::new_checked(message)?;
         self.require(message.sender_mac())?;
@@ -156,7 +165,7 @@ impl SourceCheck {
     fn decide_ipv6(&self, head: &[u8], l3: usize, len: usize) -> Result<usize, Fault> {
         let header = ipv6::Header::new_checked(&head[l3..])?;
         self.require_ip(header.src())?;
-        // What stands behind the packet is no part of it for its receiver. A length of 0 means all (RFC 2675).
+        // A receiver ignores bytes behind the packet. A length of 0 means all bytes (RFC 2675).
         let end = match usize::from(header.payload_len()) {
             0 => len,
             payload_len => len.min(l3 + ipv6::LEN + payload_len),
@@ -168,10 +177,10 @@ impl SourceCheck {
         let is_fragment = walked.fragment;
         if is_fragment {
             if ipv6::fragment_offset(&packet[at - ipv6::FRAGMENT_LEN..])? > 0 {
-                // It claims something only together with the first one.
+                // A later fragment has claims only together with the first one.
                 return Ok(at);
             }
-            // The first fragment has all headers (RFC 7112).
+            // The first fragment must have all headers (RFC 7112).
             walked = ipv6::skip_extensions(&packet[at..], walked.protocol)?;
             at += walked.len;
             if walked.fragment {
@@ -183,7 +192,7 @@ impl SourceCheck {
         }
         let icmp_type = *packet.get(at).ok_or(WireError::Truncated)?;
         if ndp::Kind::of(icmp_type).is_none() {
-            // The type and the code.
+            // Type and code must not change.
             return Ok(at + 2);
         }
         if is_fragment {
@@ -192,10 +201,12 @@ impl SourceCheck {
         self.decide_neighbour(&packet[at..], end - at, header.src()).map(|()| usize::MAX)
     }
 
-    /// A message of neighbour discovery of `len` bytes, as far as it is visible.
+    /// Compares the claims of a message of neighbour discovery. The message has `len` bytes, of
+    /// which some are visible.
     fn decide_neighbour(&self, visible: &[u8], len: usize, src: Ipv6Addr) -> Result<(), Fault> {
         let message = ndp::Header::new_checked(visible)?;
-        // A solicitation from no address probes whether its target is free (RFC 4862, 5.4.2).
+        // A solicitation from the unspecified address probes whether its target is free (RFC 4862,
+        // 5.4.2).
         let claims_target = match message.kind() {
             ndp::Kind::NeighborAdvertisement => true,
             ndp::Kind::NeighborSolicitation => src.is_unspecified(),
@@ -232,7 +243,7 @@ impl Node for SourceCheck {
     }
 }
 
-/// The link-local address that is made from a MAC address (RFC 4291, 2.5.6 and appendix A).
+/// Returns the link-local address that follows from a MAC address (RFC 4291, 2.5.6 and appendix A).
 fn link_local(mac: MacAddr) -> Ipv6Addr {
     let [a, b, c, d, e, f] = mac.0;
     Ipv6Addr::from_octets([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f])

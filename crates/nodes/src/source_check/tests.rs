@@ -42,7 +42,7 @@ fn with_ips() -> SourceCheck {
     SourceCheck::new(&macs(), Some(&[IpPrefix::exact(ip("10.0.0.1")), net]))
 }
 
-/// A frame from `src` of these parts, the first of which has the type.
+/// Makes a frame from `src`. The parts follow the addresses; the first begins with the type.
 fn frame(src: MacAddr, parts: &[&[u8]]) -> Vec<u8> {
     [&[0xff; 6][..], &src.0, &parts.concat()].concat()
 }
@@ -51,18 +51,18 @@ fn arp(operation: u16, sender_mac: MacAddr, sender_ip: &str, target_ip: &str) ->
     let operation = Operation(operation);
     let (target_mac, sender_ip, target_ip) = (OTHER, v4(sender_ip), v4(target_ip));
     let mut message = vec![0; arp::LEN];
-    arp::Repr { operation, sender_mac, sender_ip, target_mac, target_ip }.emit(&mut message).expect("a free slot");
+    arp::Repr { operation, sender_mac, sender_ip, target_mac, target_ip }.emit(&mut message).expect("enough space");
     message
 }
 
 fn ndp(kind: Kind, target: &str, link_address: Option<(OptionType, MacAddr)>) -> Vec<u8> {
     let mut message = vec![0; 64];
-    let len = ndp::Repr { kind, target: v6(target), link_address }.emit(&mut message).expect("a free slot");
+    let len = ndp::Repr { kind, target: v6(target), link_address }.emit(&mut message).expect("enough space");
     message.truncate(len);
     message
 }
 
-/// An IPv6 packet with its type before it.
+/// Makes an IPv6 packet with its EtherType in front.
 fn packet(src: &str, next_header: u8, rest: &[&[u8]]) -> Vec<u8> {
     let rest = rest.concat();
     let repr = ipv6::Repr {
@@ -76,19 +76,19 @@ fn packet(src: &str, next_header: u8, rest: &[&[u8]]) -> Vec<u8> {
     };
     let mut bytes = vec![0x86, 0xdd];
     bytes.resize(2 + ipv6::LEN, 0);
-    repr.emit(&mut bytes[2..]).expect("a free slot");
+    repr.emit(&mut bytes[2..]).expect("enough space");
     bytes.extend(rest);
     bytes
 }
 
 const LINK_LOCAL: &str = "fe80::ff:fe00:1";
 
-/// The packet of a message of neighbour discovery.
+/// Makes the IPv6 packet of a message of neighbour discovery.
 fn neighbour(message: &[u8]) -> Vec<u8> {
     packet(LINK_LOCAL, 58, &[message])
 }
 
-/// A fragment header.
+/// Makes a fragment header.
 fn fragment(next_header: u8, offset: u16, more: bool) -> [u8; 8] {
     let [high, low] = (offset << 3 | u16::from(more)).to_be_bytes();
     [next_header, 0, high, low, 0, 0, 0, 9]
@@ -190,11 +190,11 @@ fn link_addresses_in_every_message_of_neighbour_discovery() {
             passes(&check, &frame(OWN, &[&neighbour(&by(OWN))]));
             passes(&check, &frame(OWN, &[&neighbour(&by(VRRP))]));
             claims(&check, &frame(OWN, &[&neighbour(&by(OTHER))]));
-            // The second of two, behind a prefix.
+            // The second of two options, behind prefix information.
             let prefix = [&[3, 4][..], &[0; 30]].concat();
             let second = [&by(OWN)[..], &prefix, &[option.0, 1], &OTHER.0].concat();
             claims(&check, &frame(OWN, &[&neighbour(&second)]));
-            // A length of 0, and one that no MAC address has.
+            // An option of length 0, and one of a length that no MAC address has.
             for units in [0, 2] {
                 let mut lies = by(OWN);
                 lies[kind.fixed_len() + 1] = units;
@@ -214,7 +214,7 @@ fn what_stands_behind_the_packet_is_no_part_of_it() {
     passes(&check, &[&good[..], &[0; 20]].concat());
     let bad = frame(OWN, &[&neighbour(&ndp(Kind::NeighborAdvertisement, "fe80::9", Some((TARGET, OTHER))))]);
     claims(&check, &bad);
-    // Where the length is 0, some receivers take all that there is.
+    // If the length is 0, some receivers take all bytes.
     let mut jumbo = bad;
     jumbo[18..20].fill(0);
     claims(&check, &jumbo);
@@ -230,7 +230,7 @@ fn claims_behind_extension_headers() {
         passes(&check, &frame(OWN, &[&packet(LINK_LOCAL, first, &[&header, &good])]));
         claims(&check, &frame(OWN, &[&packet(LINK_LOCAL, first, &[&header, &bad])]));
     }
-    // More than anybody needs, and in an order that nobody may use.
+    // More extension headers than are needed, and in an order that is not allowed.
     let many = [60, 0, 0, 0, 0, 0, 0, 0].repeat(9);
     hides(&check, &frame(OWN, &[&packet(LINK_LOCAL, 60, &[&many, &good])]));
     let late = [0, 0, 0, 0, 0, 0, 0, 0, 58, 0, 0, 0, 0, 0, 0, 0];
@@ -263,7 +263,7 @@ fn fragments_of_neighbour_discovery() {
     let good = ndp(Kind::NeighborAdvertisement, "fe80::9", Some((TARGET, OWN)));
     let destination = [58, 0, 0, 0, 0, 0, 0, 0];
     let by = |parts: &[&[u8]]| frame(OWN, &[&packet(LINK_LOCAL, 44, parts)]);
-    // The first fragment, one that is the only one (RFC 6946), and those with a header more.
+    // First fragments, only fragments (RFC 6946), and both with one more header.
     for more in [true, false] {
         hides(&check, &by(&[&fragment(58, 0, more), &good[..24]]));
         hides(&check, &by(&[&fragment(60, 0, more), &destination, &good[..24]]));
@@ -272,7 +272,7 @@ fn fragments_of_neighbour_discovery() {
             &frame(OWN, &[&packet(LINK_LOCAL, 60, &[&[44, 0, 0, 0, 0, 0, 0, 0], &fragment(58, 0, more), &good])]),
         );
     }
-    // Too short to show what it is, whatever stands behind the packet.
+    // Too short to show its type, whatever lies behind the packet.
     hides(&check, &by(&[&fragment(58, 0, true)]));
     let mut short = by(&[&fragment(60, 0, true), &destination, &[128, 0, 0, 0]]);
     passes(&check, &short);
@@ -280,7 +280,7 @@ fn fragments_of_neighbour_discovery() {
     hides(&check, &short);
     // A fragment of a fragment.
     hides(&check, &by(&[&fragment(44, 0, false), &fragment(17, 1, false), &[0; 8]]));
-    // Others pass: a first one of something else, and later ones.
+    // Other fragments pass: first ones of other protocols, and later ones.
     passes(&check, &by(&[&fragment(58, 0, true), &[128, 0, 0, 0, 0, 0, 0, 0]]));
     passes(&check, &by(&[&fragment(17, 0, true), &[136; 16]]));
     passes(&check, &by(&[&fragment(58, 3, false), &good[..8]]));
@@ -304,10 +304,10 @@ fn ip_addresses_where_they_are_listed() {
             dst,
         };
         let mut header = [0; 20];
-        repr.emit(&mut header).expect("a free slot");
+        repr.emit(&mut header).expect("enough space");
         [frame(OWN, &[&[8, 0], &header, &[0; 8]]), frame(OWN, &[&[0x81, 0, 0, 5], &[8, 0], &header, &[0; 8]])]
     };
-    // 0.0.0.0 asks for an address (RFC 2131).
+    // A guest asks for an address from 0.0.0.0 (RFC 2131).
     for src in ["10.0.0.1", "0.0.0.0"] {
         v4_from(src).iter().for_each(|frame| passes(&check, frame));
     }
@@ -348,7 +348,7 @@ fn no_checksum_is_finished_over_what_was_compared() {
     let tagged = frame(OWN, &[&[0x81, 0, 0, 5, 0x88, 0xb5], &[0; 40]]);
     let llc = frame(OWN, &[&[0, 40, 0x42, 0x42, 3], &[0; 40]]);
     let v4 = frame(OWN, &[&[8, 0], &[0x45; 40]]);
-    // Each with the first place where a field may stand.
+    // Each frame with the first offset at which a checksum field may lie.
     let cases =
         [(&arp, None), (&neighbour, None), (&tcp, Some(54)), (&echo, Some(56)), (&tagged, Some(18)), (&llc, None)];
     for (frame, least) in cases.into_iter().chain([(&v4, Some(14))]) {
@@ -361,7 +361,7 @@ fn no_checksum_is_finished_over_what_was_compared() {
     }
 }
 
-/// Whether a packet in a turn passes; if not, it is counted.
+/// Returns whether a packet in a turn passes, and checks that it is counted if it does not.
 fn verdict(check: &SourceCheck, frame: &[u8], checksum: Checksum) -> bool {
     let rcu = Rcu::new();
     let drops = vec![Arc::new(Drops::default())];
@@ -387,7 +387,7 @@ fn their_claims(frame: &[u8]) -> Vec<[u8; 6]> {
         && let Some(kind) = Kind::of(icmp.type_u8())
     {
         let options = icmp.slice().get(kind.fixed_len()..).unwrap_or_default();
-        // Of what it refuses it has told all before.
+        // If it refuses a frame, it has reported all claims before.
         for option in NdpOptionsIterator::from_slice(options).map_while(Result::ok) {
             found.extend(match option {
                 NdpOptionSlice::SourceLinkLayerAddress(option) => option.link_layer_address().try_into().ok(),
@@ -436,7 +436,7 @@ fn attack() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 4000, ..ProptestConfig::default() })]
 
-    /// Whatever another reader takes for a claim of a foreign address does not pass.
+    /// A frame in which another parser finds a claim of a foreign address does not pass.
     #[test]
     fn no_claim_that_another_reader_finds_passes(frame in attack()) {
         let (check, claims) = (check(), their_claims(&frame));
@@ -445,7 +445,7 @@ proptest! {
         }
     }
 
-    /// A part of a frame is refused, or decided like the whole; and nothing panics.
+    /// A truncated frame is refused, or decided like the complete frame. Nothing panics.
     #[test]
     fn what_is_not_visible_changes_no_verdict(frame in attack(), visible in 0..120_usize, listed: bool) {
         let check = if listed { with_ips() } else { check() };
