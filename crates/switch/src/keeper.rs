@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::Switch;
-use crate::api::{Changes, Control, Lease, PortWish};
+use crate::api::{Changes, Control, DynamicPortGuard, PortRequest};
 use crate::config::{Config, Diagnostic, Kinds};
 
 /// Reloads the file when a signal or the API asks for it.
@@ -54,8 +54,8 @@ impl Control for Keeper {
         self.switch.set_link(port, up).map_err(|error| error.to_string())
     }
 
-    fn lease_port(&self, wish: &PortWish, socket: OwnedFd) -> Result<Lease, String> {
-        let leased = self.switch.lease_port(&wish.name, &wish.join, socket, &wish.socket);
-        leased.map(|lease| Box::new(lease) as Lease).map_err(|error| format!("{error:#}"))
+    fn add_dynamic_port(&self, port_request: &PortRequest, socket: OwnedFd) -> Result<DynamicPortGuard, String> {
+        let added = self.switch.add_dynamic_port(&port_request.name, &port_request.join, socket, &port_request.socket);
+        added.map(|port| Box::new(port) as DynamicPortGuard).map_err(|error| format!("{error:#}"))
     }
 }

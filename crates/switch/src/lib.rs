@@ -34,8 +34,8 @@ mod assembly;
 pub mod config;
 mod default_mac;
 mod descriptors;
+mod dynamic_port;
 mod keeper;
-mod lease;
 mod log_writer;
 mod node_chain;
 mod plan;
@@ -47,8 +47,8 @@ mod user_names;
 mod watchdog;
 
 pub use descriptors::raise_descriptor_limit;
+pub use dynamic_port::DynamicPort;
 pub use keeper::Keeper;
-pub use lease::Lease;
 pub use log_writer::LogWriter;
 pub use switch::Switch;
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 
 /// Bytes of lines that may wait.
-const MOST_BYTES: usize = 256 << 10;
+const MAX_QUEUED_BYTES: usize = 256 << 10;
 
 /// Writes log lines without making the thread that logs wait.
 ///
@@ -149,7 +149,7 @@ impl Shared {
 impl State {
     /// Queues a line, or counts it as dropped. Returns whether there is work now.
     fn push(&mut self, line: &[u8]) -> bool {
-        if self.bytes + line.len() > MOST_BYTES {
+        if self.bytes + line.len() > MAX_QUEUED_BYTES {
             self.dropped += 1;
             return false;
         }
@@ -209,13 +209,13 @@ mod tests {
         log.start().unwrap();
         // Twice as much as fits, whether or not the thread has taken the first line.
         let line = [&[b'y'; 1023][..], b"\n"].concat();
-        let fits = MOST_BYTES / line.len();
+        let fits = MAX_QUEUED_BYTES / line.len();
         for _ in 0..2 * fits {
             (&log).write_all(&line).unwrap();
         }
         let dropped = log.0.state().dropped;
         assert!(dropped == fits as u64 || dropped + 1 == fits as u64, "{dropped}");
-        assert!(log.0.state().bytes <= MOST_BYTES);
+        assert!(log.0.state().bytes <= MAX_QUEUED_BYTES);
         assert!(!log.flush(Duration::ZERO), "a line is in the way");
         // Once somebody reads, all that was queued comes.
         let queued = 2 * fits - usize::try_from(dropped).unwrap();

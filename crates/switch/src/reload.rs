@@ -25,7 +25,7 @@ use crate::Switch;
 use crate::api::{Change, ChangeKind, Changed, Changes};
 use crate::assembly::{Parts, open, rules, source_check};
 use crate::config::Config;
-use crate::lease::Wanted;
+use crate::dynamic_port::DesiredConfig;
 use crate::plan::{Before, ForwardingDomain, Plan, PortPlan, Step, difference, needs_restart, plan, undisturbed};
 use crate::sandbox;
 use crate::source::Snapshot;
@@ -46,13 +46,13 @@ impl Switch {
     /// The keys that need a restart, or the part that could not be opened. Everything stays as
     /// it was.
     pub fn reload(&self, config: &Config) -> anyhow::Result<Changes> {
-        let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut desired = self.desired.lock().unwrap_or_else(PoisonError::into_inner);
         self.retry_ports();
-        let changed = wanted.with(config).and_then(|whole| self.change(&whole, &wanted));
+        let changed = desired.with_dynamic_ports(config).and_then(|whole| self.change(&whole, &desired));
         if changed.is_ok() {
-            wanted.config = config.clone();
+            desired.config = config.clone();
         }
-        drop(wanted);
+        drop(desired);
         // With nothing locked, because a frontend may hold a port's thread.
         self.wait_for_ending(PATIENCE);
         changed
@@ -69,7 +69,7 @@ impl Switch {
         }
     }
 
-    pub(crate) fn change(&self, config: &Config, wanted: &Wanted) -> anyhow::Result<Changes> {
+    pub(crate) fn change(&self, config: &Config, desired: &DesiredConfig) -> anyhow::Result<Changes> {
         let now = self.running.now();
         let config = &with_nodes_of(&now.config, config);
         if let Some(keys) = needs_restart(&now.config.switch, &config.switch) {
@@ -81,7 +81,7 @@ impl Switch {
         let steps = difference(before, config, &plan);
 
         let (fresh, undo, paused) = (Vec::new(), Vec::new(), Vec::new());
-        let mut attempt = Attempt { switch: self, now: &now, config, plan: &plan, wanted, fresh, undo, paused };
+        let mut attempt = Attempt { switch: self, now: &now, config, plan: &plan, desired, fresh, undo, paused };
         let prepared = attempt.prepare(&steps).and_then(|late| attempt.replace(&late));
         if let Err(error) = prepared {
             return Err(attempt.roll_back(error));
@@ -217,7 +217,7 @@ struct Attempt<'a> {
     now: &'a Snapshot,
     config: &'a Config,
     plan: &'a Plan,
-    wanted: &'a Wanted,
+    desired: &'a DesiredConfig,
     /// New ports, with their index.
     fresh: Vec<(usize, Arc<dyn PortControl>)>,
     undo: Vec<Undo>,
@@ -288,7 +288,7 @@ impl Attempt<'_> {
         let drops =
             self.now.config.port_index(&port.name).map_or_else(Arc::default, |old| Arc::clone(&self.now.drops[old]));
         let waiters = self.switch.waiters(place);
-        let fresh = open(port, place, drops, &self.switch.rcu, waiters, self.wanted.socket(&port.name))?;
+        let fresh = open(port, place, drops, &self.switch.rcu, waiters, self.desired.socket(&port.name))?;
         let old = self.now.config.port_index(&port.name);
         if old.is_some_and(|old| self.now.ports[old].is_set_down()) {
             fresh.set_link(false);

@@ -12,7 +12,7 @@ use straightline_port::{EpollWaiter, PortControl, Signals, stop_all, wait_for_en
 use crate::api::{Source, Status};
 use crate::assembly::settings;
 use crate::config::{Config, Idle};
-use crate::lease::Wanted;
+use crate::dynamic_port::DesiredConfig;
 use crate::plan::plan;
 use crate::source::{Running, Snapshot};
 use crate::watchdog::WatchdogThread;
@@ -24,7 +24,7 @@ pub struct Switch {
     pub(crate) rcu: Rcu,
     pub(crate) handles: Vec<WorkerHandle>,
     /// Held while something is changed.
-    pub(crate) wanted: Mutex<Wanted>,
+    pub(crate) desired: Mutex<DesiredConfig>,
     /// Ports that are in no graph any more and have begun to stop.
     ending: Mutex<Vec<Arc<dyn PortControl>>>,
     failure: Arc<Failure>,
@@ -88,8 +88,8 @@ impl Switch {
         let running = Arc::new(Running::new(now, notifications(&workers)));
         let watched = workers.iter().map(|(_, worker)| worker.progress()).collect();
         let watchdog = WatchdogThread::start(watched, Arc::clone(&running.stalls))?;
-        let (wanted, ending) = (Mutex::default(), Mutex::default());
-        let mut switch = Switch { running, rcu, handles, wanted, ending, failure, _watchdog: watchdog };
+        let (desired, ending) = (Mutex::default(), Mutex::default());
+        let mut switch = Switch { running, rcu, handles, desired, ending, failure, _watchdog: watchdog };
         for (at, (cpu, worker)) in workers.into_iter().enumerate() {
             let failure = Arc::clone(&switch.failure);
             switch.handles[at].spawn(at, cpu, worker, failure)?;

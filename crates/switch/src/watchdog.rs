@@ -12,12 +12,12 @@ use straightline_graph::{Progress, Stall, Watchdog};
 use crate::api;
 
 /// The least time between two lines in the log.
-const LOG_PAUSE: Duration = Duration::from_secs(10);
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Most pairs of worker and port that are counted by themselves: ports come and go, and a switch runs for long.
-const MOST: usize = 1024;
+const MAX_COUNTERS: usize = 1024;
 
-/// Those beyond [`MOST`] are counted under this name, which no port can have.
+/// Those beyond [`MAX_COUNTERS`] are counted under this name, which no port can have.
 const OTHERS: &str = "(others)";
 
 /// Stalls so far, by worker and port.
@@ -28,7 +28,7 @@ impl Stalls {
     fn add(&self, stall: &Stall) {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (stall.worker, stall.port.clone());
-        let is_known = counts.len() < MOST || counts.contains_key(&key);
+        let is_known = counts.len() < MAX_COUNTERS || counts.contains_key(&key);
         let key = if is_known { key } else { (stall.worker, OTHERS.to_owned()) };
         *counts.entry(key).or_default() += 1;
     }
@@ -59,7 +59,7 @@ impl WatchdogThread {
                 let now = Instant::now();
                 for stall in watchdog.look(now) {
                     stalls.add(&stall);
-                    log.tell(&stall, now);
+                    log.report(&stall, now);
                 }
             }
         };
@@ -77,27 +77,27 @@ impl Drop for WatchdogThread {
     }
 }
 
-/// Writes a line at most every [`LOG_PAUSE`].
+/// Writes a line at most every [`LOG_INTERVAL`].
 #[derive(Default)]
 struct Log {
     last: Option<Instant>,
     /// Stalls since that had no line.
-    untold: u64,
+    unlogged: u64,
 }
 
 impl Log {
-    fn tell(&mut self, stall: &Stall, now: Instant) {
-        if self.last.is_some_and(|last| now.saturating_duration_since(last) < LOG_PAUSE) {
-            self.untold += 1;
+    fn report(&mut self, stall: &Stall, now: Instant) {
+        if self.last.is_some_and(|last| now.saturating_duration_since(last) < LOG_INTERVAL) {
+            self.unlogged += 1;
             return;
         }
         let Stall { worker, port } = stall;
         let limit = Watchdog::LIMIT.as_millis();
-        let untold = std::mem::take(&mut self.untold);
+        let unlogged = std::mem::take(&mut self.unlogged);
         tracing::warn!(
             worker,
             port,
-            untold,
+            unlogged,
             "the worker has not finished a turn for {limit} ms: the kernel keeps it waiting for this port, or does not \
              run it"
         );
@@ -116,10 +116,10 @@ mod tests {
         [stall(1, "a"), stall(0, "b"), stall(1, "a")].iter().for_each(|stall| stalls.add(stall));
         let row = |worker, port: &str, count| api::Stalls { worker, port: port.to_owned(), count };
         assert_eq!(stalls.list(), [row(0, "b", 1), row(1, "a", 2)]);
-        (0..2 * MOST).for_each(|n| stalls.add(&stall(0, &format!("p{n}"))));
+        (0..2 * MAX_COUNTERS).for_each(|n| stalls.add(&stall(0, &format!("p{n}"))));
         let list = stalls.list();
-        assert!(list.len() <= MOST + 1, "{}", list.len());
-        assert_eq!(list.iter().map(|row| row.count).sum::<u64>(), 3 + 2 * MOST as u64);
+        assert!(list.len() <= MAX_COUNTERS + 1, "{}", list.len());
+        assert_eq!(list.iter().map(|row| row.count).sum::<u64>(), 3 + 2 * MAX_COUNTERS as u64);
     }
 
     #[test]
@@ -127,12 +127,12 @@ mod tests {
         let mut log = Log::default();
         let start = Instant::now();
         let stall = Stall { worker: 0, port: "a".to_owned() };
-        log.tell(&stall, start);
+        log.report(&stall, start);
         for _ in 0..5 {
-            log.tell(&stall, start + LOG_PAUSE / 2);
+            log.report(&stall, start + LOG_INTERVAL / 2);
         }
-        assert_eq!((log.last, log.untold), (Some(start), 5));
-        log.tell(&stall, start + LOG_PAUSE);
-        assert_eq!((log.last, log.untold), (Some(start + LOG_PAUSE), 0));
+        assert_eq!((log.last, log.unlogged), (Some(start), 5));
+        log.report(&stall, start + LOG_INTERVAL);
+        assert_eq!((log.last, log.unlogged), (Some(start + LOG_INTERVAL), 0));
     }
 }

@@ -15,7 +15,7 @@ use rustix::net::sockopt::socket_acceptconn;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use straightline_port::{Listener, Permissions};
-use straightline_switch::api::{self, PortWish};
+use straightline_switch::api::{self, PortRequest};
 
 use crate::cli::Port;
 use crate::output;
@@ -52,12 +52,12 @@ pub(crate) fn execute(args: &Port) -> anyhow::Result<()> {
     };
     let name = args.name.clone().unwrap_or_else(|| format!("port-{}", std::process::id()));
     let join = args.join.clone().context("no bridge: use --join BRIDGE")?;
-    let wish = PortWish { name, join, socket: label.display().to_string() };
+    let request = PortRequest { name, join, socket: label.display().to_string() };
     let fd = match &socket {
         Socket::Made(listener) => listener.socket().as_fd(),
         Socket::Given(fd) => fd.as_fd(),
     };
-    let lease = api::lease(&args.api, &wish, fd)?;
+    let port = api::add_port(&args.api, &request, fd)?;
     // An inherited connection is open in this process too, so its end can be polled. Nothing is
     // read from it.
     let connection = match &socket {
@@ -65,7 +65,7 @@ pub(crate) fn execute(args: &Port) -> anyhow::Result<()> {
         _ => None,
     };
     loop {
-        let mut fds = vec![PollFd::new(&signalled, PollFlags::IN), PollFd::new(&lease, PollFlags::IN)];
+        let mut fds = vec![PollFd::new(&signalled, PollFlags::IN), PollFd::new(&port, PollFlags::IN)];
         fds.extend(connection.map(|fd| PollFd::new(fd, PollFlags::RDHUP)));
         match poll(&mut fds, None) {
             Ok(_) => {}
@@ -85,7 +85,7 @@ pub(crate) fn execute(args: &Port) -> anyhow::Result<()> {
             break;
         }
     }
-    lease.end()?;
+    port.end()?;
     Ok(())
 }
 

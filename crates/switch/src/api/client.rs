@@ -13,13 +13,13 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-use super::{Changes, Command, Drops, Fdb, PortWish, Ports, Runtime, Status};
+use super::{Changes, Command, Drops, Fdb, PortRequest, Ports, Runtime, Status};
 
 /// A switch that says nothing for so long is stuck.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// No answer is as long as this, so what is does not come from a switch.
-const LONGEST_ANSWER: u64 = 1 << 30;
+const MAX_ANSWER: u64 = 1 << 30;
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -114,7 +114,7 @@ pub fn set_link(path: &Path, port: &str, up: bool) -> Result<(), RequestError> {
 
 /// A port that the switch has for as long as this lives, and the process.
 #[derive(Debug)]
-pub struct Leased {
+pub struct AddedPort {
     stream: UnixStream,
     path: PathBuf,
 }
@@ -123,17 +123,19 @@ pub struct Leased {
 ///
 /// # Errors
 /// If nobody listens there, or it cannot.
-pub fn lease(path: &Path, wish: &PortWish, socket: BorrowedFd<'_>) -> Result<Leased, RequestError> {
+pub fn add_port(path: &Path, port_request: &PortRequest, socket: BorrowedFd<'_>) -> Result<AddedPort, RequestError> {
     let mut line = serde_json::json!({"cmd": Command::Port.as_str()});
     // A struct of strings is an object, so it is only added to.
-    if let (Some(line), Ok(serde_json::Value::Object(wish))) = (line.as_object_mut(), serde_json::to_value(wish)) {
-        line.extend(wish);
+    if let (Some(line), Ok(serde_json::Value::Object(port_request))) =
+        (line.as_object_mut(), serde_json::to_value(port_request))
+    {
+        line.extend(port_request);
     }
     let (_, stream) = exchange(path, &line.to_string(), Some(socket))?;
-    Ok(Leased { stream, path: path.to_owned() })
+    Ok(AddedPort { stream, path: path.to_owned() })
 }
 
-impl Leased {
+impl AddedPort {
     /// Gives the port back, and waits until it is gone.
     ///
     /// # Errors
@@ -148,7 +150,7 @@ impl Leased {
     }
 }
 
-impl AsFd for Leased {
+impl AsFd for AddedPort {
     /// Readable when the switch has ended.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
@@ -196,7 +198,7 @@ fn send_and_read(path: &Path, line: &str, fd: Option<BorrowedFd<'_>>) -> io::Res
     stream.write_all(&bytes)?;
     let mut answer = String::new();
     // One line answers one request, so nothing is read ahead that would be missed later.
-    BufReader::new(&stream).take(LONGEST_ANSWER).read_line(&mut answer)?;
+    BufReader::new(&stream).take(MAX_ANSWER).read_line(&mut answer)?;
     Ok((answer, stream))
 }
 

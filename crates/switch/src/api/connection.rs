@@ -10,21 +10,21 @@ use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recvmsg, send};
 use serde::Serialize;
 
-use super::{Desk, Lease};
+use super::{DynamicPortGuard, RequestHandler};
 
 /// The longest request, its newline included.
-pub(super) const LONGEST_REQUEST: usize = 4096;
+pub(super) const MAX_REQUEST: usize = 4096;
 
 /// A client that keeps us waiting for so long is closed, reading or writing.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A client that takes its answer in drips is closed after so long all the same.
-const LONGEST_WRITE: Duration = Duration::from_secs(10);
+const MAX_WRITE_TIME: Duration = Duration::from_secs(10);
 
 /// A client that is connected.
 pub(super) struct Connection {
     /// A port that is there for as long as the client. Dropped first: when the socket closes, the port is gone.
-    lease: Option<Lease>,
+    dynamic_port: Option<DynamicPortGuard>,
     /// The descriptor that came with the request.
     fd: Option<OwnedFd>,
     socket: OwnedFd,
@@ -43,7 +43,7 @@ impl Connection {
     /// A client on this socket, which does not block.
     pub(super) fn new(socket: OwnedFd, now: Instant) -> Self {
         Self {
-            lease: None,
+            dynamic_port: None,
             fd: None,
             socket,
             input: Vec::new(),
@@ -61,11 +61,11 @@ impl Connection {
 
     /// When it is closed; never while it leases a port and reads its answers.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        (!self.has_lease() || !self.output.is_empty()).then_some(self.deadline)
+        (!self.has_dynamic_port() || !self.output.is_empty()).then_some(self.deadline)
     }
 
-    pub(super) fn has_lease(&self) -> bool {
-        self.lease.is_some()
+    pub(super) fn has_dynamic_port(&self) -> bool {
+        self.dynamic_port.is_some()
     }
 
     /// What we wait for.
@@ -74,9 +74,9 @@ impl Connection {
     }
 
     /// Moves on as far as it goes without waiting. False: it is over.
-    pub(super) fn step(&mut self, desk: &Desk, now: Instant) -> bool {
+    pub(super) fn step(&mut self, handler: &RequestHandler, now: Instant) -> bool {
         loop {
-            let moved = if self.output.is_empty() { self.read(desk, now) } else { self.write(now) };
+            let moved = if self.output.is_empty() { self.read(handler, now) } else { self.write(now) };
             match moved {
                 Ok(true) => {}
                 Ok(false) => return false,
@@ -88,29 +88,29 @@ impl Connection {
     }
 
     /// Reads until there is a request, and answers it. False: the client is done.
-    fn read(&mut self, desk: &Desk, now: Instant) -> rustix::io::Result<bool> {
+    fn read(&mut self, handler: &RequestHandler, now: Instant) -> rustix::io::Result<bool> {
         if let Some(end) = self.input.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = self.input.drain(..=end).collect();
             let fd = self.fd.take();
-            let line = respond(&line, fd, desk, &mut self.lease);
+            let line = respond(&line, fd, handler, &mut self.dynamic_port);
             self.answer(line, now);
             return Ok(true);
         }
-        if self.input.len() >= LONGEST_REQUEST {
+        if self.input.len() >= MAX_REQUEST {
             self.input.clear();
             self.closing = true;
-            self.answer(failure(format!("a request has at most {LONGEST_REQUEST} bytes")), now);
+            self.answer(failure(format!("a request has at most {MAX_REQUEST} bytes")), now);
             return Ok(true);
         }
         if self.closing {
             return Ok(false);
         }
-        let mut buffer = [0; LONGEST_REQUEST];
-        let room = LONGEST_REQUEST - self.input.len();
+        let mut buffer = [0; MAX_REQUEST];
+        let free = MAX_REQUEST - self.input.len();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-        let count = recvmsg(&self.socket, &mut [IoSliceMut::new(&mut buffer[..room])], &mut control, flags)?.bytes;
+        let count = recvmsg(&self.socket, &mut [IoSliceMut::new(&mut buffer[..free])], &mut control, flags)?.bytes;
         for message in control.drain() {
             if let RecvAncillaryMessage::ScmRights(mut rights) = message {
                 // One request takes one; the kernel closes what does not fit, and we what nobody asked for.
@@ -133,7 +133,7 @@ impl Connection {
         self.output.push(b'\n');
         self.written = 0;
         self.deadline = now + PATIENCE;
-        self.end_of_write = now + LONGEST_WRITE;
+        self.end_of_write = now + MAX_WRITE_TIME;
     }
 
     fn write(&mut self, now: Instant) -> rustix::io::Result<bool> {
@@ -150,9 +150,14 @@ impl Connection {
 }
 
 /// The answer line to a request line.
-fn respond(line: &[u8], fd: Option<OwnedFd>, desk: &Desk, lease: &mut Option<Lease>) -> String {
+fn respond(
+    line: &[u8],
+    fd: Option<OwnedFd>,
+    handler: &RequestHandler,
+    dynamic_port: &mut Option<DynamicPortGuard>,
+) -> String {
     match serde_json::from_slice(line) {
-        Ok(request) => desk.answer(&request, fd, lease).unwrap_or_else(failure),
+        Ok(request) => handler.answer(&request, fd, dynamic_port).unwrap_or_else(failure),
         Err(error) => failure(format!("not a request: {error}; write for example {{\"cmd\":\"ports\"}}")),
     }
 }

@@ -30,11 +30,11 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
-pub use client::{Answer, Leased, RequestError, ask, lease, request, set_link};
+pub use client::{AddedPort, Answer, RequestError, add_port, ask, request, set_link};
 pub use server::{ApiError, ApiHandle, ApiServer};
 pub use types::{
     Addresses, Change, ChangeKind, Changed, Changes, DownReason, DropCount, Drops, Fdb, FdbEntry, Link, Node, Packets,
-    Port, PortWish, Ports, Queue, RingKind, Runtime, RxMode, Stalls, Status, Worker,
+    Port, PortRequest, Ports, Queue, RingKind, Runtime, RxMode, Stalls, Status, Worker,
 };
 
 /// Where commands look for a switch that they are told nothing about.
@@ -72,16 +72,16 @@ pub trait Control: Send + Sync {
     /// Adds a port until what is returned is dropped.
     ///
     /// # Errors
-    /// What is wrong with the wish or with the socket.
-    fn lease_port(&self, wish: &PortWish, socket: OwnedFd) -> Result<Lease, String>;
+    /// What is wrong with the request or with the socket.
+    fn add_dynamic_port(&self, port_request: &PortRequest, socket: OwnedFd) -> Result<DynamicPortGuard, String>;
 }
 
 /// What takes a port away when it is dropped.
-pub type Lease = Box<dyn Any + Send>;
+pub type DynamicPortGuard = Box<dyn Any + Send>;
 
 /// Those who answer.
 #[derive(Clone)]
-pub(crate) struct Desk {
+pub(crate) struct RequestHandler {
     pub(crate) source: Arc<dyn Source>,
     pub(crate) control: Option<Arc<dyn Control>>,
 }
@@ -103,7 +103,7 @@ pub enum Command {
     Reload,
     /// [`Control::set_link`]
     Link,
-    /// [`Control::lease_port`]
+    /// [`Control::add_dynamic_port`]
     Port,
 }
 
@@ -135,12 +135,17 @@ pub(super) struct Request {
     port: Option<String>,
     up: Option<bool>,
     #[serde(flatten)]
-    wish: Option<PortWish>,
+    port_request: Option<PortRequest>,
 }
 
-impl Desk {
+impl RequestHandler {
     /// The answer line to a request, without its newline; or why there is none. A port is leased to the client.
-    fn answer(&self, request: &Request, fd: Option<OwnedFd>, lease: &mut Option<Lease>) -> Result<String, String> {
+    fn answer(
+        &self,
+        request: &Request,
+        fd: Option<OwnedFd>,
+        dynamic_port: &mut Option<DynamicPortGuard>,
+    ) -> Result<String, String> {
         fn good<T: Serialize>(answer: T) -> Result<String, String> {
             #[derive(Serialize)]
             struct Good<T> {
@@ -163,12 +168,13 @@ impl Desk {
                 good(serde_json::Map::new())
             }
             Command::Port => {
-                let wish = request.wish.as_ref().ok_or("port: it takes \"name\", \"join\" and \"socket\"")?;
-                if lease.is_some() {
+                let port_request =
+                    request.port_request.as_ref().ok_or("port: it takes \"name\", \"join\" and \"socket\"")?;
+                if dynamic_port.is_some() {
                     return Err("port: this connection has one already".to_owned());
                 }
                 let fd = fd.ok_or("port: its socket comes with the request, as a descriptor (SCM_RIGHTS)")?;
-                *lease = Some(self.control()?.lease_port(wish, fd)?);
+                *dynamic_port = Some(self.control()?.add_dynamic_port(port_request, fd)?);
                 good(serde_json::Map::new())
             }
         }

@@ -1,7 +1,7 @@
 //! Answers requests over a Unix socket: one thread, never blocked by a client.
 //!
 //! All sockets are non-blocking and one `poll` waits for all of them, so a client that stalls costs
-//! a place among [`MOST_CLIENTS`] for a second and nothing else. While all places are taken, more
+//! a place among [`MAX_CLIENTS`] for a second and nothing else. While all places are taken, more
 //! clients wait in the kernel's queue.
 
 use std::os::fd::OwnedFd;
@@ -17,14 +17,14 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, accept_with, listen, s
 use straightline_port::socket_file::{self, SocketFile};
 
 use super::connection::Connection;
-use super::{Control, Desk, Source};
+use super::{Control, RequestHandler, Source};
 use crate::config::socket_path::{self, SocketPathError, SocketState};
 
 /// Clients at once.
-const MOST_CLIENTS: usize = 16;
+const MAX_CLIENTS: usize = 16;
 
 /// Clients that lease a port, beside those.
-const MOST_LEASES: usize = 1024;
+const MAX_DYNAMIC_PORTS: usize = 1024;
 
 /// How long no client is accepted after the system could not give us one.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -102,7 +102,7 @@ impl ApiServer {
     /// # Errors
     /// If the system has no thread or descriptor for it.
     pub fn serve(self, source: Arc<dyn Source>) -> io::Result<ApiHandle> {
-        self.serve_desk(Desk { source, control: None })
+        self.serve_with(RequestHandler { source, control: None })
     }
 
     /// As [`Self::serve`]; whoever may connect may also change the switch.
@@ -110,13 +110,13 @@ impl ApiServer {
     /// # Errors
     /// If the system has no thread or descriptor for it.
     pub fn serve_control(self, source: Arc<dyn Source>, control: Arc<dyn Control>) -> io::Result<ApiHandle> {
-        self.serve_desk(Desk { source, control: Some(control) })
+        self.serve_with(RequestHandler { source, control: Some(control) })
     }
 
-    fn serve_desk(self, desk: Desk) -> io::Result<ApiHandle> {
+    fn serve_with(self, handler: RequestHandler) -> io::Result<ApiHandle> {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let seen = Arc::clone(&stop);
-        let thread = thread::Builder::new().name("api".to_owned()).spawn(move || run(&self, &desk, &seen))?;
+        let thread = thread::Builder::new().name("api".to_owned()).spawn(move || run(&self, &handler, &seen))?;
         Ok(ApiHandle { stop, thread: Some(thread) })
     }
 }
@@ -141,13 +141,13 @@ impl Drop for ApiHandle {
     }
 }
 
-fn run(server: &ApiServer, desk: &Desk, stop: &OwnedFd) {
+fn run(server: &ApiServer, handler: &RequestHandler, stop: &OwnedFd) {
     let mut clients: Vec<Connection> = Vec::new();
     let mut accept_from = Instant::now();
     loop {
         let now = Instant::now();
         clients.retain(|client| client.deadline().is_none_or(|deadline| deadline > now));
-        let accepting = has_room(&clients) && now >= accept_from;
+        let accepting = accepts_more(&clients) && now >= accept_from;
 
         let mut fds = vec![PollFd::new(stop, PollFlags::IN)];
         fds.extend(clients.iter().map(|client| PollFd::new(client.socket(), client.interest())));
@@ -175,7 +175,7 @@ fn run(server: &ApiServer, desk: &Desk, stop: &OwnedFd) {
         let now = Instant::now();
         let newcomers = accepting && ready.last() == Some(&true);
         let mut ready = ready.into_iter();
-        clients.retain_mut(|client| ready.next() != Some(true) || client.step(desk, now));
+        clients.retain_mut(|client| ready.next() != Some(true) || client.step(handler, now));
         if newcomers && let Err(error) = accept_all(server, &mut clients, now) {
             tracing::warn!("the API accepts nobody for {} s: {error}", PAUSE.as_secs());
             accept_from = now + PAUSE;
@@ -184,13 +184,13 @@ fn run(server: &ApiServer, desk: &Desk, stop: &OwnedFd) {
 }
 
 /// A client that leases a port takes no place from those that ask.
-fn has_room(clients: &[Connection]) -> bool {
-    let leases = clients.iter().filter(|client| client.has_lease()).count();
-    clients.len() - leases < MOST_CLIENTS && leases < MOST_LEASES
+fn accepts_more(clients: &[Connection]) -> bool {
+    let dynamic = clients.iter().filter(|client| client.has_dynamic_port()).count();
+    clients.len() - dynamic < MAX_CLIENTS && dynamic < MAX_DYNAMIC_PORTS
 }
 
 fn accept_all(server: &ApiServer, clients: &mut Vec<Connection>, now: Instant) -> rustix::io::Result<()> {
-    while has_room(clients) {
+    while accepts_more(clients) {
         match accept_with(&server.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
             Ok(socket) => clients.push(Connection::new(socket, now)),
             Err(Errno::AGAIN) => return Ok(()),

@@ -208,7 +208,7 @@ impl Control for Once {
         if port == "vm1" && !up { Ok(()) } else { Err(format!("no such port {port:?}")) }
     }
 
-    fn lease_port(&self, _wish: &PortWish, _socket: OwnedFd) -> Result<Lease, String> {
+    fn add_dynamic_port(&self, _wish: &PortRequest, _socket: OwnedFd) -> Result<DynamicPortGuard, String> {
         Err("not here".to_owned())
     }
 }
@@ -228,9 +228,9 @@ fn a_reload_tells_what_changed_or_what_is_wrong() {
     assert!(matches!(&error, RequestError::Refused { message, .. } if message.lines().count() == 2), "{error}");
     set_link(&path, "vm1", false).unwrap();
     assert!(set_link(&path, "vm2", false).unwrap_err().to_string().contains("no such port \"vm2\""));
-    let wish = PortWish { name: "x".to_owned(), join: "lan".to_owned(), socket: "s".to_owned() };
+    let port_request = PortRequest { name: "x".to_owned(), join: "lan".to_owned(), socket: "s".to_owned() };
     let (a, _b) = UnixStream::pair().unwrap();
-    assert!(lease(&path, &wish, std::os::fd::AsFd::as_fd(&a)).unwrap_err().to_string().contains("not here"));
+    assert!(add_port(&path, &port_request, std::os::fd::AsFd::as_fd(&a)).unwrap_err().to_string().contains("not here"));
     drop(handle);
 
     let only_answers = Fixture::new();

@@ -335,7 +335,7 @@ impl Status {
 
 /// Request `port`: its socket comes with it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PortWish {
+pub struct PortRequest {
     /// The port's name.
     pub name: String,
     /// The bridge that it joins.

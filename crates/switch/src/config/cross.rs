@@ -5,10 +5,10 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::diagnostic::Report;
+use super::diagnostic::Findings;
 use super::{Draft, PortConfig};
 
-pub(super) fn check(draft: &Draft, report: &mut Report<'_>) {
+pub(super) fn check(draft: &Draft, report: &mut Findings<'_>) {
     check_use_of_ports(draft, report);
     check_use_of_nodes(draft, report);
     check_node_outputs(draft, report);
@@ -17,7 +17,7 @@ pub(super) fn check(draft: &Draft, report: &mut Report<'_>) {
 }
 
 /// Every port that is named exists, no port is used twice, and an unused one is worth a warning.
-fn check_use_of_ports(draft: &Draft, report: &mut Report<'_>) {
+fn check_use_of_ports(draft: &Draft, report: &mut Findings<'_>) {
     let mut networks: Vec<_> = draft.networks.iter().collect();
     // In the file's order, so that the later use is the one that is wrong.
     networks.sort_by_key(|network| network.ports.first().map_or(0, |(_, span)| span.start));
@@ -71,7 +71,7 @@ fn known_ports(draft: &Draft) -> String {
 }
 
 /// Every node that a port names exists and is there once, and one that no port names is worth a warning.
-fn check_use_of_nodes(draft: &Draft, report: &mut Report<'_>) {
+fn check_use_of_nodes(draft: &Draft, report: &mut Findings<'_>) {
     let lists = draft.ports.iter().flat_map(|(port, spans)| {
         [("nodes", port, &port.nodes, &spans.nodes), ("egress-nodes", port, &port.egress_nodes, &spans.egress_nodes)]
     });
@@ -101,7 +101,7 @@ fn check_use_of_nodes(draft: &Draft, report: &mut Report<'_>) {
 }
 
 /// A port that a node sends copies to exists, receives nothing else, and passes no nodes itself.
-fn check_node_outputs(draft: &Draft, report: &mut Report<'_>) {
+fn check_node_outputs(draft: &Draft, report: &mut Findings<'_>) {
     for (node, output) in draft.node_sites.iter().flat_map(|node| node.outputs.iter().map(move |output| (node, output)))
     {
         // A key that is absent or no text has an error of its own.
@@ -139,7 +139,7 @@ fn check_node_outputs(draft: &Draft, report: &mut Report<'_>) {
 }
 
 /// A static entry names a port of its own bridge.
-fn check_statics(draft: &Draft, report: &mut Report<'_>) {
+fn check_statics(draft: &Draft, report: &mut Findings<'_>) {
     for (bridge, spans) in &draft.bridges {
         // A bridge without ports has an error of its own.
         if bridge.ports.is_empty() {
@@ -161,7 +161,7 @@ fn check_statics(draft: &Draft, report: &mut Report<'_>) {
 }
 
 /// Two owners cannot have one path, however it is written; not to connect to either, where one frontend listens.
-fn check_sockets(draft: &Draft, report: &mut Report<'_>) {
+fn check_sockets(draft: &Draft, report: &mut Findings<'_>) {
     let mut seen: HashMap<(PathBuf, Option<OsString>), (&str, usize)> = HashMap::new();
     for socket in &draft.sockets {
         let place = (folder_identity(&socket.path), socket.path.file_name().map(ToOwned::to_owned));

@@ -65,14 +65,14 @@ impl fmt::Display for ConfigErrors {
 impl std::error::Error for ConfigErrors {}
 
 /// Collects the findings about one text.
-pub(super) struct Report<'t> {
+pub(super) struct Findings<'t> {
     file: &'t str,
     text: &'t str,
     errors: Vec<(usize, Diagnostic)>,
     warnings: Vec<(usize, Diagnostic)>,
 }
 
-impl<'t> Report<'t> {
+impl<'t> Findings<'t> {
     pub(super) fn new(file: &'t str, text: &'t str) -> Self {
         Self { file, text, errors: Vec::new(), warnings: Vec::new() }
     }
@@ -168,7 +168,7 @@ mod tests {
     fn points_at_the_culprit() {
         let text = "a = 1\nports = [\"ä\", \"vm9\"]\n";
         let start = text.find("\"vm9\"").unwrap();
-        let mut report = Report::new("x.toml", text);
+        let mut report = Findings::new("x.toml", text);
         report.error(&(start..start + 5), "no such port");
         let expected = "x.toml:2: no such port\n  2 | ports = [\"ä\", \"vm9\"]\n    |               ^^^^^";
         let errors = report.into_errors();
@@ -180,7 +180,7 @@ mod tests {
     fn any_span_of_any_text_gives_a_finding() {
         let long = format!("k = \"{}\"", "x".repeat(500));
         for text in ["", "\n", "ä", "a\tb\r\n\u{1b}[2J = 1", "\n\n\n", long.as_str()] {
-            let mut report = Report::new("f", text);
+            let mut report = Findings::new("f", text);
             for start in 0..text.len() + 3 {
                 for end in [start, start + 1, start + 2, text.len(), 0, usize::MAX] {
                     report.error(&(start..end), "m");
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn findings_are_sorted_by_place() {
-        let mut report = Report::new("f", "a\nb\nc");
+        let mut report = Findings::new("f", "a\nb\nc");
         report.error(&(4..5), "third");
         report.error(&(0..1), "first");
         let lines: Vec<_> = report.into_errors().0.iter().map(|error| error.line).collect();

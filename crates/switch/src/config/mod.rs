@@ -54,14 +54,14 @@ pub use diagnostic::{ConfigErrors, Diagnostic};
 pub use kind::{Mode, Offloads, PortKind, VhostUserConfig};
 pub use mac::{Mac, MacError};
 pub use machine::Machine;
-pub use node::{Kinds, NodeConfig, Settings};
+pub use node::{Kinds, NodeConfig, NodeSettings};
 pub use types::{
     BridgeConfig, Config, Copier, Copies, Idle, Mechanism, PatchConfig, PortConfig, SandboxConfig, SourceCheckConfig,
     StaticEntry, SwitchConfig, WhenFull,
 };
 
 use crate::sandbox;
-use diagnostic::{Report, Span};
+use diagnostic::{Findings, Span};
 pub(crate) use kind::note;
 use section::Section;
 pub(crate) use section::is_name;
@@ -164,7 +164,7 @@ impl Config {
     /// # Errors
     /// As of [`Self::parse`].
     pub fn parse_with(file: &str, text: &str, machine: &Machine, kinds: &Kinds) -> Result<Loaded, ConfigErrors> {
-        let mut report = Report::new(file, text);
+        let mut report = Findings::new(file, text);
         let (root, syntax) = DeTable::parse_recoverable(text);
         for error in &syntax {
             let message = match error.message() {
@@ -238,7 +238,7 @@ fn read(
     root: &toml::Spanned<DeTable<'_>>,
     machine: &Machine,
     kinds: &Kinds,
-    report: &mut Report<'_>,
+    report: &mut Findings<'_>,
     draft: &mut Draft,
 ) {
     let root = Section::root(root);

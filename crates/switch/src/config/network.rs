@@ -3,7 +3,7 @@
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::diagnostic::{Report, Span};
+use super::diagnostic::{Findings, Span};
 use super::section::Section;
 use super::{BridgeConfig, Draft, Mac, PatchConfig, StaticEntry, WhenFull};
 
@@ -14,9 +14,9 @@ pub(super) struct Network {
 }
 
 /// An address-table entry takes a few dozen bytes; a million of them is beyond any use, not beyond memory.
-const MOST_ADDRESSES: u32 = 1 << 20;
+const MAX_ADDRESSES: u32 = 1 << 20;
 
-pub(super) fn read_patch(name: &str, section: &Section<'_>, report: &mut Report<'_>, draft: &mut Draft) {
+pub(super) fn read_patch(name: &str, section: &Section<'_>, report: &mut Findings<'_>, draft: &mut Draft) {
     section.only(&["ports", "full"], report);
     let full = section.choice("full", &[("drop", WhenFull::Drop), ("wait", WhenFull::Wait)], report);
     let example = "ports = [\"vm1\", \"vm2\"]";
@@ -37,7 +37,7 @@ pub(super) fn read_patch(name: &str, section: &Section<'_>, report: &mut Report<
     }
 }
 
-pub(super) fn read_bridge(name: &str, section: &Section<'_>, report: &mut Report<'_>, draft: &mut Draft) {
+pub(super) fn read_bridge(name: &str, section: &Section<'_>, report: &mut Findings<'_>, draft: &mut Draft) {
     section.only(&["ports", "ageing", "limit", "static"], report);
     let example = "ports = [\"vm1\", \"vm2\", \"vm3\"]";
     let ports = read_ports(section, example, report, draft);
@@ -51,7 +51,7 @@ pub(super) fn read_bridge(name: &str, section: &Section<'_>, report: &mut Report
     // IEEE 802.1Q-2018, table 8-6, allows 10 to 1 000 000 seconds; less is useful in a laboratory.
     let ageing =
         section.integer("ageing", 1..=1_000_000, report).map_or(BridgeConfig::DEFAULT_AGEING, Spanned::into_inner);
-    let limit = section.integer("limit", 1..=MOST_ADDRESSES, report);
+    let limit = section.integer("limit", 1..=MAX_ADDRESSES, report);
     let (statics, static_spans) = read_statics(section, report);
     let most = limit.as_ref().map_or(BridgeConfig::DEFAULT_LIMIT, |limit| *limit.get_ref());
     if u32::try_from(statics.len()).map_or(true, |count| count > most) {
@@ -84,7 +84,7 @@ struct Ports {
 }
 
 /// Reads `ports`, and puts them among the networks of the draft.
-fn read_ports(section: &Section<'_>, example: &str, report: &mut Report<'_>, draft: &mut Draft) -> Option<Ports> {
+fn read_ports(section: &Section<'_>, example: &str, report: &mut Findings<'_>, draft: &mut Draft) -> Option<Ports> {
     let Some(value) = section.get("ports") else {
         section.missing("ports", example, report);
         return None;
@@ -97,7 +97,7 @@ fn read_ports(section: &Section<'_>, example: &str, report: &mut Report<'_>, dra
     Some(Ports { names, written: value.get_ref().as_array().map_or(0, |array| array.len()), span: ports.span() })
 }
 
-fn read_statics(section: &Section<'_>, report: &mut Report<'_>) -> (Vec<StaticEntry>, Vec<Span>) {
+fn read_statics(section: &Section<'_>, report: &mut Findings<'_>) -> (Vec<StaticEntry>, Vec<Span>) {
     let (mut entries, mut spans): (Vec<StaticEntry>, Vec<Span>) = Default::default();
     let Some(value) = section.get("static") else {
         return (entries, spans);

@@ -1,6 +1,6 @@
 //! Nodes that the program brings which the switch is part of: their kinds, and `[node.NAME]`.
 //!
-//! A kind is a name and a function: it reads its keys through [`Settings`] and makes the node. What it makes is the
+//! A kind is a name and a function: it reads its keys through [`NodeSettings`] and makes the node. What it makes is the
 //! prototype: each place in each worker's graph gets a clone of it.
 
 use std::fmt;
@@ -12,7 +12,7 @@ use straightline_nodes::Mirror;
 use toml::Spanned;
 
 use super::Draft;
-use super::diagnostic::{Report, Span};
+use super::diagnostic::{Findings, Span};
 use super::section::{Section, hint};
 
 /// The kinds of node that a configuration may name: the built-in kind `mirror`, and those that a program adds.
@@ -40,7 +40,7 @@ use super::section::{Section, hint};
 #[derive(Clone)]
 pub struct Kinds(Vec<(String, Arc<Make>)>);
 
-type Make = dyn Fn(&mut Settings<'_, '_>) -> Arc<dyn Prototype> + Send + Sync;
+type Make = dyn Fn(&mut NodeSettings<'_, '_>) -> Arc<dyn Prototype> + Send + Sync;
 
 impl Kinds {
     /// The built-in kinds.
@@ -52,7 +52,7 @@ impl Kinds {
     /// Adds the kind that a file calls `name`, in place of a kind of that name. `make` reads the keys of a section and
     /// makes the node.
     ///
-    /// A port's list of nodes leads along edge 0: what a node pushes there goes on. Each call of [`Settings::output`]
+    /// A port's list of nodes leads along edge 0: what a node pushes there goes on. Each call of [`NodeSettings::output`]
     /// gives the node one edge more.
     ///
     /// A node in `egress-nodes` of a port in a bridge does not change packets: a flooded packet is the same packet for
@@ -65,7 +65,7 @@ impl Kinds {
     pub fn with<N: Node + Clone + Sync + 'static>(
         mut self,
         name: &str,
-        make: impl Fn(&mut Settings<'_, '_>) -> N + Send + Sync + 'static,
+        make: impl Fn(&mut NodeSettings<'_, '_>) -> N + Send + Sync + 'static,
     ) -> Self {
         self.0.retain(|(known, _)| known != name);
         self.0.push((name.to_owned(), Arc::new(move |settings| Arc::new(make(settings)))));
@@ -102,9 +102,9 @@ impl<N: Node + Clone + Sync + 'static> Prototype for N {
 
 /// The keys of a `[node.NAME]`, for its kind to read. A key that is absent has the default; so has one that is wrong, but
 /// then the report has an error at its line, and the configuration is refused. A key that is not read is unknown.
-pub struct Settings<'a, 't> {
+pub struct NodeSettings<'a, 't> {
     section: &'a Section<'a>,
-    report: &'a mut Report<'t>,
+    report: &'a mut Findings<'t>,
     read: Vec<(String, String)>,
     outputs: Vec<OutputSite>,
 }
@@ -116,13 +116,16 @@ pub(super) struct OutputSite {
     pub(super) span: Span,
 }
 
-impl fmt::Debug for Settings<'_, '_> {
+impl fmt::Debug for NodeSettings<'_, '_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Settings").field("of", &self.section.title()).field("read", &self.read).finish_non_exhaustive()
+        f.debug_struct("NodeSettings")
+            .field("of", &self.section.title())
+            .field("read", &self.read)
+            .finish_non_exhaustive()
     }
 }
 
-impl Settings<'_, '_> {
+impl NodeSettings<'_, '_> {
     /// A number in this range.
     pub fn integer<T>(&mut self, key: &str, range: RangeInclusive<T>, default: T) -> T
     where
@@ -197,7 +200,7 @@ impl NodeConfig {
         Self { name, kind, settings: None, outputs: Vec::new(), prototype: Arc::new(node) }
     }
 
-    /// Adds an edge to the output of a port, as [`Settings::output`] does. The first one is edge 1.
+    /// Adds an edge to the output of a port, as [`NodeSettings::output`] does. The first one is edge 1.
     #[must_use]
     pub fn with_output(mut self, port: impl Into<String>) -> Self {
         self.outputs.push(port.into());
@@ -247,7 +250,7 @@ pub(super) struct NodeSite {
     pub(super) outputs: Vec<OutputSite>,
 }
 
-pub(super) fn read(name: &str, section: &Section<'_>, kinds: &Kinds, report: &mut Report<'_>, draft: &mut Draft) {
+pub(super) fn read(name: &str, section: &Section<'_>, kinds: &Kinds, report: &mut Findings<'_>, draft: &mut Draft) {
     let outputs = read_kind(name, section, kinds, report, draft);
     draft.node_sites.push(NodeSite { name: name.to_owned(), span: section.span().clone(), outputs });
 }
@@ -257,7 +260,7 @@ fn read_kind(
     name: &str,
     section: &Section<'_>,
     kinds: &Kinds,
-    report: &mut Report<'_>,
+    report: &mut Findings<'_>,
     draft: &mut Draft,
 ) -> Vec<OutputSite> {
     let names = kinds.names();
@@ -272,9 +275,9 @@ fn read_kind(
         report.error(&kind.span(), format!("kind {word:?} in {}: unknown; {known}", section.title()));
         return Vec::new();
     };
-    let mut settings = Settings { section, report, read: Vec::new(), outputs: Vec::new() };
+    let mut settings = NodeSettings { section, report, read: Vec::new(), outputs: Vec::new() };
     let prototype = make(&mut settings);
-    let Settings { read, outputs: sites, .. } = settings;
+    let NodeSettings { read, outputs: sites, .. } = settings;
     let keys: Vec<_> = ["kind"].into_iter().chain(read.iter().map(|(key, _)| key.as_str())).collect();
     section.only(&keys, report);
     let kind = word.to_owned();

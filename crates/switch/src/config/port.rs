@@ -1,6 +1,6 @@
 //! Reads `[port.NAME]`: the keys that ports of all kinds have.
 
-use super::diagnostic::{Report, Span};
+use super::diagnostic::{Findings, Span};
 use super::section::Section;
 use super::source_check;
 use super::{Draft, Mac, PortConfig, kind};
@@ -18,7 +18,7 @@ pub(super) struct PortSpans {
     pub(super) egress_nodes: Vec<Span>,
 }
 
-pub(super) fn read(name: &str, section: &Section<'_>, report: &mut Report<'_>, draft: &mut Draft) {
+pub(super) fn read(name: &str, section: &Section<'_>, report: &mut Findings<'_>, draft: &mut Draft) {
     let kind = kind::read(section, COMMON_KEYS, report, draft);
     let mtu = section.integer("mtu", 68..=9216, report).map_or(PortConfig::DEFAULT_MTU, toml::Spanned::into_inner);
     let mac = section.text("mac", "mac = \"52:54:00:00:00:01\"", report);
@@ -40,7 +40,7 @@ pub(super) fn read(name: &str, section: &Section<'_>, report: &mut Report<'_>, d
 }
 
 /// Reads a list of nodes, with the place of each name.
-fn read_nodes(section: &Section<'_>, key: &str, report: &mut Report<'_>) -> (Vec<String>, Vec<Span>) {
+fn read_nodes(section: &Section<'_>, key: &str, report: &mut Findings<'_>) -> (Vec<String>, Vec<Span>) {
     let example = format!("{key} = [\"a\"]");
     let nodes = section.texts(key, &example, report).map_or_else(Vec::new, toml::Spanned::into_inner);
     nodes.iter().map(|node| ((*node.get_ref()).to_owned(), node.span())).unzip()

@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::diagnostic::{Report, Span};
+use super::diagnostic::{Findings, Span};
 
 /// A key of a table, as the parser gives it.
 type Key<'t> = Spanned<Cow<'t, str>>;
@@ -30,7 +30,7 @@ impl<'t> Section<'t> {
     }
 
     /// The table that `key` holds.
-    pub(super) fn open(title: String, key: &Key<'t>, value: &'t Value<'t>, report: &mut Report<'_>) -> Option<Self> {
+    pub(super) fn open(title: String, key: &Key<'t>, value: &'t Value<'t>, report: &mut Findings<'_>) -> Option<Self> {
         match value.get_ref() {
             DeValue::Table(table) => Some(Self { title, span: key.span(), table }),
             other => {
@@ -58,7 +58,7 @@ impl<'t> Section<'t> {
     }
 
     /// An error for each key that is not one of these.
-    pub(super) fn only(&self, keys: &[&str], report: &mut Report<'_>) {
+    pub(super) fn only(&self, keys: &[&str], report: &mut Findings<'_>) {
         for (key, _) in self.entries() {
             let name = key.get_ref().as_ref();
             if !keys.contains(&name) {
@@ -74,7 +74,7 @@ impl<'t> Section<'t> {
     }
 
     /// The text of a key.
-    pub(super) fn text(&self, key: &str, example: &str, report: &mut Report<'_>) -> Option<Spanned<&'t str>> {
+    pub(super) fn text(&self, key: &str, example: &str, report: &mut Findings<'_>) -> Option<Spanned<&'t str>> {
         let value = self.get(key)?;
         match value.get_ref() {
             DeValue::String(text) => Some(Spanned::new(value.span(), text.as_ref())),
@@ -83,7 +83,12 @@ impl<'t> Section<'t> {
     }
 
     /// The number of a key, if it is in range.
-    pub(super) fn integer<T>(&self, key: &str, range: RangeInclusive<T>, report: &mut Report<'_>) -> Option<Spanned<T>>
+    pub(super) fn integer<T>(
+        &self,
+        key: &str,
+        range: RangeInclusive<T>,
+        report: &mut Findings<'_>,
+    ) -> Option<Spanned<T>>
     where
         T: TryFrom<i64> + PartialOrd + std::fmt::Display,
     {
@@ -105,7 +110,7 @@ impl<'t> Section<'t> {
     }
 
     /// The truth of a key.
-    pub(super) fn boolean(&self, key: &str, report: &mut Report<'_>) -> Option<Spanned<bool>> {
+    pub(super) fn boolean(&self, key: &str, report: &mut Findings<'_>) -> Option<Spanned<bool>> {
         let value = self.get(key)?;
         match value.get_ref() {
             DeValue::Boolean(truth) => Some(Spanned::new(value.span(), *truth)),
@@ -118,7 +123,7 @@ impl<'t> Section<'t> {
         &self,
         key: &str,
         choices: &[(&str, T)],
-        report: &mut Report<'_>,
+        report: &mut Findings<'_>,
     ) -> Option<Spanned<T>> {
         let first = choices.first().map_or("", |(word, _)| word);
         let text = self.text(key, &format!("{key} = {first:?}"), report)?;
@@ -137,7 +142,7 @@ impl<'t> Section<'t> {
         &self,
         key: &str,
         example: &str,
-        report: &mut Report<'_>,
+        report: &mut Findings<'_>,
     ) -> Option<Spanned<Vec<Spanned<&'t str>>>> {
         let value = self.get(key)?;
         let DeValue::Array(array) = value.get_ref() else {
@@ -158,7 +163,7 @@ impl<'t> Section<'t> {
         &self,
         key: &str,
         example: &str,
-        report: &mut Report<'_>,
+        report: &mut Findings<'_>,
     ) -> Option<Spanned<Vec<Spanned<usize>>>> {
         let value = self.get(key)?;
         let DeValue::Array(array) = value.get_ref() else {
@@ -183,7 +188,7 @@ impl<'t> Section<'t> {
     }
 
     /// An error that a key is absent that must be there.
-    pub(super) fn missing(&self, key: &str, example: &str, report: &mut Report<'_>) {
+    pub(super) fn missing(&self, key: &str, example: &str, report: &mut Findings<'_>) {
         report.error(&self.span, format!("{} has no {key:?}; add for example {example}", self.title));
     }
 
@@ -194,7 +199,7 @@ impl<'t> Section<'t> {
         found: &DeValue<'_>,
         expected: &str,
         example: &str,
-        report: &mut Report<'_>,
+        report: &mut Findings<'_>,
     ) -> Option<T> {
         let found = kind(found);
         let message = format!("{key} in {} is {found}; it must be {expected}, for example {example}", self.title);
@@ -209,7 +214,7 @@ impl<'t> Section<'t> {
         found: &DeValue<'_>,
         expected: &str,
         example: &str,
-        report: &mut Report<'_>,
+        report: &mut Findings<'_>,
     ) {
         let found = kind(found);
         let message = format!("{key} in {} holds {found}; it holds {expected}, for example {example}", self.title);
@@ -219,7 +224,7 @@ impl<'t> Section<'t> {
 
 /// The sections `[family.NAME]` of a file, in its order, each with its checked name. A section whose
 /// name is bad is left out, and a family that is no table has none; the report then says so.
-pub(super) fn named<'t>(family: &str, value: &'t Value<'t>, report: &mut Report<'_>) -> Vec<(&'t str, Section<'t>)> {
+pub(super) fn named<'t>(family: &str, value: &'t Value<'t>, report: &mut Findings<'_>) -> Vec<(&'t str, Section<'t>)> {
     let DeValue::Table(table) = value.get_ref() else {
         let message = format!("{family} is {}; write a section [{family}.NAME]", kind(value.get_ref()));
         report.error(&value.span(), message);

@@ -6,18 +6,18 @@ use straightline_nodes::{IpPrefix, MacPrefix};
 use straightline_wire::MacAddr;
 use toml::Spanned;
 
-use super::diagnostic::Report;
+use super::diagnostic::Findings;
 use super::section::Section;
 use super::{Mac, SourceCheckConfig};
 
 /// Each packet is compared with entry after entry.
-const MOST_ENTRIES: usize = 256;
+const MAX_ENTRIES: usize = 256;
 
 /// The shortest prefix of MAC addresses. Its first byte says whether they are a group's.
-const LEAST_MAC_PREFIX: u8 = 8;
+const MIN_MAC_PREFIX: u8 = 8;
 
 /// What a port's keys say; none if they leave the check off.
-pub(super) fn read(section: &Section<'_>, report: &mut Report<'_>) -> Option<SourceCheckConfig> {
+pub(super) fn read(section: &Section<'_>, report: &mut Findings<'_>) -> Option<SourceCheckConfig> {
     let choice = section.choice("source-check", &[("off", false), ("mac", true)], report);
     let macs = entries(section, "allowed-macs", "00:00:5e:00:01:00/40", parse_mac, report);
     let ips = entries(section, "allowed-ips", "10.0.0.5", parse_ip, report);
@@ -59,14 +59,13 @@ fn entries<T: PartialEq>(
     key: &str,
     example: &str,
     parse: fn(&str) -> Result<T, String>,
-    report: &mut Report<'_>,
+    report: &mut Findings<'_>,
 ) -> Option<Vec<T>> {
     let texts = section.texts(key, &format!("{key} = [{example:?}]"), report)?;
     let title = section.title();
-    if texts.get_ref().len() > MOST_ENTRIES {
+    if texts.get_ref().len() > MAX_ENTRIES {
         let count = texts.get_ref().len();
-        let message =
-            format!("{key} in {title}: {count} entries; at most {MOST_ENTRIES} are compared with each packet");
+        let message = format!("{key} in {title}: {count} entries; at most {MAX_ENTRIES} are compared with each packet");
         report.error(&texts.span(), message);
     }
     let mut entries = Vec::new();
@@ -85,7 +84,7 @@ fn entries<T: PartialEq>(
 }
 
 fn parse_mac(text: &str) -> Result<MacPrefix, String> {
-    let (address, len) = split(text, LEAST_MAC_PREFIX, |_| MacPrefix::BITS)?;
+    let (address, len) = split(text, MIN_MAC_PREFIX, |_| MacPrefix::BITS)?;
     let address = address.parse::<Mac>().map_err(|why| why.to_string())?;
     MacPrefix::new(MacAddr(address.octets()), len).ok_or_else(|| bits_behind(len))
 }

@@ -4,14 +4,14 @@ use std::path::PathBuf;
 
 use straightline_packet::Level;
 
-use super::diagnostic::Report;
+use super::diagnostic::Findings;
 use super::section::{Section, hint};
 use super::{Copier, Copies, Draft, DraftSocket, Idle, Machine, Mechanism, SandboxConfig, socket_path};
 
 /// The keys of `[switch]`.
 pub(super) const KEYS: &[&str] = &["workers", "idle", "api", "copies", "simd", "copy", "sandbox"];
 
-pub(super) fn read(section: &Section<'_>, machine: &Machine, report: &mut Report<'_>, draft: &mut Draft) {
+pub(super) fn read(section: &Section<'_>, machine: &Machine, report: &mut Findings<'_>, draft: &mut Draft) {
     section.only(KEYS, report);
     draft.switch.workers = read_workers(section, machine, report);
     if let Some(idle) = section.choice("idle", &[("sleep", Idle::Sleep), ("spin", Idle::Spin)], report) {
@@ -46,7 +46,7 @@ pub(super) fn read(section: &Section<'_>, machine: &Machine, report: &mut Report
 }
 
 /// Those that the file names, none if it has no such key.
-fn read_sandbox(section: &Section<'_>, report: &mut Report<'_>) -> Option<SandboxConfig> {
+fn read_sandbox(section: &Section<'_>, report: &mut Findings<'_>) -> Option<SandboxConfig> {
     let words = Mechanism::ALL.map(Mechanism::as_str);
     let named = section.texts("sandbox", &format!("sandbox = {words:?}"), report)?;
     let mut mechanisms = Vec::new();
@@ -68,7 +68,7 @@ fn read_sandbox(section: &Section<'_>, report: &mut Report<'_>) -> Option<Sandbo
 }
 
 /// The set that the file names, if this machine has it.
-fn read_simd(section: &Section<'_>, report: &mut Report<'_>) -> Option<Level> {
+fn read_simd(section: &Section<'_>, report: &mut Findings<'_>) -> Option<Level> {
     let named = section.text("simd", "simd = \"auto\"", report)?;
     let word = *named.get_ref();
     if word == "auto" {
@@ -90,7 +90,7 @@ fn read_simd(section: &Section<'_>, report: &mut Report<'_>) -> Option<Level> {
     level
 }
 
-fn read_workers(section: &Section<'_>, machine: &Machine, report: &mut Report<'_>) -> Vec<usize> {
+fn read_workers(section: &Section<'_>, machine: &Machine, report: &mut Findings<'_>) -> Vec<usize> {
     let mut workers = Vec::new();
     let Some(cpus) = section.numbers("workers", "workers = [0]", report) else {
         return workers;

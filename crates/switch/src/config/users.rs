@@ -20,7 +20,7 @@ pub(super) enum Id {
 
 /// The id of a user, by name or, if no user has that name, as a number.
 pub(super) fn user(name: &str) -> io::Result<Id> {
-    static KNOWN: Known = Mutex::new(BTreeMap::new());
+    static KNOWN: IdCache = Mutex::new(BTreeMap::new());
     let found =
         remembered(&KNOWN, name, || Ok(look_up(name, libc::getpwnam_r)?.map(|entry: libc::passwd| entry.pw_uid)))?;
     Ok(or_number(found, name))
@@ -28,17 +28,17 @@ pub(super) fn user(name: &str) -> io::Result<Id> {
 
 /// The id of a group, by name or, if no group has that name, as a number.
 pub(super) fn group(name: &str) -> io::Result<Id> {
-    static KNOWN: Known = Mutex::new(BTreeMap::new());
+    static KNOWN: IdCache = Mutex::new(BTreeMap::new());
     let found =
         remembered(&KNOWN, name, || Ok(look_up(name, libc::getgrnam_r)?.map(|entry: libc::group| entry.gr_gid)))?;
     Ok(or_number(found, name))
 }
 
 /// Ids that the service told, by name.
-type Known = Mutex<BTreeMap<String, u32>>;
+type IdCache = Mutex<BTreeMap<String, u32>>;
 
 /// Asks the service, or memory once the sandbox keeps us from the service's files.
-fn remembered(known: &Known, name: &str, ask: impl Fn() -> io::Result<Option<u32>>) -> io::Result<Option<u32>> {
+fn remembered(known: &IdCache, name: &str, ask: impl Fn() -> io::Result<Option<u32>>) -> io::Result<Option<u32>> {
     let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
     if !sandbox::names_are_sealed() {
         let found = ask()?;
@@ -64,7 +64,7 @@ fn or_number(found: Option<u32>, name: &str) -> Id {
 type Getter<Entry> = unsafe extern "C" fn(*const c_char, *mut Entry, *mut c_char, usize, *mut *mut Entry) -> c_int;
 
 /// A database that asks for more memory than this for one entry is broken.
-const MOST_BYTES: usize = 1 << 20;
+const MAX_ENTRY_BYTES: usize = 1 << 20;
 
 /// The entry of a name. Its pointers lead into memory that is gone: only its numbers are of use.
 fn look_up<Entry: Copy>(name: &str, get: Getter<Entry>) -> io::Result<Option<Entry>> {
@@ -85,7 +85,7 @@ fn look_up<Entry: Copy>(name: &str, get: Getter<Entry>) -> io::Result<Option<Ent
             // SAFETY: the call succeeded and set `found`, so it has filled in `entry`.
             0 => return Ok(Some(unsafe { entry.assume_init() })),
             libc::EINTR => {}
-            libc::ERANGE if buffer.len() < MOST_BYTES => buffer.resize(buffer.len() * 4, 0),
+            libc::ERANGE if buffer.len() < MAX_ENTRY_BYTES => buffer.resize(buffer.len() * 4, 0),
             // getpwnam(3), "ERRORS": some services report an unknown name so.
             libc::ENOENT | libc::ESRCH => return Ok(None),
             other => return Err(io::Error::from_raw_os_error(other)),

@@ -135,9 +135,9 @@ fn a_leased_port_that_is_held_ends_without_waiting() {
     let path = rig.socket(0).with_file_name("leased");
     let listener = UnixListener::bind(&path).expect("a socket");
     let switch = Arc::new(rig.switch);
-    let lease = switch.lease_port("leased", "lan", listener.into(), &path).expect("a lease");
+    let port = switch.add_dynamic_port("leased", "lan", listener.into(), &path).expect("a dynamic port");
     let hold = Hold::new(&path);
-    drop(lease);
+    drop(port);
     victims.finish();
     // Had it been waited for, it would have been given up before.
     let switch = Arc::into_inner(switch).expect("nobody else has it");

@@ -10,7 +10,7 @@ use std::path::Path;
 use straightline_port::Permissions;
 
 use super::Draft;
-use super::diagnostic::Report;
+use super::diagnostic::Findings;
 use super::section::Section;
 use crate::sandbox::Needs;
 pub use vhost_user::{Mode, Offloads, VhostUserConfig};
@@ -28,7 +28,7 @@ pub enum PortKind {
 struct Reader {
     /// The keys that only this kind has.
     keys: &'static [&'static str],
-    read: fn(&Section<'_>, &mut Report<'_>, &mut Draft) -> PortKind,
+    read: fn(&Section<'_>, &mut Findings<'_>, &mut Draft) -> PortKind,
 }
 
 /// The readers by the word for their kind in a file. A section of no known kind is read as the
@@ -36,7 +36,7 @@ struct Reader {
 const READERS: &[(&str, Reader)] = &[("vhost-user", Reader { keys: vhost_user::KEYS, read: vhost_user::read })];
 
 /// Reads `kind` and the keys that belong to it. `common` are the keys that ports of all kinds have.
-pub(super) fn read(section: &Section<'_>, common: &[&str], report: &mut Report<'_>, draft: &mut Draft) -> PortKind {
+pub(super) fn read(section: &Section<'_>, common: &[&str], report: &mut Findings<'_>, draft: &mut Draft) -> PortKind {
     let (word, first) = READERS[0];
     if section.get("kind").is_none() {
         section.missing("kind", &format!("kind = {word:?}"), report);

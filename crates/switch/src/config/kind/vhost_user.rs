@@ -8,7 +8,7 @@ use straightline_port::vhost_user::MAX_QUEUE_PAIRS;
 use straightline_port::{Permissions, socket_file, socket_path};
 
 use super::{PortKind, note};
-use crate::config::diagnostic::Report;
+use crate::config::diagnostic::Findings;
 use crate::config::section::{self, Section};
 use crate::config::users::{self, Id};
 use crate::config::{Draft, DraftSocket};
@@ -173,7 +173,7 @@ impl fmt::Display for Offloads {
 }
 
 /// Reads the keys of a vhost-user port.
-pub(super) fn read(section: &Section<'_>, report: &mut Report<'_>, draft: &mut Draft) -> PortKind {
+pub(super) fn read(section: &Section<'_>, report: &mut Findings<'_>, draft: &mut Draft) -> PortKind {
     let modes = [("server", Mode::Server), ("client", Mode::Client)];
     let mode = section.choice("mode", &modes, report).map_or(Mode::Server, toml::Spanned::into_inner);
     let socket = read_socket(section, mode, report, draft);
@@ -192,7 +192,7 @@ pub(super) fn read(section: &Section<'_>, report: &mut Report<'_>, draft: &mut D
 }
 
 /// Reports permissions of a port that makes no socket: its frontend decides who may connect.
-fn refuse_permissions(section: &Section<'_>, report: &mut Report<'_>) {
+fn refuse_permissions(section: &Section<'_>, report: &mut Findings<'_>) {
     for key in ["owner", "group", "perms"] {
         if let Some(value) = section.get(key) {
             let message = format!(
@@ -205,7 +205,7 @@ fn refuse_permissions(section: &Section<'_>, report: &mut Report<'_>) {
     }
 }
 
-fn read_socket(section: &Section<'_>, mode: Mode, report: &mut Report<'_>, draft: &mut Draft) -> PathBuf {
+fn read_socket(section: &Section<'_>, mode: Mode, report: &mut Findings<'_>, draft: &mut Draft) -> PathBuf {
     let example = "socket = \"/run/straightline/vm1.sock\"";
     if section.get("socket").is_none() {
         section.missing("socket", example, report);
@@ -229,7 +229,7 @@ fn read_id(
     section: &Section<'_>,
     key: &str,
     find: fn(&str) -> std::io::Result<Id>,
-    report: &mut Report<'_>,
+    report: &mut Findings<'_>,
 ) -> Option<u32> {
     let name = section.text(key, &format!("{key} = \"libvirt-qemu\""), report)?;
     let what = if key == "owner" { "user" } else { "group" };
@@ -242,7 +242,7 @@ fn read_id(
     None
 }
 
-fn read_perms(section: &Section<'_>, report: &mut Report<'_>) -> Option<u32> {
+fn read_perms(section: &Section<'_>, report: &mut Findings<'_>) -> Option<u32> {
     let perms = section.text("perms", "perms = \"0660\"", report)?;
     let text = *perms.get_ref();
     let octal = (3..=4).contains(&text.len()) && text.bytes().all(|digit| (b'0'..=b'7').contains(&digit));
@@ -260,7 +260,7 @@ fn read_perms(section: &Section<'_>, report: &mut Report<'_>) -> Option<u32> {
     }
 }
 
-fn read_offloads(section: &Section<'_>, report: &mut Report<'_>) -> Offloads {
+fn read_offloads(section: &Section<'_>, report: &mut Findings<'_>) -> Offloads {
     let Some(named) = section.texts("offloads", "offloads = [\"csum\", \"tso\"]", report) else {
         return Offloads::default();
     };

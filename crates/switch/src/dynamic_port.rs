@@ -1,4 +1,4 @@
-//! What is wanted of a switch beside its configuration: ports that somebody added for as long as he lives.
+//! What is desired of a switch beside its configuration: ports that somebody added for as long as he lives.
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -12,42 +12,42 @@ use crate::config::{Config, Mode, PortConfig, PortKind, VhostUserConfig, is_name
 
 /// The configuration, and ports in bridges of it.
 #[derive(Debug, Default)]
-pub(crate) struct Wanted {
+pub(crate) struct DesiredConfig {
     pub(crate) config: Config,
-    leased: Vec<Leased>,
+    entries: Vec<Entry>,
 }
 
 #[derive(Debug)]
-struct Leased {
+struct Entry {
     port: PortConfig,
     bridge: String,
     socket: Arc<OwnedFd>,
 }
 
-impl Wanted {
-    /// A configuration with the leased ports in it. Where their bridge is gone they are in nothing.
-    pub(crate) fn with(&self, config: &Config) -> anyhow::Result<Config> {
+impl DesiredConfig {
+    /// A configuration with the dynamic ports in it. Where their bridge is gone they are in nothing.
+    pub(crate) fn with_dynamic_ports(&self, config: &Config) -> anyhow::Result<Config> {
         let mut whole = config.clone();
-        for leased in &self.leased {
-            let name = &leased.port.name;
+        for entry in &self.entries {
+            let name = &entry.port.name;
             ensure!(config.port_index(name).is_none(), "port \"{name}\": somebody has added a port of this name");
-            whole.ports.push(leased.port.clone());
-            if let Some(bridge) = whole.bridges.iter_mut().find(|bridge| bridge.name == leased.bridge) {
+            whole.ports.push(entry.port.clone());
+            if let Some(bridge) = whole.bridges.iter_mut().find(|bridge| bridge.name == entry.bridge) {
                 bridge.ports.push(name.clone());
             }
         }
         Ok(whole)
     }
 
-    /// The socket that a leased port was given.
+    /// The socket that a dynamic port was given.
     pub(crate) fn socket(&self, name: &str) -> Option<Arc<OwnedFd>> {
-        self.leased.iter().find(|leased| leased.port.name == name).map(|leased| Arc::clone(&leased.socket))
+        self.entries.iter().find(|entry| entry.port.name == name).map(|entry| Arc::clone(&entry.socket))
     }
 }
 
 /// A port that was added to a running switch. Dropped, it takes the port away.
 #[derive(Debug)]
-pub struct Lease {
+pub struct DynamicPort {
     switch: Arc<Switch>,
     name: String,
 }
@@ -58,31 +58,31 @@ impl Switch {
     ///
     /// # Errors
     /// A name that is none or taken, a bridge that is not there, a socket that cannot be served. All is as before then.
-    pub fn lease_port(
+    pub fn add_dynamic_port(
         self: &Arc<Self>,
         name: &str,
         bridge: &str,
         socket: OwnedFd,
         label: impl Into<PathBuf>,
-    ) -> anyhow::Result<Lease> {
+    ) -> anyhow::Result<DynamicPort> {
         ensure!(is_name(name), "port {name:?}: a bad name; names are 1 to 32 of A-Z a-z 0-9 _ . -");
-        let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
-        if !wanted.config.bridges.iter().any(|known| known.name == bridge) {
-            let known: Vec<_> = wanted.config.bridges.iter().map(|bridge| bridge.name.as_str()).collect();
+        let mut desired = self.desired.lock().unwrap_or_else(PoisonError::into_inner);
+        if !desired.config.bridges.iter().any(|known| known.name == bridge) {
+            let known: Vec<_> = desired.config.bridges.iter().map(|bridge| bridge.name.as_str()).collect();
             bail!("bridge {bridge:?}: no such bridge; bridges are {}", known.join(", "));
         }
         let taken = self.running.now().config.port_index(name).is_some();
         ensure!(!taken, "port {name:?}: the switch has a port of this name already");
         let mut port = PortConfig::vhost_user(name, "");
         port.kind = PortKind::VhostUser(VhostUserConfig { mode: Mode::Given, ..VhostUserConfig::new(label) });
-        wanted.leased.push(Leased { port, bridge: bridge.to_owned(), socket: Arc::new(socket) });
-        let changed = wanted.with(&wanted.config).and_then(|whole| self.change(&whole, &wanted));
+        desired.entries.push(Entry { port, bridge: bridge.to_owned(), socket: Arc::new(socket) });
+        let changed = desired.with_dynamic_ports(&desired.config).and_then(|whole| self.change(&whole, &desired));
         if let Err(error) = changed {
-            wanted.leased.pop();
+            desired.entries.pop();
             return Err(error);
         }
         tracing::info!(port = name, "added to bridge {bridge:?} until whoever added it ends");
-        Ok(Lease { switch: Arc::clone(self), name: name.to_owned() })
+        Ok(DynamicPort { switch: Arc::clone(self), name: name.to_owned() })
     }
 
     /// Takes a port's link down, or lets it be up again.
@@ -91,7 +91,7 @@ impl Switch {
     /// If there is no such port.
     pub fn set_link(&self, port: &str, up: bool) -> anyhow::Result<()> {
         // Not while a port of the name is made anew.
-        let _wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        let _desired = self.desired.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.running.now();
         let known = || now.config.ports.iter().map(|port| port.name.as_str()).collect::<Vec<_>>().join(", ");
         let at =
@@ -102,11 +102,12 @@ impl Switch {
     }
 }
 
-impl Drop for Lease {
+impl Drop for DynamicPort {
     fn drop(&mut self) {
-        let mut wanted = self.switch.wanted.lock().unwrap_or_else(PoisonError::into_inner);
-        wanted.leased.retain(|leased| leased.port.name != self.name);
-        let changed = wanted.with(&wanted.config).and_then(|whole| self.switch.change(&whole, &wanted));
+        let mut desired = self.switch.desired.lock().unwrap_or_else(PoisonError::into_inner);
+        desired.entries.retain(|entry| entry.port.name != self.name);
+        let changed =
+            desired.with_dynamic_ports(&desired.config).and_then(|whole| self.switch.change(&whole, &desired));
         // Its thread is not waited for: many leases may end at once, and the API answers nobody meanwhile.
         self.switch.wait_for_ending(Duration::ZERO);
         match changed {
