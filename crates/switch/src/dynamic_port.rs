@@ -30,7 +30,10 @@ impl DesiredConfig {
         let mut whole = config.clone();
         for entry in &self.entries {
             let name = &entry.port.name;
-            ensure!(config.port_index(name).is_none(), "port \"{name}\": somebody has added a port of this name");
+            ensure!(
+                config.port_index(name).is_none(),
+                "port \"{name}\": a port of this name was added with `straightline port`; end that or choose another name"
+            );
             whole.ports.push(entry.port.clone());
             if let Some(bridge) = whole.bridges.iter_mut().find(|bridge| bridge.name == entry.bridge) {
                 bridge.ports.push(name.clone());
@@ -65,7 +68,7 @@ impl Switch {
         socket: OwnedFd,
         label: impl Into<PathBuf>,
     ) -> anyhow::Result<DynamicPort> {
-        ensure!(is_name(name), "port {name:?}: a bad name; names are 1 to 32 of A-Z a-z 0-9 _ . -");
+        ensure!(is_name(name), "port {name:?}: not a valid name; use 1 to 32 of A-Z a-z 0-9 _ . -");
         let mut desired = self.desired.lock().unwrap_or_else(PoisonError::into_inner);
         if !desired.config.bridges.iter().any(|known| known.name == bridge) {
             let known: Vec<_> = desired.config.bridges.iter().map(|bridge| bridge.name.as_str()).collect();
@@ -81,7 +84,7 @@ impl Switch {
             desired.entries.pop();
             return Err(error);
         }
-        tracing::info!(port = name, "added to bridge {bridge:?} until whoever added it ends");
+        tracing::info!(port = name, "added to bridge {bridge:?} until its client disconnects");
         Ok(DynamicPort { switch: Arc::clone(self), name: name.to_owned() })
     }
 
@@ -111,8 +114,8 @@ impl Drop for DynamicPort {
         // Its thread is not waited for: many leases may end at once, and the API answers nobody meanwhile.
         self.switch.wait_for_ending(Duration::ZERO);
         match changed {
-            Ok(_) => tracing::info!(port = self.name, "taken away: whoever added it has ended"),
-            Err(error) => tracing::error!(port = self.name, "cannot be taken away: {error:#}"),
+            Ok(_) => tracing::info!(port = self.name, "removed: its client has disconnected"),
+            Err(error) => tracing::error!(port = self.name, "cannot be removed: {error:#}"),
         }
     }
 }

@@ -55,5 +55,5 @@ pub use switch::Switch;
 /// The program's version, as `status` tells it; loud where it is a build that copies no packets.
 pub const VERSION: &str = match straightline_packet::COPIES {
     true => env!("CARGO_PKG_VERSION"),
-    false => concat!(env!("CARGO_PKG_VERSION"), " bench-no-copies: NO PACKET IS COPIED, FOR FIGURES ONLY"),
+    false => concat!(env!("CARGO_PKG_VERSION"), " bench-no-copies: NO PACKET IS COPIED, FOR MEASUREMENTS ONLY"),
 };

@@ -111,7 +111,7 @@ impl Shared {
                 Work::Write(line) => self.write(&line),
                 // By way of the log, so that the line looks like the others.
                 Work::Report(dropped) => {
-                    tracing::warn!("{dropped} log lines were dropped since the start: nobody read standard error");
+                    tracing::warn!("{dropped} log lines were dropped since the start: standard error was not read");
                 }
             }
         }

@@ -141,7 +141,7 @@ fn all_together() -> Result<(), Failed> {
     assert!(counted >= 20 && lines == 16, "{counted} counted, {lines} told");
     // What nobody asked for at the start is refused with the way out.
     told.says("a port elsewhere", &["other held no socket", "restart to apply"]);
-    told.says("a user by name", &["no name can be looked up in the sandbox; restart, or write its number"]);
+    told.says("a user by name", &["names cannot be looked up in the sandbox; restart the switch, or write the number"]);
     told.says("a port that connects", &["mode \"client\": no port had it", "restart to apply"]);
     told.says("a port with other bits", &["perms: all ports had \"0600\"", "restart to apply"]);
     told.says("another configuration", &["the sandbox allows no other file than the configuration's own"]);

@@ -82,7 +82,7 @@ fn mistakes_in_sections_and_keys() {
     mistake("[port.vm1]\n", 1, "twice");
     mistake("mtu = \n", 1, "not TOML");
     mistake("mtu = \"big\"\n", 1, "mtu in port \"vm3\" is a string; it must be an integer");
-    mistake("[port.\"a b\"]\nkind = \"vhost-user\"\nsocket = \"@/s\"\n", 1, "bad name");
+    mistake("[port.\"a b\"]\nkind = \"vhost-user\"\nsocket = \"@/s\"\n", 1, "not a valid name");
 }
 
 #[test]

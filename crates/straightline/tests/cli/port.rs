@@ -177,7 +177,7 @@ fn it_fails_early_with_a_message() {
     };
     fails(&["--socket-path", "q", "--join", "none", "--api", "api"], "no such bridge; bridges are lan");
     fails(&["--socket-path", "q", "--join", "lan", "--name", "vm1", "--api", "api"], "a port of this name already");
-    fails(&["--socket-path", "q", "--join", "lan", "--name", "a b", "--api", "api"], "a bad name");
+    fails(&["--socket-path", "q", "--join", "lan", "--name", "a b", "--api", "api"], "not a valid name");
     fails(&["--socket-path", "q", "--join", "lan", "--api", "nowhere"], "no switch listens on nowhere");
     fails(&["--socket-path", "vm1", "--join", "lan", "--api", "api"], "a live process listens there already");
     fails(&["--fd", "0", "--join", "lan", "--api", "api"], "connected: not a socket");

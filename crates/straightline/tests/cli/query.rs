@@ -22,7 +22,7 @@ fn without_a_switch_they_say_so() {
             assert_eq!(done.code, Some(1), "{done:?}");
             assert_eq!(done.out, "");
             assert!(done.err.starts_with("error: no switch listens on none.sock"), "{done:?}");
-            assert!(done.err.contains("no \"api\" listens nowhere"), "{done:?}");
+            assert!(done.err.contains("no \"api\" has no socket"), "{done:?}");
         }
     }
 }

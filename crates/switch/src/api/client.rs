@@ -26,8 +26,8 @@ const MAX_ANSWER: u64 = 1 << 30;
 pub enum RequestError {
     /// Nobody listens.
     #[error(
-        "no switch listens on {}; a switch whose configuration has no \"api\" listens nowhere, \
-         and --api names another socket",
+        "no switch listens on {}; start one, or name its socket with --api (a switch whose configuration has \
+         no \"api\" has no socket)",
         .0.display()
     )]
     Nobody(PathBuf),

@@ -99,7 +99,7 @@ impl Connection {
         if self.input.len() >= MAX_REQUEST {
             self.input.clear();
             self.closing = true;
-            self.answer(failure(format!("a request has at most {MAX_REQUEST} bytes")), now);
+            self.answer(failure(format!("the request is too long; send at most {MAX_REQUEST} bytes")), now);
             return Ok(true);
         }
         if self.closing {

@@ -163,17 +163,19 @@ impl RequestHandler {
             Command::Drops => good(source.drops()),
             Command::Reload => good(self.control()?.reload()?),
             Command::Link => {
-                let port = request.port.as_ref().ok_or("link: \"port\" says which")?;
-                self.control()?.set_link(port, request.up.ok_or("link: \"up\" is true or false")?)?;
+                let port = request.port.as_ref().ok_or("link: \"port\" is missing; it names the port")?;
+                self.control()?.set_link(port, request.up.ok_or("link: \"up\" is missing; it is true or false")?)?;
                 good(serde_json::Map::new())
             }
             Command::Port => {
-                let port_request =
-                    request.port_request.as_ref().ok_or("port: it takes \"name\", \"join\" and \"socket\"")?;
+                let port_request = request
+                    .port_request
+                    .as_ref()
+                    .ok_or("port: a key is missing; the request needs \"name\", \"join\" and \"socket\"")?;
                 if dynamic_port.is_some() {
-                    return Err("port: this connection has one already".to_owned());
+                    return Err("port: this connection has a port already; open a connection for each port".to_owned());
                 }
-                let fd = fd.ok_or("port: its socket comes with the request, as a descriptor (SCM_RIGHTS)")?;
+                let fd = fd.ok_or("port: no socket came with the request; send it as a descriptor (SCM_RIGHTS)")?;
                 *dynamic_port = Some(self.control()?.add_dynamic_port(port_request, fd)?);
                 good(serde_json::Map::new())
             }
@@ -183,7 +185,7 @@ impl RequestHandler {
     fn control(&self) -> Result<&dyn Control, String> {
         self.control
             .as_deref()
-            .ok_or_else(|| "this switch only answers; nothing can be changed through its API".to_owned())
+            .ok_or_else(|| "this switch only answers questions; nothing can be changed through its API".to_owned())
     }
 }
 

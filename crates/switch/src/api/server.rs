@@ -41,10 +41,10 @@ pub enum ApiError {
         error: SocketPathError,
     },
     /// A running process has it.
-    #[error("API socket {}: a running process has it open; is a switch running already?", .0.display())]
+    #[error("API socket {}: a running process has it open; stop that switch or choose another path", .0.display())]
     Taken(PathBuf),
     /// A file of another kind stands there.
-    #[error("API socket {}: a file that is not a socket stands there", .0.display())]
+    #[error("API socket {}: a file that is not a socket has this path; remove it or choose another path", .0.display())]
     NotASocket(PathBuf),
     /// The system refused.
     #[error("API socket {}: {error}", path.display())]
@@ -177,7 +177,7 @@ fn run(server: &ApiServer, handler: &RequestHandler, stop: &OwnedFd) {
         let mut ready = ready.into_iter();
         clients.retain_mut(|client| ready.next() != Some(true) || client.step(handler, now));
         if newcomers && let Err(error) = accept_all(server, &mut clients, now) {
-            tracing::warn!("the API accepts nobody for {} s: {error}", PAUSE.as_secs());
+            tracing::warn!("the API accepts no clients for {} s: {error}", PAUSE.as_secs());
             accept_from = now + PAUSE;
         }
     }

@@ -319,7 +319,7 @@ fn the_client_knows_what_is_no_switch() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s");
     let message = request(&path, Command::Ports).unwrap_err().to_string();
-    assert!(message.contains(path.to_str().unwrap()) && message.contains("no \"api\" listens nowhere"), "{message}");
+    assert!(message.contains(path.to_str().unwrap()) && message.contains("no \"api\" has no socket"), "{message}");
     for (answer, part) in
         [("", "does not answer like a switch"), ("hello\n", "does not answer"), ("{\"error\":\"no\"}\n", "says: no")]
     {

@@ -32,7 +32,7 @@ fn check_use_of_ports(draft: &Draft, report: &mut Findings<'_>) {
             };
             if let Some((user, line)) = used.get(name.as_str()) {
                 let message = if *user == title.as_str() {
-                    format!("port {name:?} in {title}: named twice")
+                    format!("port {name:?} in {title}: named twice; name it once")
                 } else {
                     format!(
                         "port {name:?} in {title}: already in {user} (line {line}); a port is in one patch or bridge"
@@ -45,7 +45,9 @@ fn check_use_of_ports(draft: &Draft, report: &mut Findings<'_>) {
             if let (Some(mac), Some(mac_span)) = (port.mac, &spans.mac)
                 && let Some(other) = macs.insert(mac, name)
             {
-                let message = format!("mac {mac} of port {name:?}: port {other:?} of the same {title} has it too");
+                let message = format!(
+                    "mac {mac} of port {name:?}: port {other:?} of the same {title} has it too; give each port its own"
+                );
                 report.error(mac_span, message);
             }
         }
@@ -79,7 +81,7 @@ fn check_use_of_nodes(draft: &Draft, report: &mut Findings<'_>) {
         for (at, (name, span)) in nodes.iter().zip(spans).enumerate() {
             let title = format!("node {name:?} in {key} of port {:?}", port.name);
             if nodes[..at].contains(name) {
-                report.error(span, format!("{title}: named twice"));
+                report.error(span, format!("{title}: named twice; name it once"));
             } else if !draft.node_sites.iter().any(|node| node.name == *name) {
                 let names: Vec<_> = draft.node_sites.iter().map(|node| node.name.as_str()).collect();
                 let known = match names.is_empty() {

@@ -17,7 +17,7 @@ pub enum MacError {
     #[error("a multicast address; it must be unicast, so its first byte must be even, as in 52:54:00:00:00:01")]
     Multicast,
     /// All zeros, which no station has.
-    #[error("the address of no station; it must not be all zeros")]
+    #[error("all zeros, which is the address of no station; write a unicast address, as 52:54:00:00:00:01")]
     Zero,
 }
 

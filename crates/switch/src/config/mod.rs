@@ -108,9 +108,9 @@ impl Loaded {
                     "a running process has it open; stop that process or choose another path".into()
                 }
                 Ok(SocketState::NotASocket) => {
-                    "a file that is not a socket stands there; remove it or choose another path".into()
+                    "a file that is not a socket has this path; remove it or choose another path".into()
                 }
-                Err(error) => format!("cannot tell whether it is free: {error}"),
+                Err(error) => format!("cannot find out whether it is free: {error}"),
             };
             Some(socket.site.with_message(format!("socket \"{path}\" of {}: {why}", socket.owner)))
         };
@@ -168,7 +168,7 @@ impl Config {
         let (root, syntax) = DeTable::parse_recoverable(text);
         for error in &syntax {
             let message = match error.message() {
-                "duplicate key" => "this name or key stands in the file twice".to_owned(),
+                "duplicate key" => "this name or key is in the file twice; remove one".to_owned(),
                 other => format!("not TOML: {other}"),
             };
             report.error(&error.span().unwrap_or(0..0), message);
@@ -270,7 +270,7 @@ fn read(
                 }
             }
             other if switch::KEYS.contains(&other) => {
-                report.error(&key.span(), format!("{other:?} stands outside any section; it belongs below [switch]"));
+                report.error(&key.span(), format!("{other:?} is outside any section; move it below [switch]"));
             }
             other => {
                 let hint = section::hint(other, SECTIONS, "sections");

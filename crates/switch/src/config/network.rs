@@ -129,7 +129,10 @@ fn read_statics(section: &Section<'_>, report: &mut Findings<'_>) -> (Vec<Static
             continue;
         };
         if entries.iter().any(|entry| entry.mac == mac) {
-            report.error(&key.span(), format!("static entry {text:?} in {title}: this address has an entry already"));
+            report.error(
+                &key.span(),
+                format!("static entry {text:?} in {title}: this address has an entry already; remove one of them"),
+            );
             continue;
         }
         entries.push(StaticEntry { mac, port: port_name.to_owned() });

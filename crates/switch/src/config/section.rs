@@ -236,12 +236,12 @@ pub(super) fn named<'t>(family: &str, value: &'t Value<'t>, report: &mut Finding
         let name = key.get_ref().as_ref();
         let DeValue::Table(_) = value.get_ref() else {
             let found = kind(value.get_ref());
-            let message = format!("{name:?} in [{family}] is {found}; keys stand below a name, as in [{family}.NAME]");
+            let message = format!("{name:?} in [{family}] is {found}; write keys below a name, as in [{family}.NAME]");
             report.error(&key.span(), message);
             continue;
         };
         if !is_name(name) {
-            let message = format!("{family} {name:?}: a bad name; names are 1 to 32 of A-Z a-z 0-9 _ . -");
+            let message = format!("{family} {name:?}: not a valid name; use 1 to 32 of A-Z a-z 0-9 _ . -");
             report.error(&key.span(), message);
         }
         // Read on even then: the rest of the section may be wrong too, and others may refer to it.

@@ -71,7 +71,7 @@ fn entries<T: PartialEq>(
     let mut entries = Vec::new();
     for text in texts.get_ref() {
         let why = match parse(text.get_ref()) {
-            Ok(entry) if entries.contains(&entry) => "named twice".to_owned(),
+            Ok(entry) if entries.contains(&entry) => "named twice; name it once".to_owned(),
             Ok(entry) => {
                 entries.push(entry);
                 continue;
@@ -104,10 +104,10 @@ fn split(text: &str, least: u8, bits: impl Fn(&str) -> u8) -> Result<(&str, u8),
     let most = bits(address);
     let is_number = !len.is_empty() && len.bytes().all(|digit| digit.is_ascii_digit());
     let len = len.parse::<u8>().ok().filter(|len| is_number && (least..=most).contains(len));
-    let len = len.ok_or_else(|| format!("a bad prefix length; it must be {least} to {most}"))?;
+    let len = len.ok_or_else(|| format!("not a valid prefix length; it must be {least} to {most}"))?;
     Ok((address, len))
 }
 
 fn bits_behind(len: u8) -> String {
-    format!("bits are set behind the first {len}; set them to 0, or make the prefix longer")
+    format!("bits are set behind the first {len}; clear them or write a longer prefix")
 }

@@ -27,7 +27,9 @@ pub(super) fn read(section: &Section<'_>, machine: &Machine, report: &mut Findin
         draft.switch.copy = copier;
         if copier != Copier::Kernel && draft.switch.simd.is_some() {
             let (word, title) = (copier.as_str(), section.title());
-            let message = format!("copy {word:?} in {title}: no set of ours copies then; leave simd out");
+            let message = format!(
+                "copy {word:?} in {title}: simd selects kernels of the switch, which do not copy then; leave simd out"
+            );
             report.error(&copy.span(), message);
         }
     }
@@ -58,7 +60,10 @@ fn read_sandbox(section: &Section<'_>, report: &mut Findings<'_>) -> Option<Sand
                 report.error(&name.span(), format!("{word:?} in sandbox of {}: unknown; {known}", section.title()));
             }
             Some(again) if mechanisms.contains(&again) => {
-                report.error(&name.span(), format!("{word:?} in sandbox of {}: named twice", section.title()));
+                report.error(
+                    &name.span(),
+                    format!("{word:?} in sandbox of {}: named twice; name it once", section.title()),
+                );
             }
             Some(mechanism) => mechanisms.push(mechanism),
         }
@@ -105,7 +110,9 @@ fn read_workers(section: &Section<'_>, machine: &Machine, report: &mut Findings<
         if workers.contains(&number) {
             report.error(
                 &cpu.span(),
-                format!("CPU {number} in workers of [switch]: named twice; one thread runs on each"),
+                format!(
+                    "CPU {number} in workers of [switch]: named twice; name it once, since one worker runs on each"
+                ),
             );
             continue;
         }

@@ -48,7 +48,9 @@ fn remembered(known: &IdCache, name: &str, ask: impl Fn() -> io::Result<Option<u
     match known.get(name) {
         Some(id) => Ok(Some(*id)),
         None if name.bytes().all(|byte| byte.is_ascii_digit()) => Ok(None),
-        None => Err(io::Error::other("no name can be looked up in the sandbox; restart, or write its number")),
+        None => {
+            Err(io::Error::other("names cannot be looked up in the sandbox; restart the switch, or write the number"))
+        }
     }
 }
 

@@ -278,7 +278,7 @@ fn read_offloads(section: &Section<'_>, report: &mut Findings<'_>) -> Offloads {
             }
         };
         if std::mem::replace(flag, true) {
-            report.error(&name.span(), format!("offload {word:?} in {}: named twice", section.title()));
+            report.error(&name.span(), format!("offload {word:?} in {}: named twice; name it once", section.title()));
         }
     }
     // virtio 1.2, 5.1.3.1: the segmentation features require the checksum feature.

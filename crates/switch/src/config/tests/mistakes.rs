@@ -57,10 +57,10 @@ fn sandboxes() {
 fn names() {
     let fixture = Fixture::new();
     let port = |name: &str| format!("[port.{name}]\nkind = \"vhost-user\"\nsocket = \"{}\"\n", fixture.path("s"));
-    one_error(&port("\"a b\""), 1, &["port \"a b\": a bad name; names are 1 to 32 of A-Z a-z 0-9 _ . -"]);
-    one_error(&port("\"\""), 1, &["bad name"]);
+    one_error(&port("\"a b\""), 1, &["port \"a b\": not a valid name; use 1 to 32 of A-Z a-z 0-9 _ . -"]);
+    one_error(&port("\"\""), 1, &["not a valid name"]);
     one_error(&port("\"\\u001b[2J\""), 1, &["\"\\u{1b}[2J\""]);
-    one_error(&port(&"x".repeat(33)), 1, &["bad name"]);
+    one_error(&port(&"x".repeat(33)), 1, &["not a valid name"]);
     good(&port(&"x".repeat(32)));
     good(&port("\"a.b_C-9\""));
 }
@@ -238,7 +238,7 @@ fn source_checks() {
         ("01:00:5e:00:00:00/24", "a multicast address"),
         ("00:00:00:00:00:00", "all zeros"),
         ("00:00:5e:00:01:00/39", "bits are set behind the first 39"),
-        ("00:00:5e:00:01:00/49", "a bad prefix length; it must be 8 to 48"),
+        ("00:00:5e:00:01:00/49", "not a valid prefix length; it must be 8 to 48"),
         ("02:00:00:00:00:00/7", "it must be 8 to 48"),
         ("02:00:00:00:00:00/", "it must be 8 to 48"),
         ("02:00:00:00:00:00/+8", "it must be 8 to 48"),

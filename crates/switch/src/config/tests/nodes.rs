@@ -82,11 +82,11 @@ fn mistakes() {
     wrong(&format!("{keys}\nword = \"bad\"\n"), "f.toml:4: word in node \"n\": \"bad\" is none");
     wrong(
         "[node.\"a b\"]\nkind = \"other\"\n",
-        "f.toml:1: node \"a b\": a bad name; names are 1 to 32 of A-Z a-z 0-9 _ . -",
+        "f.toml:1: node \"a b\": not a valid name; use 1 to 32 of A-Z a-z 0-9 _ . -",
     );
     wrong(
         "[node]\nkind = \"keys\"\n",
-        "f.toml:2: \"kind\" in [node] is a string; keys stand below a name, as in [node.NAME]",
+        "f.toml:2: \"kind\" in [node] is a string; write keys below a name, as in [node.NAME]",
     );
     let fixture = Fixture::new();
     let port = fixture.port("p");
@@ -98,7 +98,10 @@ fn mistakes() {
         &format!("{port}nodes = [\"n\"]\n"),
         "f.toml:4: node \"n\" in nodes of port \"p\": no such node; there is no section [node.NAME]",
     );
-    wrong(&format!("{port}nodes = [\"n\", \"n\"]\n{keys}"), "f.toml:4: node \"n\" in nodes of port \"p\": named twice");
+    wrong(
+        &format!("{port}nodes = [\"n\", \"n\"]\n{keys}"),
+        "f.toml:4: node \"n\" in nodes of port \"p\": named twice; name it once",
+    );
 }
 
 #[test]
@@ -149,7 +152,7 @@ fn mistakes_with_mirrors() {
     );
     wrong(
         &with("egress-nodes = [\"m\", \"m\"]\n", "", to),
-        "f.toml:4: node \"m\" in egress-nodes of port \"p\": named twice",
+        "f.toml:4: node \"m\" in egress-nodes of port \"p\": named twice; name it once",
     );
     wrong(&with(list, "", ""), "f.toml:13: node \"m\" has no \"to\"; add for example to = \"vm1\"");
     wrong(
