@@ -8,7 +8,7 @@
 //!   `STRAIGHTLINE_KILL=name:count`.
 //! - With `STRAIGHTLINE_PANIC=name:count` the thread that makes the `count`-th hit panics.
 
-/// The code has come to this place.
+/// Hits the fail point `name`.
 #[cfg(not(feature = "fail-points"))]
 #[inline(always)]
 pub fn hit(_name: &'static str) {}
@@ -37,7 +37,7 @@ mod enabled {
     static KILL: Trigger = Trigger::new();
     static PANIC: Trigger = Trigger::new();
 
-    /// The code has come to this place.
+    /// Hits the fail point `name`.
     #[inline]
     pub fn hit(name: &'static str) {
         let handled = HANDLER.with_borrow_mut(|handler| handler.as_mut().map(|handler| handler(name)).is_some());

@@ -4,7 +4,7 @@ use straightline_packet::{Arena, HEAD, MemorySegment, PortIndex, Rcu, Segmenter,
 use super::*;
 
 const CSUM: u64 = f::VIRTIO_NET_F_CSUM;
-/// Everything that a driver can negotiate about what it sends.
+/// All features that a driver can negotiate about packets that it sends.
 const ALL: u64 = CSUM
     | f::VIRTIO_NET_F_HOST_TSO4
     | f::VIRTIO_NET_F_HOST_TSO6
@@ -13,7 +13,7 @@ const ALL: u64 = CSUM
     | f::VIRTIO_NET_F_HOST_UFO
     | f::VIRTIO_NET_F_GSO;
 
-/// Checks `header` against a packet of these bytes; `then` sees the packet as it is afterwards.
+/// Checks `header` against a packet of these bytes; `then` sees the packet afterwards.
 fn check_then<R>(
     header: NetHeader,
     acked: u64,
@@ -42,7 +42,7 @@ fn partial(start: u16, offset: u16) -> NetHeader {
     NetHeader { flags: NEEDS_CSUM, csum_start: start, csum_offset: offset, ..NetHeader::default() }
 }
 
-/// A header for segments of 1000 bytes of this frame.
+/// Returns a header for GSO segments of 1000 bytes of this frame.
 fn gso(gso_type: u8, frame: &Frame) -> NetHeader {
     let offset = if frame.protocol == 6 { 16 } else { 6 };
     NetHeader { gso_type, gso_size: 1000, ..partial(u16::try_from(frame.l4).expect("small"), offset) }
@@ -56,7 +56,8 @@ struct Frame {
     header_len: usize,
 }
 
-/// TCP (6) or UDP (17) over IPv4, or over IPv6 with `extension` bytes of destination options.
+/// Returns TCP (6) or UDP (17) over IPv4, or over IPv6 with `extension` bytes of destination
+/// options.
 fn frame(version: u8, protocol: u8, tags: usize, extension: usize, payload: usize) -> Frame {
     let mut bytes = vec![2; 12];
     bytes.extend([0x81, 0, 0, 7].repeat(tags));
@@ -110,7 +111,7 @@ fn a_header_that_asks_for_nothing_is_nothing() {
     }
 }
 
-/// Every pair of places around every border, against the rule in plain numbers.
+/// Checks every pair of offsets around every limit against the rule in plain numbers.
 #[test]
 fn the_checksum_lies_in_the_packet_and_in_reach() {
     for len in [14, 15, 16, 60, 255, 256, 257, 300, 511, 512, 513, 514, 600] {
@@ -178,7 +179,7 @@ fn each_kind_of_segmentation_with_and_without_its_feature() {
             }
             assert_eq!(check(header, ALL & !feature, &frame.bytes), Err(Reason::BadHeader));
             assert_eq!(check(NetHeader { gso_size: 0, ..header }, ALL, &frame.bytes), Err(Reason::SegmentSize));
-            // The congestion bit has a feature of its own, and is TCP's alone.
+            // The congestion bit has a feature of its own, and is valid for TCP only.
             let with_ecn = NetHeader { gso_type: gso_type | GSO_ECN, ..header };
             let ecn = check(with_ecn, ALL, &frame.bytes);
             if protocol == 6 {
@@ -206,7 +207,7 @@ fn headers_that_do_not_match_the_segmentation() {
     refused(gso(GSO_UDP_L4, &tcp), &tcp.bytes);
     let udp = frame(6, 17, 0, 0, 3000);
     refused(gso(GSO_TCPV6, &udp), &udp.bytes);
-    // The checksum's place must be that of the header that is cut.
+    // The checksum must be that of the header that segmentation rewrites.
     refused(NetHeader { csum_offset: 15, ..good }, &tcp.bytes);
     refused(NetHeader { csum_offset: 6, ..good }, &tcp.bytes);
     refused(NetHeader { csum_start: 33, csum_offset: 17, ..good }, &tcp.bytes);
@@ -239,7 +240,7 @@ fn deep_headers_are_pulled_up() {
             assert!(head.len() >= frame.header_len && head.len() >= HEAD);
         });
     }
-    // The checksum's field is within reach, the end of the TCP header is not.
+    // The checksum's field is within reach, but the end of the TCP header is not.
     let frame_of = |extension| frame(6, 6, 0, extension, 3000);
     let just = frame_of(432);
     assert_eq!(just.header_len, 506);
@@ -305,7 +306,7 @@ fn any_header() -> impl Strategy<Value = NetHeader> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1500))]
 
-    /// Whatever is let through keeps what the copy and the segmentation rely on.
+    /// Every accepted header keeps the invariants that the copy and the segmentation rely on.
     #[test]
     fn what_passes_is_sound(
         header in any_header(), acked in prop_oneof![Just(ALL), any::<u64>()],

@@ -5,8 +5,8 @@
 //! *taken* in between. Their heads are kept in private memory, so later writes by the driver into
 //! its ring change nothing.
 //!
-//! Memory that the driver owns is read once for each use, and is checked and used as it was read. An
-//! index, an entry and each half of a descriptor is one atomic load: `Area` offers nothing else,
+//! Memory that the driver owns is read once for each use, and is checked and used as it was read.
+//! An index, an entry and each half of a descriptor is one atomic load: `Area` offers nothing else,
 //! and the compiler may not repeat such a load. An entry of an indirect table is one copy into a
 //! local array. No function keeps a pointer into the ring to read through again.
 

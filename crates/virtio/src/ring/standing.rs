@@ -83,7 +83,8 @@ mod tests {
         for size in [1_u16, 2, 3, 5, 8] {
             let n = u32::from(size);
             for used in 2 * n..8 * n {
-                // The wrap counter tells two rounds apart. So a driver asks for less than one round ahead.
+                // The wrap counter distinguishes two rounds, so a driver asks for less than one round
+                // ahead.
                 for event in used - n..used + n {
                     let is_used = event < used;
                     let (event, used) = (position(event, size), position(used, size));

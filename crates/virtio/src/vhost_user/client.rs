@@ -201,7 +201,8 @@ impl FrontendClient {
         self.run(&call, &[])
     }
 
-    /// SET_LOG_BASE: `size` bytes at `offset` of a shared file, one bit for each 4096 bytes of guest memory.
+    /// SET_LOG_BASE: `size` bytes at `offset` of a shared file, one bit for each 4096 bytes of
+    /// guest memory.
     pub fn set_log_base(&mut self, size: u64, offset: u64, file: BorrowedFd<'_>) -> Result<()> {
         let call = self.frontend.set_log_base(LogSpec { size, offset })?;
         self.run(&call, &[file])

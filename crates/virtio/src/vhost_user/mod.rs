@@ -1,5 +1,5 @@
-//! The vhost-user protocol, by which a frontend (a VMM) hands a guest's rings and memory to a backend
-//! (this process).
+//! The vhost-user protocol, by which a frontend (a VMM) hands a guest's rings and memory to a
+//! backend (this process).
 //!
 //! The specification is QEMU's `docs/interop/vhost-user.rst`; sections are cited by their titles.
 //! The protocol itself does no I/O: a message goes in, the state changes, and an effect comes out.
@@ -17,8 +17,8 @@
 //! | `socket` | [`Connection`]: messages and file descriptors over a Unix socket |
 //! | `client` | [`FrontendClient`]: the frontend half on a socket, for embedded guests and tests |
 //!
-//! The protocol does not know how memory is mapped or how rings are read, and it knows neither threads
-//! nor reconnection.
+//! The protocol does not know how memory is mapped or how rings are read, and it knows neither
+//! threads nor reconnection.
 //!
 //! This is a backend's loop (see [`Session`] for the rules of each step):
 //!

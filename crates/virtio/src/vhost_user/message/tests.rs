@@ -21,7 +21,7 @@ fn payloads_of_every_other_length_are_refused() {
         assert_eq!(VringAddr::decode(&bytes).is_some(), len == VringAddr::LEN);
         assert_eq!(LogSpec::decode(&bytes).is_some(), len == LogSpec::LEN);
         assert_eq!(RegionSpec::decode_single(&bytes).is_some(), len == RegionSpec::SINGLE_LEN);
-        // No region at all, perhaps with room for some.
+        // No region at all, possibly with space for some.
         assert_eq!(RegionSpec::decode_table(&bytes).is_some(), len >= 8 && (len - 8) % RegionSpec::LEN == 0);
         assert_eq!(TransferSpec::decode(&bytes).is_some(), len == 8);
         assert_eq!(ConfigAccess::decode(&bytes).is_some(), len == ConfigAccess::HEADER_LEN);

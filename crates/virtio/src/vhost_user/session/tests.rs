@@ -24,7 +24,7 @@ fn offer() -> Offer {
     }
 }
 
-/// A session whose frontend acknowledged everything but the packed ring.
+/// Returns a session whose frontend acknowledged everything but the packed ring.
 fn negotiated() -> Session {
     let mut session = Session::new(offer());
     let features = session.offered_features() & !VIRTIO_F_RING_PACKED;
@@ -65,7 +65,7 @@ fn addr(index: u32) -> Vec<u8> {
     VringAddr { index, flags: 0, desc: 0x7000_0000, avail: 0x7000_1000, used: 0x7000_2000, log: 0 }.encode()
 }
 
-/// The `n`th region of 1 MiB.
+/// Returns the `n`th region of 1 MiB.
 fn region(n: u64) -> RegionSpec {
     let at = n << 20;
     RegionSpec { guest_addr: at, size: 1 << 20, user_addr: 0x7000_0000 + at, mmap_offset: at }
@@ -92,7 +92,7 @@ fn ok_fds(session: &mut Session, request: Request, payload: Vec<u8>, fds: usize)
     effect
 }
 
-/// The error, after a check that the session says the same of itself as before.
+/// Returns the error of a message, after a check that it left the session unchanged.
 #[track_caller]
 fn error(session: &mut Session, request: Request, payload: Vec<u8>, fds: usize) -> ProtocolError {
     let before = picture(session);
@@ -107,7 +107,7 @@ fn picture(session: &Session) -> String {
     format!("{acked_features:?} {acked_protocol_features} {status} {mtu:?} {rings:?} {regions:?}")
 }
 
-/// The payload of an answer.
+/// Returns the payload of an answer.
 #[track_caller]
 fn answer(session: &mut Session, request: Request, outcome: Outcome) -> Vec<u8> {
     let bytes = session.reply(outcome).unwrap();

@@ -27,12 +27,12 @@ fn a_log_is_taken_with_its_file_and_answered_though_nobody_asked() {
         other => panic!("{other:?}"),
     }
     assert_eq!(answer(&mut session, Request::SetLogBase, Outcome::Done), u64_payload(0));
-    // A failure cannot be told: QEMU would take any answer for a yes.
+    // A failure cannot be reported: QEMU would take any answer for a success.
     handle(&mut session, Request::SetLogBase, log(64, 128), 1).unwrap();
     assert_eq!(session.reply(Outcome::Failed), None);
 }
 
-/// CVE-2020-10722: the sum of the two overflowed.
+/// CVE-2020-10722: the sum of offset and size overflowed.
 #[test]
 fn sizes_and_offsets_near_the_end_of_the_numbers() {
     let mut session = session();

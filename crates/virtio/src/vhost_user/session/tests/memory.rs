@@ -10,13 +10,13 @@ fn a_memory_table_replaces_the_last_one_unless_it_fails() {
     };
     assert_eq!(regions.iter().map(RegionFd::spec).collect::<Vec<_>>(), [region(0), region(1)]);
     assert_eq!(session.regions(), [region(0), region(1)]);
-    // A failure of the caller leaves the old one in place.
+    // A failure of the caller leaves the old table in place.
     handle(&mut session, Request::SetMemTable, table(&[region(5)]), 1).unwrap();
     assert_eq!(session.missing(0), Some("ring outside of the memory table"));
     session.reply(Outcome::Failed);
     assert_eq!(session.regions(), [region(0), region(1)]);
     assert!(session.ready(0));
-    // None at all is legal, and nothing is ready then.
+    // An empty table is legal, and no ring is ready then.
     ok(&mut session, Request::SetMemTable, table(&[]));
     assert_eq!(session.missing(0), Some("no memory table"));
 
@@ -44,7 +44,7 @@ fn regions_come_and_go_one_by_one() {
     }
     let refused = error(&mut session, Request::AddMemReg, region(16).encode_single(), 1);
     assert_eq!(refused, ProtocolError::TooManyRegions { got: 17, max: 16 });
-    // The offset does not matter, the rest does; an old frontend sends a descriptor along.
+    // The offset is ignored, the other fields are not. An old frontend sends a descriptor along.
     let removed = RegionSpec { mmap_offset: 12345, ..region(3) };
     let effect = ok_fds(&mut session, Request::RemMemReg, removed.encode_single(), 1);
     assert!(matches!(effect, Effect::RemoveRegion(spec) if spec == region(3)));
@@ -53,7 +53,7 @@ fn regions_come_and_go_one_by_one() {
     let overlapping = RegionSpec { guest_addr: (4 << 20) + 4096, ..region(40) };
     let refused = error(&mut session, Request::AddMemReg, overlapping.encode_single(), 1);
     assert!(matches!(refused, ProtocolError::RegionOverlap { .. }));
-    // Failures of the caller undo both.
+    // Failures of the caller roll both back.
     handle(&mut session, Request::AddMemReg, region(3).encode_single(), 1).unwrap();
     session.reply(Outcome::Failed);
     assert!(!session.regions().contains(&region(3)));

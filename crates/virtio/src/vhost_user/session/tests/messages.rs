@@ -9,7 +9,7 @@ fn descriptors_are_counted() {
         if matches!(request.requirement(), Requirement::Protocol(bit) if SUPPORTED_PROTOCOL_FEATURES & bit == 0) {
             continue;
         }
-        // A payload that is right, and how many descriptors are.
+        // A valid payload, and the valid number of descriptors.
         let (payload, want) = match request {
             Request::SetMemTable => (table(&[region(0), region(1)]), 2..=2),
             Request::AddMemReg => (region(3).encode_single(), 1..=1),
@@ -34,7 +34,7 @@ fn descriptors_are_counted() {
         let refused = error(&mut session, request, u64_payload(1 | VRING_NOFD), 1);
         assert_eq!(refused, ProtocolError::FdCount { request, got: 1, want: 0 });
     }
-    // Without one: the ring is started and polled; the others go.
+    // Without a descriptor the ring is started and polled; the other descriptors are dropped.
     ok(&mut session, Request::SetVringKick, u64_payload(VRING_NOFD));
     let ring = session.ring(0).unwrap();
     assert!(session.ready(0) && ring.polled && ring.kick.is_none());
@@ -179,7 +179,7 @@ fn tables_of_buffers_in_flight() {
     let effect = ok_fds(&mut session, Request::SetInflightFd, kept.encode(), 1);
     assert!(matches!(effect, Effect::KeepInflight(spec, _) if spec == kept));
 
-    // The whole range of both numbers.
+    // Both numbers over their full range.
     for queues in 0..=u16::MAX {
         for request in [Request::GetInflightFd, Request::SetInflightFd] {
             let fds = usize::from(request == Request::SetInflightFd);

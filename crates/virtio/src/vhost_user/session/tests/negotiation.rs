@@ -1,4 +1,4 @@
-//! Features, acknowledgements, and what is refused before it is looked at.
+//! Features, acknowledgements, and requests that are refused before their payload is read.
 
 use super::*;
 
@@ -7,7 +7,7 @@ fn what_is_offered_is_what_can_be_kept() {
     let mut session = Session::new(Offer { features: FEATURES, ..offer() });
     assert_eq!(get(&mut session, Request::GetFeatures), FEATURES | VHOST_USER_F_PROTOCOL_FEATURES);
     assert_eq!(get(&mut session, Request::GetProtocolFeatures), SUPPORTED_PROTOCOL_FEATURES);
-    // The log is offered where it can be a shared file.
+    // The log is offered if it can be a shared file.
     let features = FEATURES | VHOST_F_LOG_ALL;
     let mut old = Session::new(Offer { features, protocol_features: 0, ..offer() });
     assert_eq!(get(&mut old, Request::GetFeatures), FEATURES);
@@ -91,7 +91,7 @@ fn features_are_refused_by_name_and_a_refusal_to_serve_is_a_state() {
     let extra = VIRTIO_NET_F_HOST_USO | 1 << 45;
     let error = error(&mut session, Request::SetFeatures, u64_payload(FEATURES | extra), 0);
     assert_eq!(error.to_string(), "SET_FEATURES acknowledges features that were not offered: bit-45, host-uso");
-    // QEMU before the guest's driver: few bits. Then the driver.
+    // QEMU acknowledges few bits before the guest's driver does.
     assert!(matches!(ok(&mut session, Request::SetFeatures, u64_payload(0)), Effect::Features(0)));
     assert_eq!(session.refusal(), Some(Refusal::LegacyDriver));
     ok(&mut session, Request::SetFeatures, u64_payload(VIRTIO_F_VERSION_1));
@@ -179,7 +179,7 @@ fn acknowledgements_come_when_they_are_asked_for_and_negotiated() {
     assert_eq!(session.reply(Outcome::Done), None, "not asked for");
     handle(&mut session, Request::SetMemTable, table(&[region(0)]), 1).unwrap();
     assert_eq!(answer(&mut session, Request::SetMemTable, Outcome::Failed), u64_payload(1));
-    // A failure: told, if it was asked for; else the connection ends.
+    // A failure is reported if an answer was asked for; otherwise the connection ends.
     let refused = error(&mut session, Request::SetVringNum, state(0, 3), 0);
     let failure = Message::reply(8, u64_payload(1)).to_bytes();
     assert_eq!(session.refuse(&refused), Refused::Answer(failure));

@@ -33,7 +33,7 @@ fn a_ring_is_ready_once_it_has_everything_in_any_order() {
         ("no ring addresses", |s| drop(ok(s, Request::SetVringAddr, addr(1)))),
         ("no kick descriptor", |s| drop(ok_fds(s, Request::SetVringKick, u64_payload(1), 1))),
     ];
-    // Each order of the four, as the digits of a number to the base of 4.
+    // Each order of the four requests, as the digits of a number to the base of 4.
     for order in 0..256_usize {
         let order: Vec<_> = (0..4).map(|place| order >> (2 * place) & 3).collect();
         let mut session = negotiated();
@@ -121,7 +121,8 @@ fn a_running_ring_keeps_its_size_until_it_is_stopped() {
         let refused = error(&mut session, request, state(2, 128), 0);
         assert_eq!(refused, ProtocolError::RingRunning { request, index: 2 });
     }
-    // The same addresses may come again, for the log's flag; others may not. The descriptors change on the fly.
+    // The same addresses may come again, for the log's flag; others may not. Descriptors may change
+    // while the ring runs.
     assert!(matches!(ok(&mut session, Request::SetVringAddr, addr(2)), Effect::Ring(2)));
     let there = VringAddr::decode(&addr(2)).unwrap();
     for moved in [
@@ -150,7 +151,7 @@ fn a_running_ring_keeps_its_size_until_it_is_stopped() {
     ok_fds(&mut session, Request::SetVringKick, u64_payload(2), 1);
     assert!(session.ready(2));
 
-    // Stopped by us for another reason, asked for later.
+    // The caller stopped the ring for another reason, and the frontend asks later.
     session.stopped_at(2, 99);
     session.stopped_at(4, 99);
     handle(&mut session, Request::GetVringBase, state(2, 0), 0).unwrap();
@@ -169,7 +170,7 @@ fn a_ring_whose_set_up_failed_must_be_set_up_again() {
     assert_eq!(session.missing(0), Some("no ring addresses"));
     start(&mut session, 0);
     assert!(session.ready(0));
-    // Features that failed leave the old ones, and no ring enabled by them.
+    // A failed SET_FEATURES leaves the old features, and enables no ring.
     let mut session = negotiated();
     let before = picture(&session);
     handle(&mut session, Request::SetFeatures, u64_payload(VIRTIO_F_VERSION_1), 0).unwrap();
