@@ -1,4 +1,4 @@
-//! A device ring over memory that its driver writes as it likes, whichever the layout.
+//! A device half of either layout, over memory that its driver writes at random.
 
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use straightline_packet::MAX_FRAME;
@@ -12,23 +12,23 @@ use crate::{AVAIL, DESC, END, FuzzGuest, TABLE, USED, USER, buffer, reached};
 const FLAG_AVAIL: u16 = 1 << 7;
 const FLAG_USED: u16 = 1 << 15;
 
-/// The driver's side, as far as it is a driver's.
+/// The driver's side: partly valid, partly random.
 struct Driver {
     packed: bool,
     size: u16,
-    /// The split ring's index; in a packed ring the place that is filled next, and the wrap counter.
+    /// The split ring's index; in a packed ring the next position to fill, and the wrap counter.
     next: u16,
     wrap: bool,
 }
 
-/// Runs one input: what the driver writes and what the device does, in any order.
+/// Runs one input: writes of the driver and operations of the device, in any order.
 pub fn run(guest: &mut FuzzGuest, packed: bool, u: &mut Unstructured<'_>) -> Result<()> {
     guest.clear();
     let size = if packed { u.int_in_range(1..=20)? } else { 1 << u.int_in_range(0..=5_u16)? };
     let options = Options { event_idx: u.arbitrary()?, indirect: u.arbitrary()?, in_order: u.arbitrary()? };
     let direction = if u.arbitrary()? { Direction::ToGuest } else { Direction::FromGuest };
     let mut geometry = guest.geometry(size);
-    // Parts of a ring may lie over each other, or nowhere.
+    // Parts of a ring may overlap, or lie outside memory.
     let tidy = u.ratio(7, 8)?;
     if !tidy {
         (geometry.desc, geometry.avail, geometry.used) = (wild(u)?, wild(u)?, wild(u)?);
@@ -62,7 +62,8 @@ pub fn run(guest: &mut FuzzGuest, packed: bool, u: &mut Unstructured<'_>) -> Res
                 if let Err(fault) = take(guest, &mut ring, direction, size, u)? {
                     assert!(!fault.is_empty());
                     reached!("a ring that broke");
-                    // The port stops the ring; its frontend may set it up again where it stood.
+                    // A port stops the ring here. Its frontend may set it up again at the same
+                    // position.
                     let Ok(again) = open(ring.base(), guest) else { return Ok(()) };
                     ring = again;
                 }
@@ -75,7 +76,7 @@ pub fn run(guest: &mut FuzzGuest, packed: bool, u: &mut Unstructured<'_>) -> Res
                 if let Ring::Split(split) = &ring
                     && (n > 0 && tidy)
                 {
-                    // What the driver sees: the index behind all that was given back.
+                    // The driver sees the index behind all chains that were given back.
                     assert_eq!(guest.read16(USED + 2), split.base().wrapping_sub(split.outstanding()));
                 }
                 if n > 1 {
@@ -88,7 +89,7 @@ pub fn run(guest: &mut FuzzGuest, packed: bool, u: &mut Unstructured<'_>) -> Res
             }
             10 => match u.int_in_range(0..=2_u8)? {
                 0 => {
-                    // A ring whose faults arming finds is stopped all the same.
+                    // A fault found by arming stops the ring too.
                     if ring.arm(0).is_err() {
                         let Ok(again) = open(ring.base(), guest) else { return Ok(()) };
                         ring = again;
@@ -105,7 +106,7 @@ pub fn run(guest: &mut FuzzGuest, packed: bool, u: &mut Unstructured<'_>) -> Res
             },
             _ => {
                 if packed {
-                    // Its last device was killed, and nobody knows where it stood.
+                    // The last device was killed, and its position is unknown.
                     let found = PackedDevice::recover(&guest.ours, geometry, 0, options, direction, None);
                     ring = Ring::Packed(found.expect("it lay in memory before"));
                     assert_eq!(ring.outstanding(), 0);
@@ -123,7 +124,7 @@ fn wild(u: &mut Unstructured<'_>) -> Result<u64> {
 }
 
 impl Driver {
-    /// Makes a chain of a few descriptors available, right or nearly so.
+    /// Makes a chain of a few descriptors available, valid or nearly so.
     fn offer(
         &mut self,
         guest: &FuzzGuest,
@@ -183,7 +184,7 @@ fn flags(u: &mut Unstructured<'_>, direction: Direction) -> Result<u16> {
     Ok(if u.ratio(7, 8)? { right | if u.arbitrary()? { NEXT } else { 0 } } else { u16::from(u.arbitrary::<u8>()? & 7) })
 }
 
-/// Takes what is there, as a port does. The fault of a ring is returned as its message.
+/// Takes the available chains as a port does. A fault of the ring is returned as its message.
 fn take(
     guest: &mut FuzzGuest,
     ring: &mut Ring,
@@ -193,7 +194,7 @@ fn take(
 ) -> Result<std::result::Result<(), String>> {
     let ranges = guest.ranges();
     let (capacity, keep) = (u.int_in_range(1..=BURST)?, u.int_in_range(0..=BURST)?);
-    // Packets for the guest are of one length, and take as many buffers as they need.
+    // Packets for the guest have one length, and take as many buffers as they need.
     let mut packet = Packet { need: 60 + 1000 * u32::try_from(keep).unwrap_or(0), got: 0, chains: 0 };
     Ok(guest.turn(|turn, memory| {
         let packed = ring.is_packed();
@@ -235,7 +236,7 @@ fn take(
                 }
                 Err(Fault::Ring(fault)) => {
                     assert!(turn.staged(mark).is_empty());
-                    // The chain at which the ring broke stays the driver's.
+                    // The chain with the ring's fault stays available.
                     packet.untake(device, 1);
                     return Err(fault.to_string());
                 }
@@ -246,16 +247,16 @@ fn take(
     }))
 }
 
-/// A packet on its way into a ring's buffers.
+/// A packet that is being written into a ring's buffers.
 struct Packet {
     need: u32,
     got: u32,
-    /// Buffers that it has, and that are not enough.
+    /// Buffers taken for an incomplete packet.
     chains: u16,
 }
 
 impl Packet {
-    /// Another buffer, of so many bytes. What comes from the guest is a packet with each.
+    /// Adds a buffer of `capacity` bytes. A packet from the guest fills one buffer each.
     fn put(&mut self, device: &mut dyn Device, capacity: u32, direction: Direction, packed: bool) {
         if direction == Direction::FromGuest {
             device.written(capacity);
@@ -274,7 +275,8 @@ impl Packet {
         }
     }
 
-    /// There is no room for the rest of it: its buffers are available again, and the last `more` that were taken.
+    /// Makes the buffers of an incomplete packet available again, and the last `more` that were
+    /// taken.
     fn untake(&mut self, device: &mut dyn Device, more: u16) {
         let (n, before) = (self.chains + more, device.outstanding());
         device.untake(n);

@@ -1,6 +1,8 @@
-//! What the fuzz targets share: a guest's memory, input as structure, and marks for what was reached.
+//! Code that the fuzz targets share: a guest's memory, structured input, and marks for branches
+//! that were reached.
 //!
-//! `cargo xtask fuzz [TARGET] [--secs N]` builds and runs them; each target's file says what it feeds and what must hold.
+//! `cargo xtask fuzz [TARGET] [--secs N]` builds and runs them. Each target's file describes its
+//! input and the invariants that it checks.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -14,7 +16,8 @@ use straightline_virtio::ring::Geometry;
 pub mod device;
 pub mod packets;
 
-/// Says once that the input came here: the runner lists what was reached, and knows what the seeds must reach.
+/// Prints once that an input reached this branch. The runner lists these lines, and knows which of
+/// them the seeds must reach.
 #[macro_export]
 macro_rules! reached {
     ($what:expr) => {{
@@ -23,23 +26,23 @@ macro_rules! reached {
     }};
 }
 
-/// Where the frontend has the guest's address 0.
+/// The frontend's address of the guest's address 0.
 pub const USER: u64 = 0x7f00_0000_0000;
-/// Where a ring is that is not put anywhere else: descriptors, what the driver writes, what the device writes.
+/// Usual addresses of a ring's parts: descriptors, the driver's part, the device's part.
 pub const DESC: u64 = 0;
 pub const AVAIL: u64 = 0x2000;
 pub const USED: u64 = 0x3000;
-/// Where indirect tables mostly are.
+/// Usual address of indirect tables.
 pub const TABLE: u64 = 0x4000;
-/// One past the last byte. There are two regions, each a half.
+/// Address behind the last byte. There are two regions, half of the memory each.
 pub const END: u64 = 0x1_0000;
 
-/// A guest's memory, all zeros at first, and turns to look at it.
+/// A guest's memory, all zeros at first, and turns to access it.
 pub struct FuzzGuest {
     memory: RcuCell<GuestMemory>,
     arena: Arena,
     pub ours: GuestMemory,
-    /// Where its regions are in this process.
+    /// Address ranges of the regions in this process.
     ranges: Vec<std::ops::Range<usize>>,
 }
 
@@ -67,13 +70,14 @@ fn region(fd: &OwnedFd, at: u64, size: u64) -> Arc<Region> {
 }
 
 impl FuzzGuest {
-    /// All zeros again: mapping anew for each input would cost more than what is tested.
+    /// Fills the memory with zeros again: a new mapping for each input would cost more than the
+    /// code under test.
     pub fn clear(&self) {
         self.write(0, &[0; END as usize / 2]);
         self.write(END / 2, &[0; END as usize / 2]);
     }
 
-    /// A ring of this size at its usual place.
+    /// Returns a ring of this size at the usual addresses.
     pub fn geometry(&self, size: u16) -> Geometry {
         Geometry { size, desc: USER + DESC, avail: USER + AVAIL, used: USER + USED }
     }
@@ -102,7 +106,7 @@ impl FuzzGuest {
         u16::from_le_bytes(bytes)
     }
 
-    /// A segment never lies outside guest memory.
+    /// Checks that a segment lies in guest memory.
     pub fn assert_inside(ranges: &[std::ops::Range<usize>], segment: &MemorySegment<'_>) {
         let (from, to) = (segment.address(), segment.address() + segment.len() as usize);
         let inside = ranges.iter().any(|range| range.start <= from && to <= range.end);
@@ -125,7 +129,8 @@ impl FuzzGuest {
     }
 }
 
-/// An address and a length of a buffer: mostly inside memory, sometimes across its parts, at its end or nowhere.
+/// Returns address and length of a buffer: mostly inside memory, sometimes across its regions, at
+/// its end or outside.
 pub fn buffer(u: &mut Unstructured<'_>) -> Result<(u64, u32)> {
     Ok(match u.int_in_range(0..=7_u8)? {
         0 => (u.arbitrary()?, u.arbitrary()?),

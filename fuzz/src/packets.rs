@@ -7,23 +7,23 @@ use straightline_virtio::memory::GuestMemory;
 
 use crate::END;
 
-/// Where packets are delivered to: the sender's half of the memory is the first.
+/// Address to which packets are delivered; the sender uses the first half of the memory.
 pub const SINK: u64 = END / 2;
-/// What fits into a half, with what is put in front.
+/// The longest packet that fits into a half together with its header.
 pub const LONGEST: usize = 0x7000;
 
-/// As a port takes a packet that stands at `at`, in one segment or several.
+/// Accepts a packet at `at` as a port does, in one segment or several.
 pub fn accept<'t>(
     turn: &mut Turn<'t>,
     memory: &'t GuestMemory,
     at: u64,
     len: usize,
-    cuts: [u16; 3],
+    splits: [u16; 3],
 ) -> Option<PacketId> {
     let mark = turn.mark();
     let mut done = 0;
-    for cut in cuts.map(usize::from).into_iter().chain([usize::MAX]) {
-        let n = cut.min(len - done);
+    for split in splits.map(usize::from).into_iter().chain([usize::MAX]) {
+        let n = split.min(len - done);
         let staged = memory.segments(at + done as u64, n as u32, &mut 0, |segment| turn.stage(segment));
         assert!(staged, "it lies in memory");
         done += n;
@@ -33,7 +33,7 @@ pub fn accept<'t>(
     Some(id)
 }
 
-/// Stages as many bytes as are to be stored, and gives what was stored there.
+/// Stages `len` bytes of the sink, lets `store` write into them, and returns them.
 pub fn stored<'t>(
     turn: &mut Turn<'t>,
     memory: &'t GuestMemory,

@@ -1,7 +1,9 @@
-//! What a client sends to the API, in pieces.
+//! Fuzz target: requests to the API, in chunks.
 //!
-//! Must hold: whatever was sent, each answer is a line of JSON that is either `ok` or `error`; who sends nothing gets
-//! nothing; the server goes on.
+//! Invariants:
+//! - Each answer is a line of JSON that is either `ok` or `error`.
+//! - A client that sends nothing gets nothing.
+//! - The server continues.
 #![no_main]
 
 use std::io::{Read, Write};
@@ -45,20 +47,20 @@ static SERVER: LazyLock<Server> = LazyLock::new(|| {
 });
 
 fuzz_target!(|data: &[u8]| {
-    // A byte of 255, which no text has, ends a piece.
-    let pieces: Vec<_> = data.split(|&byte| byte == 255).collect();
+    // A byte of 255, which no text has, ends a chunk.
+    let chunks: Vec<_> = data.split(|&byte| byte == 255).collect();
     let mut stream = UnixStream::connect(SERVER.folder.path().join("api")).expect("the server goes on");
-    for piece in &pieces {
-        // It may have had enough.
-        if stream.write_all(piece).is_err() {
+    for chunk in &chunks {
+        // The server may have closed the connection.
+        if stream.write_all(chunk).is_err() {
             break;
         }
     }
     let _ = stream.shutdown(Shutdown::Write);
     let mut answer = Vec::new();
-    // A server that closes with bytes unread resets the connection; what came before is judged.
+    // A server that closes with unread bytes resets the connection; the answers before are checked.
     let _ = stream.read_to_end(&mut answer);
-    if pieces.iter().all(|piece| piece.is_empty()) {
+    if chunks.iter().all(|chunk| chunk.is_empty()) {
         assert!(answer.is_empty(), "nothing was asked");
     }
     for line in answer.split_inclusive(|&byte| byte == b'\n').filter(|line| line.ends_with(b"\n")) {

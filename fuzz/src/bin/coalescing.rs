@@ -1,7 +1,10 @@
-//! Packets of one TCP flow, or nearly so, for a guest that takes segments whole: those that are one are put together.
+//! Fuzz target: packets of one TCP flow, or nearly so, for a guest that accepts unsegmented
+//! packets. Packets that belong together are coalesced.
 //!
-//! Must hold: what was put together, cut again, is what came, byte by byte; its header is one that a guest may send; nothing
-//! is stored behind it.
+//! Invariants:
+//! - Segmentation of a coalesced packet returns the original packets, byte by byte.
+//! - Its header is one that a guest may send.
+//! - Nothing is stored behind it.
 #![no_main]
 
 use std::cell::RefCell;
@@ -15,10 +18,10 @@ use straightline_virtio::memory::GuestMemory;
 use straightline_virtio::net_header::{LEN, NetHeader};
 use straightline_wire::{IpProtocol, checksum, geometry};
 
-/// Bytes that are staged behind what is to be stored, and stay as they are.
+/// Bytes that are staged behind the packet and must stay unchanged.
 const BEHIND: usize = 3;
-/// Most packets.
-const MANY: u8 = 8;
+/// The most packets.
+const MAX_PACKETS: u8 = 8;
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
@@ -33,14 +36,14 @@ fuzz_target!(|data: &[u8]| {
 fn run(guest: &mut FuzzGuest, u: &mut Unstructured<'_>) -> Result<()> {
     let flow = Flow::arbitrary(u)?;
     let size = 1 + usize::from(u.arbitrary::<u16>()? % 1500);
-    let cuts = u.arbitrary()?;
-    let count = u.int_in_range(2..=MANY)?;
+    let splits = u.arbitrary()?;
+    let count = u.int_in_range(2..=MAX_PACKETS)?;
     let (mut packets, mut at, mut all) = (Vec::new(), 0, 0);
     for nth in 0..count {
         let packet = flow.packet(u, nth, at, size)?;
         at += size as u32;
         all += packet.frame.len();
-        if all > LONGEST - usize::from(MANY) * BEHIND - LEN {
+        if all > LONGEST - usize::from(MAX_PACKETS) * BEHIND - LEN {
             break;
         }
         packets.push(packet);
@@ -51,35 +54,35 @@ fn run(guest: &mut FuzzGuest, u: &mut Unstructured<'_>) -> Result<()> {
         guest.write(at, &packet.frame);
         at += packet.frame.len() as u64;
     }
-    for whole in guest.turn(|turn, memory| deliver(turn, memory, &packets, cuts)) {
-        guest.write(SINK, &whole.bytes);
-        guest.turn(|turn, memory| cut_again(turn, memory, &whole));
+    for coalesced in guest.turn(|turn, memory| deliver(turn, memory, &packets, splits)) {
+        guest.write(SINK, &coalesced.bytes);
+        guest.turn(|turn, memory| segment_again(turn, memory, &coalesced));
     }
     Ok(())
 }
 
-/// What the packets have in common: headers as a guest's system makes them, mostly.
+/// The headers that all packets of a flow share, mostly as a guest's system makes them.
 struct Flow {
     l3: usize,
     l4: usize,
     headers: Vec<u8>,
     seq: u32,
     ident: u16,
-    /// No packet has more bytes.
-    most: usize,
+    /// The most bytes of a packet.
+    max_len: usize,
 }
 
-/// A packet, and what its sender asks for.
+/// A packet, and the header with its sender's requests.
 struct Packet {
     frame: Vec<u8>,
     header: NetHeader,
 }
 
-/// Packets that were put together.
-struct Whole {
-    /// As stored, with the header in front.
+/// A packet made of several.
+struct Coalesced {
+    /// Its bytes as stored, with the header in front.
     bytes: Vec<u8>,
-    of: Vec<Vec<u8>>,
+    packets: Vec<Vec<u8>>,
     offload: Offload,
 }
 
@@ -102,20 +105,21 @@ impl Flow {
         let l4 = headers.len();
         headers.extend([0xc3, 0x51, 0x00, 0x50, 0, 0, 0, 0, 1, 2, 3, 4, (5 + options) << 4, 0x10, 0x20, 0, 0, 0, 0, 0]);
         headers.extend((0..4 * options).map(|at| 1 + at));
-        let mut flow = Flow { l3, l4, headers, seq: u.arbitrary()?, ident: u.arbitrary()?, most: usize::MAX };
-        // All may be of another protocol, end before their headers do, or have flags or options that are left alone.
+        let mut flow = Flow { l3, l4, headers, seq: u.arbitrary()?, ident: u.arbitrary()?, max_len: usize::MAX };
+        // All packets may be of another protocol, end before their headers do, or have flags or
+        // options that prevent coalescing.
         match u.int_in_range(0..=7_u8)? {
             0 => {
                 let at = flow.protocol_at();
                 flow.headers[at] = UDP;
-                flow.most = u.int_in_range(l4 + 8..=l4 + 24)?;
+                flow.max_len = u.int_in_range(l4 + 8..=l4 + 24)?;
             }
             1 => flow.headers[l4 + 13] = u.arbitrary()?,
             2 => {
                 let at = u.choose_index(flow.headers.len())?;
                 flow.headers[at] = u.arbitrary()?;
             }
-            3 => flow.most = u.int_in_range(14..=flow.headers.len())?,
+            3 => flow.max_len = u.int_in_range(14..=flow.headers.len())?,
             _ => {}
         }
         Ok(flow)
@@ -129,7 +133,8 @@ impl Flow {
         self.l3 + if self.is_v4() { 9 } else { 6 }
     }
 
-    /// The packet `nth`, whose payload begins at byte `at` of the flow, or one that something has happened to.
+    /// Returns packet `nth`, whose payload begins at byte `at` of the flow, or a changed form of
+    /// it.
     fn packet(&self, u: &mut Unstructured<'_>, nth: u8, at: u32, size: usize) -> Result<Packet> {
         let mut header = NetHeader {
             flags: 1,
@@ -141,26 +146,26 @@ impl Flow {
         frame.extend((0..size).map(|n| (n as u32 ^ at.rotate_left(7)) as u8));
         let (mut seq, mut ident) = (self.seq.wrapping_add(at), self.ident.wrapping_add(nth.into()));
         let mut changed = None;
-        let mut told = 0;
+        let mut length_error = 0;
         match u.int_in_range(0..=15_u8)? {
-            // The last one of a packet, or what is made to look so.
+            // PSH marks the last segment of a packet.
             0 => frame[self.l4 + 13] |= PSH,
             1 => frame.truncate(frame.len() - u.int_in_range(1..=size)?),
             2 => frame.resize(frame.len() + usize::from(u.arbitrary::<u8>()?), 0x77),
-            // Shorter than its headers.
+            // The packet ends within its headers.
             3 => frame.truncate(u.int_in_range(14..=frame.len() - 1)?),
             4 => seq = seq.wrapping_add_signed(u.arbitrary::<i16>()?.into()),
             5 => ident = u.arbitrary()?,
             6 => changed = Some((u.choose_index(frame.len())?, u.int_in_range(1..=255_u8)?, u.arbitrary()?)),
-            // A length field that lies.
-            7 => told = u.arbitrary::<i8>()?.into(),
+            // The length field is wrong.
+            7 => length_error = u.arbitrary::<i8>()?.into(),
             8 => header.csum_start = u.arbitrary::<u8>()?.into(),
             9 => header = NetHeader::default(),
             10 => header.flags = u.arbitrary()?,
             _ => {}
         }
-        frame.truncate(self.most);
-        self.finish(&mut frame, seq, ident, told);
+        frame.truncate(self.max_len);
+        self.finish(&mut frame, seq, ident, length_error);
         if let Some((at, xor, mended)) = changed {
             let at = at % frame.len();
             frame[at] ^= xor;
@@ -171,8 +176,8 @@ impl Flow {
         Ok(Packet { frame, header })
     }
 
-    /// Fills in what depends on the packet: its place in the flow, lengths and sums.
-    fn finish(&self, frame: &mut [u8], seq: u32, ident: u16, told: i32) {
+    /// Fills in the fields that depend on the packet: its sequence number, lengths and checksums.
+    fn finish(&self, frame: &mut [u8], seq: u32, ident: u16, length_error: i32) {
         let (len, (l3, l4)) = (frame.len(), (self.l3, self.l4));
         let mut put = |at: usize, bytes: &[u8]| {
             if let Some(field) = frame.get_mut(at..at + bytes.len()) {
@@ -181,7 +186,7 @@ impl Flow {
         };
         let transport = len.saturating_sub(l4) as u32;
         let network = if self.is_v4() { len.saturating_sub(l3) as u32 } else { transport };
-        let network = network.wrapping_add_signed(told) as u16;
+        let network = network.wrapping_add_signed(length_error) as u16;
         put(l3 + if self.is_v4() { 2 } else { 4 }, &network.to_be_bytes());
         if self.is_v4() {
             put(l3 + 4, &ident.to_be_bytes());
@@ -210,11 +215,11 @@ impl Flow {
     }
 }
 
-/// As a port delivers packets: those that are one together; it is these that come back.
-fn deliver<'t>(turn: &mut Turn<'t>, memory: &'t GuestMemory, packets: &[Packet], cuts: [u16; 3]) -> Vec<Whole> {
+/// Coalesces packets as a port does when it delivers them; returns the coalesced ones.
+fn deliver<'t>(turn: &mut Turn<'t>, memory: &'t GuestMemory, packets: &[Packet], splits: [u16; 3]) -> Vec<Coalesced> {
     let (mut ids, mut frames, mut at) = (Vec::new(), Vec::new(), 0);
     for Packet { frame, header } in packets {
-        let Some(id) = accept(turn, memory, at, frame.len(), cuts) else { break };
+        let Some(id) = accept(turn, memory, at, frame.len(), splits) else { break };
         at += frame.len() as u64;
         match header.check(u64::MAX, turn, id) {
             Ok(offload) => {
@@ -225,7 +230,7 @@ fn deliver<'t>(turn: &mut Turn<'t>, memory: &'t GuestMemory, packets: &[Packet],
             Err(_) => reached!("a header that is refused"),
         }
     }
-    let (mut wholes, mut at) = (Vec::new(), 0);
+    let (mut results, mut at) = (Vec::new(), 0);
     while at < ids.len() {
         if is_shaped_like_tcp(turn, &ids[at..]) {
             reached!("UDP with a checksum where TCP has it");
@@ -245,29 +250,30 @@ fn deliver<'t>(turn: &mut Turn<'t>, memory: &'t GuestMemory, packets: &[Packet],
         if turn.body_len(ids[at]) > 0 {
             reached!("packets that are one, with bodies");
         }
-        let mut piece = GsoSegment::default();
-        run.headers(turn.head(ids[at]), &mut piece);
-        *piece.prefix_mut::<LEN>() = NetHeader::for_receiver(run.offload(), 1).to_bytes();
+        let mut segment = GsoSegment::default();
+        run.headers(turn.head(ids[at]), &mut segment);
+        *segment.prefix_mut::<LEN>() = NetHeader::for_receiver(run.offload(), 1).to_bytes();
         let len = LEN + run.len() as usize;
         let there = stored(turn, memory, len + BEHIND, |_, _| ());
         let mut bytes = stored(turn, memory, len + BEHIND, |turn, to| {
             let body = |id: &PacketId| turn.body_len(*id);
             let bodies: u32 = ids[of.clone()].iter().map(body).sum();
-            assert_eq!(turn.store_run::<LEN>(&ids[of.clone()], &piece, to), bodies);
+            assert_eq!(turn.store_run::<LEN>(&ids[of.clone()], &segment, to), bodies);
         });
         assert!(bytes[len..] == there[len..], "nothing is stored behind it");
         bytes.truncate(len);
-        let of = frames[of].iter().map(|frame| frame.to_vec()).collect();
-        wholes.push(Whole { bytes, of, offload: run.offload() });
+        let packets = frames[of].iter().map(|frame| frame.to_vec()).collect();
+        results.push(Coalesced { bytes, packets, offload: run.offload() });
         at += count;
     }
-    if wholes.is_empty() {
+    if results.is_empty() {
         reached!("packets that are left alone");
     }
-    wholes
+    results
 }
 
-/// Whether a look at the offload of the first two says that they may be one, and only their headers say that they are not.
+/// Returns whether the offloads of the first two packets allow coalescing, and only their headers
+/// forbid it.
 fn is_shaped_like_tcp(turn: &Turn<'_>, ids: &[PacketId]) -> bool {
     let &[first, second, ..] = ids else { return false };
     let is_alike = turn.offload(first) == turn.offload(second) && turn.len(second) <= turn.len(first);
@@ -276,23 +282,23 @@ fn is_shaped_like_tcp(turn: &Turn<'_>, ids: &[PacketId]) -> bool {
     is_alike && geometry::locate(head).is_ok_and(|layers| layers.protocol == IpProtocol::UDP && layers.l4 == start)
 }
 
-/// What a guest that hands on what it got would ask for is what the whole was said to be, and comes to the packets that
-/// it was made of.
-fn cut_again<'t>(turn: &mut Turn<'t>, memory: &'t GuestMemory, whole: &Whole) {
-    let frame = &whole.bytes[LEN..];
+/// Checks a coalesced packet. A guest that forwards it would request exactly its offload, and
+/// segmentation returns the original packets.
+fn segment_again<'t>(turn: &mut Turn<'t>, memory: &'t GuestMemory, coalesced: &Coalesced) {
+    let frame = &coalesced.bytes[LEN..];
     let id = accept(turn, memory, SINK + LEN as u64, frame.len(), [u16::MAX; 3]).expect("an empty turn has free slots");
-    let header = NetHeader::parse(whole.bytes[..LEN].try_into().expect("a header"));
+    let header = NetHeader::parse(coalesced.bytes[..LEN].try_into().expect("a header"));
     let offload = header.check(u64::MAX, turn, id).expect("a header that a guest may send");
-    assert_eq!(offload, whole.offload);
+    assert_eq!(offload, coalesced.offload);
     assert!(matches!(offload.checksum, Checksum::Partial { .. }));
-    let gso = offload.gso.expect("it is to be cut");
+    let gso = offload.gso.expect("it must be segmented");
     turn.set_offload(id, offload);
-    let mut plan = Segmenter::new(gso, frame.len() as u32).expect("what is put together can be cut");
-    let (mut piece, mut pieces) = (GsoSegment::default(), Vec::new());
-    while plan.next(turn.head(id), &mut piece) {
-        let mut bytes = piece.headers().to_vec();
-        bytes.extend_from_slice(&frame[piece.payload().start as usize..piece.payload().end as usize]);
-        pieces.push(bytes);
+    let mut plan = Segmenter::new(gso, frame.len() as u32).expect("a coalesced packet can be segmented");
+    let (mut segment, mut segments) = (GsoSegment::default(), Vec::new());
+    while plan.next(turn.head(id), &mut segment) {
+        let mut bytes = segment.headers().to_vec();
+        bytes.extend_from_slice(&frame[segment.payload().start as usize..segment.payload().end as usize]);
+        segments.push(bytes);
     }
-    assert!(pieces == whole.of, "cut again it is what came");
+    assert!(segments == coalesced.packets, "segmentation returns the packets");
 }

@@ -1,7 +1,9 @@
-//! The text of a configuration.
+//! Fuzz target: the text of a configuration.
 //!
-//! Must hold: what is accepted names only ports that exist, uses each once, and has its numbers in range; what is not has
-//! errors, each with a message, whose lines are in the text.
+//! Invariants:
+//! - An accepted configuration names only ports that exist, uses each once, and has its numbers in
+//!   range.
+//! - A refused one has errors, each with a message, whose lines are in the text.
 #![no_main]
 
 use std::collections::BTreeSet;

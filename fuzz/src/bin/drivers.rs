@@ -1,7 +1,10 @@
-//! The driver halves of both rings, over a device that writes what it likes.
+//! Fuzz target: the driver halves of both rings, with a device that writes anything.
 //!
-//! Must hold: an id comes back once, and only if it is out; nothing comes after a fault; free descriptors are those that no chain has; a chain is
-//! refused only where too few are free.
+//! Invariants:
+//! - An id is returned once, and only if it is outstanding.
+//! - Nothing comes after a fault.
+//! - The free descriptors are those that no chain has.
+//! - A chain is refused only if too few descriptors are free.
 #![no_main]
 
 use std::cell::RefCell;
@@ -42,9 +45,9 @@ fn run(guest: &mut FuzzGuest, u: &mut Unstructured<'_>) -> Result<()> {
         true => Driver::Packed(PackedDriver::new(&guest.ours, geometry, options).expect("in memory")),
         false => Driver::Split(SplitDriver::new(&guest.ours, geometry, options).expect("in memory")),
     };
-    // What is out, by id: descriptors.
+    // Descriptors of the outstanding chains, by id.
     let mut out: BTreeMap<u16, u16> = BTreeMap::new();
-    // A device of sorts: where it writes next.
+    // The next position at which the device writes.
     let (mut used, mut wrap) = (0_u16, true);
     for _ in 0..256 {
         if u.is_empty() {
@@ -69,7 +72,7 @@ fn run(guest: &mut FuzzGuest, u: &mut Unstructured<'_>) -> Result<()> {
             4 => {
                 both!(&mut driver, d => d.must_kick());
             }
-            // The device uses something: mostly what is out.
+            // The device uses a chain, mostly one that is outstanding.
             5..=6 => {
                 let id = if u.ratio(7, 8)? && !out.is_empty() {
                     *u.choose(&out.keys().copied().collect::<Vec<_>>())?
@@ -122,7 +125,7 @@ fn run(guest: &mut FuzzGuest, u: &mut Unstructured<'_>) -> Result<()> {
                         }
                         _ => reached!("another fault of the device"),
                     }
-                    // The driver is done with it.
+                    // The driver half is broken.
                     assert!(both!(&mut driver, d => d.used()).is_none());
                     assert!(both!(&mut driver, d => d.add(&[(0, 1, false)])).is_none());
                     return Ok(());

@@ -1,8 +1,11 @@
-//! A packet from a guest: its virtio-net header, checked; its bytes, cut into segments where that was asked for and stored
-//! into another guest's buffers.
+//! Fuzz target: a packet from a guest. Its virtio-net header is checked; its bytes are segmented if
+//! requested, and stored into another guest's buffers.
 //!
-//! Must hold: what arrives without segmentation is what was sent, but for a checksum that was finished, which is then
-//! right; pieces carry the payload once and in order, none longer than asked for, each with right lengths and checksums.
+//! Invariants:
+//! - Without segmentation, the packet arrives as it was sent. Its checksum may have been completed,
+//!   and is then right.
+//! - GSO segments carry the payload once and in order. None is longer than requested; each has
+//!   right lengths and checksums.
 #![no_main]
 
 use std::cell::RefCell;
@@ -26,10 +29,10 @@ fn run(guest: &mut FuzzGuest, u: &mut Unstructured<'_>) -> Result<()> {
     let acked = if u.ratio(3, 4)? { u64::MAX } else { u.arbitrary()? };
     let header = NetHeader::parse(&u.arbitrary()?);
     let finish = u.arbitrary()?;
-    let cuts: [u16; 3] = u.arbitrary()?;
+    let splits: [u16; 3] = u.arbitrary()?;
     let stretch = u.int_in_range(1..=64_usize)?;
     let bytes = u.bytes(u.len())?;
-    // A long body of few bytes: headers are what matters.
+    // The body is long and made of few bytes: the headers matter.
     let body: Vec<u8> = bytes.iter().rev().copied().cycle().take(bytes.len() * (stretch - 1)).collect();
     let mut frame = [bytes, &body].concat();
     frame.truncate(LONGEST);
@@ -39,7 +42,7 @@ fn run(guest: &mut FuzzGuest, u: &mut Unstructured<'_>) -> Result<()> {
     guest.clear();
     guest.write(0, &frame);
     guest.turn(|turn, memory| {
-        let Some(id) = accept(turn, memory, 0, frame.len(), cuts) else { return };
+        let Some(id) = accept(turn, memory, 0, frame.len(), splits) else { return };
         match header.check(acked, turn, id) {
             Err(reason) => {
                 assert!(!reason.meaning().is_empty());
@@ -71,7 +74,7 @@ fn deliver<'t>(
         if let (Checksum::Partial { start, offset }, true) = (offload.checksum, finish) {
             let (start, field) = (usize::from(start), usize::from(start + offset));
             expected[field..field + 2].copy_from_slice(&got[LEN + field..][..2]);
-            // The sum was to be taken over the field as it was, which holds the pseudo header's.
+            // The checksum includes its field as sent, which holds the pseudo header's sum.
             let want = match !reference::sum(&[&frame[start..]]) {
                 0 => 0xffff,
                 sum => sum,
@@ -88,12 +91,12 @@ fn deliver<'t>(
     };
     let headers = usize::from(gso.header_len);
     let (count, mut made, mut payload) = (plan.count(), 0, Vec::new());
-    let (mut piece, mut from) = (GsoSegment::default(), BodyCursor::default());
-    while plan.next(turn.head(id), &mut piece) {
+    let (mut segment, mut from) = (GsoSegment::default(), BodyCursor::default());
+    while plan.next(turn.head(id), &mut segment) {
         made += 1;
-        assert!(piece.len() <= u32::from(gso.header_len) + u32::from(gso.size));
-        let got = stored(turn, memory, LEN + piece.len() as usize, |turn, to| {
-            turn.store_gso_segment::<LEN>(id, &piece, &mut from, to, finish);
+        assert!(segment.len() <= u32::from(gso.header_len) + u32::from(gso.size));
+        let got = stored(turn, memory, LEN + segment.len() as usize, |turn, to| {
+            turn.store_gso_segment::<LEN>(id, &segment, &mut from, to, finish);
         });
         let got = &got[LEN..];
         let (l3, l4) = (usize::from(gso.l3), usize::from(gso.l4));

@@ -1,7 +1,10 @@
-//! The device half of a split ring, over a driver's arbitrary writes.
+//! Fuzz target: the device half of a split ring, with a driver that writes anything.
 //!
-//! Must hold: every segment lies in guest memory and is as long as its descriptor says; no more is out than the ring has
-//! entries; a refused chain stages nothing; what was given back is what the driver sees.
+//! Invariants:
+//! - Every segment lies in guest memory and is as long as its descriptor says.
+//! - No more chains are taken than the ring has entries.
+//! - A refused chain stages nothing.
+//! - The driver sees the chains that were given back.
 #![no_main]
 
 use std::cell::RefCell;
@@ -13,6 +16,6 @@ use straightline_fuzz::{FuzzGuest, device};
 thread_local!(static GUEST: RefCell<FuzzGuest> = RefCell::default());
 
 fuzz_target!(|data: &[u8]| {
-    // Input that ends early is as good as any.
+    // An input that ends early is valid.
     let _ = GUEST.with_borrow_mut(|guest| device::run(guest, false, &mut Unstructured::new(data)));
 });

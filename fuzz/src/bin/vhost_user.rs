@@ -1,8 +1,12 @@
-//! vhost-user from a frontend that says anything: messages with 0 to 9 descriptors into the session, and bytes into the
-//! connection's parser.
+//! Fuzz target: a vhost-user frontend that sends anything: messages with 0 to 9 descriptors to the
+//! session, and bytes to the connection's parser.
 //!
-//! Must hold: a refused message has changed nothing; an answer is a reply to its message and comes once; a ring that is
-//! ready lies in the table's memory; what is acknowledged was offered; a parsed message is no longer than it may be.
+//! Invariants:
+//! - A refused message changes nothing.
+//! - An answer is a reply to its message and is sent once.
+//! - A ring that is ready lies in the table's memory.
+//! - Acknowledged features were offered.
+//! - A parsed message does not exceed its limits.
 #![no_main]
 
 use std::io::Write;
@@ -49,7 +53,7 @@ fn session(u: &mut Unstructured<'_>) -> Result<()> {
             6 => 2,
             _ => u.int_in_range(0..=9)?,
         };
-        let (request, before) = (message.request, picture(&session));
+        let (request, before) = (message.request, observe(&session));
         match session.handle(message, (0..fds).map(|_| fd()).collect()) {
             Ok(effect) => {
                 match &effect {
@@ -77,7 +81,7 @@ fn session(u: &mut Unstructured<'_>) -> Result<()> {
             }
             Err(error) => {
                 assert!(!error.to_string().is_empty());
-                assert_eq!(picture(&session), before, "{error}");
+                assert_eq!(observe(&session), before, "{error}");
                 if session.refuse(&error) == Refused::Close {
                     reached!("a connection to be closed");
                 } else {
@@ -86,7 +90,7 @@ fn session(u: &mut Unstructured<'_>) -> Result<()> {
                 }
             }
         }
-        sound(&session);
+        check_invariants(&session);
     }
     Ok(())
 }
@@ -95,14 +99,14 @@ fn fd() -> OwnedFd {
     eventfd(0, EventfdFlags::CLOEXEC).expect("eventfd")
 }
 
-/// What can be seen of a session.
-fn picture(session: &Session) -> String {
+/// Returns everything that can be observed of a session's state.
+fn observe(session: &Session) -> String {
     let rings: Vec<_> = (0..session.rings()).map(|index| format!("{:?}", session.ring(index))).collect();
     let (acked, protocol) = (session.acked_features(), session.acked_protocol_features());
     format!("{acked:?} {protocol} {:?} {:?} {rings:?} {:?}", session.status(), session.mtu(), session.regions())
 }
 
-fn sound(session: &Session) {
+fn check_invariants(session: &Session) {
     assert_eq!(session.acked_features() & !session.offered_features(), 0);
     assert!(session.regions().len() <= 16);
     for (i, a) in session.regions().iter().enumerate() {
@@ -123,7 +127,7 @@ fn sound(session: &Session) {
     }
 }
 
-/// Half of them such as a frontend would send.
+/// Returns a message; half of them are such as a frontend would send.
 fn message(u: &mut Unstructured<'_>, session: &Session) -> Result<Message> {
     let region = |u: &mut Unstructured<'_>| -> Result<RegionSpec> {
         let at = u64::from(u.int_in_range(0..=5_u8)?) * RAM;
@@ -142,7 +146,7 @@ fn message(u: &mut Unstructured<'_>, session: &Session) -> Result<Message> {
     // The numbers are those of "Front-end message types".
     let (request, payload) = match u.int_in_range(0..=15_u8)? {
         0 => (2, session.offered_features().to_ne_bytes().to_vec()),
-        // All that are offered but a few.
+        // All offered features but one.
         1 => (16, (session.offered_protocol_features() & !(1 << u.int_in_range(0..=63)?)).to_ne_bytes().to_vec()),
         2 => (8, VringState { index, num: 1 << u.int_in_range(0..=16_u8)? }.encode()),
         3 => (10, VringState { index, num: u.arbitrary()? }.encode()),
@@ -178,20 +182,20 @@ fn message(u: &mut Unstructured<'_>, session: &Session) -> Result<Message> {
     Ok(Message { request, flags, payload })
 }
 
-/// Bytes as they come, in as many pieces as they like.
+/// Parses bytes that arrive in chunks of any size.
 fn parse(u: &mut Unstructured<'_>) -> Result<()> {
     let (ours, mut theirs) = UnixStream::pair().expect("a pair");
     let connection = Connection::new(ours);
-    let mut pieces = Vec::new();
+    let mut chunks = Vec::new();
     while !u.is_empty() {
         let n = u.int_in_range(1..=64)?;
-        pieces.push(u.bytes(n.min(u.len()))?);
+        chunks.push(u.bytes(n.min(u.len()))?);
     }
-    // On a thread of its own: some hundred pieces of one byte fill a socket's buffer.
+    // The writer is a thread of its own: some hundred chunks of one byte fill a socket's buffer.
     std::thread::scope(|scope| {
         scope.spawn(move || {
-            // A parser that refuses the message may be gone before its end.
-            let _ = pieces.into_iter().try_for_each(|piece| theirs.write_all(piece));
+            // A parser that refuses the message may have closed before its end.
+            let _ = chunks.into_iter().try_for_each(|chunk| theirs.write_all(chunk));
         });
         let connection = connection;
         while let Ok(Some((message, fds))) = connection.recv() {
