@@ -1,4 +1,4 @@
-//! The dirty log by itself: the right bits, no others, and nothing outside of it whatever is marked.
+//! The dirty log alone: the right bits, no others, and nothing outside of it whatever is marked.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ fn file(len: u64) -> OwnedFd {
     fd
 }
 
-/// The whole file.
+/// Returns the complete file.
 fn bytes(file: &OwnedFd, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     assert_eq!(pread(file, &mut bytes, 0), Ok(len));
@@ -49,7 +49,7 @@ fn marks_are_those_of_a_model_wherever_the_log_lies_in_its_file() {
         }
         assert!(log.is_intact());
         assert_eq!(bytes(&fd, 8192), model, "offset {offset}");
-        // What the frontend took away is marked anew.
+        // A bit that the frontend has cleared is set anew.
         pwrite(&fd, &[0], offset).expect("pwrite");
         log.after_writes().mark(0, 1);
         model[usize::try_from(offset).unwrap()] = 1;

@@ -1,4 +1,5 @@
-//! Guest memory: which files are taken, where regions stand, how addresses are translated.
+//! Guest memory: the files that are accepted, the positions of regions, and the translation of
+//! addresses.
 
 use std::fs::File;
 use std::io::Write;
@@ -64,7 +65,7 @@ fn files_that_are_no_guest_memory_are_refused() {
     if matches!(refused, MapError::NotShareable(_)) {
         assert!(refused.to_string().contains("memfd"), "{refused}");
     } else {
-        // A source tree on tmpfs: then it is its being read-only that counts.
+        // If the source tree is on tmpfs, the file is refused because it is read-only.
         assert!(matches!(refused, MapError::System { .. }), "{refused}");
     }
     let (socket, _other) = std::os::unix::net::UnixStream::pair().expect("a pair");
@@ -163,13 +164,13 @@ fn huge_pages_are_taken() {
     if free_huge_pages() < 4 {
         return skip("fewer than four huge pages are free");
     }
-    // Across the border of two of them.
+    // Across two huge pages.
     fill(&memory, 4090, b"huge pages");
     assert_eq!(read(&memory, 4090, 10), b"huge pages");
     assert!(memory.segment(8191, 2, &mut 0).is_none());
     let other = GuestMemory::new(vec![region(&fd, 0, 2 * HUGE, 0, 0)]).expect("one region");
     assert_eq!(read(&other, HUGE - 6, 10), b"huge pages");
-    // It vanishes in whole huge pages too.
+    // Huge pages vanish as a whole too.
     ftruncate(&fd, 0).expect("ftruncate");
     assert_eq!(read(&other, HUGE - 6, 10), [0; 10]);
     assert!(other.poisoned());
@@ -215,7 +216,7 @@ fn layouts() -> impl Strategy<Value = (u64, Vec<(u64, u64)>)> {
 }
 
 proptest! {
-    /// Against a table that says of each single byte where it is.
+    /// Compares translation with a table that has the location of every single byte.
     #[test]
     fn translation_is_byte_for_byte(
         (base, layout) in layouts(), asks in prop::collection::vec((0..500_u64, 0..200_u32, 0..9_usize), 1..60),
@@ -288,7 +289,8 @@ proptest! {
 #[test]
 fn areas_are_aligned_here_and_within_one_region() {
     let fd = memfd(4 * PAGE);
-    // The second adjoins the first in the frontend's addresses, and its bytes are at an odd place of the file.
+    // The second region adjoins the first one in the frontend's addresses, and its bytes begin at
+    // an odd offset of the file.
     let regions = vec![region(&fd, 0, PAGE, 0, 0x7000_0000), region(&fd, PAGE + 2, PAGE, PAGE, 0x7000_1000)];
     let memory = GuestMemory::new(regions).expect("no overlap");
     let area = |user, len, align| memory.area(user, len, align);
@@ -303,7 +305,7 @@ fn areas_are_aligned_here_and_within_one_region() {
     assert!(area(0x7000_0000, 0, 1).is_none());
     assert!(area(0x7000_0000, usize::MAX, 1).is_none());
     assert!(area(u64::MAX, 1, 1).is_none());
-    // It is the address here that counts: atomics need it.
+    // The address in this process matters: atomics need it.
     assert!(area(0x7000_1000, 16, 16).is_none());
     assert!(area(0x7000_1000, 16, 2).is_some());
     assert!(area(0x7000_100e, 16, 16).is_some());

@@ -1,5 +1,6 @@
-//! Many regions: each has guard pages of its own, the table of watched ones is finite, and its entries come back. One
-//! test, alone in its process, for it fills the table and looks at the address space.
+//! Many regions: each has guard pages of its own, the table of watched regions is finite, and its
+//! entries are reused. One test alone in its process, because it fills the table and checks the
+//! address space.
 
 use std::os::fd::AsFd;
 
@@ -7,7 +8,7 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use straightline_virtio::memory::fault::MAX_REGIONS;
 use straightline_virtio::memory::{MapError, Region};
 
-/// Bytes of this process's address space that nobody can access.
+/// Returns the bytes of this process's address space that nobody can access.
 fn guarded() -> usize {
     let number = |hex| usize::from_str_radix(hex, 16).expect("a number");
     let maps = std::fs::read_to_string("/proc/self/maps").expect("proc");

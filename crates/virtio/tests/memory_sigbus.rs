@@ -1,5 +1,6 @@
-//! Guest memory that vanishes: the access goes on with zeros, its region is poisoned, everything else is untouched.
-//! And a fault that is not of guest memory ends the process, as it would without us.
+//! Guest memory that vanishes: the access continues with zeros, its region is poisoned, and
+//! everything else is untouched. A fault outside guest memory ends the process, as it would without
+//! the handler.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
@@ -16,7 +17,7 @@ use straightline_virtio::memory::{GuestMemory, Region, fault};
 
 const PAGE: u64 = 4096;
 
-/// The epoch is the process's: tests that look at it take turns.
+/// The epoch belongs to the process, so tests that check it take turns.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -54,10 +55,10 @@ fn what_has_vanished_reads_as_zeros_and_is_known() {
         ftruncate(&fd, PAGE).expect("ftruncate");
         assert_eq!((fault::epoch(), memory.poisoned(), area.poisoned()), (before, false, false), "nobody has looked");
 
-        // The part that is still there is as it was.
+        // The part that remains is unchanged.
         assert_eq!(read(&memory, 0, level), [0xab; 100]);
         assert!(!memory.poisoned());
-        // Half there, half gone.
+        // A range that has vanished by half.
         let mut expected = [0; 100];
         expected[..50].fill(0xab);
         assert_eq!(read(&memory, PAGE - 50, level), expected);
@@ -65,8 +66,8 @@ fn what_has_vanished_reads_as_zeros_and_is_known() {
         let after = fault::epoch();
         assert_ne!(after, before);
 
-        // Every page behind it, by loads and by stores, by kernels and by atomics: all were replaced at once, so that a
-        // guest cannot make us hold a mapping for each.
+        // Access every page behind it, by loads and stores, by kernels and atomics. All pages were
+        // replaced at once, so that a guest cannot make us hold a mapping for each.
         memory.segment(2 * PAGE, 100, &mut 0).expect("in memory").write(level, &[0xef; 100]);
         assert_eq!(read(&memory, 2 * PAGE, level), [0xef; 100]);
         assert_eq!(area.read_u64(0), 0);
@@ -76,13 +77,13 @@ fn what_has_vanished_reads_as_zeros_and_is_known() {
 
         assert!(!untouched.poisoned());
         assert_eq!(read(&untouched, 0, level), [0xcd; 100]);
-        // What takes its place in the table begins unpoisoned.
+        // The next region in the same table entry begins unpoisoned.
         drop((memory, area));
         assert!(!self::memory(&other, PAGE).poisoned());
     }
 }
 
-/// Bytes that are allocated for what has vanished, in all of the process.
+/// Returns the bytes that are allocated for vanished memory, in the whole process.
 fn substitutes() -> u64 {
     let fds = std::fs::read_dir("/proc/self/fd").expect("proc").filter_map(|entry| Some(entry.ok()?.path()));
     let is_ours = |path: &PathBuf| {
@@ -108,7 +109,7 @@ fn what_was_written_to_vanished_memory_is_seen_by_no_other_and_freed() {
     let was_at = memories.each_ref().map(at);
     drop(memories);
     assert_eq!(substitutes(), before);
-    // The kernel likes to use the same addresses again.
+    // The kernel likes to reuse the same addresses.
     ftruncate(&two[0], 64 * PAGE).expect("ftruncate");
     let next = [memory(&two[0], 64 * PAGE), memory(&two[0], 64 * PAGE)];
     assert!(next.iter().any(|memory| at(memory) == was_at[0]), "no region is where the first was");
@@ -159,8 +160,8 @@ fn threads_that_fault_at_once_all_go_on() {
 
 const CHILD: &str = "STRAIGHTLINE_TEST_CHILD";
 
-/// Runs one test of this file in a process of its own, as `what`; returns the signal that ended it. A child that ends
-/// without a signal must pass its test.
+/// Runs one test of this file in a process of its own, as `what`; returns the signal that ended it.
+/// A child that ends without a signal must pass its test.
 fn child(test: &str, what: &str) -> Option<i32> {
     let mut command = Command::new(std::env::current_exe().expect("our own path"));
     let output = command.args(["--exact", test, "--test-threads=1"]).env(CHILD, what).output().expect("a child");
@@ -168,7 +169,7 @@ fn child(test: &str, what: &str) -> Option<i32> {
     output.status.signal()
 }
 
-/// A private mapping would be charged to the process, and the limit of that may be used up.
+/// A private mapping would be charged to the process, whose limit may be used up.
 #[test]
 fn memory_vanishes_when_the_process_may_map_no_more() {
     const NAME: &str = "memory_vanishes_when_the_process_may_map_no_more";
@@ -180,7 +181,7 @@ fn memory_vanishes_when_the_process_may_map_no_more() {
     memory.segment(0, 100, &mut 0).expect("in memory").write(Level::Scalar, &[0xab; 100]);
     ftruncate(&fd, 0).expect("ftruncate");
     let before = getrlimit(Resource::Data);
-    // A limit of 0 would be none, to please old debuggers.
+    // A limit of 0 would mean no limit, for the sake of old debuggers.
     setrlimit(Resource::Data, Rlimit { current: Some(PAGE), ..before }).expect("a lower limit");
     let seen = read(&memory, 2 * PAGE, Level::Scalar);
     memory.segment(0, 100, &mut 0).expect("in memory").write(Level::Scalar, &[0xcd; 100]);
@@ -191,7 +192,7 @@ fn memory_vanishes_when_the_process_may_map_no_more() {
 }
 
 fn touch(at: usize) {
-    // SAFETY: none is needed: the process is to end here, by a signal. A byte is read, nothing is written.
+    // SAFETY: the process must end here, by a signal. The code reads a byte and writes nothing.
     let byte = unsafe { std::ptr::with_exposed_provenance::<u8>(at).read_volatile() };
     panic!("the page was there: {byte}");
 }
@@ -213,7 +214,7 @@ fn faults_that_are_not_of_guest_memory_end_the_process() {
     match what.as_str() {
         "stranger" => {
             let other = memfd(PAGE);
-            // SAFETY: a fresh mapping, wherever the kernel likes.
+            // SAFETY: this is a fresh mapping, at an address that the kernel chooses.
             let at = unsafe {
                 mmap(std::ptr::null_mut(), 4096, ProtFlags::READ, MapFlags::SHARED, other.as_fd(), 0).expect("mmap")
             };

@@ -1,4 +1,5 @@
-//! The address space of all regions together has a limit. One test, alone in its process, for it takes all of it.
+//! The limit on the address space of all regions together. One test alone in its process, because
+//! it takes all of it.
 
 use std::os::fd::AsFd;
 
@@ -22,7 +23,7 @@ fn regions_leave_half_of_the_address_space() {
          space together, and have 0x300000009000 already"
     );
     regions.push(map(quarter - (1 << 20)).expect("there is space for this"));
-    // What is refused takes nothing, neither here nor by the kernel.
+    // A refused region takes no address space, neither of the limit nor from the kernel.
     for _ in 0..100 {
         assert!(map(quarter).is_err());
         assert!(Region::map(fd.as_fd(), 1, 1 << 12, 0, u64::MAX).is_err());

@@ -1,4 +1,5 @@
-//! The driver halves that move bursts, against a device that the test plays: in order, out of order, and hostile.
+//! The driver halves for bursts, with a device that the test plays: in order, out of order, and
+//! hostile.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -23,16 +24,16 @@ fn geometry(place: u64) -> Geometry {
     Geometry { size: SIZE, desc: place, avail: place + 0x400, used: place + 0x800 }
 }
 
-/// A device of one ring: what it sees available, and how it uses that.
+/// A device of one ring: the chains that it sees available, and the ways in which it uses them.
 trait Device {
     type Driver: Bursts;
     fn new(memory: &GuestMemory, place: u64, in_order: bool, buffers: Buffers) -> (Self, Self::Driver)
     where
         Self: Sized;
-    /// Takes all that is available: id, address, length, whether it is the device's to write.
+    /// Takes all available chains: id, address, length, and whether the device writes the buffer.
     fn take(&mut self) -> Vec<(u32, u64, u32, bool)>;
     fn use_up(&mut self, id: u32, len: u32);
-    /// The next `n` are used, and the last one stands for all of them.
+    /// Uses the next `n` chains; the last one stands for all of them.
     fn use_batch(&mut self, n: u32, last: u32);
     fn want_kicks(&mut self, wanted: bool);
 }
@@ -155,11 +156,12 @@ impl Device for Packed {
     }
 }
 
-/// A receive ring, full of the buffers 1000, 2000 ..., an empty transmit ring, and what is spare.
+/// A receive ring that is full of the buffers 1000, 2000 ..., an empty transmit ring, and spare
+/// buffers.
 struct Rig<D: Device> {
     receive: D,
     from: D::Driver,
-    /// What the device has for packets to come: id and address.
+    /// Buffers of the device for packets to come: id and address.
     given: Vec<(u32, u64)>,
     transmit: D,
     to: D::Driver,
@@ -178,7 +180,8 @@ fn rig<D: Device>(in_order: bool) -> Rig<D> {
     Rig { receive, from, given, transmit, to, spare: (1..=8).map(|n| 100_000 * n).collect() }
 }
 
-/// Packets of every number at once; every fourth burst is received backwards, every third given back backwards.
+/// Forwards bursts of every size. Every fourth burst is received in reverse, every third given back
+/// in reverse.
 fn forwards<D: Device>(in_order: bool) {
     let Rig::<D> { mut receive, mut from, mut given, mut transmit, mut to, mut spare } = rig(in_order);
     for round in 0..100_usize {
@@ -222,7 +225,8 @@ fn forwards<D: Device>(in_order: bool) {
     assert_eq!(all, expected, "no buffer is lost, none is there twice");
 }
 
-/// Room in the transmit ring, spare buffers and the number asked for each bound what is taken; the rest waits.
+/// Free descriptors of the transmit ring, spare buffers and the requested number each limit a
+/// burst; the rest waits.
 fn is_bounded<D: Device>() {
     let Rig::<D> { mut receive, mut from, given, mut transmit, mut to, mut spare } = rig(false);
     given.iter().for_each(|&(id, _)| receive.use_up(id, 100));
@@ -241,7 +245,7 @@ fn is_bounded<D: Device>() {
     assert_eq!(from.out(), 6);
 }
 
-/// What is received is dropped, what is sent is sent again.
+/// Received packets are dropped, sent packets are sent again.
 fn recycles<D: Device>(in_order: bool) {
     let Rig::<D> { mut receive, mut from, mut given, mut transmit, mut to, .. } = rig(in_order);
     assert_eq!(to.fill((1..=8).map(|n| (n << 20, 60 + u32::try_from(n).expect("small")))), 8);
@@ -252,7 +256,7 @@ fn recycles<D: Device>(in_order: bool) {
         came.iter().for_each(|&(id, _)| receive.use_up(id, 100));
         let mut seen = Vec::new();
         let mut each = |addr, len| seen.push((addr, len));
-        // Every other round by the way that shows nothing.
+        // Every other round uses the call that does not show the packets.
         let moved = if round % 2 == 0 { from.recycle_each(64, &mut each) } else { from.recycle(64) };
         let moved = moved.expect("a sound device");
         assert_eq!((moved.packets, moved.bytes), (count, 100 * u64::try_from(count).expect("few")));
@@ -291,7 +295,7 @@ fn tells_when_to_kick<D: Device>() {
     assert!(from.kick_due());
 }
 
-/// A device that says what cannot be: an error each, and nothing is sent of that burst.
+/// A hostile device: each impossible report is an error, and nothing of that burst is sent.
 fn refuses<D: Device>() {
     for (id, len) in [(8, 60), (65_535, 60), (1, 2049), (1, u32::MAX)] {
         let Rig::<D> { mut receive, mut from, mut transmit, mut to, mut spare, .. } = rig(false);
@@ -302,13 +306,13 @@ fn refuses<D: Device>() {
         assert_eq!(error, if id == 1 { wrong_len } else { DeviceFault::Id(id) });
         assert_eq!(transmit.take(), []);
     }
-    // The same one twice.
+    // The same chain twice.
     let Rig::<D> { mut receive, mut from, mut to, mut spare, .. } = rig(false);
     receive.use_up(3, 60);
     receive.use_up(3, 60);
     let error = D::Driver::forward(&mut from, &mut to, &mut spare, 64).expect_err("a hostile device");
     assert_eq!(error, DeviceFault::Id(3));
-    // In order: one that is not the next, and transmitted ones that are not out.
+    // In order: a chain that is not the next, and transmitted chains that are not outstanding.
     let Rig::<D> { mut receive, mut from, .. } = rig(true);
     receive.use_up(1, 60);
     assert_eq!(from.recycle(64).expect_err("a hostile device"), DeviceFault::Id(1));
@@ -350,7 +354,7 @@ fn kicks_are_due_where_they_are_wanted() {
 fn hostile_devices_are_errors() {
     refuses::<Split>();
     refuses::<Packed>();
-    // A used index beyond what is available; an element in order that is not out.
+    // A used index beyond the available one; an element in order that is not outstanding.
     let Rig::<Split> { receive, mut from, .. } = rig(false);
     receive.used.write_u16(2, 9);
     assert_eq!(from.recycle(64).expect_err("a hostile device"), DeviceFault::IndexJump { ahead: 9, published: 8 });

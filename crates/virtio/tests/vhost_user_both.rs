@@ -1,4 +1,4 @@
-//! Both halves of our own against each other, over a pair of sockets.
+//! Both halves of this crate against each other, over a pair of sockets.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -110,14 +110,15 @@ fn failures_of_the_backend_are_errors_here_and_the_session_goes_on() {
         assert!(matches!(result, Err(ClientError::Protocol(FrontendError::Failed { .. }))), "{result:?}");
     };
     client.set_mem_table(&[at(0)]).unwrap();
-    // Refused by the session: an overlap. Refused by who maps it: beyond the end of its file.
+    // The session refuses an overlap. The test's mapping refuses a region beyond the end of its
+    // file.
     failed(client.set_mem_table(&[at(0), at(0)]));
     failed(client.set_mem_table(&[at(1)]));
     failed(client.set_vring_num(0, 100));
     failed(client.set_vring_num(4, 256));
     set_up_ring(&mut client, 0).unwrap();
     failed(client.set_vring_num(0, 512));
-    // What the frontend half does not even send.
+    // Requests that the frontend half refuses to send.
     let not_sent = |result: Result<(), ClientError>| {
         assert!(matches!(result, Err(ClientError::Protocol(_))), "{result:?}");
     };

@@ -1,4 +1,4 @@
-//! A frontend cannot make us hold file descriptors by sending messages over and over (CVE-2019-14818,
+//! A frontend cannot make the backend hold file descriptors by repeating messages (CVE-2019-14818,
 //! CVE-2020-10726). One test, so that nothing else in this process opens any.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -29,7 +29,7 @@ fn session() -> Session {
     session
 }
 
-/// A payload that the request takes, for as many descriptors as come with it.
+/// Returns a payload that the request accepts, for the number of descriptors that come with it.
 fn payload(request: Request, fds: usize) -> Vec<u8> {
     let region = |n: u64| RegionSpec { guest_addr: n << 20, size: 1 << 20, user_addr: n << 20, mmap_offset: 0 };
     match request {
@@ -58,7 +58,7 @@ fn payload(request: Request, fds: usize) -> Vec<u8> {
 fn descriptors_stay_flat_over_every_message_with_every_number_of_them() {
     let (file, _other): (OwnedFd, OwnedFd) = rustix::pipe::pipe().unwrap();
 
-    // Straight into the session, with what a socket could deliver and more.
+    // Directly into the session, with the descriptors that a socket could deliver, and with more.
     let before = open_descriptors();
     for request in Request::ALL {
         for count in 0..=9 {
@@ -70,7 +70,7 @@ fn descriptors_stay_flat_over_every_message_with_every_number_of_them() {
                     Ok(_) => drop(session.reply(Outcome::Done)),
                     Err(error) => drop(session.refuse(&error)),
                 }
-                // What a set-up may hold: a kick, a call and an error descriptor of one ring.
+                // A set-up may hold a kick, a call and an error descriptor of one ring.
                 assert!(session.rings() == 2);
             }
             let held = open_descriptors() - before;
@@ -80,7 +80,8 @@ fn descriptors_stay_flat_over_every_message_with_every_number_of_them() {
         }
     }
 
-    // Through a socket: taken, refused for their number, and lost with a connection that is dropped unread.
+    // Through a socket: accepted, refused for their number, and lost with a connection that is
+    // dropped unread.
     for round in 0..1000 {
         let (a, b) = UnixStream::pair().unwrap();
         let (sender, receiver) = (Connection::new(a), Connection::new(b));
@@ -92,7 +93,8 @@ fn descriptors_stay_flat_over_every_message_with_every_number_of_them() {
         let (message, received) = receiver.recv().unwrap().unwrap();
         assert_eq!(received.len(), count);
         assert_eq!(session.handle(message, received).is_ok(), count == 1);
-        // Nine in two pieces, then a message that is cut off, then one that nobody reads.
+        // Nine descriptors in two parts, then a message that is cut off, then one that nobody
+        // reads.
         let bytes = Message::request(Request::SetOwner, Vec::new()).to_bytes();
         match round % 3 {
             0 => {
@@ -110,7 +112,8 @@ fn descriptors_stay_flat_over_every_message_with_every_number_of_them() {
     }
     assert_eq!(open_descriptors(), before);
 
-    // No room for all of them: the message is not whole, and what did arrive is closed.
+    // The process cannot receive all of them: the message is incomplete, and the descriptors that
+    // did arrive are closed.
     let (a, b) = UnixStream::pair().unwrap();
     let (sender, receiver) = (Connection::new(a), Connection::new(b));
     let message = Message::request(Request::SetOwner, Vec::new());

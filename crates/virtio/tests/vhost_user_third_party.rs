@@ -1,6 +1,6 @@
-//! A frontend that we did not write (rust-vmm's `vhost` crate, which Cloud Hypervisor uses) against our backend: with
-//! what Cloud Hypervisor acknowledges, and with all that we offer. Whole handshakes of it and of others are played in
-//! `tests/frontends` of the crate `lab`.
+//! A third-party frontend (rust-vmm's `vhost` crate, which Cloud Hypervisor uses) with our backend:
+//! with the features that Cloud Hypervisor acknowledges, and with all that we offer.
+//! `tests/frontends` of the crate `lab` plays complete handshakes of this frontend and of others.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -45,10 +45,11 @@ fn ring_config(index: u64) -> VringConfigData {
     }
 }
 
-/// What Cloud Hypervisor acknowledges: v40.0, v53.0, and main at ae44c2971c83.
+/// The protocol features that Cloud Hypervisor acknowledges: v40.0, v53.0, and main at
+/// ae44c2971c83.
 const CLOUD_HYPERVISOR: [u64; 3] = [0x0_900b, 0x8_900b, 0x8_920b];
 
-/// One whole session with these protocol features, with every request acknowledged or none.
+/// Runs a complete session with these protocol features, with every request acknowledged or none.
 fn live(wanted: u64, need_reply: bool) -> Seen {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let backend = backend::spawn(theirs);
@@ -64,7 +65,7 @@ fn live(wanted: u64, need_reply: bool) -> Seen {
     if need_reply {
         frontend.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
     }
-    // This frontend checks a ring's index against this number: it has to count rings.
+    // This frontend checks a ring's index against this number, which therefore has to count rings.
     assert_eq!(frontend.get_queue_num().unwrap(), 4);
     frontend.set_features(features & !VIRTIO_F_RING_PACKED).unwrap();
 

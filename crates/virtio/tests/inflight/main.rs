@@ -1,4 +1,4 @@
-//! The table of buffers in flight: what successors of several kinds of device make of it.
+//! The in-flight table: how successors of several kinds of device continue from it.
 
 #[path = "../ring/guest.rs"]
 #[allow(dead_code, reason = "shared with other tests")]
@@ -24,7 +24,7 @@ const FLAG_USED: u16 = 1 << 15;
 const SPLIT: InflightShape = InflightShape { packed: false, queues: 2, size: SIZE };
 const PACKED: InflightShape = InflightShape { packed: true, ..SPLIT };
 
-/// A table as its frontend keeps it, seen from the outside.
+/// A table as its frontend keeps it, accessed from the outside.
 struct Kept {
     file: InflightFile,
     shape: InflightShape,
@@ -62,7 +62,8 @@ impl Kept {
         u16::from_le_bytes(bytes)
     }
 
-    /// A split ring's table of a predecessor with this used index, and these heads in flight, oldest first.
+    /// Writes the table of a split ring's predecessor with this used index and these heads in
+    /// flight, oldest first.
     fn left_split(&self, used_idx: u16, heads: &[u16]) {
         self.write16(8, 1);
         self.write16(10, SIZE);
@@ -74,11 +75,12 @@ impl Kept {
         }
     }
 
-    /// A packed ring's table: where it stands now, where it stood, and chains in flight by entry, id and descriptors.
+    /// Writes a packed ring's table: the current position, the old position, and the chains in
+    /// flight by entry, id and descriptors.
     fn left_packed(&self, new: (u16, u8), old: (u16, u8), chains: &[(u16, u16, u16)]) {
         self.write16(8, 1);
         self.write16(10, SIZE);
-        // Lists of free entries without any.
+        // Empty lists of free entries.
         self.write16(12, SIZE);
         self.write16(14, SIZE);
         self.write16(16, new.0);
@@ -104,7 +106,7 @@ impl Kept {
     }
 }
 
-/// A device on ring 1 that believes the table and the ring.
+/// Creates a device on ring 1 that trusts the table and the ring.
 fn split(guest: &GuestRing, kept: &Kept) -> Result<SplitDevice, InflightError> {
     let inflight = kept.table().queue(1, SIZE, false)?.expect("ring 1 has a part");
     SplitDevice::tracked(&guest.ours, guest.geometry(), Options::default(), None, inflight)
@@ -115,7 +117,7 @@ fn packed(guest: &GuestRing, kept: &Kept, base: u32) -> Result<PackedDevice, Inf
     PackedDevice::tracked(&guest.ours, guest.geometry(), base, Options::default(), Direction::FromGuest, None, inflight)
 }
 
-/// The next `n` heads.
+/// Returns the next `n` heads.
 fn take_split(device: &mut SplitDevice, n: usize) -> Vec<u16> {
     let mut found = vec![First::default(); n];
     assert!(usize::from(device.available(SIZE).unwrap()) >= n);
@@ -124,7 +126,7 @@ fn take_split(device: &mut SplitDevice, n: usize) -> Vec<u16> {
     found.iter().map(|first| first.head).collect()
 }
 
-/// The ids of the next chains, `n` at most.
+/// Returns the ids of the next chains, at most `n`.
 fn take_packed(device: &mut PackedDevice, n: usize) -> Vec<u16> {
     let mut found = vec![First::default(); n];
     let n = device.find(&mut found).unwrap();
@@ -132,13 +134,13 @@ fn take_packed(device: &mut PackedDevice, n: usize) -> Vec<u16> {
     found[..n].iter().map(|first| first.head).collect()
 }
 
-/// A used element: id and length.
+/// Returns a used element: id and length.
 fn used(guest: &GuestRing, entry: u16) -> (u16, u16) {
     let at = USED + 4 + 8 * u64::from(entry % SIZE);
     (guest.read16(at), guest.read16(at + 4))
 }
 
-/// The driver makes these available, as entries from `entry` on.
+/// Makes these heads available, as entries from `entry` on.
 fn offer(guest: &GuestRing, entry: u16, heads: &[u16]) {
     for (i, &head) in (0..).zip(heads) {
         guest.descriptor(0, head, BUFFERS + 4096 * u64::from(head), 100, WRITE, 0);
@@ -146,7 +148,8 @@ fn offer(guest: &GuestRing, entry: u16, heads: &[u16]) {
     }
 }
 
-/// The same in a packed ring: one descriptor each, from `place` on in the round of `wrap`.
+/// Makes ids available in a packed ring: one descriptor each, from `place` on in the round of
+/// `wrap`.
 fn offer_packed(guest: &GuestRing, place: u16, wrap: bool, ids: &[u16]) {
     for (i, &id) in (0..).zip(ids) {
         let flags = WRITE | if wrap { FLAG_AVAIL } else { FLAG_USED };
@@ -158,14 +161,15 @@ fn offer_packed(guest: &GuestRing, place: u16, wrap: bool, ids: &[u16]) {
 fn a_successor_of_ours_goes_on_where_it_died() {
     let (guest, kept) = (GuestRing::new(SIZE), Kept::new(SPLIT));
     offer(&guest, 65_533, &[5, 1, 7, 2, 0]);
-    // A new table at a ring that has been used before.
+    // A new table for a ring that was used before.
     guest.write16(USED + 2, 65_533);
     let mut device = split(&guest, &kept).unwrap();
     assert_eq!(take_split(&mut device, 4), [5, 1, 7, 2]);
     device.give_back(3);
     drop(device);
     assert_eq!((kept.read16(8), kept.read16(10), kept.read16(14)), (1, SIZE, 0));
-    // Killed with one taken. The base that it is told now is where it had taken.
+    // The device is killed with one chain taken. The base that the successor gets is where the
+    // device had taken.
     let mut device = split(&guest, &kept).unwrap();
     assert_eq!((device.base(), take_split(&mut device, 2)), (0, vec![2, 0]));
 
@@ -199,7 +203,7 @@ fn a_ring_that_runs_goes_over_to_another_table() {
             Ring::Packed(ring) => assert_eq!(take_packed(ring, 4), [5, 1, 7, 2]),
         }
         ring.give_back(2);
-        // What somebody left there is void: this ring is in nobody's flight but ours.
+        // Whatever the table had is void: only our device uses this ring.
         if shape.packed {
             second.left_packed((7, 1), (6, 0), &[(0, 5, 1), (1, 1, 1)]);
         } else {
@@ -219,7 +223,7 @@ fn a_ring_that_runs_goes_over_to_another_table() {
             let mut device = split(&guest, &second).unwrap();
             assert_eq!((device.base(), take_split(&mut device, 2)), (3, vec![2, 0]));
         }
-        // None for a ring that it has no room for.
+        // No part for a ring that the table does not cover.
         assert!(second.table().queue_anew(1, SIZE * 2, shape.packed).is_none());
         assert!(second.table().queue_anew(2, SIZE, shape.packed).is_none());
         assert!(second.table().queue_anew(1, SIZE, !shape.packed).is_none());
@@ -228,7 +232,7 @@ fn a_ring_that_runs_goes_over_to_another_table() {
 
 #[test]
 fn what_stands_in_the_ring_is_taken_again() {
-    // A predecessor that marks what it takes, and works in order.
+    // A predecessor that marks the chains that it takes, and works in order.
     let (guest, kept) = (GuestRing::new(SIZE), Kept::new(SPLIT));
     offer(&guest, 0, &[5, 1, 7]);
     kept.left_split(0, &[5, 1]);
@@ -246,7 +250,8 @@ fn what_stands_in_the_ring_is_taken_again() {
 
 #[test]
 fn what_another_order_left_is_given_back_oldest_first() {
-    // 5, 1, 7, 2 were taken; 1 and 7 given back. Then the driver made these two available again.
+    // Chains 5, 1, 7 and 2 were taken; 1 and 7 were given back. Then the driver made these two
+    // available again.
     let (guest, kept) = (GuestRing::new(SIZE), Kept::new(SPLIT));
     offer(&guest, 0, &[5, 1, 7, 2, 1, 7]);
     guest.write16(USED + 2, 2);
@@ -257,7 +262,7 @@ fn what_another_order_left_is_given_back_oldest_first() {
     assert_eq!((kept.flagged(), kept.read16(14)), (vec![], 4));
     assert_eq!(take_split(&mut device, 2), [1, 7]);
 
-    // The same with a chain of two descriptors, whose places another has overwritten.
+    // The same with a chain of two descriptors, whose positions another chain has overwritten.
     let (guest, kept) = (GuestRing::new(SIZE), Kept::new(PACKED));
     kept.left_packed((2, 1), (2, 1), &[(3, 5, 2), (0, 2, 1)]);
     offer_packed(&guest, 5, true, &[1, 7]);
@@ -271,7 +276,8 @@ fn what_another_order_left_is_given_back_oldest_first() {
 
 #[test]
 fn a_batch_that_was_published_is_not_in_flight() {
-    // RcuCell, and then killed before its flags were cleared: 1, then 5, which is the list's head.
+    // The batch was published, and the device killed before it cleared its flags: 1, then 5, which
+    // is the list's head.
     let (guest, kept) = (GuestRing::new(SIZE), Kept::new(SPLIT));
     offer(&guest, 0, &[5, 1, 7]);
     guest.write16(USED + 2, 2);
@@ -286,7 +292,7 @@ fn a_batch_that_was_published_is_not_in_flight() {
         let (guest, kept) = (GuestRing::new(SIZE), Kept::new(PACKED));
         offer_packed(&guest, 0, true, &[5, 1, 7]);
         kept.left_packed((1, 1), (0, 1), &[(0, 5, 1), (1, 1, 1)]);
-        // Entry 0, that of 5, is free if the batch was published.
+        // Entry 0, which is that of 5, is free if the batch was published.
         kept.write16(12, 0);
         kept.write16(32 + 2, SIZE);
         if published {
@@ -340,7 +346,7 @@ fn tables_that_do_not_fit() {
     kept.write16(8, 2);
     assert!(error(kept.table().queue(1, SIZE, false)).contains("version 2"));
 
-    // A file that has just this table.
+    // A file with exactly this table.
     let bytes = SPLIT.bytes();
     let file = memfd_create("kept", MemfdFlags::CLOEXEC).unwrap();
     ftruncate(&file, bytes).unwrap();
@@ -380,7 +386,8 @@ fn tables_that_contradict_themselves() {
 }
 
 proptest! {
-    /// Whatever a table and a ring hold, a device comes out or an error, and the device works within the ring.
+    /// Whatever a table and a ring hold, the result is a device or an error, and the device works
+    /// within the ring.
     #[test]
     fn any_table_over_any_ring(
         table in proptest::collection::vec(any::<u8>(), 600),

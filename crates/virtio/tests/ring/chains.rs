@@ -1,4 +1,4 @@
-//! Every kind of chain that a driver may make, and those that it may not.
+//! Every kind of chain that a driver may make or must not make.
 
 use straightline_packet::MAX_FRAME;
 use straightline_virtio::ring::{
@@ -11,10 +11,11 @@ use super::guest::{AVAIL, BUFFERS, DESC, END, GuestRing, USED, USER};
 const ALL: Options = Options { event_idx: true, indirect: true, in_order: false };
 
 const SIZE: u16 = 8;
-/// Where indirect tables are written.
+/// Guest address of indirect tables.
 const TABLE: u64 = BUFFERS + 0x8000;
 
-/// Takes the chain that begins with descriptor 0; gives what came of it, and the lengths of the staged segments.
+/// Takes the chain that begins with descriptor 0; returns the result of its walk, and the lengths
+/// of the staged segments.
 fn walk(guest: &mut GuestRing, indirect: bool, direction: Direction) -> (Result<Chain, Fault>, Vec<u32>) {
     guest.offer(0, 0);
     let mut device = guest.device(0, Options { indirect, ..ALL });
@@ -50,13 +51,13 @@ fn direct_chains() {
         (Ok(Chain { len: 150, readable: 150 }), vec![100, 50]),
         "the last `next` means nothing"
     );
-    // Flags that nobody has defined are no fault.
+    // Undefined flags are no fault.
     guest.descriptor(DESC, 2, BUFFERS, 50, 0xfff8, 77);
     assert_eq!(from_guest(&mut guest).0, Ok(Chain { len: 150, readable: 150 }));
     // A zero-length buffer may point anywhere.
     guest.descriptor(DESC, 5, u64::MAX, 0, NEXT, 2);
     assert_eq!(from_guest(&mut guest).0, Ok(Chain { len: 150, readable: 150 }));
-    // All descriptors of the ring, and no more.
+    // A chain of all descriptors of the ring.
     for i in 0..SIZE {
         guest.descriptor(DESC, i, BUFFERS, 10, if i + 1 < SIZE { NEXT } else { 0 }, i + 1);
     }
@@ -77,7 +78,7 @@ fn buffers_outside_memory() {
 
 #[test]
 fn buffers_over_several_regions() {
-    // One that adjoins, then a gap of a byte, then another.
+    // A region that adjoins, then a gap of a byte, then another region.
     let mut guest = GuestRing::with_more(SIZE, &[(END, 100), (END + 101, 1000)]);
     guest.descriptor(DESC, 0, END - 30, 130, 0, 0);
     assert_eq!(from_guest(&mut guest), (Ok(Chain { len: 130, readable: 130 }), vec![30, 100]));
@@ -112,7 +113,7 @@ fn chains_longer_than_a_frame() {
     guest.descriptor(DESC, 0, BUFFERS, u32::MAX, NEXT, 1);
     guest.descriptor(DESC, 1, BUFFERS, 100, 0, 0);
     assert_eq!(refused(&mut guest), Fault::Chain(ChainFault::Long));
-    // To receive, a driver may give as much as it likes.
+    // A driver may offer receive buffers of any size.
     for i in 0..SIZE {
         guest.descriptor(DESC, i, 0, 0x20_0000, WRITE | if i + 1 < SIZE { NEXT } else { 0 }, i + 1);
     }
@@ -155,7 +156,7 @@ fn indirect_tables() {
             (Ok(Chain { len: 10 * u32::from(entries), readable: 10 * u32::from(entries) }), staged)
         );
     }
-    // In another order than the table's, and not all of it.
+    // A chain in another order than the table's, and not of all its entries.
     table(&guest, 4);
     guest.descriptor(TABLE, 0, BUFFERS, 1, NEXT, 3);
     guest.descriptor(TABLE, 3, BUFFERS, 3, NEXT, 1);
@@ -167,7 +168,7 @@ fn indirect_tables() {
     guest.descriptor(TABLE + 1, 0, BUFFERS, 7, 0, 0);
     guest.descriptor(DESC, 0, TABLE + 1, 16, INDIRECT, 0);
     assert_eq!(from_guest(&mut guest).1, [7]);
-    // Behind descriptors of the ring, as the last of the chain.
+    // A table behind descriptors of the ring, as the last of the chain.
     guest.descriptor(DESC, 0, BUFFERS, 100, NEXT, 1);
     guest.descriptor(DESC, 1, TABLE + 1, 16, INDIRECT, 0);
     assert_eq!(from_guest(&mut guest), (Ok(Chain { len: 107, readable: 107 }), vec![100, 7]));
@@ -210,7 +211,7 @@ fn indirect_tables_that_may_not_be() {
     table(&guest, 4);
     guest.descriptor(TABLE, 2, BUFFERS, MAX_FRAME, 0, 0);
     assert_eq!(refused(&mut guest), Fault::Chain(ChainFault::Long));
-    // Not negotiated: the driver is not one of ours.
+    // Indirect descriptors were not negotiated.
     table(&guest, 1);
     assert_eq!(walk(&mut guest, false, Direction::FromGuest).0, Err(Fault::Ring(RingFault::Indirect(0))));
 }
@@ -338,12 +339,12 @@ fn a_command_is_read_first_and_answered_behind() {
     guest.descriptor(DESC, 2, BUFFERS + 200, 1, WRITE, 0);
     let command = |guest: &mut GuestRing| walk(guest, true, Direction::Command);
     assert_eq!(command(&mut guest), (Ok(Chain { len: 31, readable: 30 }), vec![10, 20, 1]));
-    // Without an answer, and with nothing but one.
+    // A command without space for an answer, and one of nothing else.
     guest.descriptor(DESC, 1, BUFFERS + 100, 20, 0, 2);
     assert_eq!(command(&mut guest).0, Ok(Chain { len: 30, readable: 30 }));
     guest.descriptor(DESC, 0, BUFFERS, 10, WRITE, 1);
     assert_eq!(command(&mut guest).0, Ok(Chain { len: 10, readable: 0 }));
-    // The other way round, and too much of it.
+    // The wrong order, and too long a command.
     guest.descriptor(DESC, 0, BUFFERS, 10, WRITE | NEXT, 1);
     assert_eq!(command(&mut guest), (Err(Fault::Chain(ChainFault::Direction)), vec![]));
     guest.descriptor(DESC, 0, BUFFERS, MAX_FRAME + 13, 0, 1);

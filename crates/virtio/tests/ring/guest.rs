@@ -1,4 +1,4 @@
-//! A guest's memory with one ring in it, and turns to look at it.
+//! A guest's memory with one ring in it, and turns to access it.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -8,18 +8,18 @@ use straightline_packet::{Arena, Level, Rcu, RcuCell, Settings, Turn};
 use straightline_virtio::memory::{GuestMemory, Region};
 use straightline_virtio::ring::{Geometry, Options, SplitDevice, SplitDriver, Tables};
 
-/// Where the frontend has the guest's address 0.
+/// The frontend's address of the guest's address 0.
 pub(crate) const USER: u64 = 0x7f00_0000_0000;
 pub(crate) const DESC: u64 = 0;
 pub(crate) const AVAIL: u64 = 0x8_0000;
 pub(crate) const USED: u64 = 0xa_0000;
-/// From here on there is room for buffers.
+/// First address of the buffers.
 pub(crate) const BUFFERS: u64 = 0x10_0000;
-/// Indirect tables of the driver halves, over the buffers' second half.
+/// Address of the driver halves' indirect tables, over the buffers' second half.
 pub(crate) const TABLES: u64 = 0x18_0000;
 /// Buffers in one table.
 pub(crate) const TABLE: u16 = 3;
-/// One past the last byte of the region with the ring.
+/// Address behind the region with the ring.
 pub(crate) const END: u64 = 0x20_0000;
 
 pub(crate) struct GuestRing {
@@ -39,7 +39,7 @@ impl GuestRing {
         Self::with_more(size, &[])
     }
 
-    /// With more regions than that of the ring, as guest addresses and sizes.
+    /// Creates a guest with more regions than that of the ring, given as guest addresses and sizes.
     pub(crate) fn with_more(size: u16, more: &[(u64, u64)]) -> Self {
         let total = END + more.iter().map(|&(_, size)| size).sum::<u64>();
         let fd = memfd_create("guest", MemfdFlags::CLOEXEC).expect("memfd_create");
@@ -78,7 +78,7 @@ impl GuestRing {
         Tables { guest: TABLES, user: USER + TABLES, entries: TABLE }
     }
 
-    /// How many descriptors of the ring a chain of so many buffers takes.
+    /// Returns the number of ring descriptors that a chain of `buffers` buffers takes.
     pub(crate) fn span(&self, buffers: usize, options: Options) -> u16 {
         let in_table = options.indirect && (2..=usize::from(TABLE.min(self.size))).contains(&buffers);
         if in_table { 1 } else { u16::try_from(buffers).expect("small") }
@@ -107,7 +107,7 @@ impl GuestRing {
         u16::from_le_bytes(bytes)
     }
 
-    /// Writes a descriptor, at its place in the table or in an indirect one.
+    /// Writes a descriptor into the ring's table or into an indirect one.
     pub(crate) fn descriptor(&self, table: u64, index: u16, addr: u64, len: u32, flags: u16, next: u16) {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&addr.to_le_bytes());
@@ -132,7 +132,7 @@ impl GuestRing {
     }
 }
 
-/// Of both halves: nothing but the event index.
+/// Returns options with nothing but the event index.
 pub(crate) fn events(event_idx: bool) -> Options {
     Options { event_idx, ..Options::default() }
 }

@@ -1,4 +1,4 @@
-//! Each half of a ring against bytes that mean nothing.
+//! Each half of a ring against random bytes.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +43,7 @@ fn act() -> impl Strategy<Value = Act> {
 /// Address, length, flags, next.
 type Fields = (u64, u32, u16, u16);
 
-/// A ring's size, descriptors and heads to fill it with, and what happens then.
+/// A ring's size, the descriptors and heads to fill it with, and the actions that follow.
 fn case() -> impl Strategy<Value = (u16, Vec<Fields>, Vec<u16>, Vec<Act>)> {
     (0..=10_u32).prop_flat_map(|log| {
         let size = 1_u16 << log;
@@ -114,7 +114,7 @@ proptest! {
         let guest = GuestRing::new(size);
         let options = Options { event_idx, indirect, in_order };
         let mut driver = guest.driver(options);
-        // Chains that are out: their heads and lengths.
+        // Outstanding chains: their heads and lengths.
         let mut out = BTreeMap::new();
         let (mut index, mut broken) = (0_u16, false);
         for (what, n, id) in acts {
@@ -137,7 +137,8 @@ proptest! {
                     index = index.wrapping_add(1);
                     guest.write16(USED + 2, index);
                 }
-                // The device's index jumps; the table of descriptors is written by the one who may not.
+                // The device's index jumps; the device writes the descriptor table, which it must
+                // not.
                 3 if n % 8 == 0 => {
                     index = n;
                     guest.write16(USED + 2, index);
@@ -170,7 +171,7 @@ proptest! {
     }
 }
 
-/// Follows a chain both ways; whatever is staged lies in the guest's memory.
+/// Follows a chain in both directions; all staged segments must lie in the guest's memory.
 fn burst_of_one(
     guest: &mut GuestRing,
     device: &mut straightline_virtio::ring::SplitDevice,
@@ -194,7 +195,7 @@ fn burst_of_one(
             Ok(chain) => {
                 let sum: u64 = staged.iter().map(|s| u64::from(s.len())).sum();
                 assert_eq!(u64::from(chain.len), sum.min(u32::MAX.into()));
-                // A chain of the ring's, and one indirect table at its end.
+                // At most a chain of the ring's size, and one indirect table at its end.
                 assert!(staged.len() as u64 <= 2 * size);
             }
             Err(_) => assert!(staged.is_empty()),

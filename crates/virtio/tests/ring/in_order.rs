@@ -1,4 +1,5 @@
-//! IN_ORDER in a split ring (virtio 1.2, 2.7.9): batches with one element, and devices that say what cannot be.
+//! IN_ORDER in a split ring (virtio 1.2, 2.7.9): batches with one element, and devices that report
+//! something impossible.
 
 use straightline_virtio::ring::{Device, DeviceFault, First, INDIRECT, NEXT, Options, SplitDevice, SplitDriver};
 
@@ -61,7 +62,7 @@ fn what_was_only_read_comes_back_by_one_element() {
             write_element(&guest, round * 4 + i, 77, 77);
         }
         device.give_back(4);
-        // The first element names the last chain; the next batch's comes four on.
+        // The first element names the last chain; the next batch's element is four entries on.
         assert_eq!(element(&guest, round * 4), (heads[3], 0));
         assert_eq!(element(&guest, round * 4 + 1), (77, 77), "no other is written");
         for &head in &heads {
@@ -87,7 +88,7 @@ fn what_was_written_has_an_element_each() {
     }
 }
 
-/// A stranger's device may leave out elements of buffers that it has filled.
+/// A third-party device may leave out elements of buffers that it has filled.
 #[test]
 fn skipped_chains_are_wholly_used() {
     let guest = GuestRing::new(SIZE);
@@ -127,13 +128,13 @@ fn devices_that_break_the_driver() {
         write_element(&guest, 0, id, bytes);
         guest.write16(USED + 2, index);
         assert_eq!(driver.used(), Some(Err(fault)));
-        // Even if the device thinks better of it.
+        // This holds even if the device corrects itself.
         write_element(&guest, 0, 0, 5);
         guest.write16(USED + 2, 1);
         assert_eq!((driver.used(), driver.want_interrupt(true)), (None, false));
         assert_eq!((driver.add(&[(BUFFERS, 64, true)]), driver.free()), (None, SIZE - 3));
     }
-    // A batch of three, of which the index says two.
+    // A batch of three chains, but the index covers two.
     let (guest, mut driver) = offered(3);
     write_element(&guest, 0, 2, 5);
     guest.write16(USED + 2, 2);
@@ -151,7 +152,7 @@ fn tables_where_a_chain_fits() {
     assert_eq!(driver.add(&[(BUFFERS, 1, false); 4]), Some(2), "longer than a table");
     assert_eq!(driver.free(), SIZE - 6);
     let word = |at: u64, n: u64| guest.read16(DESC + 16 * at + 2 * n);
-    // The second one: its table, of two descriptors.
+    // The second chain: its table, of two descriptors.
     let table = TABLES + 16 * u64::from(super::guest::TABLE);
     assert_eq!(u64::from(word(1, 0)) | u64::from(word(1, 1)) << 16, table);
     assert_eq!((word(1, 4), word(1, 6)), (32, INDIRECT));

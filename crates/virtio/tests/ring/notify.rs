@@ -1,4 +1,4 @@
-//! Who is to be told when: the rule itself, and what each side writes to say that it wants to be.
+//! Notifications of a split ring: the rule itself, and the event suppression that each side writes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -64,11 +64,12 @@ fn a_driver_that_polls_wants_no_interrupts() {
             device.give_back(1);
             device.must_notify()
         };
-        // What happened before the first decision may have been missed by anybody.
+        // Either side may have missed what happened before the first decision.
         used(&mut driver);
         assert!(driver.used().is_some());
         assert!(!driver.want_interrupt(false));
-        // "The driver MUST set flags to 0" with the event index (2.7.7.1), for a device looks at one of the two only.
+        // "The driver MUST set flags to 0" with the event index (2.7.7.1), because a device looks
+        // at only one of the two.
         assert_eq!(guest.read16(AVAIL), u16::from(!event_idx));
         assert!(!used(&mut driver));
         assert!(!used(&mut driver));
@@ -90,7 +91,8 @@ enum Step {
 }
 
 proptest! {
-    /// The event word asks for a used entry exactly while the driver waits and has not looked since.
+    /// The event word asks for a used entry exactly while the driver waits and has not looked
+    /// since.
     #[test]
     fn a_ring_says_whether_its_driver_has_answered(
         steps in prop::collection::vec(
@@ -182,7 +184,7 @@ fn a_driver_that_polls_asks_for_nothing() {
     }
 }
 
-/// Waits to be told. Nobody who sleeps rightly sleeps that long.
+/// Waits for a notification. A side that sleeps rightly never sleeps that long.
 fn sleep(told: &AtomicBool, who: &str) {
     let start = Instant::now();
     while !told.swap(false, Ordering::SeqCst) {
@@ -196,7 +198,8 @@ fn tell(told: &AtomicBool, who: &std::thread::Thread) {
     who.unpark();
 }
 
-/// Two threads, each of which sleeps whenever it finds nothing: a single lost notification would end it.
+/// Two threads, each of which sleeps whenever it finds nothing: a single lost notification would
+/// stop it.
 #[test]
 fn sleepers_are_always_woken() {
     const CHAINS: u32 = 150_000;

@@ -1,4 +1,5 @@
-//! Device and driver over the same memory, in any order of operations, against queues that hold plain values.
+//! Device and driver over the same memory, in any order of operations, against queues of plain
+//! values.
 
 use std::collections::VecDeque;
 
@@ -18,13 +19,13 @@ pub(crate) enum Op {
     Reap(usize),
     MustKick,
     MustNotify,
-    /// Beyond as many chains as are known of, at most.
+    /// The number of chains beyond which the device asks for a kick, at most those that it knows.
     DeviceArm(usize),
     DeviceDisarm,
     DriverWants(bool),
 }
 
-/// A chain as the model has it: its head, its buffers, how many bytes were written into it.
+/// A chain in the model: its head, its buffers, and the number of bytes written into it.
 #[derive(Clone, Debug)]
 struct Chain {
     head: u16,
@@ -33,7 +34,7 @@ struct Chain {
     written: u32,
 }
 
-/// Both halves and what they should be. Indexes are counts since the beginning, so that nothing wraps.
+/// Both halves and a model of them. Indexes are counts since the beginning, so that nothing wraps.
 pub(crate) struct Pair {
     guest: GuestRing,
     device: SplitDevice,
@@ -46,13 +47,14 @@ pub(crate) struct Pair {
     used: VecDeque<Chain>,
     out: usize,
     counts: Counts,
-    /// A side that sleeps was told that nothing is there, or not more than this. It must be woken by what came since.
+    /// A side that sleeps has seen that nothing is available, or not more than this. It must be
+    /// woken by whatever came since.
     device_sleeps: Option<usize>,
     driver_sleeps: bool,
     addr: u64,
 }
 
-/// How far each side has come in all, and where it was when it last decided whether to tell the other.
+/// The progress of each side, and its progress at the last notification decision.
 #[derive(Default)]
 pub(crate) struct Counts {
     pub(crate) published: u64,
@@ -61,8 +63,8 @@ pub(crate) struct Counts {
     notified: Option<u64>,
 }
 
-/// The rule in words (virtio 1.2, 2.7.10): entry `event` is among the new ones. `event` is a 16-bit index, `old..new`
-/// are counts.
+/// Returns whether entry `event` is among the new ones (the rule of virtio 1.2, 2.7.10, in other
+/// words). `event` is a 16-bit index, `old..new` are counts.
 fn told(event: u16, old: u64, new: u64) -> bool {
     (old..new).any(|i| i & 0xffff == u64::from(event))
 }
@@ -176,7 +178,7 @@ impl Pair {
             let mut chain = self.published.pop_front().expect("counted");
             assert_eq!(first.head, chain.head);
             self.device.take(first);
-            // Who takes is awake, whatever it was woken by.
+            // A side that takes is awake, whatever woke it.
             self.device_sleeps = None;
             let (device, direction) = (&mut self.device, self.direction);
             self.guest.turn(|turn, memory| {
@@ -194,13 +196,14 @@ impl Pair {
                 if let (Some(single), [(_, len)]) = (single, &chain.buffers[..]) {
                     assert_eq!(single.len(), *len);
                 }
-                // The wrong way round, it is not taken.
+                // With the wrong direction, the chain is refused.
                 let reverse = if direction == Direction::ToGuest { Direction::FromGuest } else { Direction::ToGuest };
                 assert!(device.chain(memory, turn, first, reverse).is_err());
                 assert!(device.single(memory, first, reverse).is_none());
                 assert_eq!(turn.mark(), mark + expected.len(), "a fault stages nothing");
             });
-            // Whole batches that are only read, and others; what was written into such means nothing.
+            // Some batches are only read, others are not. A length written into a chain that is
+            // only read means nothing.
             let bytes = u32::try_from(i).expect("small") * 100;
             let capacity = chain.buffers.iter().map(|b| b.1).sum();
             let bytes = if self.direction == Direction::ToGuest { (bytes + 1).min(capacity) } else { bytes / 300 };
@@ -300,7 +303,8 @@ proptest! {
     }
 }
 
-/// Long enough that all 16-bit indexes wrap, with every operation at every distance from the border.
+/// Runs long enough that all 16-bit indexes wrap, with every operation at every distance from the
+/// wrap.
 #[test]
 fn indexes_wrap() {
     for (event_idx, direction) in [(true, Direction::FromGuest), (false, Direction::ToGuest)] {
@@ -326,7 +330,8 @@ fn indexes_wrap() {
     }
 }
 
-/// Bytes go both ways, and what the driver writes into its ring after a chain was taken changes nothing.
+/// Bytes go both ways, and writes of the driver into its ring after a chain was taken change
+/// nothing.
 #[test]
 fn taken_chains_are_ours() {
     let mut guest = GuestRing::new(4);

@@ -1,5 +1,6 @@
-//! A device half that is killed at any step of giving buffers back, and the one that comes after it: no buffer is lost,
-//! each comes back once, what is sent is delivered, and what is received is whole or not there.
+//! A device half that is killed at any step of giving buffers back, and its successor. No buffer is
+//! lost, and each returns once. Sent packets are delivered. A received packet is complete, or it is
+//! not there.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -20,20 +21,20 @@ use straightline_virtio::ring::{
 mod guest;
 use guest::{BUFFERS, GuestRing, USED};
 
-/// Room for the buffers of one chain.
+/// Bytes for the buffers of one chain.
 const SLOT: u64 = 4096;
 
 #[derive(Clone, Debug)]
 enum Op {
-    /// Chains of buffers of these lengths, seen by the device together.
+    /// Chains of buffers of these lengths, which the device sees together.
     Offer(Vec<Vec<u32>>),
-    /// What a receive ring is for: packets of these lengths. A transmit ring: as many chains are taken. Then the oldest
-    /// are given back first, and the rest.
+    /// In a receive ring, packets of these lengths arrive. In a transmit ring, as many chains are
+    /// taken; then the oldest are given back first, and the rest later.
     Burst(Vec<usize>, u16),
     Reap,
 }
 
-/// What a killed device half unwinds with.
+/// The payload with which a killed device half unwinds.
 struct Killed;
 
 /// A driver half of either layout.
@@ -77,14 +78,14 @@ struct Chain {
     buffers: Vec<(u64, u32)>,
 }
 
-/// Numbers of packets, and what became of them.
+/// Numbers of packets, and what became of the packets.
 #[derive(Default)]
 struct Packets {
     next: u32,
     lens: Vec<usize>,
-    /// Sent ones as they were delivered; received ones as the driver found them.
+    /// Sent packets as they were delivered; received ones as the driver found them.
     seen: Vec<u32>,
-    /// Those of bursts that were killed.
+    /// Packets of bursts that were killed.
     endangered: Vec<u32>,
     empty: usize,
 }
@@ -136,7 +137,7 @@ impl World {
         world
     }
 
-    /// Runs what a device half does; `None` where it was killed.
+    /// Runs an operation of a device half; `None` if the half was killed.
     fn run<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> Option<R> {
         let (hits, kills) = (Rc::clone(&self.hits), self.kills.clone());
         let handler = move |_: &str| {
@@ -152,8 +153,8 @@ impl World {
         }
     }
 
-    /// A device half that knows nothing: of a split ring it is told the used index; of a packed one what the driver sees
-    /// as used, or nothing.
+    /// Creates a device half that knows nothing. For a split ring it gets the used index; for a
+    /// packed ring it gets what the driver sees as used, or nothing.
     fn recover(&mut self) {
         let made = |world: &mut Self| -> Box<dyn Device> {
             let (memory, geometry) = (&world.guest.ours, world.guest.geometry());
@@ -171,7 +172,7 @@ impl World {
         };
         self.device = None;
         while self.device.is_none() {
-            // Recovering publishes as well, and may be killed at that.
+            // Recovery publishes as well, and may be killed while it does.
             self.device = self.run(made);
         }
     }
@@ -222,7 +223,7 @@ impl World {
         self.driver.publish();
     }
 
-    /// A transmit ring's burst: each chain's packet goes out before any is given back.
+    /// Runs a transmit ring's burst: each chain's packet is sent before any chain is given back.
     fn deliver(&mut self, n: usize, first: u16) {
         let device = self.device.as_mut().expect("alive");
         let mut firsts = vec![First::default(); n];
@@ -242,7 +243,7 @@ impl World {
         device.give_back(device.outstanding());
     }
 
-    /// A receive ring's burst, in as many buffers as each packet needs.
+    /// Runs a receive ring's burst, with as many buffers as each packet needs.
     fn fill(&mut self, lens: &[usize], first: u16) {
         let device = self.device.as_mut().expect("alive");
         let mut merged = false;
@@ -278,7 +279,7 @@ impl World {
             self.packets.next += 1;
             self.packets.lens.push(len);
         }
-        // A packet becomes visible whole.
+        // A packet becomes visible as a whole.
         device.give_back(if merged { 0 } else { first.min(device.outstanding()) });
         device.give_back(device.outstanding());
     }
@@ -323,7 +324,7 @@ impl World {
         contents
     }
 
-    /// All that is in the ring is used up; then nothing may be missing.
+    /// Uses up everything in the ring; then nothing may be missing.
     fn end(mut self, size: u16) {
         self.kills.clear();
         loop {
@@ -357,7 +358,7 @@ impl World {
 fn op() -> impl Strategy<Value = Op> {
     let chain = prop::collection::vec(prop_oneof![Just(64_u32), 12..100_u32], 1..=4);
     let chain = chain.prop_map(|mut lens| {
-        // Room for the header, and for the number behind it.
+        // Space for the header, and for the number behind it.
         lens[0] = lens[0].max(16);
         lens
     });
@@ -389,7 +390,8 @@ proptest! {
             world.end(size);
             hits
         };
-        // Once without, to see how many steps there are; then at each of them, and soon again.
+        // The first run is not killed and counts the steps. Then each step is killed once, and
+        // another one soon after.
         for step in 1..=run(Vec::new()) {
             run(vec![step, step + again]);
         }

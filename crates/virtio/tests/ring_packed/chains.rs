@@ -1,4 +1,5 @@
-//! Every kind of chain that a driver may make, and those that it may not; and devices that a driver may meet.
+//! Every kind of chain that a driver may make or must not make, and every kind of device that a
+//! driver may meet.
 
 use straightline_packet::MAX_FRAME;
 use straightline_virtio::ring::{
@@ -10,10 +11,11 @@ use super::common::{FLAG_AVAIL, FLAG_USED, START, descriptor, device, driver, ha
 use super::guest::{AVAIL, BUFFERS, DESC, END, GuestRing, USED, USER};
 
 const SIZE: u16 = 6;
-/// Where indirect tables are written.
+/// Guest address of indirect tables.
 const TABLE: u64 = BUFFERS + 0x8000;
 
-/// Takes the chain that begins at place 0; gives what came of it, and the lengths of the staged segments.
+/// Takes the chain that begins at position 0; returns the result of its walk, and the lengths of
+/// the staged segments.
 fn walk(guest: &mut GuestRing, indirect: bool, direction: Direction) -> (Result<Chain, Fault>, Vec<u32>) {
     let mut device = device(guest, START, true, indirect);
     let mut first = [First::default()];
@@ -36,7 +38,7 @@ fn refused(guest: &mut GuestRing) -> Fault {
     result.expect_err("must be refused")
 }
 
-/// Writes an available descriptor at place `index` of the first round.
+/// Writes an available descriptor at position `index` of the first round.
 fn put(guest: &GuestRing, index: u16, addr: u64, len: u32, flags: u16) {
     descriptor(guest, DESC, index, (addr, len, 100 + index, flags | FLAG_AVAIL));
 }
@@ -52,10 +54,10 @@ fn direct_chains() {
         (Ok(Chain { len: 150, readable: 150 }), vec![100, 50]),
         "no bytes may be anywhere"
     );
-    // Flags that nobody has defined are no fault.
+    // Undefined flags are no fault.
     put(&guest, 2, BUFFERS, 50, 0x7f78);
     assert_eq!(from_guest(&mut guest).0, Ok(Chain { len: 150, readable: 150 }));
-    // All descriptors of the ring, and no more. The id is that of the last.
+    // A chain of all descriptors of the ring. Its id is that of the last one.
     for i in 0..SIZE {
         put(&guest, i, BUFFERS, 10, if i + 1 < SIZE { NEXT } else { 0 });
     }
@@ -93,7 +95,7 @@ fn a_chain_longer_than_the_ring_or_into_what_is_taken() {
         put(&guest, i, BUFFERS, 10, NEXT);
     }
     assert_eq!(device(&guest, START, true, false).find(&mut first), Err(RingFault::Loop { head: 0, size: SIZE }));
-    // Two are taken: the four behind them may not go on into them, over the border.
+    // Two are taken. The four behind them must not continue into them, across the end of the ring.
     put(&guest, 1, BUFFERS, 10, 0);
     let mut device = device(&guest, START, true, false);
     assert_eq!(device.find(&mut first[..1]), Ok(1));
@@ -102,14 +104,14 @@ fn a_chain_longer_than_the_ring_or_into_what_is_taken() {
     put(&guest, 5, BUFFERS, 10, 0);
     assert_eq!(device.find(&mut first), Ok(1));
     device.take(&first[0]);
-    // All are taken: whatever the driver writes now, there are no more.
+    // All are taken: there are no more, whatever the driver writes now.
     for i in 0..SIZE {
         descriptor(&guest, DESC, i, (BUFFERS, 10, i, FLAG_USED));
     }
     assert_eq!((device.find(&mut first), device.arm(0)), (Ok(0), Ok(false)));
     device.untake(1);
     assert_eq!(device.outstanding(), 1);
-    // The untaken one is looked at as it is now: not available.
+    // The descriptor that was not taken is read again: it is no longer available.
     assert_eq!(device.find(&mut first), Ok(0));
 }
 
@@ -129,7 +131,7 @@ fn buffers_outside_memory_and_too_long() {
     assert_eq!(from_guest(&mut guest).0, Ok(Chain { len: MAX_FRAME + 12, readable: MAX_FRAME + 12 }));
     put(&guest, 1, BUFFERS, MAX_FRAME + 1, 0);
     assert_eq!(refused(&mut guest), Fault::Chain(ChainFault::Long));
-    // What is offered for receiving may be larger.
+    // Receive buffers may be larger.
     put(&guest, 0, BUFFERS, 12, WRITE | NEXT);
     put(&guest, 1, BUFFERS, MAX_FRAME + 1, WRITE);
     assert_eq!(walk(&mut guest, true, Direction::ToGuest).0, Ok(Chain { len: MAX_FRAME + 13, readable: 0 }));
@@ -156,13 +158,14 @@ fn indirect_tables() {
             descriptor(guest, TABLE, i, (addr, len, 0xffff, flags));
         }
     };
-    // Only WRITE means anything in a table, and nothing of the one that points to it (2.8.7).
+    // WRITE is the only flag with a meaning in a table, and the flags of the table's own descriptor
+    // have none (2.8.7).
     table(&guest, &[(BUFFERS, 100, 0), (BUFFERS, 0, NEXT), (BUFFERS + 500, 50, INDIRECT), (BUFFERS, 7, 0xfffd)]);
     for outer in [INDIRECT, INDIRECT | WRITE] {
         put(&guest, 0, TABLE, 64, outer);
         assert_eq!(from_guest(&mut guest), (Ok(Chain { len: 157, readable: 157 }), vec![100, 50, 7]));
     }
-    // DPDK's driver says of some entries of what it sends that they are for writing.
+    // DPDK's driver sets WRITE in some entries of packets that it sends.
     put(&guest, 0, TABLE, 32, INDIRECT);
     for (header, body) in [(WRITE, 0), (0, WRITE), (WRITE, WRITE)] {
         table(&guest, &[(BUFFERS, 12, header), (BUFFERS, 100, body)]);
@@ -182,7 +185,7 @@ fn indirect_tables() {
         put(&guest, 0, addr, 32, INDIRECT);
         assert_eq!(refused(&mut guest), Fault::Chain(ChainFault::Address), "table at {addr:#x}");
     }
-    // What is in it is checked as in the ring.
+    // Its entries are checked like those of the ring.
     for (entry, fault) in [((END, 1, 0), ChainFault::Address), ((BUFFERS, u32::MAX, 0), ChainFault::Long)] {
         table(&guest, &[(BUFFERS, 100, 0), entry, (BUFFERS, 1, 0)]);
         put(&guest, 0, TABLE, 48, INDIRECT);
@@ -206,7 +209,7 @@ fn indirect_stands_alone_and_only_where_negotiated() {
     assert_eq!(walk(&mut guest, true, Direction::FromGuest).0, Ok(Chain { len: 100, readable: 100 }));
 }
 
-/// What the driver writes into its ring after a chain was looked at changes nothing.
+/// Writes of the driver after a chain was read change nothing.
 #[test]
 fn chains_looked_at_are_ours() {
     let mut guest = GuestRing::new(SIZE);
@@ -229,7 +232,7 @@ fn chains_looked_at_are_ours() {
     assert_eq!((driver.used(), driver.free()), (None, SIZE));
 }
 
-/// A used descriptor has WRITE where, and only where, its length means something (2.8.4).
+/// A used descriptor has WRITE if, and only if, its length has a meaning (2.8.4).
 #[test]
 fn used_descriptors_say_whether_bytes_were_written() {
     let guest = GuestRing::new(SIZE);
@@ -263,7 +266,7 @@ fn bytes_are_those_of_the_chain_that_is_left_when_another_is_taken_back() {
     assert_eq!(driver.used(), Some(Ok((id, 50))));
 }
 
-/// Nothing is seen before `publish`, and then all of it.
+/// Nothing is visible before `publish`, and then all of it.
 #[test]
 fn a_batch_is_seen_at_once() {
     let guest = GuestRing::new(SIZE);
@@ -285,7 +288,8 @@ fn a_batch_is_seen_at_once() {
         }
         assert_eq!(driver.free(), SIZE);
     }
-    // But for the whole ring, which a recovering device could not tell from what its predecessor left.
+    // A batch of the whole ring is an exception: recovery could not distinguish it from what a
+    // killed device leaves.
     for n in [1, 2, 3] {
         driver.add(&vec![(BUFFERS, 64, false); n]).expect("free descriptors");
     }
@@ -295,7 +299,8 @@ fn a_batch_is_seen_at_once() {
     assert_eq!(device.find(&mut firsts), Ok(3));
 }
 
-/// A device that does not keep the order (2.8.6): each used descriptor stands where the last one's chain ended.
+/// A device that does not keep the order (2.8.6): each used descriptor is at the position where the
+/// last one's chain ended.
 #[test]
 fn the_driver_takes_chains_back_in_any_order() {
     let guest = GuestRing::new(SIZE);
@@ -328,7 +333,7 @@ fn an_id_that_is_not_out_breaks_the_driver() {
         driver.publish();
         descriptor(&guest, DESC, 0, (0, 5, id, FLAG_AVAIL | FLAG_USED));
         assert_eq!(driver.used(), Some(Err(DeviceFault::Id(id.into()))));
-        // Even if the device thinks better of it.
+        // This holds even if the device corrects itself.
         descriptor(&guest, DESC, 0, (0, 5, 0, FLAG_AVAIL | FLAG_USED));
         assert_eq!((driver.used(), driver.want_interrupt(true)), (None, false));
         assert_eq!((driver.add(&[(BUFFERS, 64, false)]), driver.free()), (None, SIZE - 1));

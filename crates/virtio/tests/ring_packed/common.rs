@@ -1,4 +1,4 @@
-//! A packed ring in a guest's memory, and places in it counted without wrapping.
+//! A packed ring in a guest's memory, and positions in it counted without wrapping.
 
 use straightline_virtio::ring::{Direction, Options, PackedDevice, PackedDriver};
 
@@ -8,11 +8,11 @@ use super::guest::{AVAIL, GuestRing, USED, events};
 pub(crate) const FLAG_AVAIL: u16 = 1 << 7;
 pub(crate) const FLAG_USED: u16 = 1 << 15;
 
-/// Where event suppression is: the suppression's place, then its mode.
+/// Addresses of both event suppression structures: a position, then a mode.
 pub(crate) const DRIVER_SUPPRESSION: u64 = AVAIL;
 pub(crate) const DEVICE_SUPPRESSION: u64 = USED;
 
-/// A new ring's base: place 0, wrap counter 1.
+/// A new ring's base: index 0, wrap counter 1.
 pub(crate) const START: u32 = 0x8000_8000;
 
 pub(crate) fn device(guest: &GuestRing, base: u32, event_idx: bool, indirect: bool) -> PackedDevice {
@@ -20,7 +20,7 @@ pub(crate) fn device(guest: &GuestRing, base: u32, event_idx: bool, indirect: bo
         .expect("the ring is in memory")
 }
 
-/// After a device half that was lost: the frontend knows nothing.
+/// Creates a device half after the last one was lost: the frontend knows nothing.
 pub(crate) fn recovered(guest: &GuestRing, event_idx: bool, direction: Direction) -> PackedDevice {
     let options = Options { event_idx, indirect: true, in_order: false };
     PackedDevice::recover(&guest.ours, guest.geometry(), 0, options, direction, None).expect("the ring is in memory")
@@ -30,13 +30,13 @@ pub(crate) fn driver(guest: &GuestRing, event_idx: bool) -> PackedDriver {
     any_driver(guest, events(event_idx))
 }
 
-/// Its chains are in tables where that was agreed on.
+/// Creates a driver half whose chains are in tables if that was negotiated.
 pub(crate) fn any_driver(guest: &GuestRing, options: Options) -> PackedDriver {
     let driver = PackedDriver::new(&guest.ours, guest.geometry(), options).expect("the ring is in memory");
     driver.with_tables(&guest.ours, guest.tables()).expect("in memory")
 }
 
-/// Both halves of a new ring.
+/// Creates both halves of a new ring.
 pub(crate) fn halves(guest: &GuestRing, event_idx: bool) -> (PackedDevice, PackedDriver) {
     (device(guest, START, event_idx, false), driver(guest, event_idx))
 }
@@ -47,15 +47,17 @@ pub(crate) fn descriptor(guest: &GuestRing, table: u64, index: u16, (addr, len, 
     guest.descriptor(table, index, addr, len, id, flags);
 }
 
-/// The descriptor that is the `position`th since the ring began, as a place with its wrap counter above it.
+/// Returns the position of the descriptor that is the `position`th since the ring began: an index
+/// with its wrap counter above it.
 pub(crate) fn bits(position: u64, size: u16) -> u16 {
     let size = u64::from(size);
     let at = u16::try_from(position % size).expect("less than the size");
     at | if (position / size).is_multiple_of(2) { 0x8000 } else { 0 }
 }
 
-/// Whether the side that has its suppression at `suppression` is to be told of descriptors `old..new`. The rule, said in another way:
-/// its place is one of them; of more than a round, only the last counts.
+/// Returns whether the side with event suppression at `suppression` asked for a notification of
+/// descriptors `old..new`. The rule in other words: its position is one of them; of more than a
+/// round, only the last round counts.
 pub(crate) fn told(guest: &GuestRing, suppression: u64, event_idx: bool, old: u64, new: u64) -> bool {
     let (asked, mode) = (guest.read16(suppression), guest.read16(suppression + 2));
     let from = old.max(new.saturating_sub(guest.size.into()));

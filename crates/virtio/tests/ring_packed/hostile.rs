@@ -1,4 +1,4 @@
-//! Each half of a ring against bytes that mean nothing.
+//! Each half of a ring against random bytes.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ fn fields() -> impl Strategy<Value = Fields> {
 #[derive(Clone, Debug)]
 enum Act {
     Scribble(u64, Vec<u8>),
-    /// Available descriptors from a place on, all over again.
+    /// Available descriptors from a position on, written again.
     Refill(u16, Vec<Fields>),
     Burst(usize, bool),
     GiveBack(u16),
@@ -101,7 +101,7 @@ proptest! {
                 Act::Rest => {
                     device.must_notify();
                     prop_assert!(device.arm(0).is_ok());
-                    // What is taken is not there.
+                    // Taken descriptors are not available.
                     prop_assert_eq!(device.arm(size - device.outstanding()), Ok(false));
                     device.disarm();
                     prop_assert!(!device.is_all_taken() || device.arm(0) == Ok(false));
@@ -110,7 +110,8 @@ proptest! {
             let [avail, used] = [device.base() & 0xffff, device.base() >> 16];
             prop_assert!(avail & 0x7fff < size.into() && used & 0x7fff < size.into(), "places are in the ring");
             let size = u32::from(size);
-            // From the next used place to the next available one: the descriptors of what is taken, within a round.
+            // The descriptors of taken chains reach from the next used position to the next
+            // available one, within a round.
             let (avail_at, used_at) = (avail & 0x7fff, used & 0x7fff);
             let spans = if avail & 0x8000 == used & 0x8000 {
                 prop_assert!(avail_at >= used_at);
@@ -134,10 +135,10 @@ proptest! {
         let guest = GuestRing::new(size);
         let options = Options { event_idx, indirect: indirect && size < 1000, in_order };
         let mut driver = any_driver(&guest, options);
-        // Chains that are out: their ids and lengths.
+        // Outstanding chains: their ids and lengths.
         let mut out = BTreeMap::new();
         let mut taken = 0_u16;
-        // Where the driver looks, as long as it is not broken.
+        // The position at which the driver looks, as long as it is not broken.
         let (mut next, mut wrap, mut broken) = (0_u16, true, false);
         for (what, n, id) in acts {
             match what {
@@ -155,7 +156,8 @@ proptest! {
                     }
                     driver.must_kick();
                 }
-                // A used descriptor where the driver looks, with any id, at times one that is out.
+                // A used descriptor at the driver's position, with any id, sometimes an outstanding
+                // one.
                 2 | 3 => {
                     let id = if n % 8 > 0 { out.keys().next().copied().unwrap_or(id) } else { id };
                     let flags = if wrap { FLAG_AVAIL | FLAG_USED } else { 0 };
@@ -197,12 +199,12 @@ proptest! {
     }
 }
 
-/// The place `n` behind `at`, for less than two rounds.
+/// Returns the position `n` behind `at`, for less than two rounds.
 fn ring_place(at: u16, n: u16, size: u16) -> u16 {
     u16::try_from((u32::from(at) + u32::from(n)) % u32::from(size)).expect("less than the size")
 }
 
-/// Follows a chain; whatever is staged lies in the guest's memory.
+/// Follows a chain; all staged segments must lie in the guest's memory.
 fn follow(guest: &mut GuestRing, device: &mut PackedDevice, first: &First, direction: Direction) {
     let size = usize::from(guest.size);
     guest.turn(|turn, memory| {
@@ -220,7 +222,7 @@ fn follow(guest: &mut GuestRing, device: &mut PackedDevice, first: &First, direc
             Ok(chain) => {
                 let sum: u64 = staged.iter().map(|s| u64::from(s.len())).sum();
                 assert_eq!(u64::from(chain.len), sum.min(u32::MAX.into()));
-                // The ring's descriptors, or one table of as many.
+                // At most the ring's descriptors, or one table of as many.
                 assert!(staged.len() <= size);
             }
             Err(_) => assert!(staged.is_empty()),

@@ -1,5 +1,6 @@
-//! IN_ORDER in a packed ring (virtio 1.2, 2.8, "In-order use of descriptors"): what a driver half takes from devices that
-//! write one used descriptor for a batch. Ours writes one for each chain, so that its place can be found again.
+//! IN_ORDER in a packed ring (virtio 1.2, 2.8, "In-order use of descriptors"): the driver half with
+//! devices that write one used descriptor for a batch. Our device half writes one for each chain,
+//! so that its position can be recovered.
 
 use straightline_virtio::ring::{DeviceFault, Options, PackedDriver, WRITE};
 
@@ -12,7 +13,7 @@ fn in_order(guest: &GuestRing) -> PackedDriver {
     any_driver(guest, Options { event_idx: true, indirect: false, in_order: true })
 }
 
-/// A used descriptor, `position` descriptors after the ring began.
+/// Writes a used descriptor, `position` descriptors after the ring began.
 fn use_at(guest: &GuestRing, position: u64, id: u16, bytes: u32) {
     let position = bits(position, SIZE);
     let flags = if position & 0x8000 != 0 { FLAG_AVAIL | FLAG_USED } else { 0 };
@@ -29,7 +30,7 @@ fn batches_of_chains() {
         let ids = lens.map(|n| driver.add(&vec![(BUFFERS, 10 * (round + 1), true); n]).expect("free descriptors"));
         driver.publish();
         assert_eq!(driver.base() & 0xffff, bits(position, SIZE).into());
-        // The first three by one, the last by its own.
+        // One used descriptor for the first three chains, and one for the last.
         use_at(&guest, position, ids[2], 3);
         assert_eq!(driver.base() & 0xffff, bits(position + 4, SIZE).into());
         let full = |n: u32| 10 * (round + 1) * n;

@@ -1,4 +1,4 @@
-//! Who is to be told when.
+//! Notifications of a packed ring: which side is notified when.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ fn serve(device: &mut PackedDevice) {
     device.give_back(1);
 }
 
-/// One chain there and back.
+/// Sends one chain there and back.
 fn round(device: &mut PackedDevice, driver: &mut PackedDriver) {
     offer(driver);
     serve(device);
@@ -36,7 +36,8 @@ fn who_sleeps_is_woken_by_the_next_chain() {
         let guest = GuestRing::new(size);
         let (mut device, mut driver) = halves(&guest, event_idx);
         for n in 0..5 * u32::from(size) {
-            // A few chains that nobody is told of, so that the last decision is not always one chain ago.
+            // A few chains without a decision, so that the last decision is not always one chain
+            // ago.
             if n.is_multiple_of(4) {
                 for _ in 0..n % 13 {
                     device.disarm();
@@ -77,7 +78,8 @@ fn who_polls_is_not_told() {
     }
 }
 
-/// In two whole rounds every place is itself again: the number of descriptors tells them from nothing.
+/// After two full rounds every position is the same again. The number of descriptors distinguishes
+/// that from no progress.
 #[test]
 fn two_rounds_without_a_decision_are_not_nothing() {
     for (size, event_idx) in SIZES.into_iter().flat_map(|size| [(size, false), (size, true)]) {
@@ -100,7 +102,7 @@ fn two_rounds_without_a_decision_are_not_nothing() {
 
 #[test]
 fn a_chain_is_passed_over_as_a_whole() {
-    // The suppression is for the chain's first place, which the next used place leaves far behind.
+    // The event is the chain's first position, which the next used position leaves far behind.
     let guest = GuestRing::new(5);
     let (mut device, mut driver) = halves(&guest, true);
     for _ in 0..12 {
@@ -115,7 +117,7 @@ fn a_chain_is_passed_over_as_a_whole() {
     }
 }
 
-/// Waits to be told. Nobody who sleeps rightly sleeps that long.
+/// Waits for a notification. A side that sleeps rightly never sleeps that long.
 fn sleep(told: &AtomicBool, who: &str) {
     let start = Instant::now();
     while !told.swap(false, Ordering::SeqCst) {
@@ -129,7 +131,8 @@ fn tell(told: &AtomicBool, who: &std::thread::Thread) {
     who.unpark();
 }
 
-/// Two threads, each of which sleeps whenever it finds nothing: a single lost notification would end it.
+/// Two threads, each of which sleeps whenever it finds nothing: a single lost notification would
+/// stop it.
 #[test]
 fn sleepers_are_always_woken() {
     const CHAINS: usize = 100_000;
@@ -187,7 +190,7 @@ fn sleepers_are_always_woken() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Any suppression in the ring, whoever wrote it, against the rule said in another way.
+    /// Any event suppression in the ring, whoever wrote it, against the rule in other words.
     #[test]
     fn the_rule_is_exact(
         size in prop::sample::select(SIZES.to_vec()), at: prop::sample::Index, wrap: bool,
@@ -196,7 +199,7 @@ proptest! {
     ) {
         let guest = GuestRing::new(size);
         let (mut device, mut driver) = halves(&guest, event_idx);
-        // The first decision is always to notify: nobody knows what a predecessor has done.
+        // The first decision is always to notify: the predecessor's decisions are not known.
         prop_assert!(device.must_notify());
         for _ in 0..start {
             round(&mut device, &mut driver);
@@ -219,7 +222,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// The event word asks for a used descriptor exactly while the driver waits and has not looked since.
+    /// The event word asks for a used descriptor exactly while the driver waits and has not looked
+    /// since.
     #[test]
     fn a_ring_says_whether_its_driver_has_answered(
         size in prop::sample::select(vec![1_u16, 2, 3, 5, 8]),
@@ -261,7 +265,7 @@ proptest! {
             }
             moved |= event_before != (guest.read16(DRIVER_SUPPRESSION), guest.read16(DRIVER_SUPPRESSION + 2));
             let standing = device.standing().expect("it has the event index");
-            // A place says which of two rounds it is of, no more.
+            // A position distinguishes two rounds, no more.
             let rounds = 2 * u64::from(size);
             let asked = waits_from.is_some_and(|from| (1..=u64::from(size)).contains(&((used - from) % rounds)));
             prop_assert_eq!(standing.is_asked, asked, "{:?}", standing);
@@ -279,7 +283,7 @@ fn without_the_event_index_a_ring_does_not_say_whether_its_driver_waits() {
     assert_eq!(halves(&guest, false).0.standing(), None);
 }
 
-/// A driver that wants a call for each used descriptor does not say which ones it has seen.
+/// A driver that asks for a call for each used descriptor does not show which ones it has seen.
 #[test]
 fn a_driver_that_wants_every_call_asks_for_no_certain_one() {
     let guest = GuestRing::new(8);

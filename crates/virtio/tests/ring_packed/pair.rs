@@ -1,4 +1,4 @@
-//! Both halves of a ring against each other and against a model of it.
+//! Both halves of a ring against each other and against a model.
 
 use std::collections::VecDeque;
 
@@ -23,11 +23,12 @@ enum Op {
     Reap(usize),
     MustKick,
     MustNotify,
-    /// Beyond as many descriptors as are known of, at most.
+    /// The number of descriptors beyond which the device asks for a kick, at most those that it
+    /// knows.
     DeviceArm(u64),
     DeviceDisarm,
     DriverWants(bool),
-    /// The device half is made anew where the old one was: told, or after the old one was lost.
+    /// A new device half replaces the old one: with its position, or after the old one was lost.
     Successor(bool),
 }
 
@@ -39,7 +40,7 @@ struct Chain {
     written: u32,
 }
 
-/// Positions are descriptors since the ring began.
+/// Progress of both sides, as numbers of descriptors since the ring began.
 #[derive(Default)]
 struct Positions {
     published: u64,
@@ -54,13 +55,13 @@ struct Pair {
     driver: PackedDriver,
     options: Options,
     direction: Direction,
-    /// A chain is in one of these, in this order.
+    /// A chain is in one of these queues, and goes through them in this order.
     added: VecDeque<Chain>,
     published: VecDeque<Chain>,
     taken: VecDeque<Chain>,
     used: VecDeque<Chain>,
     at: Positions,
-    /// Until there are more than so many.
+    /// The device sleeps until there are more than this many.
     device_sleeps: Option<u64>,
     driver_sleeps: bool,
     addr: u64,
@@ -123,7 +124,7 @@ impl Pair {
             Op::MustKick => self.must_kick(),
             Op::MustNotify => self.must_notify(),
             Op::DeviceArm(beyond) => {
-                // Descriptors, in however many chains.
+                // The number counts descriptors, in any number of chains.
                 let there = span(&self.published);
                 let beyond = *beyond.min(&there);
                 let more = self.device.arm(u16::try_from(beyond).expect("a ring's")).expect("a well-behaved driver");
@@ -147,7 +148,7 @@ impl Pair {
                 }
             }
             Op::Successor(false) => {
-                // What nobody can tell from a burst that was cut: a chain of the whole ring whose head is missing.
+                // A chain of the whole ring whose head is missing looks like an interrupted burst.
                 if span(&self.added) == u64::from(self.guest.size) {
                     return;
                 }
@@ -204,7 +205,7 @@ impl Pair {
     }
 
     fn take(&mut self, n: usize) {
-        // Room for one more than is taken: who looks need not take all.
+        // Look for one chain more than is taken: a caller need not take all.
         let mut firsts = vec![First::default(); n + 1];
         let found = self.device.find(&mut firsts).expect("a well-behaved driver");
         assert_eq!(found, self.published.len().min(n + 1));
@@ -212,14 +213,14 @@ impl Pair {
             let mut chain = self.published.pop_front().expect("counted");
             assert_eq!(first.head, chain.id);
             self.device.take(first);
-            // Who takes is awake, whatever it was woken by.
+            // A side that takes is awake, whatever woke it.
             self.device_sleeps = None;
             self.follow(first, &chain);
-            // 0 too: then the used descriptor has no WRITE flag.
+            // 0 is included: then the used descriptor has no WRITE flag.
             let bytes = u32::try_from(i).expect("small") * 100;
             let capacity = chain.buffers.iter().map(|b| b.1).sum();
             let bytes = if self.direction == Direction::ToGuest { bytes.min(capacity) } else { bytes };
-            // What was written into a chain that is only read means nothing.
+            // A length written into a chain that is only read means nothing.
             chain.written = if self.direction == Direction::ToGuest { bytes } else { 0 };
             self.device.written(bytes);
             self.taken.push_back(chain);
@@ -242,9 +243,9 @@ impl Pair {
             assert_eq!(staged, expected);
             let single = device.single(memory, first, direction);
             assert_eq!(single.map(|s| s.len()), (chain.buffers.len() == 1).then(|| chain.buffers[0].1));
-            // The wrong way round, it is not taken.
+            // With the wrong direction, the chain is refused.
             let reverse = if direction == Direction::ToGuest { Direction::FromGuest } else { Direction::ToGuest };
-            // But what a guest sends by a table is read whatever WRITE says there.
+            // Exception: a table of buffers that a guest sends is read whatever WRITE says in it.
             if reverse == Direction::ToGuest || first.desc.flags & INDIRECT == 0 {
                 assert!(device.chain(memory, turn, first, reverse).is_err());
                 assert_eq!(turn.mark(), mark + expected.len(), "a fault stages nothing");
@@ -283,7 +284,7 @@ impl Pair {
         let new = self.at.given;
         let expected = match self.at.notified {
             Some(old) => told(&self.guest, DRIVER_SUPPRESSION, self.options.event_idx, old, new),
-            // Nobody knows what was before: told unless it polls.
+            // The last decision is not known, so the driver is notified unless it polls.
             None => self.guest.read16(DRIVER_SUPPRESSION + 2) != 1,
         };
         let notify = self.device.must_notify();
@@ -335,7 +336,8 @@ proptest! {
     }
 }
 
-/// Long enough that both wrap counters change many times, with every operation at every distance from the border.
+/// Runs long enough that both wrap counters change many times, with every operation at every
+/// distance from the wrap.
 #[test]
 fn wrap_counters_change() {
     for (size, event_idx) in SIZES.into_iter().flat_map(|size| [(size, false), (size, true)]) {

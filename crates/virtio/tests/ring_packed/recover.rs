@@ -1,5 +1,5 @@
-//! Where a device half goes on that was told nothing it can believe, and in rings that nobody could have left. What a killed
-//! one leaves behind is in `ring_killed`.
+//! The position at which a device half continues that got no base that it can trust, also in rings
+//! that no device could have left. `ring_killed` covers what a killed device half leaves.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use super::guest::{BUFFERS, DESC, END, GuestRing};
 
 const OPTIONS: Options = Options { event_idx: true, indirect: true, in_order: false };
 
-/// Where it goes on, as a place and a wrap counter.
+/// Returns the position at which a device continues: an index and a wrap counter.
 fn position(device: &PackedDevice) -> (u32, bool) {
     assert_eq!(device.base() >> 16, device.base() & 0xffff, "one position");
     (device.base() & 0x7fff, device.base() & 0x8000 != 0)
@@ -26,11 +26,11 @@ fn a_base_in_a_new_ring() {
                 PackedDevice::recover(&guest.ours, guest.geometry(), base, OPTIONS, direction, None)
                     .map(|d| position(&d))
             };
-            // A new ring, whose frontend may say 0: User Mode Linux does.
+            // A new ring, whose frontend may send 0: User Mode Linux does.
             assert_eq!((recover(0), recover(START)), (Ok((0, true)), Ok((0, true))));
-            // Nobody has been there.
+            // No device has used the ring.
             assert_eq!(recover(u32::from(size - 1) | 0x8000), Ok((0, true)));
-            // Halves that differ: DPDK's driver sends the first alone.
+            // Two halves that differ: DPDK's driver sends the first alone.
             assert_eq!(recover(0x8000), Ok((0, true)));
             for base in [u32::from(size), 0x8000 | u32::from(size), 0xffff, 0x7fff, u32::MAX] {
                 assert!(recover(base).is_err());
@@ -45,7 +45,7 @@ fn a_ring_of_one_round_or_many() {
         let guest = GuestRing::new(size);
         let (mut old, mut driver) = (device(&guest, START, true, false), driver(&guest, true));
         for n in 0..4 * u32::from(size) {
-            // With nothing there, with one there, and with all there.
+            // With no chain available, with one, and with all.
             assert_eq!(recovered(&guest, true, Direction::FromGuest).base(), old.base(), "size {size}, {n}");
             driver.add(&[(BUFFERS, 64, false)]).expect("free descriptors");
             driver.publish();
@@ -58,7 +58,7 @@ fn a_ring_of_one_round_or_many() {
             let mut firsts = vec![First::default(); size.into()];
             let found = old.find(&mut firsts).expect("a good driver");
             firsts[..found].iter().for_each(|first| old.take(first));
-            // What is taken and not given back is taken again.
+            // Chains that were taken and not given back are taken again.
             assert_eq!(recovered(&guest, true, Direction::FromGuest).base() >> 16, old.base() >> 16);
             old.give_back(old.outstanding());
             while let Some(used) = driver.used() {
@@ -68,8 +68,8 @@ fn a_ring_of_one_round_or_many() {
     }
 }
 
-/// QEMU, while a backend is away: what it finds available from where it believes to be, it gives back, and then it knows
-/// that place (`virtqueue_packed_drop_all`).
+/// QEMU while a backend is away: it gives back the available chains, beginning where it believes
+/// the device to be, and then knows that position (`virtqueue_packed_drop_all`).
 #[test]
 fn what_qemu_drops_of_a_transmit_ring_while_nobody_is_there() {
     const SIZE: u16 = 8;
@@ -83,7 +83,8 @@ fn what_qemu_drops_of_a_transmit_ring_while_nobody_is_there() {
     }
 }
 
-/// In the second round, `pending` chains from `start` on, of which QEMU gives back those at `places`; then come `more`.
+/// In the second round there are `pending` chains from `start` on, of which QEMU gives back those
+/// at `places`. Then `more` chains come.
 fn dropped(size: u16, start: u16, pending: u16, places: Range<u16>, more: u16) {
     let case = format!("from {start}, {pending}, {places:?} dropped, and {more}");
     let guest = GuestRing::new(size);
@@ -109,7 +110,7 @@ fn dropped(size: u16, start: u16, pending: u16, places: Range<u16>, more: u16) {
     let new = PackedDevice::recover(&guest.ours, guest.geometry(), base, OPTIONS, Direction::FromGuest, None);
     let mut new = new.expect("a ring in memory");
     assert_eq!(new.base(), base, "{case}");
-    // The driver has all back, and goes on.
+    // The driver has all chains back, and continues.
     for n in 0..pending {
         assert!(matches!(driver.used(), Some(Ok(_))), "{case}: {n} came back");
     }
@@ -139,7 +140,8 @@ fn a_base_of_the_past_is_not_believed() {
                 driver.publish();
             }
             for past in 0..2 * SIZE {
-                // The end of a chain of two, of which another device has marked the first, looks the same.
+                // The end of a chain of two looks the same if another device has marked its first
+                // descriptor.
                 if pending > 0 && past == (before + 1) % (2 * SIZE) {
                     continue;
                 }
@@ -153,7 +155,7 @@ fn a_base_of_the_past_is_not_believed() {
     }
 }
 
-/// Only the first descriptor of a used chain need be marked.
+/// A device need mark only the first descriptor of a used chain.
 #[test]
 fn a_base_behind_the_rest_of_a_chain_is_believed() {
     const SIZE: u16 = 8;
@@ -173,7 +175,7 @@ fn a_base_behind_the_rest_of_a_chain_is_believed() {
             guest.write16(head + 14, if wrap { FLAG_AVAIL | FLAG_USED } else { 0 });
             let end = before + len;
             if end % SIZE == 0 {
-                // Who does not know says that, too.
+                // A frontend that does not know the base sends that, too.
                 continue;
             }
             let base = u32::from(end % SIZE) | if (end / SIZE).is_multiple_of(2) { 0x8000 } else { 0 };
@@ -184,7 +186,7 @@ fn a_base_behind_the_rest_of_a_chain_is_believed() {
     }
 }
 
-/// So many chains are taken and come back.
+/// Takes `count` chains and gives them back.
 fn exchange(device: &mut PackedDevice, driver: &mut PackedDriver, count: u16) {
     let mut firsts = [First::default(); 8];
     let found = device.find(&mut firsts[..count.into()]).expect("a good driver");
@@ -194,7 +196,8 @@ fn exchange(device: &mut PackedDevice, driver: &mut PackedDriver, count: u16) {
     (0..count).for_each(|_| assert!(matches!(driver.used(), Some(Ok(_)))));
 }
 
-/// A chain whose first descriptor is not published yet: those behind it are the driver's business.
+/// A chain whose first descriptor is not published yet: the descriptors behind it belong to the
+/// driver.
 #[test]
 fn a_driver_in_the_middle_of_a_chain() {
     const SIZE: u16 = 8;
@@ -227,8 +230,9 @@ fn a_driver_in_the_middle_of_a_chain() {
     }
 }
 
-/// A receive ring whose device died while it gave back a packet in two buffers: the second is published, and of the first,
-/// a table, one counts no more than what has room for a segment. A guest may have a table of the ring's size at each place.
+/// A receive ring whose device was killed while it gave back a packet in two buffers. The second
+/// buffer is published. The first is a table, of which no more entries count than a GSO packet
+/// needs. A guest may have a table of the ring's size at each position.
 #[test]
 fn of_a_table_no_more_entries_are_looked_at_than_a_buffer_has() {
     for (entries, looked_at) in [(2, 2), (64, 64), (65, 64), (256, 64)] {
@@ -237,7 +241,7 @@ fn of_a_table_no_more_entries_are_looked_at_than_a_buffer_has() {
         for at in 0..entries {
             descriptor(&guest, table, at, (BUFFERS, 100, 0, WRITE));
         }
-        // The header: of a packet in two buffers.
+        // The header is that of a packet in two buffers.
         guest.write16(BUFFERS + 10, 2);
         descriptor(&guest, DESC, 0, (table, 16 * u32::from(entries), 7, FLAG_AVAIL | INDIRECT));
         descriptor(&guest, DESC, 1, (BUFFERS, 100, 8, FLAG_AVAIL | FLAG_USED | WRITE));
@@ -261,7 +265,7 @@ proptest! {
         let guest = GuestRing::new(size);
         for at in 0..size {
             let (addr, len, id, flags) = filling[usize::from(at) % filling.len()];
-            // Few borders, and buffers that are mostly in memory.
+            // Few boundaries, and buffers that are mostly in memory.
             let turn = used[usize::from(at) * used.len() / usize::from(size)];
             let flags = if flags % 8 == 0 { flags } else { turn | flags & (WRITE | NEXT | 4) };
             descriptor(&guest, DESC, at, (addr, len >> (id % 32), id, flags));

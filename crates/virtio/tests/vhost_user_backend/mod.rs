@@ -1,5 +1,5 @@
-//! A backend in a thread for the tests: [`Session`] on a [`Connection`], which carries no effect out but writes it
-//! down.
+//! A backend in a thread for the tests: a [`Session`] on a [`Connection`], which records effects
+//! instead of carrying them out.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -14,7 +14,7 @@ use straightline_virtio::vhost_user::{
     Connection, Effect, NetConfig, Offer, Outcome, Refused, RegionFd, SUPPORTED_PROTOCOL_FEATURES, Session,
 };
 
-/// What is offered in these tests.
+/// The features offered in these tests.
 pub(crate) const FEATURES: u64 = VIRTIO_F_VERSION_1
     | VIRTIO_F_RING_PACKED
     | VIRTIO_NET_F_CSUM
@@ -22,7 +22,7 @@ pub(crate) const FEATURES: u64 = VIRTIO_F_VERSION_1
     | VIRTIO_NET_F_MQ
     | VIRTIO_NET_F_MTU;
 
-/// What is offered in these tests.
+/// The features offered in these tests.
 pub(crate) fn offer() -> Offer {
     Offer {
         features: FEATURES,
@@ -33,11 +33,11 @@ pub(crate) fn offer() -> Offer {
     }
 }
 
-/// What a backend did until its frontend went away.
+/// The record of a backend until its frontend closed.
 pub(crate) struct Seen {
     pub(crate) session: Session,
     pub(crate) effects: Vec<String>,
-    /// How it ended: `Ok` if the frontend closed.
+    /// The end of the session: `Ok` if the frontend closed.
     pub(crate) end: io::Result<()>,
 }
 
@@ -81,7 +81,7 @@ fn serve(connection: &Connection, seen: &mut Seen) -> io::Result<()> {
     Ok(())
 }
 
-/// Fails for a region whose file is shorter than it says, as mapping it would.
+/// Fails for a region whose file is shorter than the region, as mapping it would.
 fn carry_out(effect: Effect, seen: &mut Seen) -> Outcome {
     let fits = |region: &RegionFd| {
         let length = rustix::fs::fstat(&region.fd).unwrap().st_size;
