@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use rustix::thread::{CpuSet, sched_getaffinity};
+use straightline_switch::config::parse_cpu_list;
 
 /// The CPUs that this process may use.
 pub(crate) fn usable_cpus() -> anyhow::Result<Vec<usize>> {
@@ -91,7 +92,7 @@ impl Topology {
     /// The CPUs of each memory node that has any; nothing where Linux does not say.
     pub(super) fn nodes(&self) -> Vec<Vec<usize>> {
         let entries = fs::read_dir(self.system.join("node")).into_iter().flatten().flatten();
-        let lists = entries.filter_map(|entry| listed(&fs::read_to_string(entry.path().join("cpulist")).ok()?));
+        let lists = entries.filter_map(|entry| parse_cpu_list(&fs::read_to_string(entry.path().join("cpulist")).ok()?));
         lists.filter(|cpus| !cpus.is_empty()).collect()
     }
 
@@ -109,19 +110,9 @@ impl Topology {
 
     fn share_core(&self, one: usize, other: usize) -> bool {
         let path = self.system.join(format!("cpu/cpu{one}/topology/thread_siblings_list"));
-        let threads = fs::read_to_string(path).ok().and_then(|text| listed(&text));
+        let threads = fs::read_to_string(path).ok().and_then(|text| parse_cpu_list(&text));
         one == other || threads.is_some_and(|cpus| cpus.contains(&other))
     }
-}
-
-/// Of `0-2,5`, 0, 1, 2 and 5.
-fn listed(text: &str) -> Option<Vec<usize>> {
-    let mut cpus = Vec::new();
-    for part in text.trim().split(',').filter(|part| !part.is_empty()) {
-        let (from, to) = part.split_once('-').unwrap_or((part, part));
-        cpus.extend(from.parse().ok()?..=to.parse().ok().filter(|&cpu: &usize| cpu < CpuSet::MAX_CPU)?);
-    }
-    Some(cpus)
 }
 
 #[cfg(test)]
@@ -185,14 +176,5 @@ pub(super) mod tests {
         assert!(server.are_apart(0, 1) && !server.are_apart(0, 2));
         // Of one of them nothing is known.
         assert!(!server.are_apart(0, 8) && !server.share_node(0, 8));
-    }
-
-    #[test]
-    fn lists_are_read_or_not_at_all() {
-        assert_eq!(listed("0-2,5\n"), Some(vec![0, 1, 2, 5]));
-        assert_eq!(listed("\n"), Some(vec![]));
-        for text in ["x", "0-", "0-99999999999", "1;2"] {
-            assert_eq!(listed(text), None, "{text}");
-        }
     }
 }

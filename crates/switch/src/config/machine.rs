@@ -20,7 +20,7 @@ impl Machine {
             allowed.extend((0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)));
         }
         let online = fs::read_to_string("/sys/devices/system/cpu/online").ok();
-        let online = online.and_then(|list| parse_list(&list)).unwrap_or_else(|| allowed.clone());
+        let online = online.and_then(|list| parse_cpu_list(&list)).unwrap_or_else(|| allowed.clone());
         Self { online, allowed }
     }
 
@@ -44,8 +44,10 @@ impl Machine {
     }
 }
 
-/// A list in the kernel's format, such as `0-3,8`.
-fn parse_list(text: &str) -> Option<Vec<usize>> {
+/// Parses a list of CPUs in the kernel's format, such as `0-3,8`. Returns `None` if the text is not
+/// such a list, or if a CPU is beyond the kernel's maximum.
+#[must_use]
+pub fn parse_cpu_list(text: &str) -> Option<Vec<usize>> {
     let mut cpus = Vec::new();
     for part in text.trim().split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -76,10 +78,12 @@ mod tests {
     #[test]
     fn lists() {
         for text in ["0", "0-1", "0-3,8", "1,3,5-6"] {
-            assert_eq!(format_list(&parse_list(text).unwrap()), text);
+            assert_eq!(format_list(&parse_cpu_list(text).unwrap()), text);
         }
-        assert_eq!(parse_list("0-\n"), None);
-        assert_eq!(parse_list("0-99999999999"), None);
+        assert_eq!(parse_cpu_list("0-2,5\n"), Some(vec![0, 1, 2, 5]));
+        for text in ["", "\n", "x", "0-\n", "0-99999999999", "1;2", "a-b"] {
+            assert_eq!(parse_cpu_list(text), None, "{text}");
+        }
     }
 
     #[test]

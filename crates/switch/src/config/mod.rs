@@ -53,7 +53,7 @@ pub use straightline_port::socket_path;
 pub use diagnostic::{ConfigErrors, Diagnostic};
 pub use kind::{Mode, Offloads, PortKind, VhostUserConfig};
 pub use mac::{Mac, MacError};
-pub use machine::Machine;
+pub use machine::{Machine, parse_cpu_list};
 pub use node::{Kinds, NodeConfig, NodeSettings};
 pub use types::{
     BridgeConfig, Config, Copier, Copies, Idle, Mechanism, PatchConfig, PortConfig, SandboxConfig, SourceCheckConfig,
