@@ -28,12 +28,6 @@ impl MacAddr {
         self.0[0] & 1 != 0
     }
 
-    /// Returns whether this is the broadcast address.
-    #[must_use]
-    pub fn is_broadcast(self) -> bool {
-        self == Self::BROADCAST
-    }
-
     /// Returns whether this is the address of one station.
     #[must_use]
     pub fn is_unicast(self) -> bool {
@@ -214,9 +208,9 @@ mod tests {
     #[test]
     fn kinds_of_addresses() {
         let (one, group) = (MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([1, 0, 0x5e, 0, 0, 1]));
-        assert!(one.is_unicast() && !one.is_multicast() && !one.is_broadcast());
-        assert!(!group.is_unicast() && group.is_multicast() && !group.is_broadcast());
-        assert!(MacAddr::BROADCAST.is_multicast() && MacAddr::BROADCAST.is_broadcast());
+        assert!(one.is_unicast() && !one.is_multicast());
+        assert!(!group.is_unicast() && group.is_multicast());
+        assert!(MacAddr::BROADCAST.is_multicast());
     }
 
     #[test]
