@@ -3,7 +3,7 @@ use std::os::unix::net::UnixListener;
 
 use super::{Finished, Fixture};
 
-/// Twelve good lines, which every mistake is appended to.
+/// Twelve correct lines. Each mistake is appended to them.
 const GOOD: &str = "\
 [port.vm1]
 kind = \"vhost-user\"
@@ -25,7 +25,7 @@ fn check(text: &str) -> Finished {
     fixture.execute(&["check", "switch.toml"])
 }
 
-/// The mistake in `addition` is told at this line of it, and nothing else is.
+/// Asserts that `check` reports one mistake, at this line of `addition`.
 fn mistake(addition: &str, line: usize, message: &str) {
     let done = check(&format!("{GOOD}{addition}"));
     assert_eq!(done.code, Some(1), "{addition}\n{done:?}");
@@ -184,7 +184,8 @@ fn sockets_that_are_taken() {
         fixture.path("vm2.sock").display()
     );
     assert!(done.err.contains(&expected), "{}", done.err);
-    // Its file stays when the listener goes: a stale socket, which is replaced at the start.
+    // The file of a closed listener remains. It is a stale socket, which the switch replaces when
+    // it starts.
     drop(live);
     assert_eq!(fixture.execute(&["check", "switch.toml"]).code, Some(0));
 }

@@ -1,6 +1,7 @@
 use super::Fixture;
 
-/// The README's first command, as a script would run it: one line at the end, nothing lost, every node in it.
+/// The first command of the README, run as a script does. It ends with one line that has every
+/// node, and no packet is lost.
 #[test]
 fn the_demo_ends_with_one_line_of_json_and_loses_nothing() {
     let fixture = Fixture::new();

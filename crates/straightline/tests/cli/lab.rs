@@ -8,7 +8,8 @@ use straightline_lab::results::{Environment, FORMAT, Results, Sample, Writer};
 
 use super::{Finished, Fixture, has_two_cpus};
 
-/// A patch of the ports `a` and `b`: what finds a full ring waits, as a busy machine may let the switch stand still.
+/// Patch of the ports `a` and `b`. Packets wait while a ring is full, because the switch may be
+/// descheduled on a busy machine.
 const PATCH: &str = "[port.a]
 kind = \"vhost-user\"
 socket = \"@/a\"
@@ -20,7 +21,7 @@ ports = [\"a\", \"b\"]
 full = \"wait\"
 ";
 
-/// And another one, of `c` and `d`.
+/// Second patch, of the ports `c` and `d`.
 const SECOND_PATCH: &str = "[port.c]
 kind = \"vhost-user\"
 socket = \"@/c\"
@@ -32,7 +33,7 @@ ports = [\"c\", \"d\"]
 full = \"wait\"
 ";
 
-/// The switch, once its sockets are there.
+/// Starts the switch and waits until its sockets exist.
 fn started(fixture: &Fixture) -> Child {
     let mut switch = fixture.command(&["run", "switch.toml"]);
     let switch = switch.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
@@ -72,7 +73,7 @@ fn a_loop_ends_with_a_line_of_json_or_says_why_not() {
 fn a_loop_in_which_packets_are_lost_fails_behind_its_report() {
     let fixture = Fixture::new();
     fixture.write(PATCH);
-    // A few are longer than the MTU lets pass.
+    // A few packets exceed the MTU.
     let args = ["lab", "loop", "--backend", "a", "--backend", "b", "--size", "64:100,2000:1", "--json"];
     let mut switch = started(&fixture);
     let done = fixture.execute(&[&args[..], &["--secs", "0.1", "--warm-up", "0.1"]].concat());
@@ -117,9 +118,9 @@ fn an_experiment_that_is_interrupted_ends_with_what_there_is() {
     let mut command = fixture.command(&args);
     let mut experiment = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let samples = fixture.path("results/samples.jsonl");
-    // On a machine that is busy the first trials may not count.
+    // On a busy machine the first trials may be invalid.
     while !std::fs::read_to_string(&samples).is_ok_and(|text| text.contains("\"mpps\"")) {
-        assert!(experiment.try_wait().unwrap().is_none(), "it has ended by itself");
+        assert!(experiment.try_wait().unwrap().is_none(), "the experiment has ended by itself");
         std::thread::sleep(Duration::from_millis(10));
     }
     let pid = rustix::process::Pid::from_raw(i32::try_from(experiment.id()).unwrap()).unwrap();
@@ -155,7 +156,7 @@ fn an_experiment_of_which_nothing_counts_does_not_keep_the_others_from_their_tur
     }
     let fixture = Fixture::new();
     let args = ["lab", "exp", "--all", "--quick", "--rounds", "1", "--out", "results"];
-    // Without a place for sockets each trial fails as soon as it begins.
+    // Without a folder for sockets each trial fails at its beginning.
     let done = Finished::new(&fixture.command(&args).env("TMPDIR", "/nonexistent").output().unwrap());
     assert_eq!(done.code, Some(1), "{done:?}");
     let names = ["memcpy", "header-align", "offload", "touch", "width", "prefetch", "noisy"];
@@ -203,7 +204,7 @@ fn sets_of_folders_are_compared_scenario_by_scenario() {
     }
 }
 
-/// A folder of results, of as many rounds as there are values.
+/// Writes a folder of results, with one round for each value.
 fn results(fixture: &Fixture, name: &str, scenario: &str, kernel: &str, values: &[f64]) {
     let environment = Environment { format: FORMAT, kernel: kernel.to_owned(), ..Environment::default() };
     let mut writer = Writer::create(&fixture.path(name), environment).unwrap();
@@ -262,7 +263,7 @@ fn what_is_generated_comes_back() {
     let impossible = fixture.execute(&[&["lab", "generate"][..], &backends, &["--rate", "1000gbit"]].concat());
     switch.kill().unwrap();
     switch.wait().unwrap();
-    // Whether the rate was kept on a machine that is busy is no matter here.
+    // On a busy machine the rate may be missed. That does not matter here.
     let sample: serde_json::Value = serde_json::from_str(&done.out).unwrap();
     let figure = |name: &str| sample["metrics"][name].as_f64().unwrap();
     assert_eq!([figure("lost"), figure("corrupt"), figure("foreign")], [0.0; 3], "{sample}");
@@ -311,7 +312,7 @@ fn a_replay_of_which_something_is_lost_fails_behind_its_report() {
     fixture.write(PATCH);
     let mut capture = capture::Writer::new(fs::File::create(fixture.path("two.pcapng")).unwrap()).unwrap();
     capture.frame(0, &[1; 60]).unwrap();
-    // Longer than the MTU lets pass.
+    // The packet exceeds the MTU.
     capture.frame(1000, &[2; 1600]).unwrap();
     capture.finish().unwrap();
     let replay = ["lab", "replay", "two.pcapng", "--backend", "a", "--backend", "b", "--quiet", "0.2", "--json"];
@@ -335,7 +336,8 @@ fn a_replay_that_is_refused_leaves_an_old_file_as_it_is() {
     assert_eq!(fs::read_to_string(fixture.path("back.pcapng")).unwrap(), "of before");
 }
 
-/// What a scenario has printed. Where no sample counts, as may be on a machine that is busy, its exit code says so.
+/// Returns the output of a scenario. On a busy machine there may be no valid sample; the exit code
+/// says so.
 fn samples(done: &Finished) -> Vec<serde_json::Value> {
     let samples: Vec<serde_json::Value> = done.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let none_counts = samples.iter().all(|sample| !sample["invalid"].is_null());
@@ -348,7 +350,7 @@ fn samples(done: &Finished) -> Vec<serde_json::Value> {
     samples
 }
 
-/// As short as can be.
+/// Arguments for the shortest possible run.
 const SHORT: [&str; 9] = ["--rate", "5kpps", "--secs", "0.1", "--warm-up", "0.1", "--rounds", "1", "--json"];
 
 #[test]

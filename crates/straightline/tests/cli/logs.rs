@@ -1,4 +1,4 @@
-//! What `run` writes to standard error, and what it does when nobody reads that.
+//! Tests of the log of `run` on standard error, with and without a reader.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -12,10 +12,10 @@ use super::Fixture;
 use super::run::{CONFIG, Running};
 use super::sandbox::exchange;
 
-/// Begins each colour code.
+/// First character of each colour code.
 const ESCAPE: char = '\x1b';
 
-/// The log of a switch that starts and stops, with these variables in its environment.
+/// Returns the log of a switch that starts and stops, with these environment variables.
 fn log_with(environment: &[(&str, &str)]) -> String {
     let fixture = Fixture::new();
     fixture.write(CONFIG);
@@ -52,7 +52,7 @@ fn help_texts_follow_the_same_rules() {
     assert!(!help(&[("CLICOLOR_FORCE", "1"), ("NO_COLOR", "1")]).contains(ESCAPE));
 }
 
-/// The log of a switch whose standard error is a terminal.
+/// Returns the log of a switch whose standard error is a terminal.
 fn log_on_terminal(environment: &[(&str, &str)]) -> String {
     let fixture = Fixture::new();
     fixture.write(CONFIG);
@@ -84,16 +84,17 @@ fn a_log_that_nobody_reads_holds_nobody_up() {
     let (mut reader, writer) = io::pipe().unwrap();
     fcntl_setpipe_size(&writer, 4096).unwrap();
     let mut command = fixture.command(&["run", "switch.toml"]);
-    // A line for each message, which no limit holds back.
+    // One line for each message. No limit applies at this level.
     command.env("RUST_LOG", "straightline=trace").stderr(writer);
     let running = Running::start_as(command);
-    // GET_FEATURES (1), version 1, no payload; then a message of another version, which ends the connection.
+    // GET_FEATURES (1), version 1, no payload; then a message of another version, which ends the
+    // connection.
     let question = [1_u32, 1, 0].map(u32::to_ne_bytes).concat();
     let nonsense = [1_u32, 0, 0].map(u32::to_ne_bytes).concat();
     for _ in 0..200 {
         let mut frontend = UnixStream::connect(fixture.path("vm1")).unwrap();
         frontend.write_all(&[question.as_slice(), &nonsense].concat()).unwrap();
-        // An answer, then the end.
+        // The answer, then the end of the connection.
         frontend.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
         frontend.read_to_end(&mut Vec::new()).unwrap();
     }

@@ -1,4 +1,4 @@
-//! The built binary, as scripts and people use it: answers, messages, exit codes.
+//! Tests of the built binary, as scripts and people use it: answers, messages, exit codes.
 
 mod check;
 mod demo;
@@ -19,7 +19,7 @@ use std::process::{Command, Output};
 
 use tempfile::TempDir;
 
-/// A folder for configurations and sockets.
+/// Folder for configurations and sockets.
 struct Fixture {
     folder: TempDir,
 }
@@ -33,13 +33,13 @@ impl Fixture {
         self.folder.path().join(name)
     }
 
-    /// Writes `switch.toml`, with the fixture's folder in the place of `@`.
+    /// Writes `switch.toml`. Each `@` is replaced by the fixture's folder.
     fn write(&self, text: &str) {
         let folder = self.folder.path().display().to_string();
         fs::write(self.path("switch.toml"), text.replace('@', &folder)).unwrap();
     }
 
-    /// The binary in the fixture's folder.
+    /// Returns a command that runs the binary in the fixture's folder.
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_straightline"));
         command.args(args).current_dir(self.folder.path()).env_remove("RUST_LOG");
@@ -54,7 +54,7 @@ impl Fixture {
     }
 }
 
-/// What a command left.
+/// Exit code and output of a command.
 #[derive(Debug)]
 struct Finished {
     code: Option<i32>,

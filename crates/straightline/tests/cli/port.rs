@@ -1,4 +1,4 @@
-//! `straightline port` and `straightline link`, with guests.
+//! Tests of `straightline port` and `straightline link`, with guests.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixDatagram, UnixListener};
@@ -42,12 +42,12 @@ fn names(fixture: &Fixture) -> Vec<String> {
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
-        assert!(start.elapsed() < Duration::from_secs(20), "waited in vain until {what}");
+        assert!(start.elapsed() < Duration::from_secs(20), "timeout; expected: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// A `straightline port` that runs; killed if the test fails.
+/// Running `straightline port`. It is killed if the test fails.
 struct Backend(Option<Child>);
 
 impl Backend {
@@ -78,7 +78,7 @@ impl Drop for Backend {
     }
 }
 
-/// What `from` sends arrives at `to`, one after the other.
+/// Sends a packet from `from`, and waits until it arrives at `to`.
 fn exchange(from: &mut Guest, to: &mut Guest) {
     let mut frame = [0x55; 300];
     frame[..6].copy_from_slice(&[0xff; 6]);
@@ -105,7 +105,7 @@ fn a_port_comes_with_its_program_and_goes_with_it() {
         until("its link is up", || ports(&fixture)[1]["link"] == "up");
         exchange(&mut added, &mut vm1);
         exchange(&mut vm1, &mut added);
-        // It is none of the configuration's ports, and a reload leaves it alone.
+        // The port is not in the configuration, so a reload does not change it.
         let reload = fixture.execute(&["reload", "--api", "api"]);
         assert_eq!(reload.out, "nothing changed\n", "{reload:?}");
         exchange(&mut added, &mut vm1);
@@ -115,7 +115,7 @@ fn a_port_comes_with_its_program_and_goes_with_it() {
             until("the port is gone", || names(&fixture) == ["vm1"]);
         } else {
             assert_eq!((done.code, done.out.as_str(), done.err.as_str()), (Some(0), "", ""), "{signal}");
-            assert_eq!(names(&fixture), ["vm1"], "it is gone when its program is");
+            assert_eq!(names(&fixture), ["vm1"], "the port goes with its program");
             assert!(!fixture.path("q.sock").exists());
         }
     }
@@ -139,7 +139,7 @@ fn a_connection_that_is_handed_over_is_served_until_it_ends() {
         if leaves {
             drop(added);
         } else {
-            // Nonsense ends the connection from our side; the frontend learns of it.
+            // After an invalid message the switch closes the connection, and the frontend notices.
             let nonsense = Message { request: 1, flags: 0xff, payload: Vec::new() };
             added.client().send_raw(&nonsense, &[]).unwrap();
         }
@@ -156,13 +156,13 @@ fn a_socket_that_listens_is_handed_over() {
     let listener = UnixListener::bind(fixture.path("theirs")).unwrap();
     let backend = Backend::start(&fixture, &["--fd", "0"], Stdio::from(OwnedFd::from(listener)));
     for _ in 0..2 {
-        // A guest that leaves and comes again.
+        // The guest leaves and connects again.
         let mut added = guest(&fixture.path("theirs"));
         exchange(&mut added, &mut vm1);
     }
     backend.signal("TERM");
     assert_eq!(backend.finish().code, Some(0));
-    assert!(fixture.path("theirs").exists(), "the file is not ours");
+    assert!(fixture.path("theirs").exists(), "the inherited socket's file is not removed");
 }
 
 #[test]
@@ -235,9 +235,9 @@ fn an_administrator_takes_a_link_down() {
     let header = NetHeader::default();
     let frame = [&[0xff; 6][..], &[2, 0, 0, 0, 0, 7], &[0; 48]].concat();
     for guest in [&mut added, &mut vm1] {
-        // It takes effect soon, not at once.
+        // The command takes effect soon, not at once.
         let before = dropped();
-        until("what is for it and from it is dropped", || {
+        until("packets to and from it are dropped", || {
             guest.send(&header, &frame);
             guest.flush();
             dropped() > before
@@ -246,7 +246,7 @@ fn an_administrator_takes_a_link_down() {
     let unknown = fixture.execute(&["link", "vm9", "down", "--api", "api"]);
     assert!(unknown.code == Some(1) && unknown.err.contains("ports are vm1, q"), "{unknown:?}");
     assert_eq!(fixture.execute(&["link", "vm1", "sideways"]).code, Some(2));
-    // A port that is made anew stays down.
+    // A port that a reload creates anew stays down.
     fixture.write(&CONFIG.replace("[bridge.lan]", "mtu = 2000\n[bridge.lan]"));
     assert_eq!(fixture.execute(&["reload", "--api", "api"]).code, Some(0));
     assert_eq!(vm1_port()["reason"], "set down by the administrator");

@@ -46,7 +46,7 @@ fn what_is_no_socket_is_an_error_of_its_own() {
     assert!(done.err.starts_with("error: cannot ask the switch on xxx"), "{done:?}");
 }
 
-/// A switch with one port.
+/// Source of answers: a switch with one port.
 struct Fixed;
 
 impl Source for Fixed {
@@ -120,7 +120,7 @@ fn with_a_switch_they_print_tables_or_json() {
     }
 }
 
-/// The first port of a switch, once it is so.
+/// Returns the answer to `ports` once its first port meets the condition.
 fn port_once(fixture: &Fixture, what: &str, is_so: impl Fn(&serde_json::Value) -> bool) -> serde_json::Value {
     let end = Instant::now() + Duration::from_secs(20);
     loop {
@@ -142,7 +142,7 @@ fn guest(fixture: &Fixture) -> Guest {
 fn ports_say_who_is_connected_and_why_the_link_was_down() {
     let fixture = Fixture::new();
     fixture.write(CONFIG);
-    // In the sandbox, where no name can be looked up.
+    // The switch is in the sandbox, where no user name can be looked up.
     let running = Running::start(&fixture);
     let before = port_once(&fixture, "down", |port| port["link"] == "down");
     let port = &before["ports"][0];

@@ -102,7 +102,7 @@ fn sighup_does_the_same_and_the_log_says_what() {
     let until = |what: &str, is_so: &dyn Fn() -> bool| {
         let start = Instant::now();
         while !is_so() {
-            assert!(start.elapsed() < Duration::from_secs(10), "waited in vain until {what}");
+            assert!(start.elapsed() < Duration::from_secs(10), "timeout; expected: {what}");
             std::thread::sleep(Duration::from_millis(10));
         }
     };

@@ -19,21 +19,22 @@ socket = \"@/vm2\"
 ports = [\"vm1\", \"vm2\"]
 ";
 
-/// A switch that runs; killed if the test fails.
+/// Running switch. It is killed if the test fails.
 pub(crate) struct Running {
     child: Child,
     out: BufReader<ChildStdout>,
 }
 
 impl Running {
-    /// Starts it and waits until it is ready.
+    /// Starts the switch and waits until it is ready.
     pub(crate) fn start(fixture: &Fixture) -> Self {
         let mut command = fixture.command(&["run", "switch.toml"]);
         command.stderr(Stdio::piped());
         Self::start_as(command)
     }
 
-    /// The same by this command, whose standard error is set.
+    /// Starts the switch by this command and waits until it is ready. The caller sets standard
+    /// error.
     pub(crate) fn start_as(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut out = BufReader::new(child.stdout.take().unwrap());
@@ -53,13 +54,13 @@ impl Running {
         assert!(status.success());
     }
 
-    /// Waits for its end, for ten seconds.
+    /// Waits up to ten seconds for the end of the switch.
     pub(crate) fn finish(mut self) -> Finished {
         let start = Instant::now();
         let status = loop {
             match self.child.try_wait().unwrap() {
                 Some(status) => break status,
-                None if start.elapsed() > Duration::from_secs(10) => panic!("it does not end"),
+                None if start.elapsed() > Duration::from_secs(10) => panic!("the switch does not end"),
                 None => thread::sleep(Duration::from_millis(10)),
             }
         };
@@ -74,7 +75,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It has ended already, unless the test failed.
+        // The process has ended already, unless the test failed.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -144,7 +145,7 @@ fn a_bad_file_or_a_taken_socket_starts_nothing() {
 fn a_socket_is_for_whom_the_configuration_says() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
     let fixture = Fixture::new();
-    // A plain user may give its sockets to its own group, root to anybody.
+    // An unprivileged user can give its sockets only to its own groups, root to anybody.
     let (owner, uid) = if our_uid() == 0 { ("owner = \"1\"\n", 1) } else { ("", our_uid()) };
     fixture.write(&CONFIG.replace("[port.vm2]", &format!("perms = \"0640\"\n{owner}[port.vm2]")));
     let running = Running::start(&fixture);
@@ -173,7 +174,7 @@ fn the_limit_of_descriptors_is_raised_and_what_is_left_is_told() {
     let [soft, hard] = [3, 4].map(|at| line.split_whitespace().nth(at).unwrap().parse::<usize>().unwrap());
     assert!(soft == hard && hard > 64, "{line}");
     let open = || std::fs::read_dir(format!("/proc/{}/fd", running.id())).unwrap().count();
-    // The API's own descriptor for the question is one of those that are open at the answer.
+    // The API connection of this query is open too when the switch answers.
     let before = open() + 1;
     let status = fixture.execute(&["status", "--json", "--api", "api"]).out;
     let status: serde_json::Value = serde_json::from_str(&status).unwrap();

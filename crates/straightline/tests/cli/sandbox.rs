@@ -1,4 +1,4 @@
-//! The sandbox as the command line enters it: by default, around real traffic.
+//! Tests of the sandbox as the command line enters it: by default, and with real traffic.
 
 use std::fs;
 use std::os::fd::AsFd;
@@ -22,7 +22,8 @@ fn of_process(running: &Running, field: &str) -> String {
     value.unwrap_or_else(|| panic!("{field} in {status}")).to_owned()
 }
 
-/// Two guests connect, exchange packets, leave and come again; nothing that takes is refused.
+/// Two guests connect, exchange packets, leave and connect again. The sandbox refuses no call that
+/// this needs.
 #[test]
 fn guests_exchange_packets_through_a_switch_in_the_sandbox() {
     let fixture = Fixture::new();
@@ -58,33 +59,34 @@ pub(super) fn exchange(fixture: &Fixture) {
         while stream.sent() < 1000 && stream.sent() - seen.packets < 64 && stream.send(&mut source) {}
         source.flush();
         let level = sink.level();
-        if sink.receive(64, |_, pieces| seen.note(level, pieces)) == 0 {
+        if sink.receive(64, |_, segments| seen.note(level, segments)) == 0 {
             std::thread::sleep(Duration::from_micros(50));
         }
     }
     assert_eq!(seen.lost(stream.sent()), 0);
 }
 
-/// Far more of them than the kernel keeps completed requests for (`port/src/signal.rs`): each new call is told once.
+/// Sets far more call eventfds than the kernel keeps completed requests for (`port/src/signal.rs`).
+/// Each new eventfd is signalled once.
 fn notifications(fixture: &Fixture) {
     let mut guest = Guest::connect(&fixture.path("vm1"), &GuestOptions::default()).unwrap();
     let call = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
     for _ in 0..1000 {
         guest.client().set_vring_call(0, Some(call.as_fd())).unwrap();
     }
-    let mut told = [0; 8];
-    rustix::io::read(&call, &mut told).unwrap();
-    assert_eq!(u64::from_ne_bytes(told), 1000);
+    let mut value = [0; 8];
+    rustix::io::read(&call, &mut value).unwrap();
+    assert_eq!(u64::from_ne_bytes(value), 1000);
 }
 
-/// By a pipe, as QEMU does it (`port/src/vhost_user/control/state_transfer.rs`).
+/// Saves and loads the device state over a pipe, as QEMU does.
 fn device_state(fixture: &Fixture) {
     let mut guest = Guest::prepare(&fixture.path("vm1"), &GuestOptions::default()).unwrap();
     let state = guest.client().save_state().unwrap();
     guest.client().load_state(&state).unwrap();
 }
 
-/// A socket that belonged to somebody else, left by a switch that was killed, is no obstacle to the next one.
+/// The socket of a killed switch, owned by another user, does not prevent the next start.
 #[test]
 fn the_rights_that_an_owner_takes_are_kept() {
     if !has_root("the_rights_that_an_owner_takes_are_kept", "only root can change the owner of a socket") {
@@ -102,7 +104,7 @@ fn the_rights_that_an_owner_takes_are_kept() {
     }
     assert!(!fixture.path("vm1").exists(), "the socket is left");
 
-    // A folder that is another user's, and that root enters as root only.
+    // The folder belongs to another user. Root can enter it only by its privileges.
     std::os::unix::fs::chown(fixture.path("."), Some(1), Some(1)).unwrap();
     fixture.write(CONFIG);
     let running = Running::start(&fixture);

@@ -1,5 +1,5 @@
-//! The switch is killed at each step of giving buffers back, and started again: its guests go on, no packet is garbled,
-//! and no buffer is lost.
+//! Kills the switch at each step of giving buffers back, and starts it again. The guests go on, no
+//! packet is corrupted, and no buffer is lost.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,25 +18,27 @@ use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 use straightline_virtio::vhost_user::FrontendClient;
 
-/// Only a failure waits so long.
+/// Time limit of a test. Only a failure takes so long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Packets under way at most. Three times as many are fewer than there are receive buffers in the smallest case, so that
-/// none is dropped for want of one: those that a kill left in the receive ring, the same again, and new ones.
+/// Maximum number of packets in flight. Three times this number is below the number of receive
+/// buffers in the smallest case: packets that a kill left in the receive ring, the same packets
+/// again, and new packets. So no packet is dropped for lack of a buffer.
 const WINDOW: u64 = 16;
 
-/// Frame lengths, in turn: wholly in a slot, with a body, and the longest.
+/// Frame lengths, used in turn: frames that fit into a slot, frames with a body, and the longest
+/// frame.
 const LENGTHS: [usize; 5] = [60, 1514, 300, 60, 700];
 
 struct Case {
     packed: bool,
-    /// The guests listen, and the switch connects.
+    /// True if the guests listen and the switch connects.
     client: bool,
-    /// The guests keep a table of what is in flight.
+    /// True if the guests keep the table of buffers in flight (inflight I/O tracking).
     inflight: bool,
-    /// Bytes of a receive buffer in each descriptor; 0: all.
+    /// Bytes of a receive buffer in each descriptor; 0 means all.
     cut: u32,
-    /// Where the switch dies, and at which time.
+    /// Fail point at which the switch is killed, and the number of the visit.
     point: &'static str,
     count: u32,
 }
@@ -58,7 +60,8 @@ fn packed_ring_of_long_chains() {
 
 fn each(packed: bool, points: &[&'static str], cut: u32) {
     for (n, point) in points.iter().enumerate() {
-        // Early and late in a burst, in the first round of the rings and after it; both rings come to these places.
+        // Kills early and late in a burst, in the first pass over the rings and in later ones. Both
+        // rings reach these fail points.
         for (at, count) in [1, 2, 7, 300, 1111].into_iter().enumerate() {
             let (client, inflight) = ((n + at) % 2 == 0, at % 2 == 0);
             survive(&Case { packed, client, inflight, cut, point, count });
@@ -66,20 +69,20 @@ fn each(packed: bool, points: &[&'static str], cut: u32) {
     }
 }
 
-/// A guest, and the socket that it shares with the switch.
-struct End {
+/// Guest, with the socket that it shares with the switch.
+struct Endpoint {
     guest: Guest,
     socket: PathBuf,
     listener: Option<UnixListener>,
 }
 
-impl End {
-    fn new(socket: PathBuf, listener: Option<UnixListener>, options: &GuestOptions) -> End {
+impl Endpoint {
+    fn new(socket: PathBuf, listener: Option<UnixListener>, options: &GuestOptions) -> Endpoint {
         let guest = match &listener {
             Some(listener) => Guest::accept(listener, options),
             None => Guest::connect(&socket, options),
         };
-        End { guest: guest.expect("a guest"), socket, listener }
+        Endpoint { guest: guest.expect("a guest"), socket, listener }
     }
 
     fn again(&mut self) {
@@ -91,17 +94,17 @@ impl End {
     }
 }
 
-/// What was sent and what of it arrived.
+/// Numbers of the packets sent and of those that arrived.
 #[derive(Default)]
 struct Traffic {
     sent: u64,
-    /// What was sent before this may never arrive: the switch died with it.
+    /// First number sent to the new switch. Packets before it may be lost with the old switch.
     floor: u64,
     arrived: BTreeSet<u64>,
 }
 
 impl Traffic {
-    /// Sends and receives once.
+    /// Sends as many packets as the window allows, and receives once.
     fn step(&mut self, from: &mut Guest, to: &mut Guest) {
         while self.sent < self.last().max(self.floor) + WINDOW && from.send(&NetHeader::default(), &frame(self.sent)) {
             self.sent += 1;
@@ -115,30 +118,30 @@ impl Traffic {
     fn receive(&mut self, to: &mut Guest) -> usize {
         let level = to.level();
         let Traffic { arrived, sent, .. } = self;
-        to.receive(64, |_, pieces| {
-            let mut bytes = vec![0; pieces.iter().map(|piece| piece.len() as usize).sum()];
+        to.receive(64, |_, segments| {
+            let mut bytes = vec![0; segments.iter().map(|segment| segment.len() as usize).sum()];
             let mut at = 0;
-            for piece in pieces {
-                at += piece.read(level, &mut bytes[at..]);
+            for segment in segments {
+                at += segment.read(level, &mut bytes[at..]);
             }
-            // A buffer without a frame: the length of its packet died with the switch.
+            // A buffer without a frame: the killed switch had not written its packet's length.
             if bytes.is_empty() {
                 return;
             }
             let number = bytes.get(14..22).map_or(u64::MAX, |n| u64::from_be_bytes(n.try_into().expect("8 bytes")));
-            assert!(number < *sent, "a packet that nobody sent: {number}");
-            assert!(bytes == frame(number), "packet {number} is garbled");
+            assert!(number < *sent, "a packet that was not sent: {number}");
+            assert!(bytes == frame(number), "packet {number} is corrupted");
             arrived.insert(number);
         })
     }
 
-    /// The number after the highest that arrived.
+    /// Returns the number after the highest that arrived.
     fn last(&self) -> u64 {
         self.arrived.last().map_or(0, |last| last + 1)
     }
 }
 
-/// The frame of this number: every byte is known.
+/// Returns the frame of this number. Every byte follows from the number.
 fn frame(number: u64) -> Vec<u8> {
     let len = LENGTHS[usize::try_from(number).expect("small") % LENGTHS.len()];
     let mut bytes = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5];
@@ -160,7 +163,7 @@ fn survive(case: &Case) {
         format!("[port.{name}]\nkind = \"vhost-user\"\nsocket = \"{socket}\"\nmode = \"{mode}\"\n")
     };
     let patch = "[patch.p]\nports = [\"a\", \"b\"]\n";
-    // Who may not send signals cannot kill itself.
+    // No seccomp filter: with it the switch could not send the signal that kills it.
     let sandbox = "[switch]\nsandbox = [\"capabilities\", \"landlock\"]\n".to_owned();
     let config = sandbox + &port("a", &sockets[0]) + &port("b", &sockets[1]) + patch;
     fs::write(dir.path().join("switch.toml"), config).expect("the configuration");
@@ -172,15 +175,15 @@ fn survive(case: &Case) {
     let [mut b, mut a] = {
         let [to_a, to_b] = listeners;
         let [at_a, at_b] = sockets;
-        // The receiving one first: what is sent then has somewhere to go.
-        [End::new(at_b, to_b, &options), End::new(at_a, to_a, &options)]
+        // The receiver connects first, so that every packet sent has a destination.
+        [Endpoint::new(at_b, to_b, &options), Endpoint::new(at_a, to_a, &options)]
     };
     assert_eq!(a.guest.features() & f::VIRTIO_F_RING_PACKED, layout);
 
     let mut traffic = Traffic::default();
     let end = Instant::now() + PATIENCE;
     while !switch.was_killed() {
-        assert!(Instant::now() < end, "{what}: it was to be killed");
+        assert!(Instant::now() < end, "{what}: the switch was not killed");
         traffic.step(&mut a.guest, &mut b.guest);
     }
     drop(switch);
@@ -188,10 +191,10 @@ fn survive(case: &Case) {
     b.again();
     a.again();
 
-    // Who waits for the bell that the dead one did not ring is woken.
-    let bell = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).expect("an eventfd");
-    b.guest.client().set_vring_call(Ring::Receive as u16, Some(bell.as_fd())).expect("its call");
-    rustix::io::read(&bell, &mut [0; 8]).expect("the bell was rung");
+    // A driver that waits for a call which the killed switch did not send is woken.
+    let call = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).expect("an eventfd");
+    b.guest.client().set_vring_call(Ring::Receive as u16, Some(call.as_fd())).expect("its call");
+    rustix::io::read(&call, &mut [0; 8]).expect("the call was sent");
 
     traffic.floor = traffic.sent;
     while traffic.last() < traffic.floor + 1000 {
@@ -199,8 +202,8 @@ fn survive(case: &Case) {
         assert!(!switch.was_killed(), "{what}: killed again");
         traffic.step(&mut a.guest, &mut b.guest);
     }
-    // Every receive buffer comes back with a packet once it is not given away any more, and every transmit buffer is
-    // free once all packets are gone.
+    // The receiver stops offering its buffers again. Every receive buffer must come back with a
+    // packet, and every transmit buffer must be free once all packets are sent.
     b.guest.withhold(true);
     let ring = usize::from(options.ring_size);
     let buffers = options.buffer_len.checked_div(cut).map_or(ring, |parts| ring / parts as usize);
@@ -213,19 +216,19 @@ fn survive(case: &Case) {
         }
         a.guest.flush();
         traffic.receive(&mut b.guest);
-        // Looking for a free one takes the used ones back.
+        // Looking for a free buffer takes back the used ones.
         a.guest.next_buffer();
         free = a.guest.spare();
     }
-    // Those that the switch held are lost, no others.
+    // Only packets that the killed switch held are lost.
     let lost = (0..traffic.floor).filter(|number| !traffic.arrived.contains(number)).count() as u64;
     assert!(lost <= WINDOW, "{what}: {lost} packets were lost");
     let after = (traffic.floor..traffic.floor + 1000).filter(|number| !traffic.arrived.contains(number)).count();
-    assert_eq!(after, 0, "{what}: of the packets that were sent to the new one");
+    assert_eq!(after, 0, "{what}: lost packets that were sent to the new switch");
 }
 
-/// A switch of two ports and an API, in a folder of its own.
-fn with_a_bug(at: &str) -> (tempfile::TempDir, Switch) {
+/// Starts a switch with two ports and an API that panics at the fail point `at`.
+fn with_panic(at: &str) -> (tempfile::TempDir, Switch) {
     let dir = tempfile::tempdir().expect("a folder");
     let path = |name: &str| dir.path().join(name).display().to_string();
     let port = |name: &str| format!("[port.{name}]\nkind = \"vhost-user\"\nsocket = \"{}\"\n", path(name));
@@ -237,7 +240,7 @@ fn with_a_bug(at: &str) -> (tempfile::TempDir, Switch) {
 
 #[test]
 fn a_worker_that_panics_ends_the_process_with_an_error() {
-    let (dir, mut switch) = with_a_bug("split-published:1");
+    let (dir, mut switch) = with_panic("split-published:1");
     let [mut a, _b] = ["a", "b"].map(|name| Guest::connect(&dir.path().join(name), &GuestOptions::default()).unwrap());
     assert!(a.send(&NetHeader::default(), &frame(0)));
     a.flush();
@@ -246,14 +249,14 @@ fn a_worker_that_panics_ends_the_process_with_an_error() {
         if let Some(status) = switch.0.try_wait().expect("its state") {
             break status;
         }
-        assert!(Instant::now() < end, "it goes on without its worker");
+        assert!(Instant::now() < end, "the switch goes on without its worker");
         std::thread::sleep(Duration::from_millis(5));
     };
     assert_eq!(status.code(), Some(1), "{status}");
     assert!(["a", "b", "api"].iter().all(|name| !dir.path().join(name).exists()), "sockets are left behind");
 }
 
-/// What `ports` says of port a.
+/// Returns the reason that `ports` shows for port a.
 fn reason(folder: &Path) -> String {
     let ports: api::Ports = api::ask(&folder.join("api")).expect("an answer");
     ports.ports[0].reason.clone().unwrap_or_default()
@@ -261,7 +264,7 @@ fn reason(folder: &Path) -> String {
 
 #[test]
 fn a_port_whose_thread_ends_by_a_panic_refuses_whoever_comes() {
-    let (dir, _switch) = with_a_bug("port-left:1");
+    let (dir, _switch) = with_panic("port-left:1");
     drop(Guest::connect(&dir.path().join("a"), &GuestOptions::default()).expect("a guest"));
     let end = Instant::now() + PATIENCE;
     while !reason(dir.path()).contains("only a restart brings it back: a bug of the switch: the fail point port-left") {
@@ -274,17 +277,17 @@ fn a_port_whose_thread_ends_by_a_panic_refuses_whoever_comes() {
 
 #[test]
 fn a_port_whose_thread_panics_leaves_its_frontend_and_serves_the_next() {
-    let (dir, mut switch) = with_a_bug("port-message:1");
+    let (dir, mut switch) = with_panic("port-message:1");
     let mut first = FrontendClient::connect(dir.path().join("a")).expect("connect");
     first.set_timeout(Some(PATIENCE)).expect("a timeout");
     let refused = first.get_features().expect_err("nobody is there to answer").to_string();
-    assert!(refused.contains("closed the connection"), "it was left waiting: {refused}");
+    assert!(refused.contains("closed the connection"), "the frontend was left waiting: {refused}");
     let end = Instant::now() + PATIENCE;
     while !reason(dir.path()).contains("a bug of the switch: the fail point port-message") {
         assert!(Instant::now() < end, "{}", reason(dir.path()));
         std::thread::sleep(Duration::from_millis(5));
     }
-    // Others were never concerned, and the next at this port is served.
+    // The other port was not affected, and the next frontend at this port is served.
     let [mut a, mut b] =
         ["a", "b"].map(|name| Guest::connect(&dir.path().join(name), &GuestOptions::default()).unwrap());
     let mut traffic = Traffic::default();
@@ -301,10 +304,10 @@ impl Switch {
         Switch::with(folder, kill.map(|at| ("STRAIGHTLINE_KILL", at)))
     }
 
-    fn with(folder: &Path, wish: Option<(&str, &str)>) -> Switch {
+    fn with(folder: &Path, variable: Option<(&str, &str)>) -> Switch {
         let mut command = Command::new(env!("CARGO_BIN_EXE_straightline"));
         command.args(["run", "switch.toml"]).current_dir(folder).stdout(Stdio::piped()).stderr(Stdio::null());
-        command.env_remove("STRAIGHTLINE_KILL").env_remove("STRAIGHTLINE_PANIC").envs(wish);
+        command.env_remove("STRAIGHTLINE_KILL").env_remove("STRAIGHTLINE_PANIC").envs(variable);
         let mut switch = Switch(command.spawn().expect("the switch"));
         let stdout = switch.0.stdout.take().expect("its output");
         let ready = BufReader::new(stdout).lines().any(|line| line.is_ok_and(|line| line == "ready"));
@@ -312,7 +315,7 @@ impl Switch {
         switch
     }
 
-    /// Whether it has ended, which it does by SIGKILL.
+    /// Returns whether the switch has ended. It must have ended by SIGKILL.
     fn was_killed(&mut self) -> bool {
         let ended = self.0.try_wait().expect("its state");
         if let Some(status) = ended {
@@ -324,7 +327,7 @@ impl Switch {
 
 impl Drop for Switch {
     fn drop(&mut self) {
-        // It may have ended.
+        // The process may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
