@@ -15,12 +15,12 @@ use straightline_virtio::vhost_user::{Connection, Effect, Outcome, Refused, Sess
 use tracing::Level;
 
 use super::control_queue::ControlQueue;
-use super::inflight::InflightTables;
+use super::inflight_tables::InflightTables;
+use super::poll::wait_for_any;
 use super::running_ring::RunningRing;
 use super::shared::Shared;
-use super::state_transfer::Transfer;
 use super::stop::Stop;
-use super::thread::wait_for_any;
+use super::transfer_thread::Transfer;
 use crate::call_helper::CallHelper;
 use crate::peer::peer;
 use crate::vhost_user::data::queue::Queue;

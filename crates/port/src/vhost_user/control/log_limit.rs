@@ -4,13 +4,7 @@
 //! neither a disk nor the log of other ports. Lines that operators cause, and the trace of
 //! messages, are not limited.
 
-use std::fmt;
-use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-
-use tracing::Level;
-
-use super::shared::Shared;
 
 /// Lines that a port may log in a row.
 const BURST: u32 = 20;
@@ -21,9 +15,6 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Suppressed lines are reported after this time without a line. Reported earlier, they would take
 /// the place of lines that say more.
 const PAUSE: Duration = Duration::from_secs(5);
-
-/// The module as it stands in the log.
-const TARGET: &str = "straightline_port::vhost_user";
 
 /// A token bucket: each line takes a token, and time adds them.
 #[derive(Debug)]
@@ -45,7 +36,7 @@ impl LogLimit {
 
     /// Asks for one line. Returns the number of lines suppressed before it, or `None` if it is
     /// suppressed too.
-    fn admit(&mut self, now: Instant) -> Option<u64> {
+    pub(crate) fn admit(&mut self, now: Instant) -> Option<u64> {
         self.refill(now);
         self.last = now;
         if self.tokens == 0 {
@@ -57,13 +48,13 @@ impl LogLimit {
     }
 
     /// Returns the time until suppressed lines are reported, or `None` if there are none.
-    fn due(&self, now: Instant) -> Option<Duration> {
+    pub(crate) fn due(&self, now: Instant) -> Option<Duration> {
         (self.suppressed > 0).then(|| (self.last + PAUSE).saturating_duration_since(now))
     }
 
     /// Returns the number of suppressed lines at a pause. The report takes a token, of which a
     /// pause adds several.
-    fn report(&mut self, now: Instant) -> Option<u64> {
+    pub(crate) fn report(&mut self, now: Instant) -> Option<u64> {
         (self.due(now) == Some(Duration::ZERO)).then(|| self.admit(now)).flatten()
     }
 
@@ -75,50 +66,6 @@ impl LogLimit {
         if self.tokens == BURST {
             self.refilled = now;
         }
-    }
-}
-
-impl Shared {
-    /// Logs a line that a frontend can cause, unless the port has logged too many.
-    pub(crate) fn log(&self, level: Level, text: fmt::Arguments<'_>) {
-        macro_rules! log {
-            ($($level:ident $log:ident),+) => {
-                match level {
-                    // Lines of a disabled level take no token.
-                    $(Level::$level if tracing::enabled!(target: TARGET, Level::$level) => {
-                        // The lock is released before the line is written.
-                        let admitted = self.log_limit().admit(Instant::now());
-                        match admitted {
-                            Some(0) => tracing::$log!(target: TARGET, port = self.config.name, "{text}"),
-                            Some(suppressed_before) => {
-                                tracing::$log!(target: TARGET, port = self.config.name, suppressed_before, "{text}");
-                            }
-                            None => {}
-                        }
-                    })+
-                    _ => {}
-                }
-            };
-        }
-        log!(ERROR error, WARN warn, INFO info, DEBUG debug);
-    }
-
-    /// Returns how long the port's thread may wait before it calls [`Self::report_suppressed`].
-    pub(crate) fn suppressed_due(&self) -> Option<Duration> {
-        self.log_limit().due(Instant::now())
-    }
-
-    /// Reports suppressed lines at a pause, when no line follows that could.
-    pub(crate) fn report_suppressed(&self) {
-        let suppressed = self.log_limit().report(Instant::now());
-        if let Some(suppressed_before) = suppressed {
-            let port = &self.config.name;
-            tracing::warn!(target: TARGET, port, suppressed_before, "the frontend caused too many log lines");
-        }
-    }
-
-    fn log_limit(&self) -> MutexGuard<'_, LogLimit> {
-        self.log_limit.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -9,8 +9,8 @@ use straightline_virtio::ring::{Direction, Geometry, InflightError, Options, Pac
 use straightline_virtio::vhost_user::RingSetup;
 use tracing::Level;
 
+use super::call_watch::CallWatch;
 use super::frontend::ConnectedFrontend;
-use super::lost_calls::CallWatch;
 use super::running_ring::RunningRing;
 use crate::notifier::Notifier;
 use crate::vhost_user::data::queue::Queue;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use straightline_virtio::vhost_user::RingSetup;
 
-use super::lost_calls::CallWatch;
+use super::call_watch::CallWatch;
 use crate::call_helper::CallHelper;
 use crate::kick_routing::{Kick, KickKind, KickRouting};
 use crate::notifier::Notifier;

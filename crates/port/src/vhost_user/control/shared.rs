@@ -1,11 +1,14 @@
 //! The state that the port's own thread and its users share.
 
+use std::fmt;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU16;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use straightline_packet::Rcu;
+use tracing::Level;
 
 use super::log_limit::LogLimit;
 use crate::kick_routing::KickRouting;
@@ -14,6 +17,9 @@ use crate::vhost_user::VhostUserConfig;
 use crate::vhost_user::data::port_data::PortData;
 use crate::vhost_user::inbox::PortInbox;
 use crate::{EpollWaiter, QueueAssignment};
+
+/// The module as it stands in the log.
+const TARGET: &str = "straightline_port::vhost_user";
 
 /// The state that the port's own thread and its users share.
 #[derive(Debug)]
@@ -46,5 +52,49 @@ impl Shared {
 
     pub(crate) fn assignment(&self) -> Arc<QueueAssignment> {
         Arc::clone(&self.assignment.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Shared {
+    /// Logs a line that a frontend can cause, unless the port has logged too many.
+    pub(crate) fn log(&self, level: Level, text: fmt::Arguments<'_>) {
+        macro_rules! log {
+            ($($level:ident $log:ident),+) => {
+                match level {
+                    // Lines of a disabled level take no token.
+                    $(Level::$level if tracing::enabled!(target: TARGET, Level::$level) => {
+                        // The lock is released before the line is written.
+                        let admitted = self.log_limit().admit(Instant::now());
+                        match admitted {
+                            Some(0) => tracing::$log!(target: TARGET, port = self.config.name, "{text}"),
+                            Some(suppressed_before) => {
+                                tracing::$log!(target: TARGET, port = self.config.name, suppressed_before, "{text}");
+                            }
+                            None => {}
+                        }
+                    })+
+                    _ => {}
+                }
+            };
+        }
+        log!(ERROR error, WARN warn, INFO info, DEBUG debug);
+    }
+
+    /// Returns how long the port's thread may wait before it calls [`Self::report_suppressed`].
+    pub(crate) fn suppressed_due(&self) -> Option<Duration> {
+        self.log_limit().due(Instant::now())
+    }
+
+    /// Reports suppressed lines at a pause, when no line follows that could.
+    pub(crate) fn report_suppressed(&self) {
+        let suppressed = self.log_limit().report(Instant::now());
+        if let Some(suppressed_before) = suppressed {
+            let port = &self.config.name;
+            tracing::warn!(target: TARGET, port, suppressed_before, "the frontend caused too many log lines");
+        }
+    }
+
+    fn log_limit(&self) -> MutexGuard<'_, LogLimit> {
+        self.log_limit.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -10,14 +10,15 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FileType, fstat, fstatfs};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with, splice};
 use straightline_virtio::net_control::SavedState;
 
-use super::state_transfer::LIMIT;
+/// The time that a frontend may take for its part.
+pub(crate) const LIMIT: Duration = Duration::from_secs(5);
 
 /// Bytes moved at a time: less than any pipe holds.
 const CHUNK: usize = 4096;
@@ -150,7 +151,6 @@ impl ChannelTransfer {
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsFd;
-    use std::time::Duration;
 
     use rustix::fs::{MemfdFlags, OFlags, SeekFrom, fcntl_setfl, memfd_create, seek};
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};

@@ -6,51 +6,23 @@
 //! user of the pipe. Such a thread stays until the frontend lets it go; a port has at most one.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::channel;
 use std::sync::{Arc, PoisonError};
-use std::thread::{Builder, Thread, park_timeout};
+use std::thread::{Builder, park_timeout};
 use std::time::Duration;
 
 use straightline_virtio::features::{list, names};
-use straightline_virtio::net_control::{NetControl, SavedState};
+use straightline_virtio::net_control::SavedState;
 
+use super::control_queue::KeptState;
 use super::frontend::ConnectedFrontend;
-use super::state_channel::ChannelTransfer;
+use super::state_channel::{ChannelTransfer, LIMIT};
+use super::transfer_thread::{Orders, Transfer, TransferThread};
 use crate::control::is_within;
-
-/// The time that a frontend may take for its part.
-pub(crate) const LIMIT: Duration = Duration::from_secs(5);
 
 /// The interval at which a transfer under way is tried.
 const PACE: Duration = Duration::from_millis(10);
-
-/// The last transfer.
-#[derive(Debug, Default)]
-pub(crate) enum Transfer {
-    /// There was none.
-    #[default]
-    None,
-    Saving(TransferThread),
-    Loading(TransferThread),
-    /// All was written.
-    Saved,
-    /// All was read, and the device can continue with it.
-    Loaded(Box<SavedState>),
-    Failed(String),
-}
-
-/// A state kept beside the one in force, for a device whose rings are stopped.
-#[derive(Debug, Default)]
-pub(crate) enum KeptState {
-    #[default]
-    Nothing,
-    /// The state before SET_STATUS with 0, by which QEMU stops a device that it is about to save.
-    Stopped(NetControl),
-    /// The state that a frontend has loaded, for a driver that negotiated the same features. The
-    /// frontend may negotiate them only later.
-    Loaded(Box<SavedState>),
-}
 
 impl ConnectedFrontend {
     /// Begins to write the state. The frontend reads when it has our answer.
@@ -147,43 +119,12 @@ impl ConnectedFrontend {
         let name = format!("state {}", self.shared.config.name);
         let thread =
             Builder::new().name(name).spawn(run).map_err(|e| format!("device state: cannot start its thread: {e}"))?;
-        let mover = TransferThread { orders, end, thread: thread.thread().clone() };
+        let transfer = TransferThread { orders, end, thread: thread.thread().clone() };
         *last = Some(thread);
-        Ok(mover)
+        Ok(transfer)
     }
 }
 
 /// A step of a transfer. Returns true at its end. The second argument says that the frontend has
 /// done its part.
 type Step = fn(&mut ChannelTransfer, bool) -> Result<bool, String>;
-
-/// The thread of a transfer under way. It ends soon after this is dropped.
-#[derive(Debug)]
-pub(crate) struct TransferThread {
-    orders: Arc<Orders>,
-    /// Receives the bytes that were moved, or the reason why they were not.
-    end: Receiver<Result<Vec<u8>, String>>,
-    thread: Thread,
-}
-
-#[derive(Debug, Default)]
-struct Orders {
-    at_end: AtomicBool,
-    stop: AtomicBool,
-}
-
-impl TransferThread {
-    /// Waits for the outcome. The frontend has done its part.
-    fn finish(self) -> Result<Vec<u8>, String> {
-        self.orders.at_end.store(true, Ordering::Release);
-        self.thread.unpark();
-        self.end.recv_timeout(LIMIT).unwrap_or_else(|_| Err("its channel blocks its thread".to_owned()))
-    }
-}
-
-impl Drop for TransferThread {
-    fn drop(&mut self) {
-        self.orders.stop.store(true, Ordering::Release);
-        self.thread.unpark();
-    }
-}

@@ -2,7 +2,7 @@
 //! A frontend connects to us, or we connect to it, again and again.
 
 use std::any::Any;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -15,6 +15,7 @@ use tracing::Level;
 use super::connector::ConnectFailure;
 use super::frontend::ConnectedFrontend;
 use super::frontend_source::FrontendSource;
+use super::poll::wait_for_any;
 use super::shared::Shared;
 use super::stop::Stop;
 use crate::LinkStatus;
@@ -236,14 +237,4 @@ impl PortThread {
 fn a_bug(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
     format!("a bug of the switch: {}", text.unwrap_or("no message"))
-}
-
-/// Waits until a descriptor is readable or the time has passed. Returns whether the first one is
-/// readable.
-pub(crate) fn wait_for_any<const N: usize>(fds: [BorrowedFd<'_>; N], timeout: Option<Duration>) -> bool {
-    let mut fds = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-    let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
-    // After an interrupted wait, the caller checks everything again.
-    let _ = poll(&mut fds, timeout.as_ref());
-    fds.first().is_some_and(|fd| !fd.revents().is_empty())
 }
