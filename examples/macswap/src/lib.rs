@@ -1,15 +1,25 @@
-//! A node of one's own: it swaps the MAC addresses of every packet, as VPP's sample plugin does.
+//! A node of your own: it swaps the MAC addresses of every packet, as VPP's sample plugin does.
 //!
-//! All that a node needs is here; `main.rs` puts it into a switch, and `switch.toml` onto the way of packets.
+//! This file has all that a node needs. `main.rs` makes it known to a switch, and `switch.toml`
+//! lets packets pass it. It is an example, and not a part of the switch.
+//!
+//! ```
+//! use macswap::MacSwap;
+//! use straightline_switch::config::Kinds;
+//!
+//! let kinds = Kinds::new().with("macswap", |keys| MacSwap { prefetch: keys.integer("prefetch", 0..=8, 4) });
+//! assert!(format!("{kinds:?}").contains("macswap"));
+//! ```
 #![forbid(unsafe_code)]
 
 use straightline_graph::{Next, Node};
 use straightline_packet::{Batch, Packets, Reason};
 
-/// Swaps both addresses.
+/// A node that swaps both MAC addresses of each packet, and drops packets that are too short to
+/// have them.
 #[derive(Clone, Debug)]
 pub struct MacSwap {
-    /// How many packets ahead a head is prefetched; 0: none is.
+    /// Distance in packets at which heads are prefetched; 0: heads are not prefetched.
     pub prefetch: usize,
 }
 
@@ -26,10 +36,11 @@ impl Node for MacSwap {
     }
 }
 
-/// Swaps the addresses that a frame begins with; `false` where it is too short to have them.
+/// Swaps the addresses at the beginning of a frame. Returns `false` if the frame is too short to
+/// have them.
 ///
-/// One shuffle of 16 bytes, as in VPP. An x86-64 of which nothing more is known has no instruction for it: the compiler
-/// makes it a few loads and stores of 2, 4 and 8 bytes.
+/// It is one shuffle of 16 bytes, as in VPP. The x86-64 baseline has no instruction for it: a build
+/// for the baseline has a few loads and stores of 2, 4 and 8 bytes.
 fn swap(head: &mut [u8]) -> bool {
     if let Some(first) = head.first_chunk_mut::<16>() {
         *first = [6, 7, 8, 9, 10, 11, 0, 1, 2, 3, 4, 5, 12, 13, 14, 15].map(|from: usize| first[from]);

@@ -1,4 +1,4 @@
-//! The node in a switch between two guests, by its configuration, and its figures.
+//! The node in a switch between two guests: its packets, its configuration and its counters.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -11,7 +11,7 @@ use straightline_switch::Switch;
 use straightline_switch::config::{Config, Kinds, Machine};
 use straightline_virtio::net_header::NetHeader;
 
-/// Long enough for the slowest machine; only a failure waits so long.
+/// Time limit that is long enough for the slowest machine. Only a failure waits as long.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn text(dir: &Path, prefetch: &str, nodes: &str) -> String {
@@ -32,7 +32,7 @@ fn config(text: &str) -> Config {
     Config::parse_with("switch.toml", text, &Machine::this(), &kinds).unwrap_or_else(|errors| panic!("{errors}")).config
 }
 
-/// Numbered frames of different lengths.
+/// Makes a numbered frame. Its length depends on the number.
 fn frame(number: u8) -> Vec<u8> {
     let mut frame = vec![number; 14 + 15 * usize::from(number)];
     frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5]);
@@ -45,23 +45,23 @@ fn swapped(number: u8) -> Vec<u8> {
     frame
 }
 
-/// Sends so many frames from one guest to the other; returns what arrives.
+/// Sends `count` frames from one guest to the other. Returns the frames that arrive.
 fn pass(from: &mut Guest, to: &mut Guest, count: u8) -> Vec<Vec<u8>> {
     let mut arrived = Vec::new();
     let end = Instant::now() + PATIENCE;
     for number in 0..count {
-        assert!(from.send(&NetHeader::default(), &frame(number)), "its ring has room for all");
+        assert!(from.send(&NetHeader::default(), &frame(number)), "its ring has free descriptors for all");
     }
     from.flush();
     while arrived.len() < usize::from(count) {
         assert!(Instant::now() < end, "{} of {count} have arrived", arrived.len());
         let level = to.level();
-        to.receive(usize::MAX, |_, pieces| {
+        to.receive(usize::MAX, |_, segments| {
             let mut bytes = Vec::new();
-            for piece in pieces {
+            for segment in segments {
                 let at = bytes.len();
-                bytes.resize(at + piece.len() as usize, 0);
-                piece.read(level, &mut bytes[at..]);
+                bytes.resize(at + segment.len() as usize, 0);
+                segment.read(level, &mut bytes[at..]);
             }
             arrived.push(bytes);
         });
@@ -96,7 +96,7 @@ fn the_node_comes_goes_and_changes_while_guests_stay() {
     let switch = Switch::start(&config(&text(dir.path(), "", "[]"))).expect("a switch");
     let [mut a, mut b] = connect(dir.path());
     let change = |prefetch: &str, nodes: &str| -> Vec<String> {
-        let changes = switch.reload(&config(&text(dir.path(), prefetch, nodes))).expect("it can be had");
+        let changes = switch.reload(&config(&text(dir.path(), prefetch, nodes))).expect("a valid configuration");
         changes.changes.iter().map(ToString::to_string).collect()
     };
     assert_eq!(pass(&mut a, &mut b, 3), [0, 1, 2].map(frame));
@@ -110,12 +110,12 @@ fn the_node_comes_goes_and_changes_while_guests_stay() {
     assert_eq!(pass(&mut b, &mut a, 3), [0, 1, 2].map(frame));
 }
 
-/// The program, ended with the test.
+/// The running program, which ends with the test.
 struct Program(Child);
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // What has ended already cannot be killed.
+        // A program that has ended already cannot be killed.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
