@@ -1,31 +1,34 @@
-//! The MAC address that a guest is told where the configuration names none.
+//! The MAC address that a guest reads where the configuration names none.
 //!
-//! A driver that finds the address 00:00:00:00:00:00 in its configuration space uses it, and every packet of its guest is
-//! dropped. Like systemd's persistent addresses (`MACAddressPolicy=persistent`), ours is a hash of the machine's id and
-//! the port's name: it survives restarts, and differs between machines and between ports.
+//! A driver that reads 00:00:00:00:00:00 from its configuration space uses it, and the bridge drops
+//! every packet of its guest. So the switch offers an address of its own. Like systemd's persistent
+//! addresses (`MACAddressPolicy=persistent`), it is a hash of the machine's id and the port's name:
+//! it survives restarts, and differs between machines and between ports.
 
 use std::sync::OnceLock;
 
 use sha2::{Digest, Sha256};
 
-/// What the hash begins with, so that the machine's id cannot be told from an address (machine-id(5)).
+/// First input of the hash: it makes sure that the machine's id cannot be told from an address
+/// (machine-id(5)).
 const PURPOSE: &[u8] = b"straightline default MAC address";
 
 static MACHINE: OnceLock<Vec<u8>> = OnceLock::new();
 
-/// Reads the machine's id, which a sandbox forbids later.
+/// Reads the machine's id. Called before the sandbox is entered, which forbids it later.
 pub(crate) fn read_machine_id() {
     MACHINE.get_or_init(|| {
         let is_id = |id: &Vec<u8>| !id.trim_ascii().is_empty();
         let read = |path| std::fs::read(path).ok().filter(is_id);
-        // Containers often have no id; their host name is theirs, and mostly outlives a restart.
+        // Containers often have no id. Their host name stands in for it: it usually outlives a
+        // restart.
         read("/etc/machine-id")
             .or_else(|| read("/var/lib/dbus/machine-id"))
             .unwrap_or_else(|| rustix::system::uname().nodename().to_bytes().to_vec())
     });
 }
 
-/// The address of a port: unicast and locally administered (IEEE 802, 8.4).
+/// Returns the address of a port: unicast and locally administered (IEEE 802, 8.4).
 pub(crate) fn default_mac(port: &str) -> [u8; 6] {
     read_machine_id();
     hash(MACHINE.get().map_or(&[], Vec::as_slice), port)

@@ -1,4 +1,4 @@
-//! File descriptors: how many the process may open, and how many it has open.
+//! File descriptors: the limit of the process, and how many more it can open.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -8,30 +8,31 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use rustix::fs::{Mode, OFlags, RawDir, SeekFrom, open, seek};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// What has to be had before the sandbox is entered. `None` where there is no `/proc`.
+/// What is opened before the sandbox is entered. `None` where there is no `/proc`.
 static TABLE: OnceLock<Option<Table>> = OnceLock::new();
 
 #[derive(Debug)]
 struct Table {
-    /// The folder with an entry for each open descriptor; its position is shared by all who read it.
+    /// `/proc/self/fd`, a folder with an entry for each open descriptor. All readers share its
+    /// position.
     folder: Mutex<OwnedFd>,
-    /// The soft limit.
+    /// The soft limit of open descriptors.
     limit: u64,
 }
 
-/// Raises the soft limit of open descriptors to the hard limit. A port with many queue pairs needs hundreds of them, and
-/// the usual soft limit of 1024 is one for programs that call `select`. Called before the sandbox is entered, which forbids
-/// it.
+/// Raises the soft limit of open descriptors to the hard limit. A port with many queue pairs needs
+/// hundreds of descriptors, and the usual soft limit of 1024 only serves programs that call
+/// `select`. Call it before the sandbox is entered, which forbids it.
 ///
 /// # Errors
-/// What the system said; the limit is as before then.
+/// The system refused. The limit is unchanged then.
 pub fn raise_descriptor_limit() -> io::Result<()> {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?;
     Ok(())
 }
 
-/// Opens what [`free`] reads; the sandbox forbids it later.
+/// Opens the folder that [`free`] reads. The sandbox forbids that later.
 pub(crate) fn prepare() {
     TABLE.get_or_init(|| {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -41,7 +42,8 @@ pub(crate) fn prepare() {
     });
 }
 
-/// How many more descriptors the process can open; `None` if it cannot be told.
+/// Returns the number of descriptors that the process can still open, or `None` if it cannot be
+/// found out.
 pub(crate) fn free() -> Option<u64> {
     prepare();
     let table = TABLE.get()?.as_ref()?;
@@ -51,7 +53,7 @@ pub(crate) fn free() -> Option<u64> {
     let mut entries = RawDir::new(&*folder, &mut buffer);
     let mut open: u64 = 0;
     while let Some(entry) = entries.next() {
-        // All names are numbers but `.` and `..`.
+        // All names but `.` and `..` are numbers.
         open += u64::from(!entry.ok()?.file_name().to_bytes().starts_with(b"."));
     }
     Some(table.limit.saturating_sub(open))

@@ -1,4 +1,4 @@
-//! What is desired of a switch beside its configuration: ports that somebody added for as long as he lives.
+//! Dynamic ports: ports that a client of the API adds for as long as it stays connected.
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -10,7 +10,8 @@ use anyhow::{Context, bail, ensure};
 use crate::Switch;
 use crate::config::{Config, Mode, PortConfig, PortKind, VhostUserConfig, is_name};
 
-/// The configuration, and ports in bridges of it.
+/// The desired state of a switch: the configuration of its file, and the dynamic ports in that
+/// configuration's bridges.
 #[derive(Debug, Default)]
 pub(crate) struct DesiredConfig {
     pub(crate) config: Config,
@@ -25,7 +26,7 @@ struct Entry {
 }
 
 impl DesiredConfig {
-    /// A configuration with the dynamic ports in it. Where their bridge is gone they are in nothing.
+    /// Returns `config` with the dynamic ports in it. A port whose bridge is gone is in no bridge.
     pub(crate) fn with_dynamic_ports(&self, config: &Config) -> anyhow::Result<Config> {
         let mut whole = config.clone();
         for entry in &self.entries {
@@ -42,13 +43,13 @@ impl DesiredConfig {
         Ok(whole)
     }
 
-    /// The socket that a dynamic port was given.
+    /// Returns the socket that the client handed over for a dynamic port.
     pub(crate) fn socket(&self, name: &str) -> Option<Arc<OwnedFd>> {
         self.entries.iter().find(|entry| entry.port.name == name).map(|entry| Arc::clone(&entry.socket))
     }
 }
 
-/// A port that was added to a running switch. Dropped, it takes the port away.
+/// A port that was added to a running switch. Dropping it removes the port.
 #[derive(Debug)]
 pub struct DynamicPort {
     switch: Arc<Switch>,
@@ -56,11 +57,13 @@ pub struct DynamicPort {
 }
 
 impl Switch {
-    /// Adds a port to a bridge until the lease is dropped; reloads leave it alone. `socket` is a Unix socket that
-    /// listens, or one that is connected to a frontend; `label` is what answers call it.
+    /// Adds a port to a bridge until the returned value is dropped. Reloads leave it alone.
+    /// `socket` is a Unix socket that listens, or one that is connected to a frontend. `label` is
+    /// its name in answers.
     ///
     /// # Errors
-    /// A name that is none or taken, a bridge that is not there, a socket that cannot be served. All is as before then.
+    /// The name is not valid or is taken, there is no such bridge, or the socket cannot be served.
+    /// Nothing is changed then.
     pub fn add_dynamic_port(
         self: &Arc<Self>,
         name: &str,
@@ -88,12 +91,12 @@ impl Switch {
         Ok(DynamicPort { switch: Arc::clone(self), name: name.to_owned() })
     }
 
-    /// Takes a port's link down, or lets it be up again.
+    /// Sets a port's link down, or allows it to be up again.
     ///
     /// # Errors
-    /// If there is no such port.
+    /// There is no such port.
     pub fn set_link(&self, port: &str, up: bool) -> anyhow::Result<()> {
-        // Not while a port of the name is made anew.
+        // Held so that no port of this name is made anew meanwhile.
         let _desired = self.desired.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.running.now();
         let known = || now.config.ports.iter().map(|port| port.name.as_str()).collect::<Vec<_>>().join(", ");
@@ -111,7 +114,8 @@ impl Drop for DynamicPort {
         desired.entries.retain(|entry| entry.port.name != self.name);
         let changed =
             desired.with_dynamic_ports(&desired.config).and_then(|whole| self.switch.change(&whole, &desired));
-        // Its thread is not waited for: many leases may end at once, and the API answers nobody meanwhile.
+        // The port's thread is not waited for: many dynamic ports may end at once, and the API
+        // answers no other client meanwhile.
         self.switch.wait_for_ending(Duration::ZERO);
         match changed {
             Ok(_) => tracing::info!(port = self.name, "removed: its client has disconnected"),

@@ -1,8 +1,13 @@
-//! The switch as a library: a configuration in, a running switch out, and what it tells about itself.
+//! The switch as a library: it turns a configuration into a running switch that answers questions
+//! about itself.
 //!
-//! [`config`] reads and checks a file, `plan` deals it out to workers, [`Switch`] starts it, goes over to another one
-//! while it runs (`reload`) and stops it, [`api`] answers questions over a Unix socket, [`sandbox`] gives up what the
-//! process does not need. It does not look at packets one by one.
+//! * [`config`] reads and checks a configuration file.
+//! * `plan` assigns ports and domains to workers.
+//! * [`Switch`] starts, reloads and stops.
+//! * [`api`] answers questions over a Unix socket.
+//! * [`sandbox`] gives up the privileges that the process does not need.
+//!
+//! It does not look at packets one by one: ports, nodes and graphs are other crates.
 //!
 //! ```
 //! use straightline_switch::Switch;
@@ -52,7 +57,7 @@ pub use keeper::Keeper;
 pub use log_writer::LogWriter;
 pub use switch::Switch;
 
-/// The program's version, as `status` tells it; loud where it is a build that copies no packets.
+/// The program's version, as `status` shows it. A build that copies no packets says so here.
 pub const VERSION: &str = match straightline_packet::COPIES {
     true => env!("CARGO_PKG_VERSION"),
     false => concat!(env!("CARGO_PKG_VERSION"), " bench-no-copies: NO PACKET IS COPIED, FOR MEASUREMENTS ONLY"),

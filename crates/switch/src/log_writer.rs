@@ -1,4 +1,4 @@
-//! Log lines for a descriptor whose reader may stop reading, such as standard error.
+//! Writes log lines to a descriptor whose reader may stop reading, such as standard error.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -10,13 +10,14 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-/// Bytes of lines that may wait.
+/// Bytes of lines that the queue holds at most.
 const MAX_QUEUED_BYTES: usize = 256 << 10;
 
-/// Writes log lines without making the thread that logs wait.
+/// Writes log lines without blocking the thread that logs.
 ///
-/// Until [`Self::start`] each line is written at once. From then on lines wait in a bounded queue for a thread that
-/// writes them. A line that finds the queue full is dropped and counted, and the log says so when it goes on.
+/// Until [`Self::start`], each line is written at once. From then on, lines wait in a bounded queue
+/// for a thread that writes them. A line that finds the queue full is dropped and counted. The log
+/// reports the count when it goes on.
 ///
 /// Each call of `write` on `&LogWriter` is one line, as `tracing_subscriber` writes them.
 #[derive(Debug)]
@@ -26,31 +27,31 @@ pub struct LogWriter(Arc<Shared>);
 struct Shared {
     out: File,
     state: Mutex<State>,
-    /// There is something to do for the thread.
+    /// Signalled when the thread has work.
     work: Condvar,
-    /// There is nothing left to do for the thread.
+    /// Signalled when the thread has no work left.
     idle: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// The thread runs.
+    /// True once the thread runs.
     started: bool,
     lines: VecDeque<Vec<u8>>,
-    /// Bytes of `lines`.
+    /// Bytes in `lines`.
     bytes: usize,
-    /// The thread has taken something and is not done with it.
+    /// True while the thread works on something that it took.
     busy: bool,
     /// Lines dropped since the start.
     dropped: u64,
-    /// How many of those the log was told of.
+    /// Dropped lines that the log has reported.
     reported: u64,
 }
 
-/// What the thread does next.
+/// The thread's next piece of work.
 enum Work {
     Write(Vec<u8>),
-    /// So many lines were dropped since the start.
+    /// Report this number of lines dropped since the start.
     Report(u64),
 }
 
@@ -68,7 +69,7 @@ impl LogWriter {
     /// Starts the thread. It ends with the process.
     ///
     /// # Errors
-    /// If the system has no thread for it.
+    /// The system cannot start a thread.
     pub fn start(&self) -> io::Result<()> {
         let shared = Arc::clone(&self.0);
         thread::Builder::new().name("log".to_owned()).spawn(move || shared.run())?;
@@ -76,7 +77,8 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Waits until all lines are written, for at most `limit`. Returns whether they are.
+    /// Waits until all lines are written, but at most for `limit`. Returns whether all lines are
+    /// written.
     pub fn flush(&self, limit: Duration) -> bool {
         let wait = self.0.idle.wait_timeout_while(self.0.state(), limit, |state| !state.is_idle());
         wait.unwrap_or_else(PoisonError::into_inner).0.is_idle()
@@ -109,7 +111,7 @@ impl Shared {
         loop {
             match self.next() {
                 Work::Write(line) => self.write(&line),
-                // By way of the log, so that the line looks like the others.
+                // Through the log, so that the line looks like the others.
                 Work::Report(dropped) => {
                     tracing::warn!("{dropped} log lines were dropped since the start: standard error was not read");
                 }
@@ -129,17 +131,17 @@ impl Shared {
         }
     }
 
-    /// Writes all of the line, however long that takes.
+    /// Writes the whole line, however long that takes.
     fn write(&self, mut line: &[u8]) {
         while !line.is_empty() {
             match (&self.out).write(line) {
                 Ok(count) => line = line.get(count..).unwrap_or_default(),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // Another process has made it non-blocking.
+                // Another process has made the descriptor non-blocking.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     let _ = poll(&mut [PollFd::new(&self.out, PollFlags::OUT)], None);
                 }
-                // There is nobody to tell.
+                // An error cannot be reported: this is the log.
                 Err(_) => return,
             }
         }
@@ -147,7 +149,7 @@ impl Shared {
 }
 
 impl State {
-    /// Queues a line, or counts it as dropped. Returns whether there is work now.
+    /// Queues a line, or counts it as dropped. Returns whether the thread has work now.
     fn push(&mut self, line: &[u8]) -> bool {
         if self.bytes + line.len() > MAX_QUEUED_BYTES {
             self.dropped += 1;
@@ -158,7 +160,8 @@ impl State {
         true
     }
 
-    /// Takes the next line. A report of dropped lines comes after those that were queued before them.
+    /// Takes the next work. A report of dropped lines comes after the lines that were queued before
+    /// them.
     fn take(&mut self) -> Option<Work> {
         let work = if let Some(line) = self.lines.pop_front() {
             self.bytes -= line.len();
@@ -184,7 +187,7 @@ mod tests {
 
     use super::*;
 
-    /// A pipe that takes nothing more, and its content.
+    /// A full pipe and the number of bytes in it.
     fn full_pipe() -> (io::PipeReader, OwnedFd, usize) {
         let (reader, writer) = io::pipe().unwrap();
         let size = rustix::pipe::fcntl_getpipe_size(&writer).unwrap();
@@ -207,7 +210,7 @@ mod tests {
         let (mut reader, writer, size) = full_pipe();
         let log = LogWriter::new(writer);
         log.start().unwrap();
-        // Twice as much as fits, whether or not the thread has taken the first line.
+        // Twice what fits, whether or not the thread has taken the first line.
         let line = [&[b'y'; 1023][..], b"\n"].concat();
         let fits = MAX_QUEUED_BYTES / line.len();
         for _ in 0..2 * fits {
@@ -217,7 +220,7 @@ mod tests {
         assert!(dropped == fits as u64 || dropped + 1 == fits as u64, "{dropped}");
         assert!(log.0.state().bytes <= MAX_QUEUED_BYTES);
         assert!(!log.flush(Duration::ZERO), "a line is in the way");
-        // Once somebody reads, all that was queued comes.
+        // Once somebody reads, everything that was queued arrives.
         let queued = 2 * fits - usize::try_from(dropped).unwrap();
         let mut all = vec![0; size + queued * line.len()];
         reader.read_exact(&mut all).unwrap();

@@ -19,7 +19,8 @@ use straightline_port::Port;
 
 use crate::config::{Config, NodeConfig};
 
-/// Builds the lists of nodes of one domain's ports into a graph, from the end of the packets' way to its beginning.
+/// Builds the lists of nodes of one domain's ports into a graph, from the last node that a packet
+/// passes to the first.
 pub(crate) struct NodeChains<'a, P> {
     config: &'a Config,
     /// A port as the graph's worker serves it, by its index in the configuration.

@@ -1,13 +1,13 @@
-//! Names of users by their ids, for those who read the answers.
+//! Names of users by their ids, for people who read the answers.
 //!
-//! The names come from `/etc/passwd` alone and are read once: the sandbox allows neither that file nor the name
-//! service (NSS) later. A user that is not there is told by its number.
+//! The names come from `/etc/passwd` alone and are read once: the sandbox later allows neither that
+//! file nor the name service (NSS). A user that is not in the file is shown by number.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::sync::OnceLock;
 
-/// Reads the names, unless that was done. Call it before the sandbox is entered.
+/// Reads the names, unless they are read already. Call it before the sandbox is entered.
 pub(crate) fn read() {
     names();
 }
@@ -23,7 +23,7 @@ fn names() -> &'static BTreeMap<u32, String> {
     NAMES.get_or_init(|| fs::read("/etc/passwd").map(|file| parse(&String::from_utf8_lossy(&file))).unwrap_or_default())
 }
 
-/// Reads `name:password:uid:...` (passwd(5)). Of several names for one id, the first counts.
+/// Parses `name:password:uid:...` (passwd(5)). The first of several names for one id counts.
 fn parse(file: &str) -> BTreeMap<u32, String> {
     let mut names = BTreeMap::new();
     for line in file.lines() {

@@ -1,4 +1,4 @@
-//! The thread that looks for stalled workers, and what it has counted.
+//! The thread that looks for stalled workers, and its counters.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -11,16 +11,17 @@ use straightline_graph::{Progress, Stall, Watchdog};
 
 use crate::api;
 
-/// The least time between two lines in the log.
+/// The minimum time between two lines in the log.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Most pairs of worker and port that are counted by themselves: ports come and go, and a switch runs for long.
+/// The maximum number of pairs of worker and port with a counter of their own: ports come and go,
+/// and a switch runs for long.
 const MAX_COUNTERS: usize = 1024;
 
-/// Those beyond [`MAX_COUNTERS`] are counted under this name, which no port can have.
+/// Pairs beyond [`MAX_COUNTERS`] are counted under this name, which no port can have.
 const OTHERS: &str = "(others)";
 
-/// Stalls so far, by worker and port.
+/// The number of stalls so far, by worker and port.
 #[derive(Debug, Default)]
 pub(crate) struct Stalls(Mutex<BTreeMap<(usize, String), u64>>);
 
@@ -41,7 +42,7 @@ impl Stalls {
     }
 }
 
-/// The thread. It ends when this is dropped.
+/// The watchdog's thread. Dropping this ends it.
 #[derive(Debug)]
 pub(crate) struct WatchdogThread {
     end: Option<Sender<()>>,
@@ -49,7 +50,7 @@ pub(crate) struct WatchdogThread {
 }
 
 impl WatchdogThread {
-    /// Watches workers and counts in `stalls`.
+    /// Starts a thread that watches `workers` and counts in `stalls`.
     pub(crate) fn start(workers: Vec<Arc<Progress>>, stalls: Arc<Stalls>) -> anyhow::Result<Self> {
         let (end, ended) = channel();
         let watch = move || {
@@ -77,11 +78,11 @@ impl Drop for WatchdogThread {
     }
 }
 
-/// Writes a line at most every [`LOG_INTERVAL`].
+/// Logs stalls, with at most one line each [`LOG_INTERVAL`].
 #[derive(Default)]
 struct Log {
     last: Option<Instant>,
-    /// Stalls since that had no line.
+    /// Stalls since the last line, which have no line of their own.
     unlogged: u64,
 }
 

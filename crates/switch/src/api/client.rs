@@ -1,4 +1,4 @@
-//! Asks a running switch.
+//! The client of a running switch's API.
 
 use std::io::{self, BufRead, BufReader, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
@@ -15,52 +15,52 @@ use serde_json::value::RawValue;
 
 use super::{Changes, Command, Drops, Fdb, PortRequest, Ports, Runtime, Status};
 
-/// A switch that says nothing for so long is stuck.
+/// The time after which a silent switch counts as stuck.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// No answer is as long as this, so what is does not come from a switch.
+/// The maximum length of an answer in bytes. Anything longer does not come from a switch.
 const MAX_ANSWER: u64 = 1 << 30;
 
-/// Why there is no answer.
+/// The reason why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
-    /// Nobody listens.
+    /// No process listens on the socket.
     #[error(
         "no switch listens on {}; start one, or name its socket with --api (a switch whose configuration has \
          no \"api\" has no socket)",
         .0.display()
     )]
     Nobody(PathBuf),
-    /// The system refused, for example because we may not connect.
+    /// The system refused, for example because this user may not connect.
     #[error("cannot ask the switch on {}: {error}", path.display())]
     Io {
         /// The socket.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
     /// The switch did not answer in time.
     #[error("the switch on {} did not answer within {} s", .0.display(), PATIENCE.as_secs())]
     Timeout(PathBuf),
-    /// The switch answered that it cannot.
+    /// The switch answered with an error.
     #[error("the switch on {} says: {message}", path.display())]
     Refused {
         /// The socket.
         path: PathBuf,
-        /// Its words.
+        /// The switch's message.
         message: String,
     },
-    /// What came back is no answer that we know.
+    /// The answer is not one of a switch.
     #[error("what listens on {} does not answer like a switch: {why}", path.display())]
     Nonsense {
         /// The socket.
         path: PathBuf,
-        /// What is wrong with it.
+        /// What is wrong with the answer.
         why: String,
     },
 }
 
-/// An answer's type, which knows its command.
+/// The type of an answer, with the command that asks for it.
 pub trait Answer: DeserializeOwned {
     /// The command that it answers.
     const COMMAND: Command;
@@ -88,44 +88,46 @@ impl Answer for Changes {
 /// Asks the switch that listens at `path` for an answer of this type.
 ///
 /// # Errors
-/// If nobody listens there, or no such answer comes back.
+/// No switch listens there, or its answer is not of this type.
 pub fn ask<A: Answer>(path: &Path) -> Result<A, RequestError> {
     let json = request(path, A::COMMAND)?;
     serde_json::from_str(&json).map_err(|error| nonsense(path, &error))
 }
 
-/// Asks the switch that listens at `path`; its answer as JSON, unchanged, on one line.
+/// Asks the switch that listens at `path`. Returns its answer as JSON, unchanged, on one line.
 ///
 /// # Errors
-/// If nobody listens there, or no answer comes back.
+/// No switch listens there, or it does not answer.
 pub fn request(path: &Path, command: Command) -> Result<String, RequestError> {
     let line = format!("{{\"cmd\":\"{}\"}}", command.as_str());
     Ok(exchange(path, &line, None)?.0)
 }
 
-/// Takes a port's link down, or lets it be up again, at the switch that listens at `path`.
+/// Sets a port's link down, or allows it to be up again, at the switch that listens at `path`.
 ///
 /// # Errors
-/// If nobody listens there, or it has no such port.
+/// No switch listens there, or it has no such port.
 pub fn set_link(path: &Path, port: &str, up: bool) -> Result<(), RequestError> {
     let line = serde_json::json!({"cmd": Command::Link.as_str(), "port": port, "up": up}).to_string();
     exchange(path, &line, None).map(drop)
 }
 
-/// A port that the switch has for as long as this lives, and the process.
+/// A port that this process has added to a switch. The switch removes it when this is dropped or
+/// the process ends.
 #[derive(Debug)]
 pub struct AddedPort {
     stream: UnixStream,
     path: PathBuf,
 }
 
-/// Has the switch that listens at `path` add a port, whose `socket` listens or is connected to a frontend.
+/// Adds a port to the switch that listens at `path`. `socket` listens, or is connected to a
+/// frontend.
 ///
 /// # Errors
-/// If nobody listens there, or it cannot.
+/// No switch listens there, or it refuses the port.
 pub fn add_port(path: &Path, port_request: &PortRequest, socket: BorrowedFd<'_>) -> Result<AddedPort, RequestError> {
     let mut line = serde_json::json!({"cmd": Command::Port.as_str()});
-    // A struct of strings is an object, so it is only added to.
+    // A struct of strings is an object, so its keys are added to the request's.
     if let (Some(line), Ok(serde_json::Value::Object(port_request))) =
         (line.as_object_mut(), serde_json::to_value(port_request))
     {
@@ -136,10 +138,10 @@ pub fn add_port(path: &Path, port_request: &PortRequest, socket: BorrowedFd<'_>)
 }
 
 impl AddedPort {
-    /// Gives the port back, and waits until it is gone.
+    /// Removes the port, and waits until it is gone.
     ///
     /// # Errors
-    /// If the switch does not say so in time.
+    /// The switch does not confirm it in time.
     pub fn end(mut self) -> Result<(), RequestError> {
         let gone = self.stream.shutdown(Shutdown::Write).and_then(|()| self.stream.read(&mut [0]));
         match gone {
@@ -151,7 +153,7 @@ impl AddedPort {
 }
 
 impl AsFd for AddedPort {
-    /// Readable when the switch has ended.
+    /// The connection: it becomes readable when the switch has ended.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }
@@ -165,7 +167,7 @@ fn failed(path: &Path, error: io::Error) -> RequestError {
     }
 }
 
-/// Sends a request; the answer in it, and the connection.
+/// Sends a request. Returns the answer and the connection.
 fn exchange(path: &Path, line: &str, fd: Option<BorrowedFd<'_>>) -> Result<(String, UnixStream), RequestError> {
     let (line, stream) = send_and_read(path, line, fd).map_err(|error| failed(path, error))?;
     #[derive(Deserialize)]
@@ -191,13 +193,13 @@ fn send_and_read(path: &Path, line: &str, fd: Option<BorrowedFd<'_>>) -> io::Res
         let mut control = SendAncillaryBuffer::new(&mut space);
         let fds = [fd];
         control.push(SendAncillaryMessage::ScmRights(&fds));
-        // It travels with the bytes that are sent first.
+        // The descriptor travels with the first bytes.
         let sent = sendmsg(&stream, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)?;
         bytes.drain(..sent);
     }
     stream.write_all(&bytes)?;
     let mut answer = String::new();
-    // One line answers one request, so nothing is read ahead that would be missed later.
+    // One line answers one request, so reading ahead misses nothing.
     BufReader::new(&stream).take(MAX_ANSWER).read_line(&mut answer)?;
     Ok((answer, stream))
 }

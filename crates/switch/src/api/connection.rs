@@ -1,4 +1,4 @@
-//! One client of the server: its bytes in, its bytes out, and how long we wait for it.
+//! One client of the server: its input, its output, and its deadlines.
 
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
@@ -12,18 +12,20 @@ use serde::Serialize;
 
 use super::{DynamicPortGuard, RequestHandler};
 
-/// The longest request, its newline included.
+/// The maximum length of a request in bytes, including its newline.
 pub(super) const MAX_REQUEST: usize = 4096;
 
-/// A client that keeps us waiting for so long is closed, reading or writing.
+/// A client that makes no progress for this long is disconnected, whether it reads or writes.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A client that takes its answer in drips is closed after so long all the same.
+/// A client that has not read its whole answer after this time is disconnected, even if it makes
+/// progress.
 const MAX_WRITE_TIME: Duration = Duration::from_secs(10);
 
-/// A client that is connected.
+/// A connected client.
 pub(super) struct Connection {
-    /// A port that is there for as long as the client. Dropped first: when the socket closes, the port is gone.
+    /// The port that this client has added. It is the first field so that it is dropped first: when
+    /// the socket closes, the port is gone.
     dynamic_port: Option<DynamicPortGuard>,
     /// The descriptor that came with the request.
     fd: Option<OwnedFd>,
@@ -31,16 +33,16 @@ pub(super) struct Connection {
     input: Vec<u8>,
     output: Vec<u8>,
     written: usize,
-    /// When it is closed if it did not move on.
+    /// The time at which the client is disconnected unless it makes progress.
     deadline: Instant,
-    /// When the answer that is being written must be gone.
+    /// The time by which the present answer must be written.
     end_of_write: Instant,
-    /// It sent its last byte, or something that we do not want to hear more of.
+    /// True if the client has sent its last byte, or something after which nothing more is read.
     closing: bool,
 }
 
 impl Connection {
-    /// A client on this socket, which does not block.
+    /// Creates a client on this socket, which does not block.
     pub(super) fn new(socket: OwnedFd, now: Instant) -> Self {
         Self {
             dynamic_port: None,
@@ -59,7 +61,8 @@ impl Connection {
         &self.socket
     }
 
-    /// When it is closed; never while it leases a port and reads its answers.
+    /// Returns the time at which the client is disconnected. `None` while it has a dynamic port and
+    /// no answer to read.
     pub(super) fn deadline(&self) -> Option<Instant> {
         (!self.has_dynamic_port() || !self.output.is_empty()).then_some(self.deadline)
     }
@@ -68,12 +71,12 @@ impl Connection {
         self.dynamic_port.is_some()
     }
 
-    /// What we wait for.
+    /// Returns the event that the client waits for.
     pub(super) fn interest(&self) -> PollFlags {
         if self.output.is_empty() { PollFlags::IN } else { PollFlags::OUT }
     }
 
-    /// Moves on as far as it goes without waiting. False: it is over.
+    /// Makes as much progress as possible without waiting. Returns false when the client is done.
     pub(super) fn step(&mut self, handler: &RequestHandler, now: Instant) -> bool {
         loop {
             let moved = if self.output.is_empty() { self.read(handler, now) } else { self.write(now) };
@@ -87,7 +90,7 @@ impl Connection {
         }
     }
 
-    /// Reads until there is a request, and answers it. False: the client is done.
+    /// Reads until there is a request, and answers it. Returns false when the client is done.
     fn read(&mut self, handler: &RequestHandler, now: Instant) -> rustix::io::Result<bool> {
         if let Some(end) = self.input.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = self.input.drain(..=end).collect();
@@ -113,14 +116,15 @@ impl Connection {
         let count = recvmsg(&self.socket, &mut [IoSliceMut::new(&mut buffer[..free])], &mut control, flags)?.bytes;
         for message in control.drain() {
             if let RecvAncillaryMessage::ScmRights(mut rights) = message {
-                // One request takes one; the kernel closes what does not fit, and we what nobody asked for.
+                // A request has one descriptor. The kernel closes descriptors that do not fit;
+                // descriptors that no request uses are closed here.
                 self.fd = rights.next();
             }
         }
         self.input.extend_from_slice(&buffer[..count]);
         if count == 0 {
             self.closing = true;
-            // A last line without its newline is a request all the same.
+            // A last line without a newline is a request as well.
             if !self.input.is_empty() {
                 self.input.push(b'\n');
             }
@@ -137,7 +141,7 @@ impl Connection {
     }
 
     fn write(&mut self, now: Instant) -> rustix::io::Result<bool> {
-        // NOSIGNAL: a client that left must not end the process that embeds us.
+        // NOSIGNAL: a client that left must not end the process that embeds the switch.
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         self.written += send(&self.socket, &self.output[self.written..], flags)?;
         self.deadline = (now + PATIENCE).min(self.end_of_write);
@@ -149,7 +153,7 @@ impl Connection {
     }
 }
 
-/// The answer line to a request line.
+/// Returns the answer line to a request line.
 fn respond(
     line: &[u8],
     fd: Option<OwnedFd>,

@@ -1,11 +1,12 @@
-//! What a running switch tells about itself, and how it is asked.
+//! The API of a running switch: questions about it, and requests that change it.
 //!
 //! The types are the JSON that scripts read: fields are added, never renamed. A client sends one
-//! line, `{"cmd":"ports"}`, over a Unix socket and gets one line back, `{"ok":{...}}` or
+//! line, `{"cmd":"ports"}`, over a Unix socket. It gets one line back, `{"ok":{...}}` or
 //! `{"error":"..."}`. Each answer has the field `time`: seconds since the epoch, with a fraction.
 //!
-//! [`ApiServer`] answers from a [`Source`], and does what changes the switch through a [`Control`] where it has one.
-//! [`request`] and its typed siblings ask, and [`table`] renders the answers for people.
+//! [`ApiServer`] answers from a [`Source`]. Where it has a [`Control`], clients can change the
+//! switch as well. [`request`] and its typed siblings ask a switch, and [`table`] renders the
+//! answers for people.
 //!
 //! ```no_run
 //! use std::path::Path;
@@ -37,56 +38,56 @@ pub use types::{
     Port, PortRequest, Ports, Queue, RingKind, Runtime, RxMode, Stalls, Status, Worker,
 };
 
-/// Where commands look for a switch that they are told nothing about.
+/// The path of the API's socket where a command names none.
 pub const DEFAULT_PATH: &str = "/run/straightline/api.sock";
 
-/// Who knows the answers. Asked from the API's thread, so the answers must not take long.
+/// The source of the answers. The API's thread calls it, so it must not take long.
 pub trait Source: Send + Sync {
-    /// The ports, in the configuration's order.
+    /// Returns the ports, in the configuration's order.
     fn ports(&self) -> Ports;
-    /// Where the workers' time went.
+    /// Returns the use of the workers' time.
     fn runtime(&self) -> Runtime;
-    /// What was dropped, and why.
+    /// Returns the dropped packets by reason.
     fn drops(&self) -> Drops;
-    /// The addresses that the bridges know.
+    /// Returns the addresses that the bridges know.
     fn fdb(&self) -> Fdb;
-    /// The switch as a whole.
+    /// Returns the status of the whole switch.
     fn status(&self) -> Status;
 }
 
-/// Who changes the switch. Called from the API's thread, which answers nobody meanwhile. An error is for the client, and
-/// says that nothing is changed.
+/// The side of a switch that changes it. The API's thread calls it and answers no other client
+/// meanwhile. An error is meant for the client, and means that nothing is changed.
 pub trait Control: Send + Sync {
-    /// Reads the configuration again, and goes over to it.
+    /// Reads the configuration file again and applies it.
     ///
     /// # Errors
-    /// What is wrong with it, or cannot be changed; in lines.
+    /// The file has errors, or a change cannot be applied. The message may have several lines.
     fn reload(&self) -> Result<Changes, String>;
 
-    /// Takes a port's link down, or lets it be up again.
+    /// Sets a port's link down, or allows it to be up again.
     ///
     /// # Errors
-    /// If there is no such port.
+    /// There is no such port.
     fn set_link(&self, port: &str, up: bool) -> Result<(), String>;
 
-    /// Adds a port until what is returned is dropped.
+    /// Adds a port until the returned guard is dropped.
     ///
     /// # Errors
-    /// What is wrong with the request or with the socket.
+    /// The request or the socket is not valid.
     fn add_dynamic_port(&self, port_request: &PortRequest, socket: OwnedFd) -> Result<DynamicPortGuard, String>;
 }
 
-/// What takes a port away when it is dropped.
+/// A guard that removes a dynamic port when it is dropped.
 pub type DynamicPortGuard = Box<dyn Any + Send>;
 
-/// Those who answer.
+/// The two sides of a switch that requests reach.
 #[derive(Clone)]
 pub(crate) struct RequestHandler {
     pub(crate) source: Arc<dyn Source>,
     pub(crate) control: Option<Arc<dyn Control>>,
 }
 
-/// What can be asked.
+/// The commands of the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
     /// [`Source::status`]
@@ -108,11 +109,11 @@ pub enum Command {
 }
 
 impl Command {
-    /// All of them.
+    /// All commands.
     pub const ALL: [Self; 8] =
         [Self::Status, Self::Ports, Self::Fdb, Self::Runtime, Self::Drops, Self::Reload, Self::Link, Self::Port];
 
-    /// As a request names it.
+    /// Returns the command's name in a request.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -128,7 +129,7 @@ impl Command {
     }
 }
 
-/// What a client asks for: a command, and what it is about.
+/// A client's request: a command with its arguments.
 #[derive(Deserialize)]
 pub(super) struct Request {
     cmd: String,
@@ -139,7 +140,8 @@ pub(super) struct Request {
 }
 
 impl RequestHandler {
-    /// The answer line to a request, without its newline; or why there is none. A port is leased to the client.
+    /// Returns the answer line to a request, without its newline, or the error. `Port` puts the
+    /// guard of the new port into `dynamic_port`.
     fn answer(
         &self,
         request: &Request,
@@ -189,7 +191,7 @@ impl RequestHandler {
     }
 }
 
-/// Any answer, with the time at which it was put together. Two answers give a rate.
+/// An answer with the time at which it was put together. Two answers give a rate.
 #[derive(Serialize)]
 struct Timed<T> {
     time: f64,

@@ -1,8 +1,8 @@
-//! Answers requests over a Unix socket: one thread, never blocked by a client.
+//! Answers requests over a Unix socket, on one thread that no client can block.
 //!
-//! All sockets are non-blocking and one `poll` waits for all of them, so a client that stalls costs
-//! a place among [`MAX_CLIENTS`] for a second and nothing else. While all places are taken, more
-//! clients wait in the kernel's queue.
+//! All sockets are non-blocking, and one `poll` waits for all of them. So a client that stalls
+//! costs one of [`MAX_CLIENTS`] places for a second and nothing else. While all places are taken,
+//! further clients wait in the kernel's queue.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -20,30 +20,30 @@ use super::connection::Connection;
 use super::{Control, RequestHandler, Source};
 use crate::config::socket_path::{self, SocketPathError, SocketState};
 
-/// Clients at once.
+/// The maximum number of clients at a time, without those that have a dynamic port.
 const MAX_CLIENTS: usize = 16;
 
-/// Clients that lease a port, beside those.
+/// The maximum number of clients that have a dynamic port.
 const MAX_DYNAMIC_PORTS: usize = 1024;
 
-/// How long no client is accepted after the system could not give us one.
+/// The time without accepting clients after the system could not provide one.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Why the API cannot listen.
+/// The reason why the API cannot listen.
 #[derive(Debug, thiserror::Error)]
 pub enum ApiError {
-    /// The path cannot be bound, as it is written or as its folder is.
+    /// The path or its folder cannot be used.
     #[error("API socket {}: {error}", path.display())]
     Path {
         /// The path.
         path: PathBuf,
-        /// What is wrong with it.
+        /// What is wrong with the path.
         error: SocketPathError,
     },
-    /// A running process has it.
+    /// A running process has the socket open.
     #[error("API socket {}: a running process has it open; stop that switch or choose another path", .0.display())]
     Taken(PathBuf),
-    /// A file of another kind stands there.
+    /// The path is a file of another kind.
     #[error("API socket {}: a file that is not a socket has this path; remove it or choose another path", .0.display())]
     NotASocket(PathBuf),
     /// The system refused.
@@ -51,26 +51,26 @@ pub enum ApiError {
     Io {
         /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
 }
 
-/// A socket that listens and that nobody serves yet. Dropped, it removes its file.
+/// A socket that listens and is not served yet. Dropping it removes its file.
 #[derive(Debug)]
 pub struct ApiServer {
-    /// Removed with the server, before the socket is closed.
+    /// The socket's file. It is removed with the server, before the socket is closed.
     _file: SocketFile,
     socket: OwnedFd,
     path: PathBuf,
 }
 
 impl ApiServer {
-    /// Listens at `path`, in place of a socket that a dead process left there. Only our own user
-    /// may connect.
+    /// Listens at `path`. Replaces a socket that a dead process left there. Only this process's
+    /// user may connect.
     ///
     /// # Errors
-    /// If the path is bad, or taken by a running process or another kind of file.
+    /// The path is not valid, or it is taken by a running process or by another kind of file.
     pub fn bind(path: &Path) -> Result<Self, ApiError> {
         socket_path::check(path).map_err(|error| ApiError::Path { path: path.to_owned(), error })?;
         let io_error = |error: io::Error| ApiError::Io { path: path.to_owned(), error };
@@ -82,7 +82,7 @@ impl ApiServer {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
             .map_err(|error| io_error(error.into()))?;
-        // Its file is for our user alone.
+        // The file is for this user alone.
         let file = SocketFile::bind(&socket, path).map_err(|error| match error.source.kind() {
             io::ErrorKind::AddrInUse => ApiError::Taken(path.to_owned()),
             _ => io_error(io::Error::other(error)),
@@ -91,7 +91,7 @@ impl ApiServer {
         Ok(Self { _file: file, socket, path: path.to_owned() })
     }
 
-    /// Where it listens.
+    /// Returns the path of the socket.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -100,15 +100,15 @@ impl ApiServer {
     /// Answers from `source`, on a thread of its own, until the handle is dropped.
     ///
     /// # Errors
-    /// If the system has no thread or descriptor for it.
+    /// The system cannot provide a thread or descriptor.
     pub fn serve(self, source: Arc<dyn Source>) -> io::Result<ApiHandle> {
         self.serve_with(RequestHandler { source, control: None })
     }
 
-    /// As [`Self::serve`]; whoever may connect may also change the switch.
+    /// Does the same as [`Self::serve`], and lets clients change the switch through `control`.
     ///
     /// # Errors
-    /// If the system has no thread or descriptor for it.
+    /// The system cannot provide a thread or descriptor.
     pub fn serve_control(self, source: Arc<dyn Source>, control: Arc<dyn Control>) -> io::Result<ApiHandle> {
         self.serve_with(RequestHandler { source, control: Some(control) })
     }
@@ -121,7 +121,7 @@ impl ApiServer {
     }
 }
 
-/// The thread that answers. Dropped, it ends, and the socket's file with it.
+/// The thread that answers. Dropping it ends the thread and removes the socket's file.
 #[derive(Debug)]
 pub struct ApiHandle {
     stop: Arc<OwnedFd>,
@@ -183,7 +183,8 @@ fn run(server: &ApiServer, handler: &RequestHandler, stop: &OwnedFd) {
     }
 }
 
-/// A client that leases a port takes no place from those that ask.
+/// Returns whether there is a free place. A client that has a dynamic port takes no place from the
+/// others.
 fn accepts_more(clients: &[Connection]) -> bool {
     let dynamic = clients.iter().filter(|client| client.has_dynamic_port()).count();
     clients.len() - dynamic < MAX_CLIENTS && dynamic < MAX_DYNAMIC_PORTS

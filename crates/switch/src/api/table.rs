@@ -1,4 +1,4 @@
-//! The answers as text for terminals: tables for 100 columns, text for 80.
+//! Renders answers as text for terminals: tables for 100 columns, text for 80.
 
 mod grid;
 
@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use super::{Addresses, Changes, Drops, Fdb, Link, Port, Ports, Queue, RingKind, Runtime, Stalls, Status, Worker};
 use grid::{Grid, count, wrap};
 
-/// The columns that text is wrapped at.
+/// The column at which text is wrapped.
 const WIDTH: usize = 80;
 
-/// What stands before each line of a port's block but the first.
+/// The indent of each line of a port's block but the first.
 const INDENT: &str = "    ";
 
-/// Answer to `ports`: a block for each.
+/// Renders the answer to `ports`: a block for each port.
 #[must_use]
 pub fn ports(ports: &Ports) -> String {
     if ports.ports.is_empty() {
@@ -50,7 +50,7 @@ fn port(port: &Port) -> String {
         let times =
             if port.link_changes == 1 { "once".to_owned() } else { format!("{} times", count(port.link_changes)) };
         field("link", &format!("changed {times}, last {} ago", duration(port.link_since_s)));
-        // While it is down, the reason stands above.
+        // While the link is down, the reason is in the line above.
         let last = port.reasons.last().filter(|_| port.link == Link::Up);
         last.into_iter().for_each(|last| field("was down", &last.reason));
     }
@@ -72,7 +72,7 @@ fn port(port: &Port) -> String {
         field("addresses", &format!("{} learned{full}", count(learned.into())));
     }
 
-    // Where one serves all, there is nothing to say.
+    // A single worker needs no mention.
     let served = |of: fn(&Queue) -> Option<usize>| {
         let workers: Vec<_> = port.queues.iter().filter_map(of).map(|worker| worker.to_string()).collect();
         workers.join(" ")
@@ -97,7 +97,7 @@ fn port(port: &Port) -> String {
     text
 }
 
-/// Two rows for each queue pair, so that the largest counters fit.
+/// Renders two rows for each queue pair, so that the largest counters fit.
 fn queues(port: &Port) -> String {
     let mut grid = Grid::new(&["<queue", "<", ">packets", ">bytes", ">kicks sent", ">suppressed"]);
     for queue in &port.queues {
@@ -113,7 +113,7 @@ fn queues(port: &Port) -> String {
     grid.render(INDENT)
 }
 
-/// Answer to `runtime`: the workers' time, then the nodes.
+/// Renders the answer to `runtime`: the workers' time, then the nodes.
 #[must_use]
 pub fn runtime(runtime: &Runtime) -> String {
     let mut workers =
@@ -143,7 +143,7 @@ pub fn runtime(runtime: &Runtime) -> String {
     format!("{}{}\n{}", workers.render(""), bodies(&runtime.workers), nodes.render(""))
 }
 
-/// How often a body was copied until it was delivered: the switch's promise is once.
+/// Renders the number of copies of a body until its delivery. The switch promises one.
 fn bodies(workers: &[Worker]) -> String {
     let sum = |bytes: fn(&Worker) -> u64| workers.iter().map(bytes).fold(0_u64, u64::saturating_add);
     let copied = sum(|worker| worker.bodies_copied_bytes);
@@ -156,7 +156,8 @@ fn bodies(workers: &[Worker]) -> String {
     format!("bodies: {} bytes delivered, {} copied ({times:.2} copies each)\n", count(delivered), count(copied))
 }
 
-/// Answer to `drops`: a row for each port and reason, then each reason's meaning and remedy, once.
+/// Renders the answer to `drops`: a row for each port and reason, then the meaning and remedy of
+/// each reason, once.
 #[must_use]
 pub fn drops(drops: &Drops) -> String {
     if drops.drops.is_empty() {
@@ -176,7 +177,7 @@ pub fn drops(drops: &Drops) -> String {
     text
 }
 
-/// Answer to `fdb`: a row for each address.
+/// Renders the answer to `fdb`: a row for each address.
 #[must_use]
 pub fn fdb(fdb: &Fdb) -> String {
     if fdb.entries.is_empty() {
@@ -190,7 +191,7 @@ pub fn fdb(fdb: &Fdb) -> String {
     grid.render("")
 }
 
-/// Answer to `status`: a line for each fact.
+/// Renders the answer to `status`: a line for each fact.
 #[must_use]
 pub fn status(status: &Status) -> String {
     let mut grid = Grid::new(&["<", "<"]);
@@ -217,7 +218,7 @@ pub fn status(status: &Status) -> String {
     grid.render("")
 }
 
-/// Answer to `reload`: a line for each change.
+/// Renders the answer to `reload`: a line for each change.
 #[must_use]
 pub fn changes(changes: &Changes) -> String {
     if changes.changes.is_empty() {
@@ -226,7 +227,7 @@ pub fn changes(changes: &Changes) -> String {
     changes.changes.iter().map(|change| format!("{change}\n")).collect()
 }
 
-/// Seconds as days, hours, minutes and seconds, from the first that is not 0.
+/// Formats seconds as days, hours, minutes and seconds, from the first that is not 0.
 fn duration(seconds: f64) -> String {
     let whole = std::time::Duration::try_from_secs_f64(seconds).map_or(0, |time| time.as_secs());
     let (days, hours, minutes, rest) = (whole / 86400, whole / 3600 % 24, whole / 60 % 60, whole % 60);

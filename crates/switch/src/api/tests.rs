@@ -1,4 +1,4 @@
-//! Server and client against each other, and against clients that mean no good.
+//! Tests server and client against each other, and against malicious clients.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::*;
 
-/// A switch that answers the same each time.
+/// A switch that always gives the same answers.
 struct Fixed;
 
 impl Source for Fixed {
@@ -186,7 +186,7 @@ fn bad_requests_get_an_error_line() {
     assert_eq!(fixture.raw(b""), "");
 }
 
-/// A switch whose configuration changed once, and has an error since.
+/// A switch whose configuration changed once and has had an error since.
 #[derive(Default)]
 struct Once(std::sync::atomic::AtomicBool);
 
@@ -263,14 +263,14 @@ fn a_request_that_is_too_long_is_refused() {
 #[test]
 fn stalled_clients_hurt_nobody_and_are_closed() {
     let fixture = Fixture::new();
-    // Fewer than there are places: the next is served at once.
+    // Fewer clients than places: the next one is served at once.
     let mut silent: Vec<_> = (0..6).map(|_| fixture.connect()).collect();
     let mut deaf: Vec<_> = (0..6).map(|_| fixture.connect()).collect();
     for stream in &mut deaf {
         stream.write_all(b"{\"cmd\":\"fdb\"}\n").unwrap();
     }
     ask::<Status>(&fixture.path()).unwrap();
-    // More than there are places: the next is served when those time out.
+    // More clients than places: the next one is served when those time out.
     silent.extend((0..20).map(|_| fixture.connect()));
     ask::<Status>(&fixture.path()).unwrap();
     for stream in &mut silent {
@@ -281,7 +281,8 @@ fn stalled_clients_hurt_nobody_and_are_closed() {
 #[test]
 fn a_client_that_leaves_early_is_forgotten() {
     let fixture = Fixture::new();
-    // Each of these answers takes a debug build a while to make, and who asks next waits for all of them.
+    // A debug build takes a while for each of these answers, and the next client waits for all of
+    // them.
     for _ in 0..10 {
         fixture.connect().write_all(b"{\"cmd\":\"fdb\"}\n").unwrap();
     }
@@ -300,12 +301,12 @@ fn the_socket_file_comes_and_goes() {
     assert!(!path.exists());
     assert!(matches!(request(&path, Command::Ports), Err(RequestError::Nobody(_))));
 
-    // Left by a dead process.
+    // A socket that a dead process left.
     drop(UnixListener::bind(&path).unwrap());
     assert!(matches!(request(&path, Command::Ports), Err(RequestError::Nobody(_))));
     let server = ApiServer::bind(&path).unwrap();
 
-    // Replaced by another process: not ours to remove.
+    // Another process has replaced it: the server must not remove it.
     fs::remove_file(&path).unwrap();
     fs::write(&path, "x").unwrap();
     drop(server);

@@ -1,106 +1,111 @@
-//! The answers, with the field names that scripts rely on.
+//! The types of the answers, with the field names that scripts rely on.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Answer to `ports`.
+/// The answer to `ports`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Ports {
-    /// In the configuration's order.
+    /// The ports in the configuration's order.
     pub ports: Vec<Port>,
 }
 
-/// One port. `rx` is what the switch receives from it.
+/// A port. `rx` counts what the switch receives from it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Port {
-    /// Its name in the configuration.
+    /// The port's name in the configuration.
     pub name: String,
-    /// Its kind, as in the configuration.
+    /// The port's kind, as in the configuration.
     pub kind: String,
-    /// Whether packets can pass.
+    /// The state of the link: up if packets can pass.
     pub link: Link,
-    /// Why the link is down; none while it is up.
+    /// The reason why the link is down; none while it is up.
     pub reason: Option<String>,
-    /// Process of the frontend that is connected, if it has a number in the switch's PID namespace.
+    /// The process of the connected frontend, if it has a number in the switch's PID namespace.
     #[serde(default)]
     pub pid: Option<u32>,
-    /// User of that process: the name in `/etc/passwd` when the switch started, or else the number.
+    /// The user of that process: its name in `/etc/passwd` when the switch started, or else its
+    /// number.
     #[serde(default)]
     pub user: Option<String>,
     /// Seconds since the link last changed, or since the port was made.
     #[serde(default)]
     pub link_since_s: f64,
-    /// How often the link came up or went down since the port was made.
+    /// The number of times that the link came up or went down since the port was made.
     #[serde(default)]
     pub link_changes: u64,
     /// The last 10 reasons why the link was down, newest last.
     #[serde(default)]
     pub reasons: Vec<DownReason>,
-    /// The features that both sides agreed on, by name.
+    /// The negotiated features, by name.
     pub features: Vec<String>,
-    /// The ring's layout; none before it was agreed on.
+    /// The layout of the rings; none before it is negotiated.
     pub ring: Option<RingKind>,
-    /// Descriptors in a ring; 0 before the guest set one up.
+    /// The number of descriptors in a ring; 0 before the guest has set one up.
     pub ring_size: u32,
-    /// Regions of guest memory that are mapped.
+    /// The number of mapped regions of guest memory.
     pub regions: u32,
-    /// One for each queue pair.
+    /// The counters of each queue pair.
     pub queues: Vec<Queue>,
-    /// Packets that came from or went to this port and were dropped, by reason.
+    /// The number of packets from or to this port that were dropped, by reason.
     pub drops: BTreeMap<String, u64>,
-    /// What the guest's driver wants to receive, if it says so to us; nothing is filtered by it.
+    /// The packets that the guest's driver wants to receive, if it tells the switch. Nothing is
+    /// filtered by it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rx_mode: Option<RxMode>,
-    /// The largest frame is this and 18 bytes more.
+    /// The MTU: the largest frame has this many bytes and 18 more.
     pub mtu: u16,
-    /// The address that the configuration names. Without one, the address that the guest was told, if it reads one from us.
+    /// The MAC address in the configuration. Without one, the address that the guest was told, if
+    /// it reads one from the switch.
     pub mac: Option<String>,
-    /// The socket, of a port that has one.
+    /// The socket's path, if the port has one.
     pub socket: Option<String>,
-    /// Which claims of its packets are compared with its addresses: `off` or `mac`.
+    /// The source check: `off`, or `mac` if claims in the port's packets are compared with its
+    /// addresses.
     #[serde(default)]
     pub source_check: String,
-    /// Addresses behind it, of a port in a bridge.
+    /// The numbers of addresses behind a port that is in a bridge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub addresses: Option<Addresses>,
 }
 
-/// Why a link was down.
+/// A reason why a link was down.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DownReason {
-    /// When that was last so, in seconds since the epoch.
+    /// The last time at which the reason held, in seconds since the epoch.
     pub time: f64,
-    /// Why, in one sentence.
+    /// The reason, in one sentence.
     pub reason: String,
 }
 
-/// What a bridge has learned at a port.
+/// The numbers of addresses that a bridge has learned at a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Addresses {
-    /// Addresses that it knows.
+    /// The number of addresses that the bridge knows.
     pub learned: u32,
-    /// Times that it could not learn one, since the port has filled what it may of the bridge's table.
+    /// The number of times that the bridge could not learn an address, because the port has filled
+    /// its share of the table.
     pub refused: u64,
 }
 
-/// What a driver wants to receive (virtio 1.2, 5.1.6.5.1 to 3).
+/// The packets that a driver wants to receive (virtio 1.2, 5.1.6.5.1 to 3).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RxMode {
-    /// Everything.
+    /// All frames.
     pub promiscuous: bool,
-    /// Every multicast frame.
+    /// All multicast frames.
     pub all_multicast: bool,
-    /// Every unicast frame.
+    /// All unicast frames.
     pub all_unicast: bool,
-    /// No multicast frame.
+    /// No multicast frames.
     pub no_multicast: bool,
-    /// No unicast frame.
+    /// No unicast frames.
     pub no_unicast: bool,
-    /// No broadcast frame.
+    /// No broadcast frames.
     pub no_broadcast: bool,
-    /// Its own address, where it has set one.
+    /// The guest's own address, if the driver has set one.
     pub mac: Option<String>,
     /// Further unicast addresses.
     pub unicast: Vec<String>,
@@ -110,13 +115,13 @@ pub struct RxMode {
     pub vlans: Vec<u16>,
 }
 
-/// Whether packets can pass a port.
+/// The state of a port's link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Link {
-    /// They can.
+    /// Packets can pass.
     Up,
-    /// They cannot.
+    /// Packets cannot pass.
     #[default]
     Down,
 }
@@ -125,33 +130,35 @@ pub enum Link {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RingKind {
-    /// Descriptors, available and used ring apart.
+    /// Separate areas: descriptors, available ring, used ring.
     Split,
-    /// All in one.
+    /// A single ring.
     Packed,
 }
 
 /// The counters of a queue pair.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Queue {
-    /// From 0.
+    /// The index of the pair, from 0.
     pub index: u16,
-    /// From the guest.
+    /// Packets from the guest.
     pub rx: Packets,
-    /// To the guest.
+    /// Packets to the guest.
     pub tx: Packets,
-    /// Notifications that we sent to the guest, for both rings.
+    /// Notifications sent to the guest, for both rings.
     pub kicks_sent: u64,
-    /// Notifications sent once more because the guest's driver did not answer them, for both rings. They are not counted
-    /// in `kicks_sent`.
+    /// Notifications repeated because the guest's driver did not react, for both rings. They are
+    /// not counted in `kicks_sent`.
     #[serde(default)]
     pub calls_repeated: u64,
-    /// Those that the guest did not want, or that one for several packets made needless.
+    /// Notifications that the guest did not want, or that one for several packets made needless.
     pub kicks_suppressed: u64,
-    /// The worker that takes from the guest's transmit ring, as its place in the answer to `runtime`.
+    /// The worker that receives from the guest's transmit ring, as an index into the answer to
+    /// `runtime`.
     #[serde(default)]
     pub rx_worker: Option<usize>,
-    /// The worker whose own the guest's receive ring is. Others deliver there while they have none that is enabled.
+    /// The worker that owns the guest's receive ring. Others deliver there while no ring of their
+    /// own is enabled.
     #[serde(default)]
     pub tx_worker: Option<usize>,
 }
@@ -159,64 +166,65 @@ pub struct Queue {
 /// Packets and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Packets {
-    /// How many.
+    /// The number.
     pub packets: u64,
-    /// Their length together, from the Ethernet header on.
+    /// The sum of the packets' lengths, from the Ethernet header on.
     pub bytes: u64,
 }
 
-/// Answer to `runtime`.
+/// The answer to `runtime`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Runtime {
-    /// One for each worker.
+    /// The use of each worker's time.
     pub workers: Vec<Worker>,
-    /// The nodes of all workers together, in the order in which packets pass them.
+    /// The nodes of all workers, in the order in which packets pass them.
     pub nodes: Vec<Node>,
 }
 
-/// Where the time of a worker went. The four times add up to that since it started.
+/// The use of a worker's time. The four times add up to the time since it started.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Worker {
-    /// The CPU that it is pinned to; none if it is not.
+    /// The CPU to which the worker is pinned; none if it is not pinned.
     pub cpu: Option<usize>,
     /// Seconds in turns that moved packets.
     pub busy_s: f64,
-    /// Seconds in turns that found none.
+    /// Seconds in turns that found no packets.
     pub empty_poll_s: f64,
     /// Seconds asleep.
     pub idle_s: f64,
-    /// Seconds that nothing accounts for.
+    /// Seconds that none of the others accounts for.
     pub unexplained_s: f64,
-    /// Turns, empty ones included.
+    /// The number of turns, empty ones included.
     pub turns: u64,
-    /// Bytes of bodies that were copied, every copy counted.
+    /// Bytes of bodies that were copied; every copy counts.
     #[serde(default)]
     pub bodies_copied_bytes: u64,
-    /// Bytes of bodies that were delivered: with one copy each, the same number.
+    /// Bytes of bodies that were delivered. With one copy of each body, it is the same number.
     #[serde(default)]
     pub bodies_delivered_bytes: u64,
 }
 
-/// The work of a node.
+/// The counters of a node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Node {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// How often it was called.
+    /// The number of calls.
     pub calls: u64,
-    /// Packets that it was given.
+    /// The number of packets that the node was given.
     pub packets: u64,
-    /// The mean vector; 0 without a call.
+    /// The mean number of packets in a call; 0 without a call.
     pub packets_per_call: f64,
-    /// The mean cost; 0 without a packet.
+    /// The mean number of cycles for a packet; 0 without a packet.
     pub cycles_per_packet: f64,
-    /// Whose it is, as a place in `workers`: each worker of a patch or bridge has its own nodes. None for what is gone.
+    /// The node's worker, as an index into `workers`: each worker of a patch or bridge has nodes of
+    /// its own. None for nodes that are gone.
     #[serde(default)]
     pub worker: Option<usize>,
 }
 
 impl Node {
-    /// With the means computed; they are 0 where there is nothing to divide by, since JSON has no NaN.
+    /// Computes the means. They are 0 where the divisor is 0, since JSON has no NaN.
     #[must_use]
     pub fn new(name: impl Into<String>, calls: u64, packets: u64, cycles: u64) -> Self {
         Self {
@@ -235,21 +243,21 @@ fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-/// Answer to `drops`.
+/// The answer to `drops`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Drops {
-    /// One for each port and reason whose count is not 0.
+    /// The count of each port and reason that is not 0.
     pub drops: Vec<DropCount>,
 }
 
-/// Packets that were dropped at a port for one reason.
+/// The packets dropped at a port for one reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DropCount {
     /// The port.
     pub port: String,
     /// The reason.
     pub reason: String,
-    /// How many.
+    /// The number.
     pub count: u64,
     /// What the reason means, in one sentence.
     #[serde(default)]
@@ -259,10 +267,10 @@ pub struct DropCount {
     pub remedy: String,
 }
 
-/// Answer to `fdb`: the forwarding database.
+/// The answer to `fdb`: the forwarding databases.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Fdb {
-    /// One for each address that a bridge knows.
+    /// The addresses that the bridges know.
     pub entries: Vec<FdbEntry>,
 }
 
@@ -273,94 +281,97 @@ pub struct FdbEntry {
     pub bridge: String,
     /// The address.
     pub mac: String,
-    /// The port that it is behind.
+    /// The port behind which the address is.
     pub port: String,
-    /// Seconds since it was last seen as a source; 0 for a static one.
+    /// Seconds since the address was last seen as a source; 0 for a static entry.
     pub age_s: f64,
-    /// Whether the configuration names it.
+    /// True if the configuration names the address.
     #[serde(rename = "static")]
     pub is_static: bool,
 }
 
-/// Answer to `status`.
+/// The answer to `status`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Status {
-    /// Of the switch that answers.
+    /// The version of the switch.
     pub version: String,
-    /// Seconds since it started.
+    /// Seconds since the switch started.
     pub uptime_s: f64,
-    /// The instruction set that copies and checksums use; `libc` or `movsb` if those copy.
+    /// The instruction set of copies and checksums, or `libc` or `movsb` if one of those copies.
     pub simd: String,
-    /// How many workers.
+    /// The number of workers.
     pub workers: usize,
-    /// How many ports have their link up.
+    /// The number of ports whose link is up.
     pub ports_up: usize,
-    /// How many ports.
+    /// The number of ports.
     pub ports: usize,
-    /// What confines the process: `capabilities`, `landlock`, `seccomp`.
+    /// The mechanisms that confine the process: `capabilities`, `landlock`, `seccomp`.
     #[serde(default)]
     pub sandbox: Vec<String>,
-    /// System calls that the sandbox has refused: a fault of ours, or an attack.
+    /// The number of system calls that the sandbox has refused: a fault of the switch, or an
+    /// attack.
     #[serde(default)]
     pub refused_calls: u64,
-    /// How guests are notified: [`Self::AIO`] or [`Self::HELPER_THREAD`].
+    /// The way in which guests are notified: [`Self::AIO`] or [`Self::HELPER_THREAD`].
     #[serde(default)]
     pub notifications: String,
-    /// Turns of workers that took longer than 100 ms, by worker and by the port that it served; none where there were none.
+    /// The number of turns that took longer than 100 ms, by worker and by the port that it served.
+    /// Empty if there were none.
     #[serde(default)]
     pub stalls: Vec<Stalls>,
-    /// How many more descriptors the process can open; none where there is no `/proc`.
+    /// The number of descriptors that the process can still open; none where there is no `/proc`.
     #[serde(default)]
     pub fds_free: Option<u64>,
 }
 
-/// How often a worker has stalled at a port.
+/// The number of stalls of a worker at a port.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stalls {
-    /// The worker, as a place in `workers` of `runtime`.
+    /// The worker, as an index into `workers` of `runtime`.
     pub worker: usize,
-    /// The port, or the node by its name in `runtime`. Empty if it served none.
+    /// The port, or the node by its name in `runtime`. Empty if the worker served neither.
     pub port: String,
-    /// Turns.
+    /// The number of turns.
     pub count: u64,
 }
 
 impl Status {
-    /// Workers notify guests themselves, by asynchronous requests to the kernel, which never wait.
+    /// Workers notify guests themselves, by asynchronous requests to the kernel, which never block.
     pub const AIO: &str = "aio";
-    /// A helper thread for each port notifies its guest, which costs more: the kernel had no context for asynchronous
-    /// requests (`fs.aio-max-nr`) when the switch started.
+    /// A helper thread for each port notifies the guest, which costs more: the kernel had no
+    /// context for asynchronous requests (`fs.aio-max-nr`) when the switch started.
     pub const HELPER_THREAD: &str = "helper-thread";
 }
 
-/// Request `port`: its socket comes with it.
+/// The arguments of the request `port`. Its socket comes with the request as a descriptor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortRequest {
     /// The port's name.
     pub name: String,
-    /// The bridge that it joins.
+    /// The bridge that the port joins.
     pub join: String,
-    /// What answers call its socket.
+    /// The name of the socket in answers.
     pub socket: String,
 }
 
-/// Answer to `reload`: what is other than before.
+/// The answer to `reload`: the changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Changes {
-    /// Ports first, then patches and bridges; none where the configuration says what it said before.
+    /// The changes: ports first, then patches, bridges and nodes. Empty if the configuration is the
+    /// same as before.
     pub changes: Vec<Change>,
 }
 
-/// One thing that changed.
+/// A change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
-    /// What it is.
+    /// The kind of thing that changed.
     pub kind: ChangeKind,
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// What became of it.
+    /// The kind of change.
     pub change: Changed,
-    /// In words, where there is more to say.
+    /// Details in words; may be empty.
     pub detail: String,
 }
 
@@ -384,7 +395,7 @@ impl fmt::Display for Change {
     }
 }
 
-/// What can change.
+/// The kinds of things that can change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ChangeKind {
@@ -394,22 +405,22 @@ pub enum ChangeKind {
     Patch,
     /// A bridge.
     Bridge,
-    /// A node of the program that embeds the switch.
+    /// A node (`[node.NAME]`).
     Node,
 }
 
-/// What can become of it.
+/// The kinds of change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Changed {
-    /// It is new.
+    /// The thing is new.
     Added,
-    /// It is gone.
+    /// The thing is gone.
     Removed,
-    /// A port that was taken down and made anew: its guest must connect again.
+    /// The port was taken down and made anew: its guest must connect again.
     Remade,
-    /// A port that joined something else, with its guest connected.
+    /// The port joined something else, and its guest stayed connected.
     Moved,
-    /// It has other rules or members.
+    /// The thing has other rules or members.
     Changed,
 }

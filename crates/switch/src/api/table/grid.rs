@@ -7,8 +7,8 @@ pub(super) struct Grid<const N: usize> {
 }
 
 impl<const N: usize> Grid<N> {
-    /// With these headings, each after `<` or `>`: the side that its column is aligned to. Without
-    /// any text in them there is no heading line.
+    /// Creates a table with these headings. Each heading begins with `<` or `>`, the side to which
+    /// its column is aligned. Without any text in the headings there is no heading line.
     pub(super) fn new(headings: &[&str; N]) -> Self {
         let right = headings.map(|heading| heading.starts_with('>'));
         let titles = headings.map(|heading| heading.trim_start_matches(['<', '>']).to_owned());
@@ -20,7 +20,7 @@ impl<const N: usize> Grid<N> {
         self.rows.push(cells.map(|cell| printable(&cell)));
     }
 
-    /// The table, each line after `indent`.
+    /// Renders the table, each line after `indent`.
     pub(super) fn render(&self, indent: &str) -> String {
         let mut widths = [0; N];
         for row in &self.rows {
@@ -44,7 +44,7 @@ impl<const N: usize> Grid<N> {
     }
 }
 
-/// `label`, then the words of `list`, wrapped at `width` and aligned after the label.
+/// Renders `label`, then the words of `list`, wrapped at `width` and aligned after the label.
 pub(super) fn wrap(label: &str, list: &str, width: usize) -> String {
     let label = printable(label);
     let margin = label.chars().count();
@@ -66,7 +66,7 @@ pub(super) fn wrap(label: &str, list: &str, width: usize) -> String {
     text
 }
 
-/// With a comma before each group of three digits.
+/// Formats a number with a comma before each group of three digits.
 pub(super) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -79,7 +79,7 @@ pub(super) fn count(number: u64) -> String {
     text
 }
 
-/// What comes over a socket must not steer the terminal.
+/// Replaces control characters: text that comes over a socket must not steer the terminal.
 fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }

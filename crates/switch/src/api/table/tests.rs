@@ -3,7 +3,7 @@ use straightline_packet::Reason;
 use super::*;
 use crate::api::{DownReason, DropCount, FdbEntry, Node, Packets, Queue};
 
-/// What a table may take when its counters are at their largest.
+/// The maximum width of a table when its counters are at their largest.
 const TABLE_WIDTH: usize = 100;
 
 fn lines_fit(text: &str) {
