@@ -114,7 +114,7 @@ pub fn run(guest: &mut FuzzGuest, packed: bool, u: &mut Unstructured<'_>) -> Res
                 }
             }
         }
-        assert!(ring.outstanding() <= size, "{} of {size} are out", ring.outstanding());
+        assert!(ring.outstanding() <= size, "{} of {size} are outstanding", ring.outstanding());
     }
     Ok(())
 }

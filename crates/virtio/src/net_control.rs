@@ -121,7 +121,7 @@ impl NetControl {
 
     /// Returns the VLANs that the driver wants to receive.
     pub fn vlans(&self) -> impl Iterator<Item = u16> {
-        (0..).zip(&*self.vlans).filter(|(_, wanted)| **wanted).map(|(vlan, _)| vlan)
+        (0..).zip(&*self.vlans).filter(|(_, is_set)| **is_set).map(|(vlan, _)| vlan)
     }
 
     /// Returns the number of queue pairs that the driver uses.
@@ -151,7 +151,7 @@ impl NetControl {
             5 if command == 0 && self.has(f::VIRTIO_NET_F_CTRL_GUEST_OFFLOADS) => {
                 let offloads = u64::from_le_bytes(data.try_into().ok()?);
                 // 5.1.6.5.8.1: only what was negotiated.
-                let offloads = Some(offloads).filter(|wanted| wanted & !(self.acked & OFFLOADS) == 0)?;
+                let offloads = Some(offloads).filter(|offloads| offloads & !(self.acked & OFFLOADS) == 0)?;
                 Some(changed(&mut self.offloads, offloads))
             }
             _ => None,
@@ -200,8 +200,8 @@ impl NetControl {
 
     fn set_vlan(&mut self, command: u8, data: &[u8]) -> Option<CommandOutcome> {
         let vlan = u16::from_le_bytes(data.try_into().ok()?);
-        let wanted = self.vlans.get_mut(usize::from(vlan)).filter(|_| self.acked & f::VIRTIO_NET_F_CTRL_VLAN != 0)?;
-        *wanted = match command {
+        let is_set = self.vlans.get_mut(usize::from(vlan)).filter(|_| self.acked & f::VIRTIO_NET_F_CTRL_VLAN != 0)?;
+        *is_set = match command {
             0 => true,
             1 => false,
             _ => return None,

@@ -254,16 +254,16 @@ proptest! {
                 prop_assert_eq!(again.map(|s| s.address()), found.map(|s| s.address()));
             }
 
-            let (mut pieces, mut new_hint) = (Vec::new(), hint);
-            let whole = memory.segments(addr, len, &mut new_hint, |s| pieces.push(s));
-            prop_assert_eq!(whole, all.is_some(), "{:#x}+{:#x}", addr, len);
-            prop_assert!(pieces.iter().all(|p| !p.is_empty()));
-            let hosts = pieces.iter().flat_map(|p| p.address()..p.address() + p.len() as usize);
+            let (mut segments, mut new_hint) = (Vec::new(), hint);
+            let is_complete = memory.segments(addr, len, &mut new_hint, |s| segments.push(s));
+            prop_assert_eq!(is_complete, all.is_some(), "{:#x}+{:#x}", addr, len);
+            prop_assert!(segments.iter().all(|p| !p.is_empty()));
+            let hosts = segments.iter().flat_map(|p| p.address()..p.address() + p.len() as usize);
             let hosts: Vec<_> = hosts.collect();
             if let Some(all) = all {
                 prop_assert_eq!(&hosts, &all.iter().map(|b| b.1).collect::<Vec<_>>());
-                let borders = all.windows(2).filter(|w| w[0].0 != w[1].0).count();
-                prop_assert_eq!(pieces.len(), if all.is_empty() { 0 } else { borders + 1 });
+                let boundaries = all.windows(2).filter(|w| w[0].0 != w[1].0).count();
+                prop_assert_eq!(segments.len(), if all.is_empty() { 0 } else { boundaries + 1 });
             } else {
                 prop_assert!(hosts.iter().all(|h| table.iter().flatten().any(|b| b.1 == *h)));
             }
@@ -279,10 +279,10 @@ proptest! {
             && addr < start + PAGE;
         let expected = inside(PAGE) || inside(u64::MAX - PAGE);
         prop_assert_eq!(memory.segment(addr, len, &mut hint.clone()).is_some(), expected);
-        let mut pieces = 0;
-        let whole = memory.segments(addr, len, &mut hint.clone(), |_| pieces += 1);
-        prop_assert_eq!(whole, expected || len == 0);
-        prop_assert!(pieces <= 1);
+        let mut segments = 0;
+        let is_complete = memory.segments(addr, len, &mut hint.clone(), |_| segments += 1);
+        prop_assert_eq!(is_complete, expected || len == 0);
+        prop_assert!(segments <= 1);
     }
 }
 

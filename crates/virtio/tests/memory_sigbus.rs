@@ -201,7 +201,7 @@ fn touch(at: usize) {
 fn faults_that_are_not_of_guest_memory_end_the_process() {
     const NAME: &str = "faults_that_are_not_of_guest_memory_end_the_process";
     let Ok(what) = std::env::var(CHILD) else {
-        assert_eq!(child(NAME, "stranger"), Some(libc::SIGBUS));
+        assert_eq!(child(NAME, "elsewhere"), Some(libc::SIGBUS));
         assert_eq!(child(NAME, "dropped"), Some(libc::SIGSEGV));
         assert_eq!(child(NAME, "before"), Some(libc::SIGSEGV));
         assert_eq!(child(NAME, "behind"), Some(libc::SIGSEGV));
@@ -212,7 +212,7 @@ fn faults_that_are_not_of_guest_memory_end_the_process() {
     let memory = memory(&fd, PAGE);
     let first = memory.segment(0, 1, &mut 0).expect("in memory").address();
     match what.as_str() {
-        "stranger" => {
+        "elsewhere" => {
             let other = memfd(PAGE);
             // SAFETY: this is a fresh mapping, at an address that the kernel chooses.
             let at = unsafe {

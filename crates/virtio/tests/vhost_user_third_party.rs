@@ -108,7 +108,7 @@ fn live(wanted: u64, need_reply: bool) -> Seen {
         assert!(frontend.set_vring_num(0, 512).is_err(), "ring 0 runs");
         assert!(frontend.add_mem_region(&region(&file, 3)).is_ok(), "once for every queue pair");
         assert!(frontend.add_mem_region(&region(&file, 3)).is_err(), "it is there already");
-        assert!(frontend.set_vring_num(2, 512).is_ok(), "and the session goes on");
+        assert!(frontend.set_vring_num(2, 512).is_ok(), "and the session continues");
     }
     drop(frontend);
     backend.join().unwrap()

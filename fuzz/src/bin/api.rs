@@ -49,7 +49,7 @@ static SERVER: LazyLock<Server> = LazyLock::new(|| {
 fuzz_target!(|data: &[u8]| {
     // A byte of 255, which no text has, ends a chunk.
     let chunks: Vec<_> = data.split(|&byte| byte == 255).collect();
-    let mut stream = UnixStream::connect(SERVER.folder.path().join("api")).expect("the server goes on");
+    let mut stream = UnixStream::connect(SERVER.folder.path().join("api")).expect("the server continues");
     for chunk in &chunks {
         // The server may have closed the connection.
         if stream.write_all(chunk).is_err() {

@@ -65,7 +65,7 @@ fn run(guest: &mut FuzzGuest, u: &mut Unstructured<'_>) -> Result<()> {
                 let added = both!(&mut driver, d => d.add(&buffers));
                 assert_eq!(added.is_some(), count > 0 && count <= free);
                 if let Some(id) = added {
-                    assert!(out.insert(id, count).is_none(), "id {id} is out already");
+                    assert!(out.insert(id, count).is_none(), "id {id} is outstanding already");
                 }
             }
             3 => both!(&mut driver, d => d.publish()),
@@ -109,7 +109,7 @@ fn run(guest: &mut FuzzGuest, u: &mut Unstructured<'_>) -> Result<()> {
             _ => match both!(&mut driver, d => d.used()) {
                 None => {}
                 Some(Ok((id, _))) => {
-                    assert!(out.remove(&id).is_some(), "id {id} was not out");
+                    assert!(out.remove(&id).is_some(), "id {id} was not outstanding");
                     if packed {
                         reached!("a packed chain that came back");
                     } else {
@@ -120,7 +120,7 @@ fn run(guest: &mut FuzzGuest, u: &mut Unstructured<'_>) -> Result<()> {
                     match fault {
                         DeviceFault::Id(id) => {
                             let known = u16::try_from(id).is_ok_and(|id| out.contains_key(&id));
-                            assert!(!known || options.in_order, "id {id} is out");
+                            assert!(!known || options.in_order, "id {id} is outstanding");
                             reached!("an id that is not out");
                         }
                         _ => reached!("another fault of the device"),

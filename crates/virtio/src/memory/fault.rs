@@ -139,7 +139,7 @@ extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context
         if address < start || address >= end || entry.end.load(Ordering::Relaxed) != end {
             continue;
         }
-        // Mark before mapping: whoever can see zeros can see that memory has vanished.
+        // Mark before mapping: a thread that can see zeros can see that memory has vanished.
         entry.poisoned.store(true, Ordering::Release);
         EPOCH.0.fetch_add(1, Ordering::AcqRel);
         if replace(entry, start, end, address) {

@@ -461,8 +461,8 @@ impl SplitDevice {
         let base = device.base();
         let chains = if kept { inflight.reconnect_split(base)? } else { Vec::new() };
         let mut found = vec![First::default(); chains.len()];
-        let wanted = u16::try_from(chains.len()).unwrap_or(u16::MAX);
-        let there = device.available(wanted).is_ok_and(|n| n >= wanted) && device.peek(&mut found).is_ok();
+        let count = u16::try_from(chains.len()).unwrap_or(u16::MAX);
+        let there = device.available(count).is_ok_and(|n| n >= count) && device.peek(&mut found).is_ok();
         // Chains in flight in the ring's own order can be taken again. Chains that another order
         // has overwritten in the ring are given back.
         if there && chains.iter().zip(&found).all(|(chain, found)| chain.head == found.head) {

@@ -320,8 +320,8 @@ impl Session {
 
     /// Returns the MAC address that the driver is told, if it is told one.
     pub fn told_mac(&self) -> Option<[u8; 6]> {
-        let told = self.reads_config() && self.acked_features() & VIRTIO_NET_F_MAC != 0;
-        told.then_some(self.offer.config.mac)
+        let is_advertised = self.reads_config() && self.acked_features() & VIRTIO_NET_F_MAC != 0;
+        is_advertised.then_some(self.offer.config.mac)
     }
 
     /// Returns the control ring, if the driver has one: it is the one behind all pairs (virtio 1.2,
@@ -331,9 +331,9 @@ impl Session {
     }
 
     /// Sets whether the configuration space asks the driver to announce itself.
-    pub fn set_announce(&mut self, wanted: bool) {
+    pub fn set_announce(&mut self, enabled: bool) {
         let status = &mut self.offer.config.status;
-        *status = if wanted { *status | NetConfig::STATUS_ANNOUNCE } else { *status & !NetConfig::STATUS_ANNOUNCE };
+        *status = if enabled { *status | NetConfig::STATUS_ANNOUNCE } else { *status & !NetConfig::STATUS_ANNOUNCE };
     }
 
     /// Returns whether the configuration space asks the driver to announce itself.

@@ -286,7 +286,7 @@ fn a_batch_that_was_published_is_not_in_flight() {
     kept.write16(16 + 16 * 5 + 6, 1);
     let mut device = split(&guest, &kept).unwrap();
     assert_eq!((kept.flagged(), guest.read16(USED + 2)), (vec![], 2));
-    assert_eq!(take_split(&mut device, 1), [7], "it stands in the ring");
+    assert_eq!(take_split(&mut device, 1), [7], "it is in the ring");
 
     for published in [false, true] {
         let (guest, kept) = (GuestRing::new(SIZE), Kept::new(PACKED));

@@ -126,7 +126,7 @@ proptest! {
                     let count = guest.span(count.into(), options);
                     prop_assert_eq!(head.is_some(), count <= free && !broken);
                     if let Some(head) = head {
-                        prop_assert!(head < size && out.insert(head, count).is_none(), "a head that is out already");
+                        prop_assert!(head < size && out.insert(head, count).is_none(), "a head that is outstanding already");
                     }
                     driver.publish();
                     driver.must_kick();

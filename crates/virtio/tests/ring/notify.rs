@@ -185,16 +185,16 @@ fn a_driver_that_polls_asks_for_nothing() {
 }
 
 /// Waits for a notification. A side that sleeps rightly never sleeps that long.
-fn sleep(told: &AtomicBool, who: &str) {
+fn sleep(notified: &AtomicBool, who: &str) {
     let start = Instant::now();
-    while !told.swap(false, Ordering::SeqCst) {
+    while !notified.swap(false, Ordering::SeqCst) {
         std::thread::park_timeout(Duration::from_secs(10));
         assert!(start.elapsed() < Duration::from_secs(10), "the {who} was not woken");
     }
 }
 
-fn tell(told: &AtomicBool, who: &std::thread::Thread) {
-    told.store(true, Ordering::SeqCst);
+fn wake(notified: &AtomicBool, who: &std::thread::Thread) {
+    notified.store(true, Ordering::SeqCst);
     who.unpark();
 }
 
@@ -227,7 +227,7 @@ fn sleepers_are_always_woken() {
                     device.give_back(device.outstanding());
                     done += u32::from(available);
                     if device.must_notify() {
-                        tell(&called, &driver_thread);
+                        wake(&called, &driver_thread);
                     }
                 }
             });
@@ -238,7 +238,7 @@ fn sleepers_are_always_woken() {
                 }
                 driver.publish();
                 if driver.must_kick() {
-                    tell(&kicked, device_thread.thread());
+                    wake(&kicked, device_thread.thread());
                 }
                 let before = reaped;
                 while let Some(used) = driver.used() {

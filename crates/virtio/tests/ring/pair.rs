@@ -65,7 +65,7 @@ pub(crate) struct Counts {
 
 /// Returns whether entry `event` is among the new ones (the rule of virtio 1.2, 2.7.10, in other
 /// words). `event` is a 16-bit index, `old..new` are counts.
-fn told(event: u16, old: u64, new: u64) -> bool {
+fn is_notified(event: u16, old: u64, new: u64) -> bool {
     (old..new).any(|i| i & 0xffff == u64::from(event))
 }
 
@@ -229,7 +229,7 @@ impl Pair {
     fn must_kick(&mut self) {
         let (old, new) = (self.counts.kicked, self.counts.published);
         let expected = if self.options.event_idx {
-            told(self.guest.avail_event(), old, new)
+            is_notified(self.guest.avail_event(), old, new)
         } else {
             new > old && self.guest.read16(super::guest::USED) & 1 == 0
         };
@@ -249,7 +249,7 @@ impl Pair {
         let expected = if !self.options.event_idx {
             self.counts.notified != Some(new) && self.guest.read16(super::guest::AVAIL) & 1 == 0
         } else if let Some(old) = self.counts.notified {
-            told(self.guest.used_event(), old, new)
+            is_notified(self.guest.used_event(), old, new)
         } else {
             true
         };

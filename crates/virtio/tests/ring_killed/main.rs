@@ -101,7 +101,7 @@ struct World {
     packets: Packets,
     hits: Rc<Cell<usize>>,
     kills: Vec<usize>,
-    told: bool,
+    base_is_known: bool,
 }
 
 fn pattern(number: u32, at: usize) -> u8 {
@@ -112,7 +112,14 @@ fn pattern(number: u32, at: usize) -> u8 {
 }
 
 impl World {
-    fn new(size: u16, packed: bool, options: Options, direction: Direction, kills: Vec<usize>, told: bool) -> Self {
+    fn new(
+        size: u16,
+        packed: bool,
+        options: Options,
+        direction: Direction,
+        kills: Vec<usize>,
+        base_is_known: bool,
+    ) -> Self {
         let guest = GuestRing::new(size);
         let driver = if packed {
             let driver = PackedDriver::new(&guest.ours, guest.geometry(), options).expect("in memory");
@@ -131,7 +138,7 @@ impl World {
             packets: Packets::default(),
             hits: Rc::default(),
             kills,
-            told,
+            base_is_known,
         };
         world.recover();
         world
@@ -164,7 +171,7 @@ impl World {
                     Box::new(SplitDevice::new(memory, geometry, base, world.options).expect("in memory"))
                 }
                 Driver::Packed(driver) => {
-                    let base = if world.told { driver.base() } else { 0 };
+                    let base = if world.base_is_known { driver.base() } else { 0 };
                     let device = PackedDevice::recover(memory, geometry, base, world.options, world.direction, None);
                     Box::new(device.expect("in memory"))
                 }
@@ -211,8 +218,8 @@ impl World {
                 buffers.push((addr, len));
                 addr += u64::from(len);
             }
-            let given: Vec<_> = buffers.iter().map(|&(addr, len)| (addr, len, write)).collect();
-            let Some(id) = self.driver.add(&given) else { break };
+            let offered: Vec<_> = buffers.iter().map(|&(addr, len)| (addr, len, write)).collect();
+            let Some(id) = self.driver.add(&offered) else { break };
             self.slots.pop();
             if !write {
                 self.guest.write(slot, &self.packets.next.to_le_bytes());
@@ -312,7 +319,7 @@ impl World {
     }
 
     fn next_used(&mut self) -> Option<(Chain, u32)> {
-        let (id, bytes) = self.driver.used()?.expect("an id that is out");
+        let (id, bytes) = self.driver.used()?.expect("an outstanding id");
         let chain = self.out.remove(&id).expect("given back once");
         self.slots.push(chain.slot);
         Some((chain, bytes))
@@ -375,14 +382,14 @@ proptest! {
 
     #[test]
     fn killed_at_every_step(
-        size in prop::sample::select(vec![2_u16, 4, 8, 16, 3, 5, 7]), packed: bool, indirect: bool, in_order: bool, to_guest: bool, told: bool,
+        size in prop::sample::select(vec![2_u16, 4, 8, 16, 3, 5, 7]), packed: bool, indirect: bool, in_order: bool, to_guest: bool, base_is_known: bool,
         ops in prop::collection::vec(op(), 1..30), again in 1..12_usize,
     ) {
         let packed = packed || !size.is_power_of_two();
         let direction = if to_guest { Direction::ToGuest } else { Direction::FromGuest };
         let options = Options { event_idx: false, indirect, in_order };
         let run = |kills: Vec<usize>| {
-            let mut world = World::new(size, packed, options, direction, kills, told);
+            let mut world = World::new(size, packed, options, direction, kills, base_is_known);
             for op in &ops {
                 world.step(op);
             }

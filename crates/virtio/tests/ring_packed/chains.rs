@@ -284,7 +284,7 @@ fn a_batch_is_seen_at_once() {
         firsts[..3].iter().for_each(|first| device.take(first));
         device.give_back(3);
         while let Some(used) = driver.used() {
-            used.expect("an id that is out");
+            used.expect("an outstanding id");
         }
         assert_eq!(driver.free(), SIZE);
     }

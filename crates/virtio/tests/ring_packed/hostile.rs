@@ -148,7 +148,7 @@ proptest! {
                     let count = guest.span(count.into(), options);
                     prop_assert_eq!(got.is_some(), count <= size - taken && !broken);
                     if let Some(id) = got {
-                        prop_assert!(id < size && out.insert(id, count).is_none(), "an id that is out already");
+                        prop_assert!(id < size && out.insert(id, count).is_none(), "an id that is outstanding already");
                         taken += count;
                     }
                     if n % 3 > 0 {

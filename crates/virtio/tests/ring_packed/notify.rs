@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use straightline_virtio::ring::{Device, First, PackedDevice, PackedDriver, Standing};
 
-use super::common::{DEVICE_SUPPRESSION, DRIVER_SUPPRESSION, halves, told};
+use super::common::{DEVICE_SUPPRESSION, DRIVER_SUPPRESSION, halves, is_notified};
 use super::guest::{BUFFERS, GuestRing};
 
 const SIZES: [u16; 7] = [1, 2, 3, 5, 8, 255, 256];
@@ -118,16 +118,16 @@ fn a_chain_is_passed_over_as_a_whole() {
 }
 
 /// Waits for a notification. A side that sleeps rightly never sleeps that long.
-fn sleep(told: &AtomicBool, who: &str) {
+fn sleep(notified: &AtomicBool, who: &str) {
     let start = Instant::now();
-    while !told.swap(false, Ordering::SeqCst) {
+    while !notified.swap(false, Ordering::SeqCst) {
         std::thread::park_timeout(Duration::from_secs(10));
         assert!(start.elapsed() < Duration::from_secs(10), "the {who} was not woken");
     }
 }
 
-fn tell(told: &AtomicBool, who: &std::thread::Thread) {
-    told.store(true, Ordering::SeqCst);
+fn wake(notified: &AtomicBool, who: &std::thread::Thread) {
+    notified.store(true, Ordering::SeqCst);
     who.unpark();
 }
 
@@ -158,7 +158,7 @@ fn sleepers_are_always_woken() {
                     device.give_back(device.outstanding());
                     done += found;
                     if device.must_notify() {
-                        tell(&called, &driver_thread);
+                        wake(&called, &driver_thread);
                     }
                 }
             });
@@ -169,7 +169,7 @@ fn sleepers_are_always_woken() {
                 }
                 driver.publish();
                 if driver.must_kick() {
-                    tell(&kicked, device_thread.thread());
+                    wake(&kicked, device_thread.thread());
                 }
                 let before = reaped;
                 while let Some(used) = driver.used() {
@@ -190,7 +190,7 @@ fn sleepers_are_always_woken() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Any event suppression in the ring, whoever wrote it, against the rule in other words.
+    /// Any event suppression in the ring, written by either side, against the rule in other words.
     #[test]
     fn the_rule_is_exact(
         size in prop::sample::select(SIZES.to_vec()), at: prop::sample::Index, wrap: bool,
@@ -214,8 +214,8 @@ proptest! {
         for _ in 0..count {
             round(&mut device, &mut driver);
         }
-        prop_assert_eq!(driver.must_kick(), told(&guest, DEVICE_SUPPRESSION, event_idx, start, start + count));
-        prop_assert_eq!(device.must_notify(), told(&guest, DRIVER_SUPPRESSION, event_idx, start, start + count));
+        prop_assert_eq!(driver.must_kick(), is_notified(&guest, DEVICE_SUPPRESSION, event_idx, start, start + count));
+        prop_assert_eq!(device.must_notify(), is_notified(&guest, DRIVER_SUPPRESSION, event_idx, start, start + count));
     }
 }
 

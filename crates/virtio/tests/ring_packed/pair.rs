@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use proptest::prelude::*;
 use straightline_virtio::ring::{Device, Direction, First, INDIRECT, Options, PackedDevice, PackedDriver};
 
-use super::common::{DEVICE_SUPPRESSION, DRIVER_SUPPRESSION, START, any_driver, bits, device, recovered, told};
+use super::common::{DEVICE_SUPPRESSION, DRIVER_SUPPRESSION, START, any_driver, bits, device, is_notified, recovered};
 use super::guest::{BUFFERS, END, GuestRing, events};
 
 const SIZES: [u16; 7] = [1, 2, 3, 5, 8, 255, 256];
@@ -199,7 +199,10 @@ impl Pair {
             self.publish();
         }
         if let Some(id) = id {
-            assert!(id < self.guest.size && self.out().all(|chain| chain.id != id), "an id that is out already");
+            assert!(
+                id < self.guest.size && self.out().all(|chain| chain.id != id),
+                "an id that is outstanding already"
+            );
             self.added.push_back(Chain { id, buffers, span: taken, written: 0 });
         }
     }
@@ -268,7 +271,7 @@ impl Pair {
 
     fn must_kick(&mut self) {
         let new = self.at.published;
-        let expected = told(&self.guest, DEVICE_SUPPRESSION, self.options.event_idx, self.at.kicked, new);
+        let expected = is_notified(&self.guest, DEVICE_SUPPRESSION, self.options.event_idx, self.at.kicked, new);
         let kick = self.driver.must_kick();
         assert_eq!(kick, expected);
         let there = span(&self.published);
@@ -283,7 +286,7 @@ impl Pair {
     fn must_notify(&mut self) {
         let new = self.at.given;
         let expected = match self.at.notified {
-            Some(old) => told(&self.guest, DRIVER_SUPPRESSION, self.options.event_idx, old, new),
+            Some(old) => is_notified(&self.guest, DRIVER_SUPPRESSION, self.options.event_idx, old, new),
             // The last decision is not known, so the driver is notified unless it polls.
             None => self.guest.read16(DRIVER_SUPPRESSION + 2) != 1,
         };
