@@ -57,6 +57,7 @@ static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
 /// Returns a number that changes whenever any region of the process is poisoned.
 #[inline]
 pub fn epoch() -> u64 {
+    // Acquire: a thread that sees a new epoch sees which region is poisoned.
     EPOCH.0.load(Ordering::Acquire)
 }
 
@@ -84,6 +85,7 @@ impl Watch {
         entry.poisoned.store(false, Ordering::Relaxed);
         entry.replaced_from.store(NOT_REPLACED, Ordering::Relaxed);
         entry.start.store(start, Ordering::Relaxed);
+        // Release: `end` makes the entry valid, so the other fields are visible before it.
         entry.end.store(start + len, Ordering::Release);
         Ok(Watch(at))
     }
@@ -104,6 +106,7 @@ impl Drop for Watch {
         {
             substitute.free(from, end - from);
         }
+        // Release: the entry is invalid before it can be taken again.
         entry.end.store(0, Ordering::Release);
         entry.taken.store(false, Ordering::Release);
     }
@@ -132,6 +135,7 @@ extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context
     // address.
     let address = unsafe { (*info).si_addr() }.addr();
     for entry in &TABLE {
+        // Acquire: once `end` is visible, so are the fields stored before it.
         let end = entry.end.load(Ordering::Acquire);
         let start = entry.start.load(Ordering::Acquire);
         // The end is the same before and after: `start` does not belong to a region that took over
@@ -140,6 +144,7 @@ extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context
             continue;
         }
         // Mark before mapping: a thread that can see zeros can see that memory has vanished.
+        // Release: the mark is visible before the epoch, and the epoch before the zeros.
         entry.poisoned.store(true, Ordering::Release);
         EPOCH.0.fetch_add(1, Ordering::AcqRel);
         if replace(entry, start, end, address) {

@@ -69,6 +69,7 @@ impl Marks<'_> {
     /// Records that something was written that cannot be marked.
     #[cold]
     pub fn missed(&self) {
+        // Relaxed: the flag guards no other data.
         self.0.overrun.store(true, Ordering::Relaxed);
     }
 
@@ -79,6 +80,7 @@ impl Marks<'_> {
         let byte = unsafe { AtomicU8::from_ptr(self.0.map.host().add(at)) };
         let bit = 1 << (page % 8);
         if byte.load(Ordering::Relaxed) & bit == 0 {
+            // Release: the bytes are visible before their mark.
             byte.fetch_or(bit, Ordering::Release);
         }
     }

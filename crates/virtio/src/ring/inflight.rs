@@ -506,6 +506,7 @@ impl PackedDevice {
         } else {
             let parts = geometry.locate_packed(memory).map_err(InflightError::Ring)?;
             let is_used = |at: u16, wrap| {
+                // Acquire: once the flags are visible, so is the rest of the descriptor.
                 let flags = parts.desc.acquire_u16(usize::from(at) * layout::DESCRIPTOR + 14);
                 (flags & AVAIL != 0) == wrap && (flags & USED != 0) == wrap
             };

@@ -228,6 +228,7 @@ impl PackedDevice {
             let position = start.plus(i, self.size);
             let flags = if position.wrap { AVAIL | USED } else { 0 } | if i + 1 < span { NEXT } else { 0 };
             fail::hit("packed-left-out");
+            // Release: the marks behind this one are visible before it, so recovery finds no gap.
             self.parts.desc.release_u16(usize::from(position.at) * layout::DESCRIPTOR + 14, flags);
         }
     }
@@ -352,6 +353,7 @@ impl Device for PackedDevice {
             && position.at + 4 <= self.size
         {
             let at = usize::from(position.at) * layout::DESCRIPTOR;
+            // Acquire: as in `tail`.
             let tails = [0, 1, 2, 3].map(|i| self.parts.desc.acquire_u64(at + i * layout::DESCRIPTOR + 8));
             let expected = if position.wrap { expected.0 } else { expected.1 };
             if tails.iter().fold(0, |differences, tail| differences | (tail ^ expected)) & SINGLE != 0 {

@@ -103,6 +103,7 @@ impl PackedDevice {
     ) -> Result<Self, &'static str> {
         let size = geometry.size;
         let desc = geometry.locate_packed(memory)?.desc;
+        // Acquire: once the flags are visible, so is the rest of the descriptor.
         let flags = |at: u16| desc.acquire_u16(usize::from(at) * DESCRIPTOR + 14);
         let Recovered { position, interrupted, is_unambiguous } = find(size, flags);
         let at = |position: RingPosition| u32::from(position.bits()) * 0x1_0001;

@@ -77,6 +77,7 @@ impl SplitDevice {
     /// ring itself shows as used. A device that uses chains in order needs no other base. Frontends
     /// lose the base together with their backend: DPDK's then sends 0.
     pub fn recover(memory: &GuestMemory, geometry: Geometry, options: Options) -> Result<Self, &'static str> {
+        // Acquire: everything that the last device published before this index is visible.
         let base = geometry.locate(memory)?.used.acquire_u16(layout::used::INDEX);
         Self::new(memory, geometry, base, options)
     }

@@ -222,6 +222,7 @@ impl SplitDriver {
     /// Returns the index at which a device continues that knows nothing of its predecessor: behind
     /// the last used chain.
     pub fn base(&self) -> u16 {
+        // Acquire: as in `has_used`.
         self.parts.used.acquire_u16(layout::used::INDEX)
     }
 
@@ -240,6 +241,7 @@ impl SplitDriver {
             (SuppressionField::Flags(layout::avail::FLAGS, NO_INTERRUPT), if enabled { 0 } else { NO_INTERRUPT })
         };
         let Parts { avail, used, .. } = &self.parts;
+        // Acquire: as in `has_used`.
         notify::request_notification(avail, field, word, || {
             !self.broken && used.acquire_u16(layout::used::INDEX) != self.last_used
         })
