@@ -7,9 +7,9 @@ use crate::{IpProtocol, IpVersion};
 /// Odd multiplier with set bits spread over its whole length (from the digits of the golden ratio).
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Returns a hash over the fields that all frames of a flow share: both MAC addresses and, if
-/// present, both IP addresses, the protocol, and the ports of TCP and UDP. `head` is the beginning
-/// of the frame with its headers.
+/// Returns a hash over the fields that all frames of a flow share. These are both MAC addresses
+/// and, if present, both IP addresses, the protocol, and the ports of TCP and UDP. `head` is the
+/// beginning of the frame with its headers.
 ///
 /// - The hash of a fragment covers its addresses and its protocol alone, because only the first
 ///   fragment has ports.

@@ -117,8 +117,8 @@ impl<O: One> WithKernels for Loop<'_, O> {
     }
 }
 
-/// Returns each set in a loop compiled for it, and the widest set chosen by level in each call, as
-/// in a loop that is not compiled for a set.
+/// Returns each set in a loop compiled for it. The last kernel is the widest set, chosen by level
+/// in each call, as in a loop that is not compiled for a set.
 fn ours(what: impl One) -> impl Iterator<Item = Kernel> {
     let inlined = move |level: Level| kernel(level.name(), move |jobs| level.run(Loop(jobs, what)));
     let widest = Level::detect();

@@ -66,9 +66,9 @@ pub(crate) struct Lanes<R> {
     high: R,
 }
 
-/// Partial sum of groups of eight registers: eight times the averages in lanes of 32 bits, minus 32
-/// 768 for each word; and the sum of the words modulo 2^16. The latter is held in two accumulators,
-/// because each addition waits for the one before it.
+/// Partial sum of groups of eight registers. `averages` holds eight times the averages in lanes of
+/// 32 bits, minus 32 768 for each word. `modulo` holds the sum of the words modulo 2^16. It has two
+/// accumulators, because each addition waits for the one before it.
 #[derive(Clone, Copy)]
 pub(crate) struct Groups<R> {
     averages: R,
