@@ -16,7 +16,7 @@ use crate::footprint::Footprint;
 use crate::scene::Scene;
 
 /// Most descriptors that go with a message here: one more than any has use for.
-const MOST: usize = 9;
+const MAX_DESCRIPTORS: usize = 9;
 
 const REGION: RegionSpec = RegionSpec { guest_addr: 0x1000, size: 1 << 16, user_addr: 0x1000, mmap_offset: 0 };
 
@@ -66,26 +66,26 @@ fn offered_protocol() -> u64 {
 }
 
 /// A connection as this attack needs it: it sends any number of descriptors, and drops what is answered.
-struct Peer(UnixStream);
+struct RawConnection(UnixStream);
 
-impl Peer {
+impl RawConnection {
     /// With features set, so that most messages are legal.
-    fn connect(scene: &Scene) -> Peer {
+    fn connect(scene: &Scene) -> RawConnection {
         let stream = UnixStream::connect(scene.rig.socket(0)).expect("connect");
         stream.set_nonblocking(true).expect("not to block");
-        let mut peer = Peer(stream);
+        let mut connection = RawConnection(stream);
         for request in [Request::SetFeatures, Request::SetProtocolFeatures] {
-            assert!(peer.send(request, &[]));
+            assert!(connection.send(request, &[]));
         }
-        peer
+        connection
     }
 
     /// `false` once the port has closed the connection.
     fn send(&mut self, request: Request, fds: &[BorrowedFd<'_>]) -> bool {
         let bytes = Message::request(request, payload(request, fds.len())).to_bytes();
         loop {
-            let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
-            let mut ancillary = SendAncillaryBuffer::new(&mut room);
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+            let mut ancillary = SendAncillaryBuffer::new(&mut space);
             if !fds.is_empty() {
                 assert!(ancillary.push(SendAncillaryMessage::ScmRights(fds)));
             }
@@ -130,19 +130,19 @@ impl Peer {
 fn cve_2019_14818_every_message_again_and_again_with_descriptors() {
     let _alone = alone();
     let mut scene = Scene::new();
-    let files: Vec<OwnedFd> = (0..MOST).map(|_| memory_file(1 << 20).expect("memory")).collect();
+    let files: Vec<OwnedFd> = (0..MAX_DESCRIPTORS).map(|_| memory_file(1 << 20).expect("memory")).collect();
     let all: Vec<_> = files.iter().map(AsFd::as_fd).collect();
     let again = hostile::repeats(30, 1000);
     let round = |scene: &Scene, request: Request, times: usize| {
-        for fds in 0..=MOST {
-            let mut peer = Peer::connect(scene);
+        for fds in 0..=MAX_DESCRIPTORS {
+            let mut connection = RawConnection::connect(scene);
             for _ in 0..times {
-                if !peer.send(request, &all[..fds]) {
-                    peer.finish();
-                    peer = Peer::connect(scene);
+                if !connection.send(request, &all[..fds]) {
+                    connection.finish();
+                    connection = RawConnection::connect(scene);
                 }
             }
-            peer.finish();
+            connection.finish();
         }
     };
     scene.recovers("a first one");

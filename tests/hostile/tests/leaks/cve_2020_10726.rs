@@ -78,7 +78,7 @@ fn cve_2020_10726_a_table_for_each_ring() {
 fn cve_2020_10726_all_tables_are_in_one_file() {
     let _alone = alone();
     for (layout, features) in [(Layout::Split, 0), (Layout::Packed, f::VIRTIO_F_RING_PACKED)] {
-        let mut scene = Scene::of(layout);
+        let mut scene = Scene::with_layout(layout);
         let options = GuestOptions::default();
         let options = GuestOptions { keep_inflight: true, features: options.features | features, ..options };
         let mut guest = scene.rig.guest(0, &options);

@@ -30,7 +30,7 @@ const TRANSFER: usize = 3;
 #[test]
 fn descriptors_of_a_frontend_are_bounded_by_its_rings() {
     let _alone = alone();
-    let mut scene = Scene::with(Layout::Split, PAIRS);
+    let mut scene = Scene::with_queues(Layout::Split, PAIRS);
     scene.recovers("a first one");
     let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd");
     let file = memory_file(1 << 20).expect("memory");

@@ -11,7 +11,7 @@ use crate::alone;
 use crate::attacker::{Attacker, Layout};
 use crate::common::{arrived, frame, mac, send};
 use crate::footprint::Footprint;
-use crate::scene::{Ring, Scene, fine};
+use crate::scene::{Ring, Scene, valid};
 
 const TX: Ring = Ring::Transmit;
 const RX: Ring = Ring::Receive;
@@ -21,27 +21,27 @@ type Attack = (&'static str, Option<&'static str>, fn(&mut Scene, &mut Attacker)
 
 const ATTACKS: [Attack; 10] = [
     ("a bad address", None, |_, guest| {
-        guest.publish(TX, &[Descriptor { addr: 0, ..fine(guest, TX) }]);
+        guest.publish(TX, &[Descriptor { addr: 0, ..valid(guest, TX) }]);
         guest.wait_used(TX);
     }),
     ("a bad table", None, |_, guest| {
-        guest.publish(TX, &[Descriptor { len: 17, flags: INDIRECT, ..fine(guest, TX) }]);
+        guest.publish(TX, &[Descriptor { len: 17, flags: INDIRECT, ..valid(guest, TX) }]);
         guest.wait_used(TX);
     }),
     ("a chain without an end", Some("it loops"), |_, guest| {
-        guest.publish(TX, &[Descriptor { flags: NEXT, ..fine(guest, TX) }; 16]);
+        guest.publish(TX, &[Descriptor { flags: NEXT, ..valid(guest, TX) }; 16]);
     }),
     ("a read-only buffer", Some("receive ring"), |scene, guest| {
-        guest.publish(RX, &[Descriptor { flags: 0, ..fine(guest, RX) }]);
+        guest.publish(RX, &[Descriptor { flags: 0, ..valid(guest, RX) }]);
         send_to_both(scene, 700);
     }),
     ("a runt", Some("has no room for the header"), |scene, guest| {
-        guest.publish(RX, &[Descriptor { len: 11, flags: WRITE, ..fine(guest, RX) }]);
+        guest.publish(RX, &[Descriptor { len: 11, flags: WRITE, ..valid(guest, RX) }]);
         send_to_both(scene, 700);
     }),
     ("memory truncated", Some("truncated"), |_, guest| {
         ftruncate(guest.file(), 0).expect("truncate");
-        guest.bell(TX);
+        guest.kick(TX);
     }),
     ("regions that come and go", None, |_, guest| {
         let file = memory_file(1 << 16).expect("memory");
@@ -71,8 +71,8 @@ const ATTACKS: [Attack; 10] = [
         }
     }),
     ("an end in the midst of packets", None, |scene, guest| {
-        guest.publish(RX, &[Descriptor { len: 2000, ..fine(guest, RX) }]);
-        guest.publish(TX, &[fine(guest, TX), fine(guest, TX)]);
+        guest.publish(RX, &[Descriptor { len: 2000, ..valid(guest, RX) }]);
+        guest.publish(TX, &[valid(guest, TX), valid(guest, TX)]);
         send_to_both(scene, 1500);
     }),
 ];
@@ -97,7 +97,7 @@ fn attack(scene: &mut Scene, (_, words, f): Attack) {
 fn leaks_guests_that_attack_and_come_again() {
     let _alone = alone();
     for layout in Layout::BOTH {
-        let mut scene = Scene::with(layout, 2);
+        let mut scene = Scene::with_queues(layout, 2);
         for what in ATTACKS {
             attack(&mut scene, what);
         }

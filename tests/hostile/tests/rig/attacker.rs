@@ -117,11 +117,11 @@ impl Attacker {
             let desc = self.memory().area(place, 16, 16).expect("the ring is in memory");
             desc.release_u16(14, flags);
         }
-        self.bell(ring);
+        self.kick(ring);
     }
 
     /// A kick, with nothing else said: the driver's index, or its mode of events, stays as it is.
-    pub(crate) fn bell(&self, ring: Ring) {
+    pub(crate) fn kick(&self, ring: Ring) {
         match self.layout {
             Layout::Split => self.publish_index(ring, self.available_index(ring)),
             Layout::Packed => self.publish_index(ring, 0),

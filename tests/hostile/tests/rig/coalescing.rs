@@ -11,7 +11,7 @@ use crate::attacker::{Attacker, Layout};
 use crate::common::packets::{Kind, check, partial};
 use crate::common::{mac, noise, take};
 use crate::once_packets::double;
-use crate::scene::{Down, Ring, Scene, fine};
+use crate::scene::{Down, Ring, Scene, valid};
 
 const TAKES: u64 = f::VIRTIO_NET_F_GUEST_CSUM | f::VIRTIO_NET_F_GUEST_TSO4 | f::VIRTIO_NET_F_GUEST_TSO6;
 const KINDS: [Kind; 2] = [Kind::Tcp4, Kind::Tcp6];
@@ -85,7 +85,7 @@ const CHANGES: [(&str, Change); 6] = [
 #[test]
 fn what_only_looks_like_a_flow_in_a_row_arrives_as_it_is() {
     for layout in Layout::BOTH {
-        let mut scene = Scene::before(layout, TAKES);
+        let mut scene = Scene::with_good_features(layout, TAKES);
         let guest = scene.attacker_with(f::VIRTIO_NET_F_CSUM);
         for kind in KINDS {
             // As they are, they are put together.
@@ -111,7 +111,7 @@ fn what_only_looks_like_a_flow_in_a_row_arrives_as_it_is() {
 #[test]
 fn udp_that_is_shaped_like_tcp_arrives_as_it_is() {
     for layout in Layout::BOTH {
-        let mut scene = Scene::before(layout, TAKES);
+        let mut scene = Scene::with_good_features(layout, TAKES);
         let guest = scene.attacker_with(f::VIRTIO_NET_F_CSUM);
         for len in 18..=40_u16 {
             let packet = |(header, mut frame): Packet| {
@@ -145,7 +145,7 @@ fn as_they_are(scene: &mut Scene, guest: &Attacker, packets: &[Packet], what: &s
 #[test]
 fn once_packets_that_are_put_together() {
     for layout in Layout::BOTH {
-        let mut scene = Scene::before(layout, TAKES);
+        let mut scene = Scene::with_good_features(layout, TAKES);
         for kind in KINDS {
             let guest = scene.attacker_with(f::VIRTIO_NET_F_CSUM);
             let descriptors = placed(&guest, &segments(kind, [2, 1]));
@@ -167,23 +167,23 @@ fn once_packets_that_are_put_together() {
 #[test]
 fn a_whole_that_finds_no_room_or_a_broken_ring_is_counted() {
     for layout in Layout::BOTH {
-        let mut scene = Scene::before(layout, f::VIRTIO_NET_F_CSUM);
+        let mut scene = Scene::with_good_features(layout, f::VIRTIO_NET_F_CSUM);
         for kind in KINDS {
             let guest = scene.attacker_with(TAKES);
             let before = scene.rig.drops(0, "no-buffer");
-            guest.publish(Ring::Receive, &[Descriptor { len: 2000, flags: WRITE, ..fine(&guest, Ring::Receive) }]);
+            guest.publish(Ring::Receive, &[Descriptor { len: 2000, flags: WRITE, ..valid(&guest, Ring::Receive) }]);
             send(&mut scene, kind);
             scene.rig.wait_drops(0, "no-buffer", before + 2);
             guest.wait_used(Ring::Receive);
             let first = &segments(kind, [1, 2])[0].1;
             assert_eq!(guest.last_written(Ring::Receive) as usize, 12 + first.len());
             // The next two are there, and a third that is none.
-            let good = Descriptor { len: 1200, flags: WRITE, ..fine(&guest, Ring::Receive) };
+            let good = Descriptor { len: 1200, flags: WRITE, ..valid(&guest, Ring::Receive) };
             let counts = scene.dropped();
             let all: u64 = counts.values().sum();
             guest.publish_all(Ring::Receive, &[&[good], &[good], &[Descriptor { addr: 0, ..good }]]);
             send(&mut scene, kind);
-            scene.happens("a buffer outside memory", &Down("receive ring: the buffer"), counts);
+            scene.expect_outcome("a buffer outside memory", &Down("receive ring: the buffer"), counts);
             // Two found room each for itself, the third did not.
             assert_eq!(scene.dropped().values().sum::<u64>(), all + 1);
             drop(guest);

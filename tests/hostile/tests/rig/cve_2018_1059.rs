@@ -9,7 +9,7 @@ use straightline_virtio::vhost_user::{RegionRef, RegionSpec, RingAddresses};
 use crate::attacker::{Attacker, Layout};
 use crate::common::{frame, mac, noise, send, take};
 use crate::messages::{frontend, region};
-use crate::scene::{Down, Dropped, Ring, Scene, fine};
+use crate::scene::{Down, Dropped, Ring, Scene, valid};
 
 /// Bytes of the second region.
 const SECOND: u64 = 1 << 16;
@@ -26,7 +26,7 @@ fn add_region(guest: &mut Attacker, gap: u64) -> u64 {
 #[test]
 fn cve_2018_1059_a_buffer_over_the_edge_of_a_region() {
     for layout in Layout::BOTH {
-        let mut scene = Scene::of(layout);
+        let mut scene = Scene::with_layout(layout);
         // Behind each region is a guard page: what is copied from there ends the process, it does not pass unseen.
         for (before, len) in [(1, 2), (100, 101), (100, 4096), (1000, 60_000), (4096, 4097), (14, 65_000)] {
             for gap in [4096, 1 << 20] {
@@ -34,11 +34,11 @@ fn cve_2018_1059_a_buffer_over_the_edge_of_a_region() {
                 add_region(&mut guest, gap);
                 let counts = scene.dropped();
                 let over = Descriptor { addr: guest.end() - before, len, flags: 0, next: 0 };
-                guest.publish(Ring::Transmit, &[Descriptor { len: 12, ..fine(&guest, Ring::Transmit) }, over]);
-                scene.happens("a frame across a gap", &Dropped("bad-address"), counts);
+                guest.publish(Ring::Transmit, &[Descriptor { len: 12, ..valid(&guest, Ring::Transmit) }, over]);
+                scene.expect_outcome("a frame across a gap", &Dropped("bad-address"), counts);
                 let counts = scene.dropped();
                 guest.publish(Ring::Transmit, &[over]);
-                scene.after("header and frame across a gap", &Dropped("bad-address"), counts, guest);
+                scene.expect_and_recover("header and frame across a gap", &Dropped("bad-address"), counts, guest);
             }
         }
         for (before, len) in [(100, 101), (1000, 4096), (13, 2000)] {
@@ -47,7 +47,12 @@ fn cve_2018_1059_a_buffer_over_the_edge_of_a_region() {
             let counts = scene.dropped();
             guest.publish(Ring::Receive, &[Descriptor { addr: guest.end() - before, len, flags: WRITE, next: 0 }]);
             send(&mut scene.good, &frame(mac(1), mac(2), 700, 1));
-            scene.after("a buffer across a gap", &Down("names memory that the guest does not have"), counts, guest);
+            scene.expect_and_recover(
+                "a buffer across a gap",
+                &Down("names memory that the guest does not have"),
+                counts,
+                guest,
+            );
         }
         scene.end();
     }
@@ -56,7 +61,7 @@ fn cve_2018_1059_a_buffer_over_the_edge_of_a_region() {
 #[test]
 fn cve_2018_1059_regions_that_adjoin_are_followed_each_in_its_own_mapping() {
     for layout in Layout::BOTH {
-        let mut scene = Scene::of(layout);
+        let mut scene = Scene::with_layout(layout);
         let mut guest = scene.attacker();
         let border = add_region(&mut guest, 0);
         // The second region's bytes are zeros: the guest's own map does not have it.
@@ -67,7 +72,7 @@ fn cve_2018_1059_regions_that_adjoin_are_followed_each_in_its_own_mapping() {
             guest.publish(
                 Ring::Transmit,
                 &[
-                    Descriptor { len: 12, ..fine(&guest, Ring::Transmit) },
+                    Descriptor { len: 12, ..valid(&guest, Ring::Transmit) },
                     Descriptor { addr: border - u64::from(before), len, flags: 0, next: 0 },
                 ],
             );

@@ -4,7 +4,7 @@ use straightline_virtio::ring::{Descriptor, WRITE};
 
 use crate::attacker::{Attacker, Layout};
 use crate::common::{frame, mac, send, take, wait_until};
-use crate::scene::{Down, Ring, Scene, fine};
+use crate::scene::{Down, Ring, Scene, valid};
 
 /// Writes a frame behind a header into a buffer of its own; the descriptor for it comes back.
 fn filled(guest: &Attacker, buffer: u16, bytes: &[u8]) -> Descriptor {
@@ -29,7 +29,7 @@ fn faults(good: Descriptor, end: u64) -> [(Descriptor, &'static str); 6] {
 #[test]
 fn cve_2020_10725_a_fault_in_each_lane_of_four() {
     for layout in Layout::BOTH {
-        let mut scene = Scene::of(layout);
+        let mut scene = Scene::with_layout(layout);
         for lane in 0..4 {
             for fault in 0..6 {
                 let guest = scene.attacker();
@@ -59,14 +59,14 @@ fn cve_2020_10725_a_fault_in_each_lane_of_four() {
 #[test]
 fn cve_2020_10725_a_fault_in_each_lane_of_four_buffers() {
     for layout in Layout::BOTH {
-        let mut scene = Scene::of(layout);
+        let mut scene = Scene::with_layout(layout);
         for lane in 0..4_u16 {
             for fault in 0..6 {
                 let guest = scene.attacker();
                 let good = |lane| Descriptor {
                     addr: guest.buffer_address(Ring::Receive, lane),
                     len: 2000,
-                    ..fine(&guest, Ring::Receive)
+                    ..valid(&guest, Ring::Receive)
                 };
                 let mut four: Vec<_> = (0..4).map(good).collect();
                 let bad = faults(four[usize::from(lane)], guest.end())[fault].0;
@@ -79,7 +79,7 @@ fn cve_2020_10725_a_fault_in_each_lane_of_four_buffers() {
                 for n in 0..4 {
                     send(&mut scene.good, &frame(mac(1), mac(2), 700, n));
                 }
-                scene.after("a lane of four buffers", &Down("receive ring"), counts, guest);
+                scene.expect_and_recover("a lane of four buffers", &Down("receive ring"), counts, guest);
             }
         }
         scene.end();

@@ -4,12 +4,12 @@ use straightline_virtio::ring::{Descriptor, NEXT, WRITE};
 
 use crate::attacker::Layout;
 use crate::common::{frame, mac, send, take};
-use crate::scene::{Down, Dropped, Ring, Scene, fine};
+use crate::scene::{Down, Dropped, Ring, Scene, valid};
 
 #[test]
 fn cve_2022_2132_a_header_cut_at_every_byte() {
     for layout in Layout::BOTH {
-        let mut scene = Scene::of(layout);
+        let mut scene = Scene::with_layout(layout);
         let guest = scene.attacker();
         let addr = guest.buffer_address(Ring::Transmit, 0);
         let table = guest.buffer_address(Ring::Transmit, 1);
@@ -41,7 +41,7 @@ fn cve_2022_2132_a_header_cut_at_every_byte() {
 #[test]
 fn cve_2022_2132_a_buffer_cut_at_every_byte() {
     for layout in Layout::BOTH {
-        let mut scene = Scene::of(layout);
+        let mut scene = Scene::with_layout(layout);
         let guest = scene.attacker();
         for cut in 1..=30 {
             let addr = guest.buffer_address(Ring::Receive, 0);
@@ -63,14 +63,14 @@ fn cve_2022_2132_a_buffer_cut_at_every_byte() {
 #[test]
 fn cve_2022_2132_chains_shorter_than_a_header() {
     for layout in Layout::BOTH {
-        let mut scene = Scene::of(layout);
+        let mut scene = Scene::with_layout(layout);
         for len in 0..=12 {
             for pieces in 1..=4 {
                 let reason = if len < 12 { "short-chain" } else { "runt" };
                 scene.sends(&format!("{len} bytes in {pieces} pieces"), &Dropped(reason), |guest| {
-                    let fine = fine(guest, Ring::Transmit);
-                    let mut chain = vec![Descriptor { len: 0, ..fine }; pieces - 1];
-                    chain.push(Descriptor { len, ..fine });
+                    let valid = valid(guest, Ring::Transmit);
+                    let mut chain = vec![Descriptor { len: 0, ..valid }; pieces - 1];
+                    chain.push(Descriptor { len, ..valid });
                     guest.publish(Ring::Transmit, &chain);
                 });
             }
@@ -81,14 +81,14 @@ fn cve_2022_2132_chains_shorter_than_a_header() {
 
 #[test]
 fn cve_2022_2132_chains_without_an_end() {
-    let mut scene = Scene::of(Layout::Packed);
+    let mut scene = Scene::with_layout(Layout::Packed);
     for len in [0, 1, 4000] {
         scene.sends("every descriptor goes on", &Down("it loops"), |guest| {
-            let more = Descriptor { len, flags: NEXT, ..fine(guest, Ring::Transmit) };
+            let more = Descriptor { len, flags: NEXT, ..valid(guest, Ring::Transmit) };
             guest.publish(Ring::Transmit, &[more; 16]);
         });
         scene.receives("every descriptor goes on", &Down("it loops"), |guest| {
-            let more = Descriptor { len, flags: NEXT | WRITE, ..fine(guest, Ring::Receive) };
+            let more = Descriptor { len, flags: NEXT | WRITE, ..valid(guest, Ring::Receive) };
             guest.publish(Ring::Receive, &[more; 16]);
         });
     }

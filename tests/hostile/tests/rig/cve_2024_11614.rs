@@ -45,7 +45,7 @@ fn publish(guest: &Attacker, frame: &[u8], pairs: &[(u16, u16)]) {
 #[test]
 fn cve_2024_11614_every_start_and_offset() {
     for layout in Layout::BOTH {
-        let mut scene = Scene::of(layout);
+        let mut scene = Scene::with_layout(layout);
         let guest = scene.attacker_with(VIRTIO_NET_F_CSUM);
         let bytes = frame(mac(2), mac(1), LEN, 5);
         let mut pairs: Vec<(u16, u16)> = (0..64).flat_map(|start| (0..64).map(move |offset| (start, offset))).collect();
@@ -74,14 +74,14 @@ fn cve_2024_11614_every_start_and_offset() {
 #[test]
 fn cve_2024_11614_a_field_deep_in_the_body() {
     for layout in Layout::BOTH {
-        let mut scene = Scene::of(layout);
+        let mut scene = Scene::with_layout(layout);
         for (start, offset, reason) in
             [(14, 600, "checksum-depth"), (1400, 10, "checksum-depth"), (1490, 9, "checksum-range")]
         {
             let guest = scene.attacker_with(VIRTIO_NET_F_CSUM);
             let counts = scene.dropped();
             publish(&guest, &frame(mac(2), mac(1), 1500, 5), &[(start, offset)]);
-            scene.after("a field deep in the body", &Dropped(reason), counts, guest);
+            scene.expect_and_recover("a field deep in the body", &Dropped(reason), counts, guest);
         }
         scene.end();
     }

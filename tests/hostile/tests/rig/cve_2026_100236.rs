@@ -35,14 +35,19 @@ fn l4_len(kind: Kind) -> u16 {
 #[test]
 fn cve_2026_100236_segments_smaller_than_their_header() {
     for layout in Layout::BOTH {
-        let mut scene = Scene::of(layout);
+        let mut scene = Scene::with_layout(layout);
         for kind in Kind::ALL {
             for size in (0..l4_len(kind)).step_by(3).chain([0, 1, l4_len(kind) - 1]) {
                 let guest = scene.attacker_with(FEATURES);
                 let before = scene.dropped();
                 let (header, frame) = segmented(kind, mac(2), mac(1), &noise(1, 1800), size);
                 publish(&guest, header, &frame, &[]);
-                scene.after(&format!("{kind:?} in segments of {size}"), &Dropped("segment-size"), before, guest);
+                scene.expect_and_recover(
+                    &format!("{kind:?} in segments of {size}"),
+                    &Dropped("segment-size"),
+                    before,
+                    guest,
+                );
             }
         }
         scene.end();
@@ -52,7 +57,7 @@ fn cve_2026_100236_segments_smaller_than_their_header() {
 #[test]
 fn cve_2026_100236_the_smallest_segments_and_a_length_of_headers_that_lies() {
     for layout in Layout::BOTH {
-        let mut scene = Scene::of(layout);
+        let mut scene = Scene::with_layout(layout);
         let guest = scene.attacker_with(FEATURES);
         for kind in Kind::ALL {
             for size in [l4_len(kind), l4_len(kind) + 1, 100, 600] {
@@ -60,8 +65,8 @@ fn cve_2026_100236_the_smallest_segments_and_a_length_of_headers_that_lies() {
                     let payload = noise(size.into(), usize::from(size) * 2 + 5);
                     let (header, frame) = segmented(kind, mac(2), mac(1), &payload, size);
                     publish(&guest, NetHeader { hdr_len: lie, ..header }, &frame, &[]);
-                    let pieces = take(&mut scene.good, 3);
-                    let came: Vec<u8> = pieces.iter().flat_map(|(_, bytes)| check(bytes, false).payload).collect();
+                    let segments = take(&mut scene.good, 3);
+                    let came: Vec<u8> = segments.iter().flat_map(|(_, bytes)| check(bytes, false).payload).collect();
                     assert!(came == payload, "{kind:?}, {size}, {lie}");
                 }
             }
@@ -75,7 +80,7 @@ fn cve_2026_100236_the_smallest_segments_and_a_length_of_headers_that_lies() {
 #[test]
 fn cve_2026_100236_headers_over_several_descriptors() {
     for layout in Layout::BOTH {
-        let mut scene = Scene::of(layout);
+        let mut scene = Scene::with_layout(layout);
         let guest = scene.attacker_with(FEATURES);
         for kind in Kind::ALL {
             let payload = noise(9, 1500);
@@ -86,8 +91,8 @@ fn cve_2026_100236_headers_over_several_descriptors() {
             cuts.push((1..15).map(|n| n * 5).collect());
             for cuts in cuts {
                 publish(&guest, header, &frame, &cuts);
-                let pieces = take(&mut scene.good, 3);
-                let came: Vec<u8> = pieces.iter().flat_map(|(_, bytes)| check(bytes, false).payload).collect();
+                let segments = take(&mut scene.good, 3);
+                let came: Vec<u8> = segments.iter().flat_map(|(_, bytes)| check(bytes, false).payload).collect();
                 assert!(came == payload, "{kind:?}, cut at {cuts:?}");
             }
         }

@@ -10,7 +10,7 @@ use straightline_virtio::vhost_user::{Message, Request};
 use crate::attacker::{Attacker, Layout};
 use crate::common::{frame, mac, send};
 use crate::cve_2026_86567::own_region;
-use crate::scene::{Ring, Scene, fine};
+use crate::scene::{Ring, Scene, valid};
 
 /// Bytes of guest memory for each bit (vhost-user, "Migration").
 const PAGE: u64 = 4096;
@@ -29,7 +29,7 @@ fn snapshot(guest: &Attacker) -> Vec<u8> {
 fn cve_2026_86563_marks_are_where_the_log_is() {
     for layout in Layout::BOTH {
         for offset in [0, 4096, 8192, 3 * LOG] {
-            let mut scene = Scene::of(layout);
+            let mut scene = Scene::with_layout(layout);
             let mut guest = scene.attacker();
             let file = memory_file(FILE).expect("a log");
             let payload = [LOG.to_ne_bytes(), offset.to_ne_bytes()].concat();
@@ -42,15 +42,15 @@ fn cve_2026_86563_marks_are_where_the_log_is() {
 
             let before = snapshot(&guest);
             for n in 0..5 {
-                let room = Descriptor {
+                let buffer = Descriptor {
                     addr: guest.buffer_address(Ring::Receive, 2 * n),
                     len: 2000,
-                    ..fine(&guest, Ring::Receive)
+                    ..valid(&guest, Ring::Receive)
                 };
-                guest.publish(Ring::Receive, &[room]);
+                guest.publish(Ring::Receive, &[buffer]);
                 send(&mut scene.good, &frame(mac(1), mac(2), 1200, n.into()));
                 guest.wait_used(Ring::Receive);
-                guest.publish(Ring::Transmit, &[fine(&guest, Ring::Transmit)]);
+                guest.publish(Ring::Transmit, &[valid(&guest, Ring::Transmit)]);
                 guest.wait_used(Ring::Transmit);
             }
             let bases = guest.stop().expect("stopped: every mark is made");

@@ -48,7 +48,7 @@ fn cve_2026_86565_a_ring_larger_than_its_table() {
 #[test]
 fn cve_2026_86565_a_size_that_changes_while_the_ring_runs() {
     for layout in Layout::BOTH {
-        let mut scene = Scene::of(layout);
+        let mut scene = Scene::with_layout(layout);
         let mut guest = scene.attacker();
         for size in [1, 8, 32, 256, 32_768] {
             assert!(guest.client().set_vring_num(1, size).is_err(), "{size} entries");

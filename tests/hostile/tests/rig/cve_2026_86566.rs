@@ -4,21 +4,21 @@ use straightline_virtio::ring::{Descriptor, WRITE};
 
 use crate::attacker::Layout;
 use crate::common::{frame, mac, send};
-use crate::scene::{Down, Dropped, Ring, Scene, fine};
+use crate::scene::{Down, Dropped, Ring, Scene, valid};
 
 #[test]
 fn cve_2026_86566_a_buffer_too_short_for_the_header() {
     for layout in Layout::BOTH {
-        let mut scene = Scene::of(layout);
+        let mut scene = Scene::with_layout(layout);
         for len in 0..12 {
             scene.receives("alone", &Down("has no room for the header"), |guest| {
-                guest.publish(Ring::Receive, &[Descriptor { len, ..fine(guest, Ring::Receive) }]);
+                guest.publish(Ring::Receive, &[Descriptor { len, ..valid(guest, Ring::Receive) }]);
             });
             scene.receives("in two pieces", &Down("has no room for the header"), |guest| {
-                let fine = fine(guest, Ring::Receive);
+                let valid = valid(guest, Ring::Receive);
                 guest.publish(
                     Ring::Receive,
-                    &[Descriptor { len: len / 2, ..fine }, Descriptor { len: len - len / 2, ..fine }],
+                    &[Descriptor { len: len / 2, ..valid }, Descriptor { len: len - len / 2, ..valid }],
                 );
             });
         }
@@ -29,14 +29,14 @@ fn cve_2026_86566_a_buffer_too_short_for_the_header() {
 #[test]
 fn cve_2026_86566_a_runt_as_second_buffer_of_a_packet() {
     for layout in Layout::BOTH {
-        let mut scene = Scene::of(layout);
+        let mut scene = Scene::with_layout(layout);
         for len in 0..12 {
             // The first is good and too short for the packet.
             let then = if len == 0 { Down("an empty buffer") } else { Dropped("no-buffer") };
             scene.receives("a runt in the middle of a packet", &then, |guest| {
-                let fine = fine(guest, Ring::Receive);
-                let runt = Descriptor { len, addr: fine.addr + 200, ..fine };
-                guest.publish_all(Ring::Receive, &[&[fine], &[runt]]);
+                let valid = valid(guest, Ring::Receive);
+                let runt = Descriptor { len, addr: valid.addr + 200, ..valid };
+                guest.publish_all(Ring::Receive, &[&[valid], &[runt]]);
             });
         }
         scene.end();
@@ -46,7 +46,7 @@ fn cve_2026_86566_a_runt_as_second_buffer_of_a_packet() {
 #[test]
 fn cve_2026_86566_a_runt_as_second_descriptor_of_a_buffer() {
     for layout in Layout::BOTH {
-        let mut scene = Scene::of(layout);
+        let mut scene = Scene::with_layout(layout);
         for (first, len) in (0..12).flat_map(|len| [(712 - len, len), (100, len), (12, len)]) {
             let guest = scene.attacker();
             let addr = guest.buffer_address(Ring::Receive, 0);

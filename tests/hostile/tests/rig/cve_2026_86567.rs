@@ -9,7 +9,7 @@ use straightline_virtio::vhost_user::{RegionRef, RegionSpec};
 
 use crate::attacker::{Attacker, Layout};
 use crate::common::{arrived, frame, mac, send, take};
-use crate::scene::{Ring, Scene, fine};
+use crate::scene::{Ring, Scene, valid};
 
 /// How often this process has a file mapped: a guest does once.
 pub(crate) fn mappings(file: &OwnedFd) -> usize {
@@ -54,7 +54,7 @@ pub(crate) fn own_region(guest: &Guest) -> RegionSpec {
 }
 
 /// Once memory is gone no chain is taken, whatever is published; the workers have run meanwhile.
-fn rests(scene: &mut Scene, guest: &Attacker) {
+fn takes_nothing(scene: &mut Scene, guest: &Attacker) {
     assert_eq!(mappings(guest.file()), 1, "answered, and still mapped");
     let whole = own_region(guest);
     let bytes = |guest: &Attacker| {
@@ -62,7 +62,7 @@ fn rests(scene: &mut Scene, guest: &Attacker) {
         guest.read_memory(whole.guest_addr, len).expect("its own")
     };
     // The driver goes on giving.
-    guest.publish(Ring::Transmit, &[fine(guest, Ring::Transmit)]);
+    guest.publish(Ring::Transmit, &[valid(guest, Ring::Transmit)]);
     let before = bytes(guest);
     scene.victims.go_on();
     assert!(bytes(guest) == before, "the switch wrote into memory that was taken from it");
@@ -71,7 +71,7 @@ fn rests(scene: &mut Scene, guest: &Attacker) {
 #[test]
 fn cve_2026_86567_memory_taken_away_while_rings_are_polled() {
     for layout in Layout::BOTH {
-        let mut scene = Scene::of(layout);
+        let mut scene = Scene::with_layout(layout);
         for round in 0..hostile::repeats(40, 2000) {
             let mut guest = scene.attacker();
             let spec = own_region(&guest);
@@ -81,8 +81,8 @@ fn cve_2026_86567_memory_taken_away_while_rings_are_polled() {
             guest.write_memory(addr, &[0; 12]);
             guest.write_memory(addr + 12, &large);
             let sent = Descriptor { addr, len: 1412, flags: 0, next: 0 };
-            let room = Descriptor { len: 2000, ..fine(&guest, Ring::Receive) };
-            guest.publish_all(Ring::Receive, &[&[room], &[room]]);
+            let buffer = Descriptor { len: 2000, ..valid(&guest, Ring::Receive) };
+            guest.publish_all(Ring::Receive, &[&[buffer], &[buffer]]);
             guest.publish_all(Ring::Transmit, &[&[sent], &[sent], &[sent], &[sent]]);
             send(&mut scene.good, &frame(mac(1), mac(2), 700, 1));
             match round % 3 {
@@ -94,7 +94,7 @@ fn cve_2026_86567_memory_taken_away_while_rings_are_polled() {
                     guest.client().set_mem_table(&[RegionRef { spec, fd: other.as_fd() }]).expect("other memory");
                 }
             }
-            rests(&mut scene, &guest);
+            takes_nothing(&mut scene, &guest);
             drop(guest);
             if round % 10 == 0 {
                 scene.settle();
@@ -109,7 +109,7 @@ fn cve_2026_86567_memory_taken_away_while_rings_are_polled() {
 #[test]
 fn cve_2026_86567_memory_that_comes_back() {
     for layout in Layout::BOTH {
-        let mut scene = Scene::of(layout);
+        let mut scene = Scene::with_layout(layout);
         let mut guest = scene.attacker();
         let spec = own_region(&guest);
         for round in 0..10 {

@@ -11,7 +11,7 @@ use crate::scene::Ring;
 
 /// Bytes of each piece that the attacker wants its packets cut into, and how many of them there are.
 const SIZE: u16 = 64;
-const PIECES: u16 = 1000;
+const SEGMENTS: u16 = 1000;
 
 /// Ports 0 (the attacker's) and 1 are patched, and so are 2 and 3 (the victims').
 fn patched(layout: Layout) -> Rig {
@@ -36,7 +36,7 @@ fn receiver(rig: &Rig, layout: Layout, descriptors: u16) -> Attacker {
     let at = guest.buffer_address(Ring::Receive, 0);
     let whole = vec![Descriptor { addr: at, len: 100, flags: WRITE, next: 0 }; descriptors.into()];
     let table = guest.table(guest.buffer_address(Ring::Transmit, 0), &whole);
-    guest.publish_all(Ring::Receive, &vec![&[table][..]; usize::from(PIECES) + 1]);
+    guest.publish_all(Ring::Receive, &vec![&[table][..]; usize::from(SEGMENTS) + 1]);
     guest
 }
 
@@ -45,7 +45,7 @@ fn attack(rig: &Rig) -> straightline_lab::Guest {
     let features = GuestOptions::default().features | f::VIRTIO_NET_F_CSUM | f::VIRTIO_NET_F_HOST_USO;
     let options = GuestOptions { features, buffer_len: 65_600, ring_size: 16, ..GuestOptions::default() };
     let mut guest = rig.guest(0, &options);
-    let payload = noise(7, usize::from(SIZE) * usize::from(PIECES));
+    let payload = noise(7, usize::from(SIZE) * usize::from(SEGMENTS));
     let (header, frame) = segmented(Kind::Udp4, mac(2), mac(1), &payload, SIZE);
     assert!(guest.send(&header, &frame));
     guest.flush();
@@ -65,7 +65,7 @@ fn buffers_as_drivers_make_them_stop_nobody_however_many_are_needed() {
         // 17 fragments, what stands before them, and the header.
         let guest = receiver(&rig, layout, 19);
         let mut attacker = attack(&rig);
-        wait_until("all pieces are delivered", || delivered(&rig) == u64::from(PIECES));
+        wait_until("all pieces are delivered", || delivered(&rig) == u64::from(SEGMENTS));
         victims.go_on();
         send(&mut attacker, &frame(mac(2), mac(1), 700, 1));
         guest.wait_used(Ring::Receive);
@@ -85,8 +85,8 @@ fn buffers_of_too_many_descriptors_are_followed_only_so_far() {
         let guest = receiver(&rig, layout, 120);
         let mut attacker = attack(&rig);
         let dropped = || rig.drops(1, "many-descriptors");
-        wait_until("all pieces are delivered or counted", || delivered(&rig) + dropped() == u64::from(PIECES));
-        assert!(dropped() > u64::from(PIECES / 2), "{} were followed", delivered(&rig));
+        wait_until("all pieces are delivered or counted", || delivered(&rig) + dropped() == u64::from(SEGMENTS));
+        assert!(dropped() > u64::from(SEGMENTS / 2), "{} were followed", delivered(&rig));
         victims.go_on();
         let before = delivered(&rig);
         send(&mut attacker, &frame(mac(2), mac(1), 700, 1));

@@ -72,7 +72,7 @@ fn reload(rig: &Rig, change: impl FnOnce(&mut Config)) -> anyhow::Result<()> {
 fn a_port_that_is_held_is_made_anew() {
     let mut scene = Scene::new();
     let hold = Hold::new(scene.rig.socket(0));
-    scene.measures("a reload of a port whose thread is held", |scene| {
+    scene.measure_gap("a reload of a port whose thread is held", |scene| {
         reload(&scene.rig, |config| config.ports[0].mtu = 9000).expect("a reload");
     });
     scene.recovers("the port was made anew");
@@ -90,7 +90,7 @@ fn a_folder_that_is_taken_away_takes_no_other_port_along() {
     let socket = folder.join("s");
     reload(&scene.rig, |config| vhost_user(&mut config.ports[0]).socket.clone_from(&socket)).expect("a reload");
     std::fs::rename(&folder, &away).expect("their folder");
-    let error = scene.measures("a reload that fails by a folder that is gone", |scene| {
+    let error = scene.measure_gap("a reload that fails by a folder that is gone", |scene| {
         reload(&scene.rig, |config| (config.ports[0].mtu, config.ports[1].mtu) = (9000, 9000)).expect_err("no folder")
     });
     let error = format!("{error:#}");

@@ -9,7 +9,7 @@ use straightline_virtio::ring::{Descriptor, INDIRECT, NEXT, WRITE};
 
 use crate::attacker::{Attacker, Layout};
 use crate::common::{arrived, frame, mac, noise, send, take, wait_until};
-use crate::scene::{Down, Ring, Scene, fine};
+use crate::scene::{Down, Ring, Scene, valid};
 use crate::{packed, split};
 
 const TX: Ring = Ring::Transmit;
@@ -43,13 +43,13 @@ fn in_order_rings_rewritten_all_the_time() {
 }
 
 /// What a driver that keeps to the order reads out of a split ring: each element stands for all chains up to its own.
-struct Books {
+struct UsedReader {
     ring: Ring,
     seen: u16,
     out: VecDeque<u16>,
 }
 
-impl Books {
+impl UsedReader {
     /// Waits until everything that is out is used. Chains come back in the order in which they were made available,
     /// whatever their heads; with each, the bytes written, where it has an element of its own.
     fn all_used(&mut self, guest: &Attacker) -> Vec<(u16, Option<u32>)> {
@@ -99,8 +99,8 @@ fn near_the_end(scene: &Scene) -> (Attacker, u16) {
 fn in_order_heads_in_every_other_order() {
     let mut scene = Scene::in_order(Layout::Split);
     let (guest, index) = near_the_end(&scene);
-    let mut sent = Books { ring: TX, seen: index, out: VecDeque::new() };
-    let mut room = Books { ring: RX, seen: index, out: VecDeque::new() };
+    let mut sent = UsedReader { ring: TX, seen: index, out: VecDeque::new() };
+    let mut received = UsedReader { ring: RX, seen: index, out: VecDeque::new() };
     for (round, order) in orders().into_iter().cycle().take(40).enumerate() {
         // Now a few, now all: batches of every length, over the ring's end and over that of the index.
         let count = 1 + round * 7 % usize::from(SIZE);
@@ -125,16 +125,16 @@ fn in_order_heads_in_every_other_order() {
         for (n, &head) in order[..count].iter().enumerate() {
             let desc = Descriptor { addr: guest.buffer_address(RX, head), len: 2000, flags: WRITE, next: 0 };
             guest.write_descriptor(RX, head, desc);
-            guest.write_available(RX, room.seen.wrapping_add(u16::try_from(n).expect("small")) % SIZE, head);
-            room.out.push_back(head);
+            guest.write_available(RX, received.seen.wrapping_add(u16::try_from(n).expect("small")) % SIZE, head);
+            received.out.push_back(head);
         }
-        guest.publish_index(RX, room.seen.wrapping_add(u16::try_from(count).expect("small")));
+        guest.publish_index(RX, received.seen.wrapping_add(u16::try_from(count).expect("small")));
         for n in 0..count {
             back.push(frame(mac(1), mac(2), 100 + 80 * n, (round * 16 + n) as u64));
             send(&mut scene.good, &back[n]);
         }
         // Lengths differ: each chain has an element of its own.
-        let used = room.all_used(&guest);
+        let used = received.all_used(&guest);
         let expected: Vec<_> =
             order.iter().zip(&back).map(|(&head, bytes)| (head, u32::try_from(12 + bytes.len()).ok())).collect();
         assert_eq!(used, expected, "round {round}");
@@ -203,7 +203,7 @@ fn in_order_faults_in_the_midst_of_a_batch() {
     for layout in Layout::BOTH {
         let mut scene = Scene::in_order(layout);
         let guest = scene.attacker();
-        let mut books = Books { ring: TX, seen: 0, out: VecDeque::new() };
+        let mut reader = UsedReader { ring: TX, seen: 0, out: VecDeque::new() };
         let mut first = 0;
         for round in 0..20 {
             let frames = [60, 400, 1400].map(|len| frame(mac(2), mac(1), len, round));
@@ -214,10 +214,10 @@ fn in_order_faults_in_the_midst_of_a_batch() {
                 guest.write_memory(addr + 12, bytes);
                 Descriptor { addr, len: u32::try_from(12 + bytes.len()).expect("short"), flags: 0, next: 0 }
             });
-            // The second one in three pieces, the third one by a table.
-            let piece =
+            // The second one in three parts, the third one by a table.
+            let part =
                 |from: u32, to: u32| Descriptor { addr: good[1].addr + u64::from(from), len: to - from, ..good[1] };
-            let pieces = [piece(0, 9), piece(9, 100), piece(100, good[1].len)];
+            let parts = [part(0, 9), part(9, 100), part(100, good[1].len)];
             let table = guest.table(
                 guest.buffer_address(TX, 3),
                 &[
@@ -234,7 +234,7 @@ fn in_order_faults_in_the_midst_of_a_batch() {
                 ("runt", &[Descriptor { len: 12, ..good[0] }]),
             ];
             let before = scene.dropped();
-            let chains = [bad[0].1, &good[..1], bad[1].1, bad[2].1, &pieces, bad[3].1, bad[4].1, &[table], bad[5].1];
+            let chains = [bad[0].1, &good[..1], bad[1].1, bad[2].1, &parts, bad[3].1, bad[4].1, &[table], bad[5].1];
             guest.publish_all(TX, &chains);
             let came: Vec<_> = take(&mut scene.good, 3).into_iter().map(|(_, bytes)| bytes).collect();
             assert!(came == frames, "{layout:?}, round {round}");
@@ -245,11 +245,11 @@ fn in_order_faults_in_the_midst_of_a_batch() {
             }
             if layout == Layout::Split {
                 for chain in chains {
-                    books.out.push_back(first % SIZE);
+                    reader.out.push_back(first % SIZE);
                     first += u16::try_from(chain.len()).expect("short");
                 }
-                let heads: Vec<_> = books.out.iter().copied().collect();
-                let used = books.all_used(&guest);
+                let heads: Vec<_> = reader.out.iter().copied().collect();
+                let used = reader.all_used(&guest);
                 assert!(used.iter().map(|&(head, _)| head).eq(heads), "round {round}: {used:?}");
             }
         }
@@ -284,13 +284,13 @@ fn in_order_a_ring_that_breaks_behind_good_chains() {
             for more in 0..4 {
                 let guest = scene.attacker();
                 let counts = scene.dropped();
-                let desc = Descriptor { len: if ring == TX { 112 } else { 2000 }, ..fine(&guest, ring) };
+                let desc = Descriptor { len: if ring == TX { 112 } else { 2000 }, ..valid(&guest, ring) };
                 guest.write_memory(desc.addr, &[0; 12]);
                 endless_behind(&guest, layout, ring, desc, more);
                 for n in 0..8 * u64::from(ring == RX) {
                     send(&mut scene.good, &frame(mac(1), mac(2), 700, n));
                 }
-                scene.happens("an endless chain behind good ones", &Down("it loops"), counts);
+                scene.expect_outcome("an endless chain behind good ones", &Down("it loops"), counts);
                 // Either of the ring is nothing used, or just what was good.
                 let used = match layout {
                     Layout::Split => guest.used_index(ring),
@@ -301,8 +301,8 @@ fn in_order_a_ring_that_breaks_behind_good_chains() {
                 };
                 assert!(used == 0 || used == more, "{layout:?}, {ring:?}: {used} of {more}");
                 if layout == Layout::Split && used > 0 {
-                    let mut books = Books { ring, seen: 0, out: (0..used).collect() };
-                    assert_eq!(books.all_used(&guest).len(), usize::from(used));
+                    let mut reader = UsedReader { ring, seen: 0, out: (0..used).collect() };
+                    assert_eq!(reader.all_used(&guest).len(), usize::from(used));
                 }
                 if ring == TX {
                     scene.victims.go_on();

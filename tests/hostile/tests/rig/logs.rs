@@ -69,9 +69,9 @@ fn connect_and_err(scene: &Scene) {
 #[test]
 fn frontends_that_cause_a_line_each() {
     log_to_a_full_pipe();
-    let scene = Scene::beside(NAME);
+    let scene = Scene::with_spare_port(NAME);
     let (began, lines) = (Instant::now(), LINES.load(Ordering::Relaxed));
-    scene.measures("a flood of log lines", |scene| {
+    scene.measure_gap("a flood of log lines", |scene| {
         for _ in 0..hostile::repeats(300, 20_000) {
             connect_and_err(scene);
         }

@@ -8,16 +8,16 @@ use straightline_virtio::ring::Descriptor;
 
 use crate::attacker::Layout;
 use crate::common::{frame, mac, send, wait_until};
-use crate::scene::{Ring, Scene, fine};
+use crate::scene::{Ring, Scene, valid};
 
 #[test]
 fn a_call_that_is_never_answered_is_repeated_three_times() {
     for layout in Layout::BOTH {
-        let mut scene = Scene::of(layout);
+        let mut scene = Scene::with_layout(layout);
         let mut guest = scene.attacker();
         let call = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd");
         guest.client().set_vring_call(Ring::Receive as u16, Some(call.as_fd())).expect("a call");
-        guest.publish(Ring::Receive, &[Descriptor { len: 2000, ..fine(&guest, Ring::Receive) }]);
+        guest.publish(Ring::Receive, &[Descriptor { len: 2000, ..valid(&guest, Ring::Receive) }]);
         // It waits for the first used entry. (To publish writes the mode of a packed ring's events, so that comes first.)
         let at = guest.geometry(Ring::Receive);
         match layout {
@@ -31,7 +31,7 @@ fn a_call_that_is_never_answered_is_repeated_three_times() {
             calls += rustix::io::read(&call, &mut bytes).map_or(0, |_| u64::from_ne_bytes(bytes));
             calls
         };
-        scene.measures("calls that are never answered", |_| {
+        scene.measure_gap("calls that are never answered", |_| {
             // One for the new descriptor, one for the entry, and its repeats.
             wait_until("the call is repeated three times", || count() >= 2 + 3);
             // Longer than any pause before a repeat.

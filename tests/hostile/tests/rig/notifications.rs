@@ -12,7 +12,7 @@ use straightline_virtio::ring::Descriptor;
 use crate::attacker::Layout;
 use crate::common::{PATIENCE, frame, mac, send};
 use crate::peers::fill_calls_that_block;
-use crate::scene::{Ring, Scene, fine};
+use crate::scene::{Ring, Scene, valid};
 
 /// Runs `f` where no asynchronous requests are to be had, as if another process had all of `fs.aio-max-nr`: the kernel's
 /// error is the same. Threads that are started there inherit it.
@@ -30,18 +30,18 @@ fn without_requests(f: impl FnOnce() + Send + 'static) {
     }
 }
 
-fn told(scene: &Scene) -> String {
+fn method(scene: &Scene) -> String {
     scene.rig.switch.source().status().notifications
 }
 
 #[test]
 fn status_tells_how_guests_are_notified() {
     let scene = Scene::new();
-    assert_eq!(told(&scene), Status::AIO);
+    assert_eq!(method(&scene), Status::AIO);
     scene.end();
     without_requests(|| {
         let scene = Scene::new();
-        assert_eq!(told(&scene), Status::HELPER_THREAD);
+        assert_eq!(method(&scene), Status::HELPER_THREAD);
         scene.end();
     });
 }
@@ -50,17 +50,17 @@ fn status_tells_how_guests_are_notified() {
 fn guests_are_notified_without_asynchronous_requests() {
     without_requests(|| {
         for layout in Layout::BOTH {
-            let mut scene = Scene::of(layout);
+            let mut scene = Scene::with_layout(layout);
             let mut guest = scene.attacker();
             let call = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd");
-            let is_told = || {
+            let wait_for_call = || {
                 let mut fds = [PollFd::new(&call, PollFlags::IN)];
                 let patience = Timespec::try_from(PATIENCE).expect("a time");
                 assert_eq!(poll(&mut fds, Some(&patience)), Ok(1), "the guest is notified");
                 rustix::io::read(&call, &mut [0; 8]).expect("a count");
             };
             guest.client().set_vring_call(Ring::Receive as u16, Some(call.as_fd())).expect("a call");
-            is_told();
+            wait_for_call();
             for n in 0..100 {
                 if layout == Layout::Split {
                     // The event index: the next used element is one to be told of.
@@ -68,10 +68,10 @@ fn guests_are_notified_without_asynchronous_requests() {
                     let event = guest.memory().area(at.avail + 4 + 2 * u64::from(at.size), 2, 2).expect("in memory");
                     event.release_u16(0, guest.used_index(Ring::Receive));
                 }
-                guest.publish(Ring::Receive, &[Descriptor { len: 2000, ..fine(&guest, Ring::Receive) }]);
+                guest.publish(Ring::Receive, &[Descriptor { len: 2000, ..valid(&guest, Ring::Receive) }]);
                 send(&mut scene.good, &frame(mac(1), mac(2), 700, n));
                 guest.wait_used(Ring::Receive);
-                is_told();
+                wait_for_call();
             }
             drop(guest);
             scene.recovers("notifications by a helper");
@@ -84,7 +84,7 @@ fn guests_are_notified_without_asynchronous_requests() {
 fn a_call_that_is_full_and_blocks_holds_nobody_up_without_asynchronous_requests() {
     without_requests(|| {
         for layout in Layout::BOTH {
-            fill_calls_that_block(Scene::of(layout));
+            fill_calls_that_block(Scene::with_layout(layout));
         }
     });
 }

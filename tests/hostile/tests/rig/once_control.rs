@@ -17,7 +17,7 @@ const CONTROL: u64 =
     f::VIRTIO_NET_F_CTRL_VQ | f::VIRTIO_NET_F_CTRL_RX | f::VIRTIO_NET_F_CTRL_VLAN | f::VIRTIO_NET_F_CTRL_MAC_ADDR;
 
 /// Bytes behind the guest's own memory, for the control ring, a command and its answer.
-const ROOM: u64 = 64 << 10;
+const EXTRA: u64 = 64 << 10;
 
 /// A guest's control ring.
 pub(crate) struct Commander {
@@ -35,7 +35,7 @@ impl Commander {
         let features = GuestOptions::default().features | CONTROL;
         let options = GuestOptions { features, queue_pairs, ..GuestOptions::default() };
         let own = options.memory_len();
-        let file = Arc::new(memory_file(own + ROOM).expect("memory"));
+        let file = Arc::new(memory_file(own + EXTRA).expect("memory"));
         let mut guest =
             scene.rig.guest(0, &GuestOptions { place: Some(MemoryPlacement { file, offset: 0 }), ..options });
         let at = guest.memory().regions()[0].guest_addr() + own;
@@ -60,14 +60,14 @@ impl Commander {
         client.set_vring_enable(self.index, true).expect("enabled");
     }
 
-    /// Sends the first `len` bytes of the command that stands in memory, in pieces of `cut` bytes, and waits for its
+    /// Sends the first `len` bytes of the command that stands in memory, in pieces of `part` bytes, and waits for its
     /// answer.
-    pub(crate) fn send_in(&mut self, guest: &Guest, len: usize, cut: usize) -> u8 {
+    pub(crate) fn send_split(&mut self, guest: &Guest, len: usize, part: usize) -> u8 {
         let answer = self.command + (32 << 10);
         guest.write_memory(answer, &[0xee]);
         let mut parts: Vec<_> = (0..len)
-            .step_by(cut)
-            .map(|from| (self.command + from as u64, u32::try_from(cut.min(len - from)).expect("short"), false))
+            .step_by(part)
+            .map(|from| (self.command + from as u64, u32::try_from(part.min(len - from)).expect("short"), false))
             .collect();
         parts.push((answer, 1, true));
         self.driver.add(&parts).expect("room");
@@ -80,7 +80,7 @@ impl Commander {
     /// Sends a command, and waits for its answer.
     pub(crate) fn send(&mut self, guest: &Guest, command: &[u8]) -> u8 {
         guest.write_memory(self.command, command);
-        self.send_in(guest, command.len(), command.len())
+        self.send_split(guest, command.len(), command.len())
     }
 }
 
@@ -96,11 +96,11 @@ fn cve_2026_86562_a_command_is_read_once() {
     // Promiscuous mode, a MAC address, a table of addresses with its two counts, a VLAN.
     let table = [&[1, 0, 1, 0, 0, 0, 2, 0, 0, 0, 0, 3, 1, 0, 0, 0][..], &[0x33, 0x33, 0, 0, 0, 1]].concat();
     for bytes in [&[0, 0, 0][..], &[1, 1, 2, 0, 0, 0, 0, 9], &table, &[2, 0, 42, 0]] {
-        for cut in [1, 2, 5, bytes.len()] {
+        for part in [1, 2, 5, bytes.len()] {
             guest.write_memory(commander.command, bytes);
             let double = double(&guest, commander.command, u32::try_from(bytes.len()).expect("short"));
-            let answer = commander.send_in(&guest, bytes.len(), cut);
-            assert_eq!(answer, 0, "{bytes:?} in pieces of {cut}: executed as first read");
+            let answer = commander.send_split(&guest, bytes.len(), part);
+            assert_eq!(answer, 0, "{bytes:?} in pieces of {part}: executed as first read");
             assert!(double.loads().iter().all(|&loads| loads == 1), "{bytes:?}: {:?}", double.loads());
         }
     }

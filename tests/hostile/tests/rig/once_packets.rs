@@ -15,7 +15,7 @@ use crate::attacker::Layout;
 use crate::common::packets::{Kind, NEEDS_CSUM, check, partial, segmented};
 use crate::common::{frame, mac, noise, send, take};
 use crate::cve_2026_86567::mapped_at;
-use crate::scene::{Ring, Scene, fine};
+use crate::scene::{Ring, Scene, valid};
 
 const FEATURES: u64 = VIRTIO_NET_F_CSUM | VIRTIO_NET_F_HOST_TSO4 | VIRTIO_NET_F_HOST_TSO6 | VIRTIO_NET_F_HOST_USO;
 
@@ -69,7 +69,7 @@ fn sent(scene: &mut Scene, layout: Layout, header: NetHeader, bytes: &[u8], cuts
 #[test]
 fn once_packets_of_every_length() {
     for layout in Layout::BOTH {
-        let mut scene = Scene::of(layout);
+        let mut scene = Scene::with_layout(layout);
         for len in [14, 60, 243, 244, 255, 256, 257, 300, 512, 1000, 1518] {
             let bytes = frame(mac(2), mac(1), len, 6);
             for cuts in [&[][..], &[12], &[5], &[5, 13, 20]] {
@@ -83,7 +83,7 @@ fn once_packets_of_every_length() {
 #[test]
 fn cve_2024_11614_the_header_is_read_once() {
     for layout in Layout::BOTH {
-        let mut scene = Scene::of(layout);
+        let mut scene = Scene::with_layout(layout);
         // A checksum that is finished on the way, over bytes that have changed since; its complement lies beyond any
         // packet.
         for kind in Kind::ALL {
@@ -108,7 +108,7 @@ fn cve_2024_11614_the_header_is_read_once() {
 #[test]
 fn once_packets_that_are_segmented() {
     for layout in Layout::BOTH {
-        let mut scene = Scene::of(layout);
+        let mut scene = Scene::with_layout(layout);
         for kind in Kind::ALL {
             for cuts in [&[][..], &[11], &[12, 60, 90, 700]] {
                 let payload = noise(8, 1800);
@@ -126,13 +126,13 @@ fn once_packets_that_are_segmented() {
 fn once_packets_that_are_delivered() {
     // Of a receive buffer nothing is read but the header that may be there already, and that once.
     for layout in Layout::BOTH {
-        let mut scene = Scene::of(layout);
+        let mut scene = Scene::with_layout(layout);
         for there in [NetHeader { num_buffers: 1, ..NetHeader::default() }, NetHeader::default()] {
             let guest = scene.attacker();
             let addr = guest.buffer_address(Ring::Receive, 0);
             guest.write_memory(addr, &there.to_bytes());
             let double = double(&guest, addr, 2000);
-            guest.publish(Ring::Receive, &[Descriptor { len: 2000, ..fine(&guest, Ring::Receive) }]);
+            guest.publish(Ring::Receive, &[Descriptor { len: 2000, ..valid(&guest, Ring::Receive) }]);
             let bytes = frame(mac(1), mac(2), 1500, 2);
             send(&mut scene.good, &bytes);
             guest.wait_used(Ring::Receive);

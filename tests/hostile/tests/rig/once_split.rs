@@ -118,18 +118,18 @@ fn once_split_what_the_driver_wants_to_be_told() {
             guest.offer(n, n % 16);
             // The wish is for just this chain, or for no interrupt; its complement is neither.
             let wanted = n % 2 == 0;
-            let wish = if wanted { n } else { n.wrapping_sub(1) };
-            guest.write16(AVAIL + 4 + 32, wish);
+            let event = if wanted { n } else { n.wrapping_sub(1) };
+            guest.write16(AVAIL + 4 + 32, event);
             guest.write16(AVAIL, u16::from(!wanted));
             let flags = double(&guest, AVAIL, 2);
-            let event = double(&guest, AVAIL + 4 + 32, 2);
+            let event_word = double(&guest, AVAIL + 4 + 32, 2);
             assert_eq!(device.find(&mut firsts), Ok(1));
             device.take(&firsts[0]);
             device.give_back(1);
             // What the first decision is with the event index is said elsewhere.
             let told = device.must_notify();
             assert!(told == wanted || (event_idx && n == 0), "chain {n}");
-            let (read, left) = if event_idx { (event, flags) } else { (flags, event) };
+            let (read, left) = if event_idx { (event_word, flags) } else { (flags, event_word) };
             assert_eq!((read.loads(), left.loads()), (vec![1; 2], vec![0; 2]));
         }
     }

@@ -13,11 +13,11 @@ use crate::scene::Scene;
 /// A message, and which file goes with it.
 struct Step {
     message: Message,
-    file: With,
+    file: Attachment,
 }
 
 #[derive(Clone, Copy)]
-enum With {
+enum Attachment {
     Nothing,
     Memory,
     Event,
@@ -26,7 +26,7 @@ enum With {
 /// One of everything that a frontend says, each good at some moment of a session.
 fn steps() -> Vec<Step> {
     let with = |message, file| Step { message, file };
-    let plain = |message| Step { message, file: With::Nothing };
+    let plain = |message| Step { message, file: Attachment::Nothing };
     let empty = |request| plain(Message::request(request, Vec::new()));
     let whole = region(1 << 20, 0);
     let rings = RingAddresses { desc: 0x1000, avail: 0x3000, used: 0x4000 };
@@ -47,30 +47,30 @@ fn steps() -> Vec<Step> {
         empty(Request::ResetDevice),
         plain(number(Request::SetStatus, 15)),
         plain(number(Request::SetStatus, 0)),
-        with(Message::request(Request::SetMemTable, RegionSpec::encode_table(&[whole])), With::Memory),
+        with(Message::request(Request::SetMemTable, RegionSpec::encode_table(&[whole])), Attachment::Memory),
         plain(Message::request(Request::SetMemTable, RegionSpec::encode_table(&[]))),
-        with(Message::request(Request::AddMemReg, whole.encode_single()), With::Memory),
+        with(Message::request(Request::AddMemReg, whole.encode_single()), Attachment::Memory),
         plain(Message::request(Request::RemMemReg, whole.encode_single())),
         plain(state(Request::SetVringNum, 1, 256)),
         plain(state(Request::SetVringBase, 1, 7)),
         plain(addresses(1, rings)),
-        with(number(Request::SetVringKick, 1), With::Event),
+        with(number(Request::SetVringKick, 1), Attachment::Event),
         plain(number(Request::SetVringKick, 1 | 1 << 8)),
-        with(number(Request::SetVringCall, 1), With::Event),
-        with(number(Request::SetVringErr, 1), With::Event),
+        with(number(Request::SetVringCall, 1), Attachment::Event),
+        with(number(Request::SetVringErr, 1), Attachment::Event),
         plain(state(Request::SetVringEnable, 1, 1)),
         plain(state(Request::SetVringEnable, 1, 0)),
         plain(state(Request::GetVringBase, 1, 0)),
         // To be saved, and to be loaded from a file that is no state.
-        with(number(Request::SetDeviceStateFd, 0), With::Memory),
-        with(number(Request::SetDeviceStateFd, 1), With::Memory),
+        with(number(Request::SetDeviceStateFd, 0), Attachment::Memory),
+        with(number(Request::SetDeviceStateFd, 1), Attachment::Memory),
         empty(Request::CheckDeviceState),
     ]
 }
 
 /// What comes before an order is tried: nothing; features; a ring that runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum From {
+enum StartState {
     Nothing,
     Features,
     Running,
@@ -81,24 +81,24 @@ enum From {
 fn try_order(
     scene: &Scene,
     steps: &[Step],
-    from: From,
+    start: StartState,
     order: &[usize],
     memory: BorrowedFd<'_>,
     event: BorrowedFd<'_>,
 ) {
     let client = FrontendClient::connect(scene.rig.socket(0)).expect("connect");
     client.set_timeout(Some(PATIENCE)).expect("a time limit");
-    let setup: &[usize] = match from {
-        From::Nothing => &[],
-        From::Features => &[1, 4],
-        From::Running => &[1, 4, 10, 14, 16, 17, 19, 21],
+    let setup: &[usize] = match start {
+        StartState::Nothing => &[],
+        StartState::Features => &[1, 4],
+        StartState::Running => &[1, 4, 10, 14, 16, 17, 19, 21],
     };
     for &step in setup.iter().chain(order) {
         let Step { message, file } = &steps[step];
         let sent = match file {
-            With::Nothing => client.send_raw(message, &[]),
-            With::Memory => client.send_raw(message, &[memory]),
-            With::Event => client.send_raw(message, &[event]),
+            Attachment::Nothing => client.send_raw(message, &[]),
+            Attachment::Memory => client.send_raw(message, &[memory]),
+            Attachment::Event => client.send_raw(message, &[event]),
         };
         if sent.is_err() {
             return;
@@ -110,7 +110,7 @@ fn try_order(
     }
     // Answers of the steps first. Whatever it answers, it is an answer, or the connection's end.
     while let Ok(Some(answer)) = client.recv_raw() {
-        assert!(answer.is_reply() && answer.version() == 1, "{from:?}, {order:?}: {answer:?}");
+        assert!(answer.is_reply() && answer.version() == 1, "{start:?}, {order:?}: {answer:?}");
         if answer.request == Request::GetFeatures.code() && !order.contains(&0) {
             return;
         }
@@ -126,8 +126,8 @@ fn try_all(orders: impl Iterator<Item = Vec<usize>>) {
     let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).expect("an eventfd");
     let steps = steps();
     for (n, order) in orders.enumerate() {
-        for from in [From::Nothing, From::Features, From::Running] {
-            try_order(&scene, &steps, from, &order, memory.as_fd(), event.as_fd());
+        for start in [StartState::Nothing, StartState::Features, StartState::Running] {
+            try_order(&scene, &steps, start, &order, memory.as_fd(), event.as_fd());
         }
         if n % 64 == 0 {
             scene.recovers("an order of messages");

@@ -5,14 +5,14 @@ use straightline_virtio::ring::{Descriptor, INDIRECT, NEXT, WRITE};
 
 use crate::attacker::{Attacker, Layout};
 use crate::common::{BASIC, arrived, frame, mac, noise, send, take, wait_until};
-use crate::scene::{Down, Dropped, Ring, Scene, fine};
+use crate::scene::{Down, Dropped, Ring, Scene, valid};
 
 const TX: Ring = Ring::Transmit;
 const RX: Ring = Ring::Receive;
 
 #[test]
 fn packed_chains_that_a_guest_must_not_send() {
-    bad_chains(Scene::of(Layout::Packed));
+    bad_chains(Scene::with_layout(Layout::Packed));
 }
 
 pub(crate) fn bad_chains(mut scene: Scene) {
@@ -28,30 +28,30 @@ pub(crate) fn bad_chains(mut scene: Scene) {
         });
     }
     scene.sends("the header is there and the frame is not", &Dropped("bad-address"), |guest| {
-        guest.publish(TX, &[Descriptor { len: 12, ..fine(guest, TX) }, nowhere]);
+        guest.publish(TX, &[Descriptor { len: 12, ..valid(guest, TX) }, nowhere]);
     });
     for len in [66_000, 1 << 31, u32::MAX] {
         scene.sends("longer than any frame", &Dropped("long-chain"), |guest| {
-            guest.publish(TX, &[fine(guest, TX), Descriptor { len, ..fine(guest, TX) }]);
+            guest.publish(TX, &[valid(guest, TX), Descriptor { len, ..valid(guest, TX) }]);
         });
     }
     scene.sends("lengths that overflow together", &Dropped("long-chain"), |guest| {
-        let half = Descriptor { len: 1 << 31, ..fine(guest, TX) };
-        guest.publish(TX, &[half, half, fine(guest, TX)]);
+        let half = Descriptor { len: 1 << 31, ..valid(guest, TX) };
+        guest.publish(TX, &[half, half, valid(guest, TX)]);
     });
     scene.sends("write-only", &Dropped("bad-direction"), |guest| {
-        guest.publish(TX, &[Descriptor { flags: WRITE, ..fine(guest, TX) }]);
+        guest.publish(TX, &[Descriptor { flags: WRITE, ..valid(guest, TX) }]);
     });
     scene.sends("write-only behind the header", &Dropped("bad-direction"), |guest| {
-        let fine = fine(guest, TX);
-        guest.publish(TX, &[Descriptor { len: 12, ..fine }, Descriptor { flags: WRITE, ..fine }]);
+        let valid = valid(guest, TX);
+        guest.publish(TX, &[Descriptor { len: 12, ..valid }, Descriptor { flags: WRITE, ..valid }]);
     });
     scene.end();
 }
 
 #[test]
 fn packed_tables_that_a_guest_must_not_send() {
-    bad_tables(Scene::of(Layout::Packed));
+    bad_tables(Scene::with_layout(Layout::Packed));
 }
 
 pub(crate) fn bad_tables(mut scene: Scene) {
@@ -59,14 +59,14 @@ pub(crate) fn bad_tables(mut scene: Scene) {
     let refused = Dropped("bad-indirect");
     for len in [0, 1, 15, 17, 31, 16 * 17, u32::MAX, u32::MAX - 15] {
         scene.sends(&format!("a table of {len} bytes"), &refused, |guest| {
-            guest.publish(TX, &[Descriptor { len, ..table_of(guest, &[fine(guest, TX)]) }]);
+            guest.publish(TX, &[Descriptor { len, ..table_of(guest, &[valid(guest, TX)]) }]);
         });
     }
     scene.sends("a table that goes on in the ring", &refused, |guest| {
-        guest.publish(TX, &[table_of(guest, &[fine(guest, TX)]), fine(guest, TX)]);
+        guest.publish(TX, &[table_of(guest, &[valid(guest, TX)]), valid(guest, TX)]);
     });
     scene.sends("a table at a chain's end", &refused, |guest| {
-        guest.publish(TX, &[fine(guest, TX), table_of(guest, &[fine(guest, TX)])]);
+        guest.publish(TX, &[valid(guest, TX), table_of(guest, &[valid(guest, TX)])]);
     });
     for (addr, what) in [(0, "outside memory"), (u64::MAX - 15, "at the end of all addresses")] {
         scene.sends(&format!("a table {what}"), &Dropped("bad-address"), |guest| {
@@ -77,28 +77,28 @@ pub(crate) fn bad_tables(mut scene: Scene) {
         guest.publish(TX, &[Descriptor { addr: guest.end() - 16, len: 32, flags: INDIRECT, next: 0 }]);
     });
     scene.sends("an entry outside memory", &Dropped("bad-address"), |guest| {
-        guest.publish(TX, &[table_of(guest, &[Descriptor { addr: 0, ..fine(guest, TX) }])]);
+        guest.publish(TX, &[table_of(guest, &[Descriptor { addr: 0, ..valid(guest, TX) }])]);
     });
     // Of an entry's flags only WRITE means anything (virtio 1.2, 2.8.7): a table in a table is a buffer.
     let guest = scene.attacker();
     let bytes = frame(mac(2), mac(1), 200, 3);
-    let fine = fine(&guest, TX);
-    guest.write_memory(fine.addr, &[0; 12]);
-    guest.write_memory(fine.addr + 12, &bytes);
-    let inner = Descriptor { len: 212, flags: INDIRECT, ..fine };
+    let valid = valid(&guest, TX);
+    guest.write_memory(valid.addr, &[0; 12]);
+    guest.write_memory(valid.addr + 12, &bytes);
+    let inner = Descriptor { len: 212, flags: INDIRECT, ..valid };
     guest.publish(TX, &[guest.table(guest.buffer_address(TX, 1), &[inner])]);
     assert!(take(&mut scene.good, 1)[0].1 == bytes);
     drop(guest);
     let options = GuestOptions { features: BASIC, ring_size: 16, withhold: true, ..GuestOptions::default() };
     let guest = Attacker::connect(scene.rig.socket(0), Layout::Packed, &options);
-    guest.publish(TX, &[table_of(&guest, &[fine])]);
-    scene.after("a table that was not agreed on", &Down("not negotiated"), Default::default(), guest);
+    guest.publish(TX, &[table_of(&guest, &[valid])]);
+    scene.expect_and_recover("a table that was not agreed on", &Down("not negotiated"), Default::default(), guest);
     scene.end();
 }
 
 #[test]
 fn packed_buffers_that_a_guest_must_not_offer() {
-    bad_buffers(Scene::of(Layout::Packed));
+    bad_buffers(Scene::with_layout(Layout::Packed));
 }
 
 pub(crate) fn bad_buffers(mut scene: Scene) {
@@ -109,7 +109,7 @@ pub(crate) fn bad_buffers(mut scene: Scene) {
     ] {
         for second in [false, true] {
             scene.receives(what, &Down("receive ring: the buffer at descriptor"), |guest| {
-                let good = fine(guest, RX);
+                let good = valid(guest, RX);
                 let mut bad = Descriptor { len: 2000, ..good };
                 change(&mut bad);
                 // Alone; or in the middle of a packet, behind a buffer that is too short for it.
@@ -118,17 +118,17 @@ pub(crate) fn bad_buffers(mut scene: Scene) {
         }
     }
     scene.receives("a table that is none", &Down("receive ring"), |guest| {
-        guest.publish(RX, &[Descriptor { len: 15, flags: INDIRECT | WRITE, ..fine(guest, RX) }]);
+        guest.publish(RX, &[Descriptor { len: 15, flags: INDIRECT | WRITE, ..valid(guest, RX) }]);
     });
     scene.receives("every descriptor goes on", &Down("it loops"), |guest| {
-        guest.publish(RX, &[Descriptor { flags: WRITE | NEXT, ..fine(guest, RX) }; 16]);
+        guest.publish(RX, &[Descriptor { flags: WRITE | NEXT, ..valid(guest, RX) }; 16]);
     });
     scene.end();
 }
 
 #[test]
 fn packed_ids_are_the_guests_own() {
-    ids_of_ones_own(Scene::of(Layout::Packed));
+    ids_of_ones_own(Scene::with_layout(Layout::Packed));
 }
 
 /// Every chain with the same id, and one that the ring does not have: they come back as they went, in order.
@@ -140,10 +140,10 @@ pub(crate) fn ids_of_ones_own(mut scene: Scene) {
     guest.write_memory(guest.buffer_address(TX, 0) + 12, &bytes);
     for (place, id) in [(0, 0xffff), (1, 3), (2, 3), (3, 16)] {
         let at = geometry.desc + 16 * place;
-        guest.write_descriptor_at(at, Descriptor { len: 712, flags: id, next: 0, ..fine(&guest, TX) });
+        guest.write_descriptor_at(at, Descriptor { len: 712, flags: id, next: 0, ..valid(&guest, TX) });
         let desc = guest.memory().area(at, 16, 16).expect("the ring is in memory");
         desc.release_u16(14, 1 << 7);
-        guest.bell(TX);
+        guest.kick(TX);
         assert!(take(&mut scene.good, 1)[0].1 == bytes);
         wait_until("it is used", || desc.acquire_u16(14) == 1 << 7 | 1 << 15);
         assert_eq!(desc.read_u16(12), id);
@@ -155,7 +155,7 @@ pub(crate) fn ids_of_ones_own(mut scene: Scene) {
 
 #[test]
 fn packed_descriptors_rewritten_all_the_time() {
-    rewritten_all_the_time(Scene::of(Layout::Packed));
+    rewritten_all_the_time(Scene::with_layout(Layout::Packed));
 }
 
 pub(crate) fn rewritten_all_the_time(mut scene: Scene) {
@@ -178,7 +178,7 @@ pub(crate) fn rewritten_all_the_time(mut scene: Scene) {
                 };
                 guest.write_descriptor_at(at, desc);
                 guest.write_memory(guest.buffer_address(ring, 0) + 64 * u64::from(bytes[6]), bytes);
-                guest.bell(ring);
+                guest.kick(ring);
             }
             if n % 8 == 0 {
                 send(&mut scene.good, &frame(mac(1), mac(2), 1400, seed));

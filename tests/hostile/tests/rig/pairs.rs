@@ -42,16 +42,16 @@ fn send_by_all(guest: &mut Guest) -> usize {
 }
 
 /// What the frontend has made of its rings, and what became of the packets.
-struct Wiring {
+struct RingStates {
     enabled: [bool; RINGS as usize],
     runs: [bool; RINGS as usize],
     /// Whether a ring discards packets while it is disabled: it was enabled since it was last stopped. Otherwise they wait.
     discards: [bool; RINGS as usize],
     sent: usize,
-    come: usize,
+    arrived: usize,
 }
 
-impl Wiring {
+impl RingStates {
     /// Enables, disables, stops or starts a ring, whatever it was before, and waits for the answer.
     fn change(&mut self, guest: &mut Guest, ring: u16, what: u8) {
         let at = usize::from(ring);
@@ -84,7 +84,7 @@ impl Wiring {
     /// enabled since.
     fn account(&mut self, scene: &mut Scene, guest: &mut Guest) {
         wait_until("every packet is accounted for", || {
-            self.come += arrived(&mut scene.good).len() + arrived_by(guest).iter().sum::<usize>();
+            self.arrived += arrived(&mut scene.good).len() + arrived_by(guest).iter().sum::<usize>();
             let out = guest.pairs().iter_mut().map(|pair| {
                 pair.flush();
                 256 - pair.spare()
@@ -92,7 +92,7 @@ impl Wiring {
             let out: Vec<_> = out.collect();
             let dropped = usize::try_from(scene.dropped().values().sum::<u64>()).expect("few");
             (0..out.len()).all(|pair| out[pair] == 0 || !self.runs[2 * pair + 1] || !self.discards[2 * pair + 1])
-                && self.come + dropped + out.iter().sum::<usize>() == self.sent
+                && self.arrived + dropped + out.iter().sum::<usize>() == self.sent
         });
     }
 
@@ -101,7 +101,7 @@ impl Wiring {
         let before = scene.dropped();
         self.sent += send_by_all(guest) + 8;
         (0..8).for_each(|n| send(&mut scene.good, &flow(n, 600)));
-        self.come += take(&mut scene.good, self.pairs(Ring::Transmit, true, true).count()).len();
+        self.arrived += take(&mut scene.good, self.pairs(Ring::Transmit, true, true).count()).len();
         let open: Vec<_> = self.pairs(Ring::Receive, true, true).collect();
         let any_runs = self.pairs(Ring::Receive, true, false).next().is_some();
         let (disabled, down) = if !open.is_empty() {
@@ -116,7 +116,7 @@ impl Wiring {
             by.iter_mut().zip(arrived_by(guest)).for_each(|(count, more)| *count += more);
             by.iter().sum::<usize>() == 8 - disabled - down
         });
-        self.come += 8 - disabled - down;
+        self.arrived += 8 - disabled - down;
         assert!((0..by.len()).all(|pair| by[pair] == 0 || open.contains(&pair)), "{by:?}, open are {open:?}");
         let discards = |pair: &usize| self.discards[2 * pair + 1];
         let disabled = disabled + self.pairs(Ring::Transmit, true, false).filter(discards).count();
@@ -131,22 +131,22 @@ impl Wiring {
 #[test]
 fn pairs_that_come_and_go_in_any_order_under_traffic() {
     for layout in Layout::BOTH {
-        let mut scene = Scene::with(layout, PAIRS);
-        let mut guest = scene.driver();
-        let mut wiring = Wiring { enabled: [true; 8], runs: [true; 8], discards: [true; 8], sent: 0, come: 0 };
+        let mut scene = Scene::with_queues(layout, PAIRS);
+        let mut guest = scene.compliant_guest();
+        let mut states = RingStates { enabled: [true; 8], runs: [true; 8], discards: [true; 8], sent: 0, arrived: 0 };
         for byte in noise(1, hostile::repeats(200, 10_000)) {
             // While these are under way the frontend changes one ring.
-            wiring.sent += send_by_all(&mut guest) + 8;
+            states.sent += send_by_all(&mut guest) + 8;
             (0..8).for_each(|n| send(&mut scene.good, &flow(n, 600)));
-            wiring.change(&mut guest, u16::from(byte & 7), byte >> 3 & 3);
-            wiring.account(&mut scene, &mut guest);
-            wiring.check(&mut scene, &mut guest);
+            states.change(&mut guest, u16::from(byte & 7), byte >> 3 & 3);
+            states.account(&mut scene, &mut guest);
+            states.check(&mut scene, &mut guest);
         }
         for ring in 0..RINGS {
-            wiring.change(&mut guest, ring, 0);
-            wiring.change(&mut guest, ring, 3);
+            states.change(&mut guest, ring, 0);
+            states.change(&mut guest, ring, 3);
         }
-        wiring.account(&mut scene, &mut guest);
+        states.account(&mut scene, &mut guest);
         scene.rig.wait_up(0);
         drop(guest);
         scene.settle();
@@ -204,7 +204,7 @@ fn publish_over(pair: &Pair, layout: Layout, bytes: &[u8]) {
 #[test]
 fn a_broken_ring_of_any_pair_stops_all_rings_of_its_port() {
     for layout in Layout::BOTH {
-        let mut scene = Scene::with(layout, PAIRS);
+        let mut scene = Scene::with_queues(layout, PAIRS);
         for broken in 0..RINGS {
             let mut guest = scene.attacker();
             let at = usize::from(broken / 2);
@@ -250,7 +250,7 @@ fn a_broken_ring_of_any_pair_stops_all_rings_of_its_port() {
 fn a_broken_ring_goes_on_with_a_kick_and_with_no_other_message() {
     for layout in Layout::BOTH {
         for polled in [false, true] {
-            let mut scene = Scene::with(layout, PAIRS);
+            let mut scene = Scene::with_queues(layout, PAIRS);
             let mut guest = scene.attacker();
             let event = eventfd(0, EventfdFlags::NONBLOCK).expect("an eventfd");
             let kick = (!polled).then_some(event.as_fd());
@@ -285,8 +285,8 @@ fn a_broken_ring_goes_on_with_a_kick_and_with_no_other_message() {
 #[test]
 fn a_flooded_pair_starves_neither_its_port_nor_another() {
     for layout in Layout::BOTH {
-        let mut scene = Scene::with(layout, PAIRS);
-        let mut guest = scene.driver();
+        let mut scene = Scene::with_queues(layout, PAIRS);
+        let mut guest = scene.compliant_guest();
         // All become visible at once: memory goes, rings are filled, memory comes back.
         let spec = own_region(&guest);
         for last in 1..usize::from(PAIRS) {
@@ -335,7 +335,7 @@ fn a_flooded_pair_starves_neither_its_port_nor_another() {
 
 /// How a frontend takes everything back.
 #[derive(Clone, Copy, Debug)]
-enum Back {
+enum ResetKind {
     Device,
     Owner,
     Status,
@@ -344,42 +344,43 @@ enum Back {
 #[test]
 fn all_pairs_are_reset_under_traffic() {
     for layout in Layout::BOTH {
-        for back in [Back::Device, Back::Owner, Back::Status] {
-            let mut scene = Scene::with(layout, PAIRS);
-            let mut guest = scene.driver();
-            let mut wiring = Wiring { enabled: [true; 8], runs: [true; 8], discards: [true; 8], sent: 0, come: 0 };
+        for reset in [ResetKind::Device, ResetKind::Owner, ResetKind::Status] {
+            let mut scene = Scene::with_queues(layout, PAIRS);
+            let mut guest = scene.compliant_guest();
+            let mut states =
+                RingStates { enabled: [true; 8], runs: [true; 8], discards: [true; 8], sent: 0, arrived: 0 };
             for _ in 0..hostile::repeats(20, 1000) {
-                wiring.sent += send_by_all(&mut guest) + 8;
+                states.sent += send_by_all(&mut guest) + 8;
                 (0..8).for_each(|n| send(&mut scene.good, &flow(n, 600)));
-                let runs = match back {
-                    Back::Device => guest.client().reset_device().map(|()| false),
-                    Back::Status => guest.client().set_status(0).map(|()| false),
-                    Back::Owner => {
+                let runs = match reset {
+                    ResetKind::Device => guest.client().reset_device().map(|()| false),
+                    ResetKind::Status => guest.client().set_status(0).map(|()| false),
+                    ResetKind::Owner => {
                         let message = Message::request(Request::ResetOwner, Vec::new());
                         guest.client().send_raw(&message, &[]).expect("sent");
                         guest.client().get_features().map(|_| true)
                     }
                 };
-                (wiring.runs, wiring.enabled) = ([runs.expect("reset"); 8], [false; 8]);
-                wiring.account(&mut scene, &mut guest);
-                wiring.check(&mut scene, &mut guest);
+                (states.runs, states.enabled) = ([runs.expect("reset"); 8], [false; 8]);
+                states.account(&mut scene, &mut guest);
+                states.check(&mut scene, &mut guest);
                 scene.rig.wait_down(0, "");
                 scene.victims.go_on();
-                match back {
-                    Back::Device => {
+                match reset {
+                    ResetKind::Device => {
                         let features = guest.features();
                         guest.client().set_features(features).expect("features");
                         guest.start().expect("started");
                     }
-                    Back::Status => {
+                    ResetKind::Status => {
                         let bases = guest.stop().expect("stopped already");
                         guest.resume(&bases).expect("started");
                     }
-                    Back::Owner => guest.enable(PAIRS.into()).expect("enabled"),
+                    ResetKind::Owner => guest.enable(PAIRS.into()).expect("enabled"),
                 }
-                (wiring.runs, wiring.enabled) = ([true; 8], [true; 8]);
-                wiring.account(&mut scene, &mut guest);
-                wiring.check(&mut scene, &mut guest);
+                (states.runs, states.enabled) = ([true; 8], [true; 8]);
+                states.account(&mut scene, &mut guest);
+                states.check(&mut scene, &mut guest);
             }
             drop(guest);
             scene.settle();

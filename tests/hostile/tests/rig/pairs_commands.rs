@@ -31,7 +31,7 @@ fn first(pairs: u16) -> Vec<bool> {
 
 #[test]
 fn a_number_of_pairs_that_there_is_not() {
-    let mut scene = Scene::with(Layout::Split, PAIRS);
+    let mut scene = Scene::with_queues(Layout::Split, PAIRS);
     let (mut guest, mut commander) = Commander::new(&scene, PAIRS);
     let edges = (0..16).flat_map(|bit| [(1 << bit) - 1, 1 << bit, (1 << bit) + 1]).chain([u16::MAX]);
     let all = (0..=u16::MAX).step_by(65_536 / hostile::repeats(256, 65_536));
@@ -60,7 +60,7 @@ fn a_number_of_pairs_that_there_is_not() {
 
 #[test]
 fn pairs_asked_for_while_their_rings_are_missing() {
-    let mut scene = Scene::with(Layout::Split, PAIRS);
+    let mut scene = Scene::with_queues(Layout::Split, PAIRS);
     let (mut guest, mut commander) = Commander::new(&scene, PAIRS);
     for _ in 0..10 {
         // All that the driver asks for, and of those the ones that there are.
@@ -103,7 +103,7 @@ fn pairs_asked_for_while_their_rings_are_missing() {
 
 #[test]
 fn pairs_asked_for_again_and_again_under_traffic() {
-    let mut scene = Scene::with(Layout::Split, PAIRS);
+    let mut scene = Scene::with_queues(Layout::Split, PAIRS);
     let (mut guest, mut commander) = Commander::new(&scene, PAIRS);
     let (mut sent, mut come) = (0, 0);
     for round in 0..u16::try_from(hostile::repeats(300, 10_000)).expect("small") {

@@ -52,7 +52,7 @@ fn traffic(scene: &mut Scene, guest: &mut Attacker, layout: Layout, first: u16) 
 #[test]
 fn rings_of_different_pairs_over_one_another() {
     for layout in Layout::BOTH {
-        let mut scene = Scene::with(layout, PAIRS);
+        let mut scene = Scene::with_queues(layout, PAIRS);
         for from in 0..RINGS {
             for to in (0..RINGS).filter(|&to| to != from) {
                 let mut guest = scene.attacker();
@@ -95,7 +95,7 @@ fn rings_of_different_pairs_over_one_another() {
 #[test]
 fn buffers_over_the_rings_of_other_pairs() {
     for layout in Layout::BOTH {
-        let mut scene = Scene::with(layout, PAIRS);
+        let mut scene = Scene::with_queues(layout, PAIRS);
         for index in 0..RINGS {
             let mut guest = scene.attacker();
             let Geometry { desc, avail, used, .. } = geometry(&mut guest, index);
@@ -124,8 +124,8 @@ fn buffers_over_the_rings_of_other_pairs() {
 #[test]
 fn memory_of_some_pairs_comes_and_goes_under_traffic() {
     for layout in Layout::BOTH {
-        let mut scene = Scene::with(layout, PAIRS);
-        let mut guest = scene.driver();
+        let mut scene = Scene::with_queues(layout, PAIRS);
+        let mut guest = scene.compliant_guest();
         // The guest's one region as two, the border between the second pair and the third.
         let whole = own_region(&guest);
         let half = whole.size / 2;

@@ -20,7 +20,7 @@ use crate::scene::Scene;
 #[test]
 fn rings_beyond_the_pairs_that_are_offered() {
     for pairs in [2, PAIRS, 127] {
-        let mut scene = Scene::with(Layout::Split, pairs);
+        let mut scene = Scene::with_queues(Layout::Split, pairs);
         // And one for control.
         let rings = 2 * u32::from(pairs) + 1;
         for index in [rings, rings + 1, 2 * rings, 255, 256, rings + 256, 65_535, u32::MAX] {
@@ -40,7 +40,7 @@ fn rings_beyond_the_pairs_that_are_offered() {
 #[test]
 fn how_many_pairs_there_are_asked_at_any_time() {
     for pairs in [1, PAIRS, 127] {
-        let mut scene = Scene::with(Layout::Split, pairs);
+        let mut scene = Scene::with_queues(Layout::Split, pairs);
         let ask = Message::request(Request::GetQueueNum, Vec::new());
         // Before anything is negotiated, and again and again.
         let client = FrontendClient::connect(scene.rig.socket(0)).expect("connect");
@@ -74,8 +74,8 @@ fn pairs_that_were_not_negotiated_are_not_used() {
     for layout in Layout::BOTH {
         // Where the second pair's receive ring would be stands the control ring, where there is one (virtio 1.2, 5.1.2).
         for control in [0, f::VIRTIO_NET_F_CTRL_VQ | f::VIRTIO_NET_F_CTRL_RX] {
-            let mut scene = Scene::with(layout, PAIRS);
-            let mut guest = scene.driver();
+            let mut scene = Scene::with_queues(layout, PAIRS);
+            let mut guest = scene.compliant_guest();
             let features = guest.features() & !f::VIRTIO_NET_F_MQ | control;
             guest.client().reset_device().expect("reset");
             guest.client().set_features(features).expect("without MQ");
@@ -114,8 +114,8 @@ fn pairs_that_were_not_negotiated_are_not_used() {
 fn pairs_that_never_start_are_missed_by_nobody() {
     for layout in Layout::BOTH {
         for started in [0b0001, 0b0100, 0b1010, 0b1110_u8] {
-            let mut scene = Scene::with(layout, PAIRS);
-            let mut guest = scene.driver();
+            let mut scene = Scene::with_queues(layout, PAIRS);
+            let mut guest = scene.compliant_guest();
             let runs = |pair: usize| started & 1 << pair != 0;
             // All are stopped at once, before any packet, and only these start again.
             let bases = guest.stop().expect("stopped");
@@ -156,8 +156,8 @@ fn pairs_that_never_start_are_missed_by_nobody() {
 #[test]
 fn one_kick_and_one_call_for_all_rings() {
     for layout in Layout::BOTH {
-        let mut scene = Scene::with(layout, PAIRS);
-        let mut guest = scene.driver();
+        let mut scene = Scene::with_queues(layout, PAIRS);
+        let mut guest = scene.compliant_guest();
         // All rings are told of by what they are kicked with: each notification kicks all of them.
         let event = eventfd(0, EventfdFlags::NONBLOCK).expect("an eventfd");
         let (_ours, theirs) = UnixStream::pair().expect("sockets");

@@ -11,7 +11,7 @@ use straightline_virtio::vhost_user::{FrontendClient, Message, Request};
 
 use crate::attacker::Layout;
 use crate::common::{arrived, frame, mac, pause, send, take, wait_until};
-use crate::scene::{Ring, Scene, fine};
+use crate::scene::{Ring, Scene, valid};
 
 #[test]
 fn a_peer_that_stops_reading_its_socket() {
@@ -56,11 +56,11 @@ fn a_guest_that_never_returns_buffers() {
 #[test]
 fn a_guest_that_floods_kicks() {
     for layout in Layout::BOTH {
-        let mut scene = Scene::of(layout);
+        let mut scene = Scene::with_layout(layout);
         let guest = scene.attacker();
-        scene.measures("a flood of kicks", |_| {
+        scene.measure_gap("a flood of kicks", |_| {
             for n in 0..hostile::repeats(20_000, 1_000_000) {
-                guest.bell(if n % 2 == 0 { Ring::Transmit } else { Ring::Receive });
+                guest.kick(if n % 2 == 0 { Ring::Transmit } else { Ring::Receive });
             }
         });
         scene.victims.go_on();
@@ -73,7 +73,7 @@ fn a_guest_that_floods_kicks() {
 #[test]
 fn a_call_that_is_full_and_blocks_holds_nobody_up() {
     for layout in Layout::BOTH {
-        fill_calls_that_block(Scene::of(layout));
+        fill_calls_that_block(Scene::with_layout(layout));
     }
 }
 
@@ -94,9 +94,9 @@ pub(crate) fn fill_calls_that_block(mut scene: Scene) {
     guest.write_memory(guest.buffer_address(Ring::Transmit, 0) + 12, &bytes);
     for n in 0..100 {
         // Both rings have something used, and both are to be told: no event was ever asked for later.
-        let room = Descriptor { len: 2000, ..fine(&guest, Ring::Receive) };
-        guest.publish(Ring::Receive, &[room]);
-        guest.publish(Ring::Transmit, &[Descriptor { len: 412, ..fine(&guest, Ring::Transmit) }]);
+        let buffer = Descriptor { len: 2000, ..valid(&guest, Ring::Receive) };
+        guest.publish(Ring::Receive, &[buffer]);
+        guest.publish(Ring::Transmit, &[Descriptor { len: 412, ..valid(&guest, Ring::Transmit) }]);
         send(&mut scene.good, &frame(mac(1), mac(2), 700, n));
         guest.wait_used(Ring::Transmit);
         guest.wait_used(Ring::Receive);
@@ -122,7 +122,7 @@ fn a_guest_that_moves_its_used_index() {
         // Index and elements are the device's, and so are its numbers: what the guest writes there is never read.
         guest.memory().area(at.used, 4, 4).expect("the ring is in memory").release_u16(2, moved);
         guest.write_memory(at.used + 4, &[0xff; 8 * 16]);
-        guest.publish(Ring::Transmit, &[Descriptor { len: 812, ..fine(&guest, Ring::Transmit) }]);
+        guest.publish(Ring::Transmit, &[Descriptor { len: 812, ..valid(&guest, Ring::Transmit) }]);
         assert!(take(&mut scene.good, 1)[0].1 == bytes);
         wait_until("the device's own index stands there", || guest.used_index(Ring::Transmit) == n);
     }
@@ -138,7 +138,7 @@ fn a_flood_of_the_smallest_packets() {
     let at = Ring::Transmit;
     guest.write_memory(guest.buffer_address(at, 0), &[0; 12]);
     for descriptor in 0..16 {
-        guest.write_descriptor(at, descriptor, Descriptor { len: 26, ..fine(&guest, at) });
+        guest.write_descriptor(at, descriptor, Descriptor { len: 26, ..valid(&guest, at) });
         guest.write_available(at, descriptor, descriptor);
     }
     let mut index = 0_u16;

@@ -30,22 +30,22 @@ pub(crate) struct Scene {
 }
 
 /// Where the attacker's buffers are, as a plain descriptor of 100 bytes.
-pub(crate) fn fine(guest: &Guest, ring: Ring) -> Descriptor {
+pub(crate) fn valid(guest: &Guest, ring: Ring) -> Descriptor {
     let flags = if ring == Ring::Receive { WRITE } else { 0 };
     Descriptor { addr: guest.buffer_address(ring, 0), len: 100, flags, next: 0 }
 }
 
 /// What becomes of an attack.
-pub(crate) enum Then {
+pub(crate) enum Outcome {
     /// The packet is refused for this reason; the port goes on.
     Dropped(&'static str),
     /// The port goes down, with these words in its reason.
     Down(&'static str),
 }
-pub(crate) use Then::{Down, Dropped};
+pub(crate) use Outcome::{Down, Dropped};
 
-/// As [`Scene::measures`], of victims in another scene.
-pub(crate) fn measures<T>(victims: &Victims, what: &str, attack: impl FnOnce() -> T) -> T {
+/// As [`Scene::measure_gap`], of victims in another scene.
+pub(crate) fn measure_gap<T>(victims: &Victims, what: &str, attack: impl FnOnce() -> T) -> T {
     const QUIET: Duration = Duration::from_millis(200);
     let ((), without) = victims.longest_gap(|| std::thread::sleep(QUIET));
     let (done, with) = victims.longest_gap(attack);
@@ -57,47 +57,58 @@ pub(crate) fn measures<T>(victims: &Victims, what: &str, attack: impl FnOnce() -
 impl Scene {
     /// With an attacker whose rings are split.
     pub(crate) fn new() -> Scene {
-        Scene::of(Layout::Split)
+        Scene::with_layout(Layout::Split)
     }
 
     /// With an attacker whose rings are of this layout.
-    pub(crate) fn of(layout: Layout) -> Scene {
-        Scene::with(layout, 1)
+    pub(crate) fn with_layout(layout: Layout) -> Scene {
+        Scene::with_queues(layout, 1)
     }
 
     /// With one that has promised besides to use descriptors in order.
     pub(crate) fn in_order(layout: Layout) -> Scene {
-        Scene { features: f::VIRTIO_F_IN_ORDER, ..Scene::of(layout) }
+        Scene { features: f::VIRTIO_F_IN_ORDER, ..Scene::with_layout(layout) }
     }
 
     /// Before a good guest with more features.
-    pub(crate) fn before(layout: Layout, features: u64) -> Scene {
+    pub(crate) fn with_good_features(layout: Layout, features: u64) -> Scene {
         Scene::between(layout, 1, features)
     }
 
     /// With one that has so many queue pairs.
-    pub(crate) fn with(layout: Layout, queues: u16) -> Scene {
+    pub(crate) fn with_queues(layout: Layout, queues: u16) -> Scene {
         Scene::between(layout, queues, 0)
     }
 
     /// With a fifth port (4), which has this name and is in no patch.
-    pub(crate) fn beside(name: &str) -> Scene {
-        Scene::made(5, Layout::Split, 1, &GuestOptions::default(), |config| {
+    pub(crate) fn with_spare_port(name: &str) -> Scene {
+        Scene::build(5, Layout::Split, 1, &GuestOptions::default(), |config| {
             name.clone_into(&mut config.ports[4].name);
         })
     }
 
     fn between(layout: Layout, queues: u16, features: u64) -> Scene {
         let features = features | GuestOptions::default().features;
-        Scene::facing(layout, queues, &GuestOptions { features, ..GuestOptions::default() }, |_| ())
+        Scene::with_good_guest(layout, queues, &GuestOptions { features, ..GuestOptions::default() }, |_| ())
     }
 
     /// Before such a good guest, in a switch that is configured otherwise.
-    pub(crate) fn facing(layout: Layout, queues: u16, good: &GuestOptions, change: impl FnOnce(&mut Config)) -> Scene {
-        Scene::made(4, layout, queues, good, change)
+    pub(crate) fn with_good_guest(
+        layout: Layout,
+        queues: u16,
+        good: &GuestOptions,
+        change: impl FnOnce(&mut Config),
+    ) -> Scene {
+        Scene::build(4, layout, queues, good, change)
     }
 
-    fn made(ports: usize, layout: Layout, queues: u16, good: &GuestOptions, change: impl FnOnce(&mut Config)) -> Scene {
+    fn build(
+        ports: usize,
+        layout: Layout,
+        queues: u16,
+        good: &GuestOptions,
+        change: impl FnOnce(&mut Config),
+    ) -> Scene {
         let rig = rig(ports, |config| {
             let port = vhost_user(&mut config.ports[0]);
             (port.packed, port.queues) = (layout == Layout::Packed, Some(queues));
@@ -124,44 +135,50 @@ impl Scene {
     }
 
     /// A guest at the attacker's port whose drivers keep every rule, with all its queue pairs.
-    pub(crate) fn driver(&self) -> Guest {
+    pub(crate) fn compliant_guest(&self) -> Guest {
         let layout = if self.layout == Layout::Packed { f::VIRTIO_F_RING_PACKED } else { 0 };
         let features = GuestOptions::default().features | layout;
         self.rig.guest(0, &GuestOptions { features, queue_pairs: self.queues, ..GuestOptions::default() })
     }
 
     /// An attack by the transmit ring: `f` writes the descriptors and publishes.
-    pub(crate) fn sends(&mut self, what: &str, then: &Then, f: impl FnOnce(&Attacker)) {
+    pub(crate) fn sends(&mut self, what: &str, outcome: &Outcome, f: impl FnOnce(&Attacker)) {
         let guest = self.attacker();
         let before = self.dropped();
         f(&guest);
-        self.after(what, then, before, guest);
+        self.expect_and_recover(what, outcome, before, guest);
     }
 
     /// An attack by the receive ring: it strikes when a packet is delivered.
-    pub(crate) fn receives(&mut self, what: &str, then: &Then, f: impl FnOnce(&Attacker)) {
+    pub(crate) fn receives(&mut self, what: &str, outcome: &Outcome, f: impl FnOnce(&Attacker)) {
         let guest = self.attacker();
         let before = self.dropped();
         f(&guest);
         send(&mut self.good, &frame(mac(1), mac(2), 700, 1));
-        self.after(what, then, before, guest);
+        self.expect_and_recover(what, outcome, before, guest);
     }
 
     pub(crate) fn dropped(&self) -> BTreeMap<String, u64> {
         self.rig.port(0).drops
     }
 
-    /// What became of an attack: `then` happens, the victims notice nothing, and once `guest` is gone the next one at
+    /// What became of an attack: `outcome` happens, the victims notice nothing, and once `guest` is gone the next one at
     /// its port is served.
-    pub(crate) fn after(&mut self, what: &str, then: &Then, before: BTreeMap<String, u64>, guest: impl Sized) {
-        self.happens(what, then, before);
+    pub(crate) fn expect_and_recover(
+        &mut self,
+        what: &str,
+        outcome: &Outcome,
+        before: BTreeMap<String, u64>,
+        guest: impl Sized,
+    ) {
+        self.expect_outcome(what, outcome, before);
         drop(guest);
         self.recovers(what);
     }
 
     /// Waits until it does; the victims notice nothing.
-    pub(crate) fn happens(&mut self, what: &str, then: &Then, before: BTreeMap<String, u64>) {
-        match *then {
+    pub(crate) fn expect_outcome(&mut self, what: &str, outcome: &Outcome, before: BTreeMap<String, u64>) {
+        match *outcome {
             Dropped(reason) => {
                 let before = before.get(reason).copied().unwrap_or(0);
                 wait_until(&format!("{what}: dropped as {reason}"), || self.rig.drops(0, reason) > before);
@@ -201,8 +218,8 @@ impl Scene {
 
     /// Runs an attack and prints the victims' longest gap between two packets, without the attack and with it. The gap
     /// is for the reader: a test asserts no time. That nothing is lost, [`Scene::end`] asserts.
-    pub(crate) fn measures<T>(&self, what: &str, attack: impl FnOnce(&Scene) -> T) -> T {
-        measures(&self.victims, what, || attack(self))
+    pub(crate) fn measure_gap<T>(&self, what: &str, attack: impl FnOnce(&Scene) -> T) -> T {
+        measure_gap(&self.victims, what, || attack(self))
     }
 
     /// The victims have lost nothing.

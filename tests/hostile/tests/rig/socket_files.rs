@@ -32,7 +32,7 @@ fn a_link_in_the_place_of_a_socket_is_not_followed() {
     port.perms = 0o666;
     // Only root gives files away.
     port.owner = geteuid().is_root().then_some(1);
-    let error = scene.measures("a reload with a link in the place of a socket", |scene| {
+    let error = scene.measure_gap("a reload with a link in the place of a socket", |scene| {
         scene.rig.switch.reload(&config).expect_err("another file stands there")
     });
     let error = format!("{error:#}");

@@ -9,7 +9,7 @@ use straightline_virtio::ring::{Descriptor, INDIRECT, NEXT, WRITE};
 
 use crate::attacker::Attacker;
 use crate::common::{BASIC, arrived, frame, mac, noise, send, take, wait_until};
-use crate::scene::{Down, Dropped, Scene, fine};
+use crate::scene::{Down, Dropped, Scene, valid};
 
 #[test]
 fn chains_that_a_guest_must_not_send() {
@@ -29,55 +29,55 @@ pub(crate) fn bad_chains(mut scene: Scene) {
         });
     }
     scene.sends("the header is there and the frame is not", &Dropped("bad-address"), |guest| {
-        let header = Descriptor { len: 12, flags: NEXT, next: 1, ..fine(guest, ring) };
+        let header = Descriptor { len: 12, flags: NEXT, next: 1, ..valid(guest, ring) };
         guest.publish_chain(ring, 0, &[header, nowhere]);
     });
     scene.sends("a length of 4 GiB", &Dropped("long-chain"), |guest| {
-        guest.publish_chain(ring, 0, &[Descriptor { len: u32::MAX, ..fine(guest, ring) }]);
+        guest.publish_chain(ring, 0, &[Descriptor { len: u32::MAX, ..valid(guest, ring) }]);
     });
     scene.sends("lengths that overflow together", &Dropped("long-chain"), |guest| {
-        let fine = fine(guest, ring);
-        let half = Descriptor { len: 0x8000_0000, flags: NEXT, ..fine };
-        guest.publish_chain(ring, 0, &[Descriptor { next: 1, ..half }, Descriptor { next: 2, ..half }, fine]);
+        let valid = valid(guest, ring);
+        let half = Descriptor { len: 0x8000_0000, flags: NEXT, ..valid };
+        guest.publish_chain(ring, 0, &[Descriptor { next: 1, ..half }, Descriptor { next: 2, ..half }, valid]);
     });
     scene.sends("longer than any frame", &Dropped("long-chain"), |guest| {
-        let part = Descriptor { len: 30_000, flags: NEXT, ..fine(guest, ring) };
-        let chain: Vec<_> = (1..=4).map(|next| Descriptor { next, ..part }).chain([fine(guest, ring)]).collect();
+        let part = Descriptor { len: 30_000, flags: NEXT, ..valid(guest, ring) };
+        let chain: Vec<_> = (1..=4).map(|next| Descriptor { next, ..part }).chain([valid(guest, ring)]).collect();
         guest.publish_chain(ring, 0, &chain);
     });
     scene.sends("write-only", &Dropped("bad-direction"), |guest| {
-        guest.publish_chain(ring, 0, &[Descriptor { flags: WRITE, ..fine(guest, ring) }]);
+        guest.publish_chain(ring, 0, &[Descriptor { flags: WRITE, ..valid(guest, ring) }]);
     });
     scene.sends("write-only behind the header", &Dropped("bad-direction"), |guest| {
-        let fine = fine(guest, ring);
-        let header = Descriptor { len: 12, flags: NEXT, next: 1, ..fine };
-        guest.publish_chain(ring, 0, &[header, Descriptor { flags: WRITE, ..fine }]);
+        let valid = valid(guest, ring);
+        let header = Descriptor { len: 12, flags: NEXT, next: 1, ..valid };
+        guest.publish_chain(ring, 0, &[header, Descriptor { flags: WRITE, ..valid }]);
     });
     scene.sends("no bytes", &Dropped("short-chain"), |guest| {
-        guest.publish_chain(ring, 0, &[Descriptor { len: 0, ..fine(guest, ring) }]);
+        guest.publish_chain(ring, 0, &[Descriptor { len: 0, ..valid(guest, ring) }]);
     });
     for len in 1..12 {
         scene.sends("shorter than the header", &Dropped("short-chain"), |guest| {
-            guest.publish_chain(ring, 0, &[Descriptor { len, ..fine(guest, ring) }]);
+            guest.publish_chain(ring, 0, &[Descriptor { len, ..valid(guest, ring) }]);
         });
     }
     scene.sends("many pieces of nothing", &Dropped("short-chain"), |guest| {
-        let empty = Descriptor { len: 0, flags: NEXT, ..fine(guest, ring) };
+        let empty = Descriptor { len: 0, flags: NEXT, ..valid(guest, ring) };
         let chain: Vec<_> = (1..=15).map(|next| Descriptor { next, ..empty }).collect();
-        let last = Descriptor { len: 11, ..fine(guest, ring) };
+        let last = Descriptor { len: 11, ..valid(guest, ring) };
         guest.publish_chain(ring, 0, &[&chain[..], &[last]].concat());
     });
     scene.sends("a header without a frame", &Dropped("runt"), |guest| {
-        guest.publish_chain(ring, 0, &[Descriptor { len: 12, ..fine(guest, ring) }]);
+        guest.publish_chain(ring, 0, &[Descriptor { len: 12, ..valid(guest, ring) }]);
     });
     scene.sends("next out of range", &Down("chains to 16"), |guest| {
-        guest.publish_chain(ring, 0, &[Descriptor { flags: NEXT, next: 16, ..fine(guest, ring) }]);
+        guest.publish_chain(ring, 0, &[Descriptor { flags: NEXT, next: 16, ..valid(guest, ring) }]);
     });
     scene.sends("a loop of one", &Down("it loops"), |guest| {
-        guest.publish_chain(ring, 3, &[Descriptor { flags: NEXT, next: 3, ..fine(guest, ring) }]);
+        guest.publish_chain(ring, 3, &[Descriptor { flags: NEXT, next: 3, ..valid(guest, ring) }]);
     });
     scene.sends("a loop of two, of nothing", &Down("it loops"), |guest| {
-        let empty = Descriptor { len: 0, flags: NEXT, ..fine(guest, ring) };
+        let empty = Descriptor { len: 0, flags: NEXT, ..valid(guest, ring) };
         guest.publish_chain(ring, 0, &[Descriptor { next: 1, ..empty }, empty]);
     });
     scene.sends("an index that jumps", &Down("available index 17"), |guest| guest.publish_index(ring, 17));
@@ -87,7 +87,7 @@ pub(crate) fn bad_chains(mut scene: Scene) {
         guest.publish_index(ring, 1);
     });
     scene.sends("a head out of range behind good ones", &Down("names descriptor 65535"), |guest| {
-        guest.write_descriptor(ring, 0, Descriptor { len: 12, ..fine(guest, ring) });
+        guest.write_descriptor(ring, 0, Descriptor { len: 12, ..valid(guest, ring) });
         guest.write_available(ring, 2, 65_535);
         guest.publish_index(ring, 3);
     });
@@ -112,23 +112,23 @@ pub(crate) fn bad_tables(mut scene: Scene) {
     let refused = Dropped("bad-indirect");
     for len in [0, 1, 15, 17, 31, 16 * 17, u32::MAX, u32::MAX - 15] {
         scene.sends(&format!("a table of {len} bytes"), &refused, |guest| {
-            guest.publish_chain(ring, 0, &[table(guest, &[fine(guest, ring)], len)]);
+            guest.publish_chain(ring, 0, &[table(guest, &[valid(guest, ring)], len)]);
         });
     }
     scene.sends("a table in a table", &refused, |guest| {
-        let inner = Descriptor { flags: INDIRECT, len: 16, ..fine(guest, ring) };
+        let inner = Descriptor { flags: INDIRECT, len: 16, ..valid(guest, ring) };
         guest.publish_chain(ring, 0, &[table(guest, &[inner], 16)]);
     });
     scene.sends("a table that goes on in the ring", &refused, |guest| {
-        let table = table(guest, &[fine(guest, ring)], 16);
-        guest.publish_chain(ring, 0, &[Descriptor { flags: INDIRECT | NEXT, next: 1, ..table }, fine(guest, ring)]);
+        let table = table(guest, &[valid(guest, ring)], 16);
+        guest.publish_chain(ring, 0, &[Descriptor { flags: INDIRECT | NEXT, next: 1, ..table }, valid(guest, ring)]);
     });
     scene.sends("a table that loops", &refused, |guest| {
-        let entry = Descriptor { len: 1, flags: NEXT, next: 0, ..fine(guest, ring) };
+        let entry = Descriptor { len: 1, flags: NEXT, next: 0, ..valid(guest, ring) };
         guest.publish_chain(ring, 0, &[table(guest, &[entry, entry], 32)]);
     });
     scene.sends("next beyond the table", &refused, |guest| {
-        let entry = Descriptor { flags: NEXT, next: 2, ..fine(guest, ring) };
+        let entry = Descriptor { flags: NEXT, next: 2, ..valid(guest, ring) };
         guest.publish_chain(ring, 0, &[table(guest, &[entry, entry], 32)]);
     });
     scene.sends("a table outside memory", &Dropped("bad-address"), |guest| {
@@ -139,15 +139,15 @@ pub(crate) fn bad_tables(mut scene: Scene) {
         guest.publish_chain(ring, 0, &[Descriptor { addr: end - 16, len: 32, flags: INDIRECT, next: 0 }]);
     });
     scene.sends("an entry outside memory", &Dropped("bad-address"), |guest| {
-        guest.publish_chain(ring, 0, &[table(guest, &[Descriptor { addr: 0, ..fine(guest, ring) }], 16)]);
+        guest.publish_chain(ring, 0, &[table(guest, &[Descriptor { addr: 0, ..valid(guest, ring) }], 16)]);
     });
     scene.sends("an entry for writing", &Dropped("bad-direction"), |guest| {
-        guest.publish_chain(ring, 0, &[table(guest, &[Descriptor { flags: WRITE, ..fine(guest, ring) }], 16)]);
+        guest.publish_chain(ring, 0, &[table(guest, &[Descriptor { flags: WRITE, ..valid(guest, ring) }], 16)]);
     });
     let guest = scene.rig.guest(0, &GuestOptions { features: BASIC, ring_size: 16, ..GuestOptions::default() });
-    let entry = table(&guest, &[fine(&guest, ring)], 16);
+    let entry = table(&guest, &[valid(&guest, ring)], 16);
     guest.publish_chain(ring, 0, &[entry]);
-    scene.after("a table that was not agreed on", &Down("not negotiated"), Default::default(), guest);
+    scene.expect_and_recover("a table that was not agreed on", &Down("not negotiated"), Default::default(), guest);
     scene.end();
 }
 
@@ -160,7 +160,7 @@ pub(crate) fn bad_buffers(mut scene: Scene) {
     let ring = Ring::Receive;
     let one = |change: fn(&mut Descriptor)| {
         move |guest: &Attacker| {
-            let mut desc = Descriptor { len: 2000, ..fine(guest, Ring::Receive) };
+            let mut desc = Descriptor { len: 2000, ..valid(guest, Ring::Receive) };
             change(&mut desc);
             guest.publish_chain(Ring::Receive, 0, &[desc]);
         }
@@ -177,25 +177,25 @@ pub(crate) fn bad_buffers(mut scene: Scene) {
     scene.receives("an index that jumps", &Down("available index"), |guest| guest.publish_index(ring, 100));
     for len in 0..12 {
         scene.receives("no room for the header", &Down("has no room for the header"), |guest| {
-            guest.publish_chain(ring, 0, &[Descriptor { len, ..fine(guest, ring) }]);
+            guest.publish_chain(ring, 0, &[Descriptor { len, ..valid(guest, ring) }]);
         });
     }
     for len in 0..12 {
         // Behind a buffer that is good and too short for the packet.
         let end = if len == 0 { Down("an empty buffer") } else { Dropped("no-buffer") };
         scene.receives("a runt in the middle of a packet", &end, |guest| {
-            let fine = fine(guest, ring);
-            guest.write_descriptor(ring, 0, fine);
-            guest.write_descriptor(ring, 1, Descriptor { len, addr: fine.addr + 200, ..fine });
+            let valid = valid(guest, ring);
+            guest.write_descriptor(ring, 0, valid);
+            guest.write_descriptor(ring, 1, Descriptor { len, addr: valid.addr + 200, ..valid });
             guest.write_available(ring, 0, 0);
             guest.write_available(ring, 1, 1);
             guest.publish_index(ring, 2);
         });
     }
     scene.receives("read-only in the middle of a packet", &Down("receive ring"), |guest| {
-        let fine = fine(guest, ring);
-        guest.write_descriptor(ring, 0, fine);
-        guest.write_descriptor(ring, 1, Descriptor { flags: 0, ..fine });
+        let valid = valid(guest, ring);
+        guest.write_descriptor(ring, 0, valid);
+        guest.write_descriptor(ring, 1, Descriptor { flags: 0, ..valid });
         guest.write_available(ring, 0, 0);
         guest.write_available(ring, 1, 1);
         guest.publish_index(ring, 2);
@@ -203,7 +203,7 @@ pub(crate) fn bad_buffers(mut scene: Scene) {
     // Of a burst that meets a broken ring every packet is counted.
     let guest = scene.attacker();
     let before: u64 = scene.dropped().values().sum();
-    guest.publish_chain(ring, 0, &[Descriptor { flags: 0, ..fine(&guest, ring) }]);
+    guest.publish_chain(ring, 0, &[Descriptor { flags: 0, ..valid(&guest, ring) }]);
     for n in 0..10 {
         assert!(scene.good.send(&NetHeader::default(), &frame(mac(1), mac(2), 700, n)));
     }
@@ -222,7 +222,7 @@ fn one_descriptor_for_every_buffer_is_the_guests_own_loss() {
 pub(crate) fn one_descriptor_for_all(mut scene: Scene) {
     let guest = scene.attacker();
     let at = Ring::Receive;
-    guest.write_descriptor(at, 0, Descriptor { len: 2000, ..fine(&guest, at) });
+    guest.write_descriptor(at, 0, Descriptor { len: 2000, ..valid(&guest, at) });
     assert!((0..16).all(|place| guest.write_available(at, place, 0)));
     guest.publish_index(at, 16);
     for n in 0..20 {
@@ -232,7 +232,7 @@ pub(crate) fn one_descriptor_for_all(mut scene: Scene) {
     // The other ring: the same buffer sent many times over.
     let at = Ring::Transmit;
     guest.write_memory(guest.buffer_address(at, 0), &[0; 12]);
-    guest.write_descriptor(at, 0, Descriptor { len: 1512, ..fine(&guest, at) });
+    guest.write_descriptor(at, 0, Descriptor { len: 1512, ..valid(&guest, at) });
     assert!((0..16).all(|place| guest.write_available(at, place, 0)));
     for round in 1..100_u16 {
         guest.publish_index(at, round * 16);
@@ -297,7 +297,7 @@ fn a_polled_ring_that_broke_stays_stopped_until_it_is_started_again() {
         guest.client().set_vring_kick(ring, None).expect("to be polled");
     }
     scene.rig.wait_up(0);
-    guest.publish(Ring::Receive, &[Descriptor { flags: 0, ..fine(&guest, Ring::Receive) }]);
+    guest.publish(Ring::Receive, &[Descriptor { flags: 0, ..valid(&guest, Ring::Receive) }]);
     send(&mut scene.good, &frame(mac(1), mac(2), 700, 1));
     scene.rig.wait_down(0, "the buffer at descriptor");
     for ring in [0, 1] {

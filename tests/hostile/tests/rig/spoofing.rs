@@ -12,7 +12,7 @@ use straightline_wire::{IpProtocol, MacAddr, arp, ipv6, ndp};
 use crate::common::packets::NEEDS_CSUM;
 use crate::common::{Rig, Victims, bridge, frame, mac, nothing, rig, send, take, wait_until};
 use crate::once_control::Commander;
-use crate::scene::{Scene, measures};
+use crate::scene::{Scene, measure_gap};
 
 /// The attacker's own address, and the one that it wants: the victims' packets go there.
 const OWN: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
@@ -397,7 +397,7 @@ fn a_flood_of_claims() {
     ];
     let attacks = plain((0..hostile::repeats(500, 50_000)).flat_map(|_| attacks.clone()));
     let Lan { rig, attacker, victims, .. } = &mut lan;
-    measures(victims, "a flood of false claims", || {
+    measure_gap(victims, "a flood of false claims", || {
         for (header, attack) in &attacks {
             wait_until("a transmit buffer is free", || {
                 attacker.flush();

@@ -16,7 +16,7 @@ use crate::attacker::{Attacker, Layout};
 use crate::common::packets::tcp4;
 use crate::common::{frame, mac, wait_until};
 use crate::once_packets::counted;
-use crate::scene::{Ring, Scene, measures};
+use crate::scene::{Ring, Scene, measure_gap};
 
 /// A packed descriptor of the first round is available (virtio 1.2, 2.8.1).
 const AVAILABLE: u16 = 1 << 7;
@@ -92,7 +92,7 @@ fn attack(
     let table = counted(&guest, place(&guest, size).desc, 16 * u32::from(size));
     let before = scene.rig.drops(0, reason);
     let Scene { rig, good, victims, .. } = &mut *scene;
-    measures(victims, what, || {
+    measure_gap(victims, what, || {
         for (header, bytes) in packets {
             assert!(good.send(header, bytes));
         }
@@ -114,7 +114,7 @@ fn plain(len: usize) -> Vec<Packet> {
 #[test]
 fn buffers_of_one_byte_are_not_all_looked_at_for_each_packet() {
     for layout in Layout::BOTH {
-        let mut scene = Scene::of(layout);
+        let mut scene = Scene::with_layout(layout);
         let guest = receiver(&scene, layout, 0, 2048, &tiny(1500));
         let outcome = ("many-descriptors", PACKETS.into());
         let looked = attack(&mut scene, "1500 buffers of one byte", guest, 2048, &plain(1500), outcome);
@@ -131,7 +131,7 @@ fn buffers_of_one_byte_in_the_largest_ring_are_not_all_looked_at_for_a_large_pac
     let features = GuestOptions::default().features | f::VIRTIO_NET_F_CSUM | f::VIRTIO_NET_F_HOST_TSO4;
     let good = GuestOptions { features, buffer_len: 65_600, ring_size: 32, ..GuestOptions::default() };
     for layout in Layout::BOTH {
-        let mut scene = Scene::facing(layout, 1, &good, |_| ());
+        let mut scene = Scene::with_good_guest(layout, 1, &good, |_| ());
         let takes = f::VIRTIO_NET_F_GUEST_CSUM | f::VIRTIO_NET_F_GUEST_TSO4;
         for (features, each) in [(takes, 1), (0, 42)] {
             let guest = receiver(&scene, layout, features, 32_768, &tiny(32_768));
@@ -148,7 +148,7 @@ fn buffers_of_one_byte_in_the_largest_ring_are_not_all_looked_at_for_a_large_pac
 #[test]
 fn too_few_buffers_are_looked_at_once_for_a_frame() {
     for layout in Layout::BOTH {
-        let mut scene = Scene::of(layout);
+        let mut scene = Scene::with_layout(layout);
         let guest = receiver(&scene, layout, 0, 128, &tiny(100));
         let outcome = ("no-buffer", PACKETS.into());
         let looked = attack(&mut scene, "100 buffers of one byte", guest, 128, &plain(1500), outcome);
@@ -162,7 +162,7 @@ fn too_few_buffers_are_looked_at_once_for_a_frame() {
 fn a_full_ring_that_is_too_small_is_looked_at_once_for_a_frame() {
     for layout in Layout::BOTH {
         let good = GuestOptions::default();
-        let mut scene = Scene::facing(layout, 1, &good, |config| config.patches[0].full = WhenFull::Wait);
+        let mut scene = Scene::with_good_guest(layout, 1, &good, |config| config.patches[0].full = WhenFull::Wait);
         let guest = receiver(&scene, layout, 0, 128, &tiny(128));
         let outcome = ("no-buffer", PACKETS.into());
         let looked = attack(&mut scene, "a ring of 128 bytes", guest, 128, &plain(1500), outcome);
@@ -176,7 +176,7 @@ fn a_full_ring_that_is_too_small_is_looked_at_once_for_a_frame() {
 #[test]
 fn descriptors_behind_tiny_buffers_count_as_well() {
     let good = GuestOptions { buffer_len: 9100, ..GuestOptions::default() };
-    let mut scene = Scene::facing(Layout::Packed, 1, &good, |config| {
+    let mut scene = Scene::with_good_guest(Layout::Packed, 1, &good, |config| {
         config.ports.iter_mut().for_each(|port| port.mtu = 9000);
     });
     let mut buffers = vec![(26, WRITE); 300];

@@ -10,34 +10,34 @@ use straightline_virtio::ring::Descriptor;
 
 use crate::attacker::Layout;
 use crate::common::{frame, mac, send, wait_until};
-use crate::scene::{Down, Ring, Scene, fine};
+use crate::scene::{Down, Ring, Scene, valid};
 
 /// Up to the rings, up to the first buffers, and all of it.
-const LEFT: [u64; 3] = [0, 2 << 16, (2 << 16) + 4096];
+const REMAINING: [u64; 3] = [0, 2 << 16, (2 << 16) + 4096];
 
 #[test]
 fn a_memory_file_truncated_while_it_is_mapped() {
     for layout in Layout::BOTH {
-        let mut scene = Scene::of(layout);
-        for left in LEFT {
+        let mut scene = Scene::with_layout(layout);
+        for left in REMAINING {
             for ring in [Ring::Transmit, Ring::Receive] {
                 let guest = scene.attacker();
                 let counts = scene.dropped();
                 // The last buffer, which is gone with all three.
-                let desc = Descriptor { addr: guest.buffer_address(ring, 15), len: 1500, ..fine(&guest, ring) };
+                let desc = Descriptor { addr: guest.buffer_address(ring, 15), len: 1500, ..valid(&guest, ring) };
                 if left == 0 {
                     // What the worker reads next is the ring itself.
                     ftruncate(guest.file(), left).expect("truncate");
-                    guest.bell(ring);
+                    guest.kick(ring);
                 } else {
-                    guest.publish(ring, &[Descriptor { len: 12, ..fine(&guest, ring) }]);
+                    guest.publish(ring, &[Descriptor { len: 12, ..valid(&guest, ring) }]);
                     ftruncate(guest.file(), left).expect("truncate");
                     guest.publish(ring, &[desc]);
                 }
                 for n in 0..4 {
                     send(&mut scene.good, &frame(mac(1), mac(2), 700, n));
                 }
-                scene.happens("truncated", &Down("truncated while it was mapped"), counts);
+                scene.expect_outcome("truncated", &Down("truncated while it was mapped"), counts);
                 // Its frontend can do what it likes with the rest of it.
                 ftruncate(guest.file(), 1 << 20).expect("grown again");
                 scene.victims.go_on();
@@ -54,9 +54,9 @@ fn a_memory_file_truncated_while_it_is_mapped() {
 #[test]
 fn a_buffer_that_vanishes_while_it_is_reserved_is_not_taken() {
     for layout in Layout::BOTH {
-        let mut scene = Scene::of(layout);
+        let mut scene = Scene::with_layout(layout);
         let mut guest = scene.attacker();
-        let (one, gone) = (fine(&guest, Ring::Receive), guest.buffer_address(Ring::Receive, 15));
+        let (one, gone) = (valid(&guest, Ring::Receive), guest.buffer_address(Ring::Receive, 15));
         guest.publish(Ring::Receive, &[Descriptor { len: 1500, ..one }]);
         send(&mut scene.good, &frame(mac(1), mac(2), 700, 0));
         guest.wait_used(Ring::Receive);
@@ -98,14 +98,14 @@ fn a_memory_file_truncated_when_the_process_may_map_no_more() {
     for limit in [before, none_left] {
         let guest = scene.attacker();
         let counts = scene.dropped();
-        guest.publish(Ring::Transmit, &[Descriptor { len: 12, ..fine(&guest, Ring::Transmit) }]);
+        guest.publish(Ring::Transmit, &[Descriptor { len: 12, ..valid(&guest, Ring::Transmit) }]);
         let epoch = fault::epoch();
         setrlimit(Resource::Data, limit).expect("a lower limit");
         ftruncate(guest.file(), 0).expect("truncate");
-        guest.bell(Ring::Transmit);
+        guest.kick(Ring::Transmit);
         wait_until("a worker has come across it", || fault::epoch() != epoch);
         setrlimit(Resource::Data, before).expect("the limit from before");
-        scene.after("truncated", &Down("truncated while it was mapped"), counts, guest);
+        scene.expect_and_recover("truncated", &Down("truncated while it was mapped"), counts, guest);
     }
     scene.end();
 }

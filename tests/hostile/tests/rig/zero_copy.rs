@@ -11,14 +11,14 @@ use straightline_virtio::vhost_user::{RegionRef, RegionSpec};
 use crate::attacker::{Attacker, Layout};
 use crate::common::{arrived, frame, mac, send, wait_until};
 use crate::cve_2026_86567::mappings;
-use crate::scene::{Ring, Scene, fine};
+use crate::scene::{Ring, Scene, valid};
 
 const TX: Ring = Ring::Transmit;
 
 #[test]
 fn zero_copy_no_memory_is_used_after_it_was_unmapped() {
     for layout in Layout::BOTH {
-        let mut scene = Scene::of(layout);
+        let mut scene = Scene::with_layout(layout);
         let guest = &mut scene.attacker();
         // The rings stay; the bodies lie in a region of their own, which comes and goes under traffic.
         let spec = RegionSpec { guest_addr: 1 << 40, size: 1 << 20, user_addr: 1 << 40, mmap_offset: 0 };
@@ -26,7 +26,7 @@ fn zero_copy_no_memory_is_used_after_it_was_unmapped() {
         for round in 0..hostile::repeats(300, 10_000) {
             let bodies = memory_file(spec.size).expect("memory");
             guest.client().add_mem_region(&RegionRef { spec, fd: bodies.as_fd() }).expect("added");
-            let header = Descriptor { len: 12, ..fine(guest, TX) };
+            let header = Descriptor { len: 12, ..valid(guest, TX) };
             let body = Descriptor { addr: spec.guest_addr + 64 * (round as u64 % 100), len: 1500, flags: 0, next: 0 };
             guest.publish_all(TX, &[&[header, body], &[header, body], &[header, body], &[header, body]]);
             // Answered only once no turn uses it; then it is mapped no more, and chains that name it are refused.
@@ -83,12 +83,12 @@ fn zero_copy_every_buffer_comes_back_once() {
 #[test]
 fn zero_copy_a_disabled_ring_is_left_alone() {
     for layout in Layout::BOTH {
-        let mut scene = Scene::of(layout);
+        let mut scene = Scene::with_layout(layout);
         let mut guest = scene.attacker();
         for round in 0..hostile::repeats(50, 5000) {
             guest.client().set_vring_enable(0, false).expect("disabled");
-            let room = Descriptor { len: 2000, ..fine(&guest, Ring::Receive) };
-            guest.publish(Ring::Receive, &[room]);
+            let buffer = Descriptor { len: 2000, ..valid(&guest, Ring::Receive) };
+            guest.publish(Ring::Receive, &[buffer]);
             let before = ring_and_buffer(&guest);
             let counted = scene.rig.drops(0, "ring-disabled");
             send(&mut scene.good, &frame(mac(1), mac(2), 1500, round as u64));
@@ -117,12 +117,12 @@ fn zero_copy_nobody_is_starved_by_a_guest_that_takes_nothing() {
     // Packets with bodies to a guest that gives no buffer, and then some and never any again: the sender's ring is given
     // back turn by turn, whoever holds what.
     for layout in Layout::BOTH {
-        let mut scene = Scene::of(layout);
+        let mut scene = Scene::with_layout(layout);
         let guest = scene.attacker();
-        for room in [0, 3, 13] {
-            for n in 0..room {
+        for buffers in [0, 3, 13] {
+            for n in 0..buffers {
                 let addr = guest.buffer_address(Ring::Receive, n);
-                guest.publish(Ring::Receive, &[Descriptor { addr, len: 2048, ..fine(&guest, Ring::Receive) }]);
+                guest.publish(Ring::Receive, &[Descriptor { addr, len: 2048, ..valid(&guest, Ring::Receive) }]);
             }
             for n in 0..1000 {
                 send(&mut scene.good, &frame(mac(1), mac(2), 1500, n));
