@@ -1,20 +1,21 @@
-//! The hostile rig: guests and frontends whose only purpose is to attack, against the switch as it runs.
+//! The hostile rig: guests and frontends that attack a running switch.
 //!
-//! Every class of bug that was published against a vhost backend is a test here, with its CVE in the name, at message,
-//! memory and ring level; `SECURITY.md` has the table of them with their outcomes. Beside each attack a pair of guests on
-//! other ports of the *same worker* exchanges numbered packets, never more under way than half of its rings, and loses
-//! none; only the attacked port stops or drops, for a reason that operators see.
+//! Every class of bug that was published against a vhost backend has a test here, with its CVE in
+//! the name, at message, memory and ring level. `SECURITY.md` has a table of them with their
+//! outcomes. Beside each attack, two guests (the victims) on other ports of the *same worker*
+//! exchange numbered packets, and lose none. At most half of the victims' rings is in flight. Only
+//! the attacked port stops or drops packets, with a reason that operators see.
 //!
-//! | where | what |
+//! | path | contents |
 //! |---|---|
 //! | `tests/rig` | the attacks, one module for each published bug and for each kind of rule that a guest can break |
 //! | `tests/rig/once*` | every field that a driver owns is read once: in a double of guest memory each byte changes after its first read (feature `memory-double` of `packet` and `virtio`) |
-//! | `tests/leaks` | each attack again and again: descriptors, memory and threads stay as they were |
-//! | `bugs` | the published bugs as patches; `cargo xtask bugs` puts in one after the other and sees its test turn red |
+//! | `tests/leaks` | each attack many times: descriptors, memory and threads do not increase |
+//! | `bugs` | the published bugs as patches; `cargo xtask bugs` applies each of them and checks that its test fails |
 //!
-//! `STRAIGHTLINE_LONG=1` (`cargo xtask test --long`) repeats as often as the rig's goal says; else it is less.
+//! `STRAIGHTLINE_LONG=1` (`cargo xtask test --long`) selects the long run, with more repetitions.
 
-/// How often something is done: `goal` times in the long run, `short` times otherwise.
+/// Returns the number of repetitions: `goal` in the long run, `short` otherwise.
 pub fn repeats(short: usize, goal: usize) -> usize {
     if std::env::var_os("STRAIGHTLINE_LONG").is_some_and(|long| long == "1") { goal } else { short }
 }

@@ -1,11 +1,12 @@
-//! The published bugs, kept as patches, must go into the sources as they are: else nobody knows whether the rig would
-//! still find them. (That it does find them takes a build for each: `cargo xtask bugs`.)
+//! The patches of published bugs must apply to the current sources, so that `cargo xtask bugs` can
+//! check that the rig finds them. That check needs a build for each bug, so it is not part of this
+//! test.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// Where the workspace is.
+/// Returns the folder of the workspace.
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the workspace")
 }
@@ -13,7 +14,7 @@ fn root() -> &'static Path {
 #[test]
 fn every_bug_can_be_put_back() {
     let mut bugs = 0;
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     for entry in fs::read_dir(root().join("tests/hostile/bugs")).expect("the patches") {
         let path = entry.expect("a patch").path();
         bugs += 1;
@@ -21,19 +22,19 @@ fn every_bug_can_be_put_back() {
         let check = Command::new("git").args(["apply", "--check"]).arg(&path).current_dir(root()).output();
         let check = check.expect("git");
         if !check.status.success() {
-            faults.push(format!("{name} does not apply: {}", String::from_utf8_lossy(&check.stderr)));
+            errors.push(format!("{name} does not apply: {}", String::from_utf8_lossy(&check.stderr)));
         }
         let text = fs::read_to_string(&path).expect("text");
         let test = text.lines().find_map(|line| line.strip_prefix("Test: ")).unwrap_or_default();
         if !names_a_test(test) {
-            faults.push(format!("{name} names no test of the rig: {test:?}"));
+            errors.push(format!("{name} names no test of the rig: {test:?}; expected `Test: BINARY MODULE::FUNCTION`"));
         }
     }
-    assert!(faults.is_empty(), "mend the patches with the sources that they are for:\n{}", faults.join("\n"));
-    assert!(bugs >= 12, "{bugs} patches");
+    assert!(errors.is_empty(), "refit the patches to the sources:\n{}", errors.join("\n"));
+    assert!(bugs >= 12, "{bugs} patches, at least 12 are expected");
 }
 
-/// Whether it is a binary of tests, a module and a function there.
+/// Returns true if the text names a test binary, and a module and a function in it.
 fn names_a_test(test: &str) -> bool {
     let Some((binary, path)) = test.split_once(' ') else { return false };
     let Some((module, function)) = path.split_once("::") else { return false };

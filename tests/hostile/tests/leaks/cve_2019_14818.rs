@@ -1,4 +1,4 @@
-//! CVE-2019-14818: each message that came again leaked what had come with it the time before.
+//! CVE-2019-14818: a repeated message leaked the descriptors of the previous one.
 
 use std::io::{ErrorKind, IoSlice, Read};
 use std::mem::MaybeUninit;
@@ -15,12 +15,12 @@ use crate::common::BASIC;
 use crate::footprint::Footprint;
 use crate::scene::Scene;
 
-/// Most descriptors that go with a message here: one more than any has use for.
+/// Maximum number of descriptors with a message in this test: one more than any message uses.
 const MAX_DESCRIPTORS: usize = 9;
 
 const REGION: RegionSpec = RegionSpec { guest_addr: 0x1000, size: 1 << 16, user_addr: 0x1000, mmap_offset: 0 };
 
-/// A payload with which a request is good at some moment.
+/// Returns a payload that is valid for the request at some point of a session.
 fn payload(request: Request, fds: usize) -> Vec<u8> {
     let number = |value: u64| value.to_ne_bytes().to_vec();
     let protocol = f::VHOST_USER_PROTOCOL_F_REPLY_ACK
@@ -55,7 +55,7 @@ fn payload(request: Request, fds: usize) -> Vec<u8> {
         Request::SetInflightFd => [number(1 << 16), number(0), number(2 | 256 << 16)].concat(),
         Request::SetStatus | Request::NetSetMtu => number(1500 % 256),
         Request::SendRarp => number(2),
-        // To be loaded.
+        // Direction 1: load.
         Request::SetDeviceStateFd => number(1),
         _ => Vec::new(),
     }
@@ -65,11 +65,11 @@ fn offered_protocol() -> u64 {
     straightline_virtio::vhost_user::SUPPORTED_PROTOCOL_FEATURES
 }
 
-/// A connection as this attack needs it: it sends any number of descriptors, and drops what is answered.
+/// A connection that sends any number of descriptors, and ignores answers.
 struct RawConnection(UnixStream);
 
 impl RawConnection {
-    /// With features set, so that most messages are legal.
+    /// Connects, and sets features, so that most messages are legal.
     fn connect(scene: &Scene) -> RawConnection {
         let stream = UnixStream::connect(scene.rig.socket(0)).expect("connect");
         stream.set_nonblocking(true).expect("not to block");
@@ -80,7 +80,7 @@ impl RawConnection {
         connection
     }
 
-    /// `false` once the port has closed the connection.
+    /// Sends a message. Returns `false` if the port has closed the connection.
     fn send(&mut self, request: Request, fds: &[BorrowedFd<'_>]) -> bool {
         let bytes = Message::request(request, payload(request, fds.len())).to_bytes();
         loop {
@@ -105,7 +105,7 @@ impl RawConnection {
         }
     }
 
-    /// Takes all answers; `false` at the connection's end.
+    /// Reads and drops all answers. Returns `false` at the end of the connection.
     fn read(&mut self) -> bool {
         let mut bytes = [0; 4096];
         loop {
@@ -155,7 +155,7 @@ fn cve_2019_14818_every_message_again_and_again_with_descriptors() {
         before.is_as_before(request.name());
         scene.victims.go_on();
     }
-    // SEND_RARP is one of them: what was announced has arrived.
+    // SEND_RARP is one of the requests: wait until its packets have arrived.
     scene.settle();
     scene.recovers("messages again and again");
     scene.end();

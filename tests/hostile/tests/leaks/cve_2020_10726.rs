@@ -1,4 +1,4 @@
-//! CVE-2020-10726: each GET_INFLIGHT_FD made a table, and the one before was kept.
+//! CVE-2020-10726: each GET_INFLIGHT_FD created a table, and the previous table was not freed.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -36,10 +36,11 @@ fn cve_2020_10726_get_inflight_fd_in_a_loop() {
     let mut during = None;
     for _ in 0..hostile::repeats(1000, 10_000) {
         stream.write_all(&ask).expect("sent");
-        // The answer is as long as the question; its descriptor is not taken, and so closed.
+        // The answer has the length of the request. Its descriptor is not received, so the kernel
+        // closes it.
         let mut answer = vec![0; ask.len()];
         stream.read_exact(&mut answer).expect("a table");
-        // Of all of them one is kept.
+        // Only one table is kept.
         during.get_or_insert_with(Footprint::now).is_as_before("a table");
     }
     drop(stream);
@@ -49,8 +50,8 @@ fn cve_2020_10726_get_inflight_fd_in_a_loop() {
     scene.end();
 }
 
-/// A ring that started by a table kept it mapped when the next one came: with a table for each ring, a few frontends had
-/// all the mappings that the process watches.
+/// A ring that started with a table kept it mapped when the next table came. With a table for each
+/// ring, a few frontends used all the mappings that the process can watch.
 #[test]
 fn cve_2020_10726_a_table_for_each_ring() {
     let _alone = alone();
@@ -73,7 +74,8 @@ fn cve_2020_10726_a_table_for_each_ring() {
     scene.end();
 }
 
-/// A frontend may keep each file, and what rings that run had written into it was charged to the switch.
+/// A frontend may keep each file, and the memory that running rings wrote into it was charged to
+/// the switch.
 #[test]
 fn cve_2020_10726_all_tables_are_in_one_file() {
     let _alone = alone();
@@ -95,7 +97,7 @@ fn cve_2020_10726_all_tables_are_in_one_file() {
         assert_eq!(files.len(), 1, "{} questions", kept.len());
         drop(kept);
         before.is_as_before("all tables in one file");
-        // The rings went over to each of them.
+        // The rings have moved to each of the tables, and still work.
         let there = frame(mac(2), mac(1), 1300, 1);
         send(&mut guest, &there);
         assert!(take(&mut scene.good, 1)[0].1 == there);
@@ -106,7 +108,7 @@ fn cve_2020_10726_all_tables_are_in_one_file() {
     }
 }
 
-/// Asked for the same again, the switch shows what its rings have written.
+/// A repeated request returns the same table, with the entries that the rings have written.
 #[test]
 fn cve_2020_10726_the_same_table_again() {
     let _alone = alone();
@@ -138,7 +140,7 @@ fn cve_2020_10726_the_same_table_again() {
     assert_eq!((again.mmap_size, again.mmap_offset), (spec.mmap_size, spec.mmap_offset));
     assert_eq!((bytes[half + 8], index(&bytes)), (1, 3));
     assert_eq!(fstat(&file).expect("its number").st_ino, fstat(&other).expect("its number").st_ino);
-    // What a ring had written that does not run any more is not in flight for another.
+    // Entries of a stopped ring are not in flight for another ring.
     guest.client().set_mem_table(&[]).expect("both rings stop");
     let (_, _, bytes) = table(&mut guest);
     assert_eq!((bytes[8], bytes[half + 8]), (0, 0));

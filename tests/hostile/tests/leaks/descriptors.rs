@@ -1,4 +1,4 @@
-//! A frontend that makes the switch keep as many descriptors as it can.
+//! A frontend that makes the switch keep as many descriptors as possible.
 
 use std::os::fd::AsFd;
 
@@ -14,17 +14,19 @@ use crate::common::BASIC;
 use crate::footprint::Footprint;
 use crate::scene::Scene;
 
-/// Queue pairs of the attacked port. Each has two rings, and all together have the control ring.
+/// Queue pairs of the attacked port. Each has two rings; the port also has a control ring.
 const PAIRS: u16 = 2;
 const RINGS: u16 = 2 * PAIRS + 1;
 
-/// What the switch keeps of a ring: kick, call, error descriptor.
+/// Descriptors that the switch keeps for a ring: kick, call, error.
 const PER_RING: usize = 3;
 
-/// What it keeps besides: the connection, twice, the channel for requests of its own, the file of buffers in flight.
+/// Descriptors that it keeps for a connection: the connection twice, the channel for its own
+/// requests, the file of the in-flight table.
 const BESIDES: usize = 4;
 
-/// What it keeps during a transfer of device state: the channel, and a pipe of its own.
+/// Maximum number of descriptors during a transfer of device state: the channel, and a pipe of the
+/// switch's own.
 const TRANSFER: usize = 3;
 
 #[test]
@@ -48,7 +50,7 @@ fn descriptors_of_a_frontend_are_bounded_by_its_rings() {
         | f::VHOST_USER_PROTOCOL_F_DEVICE_STATE;
     let features = BASIC | f::VHOST_USER_F_PROTOCOL_FEATURES | f::VIRTIO_NET_F_MQ | f::VIRTIO_NET_F_CTRL_VQ;
     client.handshake(features | f::VHOST_F_LOG_ALL, protocol).expect("a session");
-    // It never comes to its end; what it keeps, it keeps for some seconds at most.
+    // This transfer never ends. The switch keeps its descriptors for a few seconds at most.
     client.set_device_state_fd(true, reader.as_fd()).expect("a transfer");
     let region = |n: u64| {
         let at = 0x1000 + (n << 16);
@@ -66,10 +68,14 @@ fn descriptors_of_a_frontend_are_bounded_by_its_rings() {
             client.set_vring_call(ring, Some(event.as_fd())).expect("a call");
             client.set_vring_err(ring, Some(event.as_fd())).expect("an error descriptor");
         }
-        // Our end of the connection is one more of this process.
+        // This process also has our end of the connection.
         let kept = Footprint::now().descriptors() - before.descriptors() - 1;
         let rings = PER_RING * usize::from(RINGS) + BESIDES;
-        assert!((rings..=rings + TRANSFER).contains(&kept), "{kept} descriptors are kept");
+        assert!(
+            (rings..=rings + TRANSFER).contains(&kept),
+            "the switch keeps {kept} descriptors, not {rings} to {}",
+            rings + TRANSFER
+        );
     }
     scene.victims.go_on();
     drop(client);

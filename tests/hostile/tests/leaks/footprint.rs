@@ -1,10 +1,11 @@
-//! What a process has of the system: descriptors, threads, mappings of guests' files, memory.
+//! The resources of a process: descriptors, threads, mappings of guests' files, memory.
 
 use std::fs;
 
 use crate::common::wait_until;
 
-/// How much more may be resident: what allocators keep, not what a leak in every round adds.
+/// Tolerated increase of resident memory, in KiB: allocators keep some memory. A leak in every
+/// round adds more.
 const SLACK_KIB: u64 = 16 << 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +34,8 @@ impl Footprint {
         self.descriptors
     }
 
-    /// Waits until it is no more than before: what a frontend leaves behind goes when its port notices.
+    /// Waits until the process has no more resources than before. Those of a frontend are freed
+    /// when its port notices that it left.
     pub(crate) fn is_as_before(self, what: &str) {
         wait_until(&format!("after {what} there is no more than {self:?}"), || {
             let now = Footprint::now();

@@ -1,5 +1,5 @@
-//! Attacks again and again: descriptors, threads, mappings and memory stay as they were. In a process of its own, where
-//! nothing else comes and goes meanwhile.
+//! Attacks repeated many times: descriptors, threads, mappings and memory do not increase. The
+//! tests have a process of their own, so that nothing else changes these counts.
 
 #[path = "../rig/attacker.rs"]
 #[allow(dead_code, reason = "shared with the rig, which uses all of it")]
@@ -18,7 +18,7 @@ mod rings;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// One test at a time: what is counted is the whole process's.
+/// Lets one test run at a time, because the counts are those of the whole process.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)

@@ -1,4 +1,4 @@
-//! Guests that break a rule of their rings, leave, and come again.
+//! Guests that break a rule of their rings, leave, and return.
 
 use std::os::fd::AsFd;
 
@@ -16,7 +16,8 @@ use crate::scene::{Ring, Scene, valid};
 const TX: Ring = Ring::Transmit;
 const RX: Ring = Ring::Receive;
 
-/// What is done to the port, with the words of its reason; none where the port goes on.
+/// An attack: its name, words of the reason why the port goes down (`None` if the port stays up),
+/// and the attack itself.
 type Attack = (&'static str, Option<&'static str>, fn(&mut Scene, &mut Attacker));
 
 const ATTACKS: [Attack; 10] = [
@@ -47,7 +48,7 @@ const ATTACKS: [Attack; 10] = [
         let file = memory_file(1 << 16).expect("memory");
         let spec = RegionSpec { guest_addr: 1 << 40, size: 1 << 16, user_addr: 1 << 40, mmap_offset: 0 };
         for _ in 0..3 {
-            // Once for each queue pair, as QEMU does.
+            // Add the region once for each queue pair, as QEMU does.
             for _ in 0..2 {
                 guest.client().add_mem_region(&RegionRef { spec, fd: file.as_fd() }).expect("added");
             }
@@ -77,7 +78,7 @@ const ATTACKS: [Attack; 10] = [
     }),
 ];
 
-/// Packets of some flows, so that either of the two receive rings gets one.
+/// Sends packets of several flows, so that both receive rings get one.
 fn send_to_both(scene: &mut Scene, len: usize) {
     (0..8).for_each(|n| send(&mut scene.good, &frame(mac(n), mac(2), len, 1)));
 }

@@ -1,4 +1,4 @@
-//! Files that are large and empty: what they are mapped to is address space of ours, and others need some too.
+//! Large sparse files. Mapping them takes address space of the switch, which other ports need too.
 
 use std::os::fd::AsFd;
 
@@ -11,12 +11,12 @@ use crate::scene::Scene;
 
 const TIB: u64 = 1 << 40;
 
-/// Region `n` of `size` bytes.
+/// Returns region `n` of `size` bytes.
 fn region(n: u64, size: u64) -> RegionSpec {
     RegionSpec { guest_addr: n * size, size, user_addr: n * size, mmap_offset: 0 }
 }
 
-/// The good guest, on another port, gets a region more and loses it again.
+/// Adds a region to the good guest on another port, and removes it again.
 fn others_can_map(scene: &mut Scene) {
     let file = memory_file(1 << 20).expect("memory");
     let spec = RegionSpec { guest_addr: 1 << 46, size: 1 << 20, user_addr: 1 << 46, mmap_offset: 0 };
@@ -46,7 +46,7 @@ fn regions_added_until_no_more_is_taken() {
     let file = memory_file(TIB).expect("a sparse file");
     let mut client = frontend(&scene);
     let add = |n| client.add_mem_region(&RegionRef { spec: region(n, TIB), fd: file.as_fd() }).is_ok();
-    // There are slots for all that would be left of the address space.
+    // There are enough slots for the rest of the address space.
     let add_all = |_: &Scene| (0..500).map(add).take_while(|added| *added).count();
     let added = scene.measure_gap("regions added until no more is taken", add_all);
     others_can_map(&mut scene);

@@ -1,4 +1,4 @@
-//! A guest whose rings are written by hand, split or packed.
+//! A guest whose split or packed rings are written by hand.
 
 use std::cell::{Cell, RefCell};
 use std::ops::{Deref, DerefMut};
@@ -10,7 +10,7 @@ use straightline_virtio::ring::{Descriptor, INDIRECT, NEXT};
 
 use crate::common::wait_until;
 
-/// How its rings are laid out.
+/// The layout of the rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Layout {
     Split,
@@ -25,13 +25,13 @@ impl Layout {
 const AVAIL: u16 = 1 << 7;
 const USED: u16 = 1 << 15;
 
-/// A guest that has set its rings up and given nothing; what stands in them is up to the test.
+/// A guest that has set its rings up and made nothing available. The test writes their contents.
 pub(crate) struct Attacker {
     guest: Guest,
     layout: Layout,
-    /// For each ring: descriptors and chains published so far.
+    /// Descriptors and chains published so far, for each ring.
     published: [Cell<(u16, u16)>; 2],
-    /// For each ring: the places of the chains published last.
+    /// Positions of the chains published last, for each ring.
     last: [RefCell<Vec<u16>>; 2],
 }
 
@@ -59,13 +59,13 @@ impl Attacker {
         Attacker { guest, layout, published: Default::default(), last: Default::default() }
     }
 
-    /// Writes a chain where the ring goes on, all but its last descriptor with NEXT, and makes it available. The
-    /// descriptors' `next` is filled in; flags are added to.
+    /// Writes a chain at the next position of the ring, and makes it available. Sets `next` of the
+    /// descriptors, and adds NEXT to the flags of all but the last.
     pub(crate) fn publish(&self, ring: Ring, chain: &[Descriptor]) {
         self.publish_all(ring, &[chain]);
     }
 
-    /// The same with several chains, which become available together.
+    /// Does the same with several chains, which become available together.
     pub(crate) fn publish_all(&self, ring: Ring, chains: &[&[Descriptor]]) {
         match self.layout {
             Layout::Split => self.publish_split(ring, chains),
@@ -102,11 +102,13 @@ impl Attacker {
                 let wrap = (at / geometry.size).is_multiple_of(2);
                 let flags = desc.flags | if n < chain.len() { NEXT } else { 0 } | if wrap { AVAIL } else { USED };
                 let place = geometry.desc + 16 * u64::from(at % geometry.size);
-                // The first flags come last: the device sees all or nothing. Until then they are those of a used one.
+                // The first descriptor's flags are written last, so that the device sees all chains
+                // or none. Until then, they are those of a used descriptor.
                 let before = if wrap { 0 } else { AVAIL | USED };
                 let now = if held.is_none() { before } else { flags };
                 held.get_or_insert((place, flags));
-                // In a packed descriptor the id stands where a split one has its flags, and the flags come last.
+                // A packed descriptor has its id where a split one has its flags, and its flags at
+                // the end.
                 self.write_descriptor_at(place, Descriptor { flags: count, next: now, ..desc });
                 at = at.wrapping_add(1);
             }
@@ -120,7 +122,7 @@ impl Attacker {
         self.kick(ring);
     }
 
-    /// A kick, with nothing else said: the driver's index, or its mode of events, stays as it is.
+    /// Kicks the device, without a change of the driver's index or event suppression.
     pub(crate) fn kick(&self, ring: Ring) {
         match self.layout {
             Layout::Split => self.publish_index(ring, self.available_index(ring)),
@@ -128,13 +130,14 @@ impl Attacker {
         }
     }
 
-    /// Whether the chains published last have been used.
+    /// Returns true if the chains published last have been used.
     pub(crate) fn last_are_used(&self, ring: Ring) -> bool {
         let geometry = self.geometry(ring);
         match self.layout {
             Layout::Split => self.used_index(ring) == self.published[ring as usize].get().1,
             Layout::Packed => {
-                // Each of them: a device may write the used descriptors of a batch in any order, if only the first one last.
+                // Check each descriptor: a device may write the used descriptors of a batch in any
+                // order, except that the first one is last.
                 self.last[ring as usize].borrow().iter().all(|at| {
                     let wrap = (at / geometry.size).is_multiple_of(2);
                     let place = geometry.desc + 16 * u64::from(at % geometry.size);
@@ -145,12 +148,13 @@ impl Attacker {
         }
     }
 
-    /// Waits until they have been.
+    /// Waits until the chains published last have been used.
     pub(crate) fn wait_used(&self, ring: Ring) {
         wait_until("the last chains are used", || self.last_are_used(ring));
     }
 
-    /// Bytes that the device says it wrote into the chain published last.
+    /// Returns the number of bytes that the device reports to have written into the chain published
+    /// last.
     pub(crate) fn last_written(&self, ring: Ring) -> u32 {
         let geometry = self.geometry(ring);
         match self.layout {
@@ -167,14 +171,14 @@ impl Attacker {
         }
     }
 
-    /// Writes a table of these descriptors at `addr`, chained where the layout has it so; what is to lead there comes
-    /// back.
+    /// Writes an indirect table of these descriptors at `addr`, and returns the descriptor that
+    /// refers to it. In the split layout the entries are chained.
     pub(crate) fn table(&self, addr: u64, chain: &[Descriptor]) -> Descriptor {
         for (n, &desc) in (1..).zip(chain) {
             let flags = desc.flags | if usize::from(n) < chain.len() { NEXT } else { 0 };
             let desc = match self.layout {
                 Layout::Split => Descriptor { flags, next: n, ..desc },
-                // The id means nothing here, and of the flags WRITE alone does (2.8.7).
+                // The id has no meaning here, and WRITE is the only flag that has one (2.8.7).
                 Layout::Packed => Descriptor { flags: 0, next: desc.flags, ..desc },
             };
             self.write_descriptor_at(addr + 16 * u64::from(n - 1), desc);
@@ -183,7 +187,7 @@ impl Attacker {
         Descriptor { addr, len, flags: INDIRECT, next: 0 }
     }
 
-    /// Where the memory's one region ends, in guest addresses.
+    /// Returns the guest address at which the memory's only region ends.
     pub(crate) fn end(&self) -> u64 {
         self.memory().regions().last().map_or(0, |region| region.guest_addr() + region.size())
     }

@@ -1,5 +1,5 @@
-//! Packets for a guest that takes segments whole: what is one flow in a row is put together, and what an attacker has made
-//! to look so is not.
+//! Packets for a guest that accepts unsegmented packets. Consecutive segments of a flow are
+//! coalesced. Packets that an attacker has made to look like segments are not.
 
 use straightline_packet::double::Double;
 use straightline_virtio::features as f;
@@ -15,7 +15,7 @@ use crate::scene::{Down, Ring, Scene, valid};
 
 const TAKES: u64 = f::VIRTIO_NET_F_GUEST_CSUM | f::VIRTIO_NET_F_GUEST_TSO4 | f::VIRTIO_NET_F_GUEST_TSO6;
 const KINDS: [Kind; 2] = [Kind::Tcp4, Kind::Tcp6];
-/// Bytes of payload in a segment: more than a head holds.
+/// Bytes of payload in a segment, more than fit into a head.
 const SIZE: usize = 1000;
 
 type Packet = (NetHeader, Vec<u8>);
@@ -24,8 +24,8 @@ fn l4(kind: Kind) -> usize {
     if kind == Kind::Tcp4 { 34 } else { 54 }
 }
 
-/// The IPv4 header's length and checksum, as the frame is now.
-fn mend(frame: &mut [u8]) {
+/// Sets the IPv4 header's length and checksum to match the frame.
+fn fix_ipv4_header(frame: &mut [u8]) {
     let len = u16::try_from(frame.len() - 14).expect("an IP packet");
     frame[16..18].copy_from_slice(&len.to_be_bytes());
     frame[24..26].fill(0);
@@ -33,7 +33,8 @@ fn mend(frame: &mut [u8]) {
     frame[24..26].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// Three segments in a row as a system cuts them for itself, their checksums left to others.
+/// Returns three consecutive segments as an operating system creates them, with unfinished
+/// checksums.
 fn segments(kind: Kind, there: [u8; 2]) -> Vec<Packet> {
     let payload = noise(4, 3 * SIZE);
     let segment = |(n, part): (u16, &[u8])| {
@@ -42,19 +43,19 @@ fn segments(kind: Kind, there: [u8; 2]) -> Vec<Packet> {
         let seq = 0xffff_fff0_u32.wrapping_add(u32::from(n) * 1000);
         frame[at + 4..at + 8].copy_from_slice(&seq.to_be_bytes());
         if n < 2 {
-            // Of all but the last: ACK.
+            // All but the last have the flag ACK only.
             frame[at + 13] = 0x10;
         }
         if kind == Kind::Tcp4 {
             frame[18..20].copy_from_slice(&n.to_be_bytes());
-            mend(&mut frame);
+            fix_ipv4_header(&mut frame);
         }
         (header, frame)
     };
     (0..).zip(payload.chunks(SIZE)).map(segment).collect()
 }
 
-/// Where a packet stands in the attacker's memory: behind its header, in a buffer of its own.
+/// Writes each packet behind its header into a buffer of the attacker, and returns the descriptors.
 fn placed(guest: &Attacker, packets: &[Packet]) -> Vec<Descriptor> {
     let place = |(buffer, (header, bytes)): (u16, &Packet)| {
         let addr = guest.buffer_address(Ring::Transmit, buffer);
@@ -65,21 +66,21 @@ fn placed(guest: &Attacker, packets: &[Packet]) -> Vec<Descriptor> {
     (0..).zip(packets).map(place).collect()
 }
 
-/// Makes all available together.
+/// Makes all descriptors available together.
 fn publish(guest: &Attacker, descriptors: &[Descriptor]) {
     guest.publish_all(Ring::Transmit, &descriptors.chunks(1).collect::<Vec<_>>());
 }
 
-/// What makes three segments three packets. The first is as it was.
+/// A change that makes three segments three separate packets. The first one stays the same.
 type Change = fn(Kind, &mut [Packet]);
 
 const CHANGES: [(&str, Change); 6] = [
     ("a gap in the sequence", |kind, packets| packets[1].1[l4(kind) + 7] ^= 1),
-    ("a length that lies", |kind, packets| packets[1].1[if kind == Kind::Tcp4 { 17 } else { 19 }] ^= 1),
-    ("a longer one behind", |_, packets| packets[1].1.push(0)),
-    ("a checksum that stands somewhere else", |_, packets| packets[1].0.csum_offset = 40),
-    ("a checksum that is not begun", |kind, packets| packets[1].1[l4(kind) + 17] ^= 1),
-    ("a header that goes on behind the packet", |kind, packets| packets[1].1[l4(kind) + 12] = 0xf0),
+    ("a wrong length", |kind, packets| packets[1].1[if kind == Kind::Tcp4 { 17 } else { 19 }] ^= 1),
+    ("a longer one follows", |_, packets| packets[1].1.push(0)),
+    ("a checksum at another position", |_, packets| packets[1].0.csum_offset = 40),
+    ("a wrong sum of the pseudo-header", |kind, packets| packets[1].1[l4(kind) + 17] ^= 1),
+    ("a header longer than the packet", |kind, packets| packets[1].1[l4(kind) + 12] = 0xf0),
 ];
 
 #[test]
@@ -88,12 +89,12 @@ fn what_only_looks_like_a_flow_in_a_row_arrives_as_it_is() {
         let mut scene = Scene::with_good_features(layout, TAKES);
         let guest = scene.attacker_with(f::VIRTIO_NET_F_CSUM);
         for kind in KINDS {
-            // As they are, they are put together.
+            // Unchanged segments are coalesced.
             let good = segments(kind, [2, 1]);
             publish(&guest, &placed(&guest, &good));
-            let (header, whole) = take(&mut scene.good, 1).remove(0);
+            let (header, packet) = take(&mut scene.good, 1).remove(0);
             assert_eq!((header.gso_type, usize::from(header.gso_size)), (kind.gso_type(), SIZE), "{kind:?}");
-            assert!(check(&whole, true).payload == noise(4, 3 * SIZE));
+            assert!(check(&packet, true).payload == noise(4, 3 * SIZE));
             guest.wait_used(Ring::Transmit);
             for (what, change) in CHANGES {
                 let mut packets = good.clone();
@@ -107,7 +108,8 @@ fn what_only_looks_like_a_flow_in_a_row_arrives_as_it_is() {
     }
 }
 
-/// UDP says nothing of where its checksum is to be but by its sender: where TCP has it, and too short for a header of TCP.
+/// The sender of a UDP packet chooses the position of its checksum: here that of TCP, in packets
+/// too short for a TCP header.
 #[test]
 fn udp_that_is_shaped_like_tcp_arrives_as_it_is() {
     for layout in Layout::BOTH {
@@ -117,9 +119,9 @@ fn udp_that_is_shaped_like_tcp_arrives_as_it_is() {
             let packet = |(header, mut frame): Packet| {
                 frame.truncate(34 + usize::from(len));
                 frame[23] = 17;
-                // Behind the ports, the length of UDP.
+                // The length of UDP follows the ports.
                 frame[38..40].copy_from_slice(&len.to_be_bytes());
-                mend(&mut frame);
+                fix_ipv4_header(&mut frame);
                 (header, frame)
             };
             let packets: Vec<_> = segments(Kind::Tcp4, [2, 1]).into_iter().map(packet).collect();
@@ -131,7 +133,7 @@ fn udp_that_is_shaped_like_tcp_arrives_as_it_is() {
     }
 }
 
-/// Sends them together; each arrives for itself.
+/// Sends packets together, and asserts that each arrives unchanged.
 fn as_they_are(scene: &mut Scene, guest: &Attacker, packets: &[Packet], what: &str) {
     publish(guest, &placed(guest, packets));
     for ((got, bytes), (sent, frame)) in take(&mut scene.good, packets.len()).iter().zip(packets) {
@@ -151,9 +153,9 @@ fn once_packets_that_are_put_together() {
             let descriptors = placed(&guest, &segments(kind, [2, 1]));
             let doubles: Vec<Double> = descriptors.iter().map(|desc| double(&guest, desc.addr, desc.len)).collect();
             publish(&guest, &descriptors);
-            let (header, whole) = take(&mut scene.good, 1).remove(0);
+            let (header, packet) = take(&mut scene.good, 1).remove(0);
             assert_eq!(header.gso_type, kind.gso_type());
-            assert!(check(&whole, true).payload == noise(4, 3 * SIZE), "{kind:?}");
+            assert!(check(&packet, true).payload == noise(4, 3 * SIZE), "{kind:?}");
             guest.wait_used(Ring::Transmit);
             for double in &doubles {
                 assert!(double.loads().iter().all(|&loads| loads == 1), "{kind:?}: {:?}", double.loads());
@@ -163,7 +165,8 @@ fn once_packets_that_are_put_together() {
     }
 }
 
-/// The attacker is who takes segments whole: it has room for a part of what is one, or what breaks stands in the middle.
+/// The attacker accepts unsegmented packets. It has buffers for a part of a coalesced packet, or an
+/// invalid buffer in the middle.
 #[test]
 fn a_whole_that_finds_no_room_or_a_broken_ring_is_counted() {
     for layout in Layout::BOTH {
@@ -177,23 +180,23 @@ fn a_whole_that_finds_no_room_or_a_broken_ring_is_counted() {
             guest.wait_used(Ring::Receive);
             let first = &segments(kind, [1, 2])[0].1;
             assert_eq!(guest.last_written(Ring::Receive) as usize, 12 + first.len());
-            // The next two are there, and a third that is none.
+            // Two more buffers, and a third that is invalid.
             let good = Descriptor { len: 1200, flags: WRITE, ..valid(&guest, Ring::Receive) };
             let counts = scene.dropped();
             let all: u64 = counts.values().sum();
             guest.publish_all(Ring::Receive, &[&[good], &[good], &[Descriptor { addr: 0, ..good }]]);
             send(&mut scene, kind);
             scene.expect_outcome("a buffer outside memory", &Down("receive ring: the buffer"), counts);
-            // Two found room each for itself, the third did not.
+            // Two packets found a buffer each, the third did not.
             assert_eq!(scene.dropped().values().sum::<u64>(), all + 1);
             drop(guest);
-            scene.recovers("a whole that breaks");
+            scene.recovers("a coalesced packet into a broken ring");
         }
         scene.end();
     }
 }
 
-/// The good guest's segments, to be seen all at once.
+/// Lets the good guest send segments that become visible together.
 fn send(scene: &mut Scene, kind: Kind) {
     for (header, bytes) in segments(kind, [1, 2]) {
         assert!(scene.good.send(&header, &bytes));

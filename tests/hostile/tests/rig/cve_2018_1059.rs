@@ -1,4 +1,5 @@
-//! CVE-2018-1059: a guest's range was translated by its first byte, and its last one lay somewhere else.
+//! CVE-2018-1059: only the first byte of a guest's range was translated, and the last byte was in
+//! another mapping.
 
 use std::os::fd::AsFd;
 
@@ -14,7 +15,8 @@ use crate::scene::{Down, Dropped, Ring, Scene, valid};
 /// Bytes of the second region.
 const SECOND: u64 = 1 << 16;
 
-/// Adds a region of another file, `gap` bytes behind the first one's end, in its own addresses as in the guest's.
+/// Adds a region of another file, `gap` bytes behind the end of the first one, in guest and user
+/// addresses. Returns its start.
 fn add_region(guest: &mut Attacker, gap: u64) -> u64 {
     let start = guest.end() + gap;
     let file = memory_file(SECOND).expect("memory");
@@ -27,7 +29,7 @@ fn add_region(guest: &mut Attacker, gap: u64) -> u64 {
 fn cve_2018_1059_a_buffer_over_the_edge_of_a_region() {
     for layout in Layout::BOTH {
         let mut scene = Scene::with_layout(layout);
-        // Behind each region is a guard page: what is copied from there ends the process, it does not pass unseen.
+        // Each region is followed by a guard page, so a copy from there crashes the process.
         for (before, len) in [(1, 2), (100, 101), (100, 4096), (1000, 60_000), (4096, 4097), (14, 65_000)] {
             for gap in [4096, 1 << 20] {
                 let mut guest = scene.attacker();
@@ -64,7 +66,7 @@ fn cve_2018_1059_regions_that_adjoin_are_followed_each_in_its_own_mapping() {
         let mut scene = Scene::with_layout(layout);
         let mut guest = scene.attacker();
         let border = add_region(&mut guest, 0);
-        // The second region's bytes are zeros: the guest's own map does not have it.
+        // The second region contains zeros: the guest itself has not mapped it.
         for before in [1_u32, 100, 600] {
             let len = 900;
             let bytes = noise(3, before as usize);
@@ -80,7 +82,7 @@ fn cve_2018_1059_regions_that_adjoin_are_followed_each_in_its_own_mapping() {
             assert_eq!(arrived.len(), len as usize);
             assert!(arrived[..bytes.len()] == bytes && arrived[bytes.len()..].iter().all(|&b| b == 0));
         }
-        // Into both of them, and nothing beyond.
+        // A buffer in both regions is filled, and no byte beyond it.
         let there = frame(mac(1), mac(2), 900, 4);
         guest.publish(Ring::Receive, &[Descriptor { addr: border - 500, len: 2000, flags: WRITE, next: 0 }]);
         send(&mut scene.good, &there);

@@ -1,4 +1,4 @@
-//! CVE-2020-10722: a dirty log's size and offset overflowed together.
+//! CVE-2020-10722: the sum of a dirty log's size and offset overflowed.
 
 use std::os::fd::AsFd;
 
@@ -9,7 +9,7 @@ use crate::cve_2026_86567::mappings;
 use crate::messages::{frontend, number};
 use crate::scene::Scene;
 
-/// Bytes of the file.
+/// Size of the file.
 const FILE: u64 = 1 << 20;
 
 #[test]

@@ -1,4 +1,4 @@
-//! CVE-2020-10723: a ring's index was checked with 32 bits and used with 16.
+//! CVE-2020-10723: a ring's index was checked with 32 bits, but used with 16.
 
 use straightline_virtio::vhost_user::{Message, Request, RingAddresses};
 
@@ -9,23 +9,23 @@ use crate::scene::Scene;
 const STATES: [Request; 4] =
     [Request::SetVringNum, Request::SetVringBase, Request::SetVringEnable, Request::GetVringBase];
 
-/// Those that name it in a number, with bit 8 for "no descriptor".
+/// Requests that name a ring in a number, with bit 8 for "no descriptor".
 const NUMBERS: [Request; 3] = [Request::SetVringKick, Request::SetVringCall, Request::SetVringErr];
 
-/// Every message that names a ring, for a ring of this index.
+/// Returns every message that names a ring, for this index.
 pub(crate) fn all_that_name(index: u32) -> Vec<Message> {
     let good = RingAddresses { desc: 0x1000, avail: 0x2000, used: 0x3000 };
     let mut messages = vec![addresses(index, good)];
     messages.extend(STATES.map(|request| state(request, index, 1)));
-    // In a number, bit 8 says that there is no descriptor; all others are the index.
+    // In a number, bit 8 means "no descriptor", so an index with that bit cannot be sent.
     if index & 1 << 8 == 0 {
         messages.extend(NUMBERS.map(|request| number(request, u64::from(index) | 1 << 8)));
     }
     messages
 }
 
-/// Sends a message for a ring that there is not. No acknowledgement is asked for: what is refused closes the connection,
-/// and `ports` says why.
+/// Sends a message for a ring that does not exist. It requests no acknowledgement, so a refusal
+/// closes the connection, and `ports` shows the reason.
 pub(crate) fn is_refused(scene: &Scene, message: &Message) {
     let client = frontend(scene);
     client.send_raw(message, &[]).expect("it is there");

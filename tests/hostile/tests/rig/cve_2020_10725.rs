@@ -1,4 +1,5 @@
-//! CVE-2020-10725: of four packed descriptors that were handled together one was used untranslated.
+//! CVE-2020-10725: one of four packed descriptors that were handled together was used without
+//! translation.
 
 use straightline_virtio::ring::{Descriptor, WRITE};
 
@@ -6,7 +7,7 @@ use crate::attacker::{Attacker, Layout};
 use crate::common::{frame, mac, send, take, wait_until};
 use crate::scene::{Down, Ring, Scene, valid};
 
-/// Writes a frame behind a header into a buffer of its own; the descriptor for it comes back.
+/// Writes a frame behind a header into a buffer, and returns its descriptor.
 fn filled(guest: &Attacker, buffer: u16, bytes: &[u8]) -> Descriptor {
     let addr = guest.buffer_address(Ring::Transmit, buffer);
     guest.write_memory(addr, &[0; 12]);
@@ -14,7 +15,7 @@ fn filled(guest: &Attacker, buffer: u16, bytes: &[u8]) -> Descriptor {
     Descriptor { addr, len: u32::try_from(12 + bytes.len()).expect("short"), flags: 0, next: 0 }
 }
 
-/// Faults of one descriptor, and as what they are dropped.
+/// Returns invalid variants of a descriptor, each with its drop reason.
 fn faults(good: Descriptor, end: u64) -> [(Descriptor, &'static str); 6] {
     [
         (Descriptor { len: 0, ..good }, "short-chain"),
@@ -44,7 +45,7 @@ fn cve_2020_10725_a_fault_in_each_lane_of_four() {
                 let mut right = frames.clone();
                 right.remove(lane);
                 let came: Vec<_> = take(&mut scene.good, 3).into_iter().map(|(_, bytes)| bytes).collect();
-                assert!(came == right, "lane {lane}, fault {fault}: the others pass, whole and in order");
+                assert!(came == right, "lane {lane}, fault {fault}: the others pass, complete and in order");
                 wait_until("it is dropped", || scene.rig.drops(0, reason) > before);
                 guest.wait_used(Ring::Transmit);
                 assert_eq!(scene.rig.drops(0, reason), before + 1, "{reason}");
@@ -70,7 +71,7 @@ fn cve_2020_10725_a_fault_in_each_lane_of_four_buffers() {
                 };
                 let mut four: Vec<_> = (0..4).map(good).collect();
                 let bad = faults(four[usize::from(lane)], guest.end())[fault].0;
-                // For receiving it is the other direction that is wrong.
+                // In a receive ring, the other direction is invalid.
                 four[usize::from(lane)] =
                     if bad.flags == WRITE && fault == 5 { Descriptor { flags: 0, ..bad } } else { bad };
                 let chains: Vec<_> = four.chunks(1).collect();

@@ -1,4 +1,4 @@
-//! CVE-2021-3839: a table of buffers in flight was made for more queues than there can be.
+//! CVE-2021-3839: an in-flight table was created for more queues than are possible.
 
 use std::os::fd::AsFd;
 
@@ -8,7 +8,8 @@ use straightline_virtio::vhost_user::{Message, Request};
 use crate::messages::frontend;
 use crate::scene::Scene;
 
-/// "Inflight description": size and offset of the mapping, rings, entries of the largest.
+/// Returns an "Inflight description": size and offset of the mapping, number of rings, entries of
+/// the largest ring.
 fn description(queues: u16, size: u16) -> Vec<u8> {
     let mut payload = [(1_u64 << 20).to_ne_bytes(), 0_u64.to_ne_bytes()].concat();
     payload.extend(queues.to_ne_bytes());
@@ -16,7 +17,8 @@ fn description(queues: u16, size: u16) -> Vec<u8> {
     payload
 }
 
-/// Sends it and asks something else: `false` where the connection is closed instead, and `ports` says why.
+/// Sends a description, then another request. Returns `false` if the port closes the connection
+/// instead.
 fn is_taken(scene: &Scene, request: Request, queues: u16, size: u16) -> bool {
     let client = frontend(scene);
     let file = memory_file(1 << 20).expect("a table");
@@ -30,7 +32,8 @@ fn is_taken(scene: &Scene, request: Request, queues: u16, size: u16) -> bool {
 #[test]
 fn cve_2021_3839_the_whole_range_of_queues_and_sizes() {
     let mut scene = Scene::new();
-    // A receive and a transmit ring. Whether there is a third, for control, is another matter.
+    // A receive and a transmit ring. A third one, for control, may exist, so that number is not
+    // tried.
     let rings = 2;
     let edges: Vec<u16> =
         (0..16).flat_map(|bit| [(1 << bit) - 1, 1 << bit, (1 << bit) + 1]).chain([u16::MAX]).collect();
@@ -44,7 +47,7 @@ fn cve_2021_3839_the_whole_range_of_queues_and_sizes() {
         }
         for &size in &edges {
             let good = (1..=1 << 15).contains(&size);
-            // What is good may be too large for the file, of which there is a mebibyte.
+            // A valid size may be too large for the file of 1 MiB.
             let taken = is_taken(&scene, request, 2, size);
             assert!(taken == good || (size > 16_384 && !taken), "{request} for rings of {size}");
         }

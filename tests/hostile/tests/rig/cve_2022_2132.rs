@@ -1,4 +1,5 @@
-//! CVE-2022-2132: a chain shorter than the header, and a header cut over descriptors, made a copy without end.
+//! CVE-2022-2132: a chain shorter than the header, or a header split over descriptors, caused an
+//! endless copy.
 
 use straightline_virtio::ring::{Descriptor, NEXT, WRITE};
 
@@ -20,7 +21,7 @@ fn cve_2022_2132_a_header_cut_at_every_byte() {
         let mut cuts: Vec<Vec<Descriptor>> = (1..=30).map(|cut| vec![part(0, cut), part(cut, 1012)]).collect();
         cuts.extend((1..12).map(|cut| vec![part(0, cut), part(cut, 12), part(12, 1012)]));
         cuts.push((0..12).map(|at| part(at, at + 1)).chain([part(12, 1012)]).collect());
-        // Descriptors of nothing between them change nothing.
+        // Empty descriptors between them have no effect.
         cuts.push(vec![part(0, 0), part(0, 5), part(5, 5), part(5, 12), part(12, 12), part(12, 1012), part(0, 0)]);
         for chain in &cuts {
             for indirect in [false, true] {
@@ -33,7 +34,7 @@ fn cve_2022_2132_a_header_cut_at_every_byte() {
             }
         }
         drop(guest);
-        scene.recovers("a header in pieces");
+        scene.recovers("a header over several descriptors");
         scene.end();
     }
 }
@@ -55,7 +56,7 @@ fn cve_2022_2132_a_buffer_cut_at_every_byte() {
             assert!(guest.read_memory(addr + 12, 700).expect("its own") == bytes, "{layout:?}, cut at {cut}");
         }
         drop(guest);
-        scene.recovers("a buffer in pieces");
+        scene.recovers("a buffer over several descriptors");
         scene.end();
     }
 }
@@ -65,11 +66,11 @@ fn cve_2022_2132_chains_shorter_than_a_header() {
     for layout in Layout::BOTH {
         let mut scene = Scene::with_layout(layout);
         for len in 0..=12 {
-            for pieces in 1..=4 {
+            for count in 1..=4 {
                 let reason = if len < 12 { "short-chain" } else { "runt" };
-                scene.sends(&format!("{len} bytes in {pieces} pieces"), &Dropped(reason), |guest| {
+                scene.sends(&format!("{len} bytes in {count} descriptors"), &Dropped(reason), |guest| {
                     let valid = valid(guest, Ring::Transmit);
-                    let mut chain = vec![Descriptor { len: 0, ..valid }; pieces - 1];
+                    let mut chain = vec![Descriptor { len: 0, ..valid }; count - 1];
                     chain.push(Descriptor { len, ..valid });
                     guest.publish(Ring::Transmit, &chain);
                 });

@@ -1,5 +1,5 @@
-//! CVE-2024-11614: a checksum's start beyond the packet was believed. (That the header was read twice besides:
-//! `once_header`.)
+//! CVE-2024-11614: a checksum start beyond the packet was accepted. (The header was also read
+//! twice: see `once_packets`.)
 
 use straightline_virtio::features::VIRTIO_NET_F_CSUM;
 use straightline_virtio::net_header::NetHeader;
@@ -10,11 +10,12 @@ use crate::common::packets::NEEDS_CSUM;
 use crate::common::{frame, mac, take};
 use crate::scene::{Dropped, Ring, Scene};
 
-/// Bytes of the frame.
+/// Length of the frame.
 const LEN: usize = 60;
 
-/// What a receiver gets that takes no unfinished checksums: the ones' complement sum from `start` on, with what the
-/// field held (RFC 1071), and never 0.
+/// Returns the frame that a receiver gets if it does not accept unfinished checksums. The checksum
+/// is the ones' complement sum from `start` on, including the old value of the field (RFC 1071),
+/// and never 0.
 fn finished(frame: &[u8], start: usize, field: usize) -> Vec<u8> {
     let mut sum: u32 =
         frame[start..].chunks(2).map(|p| u32::from(p[0]) << 8 | u32::from(*p.get(1).unwrap_or(&0))).sum();
@@ -27,7 +28,7 @@ fn finished(frame: &[u8], start: usize, field: usize) -> Vec<u8> {
     done
 }
 
-/// Publishes a frame for each pair of start and offset at once.
+/// Publishes a frame for each pair of start and offset, all together.
 fn publish(guest: &Attacker, frame: &[u8], pairs: &[(u16, u16)]) {
     let mut chains = Vec::new();
     for (buffer, &(csum_start, csum_offset)) in (0..).zip(pairs) {

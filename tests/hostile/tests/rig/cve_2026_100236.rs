@@ -1,4 +1,4 @@
-//! CVE-2026-100236: segmentation copied a header that is longer than a segment.
+//! CVE-2026-100236: segmentation copied a header that was longer than a segment.
 
 use straightline_virtio::features::{
     VIRTIO_NET_F_CSUM, VIRTIO_NET_F_HOST_TSO4, VIRTIO_NET_F_HOST_TSO6, VIRTIO_NET_F_HOST_USO,
@@ -13,7 +13,7 @@ use crate::scene::{Dropped, Ring, Scene};
 
 const FEATURES: u64 = VIRTIO_NET_F_CSUM | VIRTIO_NET_F_HOST_TSO4 | VIRTIO_NET_F_HOST_TSO6 | VIRTIO_NET_F_HOST_USO;
 
-/// Publishes a frame behind its header as one chain, cut at these bytes of the two.
+/// Publishes a header and a frame as one chain, split at these bytes.
 fn publish(guest: &Attacker, header: NetHeader, frame: &[u8], cuts: &[u32]) {
     let addr = guest.buffer_address(Ring::Transmit, 0);
     guest.write_memory(addr, &header.to_bytes());
@@ -27,7 +27,7 @@ fn publish(guest: &Attacker, header: NetHeader, frame: &[u8], cuts: &[u32]) {
     guest.publish(Ring::Transmit, &chain);
 }
 
-/// Bytes of the transport header.
+/// Returns the length of the transport header.
 fn l4_len(kind: Kind) -> u16 {
     if kind.is_tcp() { 20 } else { 8 }
 }
@@ -97,7 +97,7 @@ fn cve_2026_100236_headers_over_several_descriptors() {
             }
         }
         drop(guest);
-        scene.recovers("headers in pieces");
+        scene.recovers("headers over several descriptors");
         scene.end();
     }
 }

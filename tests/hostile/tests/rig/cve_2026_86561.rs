@@ -25,7 +25,7 @@ fn cve_2026_86561_memory_that_cannot_be_mapped() {
     for (file, spec, words) in cases {
         let mut client = frontend(&scene);
         if rustix::fs::fstatfs(file).is_ok_and(|fs| fs.f_type == 0x0102_1994) && words.contains("memfd") {
-            // The build folder itself is on tmpfs: nothing to refuse.
+            // The build folder itself is on a tmpfs, so the file is valid.
             continue;
         }
         let refused = client.set_mem_table(&[RegionRef { spec, fd: file.as_fd() }]);
@@ -67,7 +67,7 @@ fn cve_2026_86561_a_region_that_is_added() {
         assert!(client.add_mem_region(&RegionRef { spec, fd: memory.as_fd() }).is_err(), "{spec:?}");
         scene.victims.go_on();
     }
-    // Refused, each by its acknowledgement; the session goes on.
+    // Each was refused by its acknowledgement; the session continues.
     client.add_mem_region(&RegionRef { spec: region(1 << 20, 0), fd: memory.as_fd() }).expect("a good one");
     drop(client);
     scene.recovers("regions that cannot be mapped");

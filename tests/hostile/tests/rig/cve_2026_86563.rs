@@ -12,14 +12,16 @@ use crate::common::{frame, mac, send};
 use crate::cve_2026_86567::own_region;
 use crate::scene::{Ring, Scene, valid};
 
-/// Bytes of guest memory for each bit (vhost-user, "Migration").
+/// Bytes of guest memory for each bit of the log (vhost-user, "Migration").
 const PAGE: u64 = 4096;
 
-/// Bytes of the log's file, and of the log.
+/// Size of the log's file.
 const FILE: u64 = 1 << 17;
+
+/// Size of the log.
 const LOG: u64 = 1 << 15;
 
-/// All of the guest's memory.
+/// Returns a copy of the guest's memory.
 fn snapshot(guest: &Attacker) -> Vec<u8> {
     let whole = own_region(guest);
     guest.read_memory(whole.guest_addr, u32::try_from(whole.size).expect("a small guest")).expect("its own")
@@ -68,8 +70,8 @@ fn cve_2026_86563_marks_are_where_the_log_is() {
             let mut changed = 0;
             let mut marks = 0;
             for (page, (before, after)) in (start..).zip(pages) {
-                // The driver's own writes are in the snapshot as well: what the device wrote is among the marks, and
-                // the receive buffers are all the device's.
+                // The snapshots also differ by the driver's own writes. Only the device writes
+                // receive buffers, so each changed page there must be marked.
                 marks += u32::from(marked(page));
                 let at = page * PAGE;
                 let buffers = guest.buffer_address(Ring::Receive, 0)..guest.buffer_address(Ring::Receive, 16);
@@ -80,7 +82,7 @@ fn cve_2026_86563_marks_are_where_the_log_is() {
             }
             assert!(changed >= 3 && marks >= changed, "{changed} pages, {marks} marks");
             let all: u32 = log.iter().map(|byte| byte.count_ones()).sum();
-            assert_eq!(all, marks, "{layout:?}, offset {offset:#x}: marks that stand for no page of the guest's");
+            assert_eq!(all, marks, "{layout:?}, offset {offset:#x}: the log has marks outside of the guest's pages");
             drop(guest);
             scene.settle();
             scene.recovers("a log at an offset");

@@ -1,4 +1,5 @@
-//! CVE-2026-86565: a ring's size was changed after the table of buffers in flight was made for it, or while it ran.
+//! CVE-2026-86565: a ring's size was changed after its in-flight table was created, or while the
+//! ring ran.
 
 use std::os::fd::AsFd;
 
@@ -10,7 +11,7 @@ use crate::common::{frame, mac, take};
 use crate::messages::{addresses, frontend, number, region, state};
 use crate::scene::{Ring, Scene};
 
-/// GET_INFLIGHT_FD for two rings of `size` entries ("Inflight description").
+/// Returns GET_INFLIGHT_FD for two rings of `size` entries ("Inflight description").
 fn table(size: u16) -> Message {
     let mut payload = vec![0; 16];
     payload.extend(2_u16.to_ne_bytes());
@@ -23,7 +24,7 @@ fn cve_2026_86565_a_ring_larger_than_its_table() {
     let mut scene = Scene::new();
     let memory = memory_file(1 << 20).expect("memory");
     let place = RingAddresses { desc: 0x1000, avail: 0x1_0000, used: 0x2_0000 };
-    // The table before the size, and the size before the table.
+    // Both orders: the table before the size, and the size before the table.
     for table_first in [true, false] {
         let mut client = frontend(&scene);
         client.set_mem_table(&[RegionRef { spec: region(1 << 20, 0), fd: memory.as_fd() }]).expect("memory");
@@ -54,7 +55,7 @@ fn cve_2026_86565_a_size_that_changes_while_the_ring_runs() {
             assert!(guest.client().set_vring_num(1, size).is_err(), "{size} entries");
             assert!(guest.client().set_vring_base(1, 3).is_err());
         }
-        // It goes on with the size that it had.
+        // The ring keeps its old size.
         let bytes = frame(mac(2), mac(1), 900, 1);
         let addr = guest.buffer_address(Ring::Transmit, 0);
         guest.write_memory(addr, &[0; 12]);

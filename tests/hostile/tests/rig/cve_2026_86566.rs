@@ -31,7 +31,7 @@ fn cve_2026_86566_a_runt_as_second_buffer_of_a_packet() {
     for layout in Layout::BOTH {
         let mut scene = Scene::with_layout(layout);
         for len in 0..12 {
-            // The first is good and too short for the packet.
+            // The first buffer is valid, but too short for the packet.
             let then = if len == 0 { Down("an empty buffer") } else { Dropped("no-buffer") };
             scene.receives("a runt in the middle of a packet", &then, |guest| {
                 let valid = valid(guest, Ring::Receive);

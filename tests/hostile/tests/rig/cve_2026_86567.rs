@@ -1,4 +1,4 @@
-//! CVE-2026-86567: a ring was used on after its memory had been unmapped.
+//! CVE-2026-86567: a ring was still used after its memory had been unmapped.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -11,19 +11,19 @@ use crate::attacker::{Attacker, Layout};
 use crate::common::{arrived, frame, mac, send, take};
 use crate::scene::{Ring, Scene, valid};
 
-/// How often this process has a file mapped: a guest does once.
+/// Returns how many times this process has mapped a file. The guest itself maps it once.
 pub(crate) fn mappings(file: &OwnedFd) -> usize {
     mapped_at(file).len()
 }
 
-/// Where this process has a file in memory mapped.
+/// Returns the addresses at which this process has mapped a memory file.
 pub(crate) fn mapped_at(file: &OwnedFd) -> Vec<usize> {
     let maps = std::fs::read_to_string("/proc/self/maps").expect("our mappings");
     starts(&maps, fstat(file).expect("a file").st_ino)
 }
 
-/// The same by its inode. A library that lies on a disk has an inode with the same number sooner or later: those of files in
-/// memory are counted up.
+/// Returns the addresses of a memory file's mappings, by its inode. A library on a disk may have
+/// the same inode number, because numbers of memory files increase, so the path is checked too.
 fn starts(maps: &str, inode: u64) -> Vec<usize> {
     let of_file = |line: &&str| {
         let mut words = line.split_whitespace().skip(4);
@@ -46,14 +46,15 @@ fn a_library_with_the_inode_of_a_guest_is_no_mapping_of_it() {
     assert!(starts(maps, 326_271).is_empty());
 }
 
-/// The guest's one region.
+/// Returns the guest's only region.
 pub(crate) fn own_region(guest: &Guest) -> RegionSpec {
     let region = &guest.memory().regions()[0];
     let (guest_addr, user_addr, size) = (region.guest_addr(), region.user_addr(), region.size());
     RegionSpec { guest_addr, size, user_addr, mmap_offset: 0 }
 }
 
-/// Once memory is gone no chain is taken, whatever is published; the workers have run meanwhile.
+/// Asserts that the switch takes no chain after the memory is removed. The victims' packets show
+/// that workers have run.
 fn takes_nothing(scene: &mut Scene, guest: &Attacker) {
     assert_eq!(mappings(guest.file()), 1, "answered, and still mapped");
     let whole = own_region(guest);
@@ -61,11 +62,11 @@ fn takes_nothing(scene: &mut Scene, guest: &Attacker) {
         let len = u32::try_from(whole.size).expect("a small guest");
         guest.read_memory(whole.guest_addr, len).expect("its own")
     };
-    // The driver goes on giving.
+    // The driver continues to publish.
     guest.publish(Ring::Transmit, &[valid(guest, Ring::Transmit)]);
     let before = bytes(guest);
     scene.victims.go_on();
-    assert!(bytes(guest) == before, "the switch wrote into memory that was taken from it");
+    assert!(bytes(guest) == before, "the switch wrote into memory that was removed");
 }
 
 #[test]
@@ -75,7 +76,7 @@ fn cve_2026_86567_memory_taken_away_while_rings_are_polled() {
         for round in 0..hostile::repeats(40, 2000) {
             let mut guest = scene.attacker();
             let spec = own_region(&guest);
-            // Both rings have work when the memory goes.
+            // Both rings have work when the memory is removed.
             let large = frame(mac(2), mac(1), 1400, round as u64);
             let addr = guest.buffer_address(Ring::Transmit, 2);
             guest.write_memory(addr, &[0; 12]);
@@ -89,7 +90,7 @@ fn cve_2026_86567_memory_taken_away_while_rings_are_polled() {
                 0 => guest.client().remove_mem_region(&spec).expect("removed"),
                 1 => guest.client().set_mem_table(&[]).expect("an empty table"),
                 _ => {
-                    // Other memory at the same addresses: all zeros, with nothing in its rings.
+                    // Other memory at the same addresses. It is zero, so its rings are empty.
                     let other = memory_file(spec.size).expect("memory");
                     guest.client().set_mem_table(&[RegionRef { spec, fd: other.as_fd() }]).expect("other memory");
                 }

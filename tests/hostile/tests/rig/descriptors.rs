@@ -1,4 +1,4 @@
-//! A receiver's buffers have many descriptors, and another guest decides how many of the buffers are needed.
+//! Receive buffers with many descriptors, while another guest decides how many buffers are needed.
 
 use straightline_lab::GuestOptions;
 use straightline_virtio::features as f;
@@ -9,11 +9,13 @@ use crate::common::packets::{Kind, segmented};
 use crate::common::{Rig, Victims, frame, mac, noise, patch, rig, send, vhost_user, wait_until};
 use crate::scene::Ring;
 
-/// Bytes of each piece that the attacker wants its packets cut into, and how many of them there are.
+/// Bytes of each segment into which the attacker's packets are split.
 const SIZE: u16 = 64;
+
+/// Number of segments.
 const SEGMENTS: u16 = 1000;
 
-/// Ports 0 (the attacker's) and 1 are patched, and so are 2 and 3 (the victims').
+/// Starts a switch. Ports 0 (the attacker's) and 1 are patched, and so are 2 and 3 (the victims').
 fn patched(layout: Layout) -> Rig {
     rig(4, |config| {
         vhost_user(&mut config.ports[1]).packed = layout == Layout::Packed;
@@ -22,8 +24,9 @@ fn patched(layout: Layout) -> Rig {
     })
 }
 
-/// At port 1: as Linux' driver before 6.2 with `mrg_rxbuf=off` and `rx_queue_size=1024`, it takes what TCP sends whole, and
-/// not what UDP does. Each of its buffers is a table of so many descriptors of 100 bytes.
+/// Connects a guest at port 1. Like Linux' driver before 6.2 with `mrg_rxbuf=off` and
+/// `rx_queue_size=1024`, it accepts unsegmented TCP packets, but not UDP ones. Each of its buffers
+/// is a table of `descriptors` descriptors of 100 bytes.
 fn receiver(rig: &Rig, layout: Layout, descriptors: u16) -> Attacker {
     let features = f::VIRTIO_F_VERSION_1
         | f::VIRTIO_F_INDIRECT_DESC
@@ -32,7 +35,8 @@ fn receiver(rig: &Rig, layout: Layout, descriptors: u16) -> Attacker {
         | f::VIRTIO_NET_F_GUEST_TSO6;
     let options = GuestOptions { features, ring_size: 1024, withhold: true, ..GuestOptions::default() };
     let guest = Attacker::connect(rig.socket(1), layout, &options);
-    // All lead to the same table, and that to the same memory: nobody reads it.
+    // All buffers share one table and one piece of memory, because the test does not read their
+    // contents.
     let at = guest.buffer_address(Ring::Receive, 0);
     let whole = vec![Descriptor { addr: at, len: 100, flags: WRITE, next: 0 }; descriptors.into()];
     let table = guest.table(guest.buffer_address(Ring::Transmit, 0), &whole);
@@ -40,7 +44,7 @@ fn receiver(rig: &Rig, layout: Layout, descriptors: u16) -> Attacker {
     guest
 }
 
-/// At port 0: sends one packet that is to be cut into all those pieces.
+/// Connects a guest at port 0, which sends one packet that is split into all those segments.
 fn attack(rig: &Rig) -> straightline_lab::Guest {
     let features = GuestOptions::default().features | f::VIRTIO_NET_F_CSUM | f::VIRTIO_NET_F_HOST_USO;
     let options = GuestOptions { features, buffer_len: 65_600, ring_size: 16, ..GuestOptions::default() };
@@ -56,16 +60,16 @@ fn delivered(rig: &Rig) -> u64 {
     rig.port(1).queues[0].tx.packets
 }
 
-/// Another guest's packet needs a thousand of them.
+/// A packet of another guest needs a thousand of the buffers.
 #[test]
 fn buffers_as_drivers_make_them_stop_nobody_however_many_are_needed() {
     for layout in Layout::BOTH {
         let rig = patched(layout);
         let victims = Victims::start(&rig, 2, 3);
-        // 17 fragments, what stands before them, and the header.
+        // 17 fragments, the linear part before them, and the header.
         let guest = receiver(&rig, layout, 19);
         let mut attacker = attack(&rig);
-        wait_until("all pieces are delivered", || delivered(&rig) == u64::from(SEGMENTS));
+        wait_until("all segments are delivered", || delivered(&rig) == u64::from(SEGMENTS));
         victims.go_on();
         send(&mut attacker, &frame(mac(2), mac(1), 700, 1));
         guest.wait_used(Ring::Receive);
@@ -75,8 +79,8 @@ fn buffers_as_drivers_make_them_stop_nobody_however_many_are_needed() {
     }
 }
 
-/// Nobody else's time is spent on buffers of hundreds of descriptors; what they would have taken is counted, and the port goes
-/// on.
+/// Buffers of hundreds of descriptors take no time from other ports. Packets that would have needed
+/// them are counted, and the port stays up.
 #[test]
 fn buffers_of_too_many_descriptors_are_followed_only_so_far() {
     for layout in Layout::BOTH {
@@ -85,8 +89,12 @@ fn buffers_of_too_many_descriptors_are_followed_only_so_far() {
         let guest = receiver(&rig, layout, 120);
         let mut attacker = attack(&rig);
         let dropped = || rig.drops(1, "many-descriptors");
-        wait_until("all pieces are delivered or counted", || delivered(&rig) + dropped() == u64::from(SEGMENTS));
-        assert!(dropped() > u64::from(SEGMENTS / 2), "{} were followed", delivered(&rig));
+        wait_until("all segments are delivered or counted", || delivered(&rig) + dropped() == u64::from(SEGMENTS));
+        assert!(
+            dropped() > u64::from(SEGMENTS / 2),
+            "{} packets were delivered: too many descriptors were followed",
+            delivered(&rig)
+        );
         victims.go_on();
         let before = delivered(&rig);
         send(&mut attacker, &frame(mac(2), mac(1), 700, 1));

@@ -1,4 +1,5 @@
-//! A device's state as an attacker sends it, and channels that it would like us to wait for.
+//! Device states that an attacker sends, and channels on which the port's thread could wait for
+//! ever.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -13,7 +14,8 @@ use crate::common::noise;
 use crate::messages::frontend;
 use crate::scene::Scene;
 
-/// The answer to a message, as a number: bits 0 to 7 say whether it failed.
+/// Sends a message and returns the answer as a number. Bits 0 to 7 are not zero if the message
+/// failed.
 fn ask(client: &FrontendClient, request: Request, payload: Vec<u8>, fds: &[BorrowedFd<'_>]) -> u64 {
     client.send_raw(&Message::request(request, payload), fds).expect("sent");
     let answer = client.recv_raw().expect("an answer").expect("no end");
@@ -30,7 +32,7 @@ fn check(client: &FrontendClient) -> u64 {
     ask(client, Request::CheckDeviceState, Vec::new(), &[])
 }
 
-/// "SET_DEVICE_STATE_FD": it worked, and no other channel comes back.
+/// Answer to SET_DEVICE_STATE_FD: success, and no other channel is returned.
 const TAKEN: u64 = 0x100;
 const REFUSED: u64 = 0x101;
 const SAVE: u32 = 0;
@@ -58,7 +60,7 @@ fn states_that_are_none() {
     for (state, words) in states {
         assert!(client.load_state(&state).is_err(), "{words}");
         scene.rig.wait_down(0, words);
-        // The port goes on, also for who sends what is right.
+        // The port continues, and accepts a valid state.
         client.load_state(&good).expect("the right one");
     }
     scene.victims.go_on();
@@ -82,20 +84,20 @@ fn channels_that_nobody_reads_or_writes() {
     assert_eq!(begin(&client, SAVE, 0, &writer), TAKEN);
     scene.victims.go_on();
     assert_eq!(check(&client), 1, "it was not taken");
-    // One that nobody will ever read: at once, or when it is checked.
+    // A pipe without a reader fails at once, or when the transfer is checked.
     drop(reader);
     begin(&client, SAVE, 0, &writer);
     assert_eq!(check(&client), 1);
 
-    // A pipe without an end, with and without something in it.
+    // A pipe that is never closed, empty or with some bytes.
     let (reader, mut writer) = io::pipe().expect("a pipe");
     for bytes in [0, 100] {
-        writer.write_all(&noise(3, bytes)).expect("room");
+        writer.write_all(&noise(3, bytes)).expect("the pipe takes it");
         assert_eq!(begin(&client, LOAD, 0, &reader), TAKEN);
         scene.victims.go_on();
         assert_eq!(check(&client), 1, "it had no end");
     }
-    // A socket whose other end says nothing; the next transfer takes its place.
+    // A socket whose other end sends nothing. The next transfer replaces it.
     let (ours, theirs) = UnixStream::pair().expect("sockets");
     assert_eq!(begin(&client, LOAD, 0, &theirs), TAKEN);
     assert_eq!(begin(&client, SAVE, 0, &theirs), TAKEN);
@@ -104,12 +106,12 @@ fn channels_that_nobody_reads_or_writes() {
     let mut state = Vec::new();
     (&ours).read_to_end(&mut state).expect("it ends");
     assert!(state.len() > 500);
-    // Files in memory: not sized for anything, and with what is no state.
+    // A memory file, whose bytes are no valid state when they are loaded.
     let file = memory_file(1 << 20).expect("a file");
     assert_eq!((begin(&client, SAVE, 0, &file), check(&client)), (TAKEN, 0));
     assert_eq!((begin(&client, LOAD, 0, &file), check(&client)), (TAKEN, 1), "zeros");
 
-    // What is no channel; directions and phases that there are not.
+    // Descriptors that are no channels; directions and phases that do not exist.
     let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).expect("an eventfd");
     let null = File::options().read(true).write(true).open("/dev/null").expect("/dev/null");
     let folder = File::open("/").expect("a folder");
@@ -120,7 +122,7 @@ fn channels_that_nobody_reads_or_writes() {
     for (direction, phase) in [(2, 0), (0, 1), (u32::MAX, u32::MAX)] {
         assert_eq!(begin(&client, direction, phase, &writer), REFUSED);
     }
-    // Who leaves in the middle of it leaves nothing behind.
+    // A frontend that leaves during a transfer leaves nothing behind.
     assert_eq!(begin(&client, LOAD, 0, &reader), TAKEN);
     drop(client);
     scene.recovers("channels");
@@ -135,12 +137,12 @@ fn a_state_under_a_running_device() {
     assert_eq!(begin(guest.client(), LOAD, 0, &reader), REFUSED);
     assert_eq!(begin(guest.client(), SAVE, 0, &writer), REFUSED);
     assert_eq!(check(guest.client()), 1);
-    // Begun while it was at rest, and checked when it runs.
+    // The transfer starts while the device is stopped, and is checked while it runs.
     let bases = guest.stop().expect("stopped");
     let state = guest.client().save_state().expect("a state");
     let (reader, mut writer) = io::pipe().expect("a pipe");
     assert_eq!(begin(guest.client(), LOAD, 0, &reader), TAKEN);
-    writer.write_all(&state).expect("room");
+    writer.write_all(&state).expect("the pipe takes it");
     drop(writer);
     guest.resume(&bases).expect("it goes on");
     assert_eq!(check(guest.client()), 1);

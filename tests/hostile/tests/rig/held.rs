@@ -1,5 +1,5 @@
-//! Frontends that hold their port's thread for ever, by a descriptor whose close waits, while ports are stopped, reloaded
-//! and taken away.
+//! Frontends that block their port's thread for ever, by a descriptor whose close waits, while
+//! ports are stopped, reloaded and removed.
 
 use std::io::{IoSlice, Read, Write};
 use std::mem::MaybeUninit;
@@ -18,16 +18,18 @@ use straightline_virtio::vhost_user::{Message, Request};
 use crate::common::{Rig, Victims, bridge, patch, rig, vhost_user, wait_until};
 use crate::scene::Scene;
 
-/// A frontend whose port's thread does not go on before this is released or dropped.
+/// A frontend that blocks its port's thread until it is released or dropped.
 struct Hold {
     stream: UnixStream,
-    /// The other end of the socket that the thread closes. It has unread data, so its end resets that socket.
+    /// The other end of the socket that the thread closes. It has unread data, so its end resets
+    /// that socket.
     peer: TcpStream,
 }
 
 impl Hold {
-    /// Sends a TCP socket that lingers, and whose data nobody reads, with a request that takes no descriptor. The port closes
-    /// it. The last close of such a socket waits until its data has arrived (`SO_LINGER`, socket(7)).
+    /// Sends a TCP socket with a request that takes no descriptor, so the port closes the socket.
+    /// The socket lingers, and its data is never read. The last close of such a socket waits until
+    /// its data has arrived (`SO_LINGER`, socket(7)).
     fn new(socket: &Path) -> Hold {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a listener");
         let mut sent = TcpStream::connect(listener.local_addr().expect("its address")).expect("a connection");
@@ -44,7 +46,7 @@ impl Hold {
         assert!(beside.push(SendAncillaryMessage::ScmRights(&fds)));
         let first = [IoSlice::new(&bytes[..1])];
         assert_eq!(sendmsg(&stream, &first, &mut beside, SendFlags::empty()).expect("a byte"), 1);
-        // Before the message is whole, so that the last close is the port's.
+        // Close our copy before the message is complete, so that the port makes the last close.
         drop(sent);
         stream.write_all(&bytes[1..]).expect("the rest");
         wait_until("the port's thread closes it", || is_closing(address.port()));
@@ -52,7 +54,8 @@ impl Hold {
     }
 }
 
-/// Whether the socket at this TCP port of ours waits in its close: its end was sent and not acknowledged (FIN_WAIT1).
+/// Returns true if the socket at this local TCP port waits in its close: its FIN is not
+/// acknowledged (FIN_WAIT1).
 fn is_closing(port: u16) -> bool {
     let sockets = std::fs::read_to_string("/proc/net/tcp").expect("proc");
     let local = format!("0100007F:{port:04X}");
@@ -80,7 +83,7 @@ fn a_port_that_is_held_is_made_anew() {
     scene.end();
 }
 
-/// The port that cannot come back is the first of two that were to be made anew.
+/// The port that cannot listen again is the first of two that are replaced.
 #[test]
 fn a_folder_that_is_taken_away_takes_no_other_port_along() {
     let scene = Scene::new();
@@ -103,8 +106,8 @@ fn a_folder_that_is_taken_away_takes_no_other_port_along() {
     scene.end();
 }
 
-/// Two held ports are released only when both were told to stop: a stop that waits for one before it tells the other
-/// leaves one behind.
+/// Two blocked ports are released only after both were told to stop. A stop that waits for one port
+/// before it tells the other leaves one behind.
 #[test]
 fn a_stop_reaches_all_ports_before_it_waits_for_any() {
     let rig = rig(4, |config| {
@@ -115,7 +118,7 @@ fn a_stop_reaches_all_ports_before_it_waits_for_any() {
     let [a, b] = [0, 1].map(|port| Hold::new(rig.socket(port)));
     victims.finish();
     std::thread::spawn(move || {
-        // A port that stops closes its connection, held or not.
+        // A port that stops closes its connection, even if its thread is blocked.
         for mut stream in [a.stream, b.stream] {
             while stream.read(&mut [0; 64]).is_ok_and(|count| count > 0) {}
         }
@@ -124,7 +127,8 @@ fn a_stop_reaches_all_ports_before_it_waits_for_any() {
     assert_eq!(rig.switch.stop(), [] as [String; 0], "no thread is left behind");
 }
 
-/// A client of the API that ends takes its ports away, many of them at once perhaps: none is waited for then.
+/// An API client that ends removes its dynamic ports, perhaps many at once. The switch waits for
+/// none of them.
 #[test]
 fn a_leased_port_that_is_held_ends_without_waiting() {
     let rig = rig(4, |config| {
@@ -139,8 +143,8 @@ fn a_leased_port_that_is_held_ends_without_waiting() {
     let hold = Hold::new(&path);
     drop(port);
     victims.finish();
-    // Had it been waited for, it would have been given up before.
-    let switch = Arc::into_inner(switch).expect("nobody else has it");
+    // The thread is still listed, so nothing has waited for it and given it up.
+    let switch = Arc::into_inner(switch).expect("no other owner");
     assert_eq!(switch.stop(), ["leased"]);
     drop(hold);
 }

@@ -1,6 +1,9 @@
-//! Guests that have negotiated IN_ORDER, by which a device may say of a whole batch no more than its last chain (virtio
-//! 1.2, 2.7.9), and that break the promise it rests on: descriptors used in the order in which they stand in the table.
-//! What is available is still taken in its order, each as it says; and what comes back is what was taken.
+//! Guests that negotiate IN_ORDER and then break its rule: they do not use descriptors in the order
+//! of the table.
+//!
+//! With IN_ORDER a device may report only the last chain of a batch as used (virtio 1.2, 2.7.9).
+//! The switch still takes chains in the order in which they are available, and gives back exactly
+//! the chains that it took.
 
 use std::collections::VecDeque;
 
@@ -42,7 +45,8 @@ fn in_order_rings_rewritten_all_the_time() {
     packed::rewritten_all_the_time(Scene::in_order(Layout::Packed));
 }
 
-/// What a driver that keeps to the order reads out of a split ring: each element stands for all chains up to its own.
+/// Reads the used ring of a split ring as an in-order driver does: each element stands for all
+/// chains up to its own.
 struct UsedReader {
     ring: Ring,
     seen: u16,
@@ -50,8 +54,9 @@ struct UsedReader {
 }
 
 impl UsedReader {
-    /// Waits until everything that is out is used. Chains come back in the order in which they were made available,
-    /// whatever their heads; with each, the bytes written, where it has an element of its own.
+    /// Waits until all available chains are used, and returns their heads in the order in which
+    /// they were made available. Each has the number of bytes written, if it has an element of its
+    /// own.
     fn all_used(&mut self, guest: &Attacker) -> Vec<(u16, Option<u32>)> {
         let mut used = Vec::new();
         let end = self.seen.wrapping_add(u16::try_from(self.out.len()).expect("a ring's worth"));
@@ -67,7 +72,8 @@ impl UsedReader {
     }
 }
 
-/// The orders in which 16 descriptors are made available: backwards, in steps, in pairs exchanged, and by chance.
+/// Returns orders in which 16 descriptors are made available: backwards, in steps, with exchanged
+/// pairs, and random.
 fn orders() -> Vec<Vec<u16>> {
     let all = 0..SIZE;
     let mut orders: Vec<Vec<u16>> =
@@ -82,7 +88,8 @@ fn orders() -> Vec<Vec<u16>> {
     orders
 }
 
-/// An attacker whose split rings stand just before their indexes wrap.
+/// Connects an attacker whose split rings are just before the wrap of their indexes. Returns it
+/// with the index.
 fn near_the_end(scene: &Scene) -> (Attacker, u16) {
     let mut guest = scene.attacker();
     guest.stop().expect("stopped");
@@ -102,7 +109,7 @@ fn in_order_heads_in_every_other_order() {
     let mut sent = UsedReader { ring: TX, seen: index, out: VecDeque::new() };
     let mut received = UsedReader { ring: RX, seen: index, out: VecDeque::new() };
     for (round, order) in orders().into_iter().cycle().take(40).enumerate() {
-        // Now a few, now all: batches of every length, over the ring's end and over that of the index.
+        // Batches of every length, across the end of the ring and across the wrap of the index.
         let count = 1 + round * 7 % usize::from(SIZE);
         let (mut frames, mut back) = (Vec::new(), Vec::new());
         for (n, &head) in order[..count].iter().enumerate() {
@@ -133,7 +140,7 @@ fn in_order_heads_in_every_other_order() {
             back.push(frame(mac(1), mac(2), 100 + 80 * n, (round * 16 + n) as u64));
             send(&mut scene.good, &back[n]);
         }
-        // Lengths differ: each chain has an element of its own.
+        // The lengths differ, so each chain has an element of its own.
         let used = received.all_used(&guest);
         let expected: Vec<_> =
             order.iter().zip(&back).map(|(&head, bytes)| (head, u32::try_from(12 + bytes.len()).ok())).collect();
@@ -156,7 +163,7 @@ fn in_order_packed_ids_of_chains_of_every_length() {
     let (mut at, mut wrap) = (0, true);
     let mut dice = noise(11, 4000).into_iter();
     for round in 0..60_u64 {
-        // Chains of 1 to 5 descriptors, published one by one, each with ids that nobody would give.
+        // Chains of 1 to 5 descriptors, published one by one, with unusual ids.
         let (mut frames, mut expected) = (Vec::new(), Vec::new());
         let mut left = SIZE;
         while left >= 5 {
@@ -171,7 +178,8 @@ fn in_order_packed_ids_of_chains_of_every_length() {
                 let start = 7 * u32::from(n);
                 let len = if n + 1 < span { 7 } else { whole - start };
                 let flags = if n + 1 < span { NEXT } else { 0 };
-                // Of ids only the last one counts: the same again and again, one beyond the ring, one that is out.
+                // Only the last id of a chain counts: repeated ids, ids beyond the ring, ids in
+                // use.
                 let id = [3, 0xffff, at, SIZE, 3][usize::from(dice.next().unwrap_or(0) % 5)];
                 chain.push(PackedDescriptor { addr: addr + u64::from(start), len, id, flags });
             }
@@ -214,7 +222,7 @@ fn in_order_faults_in_the_midst_of_a_batch() {
                 guest.write_memory(addr + 12, bytes);
                 Descriptor { addr, len: u32::try_from(12 + bytes.len()).expect("short"), flags: 0, next: 0 }
             });
-            // The second one in three parts, the third one by a table.
+            // The second packet has three descriptors, the third one an indirect table.
             let part =
                 |from: u32, to: u32| Descriptor { addr: good[1].addr + u64::from(from), len: to - from, ..good[1] };
             let parts = [part(0, 9), part(9, 100), part(100, good[1].len)];
@@ -259,11 +267,11 @@ fn in_order_faults_in_the_midst_of_a_batch() {
     }
 }
 
-/// Makes so many good chains available, together with one that has no end.
+/// Makes `good` valid chains available, together with an endless one.
 fn endless_behind(guest: &Attacker, layout: Layout, ring: Ring, desc: Descriptor, good: u16) {
     let endless = Descriptor { flags: desc.flags | NEXT, next: good, ..desc };
     if layout == Layout::Packed {
-        // Of all descriptors that are left.
+        // The endless chain has all remaining descriptors.
         let rest = vec![endless; usize::from(SIZE - good)];
         let mut chains = vec![std::slice::from_ref(&desc); good.into()];
         chains.push(&rest);
@@ -291,7 +299,7 @@ fn in_order_a_ring_that_breaks_behind_good_chains() {
                     send(&mut scene.good, &frame(mac(1), mac(2), 700, n));
                 }
                 scene.expect_outcome("an endless chain behind good ones", &Down("it loops"), counts);
-                // Either of the ring is nothing used, or just what was good.
+                // The used chains are none, or exactly the valid ones.
                 let used = match layout {
                     Layout::Split => guest.used_index(ring),
                     Layout::Packed => {

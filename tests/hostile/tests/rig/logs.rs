@@ -1,4 +1,5 @@
-//! Frontends that cause a log line and a reason with each message or connection, while nobody reads the log.
+//! Frontends that cause a log line and a reason with each message or connection, while the log is
+//! not read.
 
 use std::io::{self, PipeReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -14,11 +15,12 @@ use straightline_virtio::vhost_user::{FrontendClient, Message, Request};
 use crate::common::{BASIC, PATIENCE};
 use crate::scene::Scene;
 
-/// The port that is attacked. No other test has one of this name.
+/// Name of the attacked port. No other test has a port with this name.
 const NAME: &str = "flooded";
 const PORT: usize = 4;
 
-/// Lines that a port may log in a row (`port/src/vhost_user/control/log_limit.rs`); then one each second.
+/// Lines that a port may log at once (`port/src/vhost_user/control/log_limit.rs`). After that, one line a
+/// second.
 const BURST: u64 = 20;
 
 /// Lines about the attacked port.
@@ -40,7 +42,7 @@ impl Write for Counting {
     }
 }
 
-/// From now on the process logs to a pipe that is full and that nobody reads.
+/// Makes the process log to a full pipe that is never read.
 fn log_to_a_full_pipe() {
     static READER: OnceLock<PipeReader> = OnceLock::new();
     READER.get_or_init(|| {
@@ -55,12 +57,12 @@ fn log_to_a_full_pipe() {
     });
 }
 
-/// Connects, and errs at once.
+/// Connects, and sends an invalid message.
 fn connect_and_err(scene: &Scene) {
     let mut stream = UnixStream::connect(scene.rig.socket(PORT)).expect("connect");
     stream.set_read_timeout(Some(PATIENCE)).expect("a time limit");
     let mut message = Message::request(Request::GetFeatures, Vec::new()).to_bytes();
-    // Version 0, for which there are no rules.
+    // Version 0 does not exist.
     message[4] = 0;
     stream.write_all(&message).expect("sent");
     assert_eq!(stream.read(&mut [0]).expect("the port closes the connection"), 0);
@@ -75,24 +77,25 @@ fn frontends_that_cause_a_line_each() {
         for _ in 0..hostile::repeats(300, 20_000) {
             connect_and_err(scene);
         }
-        // One that stays, and is refused each time.
+        // A frontend that stays connected, and is refused each time.
         let mut client = FrontendClient::connect(scene.rig.socket(PORT)).expect("connect");
         client.set_timeout(Some(PATIENCE)).expect("a time limit");
         let agreed = client.handshake(BASIC | f::VHOST_USER_F_PROTOCOL_FEATURES, u64::MAX).expect("handshake");
         client.set_features(agreed.features).expect("features");
         for n in 0..hostile::repeats(300, 20_000) {
-            // Each with a reason of its own.
+            // Each refusal has a different reason.
             let mtu = u16::MAX - u16::try_from(n).expect("few");
             client.set_mtu(mtu).expect_err("it is above the port's");
         }
     });
     let logged = LINES.load(Ordering::Relaxed) - lines;
-    // A token bucket: the burst, one for each second, and one for the second that has begun.
+    // The limit is a token bucket: the burst, one line for each second, and one for the current
+    // second.
     let most = BURST + began.elapsed().as_secs() + 1;
     assert!((BURST..=most).contains(&logged), "{logged} lines; at most {most}");
     let reasons = scene.rig.port(PORT).reasons;
     assert_eq!(reasons.len(), 10, "no more are kept: {reasons:?}");
-    // The next one at the port is served.
+    // The next frontend at the port is served.
     let guest = scene.rig.guest(PORT, &GuestOptions::default());
     scene.rig.wait_up(PORT);
     drop(guest);

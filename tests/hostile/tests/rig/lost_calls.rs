@@ -1,4 +1,5 @@
-//! A guest that answers no call, as one that has lost them all: its port's thread must not call it for ever.
+//! A guest that answers no call, as if it had lost them all. Its port's thread must not repeat the
+//! call for ever.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -18,7 +19,8 @@ fn a_call_that_is_never_answered_is_repeated_three_times() {
         let call = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd");
         guest.client().set_vring_call(Ring::Receive as u16, Some(call.as_fd())).expect("a call");
         guest.publish(Ring::Receive, &[Descriptor { len: 2000, ..valid(&guest, Ring::Receive) }]);
-        // It waits for the first used entry. (To publish writes the mode of a packed ring's events, so that comes first.)
+        // The driver requests a call for the first used entry. (`publish` writes the event
+        // suppression of a packed ring, so it comes first.)
         let at = guest.geometry(Ring::Receive);
         match layout {
             Layout::Split => guest.write_memory(at.avail + 4 + 2 * u64::from(at.size), &[0; 2]),
@@ -32,9 +34,9 @@ fn a_call_that_is_never_answered_is_repeated_three_times() {
             calls
         };
         scene.measure_gap("calls that are never answered", |_| {
-            // One for the new descriptor, one for the entry, and its repeats.
+            // One call for the new descriptor, one for the entry, and its repetitions.
             wait_until("the call is repeated three times", || count() >= 2 + 3);
-            // Longer than any pause before a repeat.
+            // Longer than any pause before a repetition.
             std::thread::sleep(Duration::from_millis(1200));
         });
         assert_eq!(count(), 2 + 3);

@@ -1,4 +1,4 @@
-//! The attacks. See the package.
+//! The attacks. The package's `lib.rs` describes them.
 
 mod attacker;
 #[path = "../../../../crates/lab/tests/common/mod.rs"]

@@ -1,4 +1,5 @@
-//! Frontends that break every rule of the protocol, beside a pair of guests on the same worker that must not notice.
+//! Frontends that break every rule of the protocol. The victims on the same worker must not be
+//! affected.
 
 use std::io::Write;
 use std::os::fd::AsFd;
@@ -11,7 +12,7 @@ use straightline_virtio::vhost_user::{FrontendClient, Message, RegionRef, Region
 use crate::common::{self, BASIC, noise};
 use crate::scene::Scene;
 
-/// A frontend that has not set anything up yet.
+/// Connects a frontend that has negotiated features, and set up nothing else.
 pub(crate) fn frontend(scene: &Scene) -> FrontendClient {
     let mut client = FrontendClient::connect(scene.rig.socket(0)).expect("connect");
     let wanted = BASIC | f::VHOST_USER_F_PROTOCOL_FEATURES;
@@ -25,17 +26,17 @@ pub(crate) fn region(size: u64, offset: u64) -> RegionSpec {
     RegionSpec { guest_addr: 0x1000, size, user_addr: 0x1000, mmap_offset: offset }
 }
 
-/// A ring and a number, as SET_VRING_NUM and its like have them ("A vring state description").
+/// Returns a message with a ring and a number, like SET_VRING_NUM ("A vring state description").
 pub(crate) fn state(request: Request, index: u32, num: u32) -> Message {
     Message::request(request, [index.to_ne_bytes(), num.to_ne_bytes()].concat())
 }
 
-/// A number of 64 bits.
+/// Returns a message with a number of 64 bits.
 pub(crate) fn number(request: Request, value: u64) -> Message {
     Message::request(request, value.to_ne_bytes().to_vec())
 }
 
-/// SET_VRING_ADDR ("A vring address description").
+/// Returns SET_VRING_ADDR ("A vring address description").
 pub(crate) fn addresses(index: u32, RingAddresses { desc, avail, used }: RingAddresses) -> Message {
     let mut payload = [index.to_ne_bytes(), 0_u32.to_ne_bytes()].concat();
     payload.extend([desc, used, avail, 0].iter().flat_map(|addr| addr.to_ne_bytes()));
@@ -71,7 +72,7 @@ fn regions_that_overlap() {
         let mut client = frontend(&scene);
         client.add_mem_region(&RegionRef { spec: first, fd: memory.as_fd() }).expect("the first");
         assert!(client.add_mem_region(&RegionRef { spec: second, fd: memory.as_fd() }).is_err(), "{second:?}");
-        // The one that was there is as before.
+        // The first region is unchanged.
         client.remove_mem_region(&first).expect("the first");
         scene.victims.go_on();
         drop(client);
@@ -98,7 +99,8 @@ fn rings_outside_memory() {
         let mut client = frontend(&scene);
         client.set_mem_table(&[RegionRef { spec: region(1 << 20, 0), fd: memory.as_fd() }]).expect("memory");
         for ring in [0, 1] {
-            // Refused at one step or the other, or never ready: the ring does not run.
+            // One of the steps is refused, or the ring never becomes ready. In each case it does
+            // not run.
             let _ = client.set_vring_num(ring, 256);
             let _ = client.set_vring_addr(ring, addresses);
             let _ = client.set_vring_kick(ring, None);
@@ -121,7 +123,7 @@ fn frontends_that_talk_nonsense() {
     let mut attacks: Vec<Vec<u8>> = (1..whole.len()).map(|n| whole[..n].to_vec()).collect();
     attacks.extend((13..state.len()).map(|n| state[..n].to_vec()));
     attacks.extend((0..40).map(|seed| noise(seed, 12 + 40 * usize::try_from(seed).expect("short"))));
-    // A size of 4 GiB, a version of 0, a reply, an unknown request.
+    // A size of 4 GiB, a version of 0, a reply, two unknown requests.
     attacks.extend(
         [[1, 1, u32::MAX], [1, 0, 0], [1, 5, 0], [77, 1, 0], [0, 1, 0]]
             .map(|words| words.iter().flat_map(|word: &u32| word.to_ne_bytes()).collect()),
@@ -135,7 +137,7 @@ fn frontends_that_talk_nonsense() {
             scene.recovers("nonsense");
         }
     }
-    // Says nothing, and holds the port until it leaves; then the next one is served.
+    // A silent frontend occupies the port until it leaves. Then the next one is served.
     let silent = connect(&scene);
     scene.rig.wait_down(0, "a frontend is connected");
     scene.victims.go_on();
@@ -161,7 +163,7 @@ fn every_request_at_the_wrong_time() {
         }
         scene.victims.go_on();
     }
-    // SEND_RARP is one of them: what was announced has arrived.
+    // SEND_RARP is one of the requests: wait until its packets have arrived.
     scene.settle();
     scene.recovers("every request");
     scene.end();
@@ -177,8 +179,8 @@ fn kicks_without_end_and_descriptors_that_are_no_eventfds() {
     scene.victims.go_on();
     drop(guest);
     scene.recovers("kicks");
-    // By memory that is not there, their owner keeps the kernel's lock on a pipe for ever, and whoever reads or writes it
-    // next waits, whatever flags he gives.
+    // With memory that is missing, the owner of a pipe can hold the kernel's lock on it for ever.
+    // The next read or write then waits, whatever flags it has.
     let (read, write) = std::io::pipe().expect("a pipe");
     let (socket, _theirs) = UnixStream::pair().expect("sockets");
     let datagram = UnixDatagram::unbound().expect("a socket");

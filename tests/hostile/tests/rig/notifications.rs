@@ -1,5 +1,5 @@
-//! Somebody holds all asynchronous requests that the system has: the switch must notify its guests in another way, which
-//! may not hold up its workers.
+//! Another process holds all asynchronous requests of the system. The switch must notify its guests
+//! in another way, which must not delay its workers.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -14,8 +14,8 @@ use crate::common::{PATIENCE, frame, mac, send};
 use crate::peers::fill_calls_that_block;
 use crate::scene::{Ring, Scene, valid};
 
-/// Runs `f` where no asynchronous requests are to be had, as if another process had all of `fs.aio-max-nr`: the kernel's
-/// error is the same. Threads that are started there inherit it.
+/// Runs `f` on a thread without asynchronous requests, as if another process held all of
+/// `fs.aio-max-nr`: the error of the kernel is the same. Threads that `f` starts inherit this.
 fn without_requests(f: impl FnOnce() + Send + 'static) {
     let thread = std::thread::spawn(|| {
         let refused = [libc::SYS_io_setup, libc::SYS_io_submit].map(|call| (call, Vec::new()));
@@ -63,7 +63,7 @@ fn guests_are_notified_without_asynchronous_requests() {
             wait_for_call();
             for n in 0..100 {
                 if layout == Layout::Split {
-                    // The event index: the next used element is one to be told of.
+                    // The event index requests a call for the next used element.
                     let at = guest.geometry(Ring::Receive);
                     let event = guest.memory().area(at.avail + 4 + 2 * u64::from(at.size), 2, 2).expect("in memory");
                     event.release_u16(0, guest.used_index(Ring::Receive));

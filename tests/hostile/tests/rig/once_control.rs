@@ -1,4 +1,5 @@
-//! Every byte of a command is read once. (CVE-2026-86562 was a command whose length was checked and then read again.)
+//! Every byte of a control command is read once. (In CVE-2026-86562, a command's length was checked
+//! and then read again.)
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use crate::scene::Scene;
 const CONTROL: u64 =
     f::VIRTIO_NET_F_CTRL_VQ | f::VIRTIO_NET_F_CTRL_RX | f::VIRTIO_NET_F_CTRL_VLAN | f::VIRTIO_NET_F_CTRL_MAC_ADDR;
 
-/// Bytes behind the guest's own memory, for the control ring, a command and its answer.
+/// Bytes behind the guest's own memory for the control ring, a command and its answer.
 const EXTRA: u64 = 64 << 10;
 
 /// A guest's control ring.
@@ -29,8 +30,8 @@ pub(crate) struct Commander {
 }
 
 impl Commander {
-    /// A guest at the attacker's port with so many queue pairs, and its control ring, which stands behind all that are
-    /// offered.
+    /// Connects a guest at the attacker's port with `queue_pairs` queue pairs, and starts its
+    /// control ring, whose index is behind those of all offered pairs.
     pub(crate) fn new(scene: &Scene, queue_pairs: u16) -> (Guest, Commander) {
         let features = GuestOptions::default().features | CONTROL;
         let options = GuestOptions { features, queue_pairs, ..GuestOptions::default() };
@@ -47,7 +48,7 @@ impl Commander {
         (guest, commander)
     }
 
-    /// Sets the ring going from its beginning.
+    /// Starts the ring from its beginning.
     pub(crate) fn start(&mut self, guest: &mut Guest) {
         let Geometry { size, desc, avail, used } = self.geometry;
         guest.write_memory(desc, &[0; 16 << 10]);
@@ -60,8 +61,8 @@ impl Commander {
         client.set_vring_enable(self.index, true).expect("enabled");
     }
 
-    /// Sends the first `len` bytes of the command that stands in memory, in pieces of `part` bytes, and waits for its
-    /// answer.
+    /// Sends the first `len` bytes of the command in memory, in parts of `part` bytes, and returns
+    /// the answer.
     pub(crate) fn send_split(&mut self, guest: &Guest, len: usize, part: usize) -> u8 {
         let answer = self.command + (32 << 10);
         guest.write_memory(answer, &[0xee]);
@@ -70,14 +71,14 @@ impl Commander {
             .map(|from| (self.command + from as u64, u32::try_from(part.min(len - from)).expect("short"), false))
             .collect();
         parts.push((answer, 1, true));
-        self.driver.add(&parts).expect("room");
+        self.driver.add(&parts).expect("free descriptors");
         self.driver.publish();
         rustix::io::write(&self.kick, &1_u64.to_ne_bytes()).expect("a kick");
         wait_until("the command is used", || self.driver.used().is_some());
         guest.read_memory(answer, 1).expect("its own")[0]
     }
 
-    /// Sends a command, and waits for its answer.
+    /// Sends a command, and returns the answer.
     pub(crate) fn send(&mut self, guest: &Guest, command: &[u8]) -> u8 {
         guest.write_memory(self.command, command);
         self.send_split(guest, command.len(), command.len())
@@ -100,7 +101,7 @@ fn cve_2026_86562_a_command_is_read_once() {
             guest.write_memory(commander.command, bytes);
             let double = double(&guest, commander.command, u32::try_from(bytes.len()).expect("short"));
             let answer = commander.send_split(&guest, bytes.len(), part);
-            assert_eq!(answer, 0, "{bytes:?} in pieces of {part}: executed as first read");
+            assert_eq!(answer, 0, "{bytes:?} in parts of {part}: it must be executed as first read");
             assert!(double.loads().iter().all(|&loads| loads == 1), "{bytes:?}: {:?}", double.loads());
         }
     }

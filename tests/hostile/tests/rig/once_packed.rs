@@ -7,10 +7,10 @@ use crate::memory::{AVAIL, BUFFERS, DESC, GuestRing};
 
 const TABLE: u64 = BUFFERS + 0x1_0000;
 
-/// A descriptor of the first round that is available (virtio 1.2, 2.8.1).
+/// Flag of an available descriptor in the first round (virtio 1.2, 2.8.1).
 const AVAILABLE: u16 = 1 << 7;
 
-/// One that is used, together with that.
+/// Flag of a used descriptor in the first round, together with `AVAILABLE`.
 const USED: u16 = 1 << 15;
 
 fn double(guest: &GuestRing, addr: u64, len: u32) -> Double {
@@ -22,7 +22,7 @@ fn device(guest: &GuestRing, event_idx: bool) -> PackedDevice {
     PackedDevice::new(&guest.ours, guest.geometry(), 0x8000_8000, options).expect("the ring is in memory")
 }
 
-/// Address, length, id, flags.
+/// Writes a descriptor: address, length, id, flags.
 fn descriptor(guest: &GuestRing, table: u64, at: u16, (addr, len, id, flags): (u64, u32, u16, u16)) {
     guest.descriptor(table, at, addr, len, id, flags);
 }
@@ -39,7 +39,7 @@ fn walk(guest: &mut GuestRing, device: &mut PackedDevice, first: &First, directi
 
 #[test]
 fn once_packed_every_descriptor_of_a_burst() {
-    // Bursts of every length, so that descriptors are met one by one and several at a time.
+    // Bursts of every length, so that descriptors are read one by one and several at a time.
     for burst in 1..=12 {
         let mut guest = GuestRing::new(16);
         let mut device = device(&guest, true);
@@ -103,12 +103,12 @@ fn cve_2026_86562_93683_a_packed_indirect_table_and_its_length_are_read_once() {
     let found = walk(&mut guest, &mut device, &firsts[0], Direction::FromGuest);
     assert_eq!(found, [(BUFFERS, 100), (BUFFERS + 0x1000, 100), (BUFFERS + 0x2000, 100)]);
     assert_eq!(outer.loads(), [1; 16]);
-    // Of an entry all is read, and id and most flags mean nothing.
+    // Whole entries are read, although id and most flags have no meaning.
     assert_eq!(table.loads(), [1; 48]);
 }
 
-/// Before a worker sleeps it arms every ring of every port; a guest may have 254 rings of 32768 descriptors, all of them
-/// available.
+/// Before a worker sleeps, it arms every ring of every port. A guest may have 254 rings of 32768
+/// available descriptors, so only one descriptor of a ring is read.
 #[test]
 fn once_packed_one_place_before_a_sleep() {
     for (beyond, there) in [(0, true), (5, true), (15, true), (16, false)] {
@@ -135,7 +135,7 @@ fn once_packed_what_the_driver_wants_to_be_told() {
     for n in 0..12_u16 {
         descriptor(&guest, DESC, n, (BUFFERS, 100, n, AVAILABLE));
         let mode = if n % 3 == 0 { OFF } else { AT };
-        // At just this descriptor, or at one far off.
+        // The driver requests a call for this descriptor, or for a distant one.
         let wanted = n % 3 == 1;
         guest.write16(AVAIL, if wanted { n } else { n.wrapping_add(14) % 16 } | 0x8000);
         guest.write16(AVAIL + 2, mode);
@@ -143,10 +143,10 @@ fn once_packed_what_the_driver_wants_to_be_told() {
         assert_eq!(device.find(&mut firsts), Ok(1));
         device.take(&firsts[0]);
         device.give_back(1);
-        let told = device.must_notify();
-        // Without a decision before it, the first is not about places.
+        let called = device.must_notify();
+        // The first decision does not depend on positions, because none precedes it.
         if n > 0 {
-            assert_eq!(told, wanted, "descriptor {n}");
+            assert_eq!(called, wanted, "descriptor {n}");
             assert_eq!(place.loads(), vec![u32::from(mode == AT); 2]);
         }
         assert_eq!(mode_of.loads(), [1; 2]);
@@ -155,7 +155,8 @@ fn once_packed_what_the_driver_wants_to_be_told() {
 
 #[test]
 fn once_packed_a_batch_in_order() {
-    // A single, a chain of three, a table, a single, with ids of the guest's own: they come back as they were read.
+    // A single descriptor, a chain of three, a table and another single one, with arbitrary ids.
+    // The ids come back as they were read.
     for direction in [Direction::FromGuest, Direction::ToGuest] {
         let write = if direction == Direction::ToGuest { WRITE } else { 0 };
         let mut guest = GuestRing::new(16);

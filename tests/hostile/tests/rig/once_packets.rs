@@ -1,6 +1,7 @@
-//! Every byte of a packet and of its virtio-net header is read once, whatever its way through the switch.
+//! Every byte of a packet and of its virtio-net header is read once, on each path through the
+//! switch.
 //!
-//! (CVE-2024-11614 was a header read twice besides: checked, and then used as it was by then.)
+//! (In CVE-2024-11614, a header was also read twice: first to check it, then to use it.)
 
 use straightline_lab::Guest;
 use straightline_packet::MemorySegment;
@@ -19,18 +20,20 @@ use crate::scene::{Ring, Scene, valid};
 
 const FEATURES: u64 = VIRTIO_NET_F_CSUM | VIRTIO_NET_F_HOST_TSO4 | VIRTIO_NET_F_HOST_TSO6 | VIRTIO_NET_F_HOST_USO;
 
-/// Doubles guest memory as the switch sees it.
+/// Makes a double of guest memory as the switch sees it.
 pub(crate) fn double(guest: &Guest, addr: u64, len: u32) -> Double {
     Double::complement(mapped_by_port(guest, addr, len))
 }
 
-/// Counts the loads of guest memory as the switch sees it. Its bytes stay as they are.
+/// Makes a double that counts the loads of guest memory as the switch sees it. Its bytes do not
+/// change.
 pub(crate) fn counted(guest: &Guest, addr: u64, len: u32) -> Double {
     let bytes = guest.read_memory(addr, len).expect("its own");
     Double::becomes(mapped_by_port(guest, addr, len), &bytes)
 }
 
-/// The guest's file is mapped twice here, by the guest and by the port.
+/// Returns guest memory in the port's mapping. This process has mapped the guest's file twice: by
+/// the guest and by the port.
 fn mapped_by_port(guest: &Guest, addr: u64, len: u32) -> MemorySegment<'static> {
     let region = &guest.memory().regions()[0];
     let own = guest.memory().segment(region.guest_addr(), 1, &mut 0).expect("its own").address();
@@ -39,12 +42,13 @@ fn mapped_by_port(guest: &Guest, addr: u64, len: u32) -> MemorySegment<'static> 
         panic!("mapped once by the port")
     };
     let at = start + usize::try_from(addr - region.guest_addr()).expect("in memory");
-    // SAFETY: the port has the whole file mapped from `start` on, until the guest leaves, which it does after the
-    // double; nobody has a Rust reference into it.
+    // SAFETY: the port has mapped the whole file from `start` on until the guest leaves, which is
+    // after the end of the double. There is no Rust reference into the mapping.
     unsafe { MemorySegment::new(std::ptr::with_exposed_provenance_mut(at), len) }
 }
 
-/// Publishes a header and a frame, cut at these bytes of the two, in a double; what arrives comes back.
+/// Publishes a header and a frame in a double, split at these bytes, and returns the `n` packets
+/// that arrive.
 fn sent(scene: &mut Scene, layout: Layout, header: NetHeader, bytes: &[u8], cuts: &[u32], n: usize) -> Vec<Vec<u8>> {
     let guest = scene.attacker_with(FEATURES);
     let addr = guest.buffer_address(Ring::Transmit, 0);
@@ -84,8 +88,8 @@ fn once_packets_of_every_length() {
 fn cve_2024_11614_the_header_is_read_once() {
     for layout in Layout::BOTH {
         let mut scene = Scene::with_layout(layout);
-        // A checksum that is finished on the way, over bytes that have changed since; its complement lies beyond any
-        // packet.
+        // The switch finishes a checksum over bytes that have changed meanwhile. The complement of
+        // the checksum's position is beyond any packet.
         for kind in Kind::ALL {
             for len in [1, 100, 300, 1400] {
                 for cuts in [&[][..], &[7], &[6, 12, 40]] {
@@ -96,7 +100,8 @@ fn cve_2024_11614_the_header_is_read_once() {
                 }
             }
         }
-        // A field deep in the packet is pulled up from what was not read yet.
+        // A checksum field deep in the packet is copied to the head, from bytes that were not read
+        // before.
         let bytes = frame(mac(2), mac(1), 1400, 8);
         let header = NetHeader { flags: NEEDS_CSUM, csum_start: 20, csum_offset: 400, ..NetHeader::default() };
         let came = sent(&mut scene, layout, header, &bytes, &[], 1);
@@ -124,7 +129,7 @@ fn once_packets_that_are_segmented() {
 
 #[test]
 fn once_packets_that_are_delivered() {
-    // Of a receive buffer nothing is read but the header that may be there already, and that once.
+    // Of a receive buffer only the old header is read, once.
     for layout in Layout::BOTH {
         let mut scene = Scene::with_layout(layout);
         for there in [NetHeader { num_buffers: 1, ..NetHeader::default() }, NetHeader::default()] {

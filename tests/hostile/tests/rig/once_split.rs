@@ -1,5 +1,6 @@
-//! Every field of a split ring that the driver owns is read once: in a double of guest memory it has changed right after.
-//! (CVE-2026-86562 and -93683 were an indirect table's length and a control command that were read twice.)
+//! Every field of a split ring that the driver owns is read once. In a double of guest memory, a
+//! field changes right after its first read. (In CVE-2026-86562 and -93683, an indirect table's
+//! length and a control command were read twice.)
 
 use straightline_packet::double::Double;
 use straightline_virtio::ring::{Device, Direction, First, INDIRECT, NEXT, Options, WRITE};
@@ -10,12 +11,12 @@ const ALL: Options = Options { event_idx: true, indirect: true, in_order: false 
 
 const TABLE: u64 = BUFFERS + 0x1_0000;
 
-/// Doubles `len` bytes from `addr` on.
+/// Makes a double of `len` bytes from `addr` on.
 fn double(guest: &GuestRing, addr: u64, len: u32) -> Double {
     Double::complement(guest.ours.segment(addr, len, &mut 0).expect("in memory"))
 }
 
-/// Where a chain's buffers are and how long they are, by the guest's addresses, as the device staged them.
+/// Returns the guest addresses and lengths of a chain's buffers, as the device staged them.
 fn walk(guest: &mut GuestRing, device: &mut impl Device, first: &First, direction: Direction) -> Vec<(u64, u32)> {
     let base = guest.ours.segment(0, 1, &mut 0).expect("in memory").address();
     guest.turn(|turn, memory| {
@@ -85,7 +86,7 @@ fn cve_2026_86562_93683_an_indirect_table_and_its_length_are_read_once() {
         guest.descriptor(TABLE, at, BUFFERS + 0x1000 * n, len, flags, next);
     }
     guest.offer(0, 2);
-    // The length becomes one that is as good, and longer; the table's entries become their complement.
+    // The length becomes another valid, longer one. The table's entries become their complement.
     let before = guest.ours.segment(DESC + 32, 16, &mut 0).expect("in memory");
     let outer = Double::becomes(before, &longer(TABLE, 96, INDIRECT));
     let table = double(&guest, TABLE, 48);
@@ -98,7 +99,7 @@ fn cve_2026_86562_93683_an_indirect_table_and_its_length_are_read_once() {
     assert_eq!(table.loads(), [1; 48]);
 }
 
-/// A descriptor's bytes.
+/// Returns a descriptor's bytes.
 fn longer(addr: u64, len: u32, flags: u16) -> Vec<u8> {
     let mut bytes = addr.to_le_bytes().to_vec();
     bytes.extend(len.to_le_bytes());
@@ -116,7 +117,8 @@ fn once_split_what_the_driver_wants_to_be_told() {
         for n in 0..20 {
             guest.descriptor(DESC, n % 16, BUFFERS, 100, 0, 0);
             guest.offer(n, n % 16);
-            // The wish is for just this chain, or for no interrupt; its complement is neither.
+            // The driver requests a call for this chain, or none. The complement of either field
+            // means something else.
             let wanted = n % 2 == 0;
             let event = if wanted { n } else { n.wrapping_sub(1) };
             guest.write16(AVAIL + 4 + 32, event);
@@ -126,9 +128,9 @@ fn once_split_what_the_driver_wants_to_be_told() {
             assert_eq!(device.find(&mut firsts), Ok(1));
             device.take(&firsts[0]);
             device.give_back(1);
-            // What the first decision is with the event index is said elsewhere.
-            let told = device.must_notify();
-            assert!(told == wanted || (event_idx && n == 0), "chain {n}");
+            // Other tests check the first decision with the event index.
+            let called = device.must_notify();
+            assert!(called == wanted || (event_idx && n == 0), "chain {n}");
             let (read, left) = if event_idx { (event_word, flags) } else { (flags, event_word) };
             assert_eq!((read.loads(), left.loads()), (vec![1; 2], vec![0; 2]));
         }
@@ -137,8 +139,9 @@ fn once_split_what_the_driver_wants_to_be_told() {
 
 #[test]
 fn once_split_a_batch_in_order() {
-    // Heads in an order of the guest's own: singles, a chain of three, a table; what comes back is the heads as they were
-    // read, and of what was only read the last one alone (virtio 1.2, 2.7.9).
+    // Heads in an arbitrary order: single descriptors, a chain of three, a table. The heads come
+    // back as they were read. In a transmit ring only the last head of the batch comes back (virtio
+    // 1.2, 2.7.9).
     for direction in [Direction::FromGuest, Direction::ToGuest] {
         let write = if direction == Direction::ToGuest { WRITE } else { 0 };
         let mut guest = GuestRing::new(16);

@@ -1,4 +1,5 @@
-//! Messages in every wrong order: whatever came before, a message is taken or refused, and the port serves the next.
+//! Messages in every wrong order. Each message is accepted or refused, and the port serves the next
+//! frontend.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -10,7 +11,7 @@ use crate::common::{BASIC, PATIENCE};
 use crate::messages::{addresses, number, region, state};
 use crate::scene::Scene;
 
-/// A message, and which file goes with it.
+/// A message, and the file that is sent with it.
 struct Step {
     message: Message,
     file: Attachment,
@@ -23,7 +24,7 @@ enum Attachment {
     Event,
 }
 
-/// One of everything that a frontend says, each good at some moment of a session.
+/// Returns one message of each kind, each valid at some point of a session.
 fn steps() -> Vec<Step> {
     let with = |message, file| Step { message, file };
     let plain = |message| Step { message, file: Attachment::Nothing };
@@ -61,14 +62,14 @@ fn steps() -> Vec<Step> {
         plain(state(Request::SetVringEnable, 1, 1)),
         plain(state(Request::SetVringEnable, 1, 0)),
         plain(state(Request::GetVringBase, 1, 0)),
-        // To be saved, and to be loaded from a file that is no state.
+        // Save a state, and load one from a file that contains none.
         with(number(Request::SetDeviceStateFd, 0), Attachment::Memory),
         with(number(Request::SetDeviceStateFd, 1), Attachment::Memory),
         empty(Request::CheckDeviceState),
     ]
 }
 
-/// What comes before an order is tried: nothing; features; a ring that runs.
+/// The state of the session before an order is tried: nothing set up; features set; a running ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StartState {
     Nothing,
@@ -76,8 +77,8 @@ enum StartState {
     Running,
 }
 
-/// Sends these of the steps one after the other, and asks something at the end, so that all of them were looked at. A
-/// refusal may close the connection at any of them.
+/// Sends these steps one after the other, and a request at the end, so that all of them are
+/// processed. Any of them may be refused, which may close the connection.
 fn try_order(
     scene: &Scene,
     steps: &[Step],
@@ -108,7 +109,8 @@ fn try_order(
     if client.send_raw(&question, &[]).is_err() {
         return;
     }
-    // Answers of the steps first. Whatever it answers, it is an answer, or the connection's end.
+    // The answers to the steps come first. Any answer is allowed, and so is the end of the
+    // connection.
     while let Ok(Some(answer)) = client.recv_raw() {
         assert!(answer.is_reply() && answer.version() == 1, "{start:?}, {order:?}: {answer:?}");
         if answer.request == Request::GetFeatures.code() && !order.contains(&0) {
@@ -148,7 +150,7 @@ fn messages_in_every_order_of_two() {
 #[test]
 fn messages_in_every_order_of_three() {
     let n = steps().len();
-    // In the short run one in so many, another set for each first message.
+    // The short run tries one order in `stride`, with another set for each first message.
     let stride = n * n * n / hostile::repeats(200, n * n * n);
     let all = (0..n).flat_map(move |a| (0..n).flat_map(move |b| (0..n).map(move |c| vec![a, b, c])));
     try_all(all.step_by(stride | 1));

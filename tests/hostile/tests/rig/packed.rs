@@ -1,4 +1,4 @@
-//! Guests whose packed rings break every rule, beside a pair of guests on the same worker that must not notice.
+//! Guests whose packed rings break every rule. The victims on the same worker must not be affected.
 
 use straightline_lab::GuestOptions;
 use straightline_virtio::ring::{Descriptor, INDIRECT, NEXT, WRITE};
@@ -79,7 +79,8 @@ pub(crate) fn bad_tables(mut scene: Scene) {
     scene.sends("an entry outside memory", &Dropped("bad-address"), |guest| {
         guest.publish(TX, &[table_of(guest, &[Descriptor { addr: 0, ..valid(guest, TX) }])]);
     });
-    // Of an entry's flags only WRITE means anything (virtio 1.2, 2.8.7): a table in a table is a buffer.
+    // WRITE is the only flag of an entry with a meaning (virtio 1.2, 2.8.7), so a table in a table
+    // is a buffer.
     let guest = scene.attacker();
     let bytes = frame(mac(2), mac(1), 200, 3);
     let valid = valid(&guest, TX);
@@ -112,7 +113,8 @@ pub(crate) fn bad_buffers(mut scene: Scene) {
                 let good = valid(guest, RX);
                 let mut bad = Descriptor { len: 2000, ..good };
                 change(&mut bad);
-                // Alone; or in the middle of a packet, behind a buffer that is too short for it.
+                // The bad buffer is alone, or in the middle of a packet, behind a buffer that is
+                // too short for it.
                 if second { guest.publish_all(RX, &[&[good], &[bad]]) } else { guest.publish(RX, &[bad]) }
             });
         }
@@ -131,7 +133,8 @@ fn packed_ids_are_the_guests_own() {
     ids_of_ones_own(Scene::with_layout(Layout::Packed));
 }
 
-/// Every chain with the same id, and one that the ring does not have: they come back as they went, in order.
+/// Chains with the same id, and chains with an id beyond the ring. The ids come back unchanged and
+/// in order.
 pub(crate) fn ids_of_ones_own(mut scene: Scene) {
     let guest = scene.attacker();
     let geometry = guest.geometry(TX);
@@ -165,7 +168,7 @@ pub(crate) fn rewritten_all_the_time(mut scene: Scene) {
             for ring in [TX, RX] {
                 let write = if ring == RX { WRITE } else { 0 };
                 let at = guest.geometry(ring).desc + 16 * (n as u64 % 16);
-                // Mostly right, so that it gets far; available or used, as it happens.
+                // Mostly valid, so that the switch reads further; available or used at random.
                 let flags = write
                     | u16::from(bytes[4] & bytes[9] & 1)
                     | u16::from(bytes[10] & 1) << 7

@@ -1,5 +1,6 @@
-//! A port with several queue pairs, whose frontend enables, disables, stops and starts its rings in any order and whose
-//! guest breaks one of them: what is under way arrives or is counted, a broken ring stops its port whole, and no other.
+//! A port with several queue pairs. Its frontend enables, disables, stops and starts its rings in
+//! any order, and its guest breaks one of them. Packets in flight arrive or are counted. A broken
+//! ring stops all of its port, and no other port.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,20 +19,20 @@ use crate::scene::{Ring, Scene};
 pub(crate) const PAIRS: u16 = 4;
 pub(crate) const RINGS: u16 = 2 * PAIRS;
 
-/// Flows to the guest: enough to meet every pair, whichever of them run.
+/// Number of flows to the guest: enough to use every pair, whichever of them run.
 pub(crate) const FLOWS: u8 = 40;
 
-/// A packet of a flow to the attacker's guest.
+/// Returns a packet of flow `n` to the attacker's guest.
 pub(crate) fn flow(n: u8, len: usize) -> Vec<u8> {
     frame(mac(n), mac(2), len, n.into())
 }
 
-/// Packets that have arrived by each pair.
+/// Returns the number of packets that have arrived by each pair.
 pub(crate) fn arrived_by(guest: &mut Guest) -> Vec<usize> {
     guest.pairs().iter_mut().map(|pair| pair.receive(usize::MAX, |_, _| ())).collect()
 }
 
-/// One packet by each pair of the guest that has room; returns how many.
+/// Sends one packet by each pair of the guest with a free buffer. Returns the number of packets.
 fn send_by_all(guest: &mut Guest) -> usize {
     let mut sent = 0;
     for (n, pair) in (0..).zip(guest.pairs()) {
@@ -41,18 +42,19 @@ fn send_by_all(guest: &mut Guest) -> usize {
     sent
 }
 
-/// What the frontend has made of its rings, and what became of the packets.
+/// The states of the frontend's rings, and the counts of the packets.
 struct RingStates {
     enabled: [bool; RINGS as usize],
     runs: [bool; RINGS as usize],
-    /// Whether a ring discards packets while it is disabled: it was enabled since it was last stopped. Otherwise they wait.
+    /// True if the ring discards packets while it is disabled, because it was enabled since its
+    /// last stop. Otherwise, its packets wait.
     discards: [bool; RINGS as usize],
     sent: usize,
     arrived: usize,
 }
 
 impl RingStates {
-    /// Enables, disables, stops or starts a ring, whatever it was before, and waits for the answer.
+    /// Enables, disables, stops or starts a ring in any state, and waits for the answer.
     fn change(&mut self, guest: &mut Guest, ring: u16, what: u8) {
         let at = usize::from(ring);
         match what {
@@ -67,21 +69,21 @@ impl RingStates {
                 self.discards[at] = self.enabled[at];
             }
             _ => {
-                // It has no kick now, and is polled.
+                // The ring has no kick descriptor now, and is polled.
                 guest.client().set_vring_kick(ring, None).expect("started");
                 self.runs[at] = true;
             }
         }
     }
 
-    /// Pairs whose ring has this state.
+    /// Returns the pairs whose ring has this state.
     fn pairs(&self, ring: Ring, runs: bool, enabled: bool) -> impl Iterator<Item = usize> {
         let at = move |pair: usize| 2 * pair + ring as usize;
         (0..usize::from(PAIRS)).filter(move |&pair| self.runs[at(pair)] == runs && self.enabled[at(pair)] == enabled)
     }
 
-    /// Waits until every packet has arrived, or is counted, or waits in a transmit ring that is stopped or was not
-    /// enabled since.
+    /// Waits until every packet has arrived, is counted, or waits in a transmit ring that is
+    /// stopped or was not enabled since its last stop.
     fn account(&mut self, scene: &mut Scene, guest: &mut Guest) {
         wait_until("every packet is accounted for", || {
             self.arrived += arrived(&mut scene.good).len() + arrived_by(guest).iter().sum::<usize>();
@@ -96,7 +98,7 @@ impl RingStates {
         });
     }
 
-    /// With the rings as they are: what goes by one that runs and is enabled arrives, and nothing by another.
+    /// Asserts that packets of running and enabled rings arrive, and no others.
     fn check(&mut self, scene: &mut Scene, guest: &mut Guest) {
         let before = scene.dropped();
         self.sent += send_by_all(guest) + 8;
@@ -135,7 +137,7 @@ fn pairs_that_come_and_go_in_any_order_under_traffic() {
         let mut guest = scene.compliant_guest();
         let mut states = RingStates { enabled: [true; 8], runs: [true; 8], discards: [true; 8], sent: 0, arrived: 0 };
         for byte in noise(1, hostile::repeats(200, 10_000)) {
-            // While these are under way the frontend changes one ring.
+            // The frontend changes one ring while these packets are in flight.
             states.sent += send_by_all(&mut guest) + 8;
             (0..8).for_each(|n| send(&mut scene.good, &flow(n, 600)));
             states.change(&mut guest, u16::from(byte & 7), byte >> 3 & 3);
@@ -155,7 +157,7 @@ fn pairs_that_come_and_go_in_any_order_under_traffic() {
     }
 }
 
-/// Makes a chain without an end available in a ring of a pair that has given nothing yet.
+/// Makes an endless chain available in a ring of a pair that has published nothing yet.
 fn break_ring(pair: &Pair, layout: Layout, ring: Ring) {
     let write = if ring == Ring::Receive { WRITE } else { 0 };
     let addr = pair.buffer_address(ring, 0);
@@ -167,7 +169,7 @@ fn break_ring(pair: &Pair, layout: Layout, ring: Ring) {
     }
 }
 
-/// Makes one good packet available in a transmit ring that has given none yet.
+/// Makes a valid packet available in a transmit ring that has published none yet.
 fn publish_one(pair: &Pair, layout: Layout, bytes: &[u8]) {
     let desc = filled(pair, bytes);
     if layout == Layout::Split {
@@ -178,7 +180,7 @@ fn publish_one(pair: &Pair, layout: Layout, bytes: &[u8]) {
     }
 }
 
-/// Writes a packet into the first transmit buffer; its descriptor comes back.
+/// Writes a packet into the first transmit buffer, and returns its descriptor.
 fn filled(pair: &Pair, bytes: &[u8]) -> Descriptor {
     let addr = pair.buffer_address(Ring::Transmit, 0);
     pair.write_memory(addr, &[0; 12]);
@@ -186,14 +188,14 @@ fn filled(pair: &Pair, bytes: &[u8]) -> Descriptor {
     Descriptor { addr, len: u32::try_from(12 + bytes.len()).expect("short"), flags: 0, next: 0 }
 }
 
-/// Puts one good packet where a chain without an end is available.
+/// Replaces an available endless chain by a valid packet.
 fn publish_over(pair: &Pair, layout: Layout, bytes: &[u8]) {
     let desc = filled(pair, bytes);
     if layout == Layout::Split {
         pair.write_descriptor(Ring::Transmit, 0, desc);
         return;
     }
-    // The others are nobody's now.
+    // The other descriptors are free now.
     for place in (0..16).rev() {
         let (addr, len) = if place == 0 { (desc.addr, desc.len) } else { (0, 0) };
         let free = PackedDescriptor { addr, len, id: 0, flags: 0 };
@@ -212,12 +214,12 @@ fn a_broken_ring_of_any_pair_stops_all_rings_of_its_port() {
                 if broken % 2 == 0 { (Ring::Receive, "receive ring") } else { (Ring::Transmit, "transmit ring") };
             let name = if at == 0 { name.to_owned() } else { format!("{name} {at}") };
             break_ring(&guest.pairs()[at], layout, ring);
-            // A flow for every receive ring; the others have no buffers.
+            // At least one flow reaches each receive ring; the other rings have no buffers.
             (0..FLOWS).for_each(|n| send(&mut scene.good, &flow(n, 600)));
             scene.rig.wait_down(0, &format!("{name}: the chain"));
             scene.rig.wait_down(0, "it loops");
             scene.victims.go_on();
-            // Whatever the other pairs give now, nothing is taken and nothing is written.
+            // The other pairs publish packets. The switch takes none, and writes nothing.
             let bytes = frame(mac(2), mac(1), 900, broken.into());
             let others: Vec<_> = (0..usize::from(PAIRS)).filter(|&pair| pair != at).collect();
             for &pair in &others {
@@ -233,7 +235,8 @@ fn a_broken_ring_of_any_pair_stops_all_rings_of_its_port() {
             scene.victims.go_on();
             assert!(memory(&guest) == before, "{name} is broken, and the port goes on");
             assert!(arrived(&mut scene.good).is_empty());
-            // The frontend sets the others' kicks anew: those go on, one after the other, and the broken one does not.
+            // The frontend sets the kicks of the other rings again. These rings continue, one after
+            // the other; the broken one does not.
             for &pair in &others {
                 guest.client().set_vring_kick(2 * u16::try_from(pair).expect("few") + 1, None).expect("a kick");
                 assert!(take(&mut scene.good, 1)[0].1 == bytes, "pair {pair} goes on without {name}");
@@ -258,7 +261,8 @@ fn a_broken_ring_goes_on_with_a_kick_and_with_no_other_message() {
             break_ring(&guest.pairs()[1], layout, Ring::Transmit);
             rustix::io::write(&event, &1_u64.to_ne_bytes()).expect("a kick");
             scene.rig.wait_down(0, "transmit ring 1: the chain");
-            // The guest thinks better of it; until its frontend does, nobody looks.
+            // The guest repairs the ring. The switch does not look at it before the frontend starts
+            // it.
             let bytes = frame(mac(2), mac(1), 900, 3);
             publish_over(&guest.pairs()[1], layout, &bytes);
             guest.client().set_vring_enable(3, false).expect("disabled");
@@ -287,7 +291,8 @@ fn a_flooded_pair_starves_neither_its_port_nor_another() {
     for layout in Layout::BOTH {
         let mut scene = Scene::with_queues(layout, PAIRS);
         let mut guest = scene.compliant_guest();
-        // All become visible at once: memory goes, rings are filled, memory comes back.
+        // All packets become visible at once: memory is removed, rings are filled, memory is added
+        // again.
         let spec = own_region(&guest);
         for last in 1..usize::from(PAIRS) {
             wait_until("all buffers are back", || {
@@ -308,7 +313,7 @@ fn a_flooded_pair_starves_neither_its_port_nor_another() {
             let place = came.iter().position(|(_, bytes)| *bytes == one).expect("it is among them");
             assert!(place <= 128, "{layout:?}: the one packet of pair {last} came behind {place} of the flood");
         }
-        // All pairs at once, as fast as they can, for as long as the victims need for their packets.
+        // All pairs send as fast as possible, until the victims have exchanged their packets.
         let stop = AtomicBool::new(false);
         std::thread::scope(|threads| {
             threads.spawn(|| {
@@ -333,7 +338,7 @@ fn a_flooded_pair_starves_neither_its_port_nor_another() {
     }
 }
 
-/// How a frontend takes everything back.
+/// The message by which a frontend resets everything.
 #[derive(Clone, Copy, Debug)]
 enum ResetKind {
     Device,

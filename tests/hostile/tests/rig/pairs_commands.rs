@@ -1,4 +1,4 @@
-//! A driver that asks by commands for queue pairs that there are not, or whose rings are missing.
+//! A driver that requests, by commands, queue pairs that do not exist or whose rings are missing.
 
 use straightline_lab::Guest;
 
@@ -8,13 +8,13 @@ use crate::once_control::Commander;
 use crate::pairs::{FLOWS, PAIRS, RINGS, arrived_by, flow};
 use crate::scene::Scene;
 
-/// VIRTIO_NET_CTRL_MQ, VIRTIO_NET_CTRL_MQ_VQ_PAIRS_SET (virtio 1.2, 5.1.6.5.5).
+/// Returns the command VIRTIO_NET_CTRL_MQ, VIRTIO_NET_CTRL_MQ_VQ_PAIRS_SET (virtio 1.2, 5.1.6.5.5).
 fn use_pairs(pairs: u16) -> [u8; 4] {
     let [low, high] = pairs.to_le_bytes();
     [4, 0, low, high]
 }
 
-/// Which pairs packets of all flows come by, none of them lost.
+/// Sends packets of all flows, and returns which pairs they arrive by. None is lost.
 fn used(scene: &mut Scene, guest: &mut Guest) -> Vec<bool> {
     (0..FLOWS).for_each(|n| send(&mut scene.good, &flow(n, 600)));
     let mut by = vec![0; PAIRS.into()];
@@ -47,7 +47,7 @@ fn a_number_of_pairs_that_there_is_not() {
         }
     }
     assert_eq!(commander.send(&guest, &use_pairs(2)), 0);
-    // Half a number, more than one, another command of the class.
+    // Half a number, more than one number, another command of the class.
     for bad in [&[4, 0][..], &[4, 0, 4], &[4, 0, 4, 0, 0], &[4, 0, 4, 0, 4, 0], &[4, 1, 4, 0], &[4, 255, 4, 0]] {
         assert_eq!(commander.send(&guest, bad), 1, "{bad:?}");
     }
@@ -63,7 +63,7 @@ fn pairs_asked_for_while_their_rings_are_missing() {
     let mut scene = Scene::with_queues(Layout::Split, PAIRS);
     let (mut guest, mut commander) = Commander::new(&scene, PAIRS);
     for _ in 0..10 {
-        // All that the driver asks for, and of those the ones that there are.
+        // The driver requests all pairs; those whose rings run are used.
         for running in [0b0001, 0b1001, 0b0110, 0b1111_u8] {
             for ring in 0..RINGS {
                 let pair = usize::from(ring / 2);
@@ -87,7 +87,8 @@ fn pairs_asked_for_while_their_rings_are_missing() {
             }
         }
     }
-    // Pairs and rings are the driver's and the frontend's own: a disabled one is not used because it was asked for.
+    // The driver selects pairs, the frontend enables rings. A disabled ring is not used although
+    // its pair is selected.
     for pairs in [4, 2] {
         assert_eq!(commander.send(&guest, &use_pairs(pairs)), 0);
         guest.client().set_vring_enable(0, false).expect("disabled");
@@ -115,7 +116,7 @@ fn pairs_asked_for_again_and_again_under_traffic() {
             come == sent
         });
     }
-    // A reset takes back what was asked for (virtio 1.2, 5.1.6.5.5: one pair until there is a command).
+    // A reset undoes the command (virtio 1.2, 5.1.6.5.5: one pair until there is a command).
     let features = guest.features();
     guest.client().reset_device().expect("reset");
     guest.client().set_features(features).expect("features");

@@ -1,4 +1,5 @@
-//! Queue pairs whose rings lie over one another, or whose memory comes and goes while that of the others stays.
+//! Queue pairs whose rings overlap, or whose memory is removed and added while that of the others
+//! stays.
 
 use std::os::fd::AsFd;
 
@@ -21,15 +22,15 @@ fn geometry(guest: &mut Guest, index: u16) -> Geometry {
     guest.pairs()[usize::from(index / 2)].geometry(ring_of(index))
 }
 
-/// Puts a ring somewhere else, and starts it there. What is refused is not there.
+/// Moves a ring to other addresses, and starts it there. A refused ring does not run.
 fn put(guest: &mut Guest, index: u16, addresses: RingAddresses) {
     guest.client().get_vring_base(index).expect("stopped");
     let _ = guest.client().set_vring_addr(index, addresses);
     let _ = guest.client().set_vring_kick(index, None);
 }
 
-/// Whatever stands in the rings by then, all have something to do: packets by each, and packets to each. It is given from
-/// this place of each ring on.
+/// Makes all rings work, whatever they contain: packets by each pair, and packets to each.
+/// Publishes from position `first` of each ring on.
 fn traffic(scene: &mut Scene, guest: &mut Attacker, layout: Layout, first: u16) {
     for pair in guest.pairs() {
         for ring in [Ring::Transmit, Ring::Receive] {
@@ -66,7 +67,8 @@ fn rings_of_different_pairs_over_one_another() {
                 }
             }
         }
-        // Each part over any part of any ring, by some entries off: what one writes is what another one reads.
+        // Any part of a ring over any part of another, shifted by some entries: one ring reads what
+        // another writes.
         for seed in 0..hostile::repeats(40, 2000) {
             let mut guest = scene.attacker();
             let parts: Vec<u64> = (0..RINGS)
@@ -100,7 +102,8 @@ fn buffers_over_the_rings_of_other_pairs() {
             let mut guest = scene.attacker();
             let Geometry { desc, avail, used, .. } = geometry(&mut guest, index);
             for (part, first) in [(desc, 0), (avail, 5), (used, 10)] {
-                // What the good guest sends is written there, and what stands there is sent to it.
+                // The good guest's packets are written over the ring, and bytes of the ring are
+                // sent to it.
                 for pair in guest.pairs() {
                     let (addr, len) = (part, 2000);
                     for (ring, flags) in [(Ring::Receive, WRITE), (Ring::Transmit, 0)] {
@@ -126,7 +129,7 @@ fn memory_of_some_pairs_comes_and_goes_under_traffic() {
     for layout in Layout::BOTH {
         let mut scene = Scene::with_queues(layout, PAIRS);
         let mut guest = scene.compliant_guest();
-        // The guest's one region as two, the border between the second pair and the third.
+        // The guest's region is split in two, between the second pair and the third.
         let whole = own_region(&guest);
         let half = whole.size / 2;
         let lower = RegionSpec { size: half, ..whole };
@@ -138,7 +141,8 @@ fn memory_of_some_pairs_comes_and_goes_under_traffic() {
         assert_eq!(mappings(&file), 3, "the guest's own, and two");
         let (mut sent, mut come) = (0, 0);
         for round in 0..hostile::repeats(50, 5000) {
-            // These are under way when it goes; none is lost, and those of the pairs without memory come later.
+            // These packets are in flight when the memory is removed. None is lost; those of pairs
+            // without memory arrive later.
             let mut give = |scene: &mut Scene, guest: &mut Guest| {
                 for (n, pair) in (0..).zip(guest.pairs()) {
                     sent += usize::from(pair.send(&NetHeader::default(), &frame(mac(2), mac(1), 700, n)));
@@ -153,7 +157,7 @@ fn memory_of_some_pairs_comes_and_goes_under_traffic() {
             let counted = arrived_by(&mut guest);
             come += counted.iter().sum::<usize>();
             give(&mut scene, &mut guest);
-            // To those that are left, and to no other.
+            // Packets arrive by the remaining pairs, and by no other.
             let mut by = vec![0; PAIRS.into()];
             wait_until("all have arrived that can", || {
                 by.iter_mut().zip(arrived_by(&mut guest)).for_each(|(count, more)| *count += more);

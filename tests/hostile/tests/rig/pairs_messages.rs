@@ -1,5 +1,5 @@
-//! What a frontend says about queue pairs that there are not, that were not negotiated, or that never start; and one
-//! descriptor for the kicks and calls of all of them.
+//! Messages about queue pairs that do not exist, that were not negotiated, or that never start.
+//! Also, one descriptor for the kicks and calls of all pairs.
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -21,7 +21,7 @@ use crate::scene::Scene;
 fn rings_beyond_the_pairs_that_are_offered() {
     for pairs in [2, PAIRS, 127] {
         let mut scene = Scene::with_queues(Layout::Split, pairs);
-        // And one for control.
+        // Two rings for each pair, and the control ring.
         let rings = 2 * u32::from(pairs) + 1;
         for index in [rings, rings + 1, 2 * rings, 255, 256, rings + 256, 65_535, u32::MAX] {
             for message in all_that_name(index) {
@@ -42,7 +42,7 @@ fn how_many_pairs_there_are_asked_at_any_time() {
     for pairs in [1, PAIRS, 127] {
         let mut scene = Scene::with_queues(Layout::Split, pairs);
         let ask = Message::request(Request::GetQueueNum, Vec::new());
-        // Before anything is negotiated, and again and again.
+        // The request is repeated, before anything is negotiated.
         let client = FrontendClient::connect(scene.rig.socket(0)).expect("connect");
         for _ in 0..hostile::repeats(100, 10_000) {
             client.send_raw(&ask, &[]).expect("sent");
@@ -50,14 +50,15 @@ fn how_many_pairs_there_are_asked_at_any_time() {
             assert_eq!(answer.payload, (2 * u64::from(pairs)).to_ne_bytes());
         }
         drop(client);
-        // With something in it, or beside it: no question.
+        // A payload or a descriptor makes the request invalid.
         let event = eventfd(0, EventfdFlags::NONBLOCK).expect("an eventfd");
         for (payload, fds) in [(vec![0; 4], &[][..]), (vec![0; 8], &[]), (vec![], &[event.as_fd()])] {
             let client = frontend(&scene);
             client.send_raw(&Message::request(Request::GetQueueNum, payload), fds).expect("sent");
             assert!(client.recv_raw().is_ok_and(|answer| answer.is_none()), "refused: the connection closes");
         }
-        // Rings, as no frontend that counts pairs has been recognised. Then more than there are.
+        // The answer is the number of rings, because no frontend that counts pairs was recognised.
+        // Then the frontend tries more pairs than exist.
         let mut client = frontend(&scene);
         assert_eq!(client.get_queue_num().expect("answered"), 2 * u64::from(pairs));
         drop(client);
@@ -72,14 +73,15 @@ fn how_many_pairs_there_are_asked_at_any_time() {
 #[test]
 fn pairs_that_were_not_negotiated_are_not_used() {
     for layout in Layout::BOTH {
-        // Where the second pair's receive ring would be stands the control ring, where there is one (virtio 1.2, 5.1.2).
+        // The control ring, if there is one, has the index of the second pair's receive ring
+        // (virtio 1.2, 5.1.2).
         for control in [0, f::VIRTIO_NET_F_CTRL_VQ | f::VIRTIO_NET_F_CTRL_RX] {
             let mut scene = Scene::with_queues(layout, PAIRS);
             let mut guest = scene.compliant_guest();
             let features = guest.features() & !f::VIRTIO_NET_F_MQ | control;
             guest.client().reset_device().expect("reset");
             guest.client().set_features(features).expect("without MQ");
-            // It starts all its rings all the same.
+            // The frontend still starts all its rings.
             guest.start().expect("started");
             scene.rig.wait_up(0);
             for (n, pair) in (0..).zip(guest.pairs()) {
@@ -95,7 +97,7 @@ fn pairs_that_were_not_negotiated_are_not_used() {
             });
             scene.victims.go_on();
             assert!(arrived(&mut scene.good).is_empty(), "what stands in the other rings stays there");
-            // Buffers in what is the control ring are no commands: they come back with nothing in them.
+            // Receive buffers in the control ring are no commands: they come back empty.
             let others = if control == 0 { 1 } else { 2 };
             assert!(by[others..].iter().all(|&n| n == 0), "{by:?}");
             for pair in &mut guest.pairs()[1..] {
@@ -117,7 +119,7 @@ fn pairs_that_never_start_are_missed_by_nobody() {
             let mut scene = Scene::with_queues(layout, PAIRS);
             let mut guest = scene.compliant_guest();
             let runs = |pair: usize| started & 1 << pair != 0;
-            // All are stopped at once, before any packet, and only these start again.
+            // All rings are stopped before any packet, and only these start again.
             let bases = guest.stop().expect("stopped");
             for ring in (0..RINGS).filter(|ring| runs(usize::from(ring / 2))) {
                 guest
@@ -139,7 +141,7 @@ fn pairs_that_never_start_are_missed_by_nobody() {
                 by.iter().sum::<usize>() == usize::from(FLOWS)
             });
             assert!(by.iter().enumerate().all(|(pair, &n)| (n > 0) == runs(pair)), "{by:?}");
-            // Without the first pair the link is not up, and operators see what is waited for.
+            // Without the first pair the link is down, and operators see the reason.
             if runs(0) {
                 scene.rig.wait_up(0)
             } else {
@@ -158,7 +160,7 @@ fn one_kick_and_one_call_for_all_rings() {
     for layout in Layout::BOTH {
         let mut scene = Scene::with_queues(layout, PAIRS);
         let mut guest = scene.compliant_guest();
-        // All rings are told of by what they are kicked with: each notification kicks all of them.
+        // All rings have one descriptor for kicks and calls, so each call kicks all rings.
         let event = eventfd(0, EventfdFlags::NONBLOCK).expect("an eventfd");
         let (_ours, theirs) = UnixStream::pair().expect("sockets");
         for (kick, call) in [(event.as_fd(), event.as_fd()), (event.as_fd(), theirs.as_fd())] {

@@ -1,4 +1,5 @@
-//! Peers that do not do their part: they do not read, do not take, do not give back, or never stop kicking.
+//! Peers that do not cooperate: they do not read, do not take packets, do not return buffers, or
+//! never stop kicking.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -18,14 +19,15 @@ fn a_peer_that_stops_reading_its_socket() {
     let mut scene = Scene::new();
     let client = FrontendClient::connect(scene.rig.socket(0)).expect("connect");
     client.set_timeout(Some(Duration::from_millis(200))).expect("a time limit");
-    // Questions until neither side's socket takes more: the port's thread waits for us to read its answers.
+    // Send requests until both sockets are full: the port's thread then waits until we read its
+    // answers.
     let question = Message::request(Request::GetFeatures, Vec::new());
     while client.send_raw(&question, &[]).is_ok() {}
     scene.victims.go_on();
     scene.rig.wait_down(0, "a frontend is connected");
     drop(client);
     scene.recovers("a peer that does not read");
-    // The switch stops all the same.
+    // The switch can still stop.
     let client = FrontendClient::connect(scene.rig.socket(0)).expect("connect");
     client.set_timeout(Some(Duration::from_millis(200))).expect("a time limit");
     while client.send_raw(&question, &[]).is_ok() {}
@@ -36,7 +38,8 @@ fn a_peer_that_stops_reading_its_socket() {
 fn a_guest_that_never_returns_buffers() {
     let mut scene = Scene::new();
     let mut guest = scene.rig.guest(0, &GuestOptions { withhold: true, ring_size: 64, ..GuestOptions::default() });
-    // It takes 64 packets and gives nothing back: the others are dropped for a reason, and nobody waits for it.
+    // The guest takes 64 packets and returns no buffer. The other packets are dropped with a
+    // reason, and nothing waits for the guest.
     guest.give(64);
     for n in 0..1000 {
         send(&mut scene.good, &frame(mac(1), mac(2), 1200, n));
@@ -77,23 +80,25 @@ fn a_call_that_is_full_and_blocks_holds_nobody_up() {
     }
 }
 
-/// A frontend makes its calls block and fills them, and the victims do not notice.
+/// Makes the call descriptors of a frontend block, and fills them. The victims must not be
+/// affected.
 pub(crate) fn fill_calls_that_block(mut scene: Scene) {
     let mut guest = scene.attacker();
     for ring in [Ring::Receive, Ring::Transmit] {
         let call = eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd");
         guest.client().set_vring_call(ring as u16, Some(call.as_fd())).expect("a call");
-        // The port said not to block, once. Its frontend takes that back and fills the counter to the brim.
+        // The port made the descriptor non-blocking. The frontend reverts that, and fills the
+        // counter.
         fcntl_setfl(&call, fcntl_getfl(&call).expect("flags") & !OFlags::NONBLOCK).expect("flags");
         let mut counted = [0; 8];
-        rustix::io::read(&call, &mut counted).expect("it was told once");
+        rustix::io::read(&call, &mut counted).expect("one call");
         rustix::io::write(&call, &(u64::MAX - 1).to_ne_bytes()).expect("to the brim");
     }
     let bytes = frame(mac(2), mac(1), 400, 2);
     guest.write_memory(guest.buffer_address(Ring::Transmit, 0), &[0; 12]);
     guest.write_memory(guest.buffer_address(Ring::Transmit, 0) + 12, &bytes);
     for n in 0..100 {
-        // Both rings have something used, and both are to be told: no event was ever asked for later.
+        // Both rings have used entries, and both drivers want a call: no later event was requested.
         let buffer = Descriptor { len: 2000, ..valid(&guest, Ring::Receive) };
         guest.publish(Ring::Receive, &[buffer]);
         guest.publish(Ring::Transmit, &[Descriptor { len: 412, ..valid(&guest, Ring::Transmit) }]);
@@ -102,8 +107,8 @@ pub(crate) fn fill_calls_that_block(mut scene: Scene) {
         guest.wait_used(Ring::Receive);
     }
     scene.victims.go_on();
-    let told = scene.rig.port(0).queues[0].kicks_sent;
-    assert!(told > 0, "it was notified: {told}");
+    let calls = scene.rig.port(0).queues[0].kicks_sent;
+    assert!(calls > 0, "the guest was not called");
     drop(guest);
     scene.settle();
     scene.recovers("a call that blocks");
@@ -119,12 +124,13 @@ fn a_guest_that_moves_its_used_index() {
     guest.write_memory(guest.buffer_address(Ring::Transmit, 0), &[0; 12]);
     guest.write_memory(guest.buffer_address(Ring::Transmit, 0) + 12, &bytes);
     for (n, moved) in (1..).zip([0, 1, 15, 16, 17, 0x7fff, 0xffff_u16].repeat(20)) {
-        // Index and elements are the device's, and so are its numbers: what the guest writes there is never read.
+        // The device owns the used index and elements, and keeps its own count. It never reads what
+        // the guest writes there.
         guest.memory().area(at.used, 4, 4).expect("the ring is in memory").release_u16(2, moved);
         guest.write_memory(at.used + 4, &[0xff; 8 * 16]);
         guest.publish(Ring::Transmit, &[Descriptor { len: 812, ..valid(&guest, Ring::Transmit) }]);
         assert!(take(&mut scene.good, 1)[0].1 == bytes);
-        wait_until("the device's own index stands there", || guest.used_index(Ring::Transmit) == n);
+        wait_until("the device's own index is in the ring", || guest.used_index(Ring::Transmit) == n);
     }
     drop(guest);
     scene.recovers("a used index that moves");

@@ -22,65 +22,65 @@ pub(crate) struct Scene {
     pub(crate) good: Guest,
     pub(crate) victims: Victims,
     layout: Layout,
-    /// What the attacker negotiates besides.
+    /// Additional features that the attacker negotiates.
     features: u64,
-    /// Queue pairs that the attacker's port offers, all of which it uses.
+    /// Queue pairs that the attacker's port offers. The attacker uses all of them.
     queues: u16,
     round: u64,
 }
 
-/// Where the attacker's buffers are, as a plain descriptor of 100 bytes.
+/// Returns a valid descriptor: 100 bytes of the attacker's first buffer.
 pub(crate) fn valid(guest: &Guest, ring: Ring) -> Descriptor {
     let flags = if ring == Ring::Receive { WRITE } else { 0 };
     Descriptor { addr: guest.buffer_address(ring, 0), len: 100, flags, next: 0 }
 }
 
-/// What becomes of an attack.
+/// The expected outcome of an attack.
 pub(crate) enum Outcome {
-    /// The packet is refused for this reason; the port goes on.
+    /// The packet is dropped for this reason, and the port stays up.
     Dropped(&'static str),
     /// The port goes down, with these words in its reason.
     Down(&'static str),
 }
 pub(crate) use Outcome::{Down, Dropped};
 
-/// As [`Scene::measure_gap`], of victims in another scene.
+/// Does the same as [`Scene::measure_gap`], for the victims of another scene.
 pub(crate) fn measure_gap<T>(victims: &Victims, what: &str, attack: impl FnOnce() -> T) -> T {
     const QUIET: Duration = Duration::from_millis(200);
     let ((), without) = victims.longest_gap(|| std::thread::sleep(QUIET));
     let (done, with) = victims.longest_gap(attack);
-    // Not by `eprintln!`, which the test harness keeps to itself.
+    // The test harness captures `eprintln!`, so the line is written directly.
     let _ = writeln!(std::io::stderr(), "{what}: the victims' longest gap is {without:?} without, {with:?} with it");
     done
 }
 
 impl Scene {
-    /// With an attacker whose rings are split.
+    /// Returns a scene with an attacker whose rings are split.
     pub(crate) fn new() -> Scene {
         Scene::with_layout(Layout::Split)
     }
 
-    /// With an attacker whose rings are of this layout.
+    /// Returns a scene with an attacker whose rings have this layout.
     pub(crate) fn with_layout(layout: Layout) -> Scene {
         Scene::with_queues(layout, 1)
     }
 
-    /// With one that has promised besides to use descriptors in order.
+    /// Returns a scene with an attacker that also negotiates in-order use of descriptors.
     pub(crate) fn in_order(layout: Layout) -> Scene {
         Scene { features: f::VIRTIO_F_IN_ORDER, ..Scene::with_layout(layout) }
     }
 
-    /// Before a good guest with more features.
+    /// Returns a scene whose good guest has additional features.
     pub(crate) fn with_good_features(layout: Layout, features: u64) -> Scene {
         Scene::between(layout, 1, features)
     }
 
-    /// With one that has so many queue pairs.
+    /// Returns a scene with an attacker that has `queues` queue pairs.
     pub(crate) fn with_queues(layout: Layout, queues: u16) -> Scene {
         Scene::between(layout, queues, 0)
     }
 
-    /// With a fifth port (4), which has this name and is in no patch.
+    /// Returns a scene with a fifth port (4), which has this name and is in no patch.
     pub(crate) fn with_spare_port(name: &str) -> Scene {
         Scene::build(5, Layout::Split, 1, &GuestOptions::default(), |config| {
             name.clone_into(&mut config.ports[4].name);
@@ -92,7 +92,8 @@ impl Scene {
         Scene::with_good_guest(layout, queues, &GuestOptions { features, ..GuestOptions::default() }, |_| ())
     }
 
-    /// Before such a good guest, in a switch that is configured otherwise.
+    /// Returns a scene with these options of the good guest, and a changed configuration of the
+    /// switch.
     pub(crate) fn with_good_guest(
         layout: Layout,
         queues: u16,
@@ -121,12 +122,12 @@ impl Scene {
         Scene { rig, good, victims, layout, features: 0, queues, round: 0 }
     }
 
-    /// A guest at the attacker's port that has given nothing yet.
+    /// Connects a guest at the attacker's port that has published nothing yet.
     pub(crate) fn attacker(&self) -> Attacker {
         self.attacker_with(0)
     }
 
-    /// The same, with more features.
+    /// Does the same with additional features.
     pub(crate) fn attacker_with(&self, features: u64) -> Attacker {
         let features = features | self.features | GuestOptions::default().features | f::VIRTIO_F_INDIRECT_DESC;
         let (ring_size, queue_pairs) = (16, self.queues);
@@ -134,14 +135,15 @@ impl Scene {
         Attacker::connect(self.rig.socket(0), self.layout, &options)
     }
 
-    /// A guest at the attacker's port whose drivers keep every rule, with all its queue pairs.
+    /// Connects a guest at the attacker's port whose drivers keep every rule, with all its queue
+    /// pairs.
     pub(crate) fn compliant_guest(&self) -> Guest {
         let layout = if self.layout == Layout::Packed { f::VIRTIO_F_RING_PACKED } else { 0 };
         let features = GuestOptions::default().features | layout;
         self.rig.guest(0, &GuestOptions { features, queue_pairs: self.queues, ..GuestOptions::default() })
     }
 
-    /// An attack by the transmit ring: `f` writes the descriptors and publishes.
+    /// Runs an attack by the transmit ring: `f` writes and publishes the descriptors.
     pub(crate) fn sends(&mut self, what: &str, outcome: &Outcome, f: impl FnOnce(&Attacker)) {
         let guest = self.attacker();
         let before = self.dropped();
@@ -149,7 +151,7 @@ impl Scene {
         self.expect_and_recover(what, outcome, before, guest);
     }
 
-    /// An attack by the receive ring: it strikes when a packet is delivered.
+    /// Runs an attack by the receive ring, which takes effect when a packet is delivered.
     pub(crate) fn receives(&mut self, what: &str, outcome: &Outcome, f: impl FnOnce(&Attacker)) {
         let guest = self.attacker();
         let before = self.dropped();
@@ -162,8 +164,8 @@ impl Scene {
         self.rig.port(0).drops
     }
 
-    /// What became of an attack: `outcome` happens, the victims notice nothing, and once `guest` is gone the next one at
-    /// its port is served.
+    /// Asserts the outcome of an attack. The victims must not be affected, and after `guest` has
+    /// left, the next guest at its port must be served.
     pub(crate) fn expect_and_recover(
         &mut self,
         what: &str,
@@ -176,7 +178,7 @@ impl Scene {
         self.recovers(what);
     }
 
-    /// Waits until it does; the victims notice nothing.
+    /// Waits for the outcome of an attack. The victims must not be affected.
     pub(crate) fn expect_outcome(&mut self, what: &str, outcome: &Outcome, before: BTreeMap<String, u64>) {
         match *outcome {
             Dropped(reason) => {
@@ -195,15 +197,16 @@ impl Scene {
         self.victims.go_on();
     }
 
-    /// Everything of the attacker's that was still on its way to the good guest has arrived.
+    /// Waits until all packets of the attacker have arrived at the good guest, and drops them.
     pub(crate) fn settle(&mut self) {
         self.rig.wait_down(0, "waiting for a frontend");
-        // Two rounds of the victims: whatever was taken before has been delivered.
+        // After two rounds of the victims' packets, all packets that were taken before are delivered.
         self.victims.go_on();
         arrived(&mut self.good);
     }
 
-    /// A new guest at the attacker's port works, both ways; nothing that the attacker did arrives anywhere.
+    /// Asserts that a new guest at the attacker's port works in both directions, and that no packet
+    /// of the attacker arrives.
     pub(crate) fn recovers(&mut self, what: &str) {
         let mut newcomer = self.rig.guest(0, &GuestOptions::default());
         self.round += 1;
@@ -216,13 +219,14 @@ impl Scene {
         self.victims.go_on();
     }
 
-    /// Runs an attack and prints the victims' longest gap between two packets, without the attack and with it. The gap
-    /// is for the reader: a test asserts no time. That nothing is lost, [`Scene::end`] asserts.
+    /// Runs an attack, and prints the victims' longest gap between two packets without the attack
+    /// and with it. The gap is information: no test asserts a time. [`Scene::end`] asserts that
+    /// nothing is lost.
     pub(crate) fn measure_gap<T>(&self, what: &str, attack: impl FnOnce(&Scene) -> T) -> T {
         measure_gap(&self.victims, what, || attack(self))
     }
 
-    /// The victims have lost nothing.
+    /// Ends the scene. Asserts that the victims have lost nothing.
     pub(crate) fn end(self) {
         assert!(self.rig.port(2).drops.is_empty() && self.rig.port(3).drops.is_empty());
         self.victims.finish();

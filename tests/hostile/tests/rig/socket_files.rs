@@ -1,4 +1,4 @@
-//! Users of frontends who own their socket's folder, and put other files in its place.
+//! Users who own the folder of a frontend's socket, and replace the socket by another file.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -9,7 +9,7 @@ use rustix::process::geteuid;
 use crate::common::vhost_user;
 use crate::scene::Scene;
 
-/// Owner, group and bits of a file that no user of a frontend has a say in.
+/// Returns the owner, group and mode of a file that no frontend's user may change.
 fn system(file: &Path) -> (u32, u32, u32) {
     let metadata = fs::metadata(file).expect("the file");
     (metadata.uid(), metadata.gid(), metadata.mode())
@@ -30,7 +30,7 @@ fn a_link_in_the_place_of_a_socket_is_not_followed() {
     let mut config = scene.rig.switch.config();
     let port = vhost_user(&mut config.ports[0]);
     port.perms = 0o666;
-    // Only root gives files away.
+    // Only root may change the owner of a file.
     port.owner = geteuid().is_root().then_some(1);
     let error = scene.measure_gap("a reload with a link in the place of a socket", |scene| {
         scene.rig.switch.reload(&config).expect_err("another file stands there")
@@ -40,7 +40,7 @@ fn a_link_in_the_place_of_a_socket_is_not_followed() {
     assert_eq!(system(&file), before);
     scene.victims.go_on();
 
-    // The socket's end is not the link's.
+    // When the socket's port ends, the link stays.
     let mut without = scene.rig.switch.config();
     without.ports[0].mtu = 9000;
     let error = scene.rig.switch.reload(&without).expect_err("the path is taken");

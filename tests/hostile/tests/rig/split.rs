@@ -1,4 +1,4 @@
-//! Guests whose split rings break every rule, beside a pair of guests on the same worker that must not notice.
+//! Guests whose split rings break every rule. The victims on the same worker must not be affected.
 
 use std::os::fd::AsFd;
 
@@ -61,7 +61,7 @@ pub(crate) fn bad_chains(mut scene: Scene) {
             guest.publish_chain(ring, 0, &[Descriptor { len, ..valid(guest, ring) }]);
         });
     }
-    scene.sends("many pieces of nothing", &Dropped("short-chain"), |guest| {
+    scene.sends("many empty descriptors", &Dropped("short-chain"), |guest| {
         let empty = Descriptor { len: 0, flags: NEXT, ..valid(guest, ring) };
         let chain: Vec<_> = (1..=15).map(|next| Descriptor { next, ..empty }).collect();
         let last = Descriptor { len: 11, ..valid(guest, ring) };
@@ -101,7 +101,8 @@ fn indirect_tables_that_a_guest_must_not_send() {
 
 pub(crate) fn bad_tables(mut scene: Scene) {
     let ring = Ring::Transmit;
-    /// A table of these entries in the attacker's second buffer, and a chain that leads there.
+    /// Writes a table of these entries into the attacker's second buffer, and returns the
+    /// descriptor that refers to it.
     fn table(guest: &Guest, entries: &[Descriptor], len: u32) -> Descriptor {
         let addr = guest.buffer_address(Ring::Transmit, 1);
         for (n, &entry) in (0..).zip(entries) {
@@ -181,7 +182,7 @@ pub(crate) fn bad_buffers(mut scene: Scene) {
         });
     }
     for len in 0..12 {
-        // Behind a buffer that is good and too short for the packet.
+        // The short buffer follows a valid buffer that is too short for the packet.
         let end = if len == 0 { Down("an empty buffer") } else { Dropped("no-buffer") };
         scene.receives("a runt in the middle of a packet", &end, |guest| {
             let valid = valid(guest, ring);
@@ -200,7 +201,7 @@ pub(crate) fn bad_buffers(mut scene: Scene) {
         guest.write_available(ring, 1, 1);
         guest.publish_index(ring, 2);
     });
-    // Of a burst that meets a broken ring every packet is counted.
+    // Every packet of a burst for a broken ring is counted.
     let guest = scene.attacker();
     let before: u64 = scene.dropped().values().sum();
     guest.publish_chain(ring, 0, &[Descriptor { flags: 0, ..valid(&guest, ring) }]);
@@ -229,7 +230,7 @@ pub(crate) fn one_descriptor_for_all(mut scene: Scene) {
         send(&mut scene.good, &frame(mac(1), mac(2), 1500, n));
     }
     wait_until("the ring is full", || guest.used_index(at) == 16);
-    // The other ring: the same buffer sent many times over.
+    // The transmit ring: the same buffer is sent many times.
     let at = Ring::Transmit;
     guest.write_memory(guest.buffer_address(at, 0), &[0; 12]);
     guest.write_descriptor(at, 0, Descriptor { len: 1512, ..valid(&guest, at) });
@@ -257,7 +258,7 @@ pub(crate) fn rewritten_all_the_time(mut scene: Scene) {
             let place = u16::try_from(n % 16).expect("short");
             for ring in [Ring::Transmit, Ring::Receive] {
                 let base = guest.buffer_address(ring, 0);
-                // Mostly right, so that it gets far.
+                // Mostly valid, so that the switch reads further.
                 guest.write_descriptor(
                     ring,
                     place,
@@ -287,7 +288,8 @@ pub(crate) fn rewritten_all_the_time(mut scene: Scene) {
     scene.end();
 }
 
-/// Without a kick descriptor there was nothing to know a ring's start by, and every message started it again.
+/// Without a kick descriptor, nothing showed that a ring was started, so every message started it
+/// again.
 #[test]
 fn a_polled_ring_that_broke_stays_stopped_until_it_is_started_again() {
     let mut scene = Scene::new();

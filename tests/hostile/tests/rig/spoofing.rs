@@ -1,4 +1,5 @@
-//! A guest that claims the addresses of others on its bridge, at a port with `source-check = "mac"`.
+//! A guest that claims the addresses of others on its bridge, at a port with `source-check =
+//! "mac"`.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -14,12 +15,14 @@ use crate::common::{Rig, Victims, bridge, frame, mac, nothing, rig, send, take, 
 use crate::once_control::Commander;
 use crate::scene::{Scene, measure_gap};
 
-/// The attacker's own address, and the one that it wants: the victims' packets go there.
+/// The attacker's own address.
 const OWN: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
+
+/// The address that the attacker claims; it is a victim's.
 const VICTIM: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xe1]);
 const BYSTANDER: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 
-/// The attacker's IP addresses, and one of somebody else's.
+/// IP addresses of the attacker, and of another station.
 const OWN_IP: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 9);
 const OTHER_IP: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const OWN_IP6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0xff, 0xfe00, 9);
@@ -29,7 +32,8 @@ const TAG: [u8; 4] = [0x81, 0, 0, 5];
 const SERVICE_TAG: [u8; 4] = [0x88, 0xa8, 0, 6];
 const SNAP: [u8; 8] = [0, 64, 0xaa, 0xaa, 3, 0, 0, 0];
 
-/// Ports 0 (the attacker's), 1 (a bystander's, whom it lies to), 2 and 3 (the victims') on one bridge and one worker.
+/// Ports 0 (the attacker's), 1 (a bystander's, which receives its false packets), 2 and 3 (the
+/// victims') on one bridge and one worker.
 struct Lan {
     rig: Rig,
     attacker: Guest,
@@ -49,7 +53,7 @@ impl Lan {
         let features = options.features | f::VIRTIO_NET_F_CSUM;
         let mut attacker = rig.guest(0, &GuestOptions { features, ..options.clone() });
         let mut bystander = rig.guest(1, &options);
-        // The bridge is to know where everybody is.
+        // The bridge learns the port of each station.
         let mut station = rig.guest(3, &options);
         let mut source = rig.guest(2, &options);
         send(&mut station, &frame(BYSTANDER, VICTIM, 60, 1));
@@ -64,12 +68,13 @@ impl Lan {
         Lan { rig, attacker, bystander, victims }
     }
 
-    /// With a check of the attacker's MAC address.
+    /// Starts a switch that checks the attacker's MAC address.
     fn checked() -> Lan {
         Lan::new(Some(check(None)), |_| ())
     }
 
-    /// The packets are dropped as spoofed. What is true passes, all stations are where they were, and nobody lost anything.
+    /// Asserts that the packets are dropped as spoofed, that a true packet passes, that all
+    /// stations stay on their ports, and that no other packet is lost.
     fn drops(&mut self, what: &str, attacks: &[(NetHeader, Vec<u8>)]) {
         let before = self.rig.drops(0, "spoofed");
         for (header, attack) in attacks {
@@ -111,32 +116,33 @@ impl Lan {
     }
 }
 
-/// The attacker's own MAC address, and perhaps IP addresses.
+/// Returns a check of the attacker's own MAC address, and of IP addresses if there are any.
 fn check(ips: Option<Vec<IpPrefix>>) -> SourceCheckConfig {
     SourceCheckConfig { macs: vec![MacPrefix::exact(OWN)], ips }
 }
 
-/// Frames as they are.
+/// Returns the frames with an empty virtio-net header.
 fn plain(frames: impl IntoIterator<Item = Vec<u8>>) -> Vec<(NetHeader, Vec<u8>)> {
     frames.into_iter().map(|frame| (NetHeader::default(), frame)).collect()
 }
 
-/// A frame from the attacker's own address to the bystander: `before` is what stands before the type.
+/// Returns a frame from the attacker's own address to the bystander. `before` precedes the Ethernet
+/// type.
 fn to_bystander(before: &[u8], payload: &[u8]) -> Vec<u8> {
     [&BYSTANDER.0, &OWN.0, before, payload].concat()
 }
 
-/// A message of ARP with its type.
+/// Returns an ARP message with its Ethernet type.
 fn arp(operation: u16, sender_mac: MacAddr, sender_ip: Ipv4Addr) -> Vec<u8> {
     let mut bytes = vec![8, 6];
     bytes.resize(2 + arp::LEN, 0);
     let (operation, target_mac, target_ip) = (arp::Operation(operation), BYSTANDER, Ipv4Addr::new(10, 0, 0, 2));
-    arp::Repr { operation, sender_mac, sender_ip, target_mac, target_ip }.emit(&mut bytes[2..]).expect("room");
+    arp::Repr { operation, sender_mac, sender_ip, target_mac, target_ip }.emit(&mut bytes[2..]).expect("enough space");
     bytes.resize(2 + 46, 0);
     bytes
 }
 
-/// An IPv6 packet with its type.
+/// Returns an IPv6 packet with its Ethernet type.
 fn packet(src: Ipv6Addr, next_header: IpProtocol, parts: &[&[u8]]) -> Vec<u8> {
     let rest = parts.concat();
     let payload_len = u16::try_from(rest.len()).expect("short");
@@ -144,15 +150,15 @@ fn packet(src: Ipv6Addr, next_header: IpProtocol, parts: &[&[u8]]) -> Vec<u8> {
     let repr = ipv6::Repr { traffic_class: 0, flow_label: 0, payload_len, next_header, hop_limit: 255, src, dst };
     let mut bytes = vec![0x86, 0xdd];
     bytes.resize(2 + ipv6::LEN, 0);
-    repr.emit(&mut bytes[2..]).expect("room");
+    repr.emit(&mut bytes[2..]).expect("enough space");
     bytes.extend(rest);
     bytes
 }
 
-/// A message of neighbour discovery.
+/// Returns a message of neighbour discovery.
 fn message(kind: Kind, target: Ipv6Addr, option: OptionType, mac: MacAddr) -> Vec<u8> {
     let mut bytes = vec![0; 48];
-    let len = ndp::Repr { kind, target, link_address: Some((option, mac)) }.emit(&mut bytes).expect("room");
+    let len = ndp::Repr { kind, target, link_address: Some((option, mac)) }.emit(&mut bytes).expect("enough space");
     bytes.truncate(len);
     bytes
 }
@@ -161,7 +167,7 @@ fn advertisement(mac: MacAddr) -> Vec<u8> {
     message(Kind::NeighborAdvertisement, OTHER_IP6, OptionType::TARGET_LINK_ADDRESS, mac)
 }
 
-/// Destination options of 8 bytes, and `units` times 8 more.
+/// Returns destination options of 8 bytes, and `units` times 8 more.
 fn options(next_header: IpProtocol, units: u8) -> Vec<u8> {
     let mut bytes = vec![0; 8 + 8 * usize::from(units)];
     bytes[..2].copy_from_slice(&[next_header.0, units]);
@@ -182,7 +188,7 @@ fn by_the_source_of_a_frame() {
     };
     let attacks = [tagged(&[]), tagged(&[TAG]), tagged(&[SERVICE_TAG, TAG])];
     lan.drops("the source", &plain(attacks));
-    // Every address but its own, in turn with true packets.
+    // Addresses other than its own, each followed by a true packet.
     let attacks = (10..60).map(|n| frame(VICTIM, mac(n), 60, 1));
     lan.drops("invented sources", &plain(attacks));
     assert_eq!(lan.rig.port(0).addresses.map(|addresses| addresses.learned), Some(1), "only its own is learned");
@@ -228,7 +234,8 @@ fn by_neighbour_discovery() {
     lan.end();
 }
 
-/// Behind extension headers that end beyond what is copied into a slot at first, and beyond all that a slot can hold.
+/// Claims behind extension headers that end beyond the bytes that are first copied into a slot, and
+/// beyond a whole slot.
 #[test]
 fn by_what_stands_deep_in_a_packet() {
     let mut lan = Lan::checked();
@@ -236,7 +243,7 @@ fn by_what_stands_deep_in_a_packet() {
         let parts = [options(IpProtocol::ICMPV6, units), advertisement(mac)].concat();
         to_bystander(&[], &packet(OWN_IP6, IpProtocol::DESTINATION_OPTIONS, &[&parts]))
     };
-    // The last byte of the address comes to be the 254th, the 262nd, and so on.
+    // The last byte of the address is the 254th, the 262nd, and so on.
     for units in [0, 20, 21, 22, 23, 24, 25, 40, 52] {
         lan.drops("deep", &plain([deep(units, VICTIM)]));
         lan.passes("deep and true", &deep(units, OWN));
@@ -247,7 +254,8 @@ fn by_what_stands_deep_in_a_packet() {
     lan.end();
 }
 
-/// Receivers ignore fragments of neighbour discovery (RFC 6980); not all do.
+/// Claims in fragments. Receivers should ignore fragments of neighbour discovery (RFC 6980), but
+/// not all do.
 #[test]
 fn by_fragments() {
     let mut lan = Lan::checked();
@@ -267,7 +275,8 @@ fn by_fragments() {
     lan.end();
 }
 
-/// The receiver takes no partial checksums: the switch writes the sum where the attacker says.
+/// Claims written by a checksum. The receiver accepts no partial checksums, so the switch writes
+/// the sum at the position that the attacker names.
 #[test]
 fn by_a_checksum_over_what_was_compared() {
     let mut lan = Lan::checked();
@@ -276,7 +285,7 @@ fn by_a_checksum_over_what_was_compared() {
     };
     let truth = to_bystander(&[], &arp(2, OWN, OWN_IP));
     let neighbour = to_bystander(&[], &packet(OWN_IP6, IpProtocol::ICMPV6, &[&advertisement(OWN)]));
-    // No ARP before the sum is written over its type.
+    // This frame becomes ARP when the sum is written over its type.
     let mut hidden = to_bystander(&TAG, &arp(2, VICTIM, OTHER_IP));
     hidden[16..18].copy_from_slice(&[0x88, 0xb5]);
     let echo = [128, 0, 0, 0].into_iter().chain([1; 28]).collect::<Vec<_>>();
@@ -293,7 +302,8 @@ fn by_a_checksum_over_what_was_compared() {
     lan.end();
 }
 
-/// With its own MAC address, for another's IP address: that takes a list of IP addresses.
+/// Claims of another station's IP address with the attacker's own MAC address. Only a list of IP
+/// addresses finds them.
 #[test]
 fn by_ip_addresses() {
     let listed = vec![IpPrefix::exact(OWN_IP.into())];
@@ -323,14 +333,14 @@ fn by_ip_addresses() {
     for before in [&[][..], &TAG, &SNAP] {
         lan.drops("IP addresses", &plain(attacks.iter().map(|attack| to_bystander(before, attack))));
     }
-    // Its own, and the link-local one that comes of its MAC address.
+    // Its own addresses pass, and the link-local one that is derived from its MAC address.
     for truth in [arp(2, OWN, OWN_IP), solicits(OWN_IP6, OTHER_IP6), advertises(OWN_IP6, OWN_IP6)] {
         lan.passes("its own", &to_bystander(&[], &truth));
     }
     lan.end();
 }
 
-/// Its frontend announces it under another's address.
+/// The attacker's frontend announces another station's address.
 #[test]
 fn by_an_announcement() {
     let mut lan = Lan::checked();
@@ -341,7 +351,7 @@ fn by_an_announcement() {
     lan.end();
 }
 
-/// An address that a guest sets by its control queue is a wish, no permission.
+/// An address that a guest sets by its control queue gives it no permission.
 #[test]
 fn by_an_address_that_the_guest_sets() {
     let mut scene = Scene::new();
@@ -364,7 +374,7 @@ fn by_an_address_that_the_guest_sets() {
     scene.end();
 }
 
-/// A static entry keeps its station where it is, without any check.
+/// A static entry keeps its station on its port, without a source check.
 #[test]
 fn a_static_entry_is_not_moved() {
     let mut lan = Lan::new(None, |lan| {
@@ -378,7 +388,7 @@ fn a_static_entry_is_not_moved() {
     lan.end();
 }
 
-/// Claims as fast as the attacker can send them, of every kind.
+/// Claims of every kind, as fast as the attacker can send them.
 #[test]
 fn a_flood_of_claims() {
     let mut lan = Lan::checked();

@@ -1,5 +1,5 @@
-//! A receiver gives buffers so small that a packet needs hundreds of them, or more than there are. How many descriptors the
-//! switch looks at for that is counted.
+//! Receive buffers so small that a packet needs hundreds of them, or more than exist. The tests
+//! count the descriptors that the switch reads.
 
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::AsFd;
@@ -18,23 +18,24 @@ use crate::common::{frame, mac, wait_until};
 use crate::once_packets::counted;
 use crate::scene::{Ring, Scene, measure_gap};
 
-/// A packed descriptor of the first round is available (virtio 1.2, 2.8.1).
+/// Flag of an available packed descriptor in the first round (virtio 1.2, 2.8.1).
 const AVAILABLE: u16 = 1 << 7;
 
-/// Packets of an attack, fewer than the good guest's ring has.
+/// Number of packets of an attack, fewer than the good guest's ring has buffers.
 const PACKETS: u16 = 192;
 
 type Packet = (NetHeader, Vec<u8>);
 
-/// So many buffers of one byte. Only the first one, which must have room for the header, has 12.
+/// Returns `given` buffers of one byte. Only the first one has 12 bytes, because it must hold the
+/// header.
 fn tiny(given: usize) -> Vec<(u32, u16)> {
     let mut buffers = vec![(1, WRITE); given];
     buffers[0].0 = 12;
     buffers
 }
 
-/// At the attacker's port: a guest that merges buffers. It gives descriptors of these lengths and flags, in a ring of `size`
-/// entries.
+/// Connects a guest with mergeable buffers at the attacker's port. It publishes descriptors of
+/// these lengths and flags, in a ring of `size` entries.
 fn receiver(scene: &Scene, layout: Layout, features: u64, size: u16, descriptors: &[(u32, u16)]) -> Attacker {
     let features = GuestOptions::default().features | features;
     let options = GuestOptions { features, ring_size: 1024, withhold: true, ..GuestOptions::default() };
@@ -46,7 +47,7 @@ fn receiver(scene: &Scene, layout: Layout, features: u64, size: u16, descriptors
     for (n, &(len, flags)) in (0_u16..).zip(descriptors) {
         table.extend(buffer.to_le_bytes());
         table.extend(len.to_le_bytes());
-        // Flags and next in a split ring; id and flags in a packed one.
+        // A split descriptor ends with flags and next, a packed one with id and flags.
         let words = if layout == Layout::Split { [flags, 0] } else { [n, flags | AVAILABLE] };
         table.extend(words.map(u16::to_le_bytes).as_flattened());
         available.extend(n.to_le_bytes());
@@ -68,19 +69,19 @@ fn receiver(scene: &Scene, layout: Layout, features: u64, size: u16, descriptors
     guest
 }
 
-/// Where that ring lies: in transmit buffers, which are not used.
+/// Returns the position of that ring: in the transmit buffers, which are not used.
 fn place(guest: &Attacker, size: u16) -> Geometry {
     let desc = guest.buffer_address(Ring::Transmit, 0).next_multiple_of(4096);
     Geometry { size, desc, avail: desc + (512 << 10), used: desc + (768 << 10) }
 }
 
-/// Descriptors of the attacker's ring that the switch has looked at.
+/// Returns the number of descriptors of the attacker's ring that the switch has read.
 fn looked(table: &Double) -> u32 {
     table.loads().iter().sum::<u32>() / 16
 }
 
-/// The good guest sends all packets at once. They are dropped for `reason`, and counted `drops` times; returns how many
-/// descriptors were looked at.
+/// Lets the good guest send all packets at once. They are dropped for `reason`, and counted `drops`
+/// times. Returns the number of descriptors that the switch has read.
 fn attack(
     scene: &mut Scene,
     what: &str,
@@ -118,13 +119,13 @@ fn buffers_of_one_byte_are_not_all_looked_at_for_each_packet() {
         let guest = receiver(&scene, layout, 0, 2048, &tiny(1500));
         let outcome = ("many-descriptors", PACKETS.into());
         let looked = attack(&mut scene, "1500 buffers of one byte", guest, 2048, &plain(1500), outcome);
-        // A few hundred for each frame of 64.
+        // A few hundred for each batch of 64.
         assert!(looked < 64 * u32::from(PACKETS), "{looked}");
         scene.end();
     }
 }
 
-/// Packets of TCP that the receiver takes whole, and such that are cut for it.
+/// TCP packets that the receiver accepts unsegmented, and packets that are segmented for it.
 #[test]
 fn buffers_of_one_byte_in_the_largest_ring_are_not_all_looked_at_for_a_large_packet() {
     const LARGE: u64 = 12;
@@ -144,7 +145,7 @@ fn buffers_of_one_byte_in_the_largest_ring_are_not_all_looked_at_for_a_large_pac
     }
 }
 
-/// What they have room for is known once the ring's end was seen.
+/// The capacity of the buffers is known once the switch has seen the end of the ring.
 #[test]
 fn too_few_buffers_are_looked_at_once_for_a_frame() {
     for layout in Layout::BOTH {
@@ -157,7 +158,8 @@ fn too_few_buffers_are_looked_at_once_for_a_frame() {
     }
 }
 
-/// With `full = "wait"` a packet waits only where there will ever be room for it; to find that out takes no look at the ring.
+/// With `full = "wait"`, a packet waits only if the ring can ever have enough buffers for it.
+/// Finding that out does not read the ring.
 #[test]
 fn a_full_ring_that_is_too_small_is_looked_at_once_for_a_frame() {
     for layout in Layout::BOTH {
@@ -171,8 +173,9 @@ fn a_full_ring_that_is_too_small_is_looked_at_once_for_a_frame() {
     }
 }
 
-/// Descriptors that are read with the next buffers are work too, although no packet comes to them. Of every two packets the
-/// first would take too many buffers, and the second takes one. A chain of 700 descriptors stands behind them.
+/// Descriptors that are read together with the next buffers count as work too, although no packet
+/// uses them. Of every two packets, the first would need too many buffers, and the second needs
+/// one. A chain of 700 descriptors follows the buffers.
 #[test]
 fn descriptors_behind_tiny_buffers_count_as_well() {
     let good = GuestOptions { buffer_len: 9100, ..GuestOptions::default() };

@@ -1,5 +1,5 @@
-//! A guest that truncates its memory file while it is mapped: an access of ours is then SIGBUS. (With traffic that never
-//! rests: the lab's `rules`.)
+//! A guest that truncates its memory file while it is mapped, so that an access of the switch
+//! raises SIGBUS. (The lab's test `rules` does this under permanent traffic.)
 
 use std::process::Command;
 
@@ -12,7 +12,7 @@ use crate::attacker::Layout;
 use crate::common::{frame, mac, send, wait_until};
 use crate::scene::{Down, Ring, Scene, valid};
 
-/// Up to the rings, up to the first buffers, and all of it.
+/// Remaining lengths of the file: nothing, the rings, the rings and the first page of buffers.
 const REMAINING: [u64; 3] = [0, 2 << 16, (2 << 16) + 4096];
 
 #[test]
@@ -23,10 +23,10 @@ fn a_memory_file_truncated_while_it_is_mapped() {
             for ring in [Ring::Transmit, Ring::Receive] {
                 let guest = scene.attacker();
                 let counts = scene.dropped();
-                // The last buffer, which is gone with all three.
+                // The last buffer, which vanishes with all three lengths.
                 let desc = Descriptor { addr: guest.buffer_address(ring, 15), len: 1500, ..valid(&guest, ring) };
                 if left == 0 {
-                    // What the worker reads next is the ring itself.
+                    // The worker reads the ring itself next.
                     ftruncate(guest.file(), left).expect("truncate");
                     guest.kick(ring);
                 } else {
@@ -38,7 +38,7 @@ fn a_memory_file_truncated_while_it_is_mapped() {
                     send(&mut scene.good, &frame(mac(1), mac(2), 700, n));
                 }
                 scene.expect_outcome("truncated", &Down("truncated while it was mapped"), counts);
-                // Its frontend can do what it likes with the rest of it.
+                // The frontend may change the file again.
                 ftruncate(guest.file(), 1 << 20).expect("grown again");
                 scene.victims.go_on();
                 drop(guest);
@@ -50,7 +50,8 @@ fn a_memory_file_truncated_while_it_is_mapped() {
     }
 }
 
-/// What was reserved for a packet that found no memory to go to is not used: who goes on with the ring finds it as it was.
+/// A buffer that was reserved for a packet, and then vanished, is not used. A successor finds the
+/// ring unchanged.
 #[test]
 fn a_buffer_that_vanishes_while_it_is_reserved_is_not_taken() {
     for layout in Layout::BOTH {
@@ -60,13 +61,13 @@ fn a_buffer_that_vanishes_while_it_is_reserved_is_not_taken() {
         guest.publish(Ring::Receive, &[Descriptor { len: 1500, ..one }]);
         send(&mut scene.good, &frame(mac(1), mac(2), 700, 0));
         guest.wait_used(Ring::Receive);
-        // What is left of the page that a file ends in is still there.
+        // The rest of the file's last page stays mapped.
         let end = (gone - guest.memory().regions()[0].guest_addr()) / 4096 * 4096;
         ftruncate(guest.file(), end).expect("truncate");
         guest.publish(Ring::Receive, &[Descriptor { addr: gone, len: 1500, ..one }]);
         send(&mut scene.good, &frame(mac(1), mac(2), 700, 1));
         scene.rig.wait_down(0, "truncated while it was mapped");
-        let base = guest.client().get_vring_base(0).expect("where it stands");
+        let base = guest.client().get_vring_base(0).expect("the ring's position");
         assert_eq!(base, if layout == Layout::Packed { 0x8001_8001 } else { 1 }, "{layout:?}");
         scene.victims.go_on();
         drop(guest);
@@ -76,10 +77,11 @@ fn a_buffer_that_vanishes_while_it_is_reserved_is_not_taken() {
     }
 }
 
-/// Set for the process in which the test below runs: a limit is the whole process's.
+/// Environment variable of the process in which the test below runs. It needs its own process,
+/// because a limit applies to the whole process.
 const CHILD: &str = "STRAIGHTLINE_TEST_LIMITED";
 
-/// The kernel refuses every private mapping here, as it does where a machine has no memory left to promise
+/// The kernel refuses every private mapping here, as it does if a machine cannot commit more memory
 /// (`vm.overcommit_memory=2`).
 #[test]
 fn a_memory_file_truncated_when_the_process_may_map_no_more() {
@@ -91,10 +93,10 @@ fn a_memory_file_truncated_when_the_process_may_map_no_more() {
         return;
     }
     let before = getrlimit(Resource::Data);
-    // A limit of 0 is none, for the kernel.
+    // For the kernel, a limit of 0 means no limit.
     let none_left = Rlimit { current: Some(4096), ..before };
     let mut scene = Scene::new();
-    // The first time without: what threads allocate meanwhile is there the second time.
+    // The first time without a lower limit, so that the threads' allocations exist the second time.
     for limit in [before, none_left] {
         let guest = scene.attacker();
         let counts = scene.dropped();

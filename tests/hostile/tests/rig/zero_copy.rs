@@ -1,5 +1,6 @@
-//! The four faults for which DPDK's zero-copy dequeue was removed: memory used after it was unmapped, buffers given back
-//! twice, disabled rings still worked on, and rings starved by whoever held their buffers. Ours are held for a turn.
+//! The four bugs for which DPDK's zero-copy dequeue was removed: memory used after it was unmapped,
+//! buffers given back twice, disabled rings still in use, and rings starved because another guest
+//! held their buffers. The switch holds buffers for one turn only.
 
 use std::os::fd::AsFd;
 
@@ -20,7 +21,8 @@ fn zero_copy_no_memory_is_used_after_it_was_unmapped() {
     for layout in Layout::BOTH {
         let mut scene = Scene::with_layout(layout);
         let guest = &mut scene.attacker();
-        // The rings stay; the bodies lie in a region of their own, which comes and goes under traffic.
+        // The rings stay. The bodies are in a separate region, which is added and removed under
+        // traffic.
         let spec = RegionSpec { guest_addr: 1 << 40, size: 1 << 20, user_addr: 1 << 40, mmap_offset: 0 };
         let mapped = mappings(guest.file());
         for round in 0..hostile::repeats(300, 10_000) {
@@ -29,7 +31,8 @@ fn zero_copy_no_memory_is_used_after_it_was_unmapped() {
             let header = Descriptor { len: 12, ..valid(guest, TX) };
             let body = Descriptor { addr: spec.guest_addr + 64 * (round as u64 % 100), len: 1500, flags: 0, next: 0 };
             guest.publish_all(TX, &[&[header, body], &[header, body], &[header, body], &[header, body]]);
-            // Answered only once no turn uses it; then it is mapped no more, and chains that name it are refused.
+            // The answer comes when no turn uses the region. It is then unmapped, and chains that
+            // name it are refused.
             guest.client().remove_mem_region(&spec).expect("removed");
             assert_eq!(mappings(&bodies), 0, "answered, and still mapped");
             guest.wait_used(TX);
@@ -46,8 +49,8 @@ fn zero_copy_no_memory_is_used_after_it_was_unmapped() {
 
 #[test]
 fn zero_copy_every_buffer_comes_back_once() {
-    // Rings are stopped and started in the midst of traffic: the driver half counts every chain, and an id that is not
-    // out would be an error of the device.
+    // Rings are stopped and started during traffic. The driver counts every chain; a used id that
+    // is not in flight would be an error of the device.
     let mut scene = Scene::new();
     let mut guest = scene.rig.guest(0, &GuestOptions::default());
     let bytes = frame(mac(2), mac(1), 1500, 1);
@@ -60,7 +63,7 @@ fn zero_copy_every_buffer_comes_back_once() {
             guest.flush();
         }
         let bases = guest.stop().expect("stopped");
-        // Stopped means: all that was taken is back, and what was not is still the driver's to be seen.
+        // In a stopped ring, all taken chains are given back, and all others are still available.
         assert_eq!(bases[0][1], u32::from(guest.used_index(TX)), "taken and not given back");
         let used = guest.used_index(TX);
         scene.victims.go_on();
@@ -105,7 +108,7 @@ fn zero_copy_a_disabled_ring_is_left_alone() {
     }
 }
 
-/// All bytes of the receive ring and of its first buffer.
+/// Returns the bytes of the receive ring and of its first buffer.
 fn ring_and_buffer(guest: &Attacker) -> [Vec<u8>; 3] {
     let geometry = guest.geometry(Ring::Receive);
     let read = |addr, len| guest.read_memory(addr, len).expect("its own");
@@ -114,8 +117,8 @@ fn ring_and_buffer(guest: &Attacker) -> [Vec<u8>; 3] {
 
 #[test]
 fn zero_copy_nobody_is_starved_by_a_guest_that_takes_nothing() {
-    // Packets with bodies to a guest that gives no buffer, and then some and never any again: the sender's ring is given
-    // back turn by turn, whoever holds what.
+    // Packets with bodies for a guest that publishes no buffer, then some, and then no more. The
+    // sender gets its buffers back turn by turn, whatever the receiver does.
     for layout in Layout::BOTH {
         let mut scene = Scene::with_layout(layout);
         let guest = scene.attacker();
