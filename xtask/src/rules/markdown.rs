@@ -26,7 +26,7 @@ pub(super) fn check(path: &str, text: &str) -> Vec<String> {
             continue;
         }
         fence = opened_fence(trimmed);
-        if fence.is_some() || trimmed.starts_with(['|', '#']) || is_one_word(trimmed) {
+        if fence.is_some() || trimmed.starts_with('|') || is_heading(trimmed) || is_one_word(trimmed) {
             continue;
         }
         let length = without_targets(line).chars().count();
@@ -48,6 +48,12 @@ fn opened_fence(trimmed: &str) -> Option<&str> {
         let is_fence = length >= 3 && !(mark == '`' && trimmed[length..].contains('`'));
         is_fence.then(|| &trimmed[..length])
     })
+}
+
+/// Returns true for a heading: one to six `#`, then a space.
+fn is_heading(trimmed: &str) -> bool {
+    let rest = trimmed.trim_start_matches('#');
+    (1..=6).contains(&(trimmed.len() - rest.len())) && rest.starts_with(' ')
 }
 
 /// Returns whether a line has no place to wrap at: one word behind the marks of a list or a
@@ -106,6 +112,7 @@ mod tests {
         assert_eq!(found, ["a.md:3: the line has 101 columns, the limit for prose is 100: wrap it"]);
         for text in [
             format!("- {}", words(99)),
+            format!("#{}", words(100)),
             format!("```\n{long}\n```\n{long}"),
             format!("~~~~ sh\n~~~\n~~~~\n{long}"),
             format!("{} [text](target)", words(95)),

@@ -5,11 +5,10 @@
 //! and reverts are not checked, because git writes their subjects.
 
 use std::path::Path;
-use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, ensure};
 
-use crate::run;
+use super::git;
 
 /// The limit, in characters.
 const LIMIT: usize = 72;
@@ -24,28 +23,12 @@ pub(super) fn new_commits(root: &Path) -> Result<String> {
 }
 
 fn commits_since(root: &Path, base: &str) -> Result<String> {
-    let ask = |args: &[&str]| run::output(git(root).args(args));
-    let top = ask(&["rev-parse", "--show-toplevel"]).context("the sources are not in a git repository")?;
-    // The sources may lie unpacked in a repository of something else.
-    if Path::new(top.trim_end()).canonicalize()? != root.canonicalize()? {
-        bail!("the sources are not a git repository of their own");
-    }
-    let commit = format!("{base}^{{commit}}");
-    if ask(&["cat-file", "-e", &commit]).is_err() {
-        bail!("commit {base} is not in this clone: fetch the whole history (`git fetch --unshallow`)");
-    }
-    let range = format!("{base}..HEAD");
-    ask(&["log", "--no-color", "--no-show-signature", "--no-merges", "--ancestry-path", "--format=%h %s", &range])
-}
-
-/// Returns git in a folder, also when a hook of another repository runs us.
-fn git(folder: &Path) -> Command {
-    let mut git = Command::new("git");
-    git.current_dir(folder);
-    for variable in ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR"] {
-        git.env_remove(variable);
-    }
-    git
+    let head = git::ask(root, &["rev-parse", "HEAD"])?;
+    let has_base = git::ask(root, &["cat-file", "-e", &format!("{base}^{{commit}}")]).is_ok();
+    ensure!(has_base, "commit {base} is not in this clone: fetch the whole history (`git fetch --unshallow`)");
+    let range = format!("{base}..{}", head.trim_end());
+    let log = ["log", "--no-color", "--no-show-signature", "--no-merges", "--ancestry-path", "--format=%h %s"];
+    git::ask(root, &[&log[..], &[&range]].concat())
 }
 
 /// Returns the violations in such lines.
@@ -75,6 +58,7 @@ fn own_part(mut subject: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run;
     use std::fs;
 
     #[test]
@@ -107,7 +91,7 @@ mod tests {
         }
 
         fn git(&self, args: &[&str]) -> String {
-            let mut git = git(self.0.path());
+            let mut git = git::git(self.0.path());
             git.args(["-c", "user.name=x", "-c", "user.email=x@example.org", "-c", "commit.gpgsign=false"]);
             run::output(git.args(args)).expect("git works").trim().to_owned()
         }
