@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `layers` | each crate imports crates of lower layers only |
 //! | `unsafe_code` | `unsafe` stands only in listed files |
-//! | `port_sides` | no file of a port's data side names its control side |
+//! | `port_sides` | a port's data side does not import its control side |
 //! | `doc_comments` | no doc comment begins with "What", "Who" or "Whoever" |
 //! | `markdown` | prose in Markdown has lines of at most 100 columns |
 //! | `subjects` | subjects of new commits have at most 72 columns |
@@ -67,7 +67,7 @@ pub(crate) fn check(root: &Path) -> Result<Findings> {
         files(root, &root.join(dir), "rs", &mut sources)?;
     }
     violations.extend(unsafe_elsewhere(&sources, UNSAFE_FILES));
-    violations.extend(port_sides::control_in_data(&sources));
+    violations.extend(port_sides::check(&sources));
     violations.extend(sources.iter().flat_map(|(path, source)| doc_comments::check(path, source)));
     let mut documents = BTreeMap::new();
     files(root, root, "md", &mut documents)?;

@@ -1,27 +1,30 @@
-//! The data side of the vhost-user port does not know its control side.
+//! The rule for the vhost-user port: its control side imports its data side, and not the reverse.
+//!
+//! The data side is the code that workers run; the control side is the code of the port's own
+//! thread.
 
 use std::collections::BTreeMap;
 
 use crate::source;
 
-/// The folder of the files that a worker runs.
+/// Folder of the data side.
 const DATA_SIDE: &str = "crates/port/src/vhost_user/data/";
 
-/// The module of the port's own thread.
+/// Module of the control side.
 const CONTROL_SIDE: &str = "control";
 
-/// Finds files of the data side that name the control side in code. Comments may name it.
-pub(super) fn control_in_data(sources: &BTreeMap<String, String>) -> Vec<String> {
+/// Returns the files of the data side whose code mentions the control side. Comments may mention
+/// it.
+pub(super) fn check(sources: &BTreeMap<String, String>) -> Vec<String> {
     let data = sources.iter().filter(|(path, _)| path.starts_with(DATA_SIDE));
     let found = data.filter_map(|(path, text)| Some((path, *source::lines_with_word(text, CONTROL_SIDE).first()?)));
-    found
-        .map(|(path, line)| {
-            format!(
-                "{path}:{line}: the data side names `{CONTROL_SIDE}`: control imports data, never the other way; \
-                 move what both sides need beside the two folders"
-            )
-        })
-        .collect()
+    let violation = |(path, line)| {
+        format!(
+            "{path}:{line}: `{CONTROL_SIDE}` in a file of the data side, which must not import the control side: move \
+             what both need beside the two folders"
+        )
+    };
+    found.map(violation).collect()
 }
 
 #[cfg(test)]
@@ -38,7 +41,7 @@ mod tests {
         ]
         .map(|(path, text)| (path, text.to_owned()))
         .into();
-        let found = control_in_data(&sources);
+        let found = check(&sources);
         assert!(found.len() == 1 && found[0].starts_with(&path("b.rs:2: ")), "{found:?}");
     }
 }
