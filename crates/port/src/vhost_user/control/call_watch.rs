@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use straightline_virtio::ring::Standing;
 
-use crate::vhost_user::data::queue::Wake;
+use crate::vhost_user::data::queue_state::Wake;
 
 /// The pause before each repeat of a call. The repeats come 10 ms, 100 ms and 1 s after the ring's
 /// last movement.

@@ -8,7 +8,7 @@
 //! after three repeats the thread leaves the ring alone until something moves.
 //!
 //! The thread has a timer only while a ring moves or a call may be repeated. Otherwise it sleeps,
-//! and the worker that sends the next call wakes it, once ([`Wake`](crate::vhost_user::data::queue::Wake), under the ring's lock). While
+//! and the worker that sends the next call wakes it, once ([`Wake`](crate::vhost_user::data::queue_state::Wake), under the ring's lock). While
 //! a ring moves, the thread checks it every 10 ms and no worker wakes it.
 
 use std::time::{Duration, Instant};

@@ -47,6 +47,7 @@ impl BufferWaiters {
         self.0.iter().filter(|waiting| waiting.is_asleep).map(|waiting| waiting.known).min()
     }
 
+    /// Notes that a worker is awake. It still waits.
     pub(crate) fn wake(&mut self, worker: usize) {
         self.0.iter_mut().filter(|waiting| waiting.worker == worker).for_each(|waiting| waiting.is_asleep = false);
     }
@@ -59,6 +60,7 @@ impl BufferWaiters {
         slept && !self.any_asleep()
     }
 
+    /// Returns whether any waiting worker sleeps.
     pub(crate) fn any_asleep(&self) -> bool {
         self.0.iter().any(|waiting| waiting.is_asleep)
     }

@@ -14,6 +14,7 @@
 //! | `link` | a connected guest: its memory and its rings, published by control |
 //! | `steering` | the choice of a receive ring for a flow |
 //! | `queue` | one virtqueue, as workers and control share it |
+//! | `queue_state` | the part of a queue that one worker uses at a time |
 //! | `buffer_waiters` | workers that wait for free buffers of a receive ring |
 //! | `delivery_plan` | packets of a batch with the buffers reserved for them |
 //! | `announcement` | the packet that announces a guest that has moved here |
@@ -26,6 +27,7 @@ pub(crate) mod dispatch;
 pub(crate) mod link;
 pub(crate) mod port_data;
 pub(crate) mod queue;
+pub(crate) mod queue_state;
 pub(crate) mod receive;
 pub(crate) mod steering;
 pub(crate) mod worker_port;

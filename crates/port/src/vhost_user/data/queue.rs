@@ -3,12 +3,12 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
-use straightline_packet::{AtTurnEnd, GsoSegment, MAX_BATCH, PortIndex, Served, SourceQueueId, Turn};
+use straightline_packet::{AtTurnEnd, MAX_BATCH, PortIndex, Served, SourceQueueId, Turn};
 use straightline_virtio::memory::{DirtyLog, GuestMemory, fault};
 use straightline_virtio::ring::{BURST, First, Ring, RingFault, Standing};
 
 use super::buffer_waiters::BufferWaiters;
-use super::delivery_plan::{Planned, PlannedRun};
+use super::queue_state::{QueueState, Wake};
 use crate::notifier::Notifier;
 use crate::vhost_user::inbox::PortInbox;
 use crate::vhost_user::ring_name::{is_transmit, ring_name};
@@ -23,7 +23,7 @@ const SPINS: u32 = 1000;
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Queue {
-    inner: Mutex<Inner>,
+    inner: Mutex<QueueState>,
     /// The memory that buffers may lie in, which includes other regions than the ring's. Read only
     /// when memory has vanished somewhere.
     memory: Mutex<Arc<GuestMemory>>,
@@ -45,40 +45,6 @@ pub(crate) struct Queue {
     watcher: Option<Arc<PortInbox>>,
 }
 
-/// The event at which a worker wakes the port's thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wake {
-    /// No event: the thread has a timer for this ring.
-    Never,
-    /// A call.
-    Call,
-    /// A call, or a used entry after position `from`.
-    Movement { from: u16 },
-}
-
-/// The part of a queue that one worker uses at a time.
-#[derive(Debug)]
-pub(crate) struct Inner {
-    pub(crate) ring: Ring,
-    call: Option<Notifier>,
-    /// The event that makes the port's thread check the ring again.
-    wake: Wake,
-    /// The workers whose packets wait for free buffers of the ring.
-    pub(crate) buffer_waiters: BufferWaiters,
-    /// The round in which all packets taken from the ring were left there, because their
-    /// destination was full. Packets still in the ring wait behind them. In another round they are
-    /// tried again; a turn may be full before it comes to this ring.
-    waiting_round: Option<u64>,
-    /// The chains found last.
-    pub(crate) firsts: Box<[First; BURST]>,
-    /// The packets of the batch being delivered, with the buffers reserved for them.
-    pub(crate) plan: Vec<Planned>,
-    /// Those of them that are coalesced runs.
-    pub(crate) runs: Vec<PlannedRun>,
-    /// The GSO segment being made, or the headers of a run.
-    pub(crate) segment: Box<GsoSegment>,
-}
-
 impl Queue {
     pub(crate) fn new(
         ring: Ring,
@@ -89,7 +55,7 @@ impl Queue {
         waits: Arc<AtomicBool>,
         polled: bool,
     ) -> Self {
-        let inner = Inner {
+        let inner = QueueState {
             ring,
             call: None,
             wake: Wake::Call,
@@ -161,7 +127,7 @@ impl Queue {
     /// Locks the part that one worker uses at a time. A worker holds the lock for a burst, control
     /// for a moment.
     #[inline]
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, QueueState> {
         match self.inner.try_lock() {
             Ok(inner) => inner,
             Err(TryLockError::Poisoned(error)) => error.into_inner(),
@@ -172,7 +138,7 @@ impl Queue {
     /// Spins first: the holder needs the lock for the copies of one burst, and a system call would
     /// take as long. Waits in the system only if that fails, because the holder may be preempted.
     #[cold]
-    fn lock_after_others(&self) -> MutexGuard<'_, Inner> {
+    fn lock_after_others(&self) -> MutexGuard<'_, QueueState> {
         for _ in 0..SPINS {
             std::hint::spin_loop();
             match self.inner.try_lock() {
@@ -203,7 +169,7 @@ impl Queue {
     /// Returns the inbox to wake after buffers were given back, with a call or without one. `None`
     /// if the port's thread checks the ring by itself.
     #[inline]
-    fn watcher_after(&self, inner: &mut Inner, with_call: bool) -> Option<&PortInbox> {
+    fn watcher_after(&self, inner: &mut QueueState, with_call: bool) -> Option<&PortInbox> {
         let wakes = match inner.wake {
             Wake::Never => false,
             Wake::Call => with_call,
@@ -342,7 +308,7 @@ impl Queue {
 impl AtTurnEnd for Queue {
     fn give_back(&self, turn: &mut Turn<'_>, source: SourceQueueId) {
         let mut inner = self.lock();
-        let Inner { ring, waiting_round, .. } = &mut *inner;
+        let QueueState { ring, waiting_round, .. } = &mut *inner;
         // Also where the ring holds nothing any more.
         *waiting_round = None;
         if ring.outstanding() == 0 || ring.poisoned() {

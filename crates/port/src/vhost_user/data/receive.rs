@@ -20,7 +20,8 @@ use straightline_virtio::ring::{BURST, Device, Direction, Fault, First, Ring, Ri
 
 use super::HEADER;
 use super::link::Link;
-use super::queue::{Inner, Queue};
+use super::queue::Queue;
+use super::queue_state::QueueState;
 use super::worker_queues::WorkerQueues;
 
 /// The reason why a chain gives no packet.
@@ -73,7 +74,7 @@ pub(crate) fn receive<'t>(
     if !link.is_logged() {
         return 0;
     }
-    let Inner { ring, firsts, .. } = &mut *queue.lock();
+    let QueueState { ring, firsts, .. } = &mut *queue.lock();
     match ring {
         Ring::Split(ring) => receive_from(ring, firsts, queue, link, turn, into, max),
         Ring::Packed(ring) => receive_from(ring, firsts, queue, link, turn, into, max),

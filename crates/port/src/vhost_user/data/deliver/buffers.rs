@@ -153,6 +153,7 @@ impl<'a, R: Device> Buffers<'a, R> {
         self.took_all && self.ring.outstanding() == chains
     }
 
+    /// Gives back the last `n` buffers that were taken.
     pub(super) fn untake(&mut self, n: u16) {
         self.ring.untake(n);
         self.dry &= n == 0;

@@ -12,12 +12,12 @@ use super::{plain, runs};
 use crate::vhost_user::data::HEADER;
 use crate::vhost_user::data::delivery_plan::{Planned, PlannedRun};
 use crate::vhost_user::data::link::Link;
-use crate::vhost_user::data::queue::Inner;
+use crate::vhost_user::data::queue_state::QueueState;
 
 /// Reserves buffers for the whole batch and copies it. Nothing is visible to the guest yet. With
 /// `without_vanished`, packets of sources whose memory has vanished are dropped.
 pub(super) fn fill<'t>(
-    inner: &mut Inner,
+    inner: &mut QueueState,
     link: &'t Link,
     turn: &mut Turn<'t>,
     ids: &[PacketId],
@@ -25,7 +25,7 @@ pub(super) fn fill<'t>(
     budget: &mut DescriptorBudget,
     without_vanished: bool,
 ) -> Tally {
-    let Inner { ring, firsts, plan, runs, segment, .. } = inner;
+    let QueueState { ring, firsts, plan, runs, segment, .. } = inner;
     plan.clear();
     runs.clear();
     match ring {
@@ -40,6 +40,7 @@ pub(super) fn fill<'t>(
     }
 }
 
+/// Does so for one ring layout.
 fn fill_into(mut delivery: Delivery<'_, '_, impl Device>, without_vanished: bool) -> Tally {
     let (ids, wait, mark) = (delivery.ids, delivery.wait, delivery.turn.mark());
     let mut tally =

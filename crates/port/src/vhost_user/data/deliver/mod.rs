@@ -32,8 +32,8 @@
 //!    index (release, in `ring`). A crash between two steps repeats a packet or loses it, but never
 //!    loses a buffer.
 //! 4. **Check memory after the copies, not before.** A frontend may truncate its file at any time.
-//!    The SIGBUS handler puts zeros in its place and raises the fault epoch. One comparison after
-//!    the copies finds that, and no guest gets zeros that no guest has sent.
+//!    The SIGBUS handler puts zeros in its place and raises the fault epoch. Comparing the epoch
+//!    after the copies finds that, so no guest gets zeros that no guest has sent.
 //! 5. **Fast paths by kind of packet.** `plain` delivers packets that go as they are, each into one
 //!    buffer, in bursts of up to 64 with loops compiled for each instruction set. It writes them at
 //!    once, because their buffers were prefetched within the burst. All other packets go through
@@ -46,8 +46,8 @@
 //!
 //! - The ring's lock is held during the copies. Where workers share a ring, one waits for the
 //!   other's burst.
-//! - A source that vanishes makes the whole batch to be done again, also the packets of other
-//!   sources. That is rare, and happens at most once for each source that vanishes.
+//! - If a source vanishes, the whole batch is done again, also the packets of other sources. That is
+//!   rare, and happens at most once for each source that vanishes.
 //! - Packets are dropped after the first that finds no buffer, even if a shorter one behind it
 //!   would fit. Reading the available index for each of them would take the driver's line away
 //!   while it gives buffers.
@@ -156,6 +156,8 @@ pub(crate) fn deliver<'t>(
     Delivered { any: taken > 0, left: tally.left_from.is_some() }
 }
 
+/// Counts what the batch came to, and leaves its last packets in their sources' rings if they must
+/// wait.
 fn count(link: &Link, turn: &mut Turn<'_>, ids: &[PacketId], tally: &Tally) {
     turn.count_delivered(tally.body);
     for (&reason, &n) in Reason::ALL.iter().zip(&tally.drops) {
