@@ -1,4 +1,4 @@
-//! The command line of Straightline, with no nodes but the switch's own.
+//! The command line of Straightline, with the built-in kinds of node only.
 
 use std::process::ExitCode;
 

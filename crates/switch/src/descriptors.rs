@@ -8,7 +8,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use rustix::fs::{Mode, OFlags, RawDir, SeekFrom, open, seek};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// What is opened before the sandbox is entered. `None` where there is no `/proc`.
+/// The state that is set up before the sandbox is entered. `None` where there is no `/proc`.
 static TABLE: OnceLock<Option<Table>> = OnceLock::new();
 
 #[derive(Debug)]

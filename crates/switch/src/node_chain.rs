@@ -1,15 +1,17 @@
-//! The configured nodes of a domain's ports, put into a worker's graph.
+//! Puts the configured nodes of a domain's ports into a worker's graph.
 //!
-//! `nodes` of a port stands before the patch or bridge, `egress-nodes` behind it. A node's further edges lead to outputs
-//! that deliver copies ([`Graph::copy_output`]). Where these outputs run decides what they see:
+//! `nodes` of a port comes before the patch or bridge, `egress-nodes` behind it. A node's further
+//! edges lead to outputs that deliver copies ([`Graph::copy_output`]). What they deliver depends on
+//! when they run:
 //!
-//! * As a rule an output for copies runs right after its node, before the next node of the list. So its port gets the
-//!   packet as it was at that place.
-//! * In a patch with `full = "wait"` it runs after the patch's own outputs. Only then it is known which packets leave
-//!   their ring in this turn, and each packet is copied exactly once, in that turn.
+//! * Usually an output for copies runs right after its node, before the next node of the list. So
+//!   its port gets the packet as it was at that place.
+//! * In a patch with `full = "wait"` it runs after the patch's own outputs. Only then is it known
+//!   which packets leave their ring in this turn. So each packet is copied once, in that turn.
 //!
-//! Each place of a node in the graph has outputs of its own. So a packet comes by each of them at most once, and their
-//! batches cannot overflow. A packet that passes two mirrors to one port arrives there twice.
+//! Each place of a node in the graph has outputs of its own. So each packet reaches such an output
+//! at most once, and the output's batch cannot overflow. A packet that passes two mirrors to one
+//! port arrives there twice.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,14 +27,14 @@ pub(crate) struct NodeChains<'a, P> {
     config: &'a Config,
     /// A port as the graph's worker serves it, by its index in the configuration.
     port: P,
-    /// Outputs for copies that were built before the domain's own outputs, each list's in the order in which the list
-    /// is built.
+    /// Outputs for copies that were built before the domain's own outputs. Each list has its own,
+    /// in the order in which the list needs them.
     late: Option<Vec<(List<'a>, VecDeque<NodeIndex>)>>,
     /// Ingress lists that are built already. Ports with equal lists share one.
     ingress: Vec<(&'a [String], NodeIndex)>,
 }
 
-/// One list of nodes, by what it belongs to. Ports with equal `nodes` have one list in common.
+/// A list of nodes, by its owner. Ports with equal `nodes` share one list.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum List<'a> {
     Ingress(&'a [String]),
@@ -40,13 +42,14 @@ enum List<'a> {
 }
 
 impl<'a, P: Fn(usize) -> Arc<dyn Port>> NodeChains<'a, P> {
-    /// Lists for a domain whose packets never stay in their rings.
+    /// Creates the builder for a domain whose packets never stay in their rings.
     pub(crate) fn new(config: &'a Config, port: P) -> Self {
         NodeChains { config, port, late: None, ingress: Vec::new() }
     }
 
-    /// Lists for a domain whose packets may stay in their rings (`waits`). The outputs for copies are built here, before
-    /// the domain's own. `egress` names the domain's ports, `ingress` those whose packets this worker receives.
+    /// Creates the builder for a domain whose packets may stay in their rings (`full = "wait"`). It
+    /// adds the outputs for copies here, before the domain's own outputs. `egress` lists the
+    /// domain's ports, `ingress` those whose packets this worker receives.
     pub(crate) fn waiting(
         config: &'a Config,
         port: P,
@@ -76,7 +79,8 @@ impl<'a, P: Fn(usize) -> Arc<dyn Port>> NodeChains<'a, P> {
         self.build(graph, List::Egress(port), end)
     }
 
-    /// Builds the nodes that packets from `port` pass before `end`, the patch or bridge. Returns the first.
+    /// Builds the nodes that packets from `port` pass before `end`, the patch or bridge. Returns
+    /// the first.
     pub(crate) fn ingress(&mut self, graph: &mut Graph, port: usize, end: NodeIndex) -> NodeIndex {
         let names = self.config.ports[port].nodes.as_slice();
         if let Some(&(_, first)) = self.ingress.iter().find(|(known, _)| *known == names) {
@@ -101,7 +105,7 @@ impl<'a, P: Fn(usize) -> Arc<dyn Port>> NodeChains<'a, P> {
         next
     }
 
-    /// The nodes of a list, the last first: a graph is built from the end.
+    /// Returns the nodes of a list, the last one first: a graph is built from the end.
     fn nodes(&self, list: List<'_>) -> Vec<&'a NodeConfig> {
         match list {
             List::Egress(port) => self.config.egress_nodes(port).rev().collect(),

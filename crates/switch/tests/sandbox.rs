@@ -1,5 +1,6 @@
-//! What a process can and cannot do in the sandbox. Each case is a process of its own (this program again), since what
-//! is entered is never left: it enters, tries all that is listed here, and prints how each try ended.
+//! Tests what a process can and cannot do in the sandbox. A process never leaves the sandbox, so
+//! each case is a process of its own (this program again). It enters, tries everything that is
+//! listed here, and prints the result of each try.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -20,7 +21,7 @@ use straightline_switch::config::{Config, Machine, Mechanism, Mode};
 use straightline_switch::sandbox;
 use straightline_virtio::memory::{GuestMemory, Region};
 
-/// Set for the process that enters the sandbox: the folder that it works in.
+/// The environment variable of the process that enters the sandbox: the folder that it works in.
 const CHILD: &str = "STRAIGHTLINE_TEST_SANDBOX";
 
 fn main() -> ExitCode {
@@ -40,7 +41,8 @@ fn main() -> ExitCode {
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
-/// Fails where both filters are in force. `EPERM` is what seccomp says, `EACCES` Landlock.
+/// Tries that fail where both filters are in force. `EPERM` comes from seccomp, `EACCES` from
+/// Landlock.
 const FORBIDDEN: [(&str, &str); 15] = [
     ("connect", "EPERM"),
     ("give a file away", "EPERM"),
@@ -59,7 +61,7 @@ const FORBIDDEN: [(&str, &str); 15] = [
     ("load a program into the kernel", "EPERM"),
 ];
 
-/// Works in every sandbox.
+/// Tries that succeed in every sandbox.
 const NEEDED: [(&str, &str); 10] = [
     ("read the configuration", "ok"),
     ("read it after it was replaced", "ok"),
@@ -73,7 +75,7 @@ const NEEDED: [(&str, &str); 10] = [
     ("count descriptors", "ok"),
 ];
 
-/// What a process told: how each try ended, what /proc says of it, its standard error.
+/// The output of a process: the result of each try, its lines in /proc, its standard error.
 struct Told {
     ends: BTreeMap<String, String>,
     err: String,
@@ -94,7 +96,7 @@ impl Told {
     }
 }
 
-/// Runs a process with these keys in its [switch], and these of its port.
+/// Runs a process with these keys in `[switch]`, and these of its port.
 fn process(switch: &str, port: &str) -> Told {
     let folder = tempfile::tempdir().expect("a folder");
     let at = folder.path();
@@ -109,7 +111,8 @@ fn process(switch: &str, port: &str) -> Told {
     let mut child = command.spawn().expect("it runs");
     let mut out = BufReader::new(child.stdout.take().expect("a pipe"));
     let mut text = String::new();
-    // It has entered, and waits for us to look at it: it may no longer look at itself.
+    // The process has entered and waits, so that this one can read its lines in /proc: the process
+    // itself no longer may.
     out.read_line(&mut text).expect("a line");
     let status = fs::read_to_string(format!("/proc/{}/status", child.id())).expect("a process");
     drop(child.stdin.take());
@@ -131,7 +134,7 @@ fn all_together() -> Result<(), Failed> {
     told.is(&FORBIDDEN);
     told.is(&[("in force", "capabilities landlock seccomp"), ("Seccomp", "2"), ("NoNewPrivs", "1")]);
     told.is(&[("CapEff", NOTHING), ("CapPrm", NOTHING), ("CapInh", NOTHING), ("CapAmb", NOTHING)]);
-    // An operator learns what was refused, by name where it is one that an attack would use.
+    // An operator learns what was refused, by name for calls that an attack would use.
     for name in ["socket", "clone", "ptrace", "kill", "openat", "mmap", "mount"] {
         let line = format!(" ({name}); see the sandbox in SECURITY.md\n");
         assert!(told.err.contains(&line), "{name}\n{}", told.err);
@@ -139,7 +142,7 @@ fn all_together() -> Result<(), Failed> {
     let counted: usize = told.ends["refused"].parse()?;
     let lines = told.err.matches("the sandbox refused system call").count();
     assert!(counted >= 20 && lines == 16, "{counted} counted, {lines} told");
-    // What nobody asked for at the start is refused with the way out.
+    // What the configuration did not need at the start is refused with a way out.
     told.says("a port elsewhere", &["other held no socket", "restart to apply"]);
     told.says("a user by name", &["names cannot be looked up in the sandbox; restart the switch, or write the number"]);
     told.says("a port that connects", &["mode \"client\": no port had it", "restart to apply"]);
@@ -176,7 +179,7 @@ fn seccomp_alone() -> Result<(), Failed> {
 }
 
 fn capabilities_alone() -> Result<(), Failed> {
-    // CAP_CHOWN and CAP_FOWNER, and only because a port has another owner.
+    // CAP_CHOWN and CAP_FOWNER, only because a port has another owner.
     let (port, kept) = if is_root() { ("owner = \"1\"", "0000000000000009") } else { ("", NOTHING) };
     let told = process("sandbox = [\"capabilities\"]", port);
     told.is(&NEEDED);
@@ -198,7 +201,8 @@ fn switched_off() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Landlock has no say in these, so seccomp allows each only to a configuration that needs it.
+/// Landlock does not cover these calls, so seccomp allows each only to a configuration that needs
+/// it.
 fn calls_on_any_path() -> Result<(), Failed> {
     const NONE: [(&str, &str); 4] = [
         ("connect", "EPERM"),
@@ -219,14 +223,14 @@ fn calls_on_any_path() -> Result<(), Failed> {
         for (what, end) in NONE {
             told.is(&[(what, if what == allowed { "ok" } else { end })]);
         }
-        // What was needed at the start can be had by a reload as well.
+        // What was needed at the start is available to a reload as well.
         told.is(&[(reload, "ok")]);
     }
     process("", "").says("a port of a group", &["the sandbox (seccomp) gave up the right", "restart to apply"]);
     Ok(())
 }
 
-/// What is entered would not hold for threads that run already.
+/// The sandbox would not hold for threads that run already.
 fn too_late() -> Result<(), Failed> {
     let late = std::thread::spawn(|| sandbox::enter(&Config::default(), Path::new("x.toml"))).join();
     let error = late.expect("no panic").expect_err("a second thread");
@@ -239,11 +243,11 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// The process that enters.
+/// The process that enters the sandbox.
 fn child(folder: &Path) {
     let file = folder.join("own/c.toml");
     let config = Config::load(&file).expect("a good configuration").config;
-    // Made before, since nobody makes a file or listens for TCP in there.
+    // Made before: in the sandbox, no file can be made and nothing listens for TCP.
     fs::copy(&file, folder.join("other/c.toml")).expect("a copy");
     fs::copy(&file, folder.join("own/new.toml")).expect("a copy");
     let _live = UnixListener::bind(folder.join("live")).expect("a socket");
@@ -261,7 +265,7 @@ fn child(folder: &Path) {
     try_forbidden(folder, parent);
     tell_end("connect to the internet", TcpStream::connect(address));
     tell("refused", &sandbox::refused_calls().to_string());
-    // The last: where it succeeds, this program is no more.
+    // The last try: where it succeeds, this program is replaced.
     if config.switch.sandbox.mechanisms.iter().all(|mechanism| *mechanism == Mechanism::Capabilities) {
         tell("execute", "ok");
     }
@@ -273,7 +277,7 @@ fn try_needed(config: &Config, folder: &Path) {
     tell_end("read the configuration", load(&file));
     tell_end("listen", UnixListener::bind(folder.join("own/s")).map(std::mem::forget));
     tell_end("remove a socket", fs::remove_file(folder.join("own/s")));
-    // A dead process left it.
+    // A socket that a dead process left.
     drop(UnixListener::bind(folder.join("own/p")));
     tell_end("replace a stale socket", Switch::start(config).map_err(|error| io::Error::other(format!("{error:#}"))));
     let thread = std::thread::Builder::new().name("another".to_owned()).spawn(|| ());
@@ -311,7 +315,7 @@ fn lose_guest_memory() -> &'static str {
     }
 }
 
-/// What a reload may ask for.
+/// The changes that a reload may need.
 fn try_reloads(config: &Config, folder: &Path) {
     let file = folder.join("own/c.toml");
     let start = |change: &dyn Fn(&mut straightline_switch::config::VhostUserConfig)| {
@@ -335,7 +339,7 @@ fn try_reloads(config: &Config, folder: &Path) {
     );
     tell("a user by name", &error(Config::parse("f", &text, &Machine::this())));
     tell("another configuration", &error(Config::load(&folder.join("other/c.toml"))));
-    // As editors do; not by us, since seccomp alone would let us.
+    // As editors do. Another process does it, since seccomp alone would allow it to this one.
     let renamed = fs::rename(folder.join("own/new.toml"), &file);
     let replaced = if renamed.is_ok() { load(&file) } else { load(&folder.join("own/new.toml")) };
     tell_end("read it after it was replaced", replaced);
@@ -345,7 +349,7 @@ fn load(file: &Path) -> io::Result<()> {
     Config::load(file).map(drop).map_err(|errors| io::Error::other(errors.to_string()))
 }
 
-/// What only somebody would try who has taken the process over.
+/// Calls that only an attacker would make who has taken the process over.
 fn try_forbidden(folder: &Path, parent: u32) {
     tell_end("connect", UnixStream::connect(folder.join("live")));
     let file = folder.join("other/c.toml");
@@ -358,7 +362,7 @@ fn try_forbidden(folder: &Path, parent: u32) {
     tell_end("make a file", File::create(folder.join("own/file")));
     tell_end("listen elsewhere", UnixListener::bind(folder.join("other/s")));
     tell_end("make an internet socket", UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)));
-    // Flags that no kernel takes: where it is not refused, we go on as one process.
+    // Flags that no kernel accepts: where the call is not refused, there is still one process.
     tell_end("fork", call(libc::SYS_clone, [i64::from(libc::CLONE_SIGHAND), 0, 0]));
     let parent = i64::from(parent);
     tell_end("trace", call(libc::SYS_ptrace, [i64::from(libc::PTRACE_PEEKUSER), 0, 0]));
@@ -368,16 +372,16 @@ fn try_forbidden(folder: &Path, parent: u32) {
     tell_end("load a program into the kernel", call(libc::SYS_bpf, [0, 0, 0]));
     let code = i64::from(libc::PROT_READ | libc::PROT_EXEC);
     tell_end("map code", call(libc::SYS_mmap, [0, 4096, code]));
-    // More than are told.
+    // More than the log names.
     for _ in 0..20 {
         let _ = call(libc::SYS_mount, [0, 0, 0]);
     }
 }
 
-/// A system call; its further arguments are for the one that maps memory.
+/// Makes a system call. The further arguments are for the call that maps memory.
 fn call(number: i64, [a, b, c]: [i64; 3]) -> io::Result<()> {
-    // SAFETY: pointers among the arguments are null: what the kernel does not refuse it finds to be a fault. New memory,
-    // where it is allowed to be code, is anywhere that nothing else is.
+    // SAFETY: pointers among the arguments are null, so a call that the sandbox does not refuse
+    // fails with a fault. New memory, where it may be code, is placed where nothing else is.
     let result = unsafe { libc::syscall(number, a, b, c, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0) };
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

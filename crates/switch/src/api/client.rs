@@ -55,7 +55,7 @@ pub enum RequestError {
     Nonsense {
         /// The socket.
         path: PathBuf,
-        /// What is wrong with the answer.
+        /// The fault of the answer.
         why: String,
     },
 }

@@ -37,7 +37,7 @@ pub enum ApiError {
     Path {
         /// The path.
         path: PathBuf,
-        /// What is wrong with the path.
+        /// The fault of the path.
         error: SocketPathError,
     },
     /// A running process has the socket open.

@@ -259,10 +259,10 @@ pub struct DropCount {
     pub reason: String,
     /// The number.
     pub count: u64,
-    /// What the reason means, in one sentence.
+    /// The meaning of the reason, in one sentence.
     #[serde(default)]
     pub meaning: String,
-    /// What an operator can do about it, in one sentence.
+    /// The remedy for an operator, in one sentence.
     #[serde(default)]
     pub remedy: String,
 }

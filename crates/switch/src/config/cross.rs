@@ -16,10 +16,10 @@ pub(super) fn check(draft: &Draft, report: &mut Findings<'_>) {
     check_sockets(draft, report);
 }
 
-/// Every port that is named exists, no port is used twice, and an unused one is worth a warning.
+/// Checks that every named port exists and is used once. An unused port is worth a warning.
 fn check_use_of_ports(draft: &Draft, report: &mut Findings<'_>) {
     let mut networks: Vec<_> = draft.networks.iter().collect();
-    // In the file's order, so that the later use is the one that is wrong.
+    // In the file's order, so that the later use gets the error.
     networks.sort_by_key(|network| network.ports.first().map_or(0, |(_, span)| span.start));
     let mut used: HashMap<&str, (&str, usize)> = HashMap::new();
     for network in networks {
@@ -72,7 +72,8 @@ fn known_ports(draft: &Draft) -> String {
     format!("ports are {}", names.join(", "))
 }
 
-/// Every node that a port names exists and is there once, and one that no port names is worth a warning.
+/// Checks that every node that a port names exists and is named once in that list. A node that no
+/// port names is worth a warning.
 fn check_use_of_nodes(draft: &Draft, report: &mut Findings<'_>) {
     let lists = draft.ports.iter().flat_map(|(port, spans)| {
         [("nodes", port, &port.nodes, &spans.nodes), ("egress-nodes", port, &port.egress_nodes, &spans.egress_nodes)]
@@ -102,11 +103,12 @@ fn check_use_of_nodes(draft: &Draft, report: &mut Findings<'_>) {
     }
 }
 
-/// A port that a node sends copies to exists, receives nothing else, and passes no nodes itself.
+/// Checks the ports to which nodes send copies: each exists, receives nothing else, and passes no
+/// nodes itself.
 fn check_node_outputs(draft: &Draft, report: &mut Findings<'_>) {
     for (node, output) in draft.node_sites.iter().flat_map(|node| node.outputs.iter().map(move |output| (node, output)))
     {
-        // A key that is absent or no text has an error of its own.
+        // A key that is absent or not a text has an error of its own.
         if output.port.is_empty() && output.span.is_empty() {
             continue;
         }
@@ -140,7 +142,7 @@ fn check_node_outputs(draft: &Draft, report: &mut Findings<'_>) {
     }
 }
 
-/// A static entry names a port of its own bridge.
+/// Checks that each static entry names a port of its own bridge.
 fn check_statics(draft: &Draft, report: &mut Findings<'_>) {
     for (bridge, spans) in &draft.bridges {
         // A bridge without ports has an error of its own.
@@ -162,7 +164,8 @@ fn check_statics(draft: &Draft, report: &mut Findings<'_>) {
     }
 }
 
-/// Two owners cannot have one path, however it is written; not to connect to either, where one frontend listens.
+/// Checks that no two owners have one path, however it is written. That includes paths to connect
+/// to, since one frontend listens there.
 fn check_sockets(draft: &Draft, report: &mut Findings<'_>) {
     let mut seen: HashMap<(PathBuf, Option<OsString>), (&str, usize)> = HashMap::new();
     for socket in &draft.sockets {
@@ -180,7 +183,7 @@ fn check_sockets(draft: &Draft, report: &mut Findings<'_>) {
     }
 }
 
-/// The folder without links and dots if it exists, else as it is written.
+/// Returns the folder without links and dots if it exists, else as it is written.
 fn folder_identity(path: &Path) -> PathBuf {
     let folder = super::socket_path::folder(path);
     fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned())

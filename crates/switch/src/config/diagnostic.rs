@@ -1,33 +1,33 @@
-//! A finding about a file: where, what, and the line it is about.
+//! Findings about a file: the place, the message, and the line.
 
 use std::fmt;
 use std::ops::Range;
 
-/// Bytes of the file's text that a finding is about.
+/// The range of bytes in the file that a finding is about.
 pub(super) type Span = Range<usize>;
 
-/// One finding. Displayed as `FILE:LINE: MESSAGE`, then the line of the file with a caret.
+/// A finding. It is displayed as `FILE:LINE: MESSAGE`, then the line of the file with a caret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// The file, as its reader named it.
+    /// The file's name, as it was given.
     pub file: String,
-    /// The line, from 1; none if the finding is about the file as a whole.
+    /// The line, from 1. `None` if the finding is about the whole file.
     pub line: Option<usize>,
     /// The column in characters, from 1.
     pub column: Option<usize>,
-    /// The culprit, what is wrong with it, and what would be right.
+    /// The message: the culprit, what is wrong with it, and what would be right.
     pub message: String,
-    /// The line with a caret under the culprit; empty if there is none to show.
+    /// The line with a caret under the culprit. Empty if there is no line to show.
     pub excerpt: String,
 }
 
 impl Diagnostic {
-    /// A finding about the file as a whole.
+    /// Creates a finding about the whole file.
     pub(super) fn of_file(file: &str, message: String) -> Self {
         Self { file: file.to_owned(), line: None, column: None, message, excerpt: String::new() }
     }
 
-    /// Another finding at the same place.
+    /// Returns a finding at the same place with another message.
     pub(super) fn with_message(&self, message: String) -> Self {
         Self { message, ..self.clone() }
     }
@@ -46,7 +46,7 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// Everything that is wrong with a file; never empty.
+/// All errors of a file; never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigErrors(pub Vec<Diagnostic>);
 
@@ -95,24 +95,24 @@ impl<'t> Findings<'t> {
         !self.errors.is_empty()
     }
 
-    /// The errors in the file's order.
+    /// Returns the errors in the file's order.
     pub(super) fn into_errors(mut self) -> ConfigErrors {
         self.errors.sort_by_key(|(start, _)| *start);
         ConfigErrors(self.errors.into_iter().map(|(_, error)| error).collect())
     }
 
-    /// The warnings in the file's order.
+    /// Returns the warnings in the file's order.
     pub(super) fn into_warnings(mut self) -> Vec<Diagnostic> {
         self.warnings.sort_by_key(|(start, _)| *start);
         self.warnings.into_iter().map(|(_, warning)| warning).collect()
     }
 
-    /// The line that a span begins on, from 1.
+    /// Returns the line that a span begins on, from 1.
     pub(super) fn line(&self, span: &Span) -> usize {
         self.before(span.start).matches('\n').count() + 1
     }
 
-    /// A finding at this place that says nothing yet.
+    /// Returns a finding at this place with an empty message.
     pub(super) fn site(&self, span: &Span) -> Diagnostic {
         let before = self.before(span.start);
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
@@ -129,29 +129,29 @@ impl<'t> Findings<'t> {
         }
     }
 
-    /// The text before this byte, or before the character that the byte is inside of.
+    /// Returns the text before this byte, or before the character that contains it.
     fn before(&self, byte: usize) -> &'t str {
         &self.text[..self.text.floor_char_boundary(byte)]
     }
 }
 
-/// The most characters of a line that an excerpt shows.
+/// The maximum number of characters of a line that an excerpt shows.
 const EXCERPT_WIDTH: usize = 88;
 
-/// `line` under its number, and carets under the `marked` bytes that begin at byte `lead`.
+/// Renders `line` with its number, and carets under the `marked` bytes that begin at byte `lead`.
 fn excerpt(number: usize, line: &str, lead: usize, marked: usize) -> String {
     if line.trim().is_empty() {
         return String::new();
     }
     let characters = |bytes: usize| line[..line.floor_char_boundary(bytes)].chars().count();
-    // A culprit of several lines is marked on its first.
+    // A culprit of several lines is marked on the first one.
     let end = characters(lead.saturating_add(marked));
     let lead = characters(lead);
     let marked = end - lead;
-    // Of a long line only the part around the culprit is shown.
+    // A long line is cut to the part around the culprit.
     let first = if lead + marked.min(20) < EXCERPT_WIDTH { 0 } else { lead - lead.min(20) };
     let pad = lead - first;
-    // Control characters would move the caret, or worse, the terminal's cursor.
+    // Control characters would move the caret or, worse, the terminal's cursor.
     let shown = |c: char| if c.is_control() { ' ' } else { c };
     let window: String = line.chars().skip(first).take(EXCERPT_WIDTH).map(shown).collect();
     let carets = "^".repeat(marked.clamp(1, EXCERPT_WIDTH - pad));

@@ -1,4 +1,4 @@
-//! Ethernet addresses as a file writes them.
+//! Ethernet addresses as a configuration file writes them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,25 +7,25 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Mac([u8; 6]);
 
-/// Why a text is no unicast Ethernet address.
+/// The reason why a text is not a unicast Ethernet address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MacError {
-    /// Not six bytes of two hexadecimal digits, with colons between.
+    /// The text is not six bytes of two hexadecimal digits with colons between them.
     #[error("not an Ethernet address; write six bytes like 52:54:00:00:00:01")]
     Format,
-    /// The group bit is set (IEEE 802-2014, 8.2): a group of stations, or all of them.
+    /// The group bit is set (IEEE 802-2014, 8.2): the address is of a group of stations, or of all.
     #[error("a multicast address; it must be unicast, so its first byte must be even, as in 52:54:00:00:00:01")]
     Multicast,
-    /// All zeros, which no station has.
+    /// The address is all zeros, which no station has.
     #[error("all zeros, which is the address of no station; write a unicast address, as 52:54:00:00:00:01")]
     Zero,
 }
 
 impl Mac {
-    /// From its bytes, in the order of the wire.
+    /// Creates an address from its bytes, in the order of the wire.
     ///
     /// # Errors
-    /// If the bytes are a group's address or all zeros.
+    /// The bytes are the address of a group, or all zeros.
     pub fn new(octets: [u8; 6]) -> Result<Self, MacError> {
         if octets[0] & 1 != 0 {
             return Err(MacError::Multicast);
@@ -36,7 +36,7 @@ impl Mac {
         Ok(Self(octets))
     }
 
-    /// Its bytes, in the order of the wire.
+    /// Returns the bytes, in the order of the wire.
     #[must_use]
     pub fn octets(self) -> [u8; 6] {
         self.0
@@ -51,7 +51,7 @@ impl FromStr for Mac {
         let mut parts = text.split(':');
         for octet in &mut octets {
             let part = parts.next().ok_or(MacError::Format)?;
-            // from_str_radix would also take a sign.
+            // `from_str_radix` would also accept a sign.
             if part.len() != 2 || !part.bytes().all(|digit| digit.is_ascii_hexdigit()) {
                 return Err(MacError::Format);
             }

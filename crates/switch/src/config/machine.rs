@@ -4,7 +4,8 @@ use std::fs;
 
 use rustix::thread::{CpuSet, sched_getaffinity};
 
-/// What a configuration is checked against: the CPUs of the machine, and those that we may use.
+/// The machine that a configuration is checked against: its CPUs, and those that this process may
+/// use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Machine {
     online: Vec<usize>,
@@ -12,7 +13,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// The machine that we run on, as the kernel describes it.
+    /// Returns the machine that this process runs on, as the kernel describes it.
     #[must_use]
     pub fn this() -> Self {
         let mut allowed = Vec::new();
@@ -24,13 +25,13 @@ impl Machine {
         Self { online, allowed }
     }
 
-    /// A machine with these CPUs, of which we may use the `allowed`.
+    /// Creates a machine with these CPUs, where this process may use the `allowed` ones.
     #[must_use]
     pub fn with_cpus(online: Vec<usize>, allowed: Vec<usize>) -> Self {
         Self { online, allowed }
     }
 
-    /// Why a worker cannot run on this CPU, and where it could; none if it can.
+    /// Returns why a worker cannot run on this CPU and where it could, or `None` if it can.
     pub(super) fn refuse_cpu(&self, cpu: usize) -> Option<String> {
         if self.allowed.contains(&cpu) {
             return None;
@@ -60,7 +61,7 @@ pub fn parse_cpu_list(text: &str) -> Option<Vec<usize>> {
     Some(cpus)
 }
 
-/// The same format; `cpus` ascend.
+/// Formats a list in the same format. `cpus` ascend.
 fn format_list(cpus: &[usize]) -> String {
     let runs = cpus.chunk_by(|a, b| a + 1 == *b);
     let runs = runs.map(|run| match run {

@@ -1,11 +1,18 @@
-//! The configuration file: read, checked, and turned into plain values.
+//! Reads and checks the configuration file, and turns it into plain values.
 //!
-//! [`Config::load`] reads a TOML file and reports everything that is wrong with it at once, each
-//! finding with its line, the culprit and what would be right. What it returns is complete and
-//! consistent: every port that a patch or bridge names exists, no port is used twice, every number
-//! is in its range and every user and group has its id. Nothing is opened, bound or started here;
-//! whether a socket path is taken by a running process is asked apart, with
-//! [`Loaded::taken_sockets`], because a reload keeps sockets that are rightly taken.
+//! [`Config::load`] reads a TOML file and reports all its errors at once. Each finding has its
+//! line, names what is wrong, and says what would be right.
+//!
+//! A configuration that it returns is complete and consistent:
+//!
+//! * Every port that a patch or bridge names exists.
+//! * No port is used twice.
+//! * Every number is in its range.
+//! * Every user and group has its id.
+//!
+//! Nothing is opened, bound or started here. [`Loaded::taken_sockets`] checks separately whether a
+//! running process has a socket path, because a reload keeps the sockets that the switch has
+//! itself.
 //!
 //! ```
 //! use straightline_switch::config::{Config, Machine};
@@ -67,17 +74,17 @@ use section::Section;
 pub(crate) use section::is_name;
 use socket_path::SocketState;
 
-/// A configuration that was read, with what its reader should know about it.
+/// A configuration that was read, with the warnings about it.
 #[derive(Clone, Debug)]
 pub struct Loaded {
     /// The configuration.
     pub config: Config,
-    /// What is legal but probably not meant, in the file's order.
+    /// Warnings: what is legal but probably not meant, in the file's order.
     pub warnings: Vec<Diagnostic>,
     sockets: Vec<SocketSite>,
 }
 
-/// A path of the file where we are to listen, and where it stands.
+/// A socket path on which the switch is to listen, with its place in the file.
 #[derive(Clone, Debug)]
 struct SocketSite {
     owner: String,
@@ -86,14 +93,15 @@ struct SocketSite {
 }
 
 impl Loaded {
-    /// One error for each socket path that this switch could not bind now: a running process has
-    /// it, or it is a file of another kind. A socket file that a dead process left is no error.
+    /// Returns an error for each socket path that this switch could not bind now: a running process
+    /// has it, or it is a file of another kind. A socket file that a dead process left is no error.
     #[must_use]
     pub fn taken_sockets(&self) -> Vec<Diagnostic> {
         self.taken_sockets_beside(&Config::default())
     }
 
-    /// As [`Self::taken_sockets`], for a process that runs another configuration already, whose sockets are its own.
+    /// Does the same as [`Self::taken_sockets`] for a process that runs the configuration
+    /// `running`: the sockets of that configuration are its own.
     #[must_use]
     pub fn taken_sockets_beside(&self, running: &Config) -> Vec<Diagnostic> {
         let ours = |path: &PathBuf| {
@@ -119,18 +127,18 @@ impl Loaded {
 }
 
 impl Config {
-    /// Reads and checks the file at `path`, against the machine that it is read on.
+    /// Reads and checks the file at `path`, for the machine that this process runs on.
     ///
     /// # Errors
-    /// Everything that is wrong with the file; or that it cannot be read.
+    /// The file cannot be read, or has errors: all of them.
     pub fn load(path: &Path) -> Result<Loaded, ConfigErrors> {
         Self::load_with(path, &Kinds::default())
     }
 
-    /// As [`Self::load`], with nodes of these kinds.
+    /// Does the same as [`Self::load`], where nodes may be of these kinds.
     ///
     /// # Errors
-    /// As of [`Self::load`].
+    /// The same as of [`Self::load`].
     pub fn load_with(path: &Path, kinds: &Kinds) -> Result<Loaded, ConfigErrors> {
         let file = path.display().to_string();
         let bytes = match fs::read(path) {
@@ -151,18 +159,18 @@ impl Config {
         }
     }
 
-    /// Checks `text`, the content of a configuration that messages call `file`.
+    /// Reads and checks `text`, the content of a configuration file. Messages call it `file`.
     ///
     /// # Errors
-    /// Everything that is wrong with the text, in its order.
+    /// The text has errors: all of them, in their order.
     pub fn parse(file: &str, text: &str, machine: &Machine) -> Result<Loaded, ConfigErrors> {
         Self::parse_with(file, text, machine, &Kinds::default())
     }
 
-    /// As [`Self::parse`], with nodes of these kinds.
+    /// Does the same as [`Self::parse`], where nodes may be of these kinds.
     ///
     /// # Errors
-    /// As of [`Self::parse`].
+    /// The same as of [`Self::parse`].
     pub fn parse_with(file: &str, text: &str, machine: &Machine, kinds: &Kinds) -> Result<Loaded, ConfigErrors> {
         let mut report = Findings::new(file, text);
         let (root, syntax) = DeTable::parse_recoverable(text);
@@ -173,7 +181,8 @@ impl Config {
             };
             report.error(&error.span().unwrap_or(0..0), message);
         }
-        // What a parser recovers after an error is a guess, and findings about it would mislead.
+        // What a parser recovers after a syntax error is a guess, and findings about it would
+        // mislead.
         if !syntax.is_empty() {
             return Err(report.into_errors());
         }
@@ -194,27 +203,27 @@ impl Config {
     }
 }
 
-/// What was read so far, with the places that later checks point at.
+/// The parts of a configuration that are read so far, with the places that later findings point at.
 #[derive(Default)]
 struct Draft {
     switch: SwitchConfig,
     ports: Vec<(PortConfig, port::PortSpans)>,
     patches: Vec<PatchConfig>,
-    /// With the place of the port in each static entry.
+    /// Each with the place of the port in each static entry.
     bridges: Vec<(BridgeConfig, Vec<Span>)>,
     nodes: Vec<NodeConfig>,
     node_sites: Vec<node::NodeSite>,
-    /// What joins ports, also where it joins the wrong number of them.
+    /// Patches and bridges, including patches with a wrong number of ports.
     networks: Vec<network::Network>,
-    /// In the file's order.
+    /// All socket paths, in the file's order.
     sockets: Vec<DraftSocket>,
 }
 
-/// One socket path, with its owner as messages name it.
+/// A socket path, with its owner as messages name it.
 struct DraftSocket {
     owner: String,
     path: PathBuf,
-    /// Whether we are to listen there.
+    /// True if the switch is to listen there.
     ours: bool,
     span: Span,
 }
@@ -231,7 +240,7 @@ impl Draft {
     }
 }
 
-/// The sections of a file.
+/// The names of the sections of a file.
 const SECTIONS: &[&str] = &["switch", "port", "patch", "bridge", "node"];
 
 fn read(

@@ -1,4 +1,4 @@
-//! Reads `[patch.NAME]` and `[bridge.NAME]`, what joins ports.
+//! Reads the sections that join ports: `[patch.NAME]` and `[bridge.NAME]`.
 
 use toml::Spanned;
 use toml::de::DeValue;
@@ -7,13 +7,14 @@ use super::diagnostic::{Findings, Span};
 use super::section::Section;
 use super::{BridgeConfig, Draft, Mac, PatchConfig, StaticEntry, WhenFull};
 
-/// A patch or bridge as later checks see it: its title, and each port's name and place.
+/// A patch or bridge as later checks see it: its title, and the name and place of each port.
 pub(super) struct Network {
     pub(super) title: String,
     pub(super) ports: Vec<(String, Span)>,
 }
 
-/// An address-table entry takes a few dozen bytes; a million of them is beyond any use, not beyond memory.
+/// The maximum limit of addresses. An entry takes a few dozen bytes; a million of them is beyond
+/// any use, not beyond memory.
 const MAX_ADDRESSES: u32 = 1 << 20;
 
 pub(super) fn read_patch(name: &str, section: &Section<'_>, report: &mut Findings<'_>, draft: &mut Draft) {
@@ -48,7 +49,7 @@ pub(super) fn read_bridge(name: &str, section: &Section<'_>, report: &mut Findin
             format!("ports of {}: none named; a bridge has at least one, for example {example}", section.title());
         report.error(&ports.span, message);
     }
-    // IEEE 802.1Q-2018, table 8-6, allows 10 to 1 000 000 seconds; less is useful in a laboratory.
+    // IEEE 802.1Q-2018, table 8-6, allows 10 to 1 000 000 seconds. Less is useful in a laboratory.
     let ageing =
         section.integer("ageing", 1..=1_000_000, report).map_or(BridgeConfig::DEFAULT_AGEING, Spanned::into_inner);
     let limit = section.integer("limit", 1..=MAX_ADDRESSES, report);
@@ -75,15 +76,15 @@ pub(super) fn read_bridge(name: &str, section: &Section<'_>, report: &mut Findin
 
 /// The key `ports` of a patch or bridge.
 struct Ports {
-    /// Its elements that are texts.
+    /// The elements that are texts.
     names: Vec<String>,
-    /// How many elements it has.
+    /// The number of elements.
     written: usize,
-    /// Where it stands.
+    /// The place of the value.
     span: Span,
 }
 
-/// Reads `ports`, and puts them among the networks of the draft.
+/// Reads `ports`, and adds them to the draft's networks.
 fn read_ports(section: &Section<'_>, example: &str, report: &mut Findings<'_>, draft: &mut Draft) -> Option<Ports> {
     let Some(value) = section.get("ports") else {
         section.missing("ports", example, report);

@@ -1,7 +1,8 @@
-//! Nodes that the program brings which the switch is part of: their kinds, and `[node.NAME]`.
+//! Configured nodes: the kinds of node, and the sections `[node.NAME]`.
 //!
-//! A kind is a name and a function: it reads its keys through [`NodeSettings`] and makes the node. What it makes is the
-//! prototype: each place in each worker's graph gets a clone of it.
+//! A kind is a name and a function. The function reads the keys of a section through
+//! [`NodeSettings`] and makes the node. This node is the prototype: each place in each worker's
+//! graph gets a clone of it.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -15,7 +16,8 @@ use super::Draft;
 use super::diagnostic::{Findings, Span};
 use super::section::{Section, hint};
 
-/// The kinds of node that a configuration may name: the built-in kind `mirror`, and those that a program adds.
+/// The kinds of node that a configuration may name: the built-in kind `mirror`, and those that a
+/// program adds.
 ///
 /// Patches and bridges are sections of their own, and no kinds.
 ///
@@ -49,18 +51,18 @@ impl Kinds {
         Self(Vec::new()).with("mirror", |settings| Mirror::new(settings.output("to")))
     }
 
-    /// Adds the kind that a file calls `name`, in place of a kind of that name. `make` reads the keys of a section and
-    /// makes the node.
+    /// Adds the kind that a file calls `name`, in place of a kind of that name. `make` reads the
+    /// keys of a section and makes the node.
     ///
-    /// A port's list of nodes leads along edge 0: what a node pushes there goes on. Each call of [`NodeSettings::output`]
-    /// gives the node one edge more.
+    /// In a port's list of nodes, edge 0 leads on: what a node pushes there goes to the next node.
+    /// Each call of [`NodeSettings::output`] gives the node one more edge.
     ///
-    /// A node in `egress-nodes` of a port in a bridge does not change packets: a flooded packet is the same packet for
-    /// all ports, and those that are served later would see the change.
+    /// A node in `egress-nodes` of a port in a bridge must not change packets: a flooded packet is
+    /// the same packet for all ports, and the ports that are served later would see the change.
     ///
-    /// The node is cloned for each place in each worker's graph, and again whenever such a graph is made anew, as at a
-    /// reload. So what is to be remembered or shared lies behind an `Arc`: as long as its section says the same, all are
-    /// clones of the same prototype.
+    /// The node is cloned for each place in each worker's graph, and again whenever such a graph is
+    /// made anew, as at a reload. Keep what is to be remembered or shared behind an `Arc`: while
+    /// its section says the same, all nodes are clones of the same prototype.
     #[must_use]
     pub fn with<N: Node + Clone + Sync + 'static>(
         mut self,
@@ -89,7 +91,7 @@ impl fmt::Debug for Kinds {
     }
 }
 
-/// What nodes are cloned from.
+/// A node that others are cloned from.
 trait Prototype: Send + Sync {
     fn another(&self) -> Box<dyn Node>;
 }
@@ -100,8 +102,11 @@ impl<N: Node + Clone + Sync + 'static> Prototype for N {
     }
 }
 
-/// The keys of a `[node.NAME]`, for its kind to read. A key that is absent has the default; so has one that is wrong, but
-/// then the report has an error at its line, and the configuration is refused. A key that is not read is unknown.
+/// The keys of a section `[node.NAME]`, for its kind to read.
+///
+/// A key that is absent has its default. A key that is wrong has its default as well, and the
+/// configuration is refused with an error at its line. A key that the kind does not read is
+/// unknown.
 pub struct NodeSettings<'a, 't> {
     section: &'a Section<'a>,
     report: &'a mut Findings<'t>,
@@ -109,7 +114,7 @@ pub struct NodeSettings<'a, 't> {
     outputs: Vec<OutputSite>,
 }
 
-/// A key that names a port to which a node has an edge, for later checks.
+/// A key that names a port, to whose output a node has an edge.
 pub(super) struct OutputSite {
     pub(super) key: String,
     pub(super) port: String,
@@ -126,7 +131,7 @@ impl fmt::Debug for NodeSettings<'_, '_> {
 }
 
 impl NodeSettings<'_, '_> {
-    /// A number in this range.
+    /// Reads a number in this range.
     pub fn integer<T>(&mut self, key: &str, range: RangeInclusive<T>, default: T) -> T
     where
         T: TryFrom<i64> + PartialOrd + fmt::Display,
@@ -136,14 +141,14 @@ impl NodeSettings<'_, '_> {
         value
     }
 
-    /// True or false.
+    /// Reads true or false.
     pub fn boolean(&mut self, key: &str, default: bool) -> bool {
         let value = self.section.boolean(key, self.report).map_or(default, Spanned::into_inner);
         self.note(key, &value);
         value
     }
 
-    /// A text.
+    /// Reads a text.
     pub fn text(&mut self, key: &str, default: &str) -> String {
         let text = self.section.text(key, &format!("{key} = {default:?}"), self.report);
         let value = text.map_or(default, Spanned::into_inner).to_owned();
@@ -151,11 +156,11 @@ impl NodeSettings<'_, '_> {
         value
     }
 
-    /// Reads the name of a port, which must be there, and gives the node an edge to that port's output. Returns the
-    /// number of the edge: 1 for the first one.
+    /// Reads the name of a port and gives the node an edge to that port's output. The key must be
+    /// there. Returns the number of the edge: 1 for the first one.
     ///
-    /// The output delivers copies: the packets go on along edge 0 as well, or are dropped. The port is in no patch and
-    /// no bridge.
+    /// The output delivers copies: the packets also go on along edge 0, or are dropped. The port is
+    /// in no patch and no bridge.
     pub fn output(&mut self, key: &str) -> usize {
         let example = format!("{key} = \"vm1\"");
         if self.section.get(key).is_none() {
@@ -168,7 +173,7 @@ impl NodeSettings<'_, '_> {
         self.outputs.len()
     }
 
-    /// Refuses what a key says, for a reason that goes on with "in node ...: ".
+    /// Refuses the value of a key. The reason follows "in node ...: " in the message.
     pub fn refuse(&mut self, key: &str, why: &str) {
         let span = self.section.get(key).map_or(self.section.span().clone(), Spanned::span);
         self.report.error(&span, format!("{key} in {}: {why}", self.section.title()));
@@ -179,45 +184,47 @@ impl NodeSettings<'_, '_> {
     }
 }
 
-/// `[node.NAME]`: a node that ports can have on their packets' way.
+/// A section `[node.NAME]`: a node that ports can name in `nodes` and `egress-nodes`.
 #[derive(Clone)]
 pub struct NodeConfig {
-    /// Unique among nodes.
+    /// The name, unique among nodes.
     pub name: String,
-    /// What the program calls it.
+    /// The name of the kind.
     pub kind: String,
-    /// The keys with what they came to. None: it was made by hand, so nobody knows.
+    /// The keys with their values. `None` for a node that was made by hand: its settings are
+    /// unknown.
     settings: Option<Vec<(String, String)>>,
-    /// The names of the ports that its edges from 1 on lead to.
+    /// The names of the ports to whose outputs edges 1 and up lead.
     outputs: Vec<String>,
     prototype: Arc<dyn Prototype>,
 }
 
 impl NodeConfig {
-    /// A node that is in no file.
+    /// Creates a node that is in no file.
     pub fn new<N: Node + Clone + Sync + 'static>(name: impl Into<String>, kind: impl Into<String>, node: N) -> Self {
         let (name, kind) = (name.into(), kind.into());
         Self { name, kind, settings: None, outputs: Vec::new(), prototype: Arc::new(node) }
     }
 
-    /// Adds an edge to the output of a port, as [`NodeSettings::output`] does. The first one is edge 1.
+    /// Adds an edge to the output of a port, as [`NodeSettings::output`] does. The first one is
+    /// edge 1.
     #[must_use]
     pub fn with_output(mut self, port: impl Into<String>) -> Self {
         self.outputs.push(port.into());
         self
     }
 
-    /// The names of the ports that its edges from 1 on lead to.
+    /// The names of the ports to whose outputs edges 1 and up lead.
     pub(crate) fn outputs(&self) -> &[String] {
         &self.outputs
     }
 
-    /// A node for a graph.
+    /// Clones the node for a graph.
     pub(crate) fn another(&self) -> Box<dyn Node> {
         self.prototype.another()
     }
 
-    /// The kind and its keys, as messages say them.
+    /// Returns the kind and its keys, as messages show them.
     pub(crate) fn describe(&self) -> String {
         let settings = self.settings.iter().flatten().map(|(key, value)| format!(", {key} {value}"));
         self.kind.clone() + &settings.collect::<String>()
@@ -230,7 +237,8 @@ impl fmt::Debug for NodeConfig {
     }
 }
 
-/// The same is what is cloned from the same prototype, or was read from sections that say the same.
+/// Nodes are equal if they are cloned from the same prototype, or were read from sections that say
+/// the same.
 impl PartialEq for NodeConfig {
     fn eq(&self, other: &Self) -> bool {
         let reads_the_same = self.settings.is_some() && self.settings == other.settings;
@@ -243,7 +251,7 @@ impl PartialEq for NodeConfig {
 
 impl Eq for NodeConfig {}
 
-/// A section as later checks see it, also where its kind could not make anything of it.
+/// A section as later checks see it, even if its kind could not make a node of it.
 pub(super) struct NodeSite {
     pub(super) name: String,
     pub(super) span: Span,
@@ -255,7 +263,7 @@ pub(super) fn read(name: &str, section: &Section<'_>, kinds: &Kinds, report: &mu
     draft.node_sites.push(NodeSite { name: name.to_owned(), span: section.span().clone(), outputs });
 }
 
-/// Reads the keys of a section as its kind wants them. Returns the node's outputs.
+/// Reads the keys of a section as its kind asks for them. Returns the node's outputs.
 fn read_kind(
     name: &str,
     section: &Section<'_>,

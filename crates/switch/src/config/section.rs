@@ -1,7 +1,8 @@
-//! Typed access to a table of the file, with an error at the line of whatever does not fit.
+//! Typed access to a table of the file. Each value that does not fit is an error at its line.
 //!
-//! Every getter returns none both for a key that is absent and for one that is wrong; the error is
-//! then in the report, and the reader goes on with the default to find what else is wrong.
+//! Every getter returns `None` for a key that is absent and for one that is wrong. In the second
+//! case it adds an error to the findings. The reader goes on with the default, to find further
+//! errors.
 
 use std::borrow::Cow;
 use std::ops::RangeInclusive;
@@ -11,7 +12,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::diagnostic::{Findings, Span};
 
-/// A key of a table, as the parser gives it.
+/// A key of a table, as the parser returns it.
 type Key<'t> = Spanned<Cow<'t, str>>;
 /// A value of a table.
 type Value<'t> = Spanned<DeValue<'t>>;
@@ -24,12 +25,12 @@ pub(super) struct Section<'t> {
 }
 
 impl<'t> Section<'t> {
-    /// The file as a table.
+    /// Returns the file as a section.
     pub(super) fn root(table: &'t Spanned<DeTable<'t>>) -> Self {
         Self { title: "the file".to_owned(), span: table.span(), table: table.get_ref() }
     }
 
-    /// The table that `key` holds.
+    /// Returns the table that `key` holds as a section.
     pub(super) fn open(title: String, key: &Key<'t>, value: &'t Value<'t>, report: &mut Findings<'_>) -> Option<Self> {
         match value.get_ref() {
             DeValue::Table(table) => Some(Self { title, span: key.span(), table }),
@@ -40,24 +41,24 @@ impl<'t> Section<'t> {
         }
     }
 
-    /// How messages name it.
+    /// Returns the name of the section in messages.
     pub(super) fn title(&self) -> &str {
         &self.title
     }
 
-    /// Where its name stands first.
+    /// Returns the place where the section's name is first.
     pub(super) fn span(&self) -> &Span {
         &self.span
     }
 
-    /// What it holds, in the file's order.
+    /// Returns the keys and values, in the file's order.
     pub(super) fn entries(&self) -> Vec<(&'t Key<'t>, &'t Value<'t>)> {
         let mut entries: Vec<_> = self.table.iter().collect();
         entries.sort_by_key(|(key, _)| key.span().start);
         entries
     }
 
-    /// An error for each key that is not one of these.
+    /// Adds an error for each key that is not one of these.
     pub(super) fn only(&self, keys: &[&str], report: &mut Findings<'_>) {
         for (key, _) in self.entries() {
             let name = key.get_ref().as_ref();
@@ -68,12 +69,12 @@ impl<'t> Section<'t> {
         }
     }
 
-    /// The value of a key, if it is there.
+    /// Returns the value of a key, if it is there.
     pub(super) fn get(&self, key: &str) -> Option<&'t Value<'t>> {
         self.table.get(key)
     }
 
-    /// The text of a key.
+    /// Returns the text of a key.
     pub(super) fn text(&self, key: &str, example: &str, report: &mut Findings<'_>) -> Option<Spanned<&'t str>> {
         let value = self.get(key)?;
         match value.get_ref() {
@@ -82,7 +83,7 @@ impl<'t> Section<'t> {
         }
     }
 
-    /// The number of a key, if it is in range.
+    /// Returns the number of a key, if it is in range.
     pub(super) fn integer<T>(
         &self,
         key: &str,
@@ -109,7 +110,7 @@ impl<'t> Section<'t> {
         }
     }
 
-    /// The truth of a key.
+    /// Returns the boolean of a key.
     pub(super) fn boolean(&self, key: &str, report: &mut Findings<'_>) -> Option<Spanned<bool>> {
         let value = self.get(key)?;
         match value.get_ref() {
@@ -118,7 +119,7 @@ impl<'t> Section<'t> {
         }
     }
 
-    /// One of a few words.
+    /// Returns the choice that a key names.
     pub(super) fn choice<T: Copy>(
         &self,
         key: &str,
@@ -137,7 +138,7 @@ impl<'t> Section<'t> {
         None
     }
 
-    /// The elements of an array, each a text; none if the key is absent or no array.
+    /// Returns the elements of an array of texts. `None` if the key is absent or not an array.
     pub(super) fn texts(
         &self,
         key: &str,
@@ -158,7 +159,7 @@ impl<'t> Section<'t> {
         Some(Spanned::new(value.span(), texts))
     }
 
-    /// The elements of an array, each a number that is not negative.
+    /// Returns the elements of an array of numbers, none of them negative.
     pub(super) fn numbers(
         &self,
         key: &str,
@@ -187,7 +188,7 @@ impl<'t> Section<'t> {
         Some(Spanned::new(value.span(), numbers))
     }
 
-    /// An error that a key is absent that must be there.
+    /// Adds an error: the section lacks a key.
     pub(super) fn missing(&self, key: &str, example: &str, report: &mut Findings<'_>) {
         report.error(&self.span, format!("{} has no {key:?}; add for example {example}", self.title));
     }
@@ -222,8 +223,8 @@ impl<'t> Section<'t> {
     }
 }
 
-/// The sections `[family.NAME]` of a file, in its order, each with its checked name. A section whose
-/// name is bad is left out, and a family that is no table has none; the report then says so.
+/// Returns the sections `[family.NAME]` of a file, in its order, each with its checked name. A name
+/// that is not valid and a family that is not a table are errors.
 pub(super) fn named<'t>(family: &str, value: &'t Value<'t>, report: &mut Findings<'_>) -> Vec<(&'t str, Section<'t>)> {
     let DeValue::Table(table) = value.get_ref() else {
         let message = format!("{family} is {}; write a section [{family}.NAME]", kind(value.get_ref()));
@@ -244,13 +245,15 @@ pub(super) fn named<'t>(family: &str, value: &'t Value<'t>, report: &mut Finding
             let message = format!("{family} {name:?}: not a valid name; use 1 to 32 of A-Z a-z 0-9 _ . -");
             report.error(&key.span(), message);
         }
-        // Read on even then: the rest of the section may be wrong too, and others may refer to it.
+        // The section is read even then: the rest of it may be wrong too, and others may refer to
+        // it.
         sections.extend(Section::open(format!("{family} {name:?}"), key, value, report).map(|section| (name, section)));
     }
     sections
 }
 
-/// What would be right: the candidate that `word` is probably a slip of, or all of them.
+/// Returns a hint at what would be right: the candidate of which `word` is probably a misspelling,
+/// or all candidates.
 pub(super) fn hint(word: &str, candidates: &[&str], what: &str) -> String {
     let near = candidates.iter().map(|candidate| (distance(word, candidate), *candidate)).min();
     match near {
@@ -261,7 +264,7 @@ pub(super) fn hint(word: &str, candidates: &[&str], what: &str) -> String {
     }
 }
 
-/// A value's type with its article.
+/// Returns the name of a value's type with its article.
 fn kind(value: &DeValue<'_>) -> &'static str {
     match value {
         DeValue::String(_) => "a string",
@@ -274,13 +277,14 @@ fn kind(value: &DeValue<'_>) -> &'static str {
     }
 }
 
-/// Names stand in messages, counters and tables, so they are short and plain.
+/// Returns whether a name is valid. Names are in messages, counters and tables, so they are short
+/// and plain.
 pub(crate) fn is_name(name: &str) -> bool {
     (1..=32).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte))
 }
 
-/// The least number of characters to insert, remove, replace or swap with the next one that makes
-/// `b` of `a` (optimal string alignment, the textbook recurrence over rows).
+/// Returns the minimum number of characters to insert, remove, replace or swap with the next one to
+/// turn `a` into `b` (optimal string alignment, the textbook recurrence over rows).
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().take(64).collect(), b.chars().collect());
     let mut before: Vec<usize> = Vec::new();

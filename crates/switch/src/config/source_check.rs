@@ -10,13 +10,13 @@ use super::diagnostic::Findings;
 use super::section::Section;
 use super::{Mac, SourceCheckConfig};
 
-/// Each packet is compared with entry after entry.
+/// The maximum number of entries: each packet is compared with one entry after the other.
 const MAX_ENTRIES: usize = 256;
 
-/// The shortest prefix of MAC addresses. Its first byte says whether they are a group's.
+/// The shortest prefix of MAC addresses. It includes the first byte, which tells group addresses.
 const MIN_MAC_PREFIX: u8 = 8;
 
-/// What a port's keys say; none if they leave the check off.
+/// Reads the source check of a port. Returns `None` if it is off.
 pub(super) fn read(section: &Section<'_>, report: &mut Findings<'_>) -> Option<SourceCheckConfig> {
     let choice = section.choice("source-check", &[("off", false), ("mac", true)], report);
     let macs = entries(section, "allowed-macs", "00:00:5e:00:01:00/40", parse_mac, report);
@@ -31,7 +31,7 @@ pub(super) fn read(section: &Section<'_>, report: &mut Findings<'_>) -> Option<S
         report.error(&ips.span(), message);
     }
     let Some(choice) = choice.filter(|choice| *choice.get_ref()) else {
-        // Of a word that is unknown the report says so already.
+        // An unknown word has an error of its own.
         let is_off = section.get("source-check").is_none_or(|word| word.get_ref().as_str() == Some("off"));
         for key in ["allowed-macs", "allowed-ips"] {
             if let Some(value) = section.get(key).filter(|_| is_off) {
@@ -53,7 +53,7 @@ pub(super) fn read(section: &Section<'_>, report: &mut Findings<'_>) -> Option<S
     Some(SourceCheckConfig { macs: macs.unwrap_or_default(), ips })
 }
 
-/// The entries of an array that are right.
+/// Returns the valid entries of an array.
 fn entries<T: PartialEq>(
     section: &Section<'_>,
     key: &str,
@@ -98,7 +98,8 @@ fn parse_ip(text: &str) -> Result<IpPrefix, String> {
     IpPrefix::new(address, len).ok_or_else(|| bits_behind(len))
 }
 
-/// An address, and the length of its prefix: all its bits, where none is written.
+/// Splits an entry into the address and the length of its prefix. Without a length, the prefix is
+/// the whole address.
 fn split(text: &str, least: u8, bits: impl Fn(&str) -> u8) -> Result<(&str, u8), String> {
     let Some((address, len)) = text.split_once('/') else { return Ok((text, bits(text))) };
     let most = bits(address);

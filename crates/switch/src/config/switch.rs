@@ -47,7 +47,7 @@ pub(super) fn read(section: &Section<'_>, machine: &Machine, report: &mut Findin
     }
 }
 
-/// Those that the file names, none if it has no such key.
+/// Reads the mechanisms that the file names. Returns `None` without such a key.
 fn read_sandbox(section: &Section<'_>, report: &mut Findings<'_>) -> Option<SandboxConfig> {
     let words = Mechanism::ALL.map(Mechanism::as_str);
     let named = section.texts("sandbox", &format!("sandbox = {words:?}"), report)?;
@@ -72,7 +72,7 @@ fn read_sandbox(section: &Section<'_>, report: &mut Findings<'_>) -> Option<Sand
     Some(SandboxConfig { mechanisms, required: true })
 }
 
-/// The set that the file names, if this machine has it.
+/// Reads the instruction set that the file names, if this machine has it.
 fn read_simd(section: &Section<'_>, report: &mut Findings<'_>) -> Option<Level> {
     let named = section.text("simd", "simd = \"auto\"", report)?;
     let word = *named.get_ref();

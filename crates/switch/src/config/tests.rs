@@ -1,4 +1,4 @@
-//! Whole files: what a good file becomes, and how findings are reported.
+//! Tests with whole files: the values of good files, and the findings about others.
 
 use std::fmt::Write as _;
 use std::os::unix::net::UnixListener;
@@ -11,7 +11,7 @@ use super::*;
 mod mistakes;
 mod nodes;
 
-/// A folder for sockets, and files about it.
+/// A folder for sockets, and configuration files that use it.
 struct Fixture {
     folder: tempfile::TempDir,
 }
@@ -25,7 +25,7 @@ impl Fixture {
         self.folder.path().join(name).display().to_string()
     }
 
-    /// The section of a good port.
+    /// Returns the section of a valid port.
     fn port(&self, name: &str) -> String {
         format!("[port.{name}]\nkind = \"vhost-user\"\nsocket = \"{}\"\n", self.path(name))
     }
@@ -47,13 +47,13 @@ fn good(text: &str) -> Loaded {
     parse(text).unwrap_or_else(|errors| panic!("{errors}\n\n{text}"))
 }
 
-/// The errors of `text`, without their excerpts.
+/// Returns the errors of `text`, without their excerpts.
 fn errors(text: &str) -> Vec<String> {
     let errors = parse(text).expect_err(text).0;
     errors.iter().map(|error| error.to_string().lines().next().unwrap_or("").to_owned()).collect()
 }
 
-/// The only error of `text` says these things.
+/// Checks that `text` has one error, at this line, with these parts.
 fn one_error(text: &str, line: usize, parts: &[&str]) {
     let errors = errors(text);
     assert_eq!(errors.len(), 1, "{errors:#?}\n{text}");
@@ -242,7 +242,7 @@ fn ports_that_connect() {
         assert_eq!(port.kind, PortKind::VhostUser(expected), "the folder may come later");
     }
     let _live = UnixListener::bind(fixture.path("q")).unwrap();
-    assert_eq!(loaded.taken_sockets(), [], "somebody is to listen there");
+    assert_eq!(loaded.taken_sockets(), [], "the frontend listens there");
 }
 
 #[test]
@@ -258,7 +258,7 @@ fn files_that_cannot_be_read() {
     assert_eq!(Config::load(Path::new(&path)).unwrap().config.ports.len(), 1);
 }
 
-/// No text, however broken, ends in a panic; and what is accepted holds what is promised.
+/// No text, however broken, causes a panic. An accepted text keeps the promises.
 #[test]
 fn broken_files_never_panic() {
     let fixture = Fixture::new();

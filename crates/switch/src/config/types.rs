@@ -7,15 +7,15 @@ use straightline_packet::Level;
 
 use super::{Mac, NodeConfig, PortKind, VhostUserConfig};
 
-/// A whole configuration, everything in the file's order.
+/// A whole configuration. All lists are in the file's order.
 ///
-/// Programs that embed the switch may also build one by hand; the promises about names and numbers
-/// are then theirs.
+/// Programs that embed the switch may also build one by hand. They must then keep what the checks
+/// of a file promise about names and numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Config {
     /// `[switch]`
     pub switch: SwitchConfig,
-    /// `[port.NAME]`
+    /// A section `[port.NAME]`.
     pub ports: Vec<PortConfig>,
     /// `[patch.NAME]`
     pub patches: Vec<PatchConfig>,
@@ -26,52 +26,55 @@ pub struct Config {
 }
 
 impl Config {
-    /// The place of the port of this name in [`Config::ports`].
+    /// Returns the index of the port of this name in [`Config::ports`].
     #[must_use]
     pub fn port_index(&self, name: &str) -> Option<usize> {
         self.ports.iter().position(|port| port.name == name)
     }
 
-    /// The nodes that packets from the port at this index pass, in their order.
+    /// Returns the nodes that packets from the port at this index pass, in their order.
     pub(crate) fn ingress_nodes(&self, port: usize) -> impl DoubleEndedIterator<Item = &NodeConfig> {
         self.nodes_of(&self.ports[port].nodes)
     }
 
-    /// The nodes that packets to the port at this index pass, in their order.
+    /// Returns the nodes that packets to the port at this index pass, in their order.
     pub(crate) fn egress_nodes(&self, port: usize) -> impl DoubleEndedIterator<Item = &NodeConfig> {
         self.nodes_of(&self.ports[port].egress_nodes)
     }
 
-    /// The nodes of these names, in their order. A node with an output to a port that does not exist is left out.
+    /// Returns the nodes of these names, in their order. Leaves out a node with an output to a port
+    /// that does not exist.
     pub(crate) fn nodes_of<'a>(&'a self, names: &[String]) -> impl DoubleEndedIterator<Item = &'a NodeConfig> {
         let known = names.iter().filter_map(|name| self.nodes.iter().find(|node| node.name == *name));
         known.filter(|node| node.outputs().iter().all(|port| self.port_index(port).is_some()))
     }
 }
 
-/// `[switch]`: what concerns the whole.
+/// The section `[switch]`: settings of the whole switch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SwitchConfig {
-    /// The CPUs, one polling thread pinned to each. Empty: one thread, unpinned.
+    /// The CPUs of the workers: one thread is pinned to each. Empty: one worker that is not pinned.
     pub workers: Vec<usize>,
-    /// What a worker does that finds nothing to do.
+    /// The behaviour of a worker that finds no packets.
     pub idle: Idle,
-    /// Where the API listens. None: nowhere.
+    /// The path of the API's socket. `None`: there is no API.
     pub api: Option<PathBuf>,
-    /// How often the body of a packet is copied.
+    /// The number of copies of a packet's body.
     pub copies: Copies,
-    /// The instruction set of copies and checksums. None: the widest that is known to be good here.
+    /// The instruction set of copies and checksums. `None`: the widest that is known to be good on
+    /// this machine.
     pub simd: Option<Level>,
-    /// Who copies.
+    /// The implementation of copies.
     pub copy: Copier,
-    /// What the process gives up at its start.
+    /// The confinement of the process.
     pub sandbox: SandboxConfig,
-    /// Lines of buffers are not asked for before they are needed. No file says so: it is for experiments.
+    /// Turns prefetching of buffers off. No file can set it: it is for experiments.
     pub without_prefetch: bool,
 }
 
 impl SwitchConfig {
-    /// How copies and checksums are made, with what the file leaves open settled.
+    /// Returns the instruction set or implementation of copies and checksums, with defaults
+    /// resolved.
     #[must_use]
     pub fn level(&self) -> Level {
         match self.copy {
@@ -83,12 +86,12 @@ impl SwitchConfig {
     }
 }
 
-/// What the process gives up at its start.
+/// The confinement of the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SandboxConfig {
-    /// By which mechanisms.
+    /// The mechanisms that confine the process.
     pub mechanisms: Vec<Mechanism>,
-    /// Whether the file names them, so that there is no start without.
+    /// True if the file names the mechanisms. The switch then does not start without them.
     pub required: bool,
 }
 
@@ -98,22 +101,22 @@ impl Default for SandboxConfig {
     }
 }
 
-/// What of the kernel can confine a process.
+/// The kernel's mechanisms that can confine a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mechanism {
-    /// Root's powers, one by one (capabilities(7)).
+    /// Drops root's privileges (capabilities(7)).
     Capabilities,
-    /// Files and the network (landlock(7)).
+    /// Restricts files and the network (landlock(7)).
     Landlock,
-    /// System calls (seccomp(2)).
+    /// Restricts system calls (seccomp(2)).
     Seccomp,
 }
 
 impl Mechanism {
-    /// All, in alphabetical order.
+    /// All mechanisms, in alphabetical order.
     pub const ALL: [Self; 3] = [Self::Capabilities, Self::Landlock, Self::Seccomp];
 
-    /// As the file and the API write it.
+    /// Returns the name in the file and the API.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -124,48 +127,50 @@ impl Mechanism {
     }
 }
 
-/// What a worker does that finds nothing to do.
+/// The behaviour of a worker that finds no packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Idle {
-    /// Spin a little, then wait for a kick.
+    /// The worker spins a little, then waits for a kick.
     #[default]
     Sleep,
-    /// Never sleep.
+    /// The worker never sleeps.
     Spin,
 }
 
-/// How often the body of a packet between two guests is copied.
+/// The number of copies of the body of a packet between two guests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Copies {
-    /// From guest to guest.
+    /// One copy, from guest to guest.
     #[default]
     One,
-    /// Through a buffer of the switch: what others do, and what ours is measured against.
+    /// Two copies, through a buffer of the switch, as other switches do. It is the baseline of
+    /// measurements.
     Two,
 }
 
-/// Who copies bytes.
+/// The implementation of copies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Copier {
-    /// Our kernels, in the instruction set of [`SwitchConfig::simd`].
+    /// The kernels of the switch, in the instruction set of [`SwitchConfig::simd`].
     #[default]
     Kernel,
-    /// The C library, for comparison; but what is summed in the same pass is copied by our kernels.
+    /// The C library, for comparison. Bytes that are summed in the same pass are still copied by
+    /// the switch's kernels.
     Libc,
-    /// `rep movsb`, as [`Copier::Libc`].
+    /// The instruction `rep movsb`, for comparison as [`Copier::Libc`].
     #[cfg(target_arch = "x86_64")]
     Movsb,
 }
 
 impl Copier {
-    /// All that this kind of machine has.
+    /// All implementations on this architecture.
     #[cfg(target_arch = "x86_64")]
     pub const ALL: [Self; 3] = [Self::Kernel, Self::Libc, Self::Movsb];
-    /// All that this kind of machine has.
+    /// All implementations on this architecture.
     #[cfg(not(target_arch = "x86_64"))]
     pub const ALL: [Self; 2] = [Self::Kernel, Self::Libc];
 
-    /// As the file writes it.
+    /// Returns the name in the file.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -177,39 +182,41 @@ impl Copier {
     }
 }
 
-/// `[port.NAME]`
+/// A section `[port.NAME]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortConfig {
-    /// Unique among ports; letters, digits, `_`, `.` and `-`, at most 32.
+    /// The name, unique among ports: letters, digits, `_`, `.` and `-`, at most 32.
     pub name: String,
-    /// What kind of port, with what only that kind has.
+    /// The kind of the port, with the keys of that kind.
     pub kind: PortKind,
-    /// The largest frame is this and 18 bytes of Ethernet header and VLAN tag more.
+    /// The MTU. The largest frame is 18 bytes longer: the Ethernet header and a VLAN tag.
     pub mtu: u16,
-    /// The address that the guest is told. None: it chooses itself.
+    /// The MAC address that the guest is told. `None`: the guest chooses itself.
     pub mac: Option<Mac>,
-    /// The names of the nodes that packets from the port pass, in this order, before its patch or bridge.
+    /// The names of the nodes that packets from the port pass before its patch or bridge, in this
+    /// order.
     pub nodes: Vec<String>,
-    /// The names of the nodes that packets to the port pass, in this order, behind its patch or bridge.
+    /// The names of the nodes that packets to the port pass behind its patch or bridge, in this
+    /// order.
     pub egress_nodes: Vec<String>,
-    /// Which addresses its guest may claim. None (`source-check = "off"`): all.
+    /// The addresses that the port's guest may claim. `None` (`source-check = "off"`): all.
     pub source_check: Option<SourceCheckConfig>,
 }
 
-/// `source-check = "mac"`: the addresses that the guest of a port may claim.
+/// The addresses that the guest of a port may claim (`source-check = "mac"`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SourceCheckConfig {
-    /// `allowed-macs`: MAC addresses beside [`PortConfig::mac`].
+    /// MAC addresses besides [`PortConfig::mac`] (`allowed-macs`).
     pub macs: Vec<MacPrefix>,
-    /// `allowed-ips`: IP addresses. None: all.
+    /// IP addresses (`allowed-ips`). `None`: all.
     pub ips: Option<Vec<IpPrefix>>,
 }
 
 impl PortConfig {
-    /// MTU of a port that names none.
+    /// The MTU of a port whose section names none.
     pub const DEFAULT_MTU: u16 = 1500;
 
-    /// A vhost-user port at `socket` with every default.
+    /// Creates a vhost-user port at `socket` with every default.
     #[must_use]
     pub fn vhost_user(name: impl Into<String>, socket: impl Into<PathBuf>) -> Self {
         Self {
@@ -224,54 +231,54 @@ impl PortConfig {
     }
 }
 
-/// `[patch.NAME]`: what enters by one port leaves by the other.
+    /// `[patch.NAME]`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PatchConfig {
-    /// Unique among patches.
+    /// The name, unique among patches.
     pub name: String,
-    /// The names of its two ports.
+    /// The names of the two ports.
     pub ports: [String; 2],
-    /// What becomes of a packet whose destination has no buffer.
+    /// The handling of a packet whose destination has no free buffer.
     pub full: WhenFull,
 }
 
-/// What becomes of a packet whose destination has no buffer.
+/// The handling of a packet whose destination has no free buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenFull {
-    /// It is dropped, and counted.
+    /// The packet is dropped and counted.
     #[default]
     Drop,
-    /// It waits in the source's ring.
+    /// The packet waits in the source's ring.
     Wait,
 }
 
-/// `[bridge.NAME]`: a learning bridge.
+/// A section `[bridge.NAME]`: a learning bridge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BridgeConfig {
-    /// Unique among bridges.
+    /// The name, unique among bridges.
     pub name: String,
-    /// The names of its ports, at least one.
+    /// The names of the ports, at least one.
     pub ports: Vec<String>,
-    /// Seconds until an address that was not seen again is forgotten.
+    /// The seconds until an address that was not seen again is forgotten.
     pub ageing: u32,
-    /// The most addresses that it holds, static ones included.
+    /// The maximum number of addresses, static ones included.
     pub limit: u32,
-    /// Addresses that are known from the start and never forgotten.
+    /// Static entries: addresses that are known from the start and never forgotten.
     pub statics: Vec<StaticEntry>,
 }
 
 impl BridgeConfig {
-    /// Ageing where the file names none: the default of IEEE 802.1Q-2018, table 8-6.
+    /// The ageing time where the file names none: the default of IEEE 802.1Q-2018, table 8-6.
     pub const DEFAULT_AGEING: u32 = 300;
-    /// Limit where the file names none.
+    /// The limit where the file names none.
     pub const DEFAULT_LIMIT: u32 = 4096;
 }
 
-/// One line of a bridge's `static`.
+/// An entry of a bridge's `static`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StaticEntry {
     /// The address.
     pub mac: Mac,
-    /// The port that it is behind, one of the bridge's.
+    /// The port of the bridge behind which the address is.
     pub port: String,
 }

@@ -1,5 +1,5 @@
-//! Users and groups by name, through the system's name service (NSS), so that those of LDAP and
-//! systemd are found as well as those of `/etc/passwd`.
+//! Looks up users and groups through the system's name service (NSS). So those of LDAP and systemd
+//! are found as well as those of `/etc/passwd`.
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_char, c_int};
@@ -9,16 +9,16 @@ use std::{io, ptr};
 
 use crate::sandbox;
 
-/// What the name service says about a name.
+/// The name service's answer about a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Id {
-    /// It is known, with this id.
+    /// The name has this id.
     Found(u32),
-    /// It is not known.
+    /// The name is not known.
     Unknown,
 }
 
-/// The id of a user, by name or, if no user has that name, as a number.
+/// Returns the id of a user, by name or, if no user has that name, as a number.
 pub(super) fn user(name: &str) -> io::Result<Id> {
     static KNOWN: IdCache = Mutex::new(BTreeMap::new());
     let found =
@@ -26,7 +26,7 @@ pub(super) fn user(name: &str) -> io::Result<Id> {
     Ok(or_number(found, name))
 }
 
-/// The id of a group, by name or, if no group has that name, as a number.
+/// Returns the id of a group, by name or, if no group has that name, as a number.
 pub(super) fn group(name: &str) -> io::Result<Id> {
     static KNOWN: IdCache = Mutex::new(BTreeMap::new());
     let found =
@@ -34,10 +34,11 @@ pub(super) fn group(name: &str) -> io::Result<Id> {
     Ok(or_number(found, name))
 }
 
-/// Ids that the service told, by name.
+/// Ids that the name service has returned, by name.
 type IdCache = Mutex<BTreeMap<String, u32>>;
 
-/// Asks the service, or memory once the sandbox keeps us from the service's files.
+/// Asks the name service. In the sandbox, which forbids the service's files, it uses earlier
+/// answers instead.
 fn remembered(known: &IdCache, name: &str, ask: impl Fn() -> io::Result<Option<u32>>) -> io::Result<Option<u32>> {
     let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
     if !sandbox::names_are_sealed() {
@@ -54,7 +55,7 @@ fn remembered(known: &IdCache, name: &str, ask: impl Fn() -> io::Result<Option<u
     }
 }
 
-/// As chown(1) does it: digits that are nobody's name are an id.
+/// Treats digits that are not a user's name as an id, as chown(1) does.
 fn or_number(found: Option<u32>, name: &str) -> Id {
     let digits = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
     // The highest id means "leave it" to chown(2).
@@ -65,10 +66,10 @@ fn or_number(found: Option<u32>, name: &str) -> Id {
 /// `getpwnam_r` and `getgrnam_r` differ in the type of the entry only.
 type Getter<Entry> = unsafe extern "C" fn(*const c_char, *mut Entry, *mut c_char, usize, *mut *mut Entry) -> c_int;
 
-/// A database that asks for more memory than this for one entry is broken.
+/// The maximum size of an entry in bytes. A database that asks for more is broken.
 const MAX_ENTRY_BYTES: usize = 1 << 20;
 
-/// The entry of a name. Its pointers lead into memory that is gone: only its numbers are of use.
+/// Returns the entry of a name. Its pointers dangle: only its numbers may be used.
 fn look_up<Entry: Copy>(name: &str, get: Getter<Entry>) -> io::Result<Option<Entry>> {
     let Ok(name) = CString::new(name) else {
         return Ok(None);
@@ -88,7 +89,7 @@ fn look_up<Entry: Copy>(name: &str, get: Getter<Entry>) -> io::Result<Option<Ent
             0 => return Ok(Some(unsafe { entry.assume_init() })),
             libc::EINTR => {}
             libc::ERANGE if buffer.len() < MAX_ENTRY_BYTES => buffer.resize(buffer.len() * 4, 0),
-            // getpwnam(3), "ERRORS": some services report an unknown name so.
+            // getpwnam(3), "ERRORS": some services report an unknown name like this.
             libc::ENOENT | libc::ESRCH => return Ok(None),
             other => return Err(io::Error::from_raw_os_error(other)),
         }

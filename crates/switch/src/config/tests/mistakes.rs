@@ -1,4 +1,4 @@
-//! What each mistake is told.
+//! The error message for each mistake.
 
 use straightline_packet::Level;
 
@@ -218,12 +218,12 @@ fn source_checks() {
         4,
         &["source-check in port \"p\" is a boolean; it must be a string"],
     );
-    // All its packets would drop.
+    // All packets of the port would be dropped.
     for keys in ["", "allowed-macs = []\n"] {
         let text = format!("{port}source-check = \"mac\"\n{keys}");
         one_error(&text, 4, &["source-check \"mac\" in port \"p\": no address is allowed", "add for example mac = "]);
     }
-    // One mistake is told once.
+    // One mistake has one error.
     one_error(&format!("{port}mac = \"x\"\nsource-check = \"mac\"\n"), 4, &["mac \"x\""]);
     one_error(&format!("{port}source-check = \"mac\"\nallowed-macs = [\"x\"]\n"), 5, &["\"x\" in allowed-macs"]);
     for (check, line) in [("", 4), ("source-check = \"off\"\n", 5)] {

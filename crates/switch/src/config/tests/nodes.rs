@@ -1,4 +1,4 @@
-//! Nodes that the program brings: what their sections become, and what each mistake is told.
+//! Configured nodes: the values of their sections, and the error message for each mistake.
 
 use straightline_graph::{Next, Node};
 use straightline_packet::{Batch, Packets};
@@ -6,7 +6,7 @@ use straightline_packet::{Batch, Packets};
 use super::super::*;
 use super::{Fixture, machine};
 
-/// Keeps what it read.
+/// A node that does nothing.
 #[derive(Clone)]
 struct Keys;
 
@@ -60,7 +60,7 @@ fn a_node_is_what_its_section_says() {
     assert_ne!(config, good(&text("")));
     let [a, b] = [(); 2].map(|()| NodeConfig::new("a", "keys", Keys));
     assert_eq!(a, a.clone());
-    assert_ne!(a, b, "nobody knows");
+    assert_ne!(a, b, "their settings are unknown");
     assert_ne!(a, config.nodes[0]);
 }
 
@@ -115,7 +115,8 @@ fn every_program_has_the_built_in_kinds() {
     assert!(Config::parse_with("f.toml", text, &machine(), &own).is_ok(), "the program's kind takes its place");
 }
 
-/// Ports `p` and `q` in a patch, and `mon` in nothing; `p` has these lists, and `mon` these keys.
+/// Returns a file with ports `p` and `q` in a patch, and a port `mon` in none. `p` has these lists,
+/// and `mon` these keys.
 fn mirrored(fixture: &Fixture, lists: &str, mon: &str) -> String {
     let ports = fixture.port("p") + lists + &fixture.port("q") + &fixture.port("mon") + mon;
     format!("{ports}[patch.x]\nports = [\"p\", \"q\"]\n")
@@ -176,7 +177,7 @@ fn mistakes_with_mirrors() {
             ),
         );
     }
-    // It would mirror itself, or what another one mirrors.
+    // The port would receive copies of itself, or of copies.
     let passes = |key: &str| {
         format!(
             "f.toml:16: port \"mon\" in to of node \"m\": it has {key} itself (line 11); a port that receives copies passes \
