@@ -3,17 +3,19 @@
 use straightline_graph::{Next, Node};
 use straightline_packet::{Batch, Packets};
 
-/// Sends each packet along edge 0, where it goes on, and along a second edge, to the output of the mirror port.
+/// Sends each packet along edge 0, where it goes on, and along a second edge, to the output of the
+/// mirror port.
 ///
-/// Both edges carry the same packet: nothing is copied here. The output of the mirror port copies bytes into its guest's
-/// buffers as for any delivery, and leaves the packet as it is. It segments the packet, or completes its checksum, only
-/// for its own guest.
+/// Both edges carry the same packet: nothing is copied here. The output of the mirror port copies
+/// bytes into its guest's buffers as for any delivery, and leaves the packet as it is. It segments
+/// the packet, or completes its checksum, only for its own guest.
 ///
-/// The mirror does not decide when the mirror port's output runs. That is up to whoever builds the graph:
+/// The mirror does not decide when the mirror port's output runs. That is up to whoever builds the
+/// graph:
 ///
 /// * Right after the mirror, the guest of the mirror port sees the packet as it was here.
-/// * After outputs that wait (`full = "wait"`), the guest sees each packet once, however often it passed here, but with
-///   the changes that later nodes made to its head.
+/// * After outputs that wait (`full = "wait"`), the guest sees each packet once, however often it
+///   passed here, but with the changes that later nodes made to its head.
 #[derive(Clone, Debug)]
 pub struct Mirror {
     copy: usize,

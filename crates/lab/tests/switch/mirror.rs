@@ -199,7 +199,8 @@ impl Node for DropThird {
     }
 }
 
-/// Packets that wait in their ring pass the mirrors again and again, and so do those that a node has dropped behind them.
+/// Packets that wait in their ring pass the mirrors again and again, and so do those that a node
+/// has dropped behind them.
 #[test]
 fn with_wait_each_packet_is_copied_once_when_it_leaves_its_ring() {
     let passed = Arc::new(AtomicU64::new(0));
@@ -240,7 +241,8 @@ fn with_wait_each_packet_is_copied_once_when_it_leaves_its_ring() {
             next_left += if next_left % 3 == 0 { 2 } else { 1 };
         }
         nothing(&mut left);
-        // The mirror before the node has those too that the node has dropped, up to the next one that waits.
+        // The mirror before the node has those too that the node has dropped, up to the next one
+        // that waits.
         for (_, bytes) in take(&mut entered, usize::from(next_left - next_entered)) {
             assert_eq!(bytes, numbered(next_entered));
             next_entered += 1;
@@ -257,7 +259,8 @@ const CSUM: u64 = f::VIRTIO_NET_F_CSUM | f::VIRTIO_NET_F_GUEST_CSUM;
 const TSO: u64 =
     f::VIRTIO_NET_F_HOST_TSO4 | f::VIRTIO_NET_F_HOST_TSO6 | f::VIRTIO_NET_F_GUEST_TSO4 | f::VIRTIO_NET_F_GUEST_TSO6;
 
-/// A packet that this guest takes: its headers as sent and unfinished, or its segments or its checksum finished.
+/// A packet that this guest takes: its headers as sent and unfinished, or its segments or its
+/// checksum finished.
 fn receives(guest: &mut Guest, kind: Kind, header: &NetHeader, payload: &[u8]) {
     let takes_partial = guest.features() & f::VIRTIO_NET_F_GUEST_CSUM != 0;
     let takes_segments = guest.features() & f::VIRTIO_NET_F_GUEST_TSO4 != 0;

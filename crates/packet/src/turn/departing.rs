@@ -4,11 +4,12 @@ use super::{Disposition, Turn};
 use crate::{Batch, SourceQueueId};
 
 impl Turn<'_> {
-    /// Returns the packets of `batch` that leave their source's ring in this turn, or `None` if all of them do.
+    /// Returns the packets of `batch` that leave their source's ring in this turn, or `None` if all
+    /// of them do.
     ///
-    /// The others go back at the end of the turn ([`Turn::take_back`]): a packet that is left, and all packets of the
-    /// same source behind it. They pass the graph again in a later turn. The answer is final only after all outputs
-    /// that leave packets have run.
+    /// The others go back at the end of the turn ([`Turn::take_back`]): a packet that is left, and
+    /// all packets of the same source behind it. They pass the graph again in a later turn. The
+    /// answer is final only after all outputs that leave packets have run.
     pub fn departing(&self, batch: &Batch) -> Option<Batch> {
         if self.left == 0 {
             return None;
@@ -28,7 +29,8 @@ impl Turn<'_> {
         Some(departing)
     }
 
-    /// Returns the slot of the first packet that goes back to the ring of `source`, or the number of slots in use.
+    /// Returns the slot of the first packet that goes back to the ring of `source`, or the number
+    /// of slots in use.
     fn departures(&self, source: SourceQueueId) -> usize {
         let slots = &self.slots[..self.used];
         let is = |at: usize, disposition| slots[at].source == source && slots[at].disposition == disposition;
