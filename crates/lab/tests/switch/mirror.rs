@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use straightline_graph::{Next, Node};
 use straightline_lab::{Guest, GuestOptions, Sequence, Stream};
-use straightline_nodes::{MacPrefix, Mirror};
+use straightline_nodes::MacPrefix;
 use straightline_packet::{Batch, Packets, Reason};
-use straightline_switch::config::{Config, NodeConfig, SourceCheckConfig, WhenFull};
+use straightline_switch::config::{Config, Machine, NodeConfig, SourceCheckConfig, WhenFull};
 use straightline_virtio::features as f;
 use straightline_virtio::net_header::NetHeader;
 
@@ -18,9 +18,13 @@ use crate::common::{
     wait_until,
 };
 
-/// A mirror to the port `pN`.
+/// A mirror to the port `pN`, as a file describes it.
 fn named(name: &str, port: usize) -> NodeConfig {
-    NodeConfig::new(name, "mirror", Mirror::new(1)).with_output(format!("p{port}"))
+    let text = format!(
+        "[port.p{port}]\nkind = \"vhost-user\"\nsocket = \"/tmp/p\"\n\
+         [node.{name}]\nkind = \"mirror\"\nto = \"p{port}\"\n"
+    );
+    Config::parse("mirror.toml", &text, &Machine::this()).expect("a good file").config.nodes.remove(0)
 }
 
 /// The node `m`, a mirror to the port `pN`.

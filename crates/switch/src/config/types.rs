@@ -231,7 +231,7 @@ impl PortConfig {
     }
 }
 
-    /// `[patch.NAME]`
+/// A section `[patch.NAME]`: what enters by one port leaves by the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PatchConfig {
     /// The name, unique among patches.

@@ -18,7 +18,7 @@ pub(crate) enum Step {
     /// A port stays open and its guest connected; its workers, its network or its permissions
     /// change.
     PortMoved { old: usize, new: usize, permissions: bool, network: Option<String> },
-    /// A port's packets pass other nodes.
+    /// Packets from or to a port pass other nodes.
     PortNodes { new: usize },
     /// A port's packets are checked against other addresses, or no longer checked.
     PortSourceCheck { new: usize },
