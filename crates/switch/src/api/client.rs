@@ -30,7 +30,7 @@ pub enum RequestError {
          no \"api\" has no socket)",
         .0.display()
     )]
-    Nobody(PathBuf),
+    NotListening(PathBuf),
     /// The system refused, for example because this user may not connect.
     #[error("cannot ask the switch on {}: {error}", path.display())]
     Io {
@@ -52,7 +52,7 @@ pub enum RequestError {
     },
     /// The answer is not one of a switch.
     #[error("what listens on {} does not answer like a switch: {why}", path.display())]
-    Nonsense {
+    InvalidAnswer {
         /// The socket.
         path: PathBuf,
         /// The fault of the answer.
@@ -91,7 +91,7 @@ impl Answer for Changes {
 /// No switch listens there, or its answer is not of this type.
 pub fn ask<A: Answer>(path: &Path) -> Result<A, RequestError> {
     let json = request(path, A::COMMAND)?;
-    serde_json::from_str(&json).map_err(|error| nonsense(path, &error))
+    serde_json::from_str(&json).map_err(|error| invalid_answer(path, &error))
 }
 
 /// Asks the switch that listens at `path`. Returns its answer as JSON, unchanged, on one line.
@@ -161,7 +161,7 @@ impl AsFd for AddedPort {
 
 fn failed(path: &Path, error: io::Error) -> RequestError {
     match error.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => RequestError::Nobody(path.to_owned()),
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => RequestError::NotListening(path.to_owned()),
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => RequestError::Timeout(path.to_owned()),
         _ => RequestError::Io { path: path.to_owned(), error },
     }
@@ -179,7 +179,7 @@ fn exchange(path: &Path, line: &str, fd: Option<BorrowedFd<'_>>) -> Result<(Stri
     match serde_json::from_str(&line) {
         Ok(Reply::Ok(json)) => Ok((json.get().to_owned(), stream)),
         Ok(Reply::Error(message)) => Err(RequestError::Refused { path: path.to_owned(), message }),
-        Err(error) => Err(nonsense(path, &error)),
+        Err(error) => Err(invalid_answer(path, &error)),
     }
 }
 
@@ -204,6 +204,6 @@ fn send_and_read(path: &Path, line: &str, fd: Option<BorrowedFd<'_>>) -> io::Res
     Ok((answer, stream))
 }
 
-fn nonsense(path: &Path, error: &serde_json::Error) -> RequestError {
-    RequestError::Nonsense { path: path.to_owned(), why: error.to_string() }
+fn invalid_answer(path: &Path, error: &serde_json::Error) -> RequestError {
+    RequestError::InvalidAnswer { path: path.to_owned(), why: error.to_string() }
 }

@@ -299,11 +299,11 @@ fn the_socket_file_comes_and_goes() {
     fixture.handle = None;
     drop(idle_client);
     assert!(!path.exists());
-    assert!(matches!(request(&path, Command::Ports), Err(RequestError::Nobody(_))));
+    assert!(matches!(request(&path, Command::Ports), Err(RequestError::NotListening(_))));
 
     // A socket that a dead process left.
     drop(UnixListener::bind(&path).unwrap());
-    assert!(matches!(request(&path, Command::Ports), Err(RequestError::Nobody(_))));
+    assert!(matches!(request(&path, Command::Ports), Err(RequestError::NotListening(_))));
     let server = ApiServer::bind(&path).unwrap();
 
     // Another process has replaced it: the server must not remove it.
